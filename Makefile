@@ -26,19 +26,26 @@ else
 install = echo 'Installing without sums: requirements/ is for CPython 3.11 on Linux, x86-64' && $(PIP) install $(PINS) $(2)
 endif
 
-.PHONY: demo test test-fast lint docs bench fuzz sanitize dist wheels lock browser web site clean
-demo: $(VENV)/.package
-	@$(BIN)/llamath count llama-3-8b
-	@echo; $(BIN)/llamath verify embedded
-	@echo; test -f $(VENV)/.native || echo 'Installing a tokenizer and compiling the native engine to run the bundled model'
-	@$(MAKE) --no-print-directory -j 2 $(VENV)/.run $(VENV)/.native
+.PHONY: demo counted compiler test test-fast lint docs bench fuzz sanitize dist wheels lock browser web site clean
+demo: compiler
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/.native counted
+	@test -f $(VENV)/.native || { echo 'Installing torch (about 200 MB) instead of the native engine'; $(PIP) install $(PINS) torch numpy; }
 	@echo; $(BIN)/llamath run 'Tell me a story about Anna and a kite.'
 	@echo; $(BIN)/llamath run 'Ben was in the park. He had a red ball. Ben went to the barn. Where is the ball?'
 
-test: $(VENV)/.oracles browser
+# What needs no engine, while the engine is compiled
+counted: $(VENV)/.package
+	@$(BIN)/llamath count llama-3-8b
+	@echo; $(BIN)/llamath verify embedded
+	@echo; test -f $(VENV)/.run || echo 'Installing a tokenizer and compiling the native engine to run the bundled model'
+	@$(MAKE) --no-print-directory $(VENV)/.run
+
+test: $(VENV)/.oracles browser compiler
+	@$(BIN)/python -m llamath.native.build --cached || true
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
 
-test-fast: $(VENV)/.oracles
+test-fast: $(VENV)/.oracles compiler
+	@$(BIN)/python -m llamath.native.build --cached || true
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(PYTEST)
 
 lint: $(VENV)/.oracles
@@ -99,12 +106,14 @@ $(VENV)/.run: $(VENV)/.package requirements/demo.txt
 	@$(call install,demo,tokenizers jinja2 numpy)
 	@touch $@
 
-# The native engine is compiled into the user's cache; root installs a compiler where it is missing, others get torch instead
-$(VENV)/.native: $(VENV)/.package $(wildcard src/llamath/native/*.cpp src/llamath/native/kernels/*)
+# The native engine is compiled into the user's cache: for the demo for this processor, for tests for every instruction set
+$(VENV)/.native: $(wildcard src/llamath/native/*.cpp src/llamath/native/kernels/*)
+	@mkdir -p $(VENV); if $(PYTHON) -B src/llamath/native/build.py --cached --own; then touch $@; fi
+
+# Root installs a compiler where it is missing, others use torch instead
+compiler:
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || [ "$$(id -u)" != 0 ] || \
 		{ apt-get update -qq && apt-get install -y -qq g++ >/dev/null; } || true
-	@$(BIN)/python -m llamath.native.build --cached || { echo 'Installing torch (about 200 MB) instead'; $(PIP) install $(PINS) torch numpy; }
-	@touch $@
 
 # without sums, torch is installed first, so that packages that depend on it find the CPU build already there
 $(VENV)/.oracles: $(VENV)/.package requirements/test.txt

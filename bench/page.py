@@ -1,4 +1,4 @@
-"""The page in Chromium: time until it is ready, time per slider step, heap size, and bytes of its assets."""
+"""The page in Chromium: times until its first screen and all of it are drawn, time per slider step, heap size, bytes of its assets."""
 
 from __future__ import annotations
 
@@ -20,23 +20,42 @@ SUBJECTS = {"Llama 3 8B": ["llama-3-8b"], "Llama 3.1 405B": ["llama-3.1-405b"], 
     "both of them": ["llama-3.1-405b", "deepseek-v3"]
 }
 STATES = {"run": "", "train": "#mode=train", "eight GPUs": "#gpus=8&map=flops", "design": "#view=design"}
-STEP = """async i => {
-  const range = document.querySelector("#context")?.previousElementSibling ?? document.querySelector("input[type=range]");
+RANGE = """(() => document.querySelector("#context")?.previousElementSibling ?? document.querySelector("input[type=range]"))()"""
+WHOLE = """new Promise((done) => {
+  const look = () => (document.querySelector("#page[data-busy]") ? setTimeout(look) : done());
+  look();
+})"""
+SCROLL = f"{RANGE}.scrollIntoView({{ block: 'center' }})"
+STEP = f"""async i => {{
+  const range = {RANGE};
   const start = performance.now();
   range.value = String(i + 20);
-  range.dispatchEvent(new Event("input", { bubbles: true }));
-  await new Promise((done) => setTimeout(done));  // the page draws at the end of the task
+  range.dispatchEvent(new Event("input", {{ bubbles: true }}));
+  await Promise.resolve();  // the page draws at the end of the task
   document.body.getBoundingClientRect();
   const spent = performance.now() - start;
   await new Promise(requestAnimationFrame);
+  await {WHOLE};  // sections that are not on the screen follow
   return spent;
-}"""
+}}"""
 OWN = ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
-READY = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
+LOADED = """() => new Promise((done) => {
+  const { domContentLoadedEventEnd: ready } = performance.getEntriesByType("navigation")[0];
+  const at = (name) => performance.getEntriesByName(name)[0]?.startTime ?? ready;
+  const found = { ready, first_screen: Math.max(ready, at("first-contentful-paint")), whole: at("whole") };
+  const long = [];
+  new PerformanceObserver((list) => long.push(...list.getEntries())).observe({ type: "longtask", buffered: true });
+  const longest = () => Math.max(0, ...long.filter((x) => x.startTime > ready).map((x) => x.duration));
+  setTimeout(() => done({ ...found, longest_later_task: longest() }), 200);
+})"""
+"""When the first screen and the page were drawn, and the longest task after the first one that took 50 ms or more; 0 if there was none."""
 
 
 def steps(tab: Page, wire: CDPSession) -> list[tuple[float, float]]:
-    """Move the slider forty times; return the wall time of each step, and the thread time of script, style and layout in it."""
+    """Move the slider forty times; return for each step the wall time until what is seen is drawn, and the thread time of all of it."""
+    tab.evaluate(WHOLE)
+    tab.evaluate(SCROLL)
+    tab.wait_for_timeout(200)
     times = []
     for i in range(40):
         before = own(wire)
@@ -51,12 +70,13 @@ def own(wire: CDPSession) -> float:
 
 
 def measured(browser: Browser, address: str) -> dict[str, Any]:
-    """Load the page once; return the time to draw it, the step times in each state, and the heap after garbage collection."""
+    """Load the page once; return the times to draw it, the step times in each state, and the heap after garbage collection."""
     tab = browser.new_page()
     wire = tab.context.new_cdp_session(tab)
     wire.send("Performance.enable", {"timeDomain": "threadTicks"})
     tab.goto(address)
-    ready = tab.evaluate(READY)
+    tab.evaluate(WHOLE)
+    loaded = tab.evaluate(LOADED)
     times = {}
     for name, state in STATES.items():
         tab.goto("about:blank")
@@ -65,7 +85,7 @@ def measured(browser: Browser, address: str) -> dict[str, Any]:
     wire.send("HeapProfiler.collectGarbage")
     heap = wire.send("Runtime.getHeapUsage")["usedSize"]
     tab.close()
-    return {"ready": ready, "steps": times, "heap": heap}
+    return {"loaded": loaded, "steps": times, "heap": heap}
 
 
 def row(text: str, measurements: list[dict[str, Any]]) -> dict[str, Any]:
@@ -73,14 +93,21 @@ def row(text: str, measurements: list[dict[str, Any]]) -> dict[str, Any]:
     spent = {name: [y for x in measurements for y in x["steps"][name]] for name in STATES}
     return {
         "bytes": len(text.encode()),
-        "ready_ms": round(statistics.median(x["ready"] for x in measurements), 1),
+        **{f"{name}_ms": round(statistics.median(x["loaded"][name] for x in measurements), 1) for name in measurements[0]["loaded"]},
         "step_ms": {name: round(statistics.median(x[0] for x in each), 2) for name, each in spent.items()},
         "own_step_ms": {name: round(statistics.median(x[1] for x in each), 2) for name, each in spent.items()},
+        "own_step_ms_of_95_percent": {name: round(_percentile(each, 95), 2) for name, each in spent.items()},
         "own_worst_step_ms": {name: round(max(x[1] for x in each), 2) for name, each in spent.items()},
         "steps_over_16_ms": sum(x[0] > 16 for each in spent.values() for x in each),
+        "own_steps_over_16_ms": sum(x[1] > 16 for each in spent.values() for x in each),
         "steps": sum(map(len, spent.values())),
         "heap_mib": round(max(x["heap"] for x in measurements) / 2**20, 2),
     }
+
+
+def _percentile(steps: list[tuple[float, float]], percent: int) -> float:
+    """The thread time that so many percent of the steps do not exceed."""
+    return statistics.quantiles((x[1] for x in steps), n=100)[percent - 1]
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -102,7 +103,8 @@ class Worker:
         context: int = CONTEXT,
     ) -> None:
         self.engine = engine
-        env = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        env |= {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         env |= {"PYTHONPATH": source} if source else {}
         command = [python, WORKER, engine, str(folder), dtype, str(threads), str(tokens), repr(time.monotonic()), str(context)]
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
@@ -251,6 +253,8 @@ def main() -> None:
     if args.before:
         args.engines.append(f"llamath torch{BEFORE}")
     where = machine(args)
+    for source in (Path(llamath.__file__).parent, *([args.before] if args.before else [])):
+        compileall.compile_dir(source, quiet=1)  # as pip does when it installs a package
     for shape in args.shapes:
         for dtype in args.dtypes:
             kind = torch.bfloat16 if dtype in GGUF_TYPES else getattr(torch, dtype)

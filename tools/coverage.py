@@ -227,6 +227,9 @@ def shrink(config: Mapping[str, Any], rng: random.Random, vocab: int = 0) -> dic
     text = small.get("text_config")
     if isinstance(text, dict) and "hidden_size" in small and "hidden_size" in text:
         small["hidden_size"] = text["hidden_size"]  # of the head (Ovis 2)
+    sam, encoder = small.get("sam_config"), small.get("encoder_config")
+    if isinstance(sam, dict) and isinstance(encoder, dict) and "downsample_channels" in sam:
+        sam["downsample_channels"] = [16, encoder["hidden_size"]]  # which the second encoder reads (Unlimited OCR)
     return small
 
 

@@ -52,6 +52,7 @@ def main() -> None:
             options: Any = {"color_scheme": theme, "viewport": {"width": width, "height": 1000}, "reduced_motion": "reduce"}
             tab = browser.new_page(**options)
             tab.goto(path.as_uri() + fragment)
+            tab.wait_for_selector("#page:not([data-busy])")
             tab.evaluate(REMOVE_OTHERS, elements)
             tab.screenshot(path=IMAGES / f"{name}.png", full_page=True, clip=tab.evaluate(BOUNDING_BOX, elements))
             print(f"{name}: {(IMAGES / f'{name}.png').stat().st_size:,} bytes")

@@ -324,7 +324,9 @@ def memory(
 
     Of a model without a family, such as one built `via="transformers"`, the memory of the weights is known, and nothing else.
     """
-    loaded = load(model, via=via)
+    loaded = found = load(model, via=via)
+    if not _given(train=train, lora=lora, layout=layout):
+        loaded = loaded.computable
     if _is_generic(loaded):
         used = _given(context=context, kv_dtype=kv_dtype, chunk=chunk, on=on, images=images, train=train, lora=lora, layout=layout)
         if used or batch != 1:
@@ -372,6 +374,8 @@ def memory(
     from .analysis.inference.inference_memory import MAX_TOKENS, PREFILL_CHUNK, MemoryRequest
     from .analysis.inference.inference_memory import memory as inference_memory
 
+    if chunk is not None and loaded is not found:
+        raise ArgumentError("chunk", " is for decoders: an encoder reads whole prompts")
     contexts = _contexts(loaded, context)
     name, imatrix = _imatrix(dtype)
     inference = MemoryRequest(
@@ -382,8 +386,8 @@ def memory(
         imatrix=imatrix,
         images=_images(images),
     )
-    stored = None if dtype else _stored_weights(loaded)
-    notes = _file_notes(loaded) if dtype else ()
+    stored = None if dtype else _stored_weights(found)
+    notes = _file_notes(found) if dtype else ()
     within = None if on is None else _total_memory(on)
     return inference_memory(loaded, inference, stored, contexts=contexts, within=within, checkpoint_notes=notes)
 
@@ -426,7 +430,7 @@ def flops(
     from .analysis.flops.flops_report import FlopsRequest
     from .analysis.flops.flops_report import count_model_flops as count_flops
 
-    loaded = load(model)
+    loaded = load(model).computable
     _positive("batch", batch)
     _check_text(dtype=dtype, kv_dtype=kv_dtype)
     request = FlopsRequest(

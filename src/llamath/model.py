@@ -70,6 +70,11 @@ class Model(Record):
         others = " and ".join(name for name in parts_of(self.tree) if name != "text")
         return self.replace(tree=self.tree.text, outer=None, notes=(*self.notes, f"text model only; not included: {others}"))
 
+    @property
+    def computable(self) -> Model:
+        """The model whose tree computes: of a model that is counted by its tensors, one with FLOPs, memory and trace if they are known."""
+        return self
+
     def part(self, name: str) -> Model:
         """Return one part as a model: `text`, `vision` or `audio`; vision and audio contain their projectors."""
         parts = parts_of(self.tree)

@@ -224,6 +224,12 @@ def test_bytes_of_routed_experts_match_enumeration(experts: int, top: int, token
     assert read / 10**9 == pytest.approx(sum(sizes) / len(sizes), rel=1e-8)
 
 
+def test_tables_are_read_by_the_rows_of_each_token() -> None:
+    whole, quarter = WeightRead(1000, rows=100, rows_read=4), WeightRead(1000, rows=100, missed=3, experts=4, rows_read=4)
+    assert [int(whole.of(n)) for n in (1, 3, 50)] == [40, 120, 1000]
+    assert [int(quarter.of(n)) for n in (1, 50, 200)] == [10, 500, 1000]  # one of four parts of a table
+
+
 def test_prefill_limit_is_flops_over_the_dense_peak() -> None:
     for on, dtype, peak in (("h100", "bf16", 989.4e12), ("h100", "fp8", 1978.9e12), ("a100", "fp8", 312e12), ("h100", "awq", 989.4e12)):
         at = speed_limits(shard_preset("llama-3.1-8b", Layout(), dtype=dtype), hardware.find_device(on), 8192, 1)

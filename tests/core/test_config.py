@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -229,3 +230,48 @@ def test_model_type_other_than_a_string_is_refused(value: object, section: str) 
     }[section]
     with pytest.raises(llamath.ConfigError, match=r"^the given keys: model_type should be a string, not "):
         llamath.load(keys)
+
+
+def test_words_and_numbers_that_are_not_known_are_refused() -> None:
+    c = Config({"scoring": "softmax", "act": "relu", "step": 0, "flag": True, "empty": None})
+    assert c.one_of("scoring", "sigmoid", "softmax") == "softmax" and c.positive_int("empty", 3) == 3
+    c.require("act", "relu", "every model has it")
+    c.require("absent", 5, "every model has it")
+    reads: dict[str, Callable[[], object]] = {
+        "act is the unknown 'relu'": lambda: c.one_of("act", "silu", "gelu"),
+        "flag should be false, not true": lambda: c.require("flag", False, "every model has it"),
+        "step should be a positive integer, not 0": lambda: c.positive_int("step", 4),
+    }
+    for message, read in reads.items():
+        with pytest.raises(llamath.ConfigError, match=message):
+            read()
+
+
+MIMO = {
+    **SMALL, "model_type": "mimo_v2_flash", "num_key_value_heads": 4, "head_dim": 8, "v_head_dim": 4, "n_routed_experts": 4,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", [[1, 0], [1, 0, 2], [1, 0, 1, 1], "101"])
+def test_flags_of_layers_are_ones_and_zeros(flags: object) -> None:
+    tree = llamath.load({**MIMO, "hybrid_layer_pattern": [1, 0, 1], "moe_layer_freq": [0, 1, 1]}).tree
+    assert [bool(x.attn.window.size) for x in tree.layers] == [True, False, True]  # type: ignore[attr-defined]
+    for key in ("hybrid_layer_pattern", "moe_layer_freq"):
+        with pytest.raises(llamath.ConfigError, match=f"{key} should be a list with 1 or 0 for each of 3 layers"):
+            llamath.load({**MIMO, key: flags})
+
+
+def test_settings_of_single_layers_agree_within_a_type() -> None:
+    gemma = {
+        **SMALL,
+        "model_type": "gemma4_text",
+        "num_attention_heads": 4,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+    }
+    one, two = {"head_dim": 8}, {"head_dim": 16}
+    tree = llamath.load({**gemma, "per_layer_config": {"1": one, "02": one}}).tree
+    assert [int(x.attn.head_dim) for x in tree.layers] == [256, 8, 8]  # type: ignore[attr-defined]
+    for other in ({"1": one}, {"1": one, "2": two}, {"0": one, "1": one, "2": one}, {"1": one, "2": one, "x": one}):
+        with pytest.raises(llamath.ConfigError, match="per_layer_config should have the same settings for each layer of full_attention"):
+            llamath.load({**gemma, "per_layer_config": other})

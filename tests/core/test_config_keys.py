@@ -205,6 +205,9 @@ CHOICES: dict[str, list[Any]] = {
     "attn_config.attn_type": ["multihead_attention", "multiquery_attention"],
     "index_topk_pattern": ["FSF", "FFF"],
     "kv_source_layers": [[0, 1, 2, 3, 4, 5]],
+    "kv_source_layer_ids": [[2, 4, 5]],
+    "index_source_layer_ids": [[2, 5]],
+    "engram_num_embeddings": [[400]],
 }
 
 

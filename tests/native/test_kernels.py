@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,6 +80,33 @@ def lib(library: Library, request: pytest.FixtureRequest) -> Iterator[Library]:
 def test_every_path_of_the_machine_is_compiled(library: Library) -> None:
     assert [library("path_name", i).decode() for i in range(library("num_paths"))] == list(PATHS)
     assert library("path").decode() == (os.environ.get("LLAMATH_NATIVE_PATH") or library.paths()[-1])
+
+
+def test_own_path_is_the_one_that_would_be_taken(library: Library, tmp_path: Path) -> None:
+    assert build.own_paths() == (library.paths()[-1],)
+    with (tmp_path / "cpuinfo").open("w") as file:
+        file.write("processor : 0\nflags : fpu sse2 avx2 fma\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "_CPUINFO", str(tmp_path / "cpuinfo"))
+        assert build.own_paths() == build.all_paths()[:1]  # AVX2 needs bmi2 and f16c as well
+        patch.setattr(build, "_CPUINFO", "/nowhere")
+        assert build.own_paths() == build.all_paths()
+
+
+def test_library_of_one_path_has_the_reference_beside_it(library: Library, tmp_path: Path) -> None:
+    compiler = build.find_compiler()
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    own = build.own_paths()
+    each = [x for x in build.commands(compiler, tmp_path, paths=own) if any(y.startswith("-DLLAMATH_PATH=") for y in x)]
+    assert {y for x in each for y in x if y.startswith("-DLLAMATH_PATH=")} == {f"-DLLAMATH_PATH={x}" for x in own}
+    assert build.cached_library(own) != build.cached_library()
+    small = Library(build.build(tmp_path / "own.so", ("-O0",), own))
+    try:
+        assert [small("path_name", i).decode() for i in range(small("num_paths"))] == ["reference", *own]
+        assert small("path") == library("path")
+    finally:
+        small.close()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ ON_TORCH = {
     *("mistral_large4-plain", "mistral_large4-shared keys, shared indexers, groups, biased"),
     *("glm5_next-plain", "glm5_next-shared indexers, pools of 3, grouped, tied"),
     *("qwen4_exp-plain", "qwen4_exp-tables of n-grams, tied, sigmoid gates"),
+    *("deepseek_v41-windows of 2 tokens and of 1, candidates", "deepseek_v41-n-grams, tied"),
     *("muse_spark-plain", "muse_spark-biased, scaled, not tied"),  # learned shares of branches
     *("diffllama-plain", "diffllama-biased, tied, multi-head"),
     *("recurrent_gemma-plain", "recurrent_gemma-wide, biased, two kinds in turn"),

@@ -1,4 +1,4 @@
-"""Models that are counted but not computed, compared with the classes of transformers and with published files."""
+"""Models that are counted by their modules, compared with the classes of transformers and with published files."""
 
 from __future__ import annotations
 
@@ -99,10 +99,12 @@ def test_published_sizes() -> None:
     assert [f"{x.parameters.total / 1e9:.2f}B" for x in (small, large)] == ["0.23B", "0.77B"]
 
 
-def test_formulas_are_refused() -> None:
+def test_other_questions_are_refused() -> None:
     model = llamath.load({"model_type": "florence2"})
     with pytest.raises(llamath.LlamathError, match="as an encoder-decoder model"):
-        llamath.flops(model)
+        llamath.fit(model)
+    with pytest.raises(llamath.LlamathError, match="as an encoder-decoder model"):
+        llamath.facts(model)
 
 
 @pytest.mark.parametrize(

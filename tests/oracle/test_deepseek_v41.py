@@ -1,21 +1,33 @@
-"""DeepSeek-V4.1 against what was published: its config, the bytes of its index by part, and the names and shapes of its tensors."""
+"""DeepSeek-V4.1 against what was published: its config, the bytes of its index by part, names and shapes, hashes, and bytes of its cache."""
 
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 from math import prod
 from typing import Any
 
+import numpy as np
 import pytest
 
 import llamath
+from llamath.analysis.graph.recorder import record
+from llamath.analysis.graph.rules import RULES
+from llamath.analysis.image_pass import Images, image_pass
 from llamath.checkpoint.naming.scheme import StoredTensor
+from llamath.core.expr import ceil_div, total
+from llamath.core.extensions.hyper_connections import DeferredHyperLayer
+from llamath.core.extensions.ngram_tables import NGramMemory, odd_factors
 from llamath.core.multimodal import Multimodal
+from llamath.core.towers import VisionTower
+from llamath.core.tree import fold
 
 TOTAL_SIZE, TENSORS = 510_286_023_000, 96_085
 """`total_size` of the published index of DeepSeek-V4.1-Flash, and its number of tensors."""
 SIZES = {"engram": 203_073_076_240, "mtp": 7_921_077_000 + 11_797_632, "experts": 288_777_830_400, "vision": 970_506_240}
 """Bytes of parts of its files, as several loaders of them state."""
+CACHED_BYTES = 890
+"""Bytes of a token in the cache of windows, as its report states them."""
 BACKBONE, MEMORY, ACTIVE = 552, 196, 16
 """Parameters of its model card, in billions."""
 TEXT: dict[str, Any] = {
@@ -75,6 +87,16 @@ IN_BLOCKS = ("wq_a", "wq_b", "wkv", "wo_a", "wo_b", "main_proj")
 FLOAT32 = ("attn_sink", "gate.bias", "gate.bias_vl", "_fn", "_base", "_scale")
 
 
+IMAGES = [
+    (1, 1, 13, 13, 184), (2, 3, 16, 11, 194), (28, 14, 10, 19, 202), (543, 544, 13, 13, 184), (545, 545, 13, 13, 184),
+    (240, 180, 12, 15, 194), (180, 240, 15, 12, 197), (640, 480, 12, 16, 206), (800, 600, 15, 20, 317), (1024, 768, 19, 25, 496),
+    (768, 1024, 25, 19, 502), (1280, 960, 23, 31, 738), (1600, 1200, 27, 36, 1001), (4096, 4096, 31, 31, 994), (4, 400, 130, 2, 392),
+    (400, 4, 2, 130, 264), (4200, 100, 3, 100, 305), (10000, 10, 1, 410, 413), (10, 10000, 410, 1, 822), (2653, 1236, 21, 45, 968),
+    (594, 4390, 81, 11, 974), (4775, 476, 10, 100, 1012), (1444, 1240, 29, 34, 1017), (839, 2, 1, 266, 269), (99, 3973, 95, 3, 382),
+]  # fmt: skip
+"""Images, and the rows, columns and tokens that the image processor of its publisher makes of them."""
+
+
 @pytest.fixture(scope="module")
 def model() -> llamath.Model:
     return llamath.load(CONFIG)
@@ -121,7 +143,7 @@ def test_names_and_shapes_equal_published(tensors: list[StoredTensor]) -> None:
 def test_parameters_are_those_of_the_model_card(model: llamath.Model) -> None:
     assert isinstance(model.tree, Multimodal)
     p = model.parameters
-    memory = sum(int(x.weight.size) for x in model.weights if x.pattern.endswith("engram.table"))
+    memory = sum(int(x.weight.size) for x in model.weights if x.pattern.endswith("ngrams.table.weight"))
     assert int(memory / 1e9) == MEMORY
     assert round((p.parts["text"] - memory) / 1e9) == BACKBONE
     assert round((p.active - int(model.tree.embed.weight.size)) / 1e9) == ACTIVE
@@ -134,6 +156,13 @@ def test_parameters_are_those_of_the_model_card(model: llamath.Model) -> None:
         ({"kv_source_layer_ids": [0]}, "names a layer whose compress_ratios is 0"),
         ({"engram_num_embeddings": [5]}, "should have a number for each of the 2 layers"),
         ({"o_groups": 7}, "does not divide the 64 heads"),
+        ({"engram_num_embeddings": [5, 5]}, "less than the 384,006,168 rows"),
+        ({"engram_layer_ids": [14, 1]}, "in their order"),
+        ({"index_source_layer_ids": [2, 8, 14]}, "should name all layers of kv_source_layer_ids"),
+        ({"compress_ratios": [0, 0] + [2] * 19 + [1] * 19}, "the nearest earlier layer with windows has"),
+        ({"candidate_source_layer_id": 14}, "later layers should read the windows of this one"),
+        ({"candidate_topk_blocks": 64}, "too few for the 512"),
+        ({"gate_temp": 2.0}, "only routers without a temperature"),
     ],
 )
 def test_wrong_values_are_named(changes: dict[str, Any], message: str) -> None:
@@ -141,7 +170,72 @@ def test_wrong_values_are_named(changes: dict[str, Any], message: str) -> None:
         llamath.load({**CONFIG, "text_config": {**TEXT, **changes}})
 
 
-def test_what_it_computes_is_refused_by_name(model: llamath.Model) -> None:
-    for command in (llamath.flops, llamath.fit):
-        with pytest.raises(llamath.LlamathError, match="counted, but what they compute is not known"):
-            command(model)
+def test_rows_of_hashes_fill_the_published_tables(model: llamath.Model) -> None:
+    tables = [x.ngrams for x in model.tree.layers if isinstance(x, DeferredHyperLayer) and x.ngrams is not None]
+    assert [sum(x.head_sizes) for x in tables if isinstance(x, NGramMemory)] == TEXT["engram_num_embeddings"]
+
+
+@pytest.mark.parametrize(("layer", "tokens"), [(0, 2), (1, 99_092), (14, 99_092), (10**6, 50)])
+def test_factors_of_hashes_are_those_of_numpy(layer: int, tokens: int) -> None:
+    drawn = np.random.default_rng(10007 * layer).integers(0, (2**63 - 1) // tokens // 2, 4)
+    assert odd_factors(10007 * layer, tokens, 4) == tuple(2 * int(x) + 1 for x in drawn)
+
+
+def test_bytes_of_a_cached_token_are_those_of_its_report(model: llamath.Model) -> None:
+    """Numbers in FP4: windows with a scale of eight bits for 16 of them, keys of indexers for 32."""
+    kept = [(region.times, x) for region, x in record(model.text.tree).nodes() if x.op == "update_windows"]
+    per_token = {
+        keys: sum(Fraction(int(n * x.shape[-1]), x.attributes["ratio"]) for n, x in kept if x.without_gradient is keys)
+        for keys in (False, True)
+    }
+    assert per_token == {False: Fraction(5, 2) * 512, True: Fraction(5, 2) * 128}
+    assert per_token[False] * Fraction(9, 16) + per_token[True] * Fraction(17, 32) == CACHED_BYTES
+
+
+def test_flops_of_a_token_are_twice_its_active_weights(model: llamath.Model) -> None:
+    """But for norms, tables and the products of activations with each other; at the end of a window of two tokens."""
+    graph = record(model.text.tree, decode=True)
+    products = total(region.times * rule(x, True) for region, x in graph.nodes() if (rule := RULES[x.op].flops) and not RULES[x.op].mixing)
+    matrices = sum(int(x.weight.size) * int(x.active) for x in fold(model.text.tree) if x.weight.role == "matmul")
+    assert products.at(B=1, T=1, P=1) == 2 * matrices
+
+
+def test_candidates_bound_the_scores_of_later_indexers(model: llamath.Model) -> None:
+    graph = record(model.text.tree, new_tokens=100_000)
+    found = {x.attributes["candidates"]: x for _, x in graph.nodes() if x.op == "select_windows" and x.attributes["candidates"] is not None}
+    seen = {blocks.chosen_here: int(RULES["select_windows"].flops(x, True).at(B=1, T=100_000, P=0)) for blocks, x in found.items()}  # type: ignore[misc]
+    blocks, size = TEXT["candidate_topk_blocks"], TEXT["candidate_block_size"]
+    pairs = sum(t if t <= blocks * size else (blocks - 1) * size + (t - 1) % size + 1 for t in range(1, 100_001))
+    each = 2 * TEXT["index_n_heads"] * (TEXT["index_head_dim"] + 1)
+    assert seen == {True: each * 100_000 * 100_001 // 2, False: each * pairs}
+
+
+def test_memory_and_shards_are_computed(model: llamath.Model) -> None:
+    near, far = (llamath.memory(model, context=n).kv_cache for n in (1000, 100_000))
+    assert far - near == 99_000 * 5 * 640
+    report = llamath.fit(model, on="16xh200", layout="tp=8", context=8192)
+    assert report.layout.tp == 8 and report.kv_dtype
+    with pytest.raises(llamath.LlamathError, match="8 of o_groups"):
+        llamath.fit(model, on="16xh200", layout="tp=16", context=8192)
+
+
+def test_heads_groups_and_rows_are_sharded(model: llamath.Model) -> None:
+    cuts = {x.pattern.partition(".{l}.")[2]: x.split for x in fold(model.text.tree) if x.split is not None}
+    found = {name: (cut.axis, cut.parts) for name, cut in cuts.items() if ".experts." not in name and ".shared." not in name}
+    assert found == {
+        "": (0, 129280),
+        "attn.q_up.weight": (0, 64),
+        "attn.sinks": (0, 64),
+        "attn.o_down.weight": (0, 8),
+        "attn.o_up.weight": (1, 8),
+        "ngrams.table.weight": (0, 384016682),
+    }
+
+
+@pytest.mark.parametrize(("width", "height", "rows", "columns", "tokens"), IMAGES)
+def test_tokens_of_images_equal_those_of_the_published_code(width: int, height: int, rows: int, columns: int, tokens: int) -> None:
+    tree = llamath.load(CONFIG).tree
+    assert isinstance(tree, Multimodal) and isinstance(tree.vision, VisionTower)
+    grid = tree.vision.image_sizes.grid(width, height)
+    assert (ceil_div(grid.rows, 3), ceil_div(grid.columns, 3)) == (rows, columns)
+    assert image_pass(tree, Images(count=1, width=width, height=height)).tokens == tokens

@@ -1,15 +1,8 @@
 """The tiles and patches of images compared with the image processors of transformers."""
 
 from __future__ import annotations
-import __future__
 
-import ast
-import itertools
-import math
-from functools import lru_cache
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,6 +12,7 @@ from llamath.core.image_sizes import (
     CoveringTiles,
     CroppedImage,
     LeastScaledImage,
+    LeastScaledTiles,
     LinedImage,
     NativeImage,
     PatchBudget,
@@ -28,39 +22,12 @@ from llamath.core.image_sizes import (
     SplitBudget,
     SplitImage,
     TiledImage,
+    WholeAndCrops,
     WindowedImage,
 )
+from support.image_processors import IMAGES, functions_of, squares_of_molmo2
 
 pytestmark = pytest.mark.transformers
-IMAGES = [
-    (1, 1),
-    (300, 300),
-    (640, 480),
-    (480, 640),
-    (1024, 768),
-    (1000, 333),
-    (77, 1900),
-    (4000, 3000),
-    (448, 449),
-    (896, 448),
-    (2500, 200),
-]
-"""Widths and heights."""
-METHODS = {"_plan_patches", "_is_extreme_aspect", "smart_resize", "_is_image_too_large", "_get_grid_layout", "_target_ratios"}
-"""Methods that are tested as functions."""
-
-
-def functions_of(path: str) -> dict[str, Any]:
-    """The functions of a module of transformers that needs torchvision, which is not there."""
-    import numpy
-    import transformers
-
-    tree = ast.parse((Path(transformers.__file__).parent / "models" / path).read_text())
-    methods = [y for x in tree.body if isinstance(x, ast.ClassDef) for y in x.body if isinstance(y, ast.FunctionDef) and y.name in METHODS]
-    tree.body = [x for x in tree.body if isinstance(x, ast.FunctionDef)] + methods
-    found: dict[str, Any] = {"np": numpy, "lru_cache": lru_cache, "math": math, "itertools": itertools}
-    exec(compile(tree, path, "exec", flags=__future__.annotations.compiler_flag), found)
-    return found
 
 
 @pytest.mark.parametrize("most", [1, 6, 12, 40])
@@ -124,11 +91,12 @@ def test_tiles_equal_the_processor_of_idefics3() -> None:
         assert sizes.grid(width, height) == (tiles, 26, 26), (width, height)
 
 
-def test_sizes_equal_the_processor_of_kimi() -> None:
+@pytest.mark.parametrize("most", [16_384, 65_536])
+def test_sizes_equal_the_processor_of_kimi(most: int) -> None:
     resize = functions_of("kimi_k25/image_processing_kimi_k25.py")["navit_resize"]
-    sizes = PatchBudget(patch=14, multiple=28, most=16_384, longest=512)
+    sizes = PatchBudget(patch=14, multiple=28, most=most, longest=512)
     for width, height in [*IMAGES, (9000, 8000), (20_000, 50)]:
-        _, (h, w) = resize(height, width, 14, 2, 16_384, 512)
+        _, (h, w) = resize(height, width, 14, 2, most, 512)
         assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
 
 
@@ -260,3 +228,32 @@ def test_covering_tiles_equal_the_processor_of_ovis() -> None:
             columns, rows = functions["get_min_tile_covering_grid"]((height, width), 448, most)
             tiles = columns * rows
             assert sizes.grid(width, height) == (tiles + 1 if tiles > 1 else 1, 32, 32), (width, height)
+
+
+@pytest.mark.parametrize("most", [1, 8, 24])
+def test_tiles_equal_the_processor_of_molmo(most: int) -> None:
+    functions = functions_of("molmo2/image_processing_molmo2.py")
+    sizes = LeastScaledTiles(patch=14, size=378, margin=4, most=most)
+    for width, height in [*IMAGES, (112, 112), (112, 500), (700, 111), (532, 378)]:
+        rows, columns, *_ = functions["compute_crop_geometry"](height, width, most, [4, 4], 378, 14)
+        assert sizes.canvas(width, height) == (rows, columns), (width, height)
+        assert sizes.grid(width, height) == (rows * columns + 1, 27, 27)
+        grid, squares = squares_of_molmo2(width, height, 378, 14, most)
+        assert sizes.tokens(width, height, len(squares)) == len(squares) == grid[0] * grid[1] + grid[2] * grid[3]
+
+
+def test_tiles_and_tokens_equal_the_processor_of_unlimited_ocr() -> None:
+    from transformers.models.unlimited_ocr.processing_unlimited_ocr import UnlimitedOcrProcessor
+
+    tiles_of = functions_of("unlimited_ocr/image_processing_unlimited_ocr.py")["get_optimal_tiled_canvas"]
+    image_processor = SimpleNamespace(size={"height": 1024, "width": 1024}, tile_size=640)
+    processor = SimpleNamespace(image_processor=image_processor, patch_size=16, downsample_ratio=4, image_token="x")
+    sizes = WholeAndCrops(patch=16, size=1024, tile=640, max_tiles=32)
+    for width, height in [*IMAGES, (640, 640), (641, 640)]:
+        columns, rows = tiles_of((height, width), (640, 640), 2, 32) if max(width, height) > 640 else (1, 1)
+        tiles = columns * rows if max(width, height) > 640 else 0
+        beside = sizes.beside(width, height)
+        assert (beside or (0,))[0] == tiles and sizes.grid(width, height) == (1, 64, 64), (width, height)
+        found = {"patches_grid": [[columns, rows]], "num_local_patches": [tiles]}
+        expected = UnlimitedOcrProcessor.replace_image_token(processor, found, 0)
+        assert sizes.tokens(width, height, 256) + tiles * 100 == len(expected)

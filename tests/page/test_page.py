@@ -383,7 +383,7 @@ def test_state_is_kept_in_the_address(browser: Any, tmp_path: Path) -> None:
         tab.select_option("#choice-dtype", "q4_k_m")
         tab.evaluate("document.querySelector('#map [data-value=bytes]').click()")
         tab.fill("#find", "attn q")
-        tab.wait_for_function("location.hash.includes('attn')")
+        tab.wait_for_function("() => location.hash.includes('attn')")
         at, shown = tab.evaluate("location.hash"), shown_text(tab, "[data-part=total]")
     with Tab(browser, tmp_path, text, at) as tab:
         assert (tab.input_value("#context"), tab.input_value("#choice-dtype"), tab.input_value("#find")) == ("777", "q4_k_m", "attn q")

@@ -18,7 +18,7 @@ from llamath.web.page_data.attention_data import build_attention
 from llamath.web.page_data.experts_data import build_experts
 from llamath.web.page_data.sizing.inference_data import kept_as
 from llamath.web.server.page_html import model_page
-from support.browser_page import Tab, browser
+from support.browser_page import Tab, browser, wait_until_drawn
 from support.page_expressions import evaluate
 
 __all__ = ["browser"]
@@ -123,6 +123,7 @@ def test_sections_on_the_page(browser: Any, tmp_path: Path) -> None:
         assert page.locator("#positions h2").inner_text().startswith("YaRN scaling keeps the")
         assert page.locator("#experts h2").inner_text() == "A token uses 4 of 32 experts in each MoE layer"
         page.locator("#experts-batch").fill("64")
+        wait_until_drawn(page)
         assert page.locator("#experts h2").inner_text() == "64 sequences together read 32 of 32 experts"
         page.locator("[data-cached=GQA]").click()
         assert "K·h + K·h" in page.locator("dialog").inner_text()

@@ -91,10 +91,10 @@ def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Pa
         tab.check("#tied")
         tab.focus("#size-d + input, input[aria-label='layers, slider']")
         tab.keyboard.press("ArrowRight")
-        tab.wait_for_function("document.querySelector('#size-L').value === '41'")
+        tab.wait_for_function("() => document.querySelector('#size-L').value === '41'")
         expected = llamath.load("llama-3-8b", changes={"num_hidden_layers": 41, "tie_word_embeddings": True}).parameters.total
         assert designed(tab) == f"{expected:,}"
-        tab.wait_for_function("location.hash.includes('L41')")
+        tab.wait_for_function("() => location.hash.includes('L41')")
         at = tab.evaluate("location.hash")
         tab.fill("#size-K", "7")
         assert "num_key_value_heads should divide num_attention_heads" in tab.text_content("main")

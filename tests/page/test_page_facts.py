@@ -10,6 +10,7 @@ import pytest
 import llamath
 from llamath.analysis.fact_sheet import fact_sheet
 from llamath.web.page_data.facts_data import facts_data
+from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page
 from support.browser_page import Tab, browser
 
@@ -78,3 +79,8 @@ def test_no_number_is_clipped_at_any_width(browser: Any, tmp_path: Path, width: 
           return box.width && (box.right > innerWidth + 0.5 || box.left < -0.5 || x.scrollWidth > x.clientWidth + 1 && getComputedStyle(x).overflowX !== 'visible');
         }).filter((x) => !x.closest('.hidden')).map((x) => x.outerHTML.slice(0, 80))"""
         assert tab.evaluate(clipped) == []
+
+
+def test_speed_of_the_smallest_hardware_has_no_exponent() -> None:
+    hardware = build_page_data([llamath.load("qwen3-next-80b-a3b")])["models"][0]["facts"]["hardware"]
+    assert [x["speed"] for x in hardware] == ["≤ 1,040 tokens/s", "≤ 356 tokens/s"]

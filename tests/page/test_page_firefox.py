@@ -10,7 +10,7 @@ import pytest
 
 import llamath
 from llamath.web.server.page_html import model_page
-from support.browser_page import Tab, browser
+from support.browser_page import UNTIL_WHOLE, Tab, browser
 from support.firefox import FIREFOX, Firefox
 
 __all__ = ["browser"]
@@ -53,7 +53,9 @@ def test_slider_changes_the_numbers(firefox: Firefox, tmp_path: Path) -> None:
     set_batch = """(() => { const input = document.getElementById("experts-batch");
         Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(input, "64");
         input.dispatchEvent(new Event("input", { bubbles: true }));
-        return new Promise((done) => setTimeout(() => done(document.querySelector("#experts h2").textContent), 50)); })()"""
-    assert firefox.evaluate(set_batch) == "64 sequences together read 32 of 32 experts"
+        return new Promise((done) => setTimeout(done)); })()"""
+    firefox.evaluate(set_batch)
+    firefox.evaluate(UNTIL_WHOLE)
+    assert firefox.evaluate("document.querySelector('#experts h2').textContent") == "64 sequences together read 32 of 32 experts"
     address = "new Promise((done) => { const look = () => location.hash ? done(location.hash) : setTimeout(look, 20); look(); })"
     assert firefox.evaluate(address).startswith("#batch=64")

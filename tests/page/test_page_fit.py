@@ -153,6 +153,7 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
         assert sum("the smallest that runs it" in label for _, label in texts.values()) == 1
         assert "GPUs" in tab.text_content("#hardware-title") or "B200" in tab.text_content("#hardware-title")
         cells["h100-sxm 8"].click()
+        wait_until_drawn(tab)
         assert tab.text_content("#hardware .verdict h3") == "DeepSeek V3 does not fit on 8 × H100 SXM 80GB"
         assert tab.locator("#speed table").count() == 0 and "does not fit" in tab.text_content("#speed-title")
         tab.click("#hardware .instead .button >> nth=0")
@@ -191,6 +192,7 @@ def test_custom_gpu_is_sized(browser: Any, tmp_path: Path) -> None:
             rate = float(shown_text(tab, f"[data-speed={name}-rate]").replace(",", ""))
             assert rate == pytest.approx(limit.tokens_per_second, rel=0.005)
         tab.fill("#gpumem", "16")
+        wait_until_drawn(tab)
         assert "does not fit on Custom GPU" in tab.text_content("#hardware .verdict h3")
 
 

@@ -16,7 +16,7 @@ import llamath
 from llamath.web.gallery.site_files import write_gallery
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
-from support.browser_page import browser, new_context, wait_until_drawn
+from support.browser_page import browser, new_context, visit, wait_until_drawn
 from support.picture_text import FIXED_SIZES, PICTURE_NODES, TOKENS, picture_text
 
 assert browser
@@ -79,7 +79,7 @@ def drawn_page(browser: Any, path: Path, picture: Picture) -> Iterator[Any]:
     context = new_context(browser, viewport={"width": 1440, "height": 900}, color_scheme="light", reduced_motion="reduce")
     context.add_init_script(f"globalThis.pictureWidth = {picture.width}; {FIXED_SIZES}")
     tab = context.new_page()
-    tab.goto(path.as_uri() + picture.state)
+    visit(tab, path.as_uri() + picture.state)
     wait_until_drawn(tab)
     yield tab
     context.close()

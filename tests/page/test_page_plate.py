@@ -27,6 +27,16 @@ SAMPLE = (
 DRAWN = "llama-3-8b deepseek-v3 qwen3-next-80b-a3b gemma-4-26b-a4b command-r7b opt-350m gpt2 falcon-mamba-7b nemotron-3-super-120b".split()
 SETTINGS = ((1, 1), (7, 3), (4096, 1), (262_145, 5))
 WEIGHTLESS = ("ids", "probabilities")
+CROSSED_LABELS = """() => {
+  const picture = document.querySelector('.layer-picture');
+  const labels = [...picture.querySelectorAll('.plate-node text')].map((x) => [x.textContent, x.getBoundingClientRect()]);
+  return [...picture.querySelectorAll('.plate-wire > path.wire')].flatMap((wire) => {
+    const toScreen = wire.getScreenCTM();
+    const points = Array.from({ length: Math.ceil(wire.getTotalLength()) }, (_, i) => wire.getPointAtLength(i).matrixTransform(toScreen));
+    const isIn = (p, box) => p.x > box.left && p.x < box.right && p.y > box.top + 3 && p.y < box.bottom - 3;
+    return labels.filter(([, box]) => points.some((p) => isIn(p, box))).map(([text]) => text);
+  });
+}"""
 
 
 def plate_of(slug: str) -> dict[str, Any]:
@@ -177,6 +187,16 @@ def test_labels_are_whole_at_every_width(browser: Any, tmp_path: Path, slug: str
                 wait_until_drawn(tab)
                 assert not tab.evaluate(WRONG_TEXT), (i, scheme)
                 assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("slug", [*DRAWN, "gemma-3-27b"])
+def test_wires_leave_labels_free(browser: Any, tmp_path: Path, slug: str) -> None:
+    with plate_tab(browser, tmp_path, slug, width=1440) as tab:
+        for i in range(len(plate_of(slug)["kinds"])):
+            if i:
+                tab.locator(".plate-kinds:visible button").nth(i).click()
+                wait_until_drawn(tab)
+            assert tab.evaluate(CROSSED_LABELS) == []
 
 
 def test_a_wire_joins_only_what_the_graph_joins(browser: Any, tmp_path: Path) -> None:

@@ -279,7 +279,8 @@ def test_back_and_forward_move_between_views_and_sections(browser: Any, tmp_path
 def test_print_is_laid_out_for_paper(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("deepseek-v3")]), width=1440) as tab:
         tab.click("[data-part=parameters]")
-        count = "document.querySelectorAll('main *').length"
+        wait_until_drawn(tab)
+        count = "[...document.querySelectorAll('main *')].filter((x) => x.checkVisibility()).length"
         before = tab.evaluate(count)
         tab.evaluate("dispatchEvent(new Event('beforeprint'))")
         tab.emulate_media(media="print")

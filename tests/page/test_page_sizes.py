@@ -26,7 +26,7 @@ from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.sizing.inference_data import ROOF
 from llamath.web.page_data.sizing.training_data import ATTENTION, KERNELS, PRECISIONS
 from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import Tab, browser, shown_text
+from support.browser_page import Tab, browser, shown_text, wait_until_drawn
 from support.page_expressions import evaluate
 
 STAYS = ("weights", "gradients", "master", "optimizer")
@@ -262,5 +262,6 @@ def test_two_models_share_one_chart(browser: Any, tmp_path: Path) -> None:
             longest = fit(MemoryCalculator(model, MemoryRequest(kv_dtype="fp8")), find_device("rtx-4060-ti-16gb")).max_context
             assert f"{find_device('rtx-4060-ti-16gb').title} at {longest:,} tokens" in label and model.name in label
         tab.fill("#batch", "4")
+        wait_until_drawn(tab)
         total = MemoryCalculator(models[0], MemoryRequest(kv_dtype="fp8")).at(8192, 4).total
         assert strip_separators(shown_text(tab, "[data-part=total]")) == str(total)

@@ -15,7 +15,7 @@ import llamath
 from llamath.web.gallery.site_files import write_gallery
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import browser, new_context, wait_until_drawn
+from support.browser_page import browser, new_context, visit, wait_until_drawn
 from support.page_models import data_of, write_checkpoint
 from support.serving import served
 
@@ -109,7 +109,7 @@ def text_of(page: str) -> str:
         "comparison": ("llama-2-7b", "llama-3-8b"),
         "hybrid": ("nemotron-3-super-120b",),
         "towers": ("llama-3.2-11b-vision",),
-        "unknown tower": ("deepseek-ocr",),
+        "unknown tower": ("video-llava-7b",),
         "file": ("gpt2",),
     }
     return page_from_data(data_of(*slugs[page]))
@@ -149,7 +149,7 @@ def tab_of(browser: Any, address: str, width: int, theme: str = "light", **how: 
     context = new_context(browser, viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True, **how)
     tab = context.new_page()
     tab.on("pageerror", lambda x: wrong.append(str(x)))
-    tab.goto(address)
+    visit(tab, address)
     yield tab
     context.close()
     assert not wrong
@@ -159,7 +159,7 @@ def states_of(tab: Any, address: str, page: str, folder: Path) -> Iterator[State
     """Bring the page into each of its states, one after the other."""
     for state in PAGES[page]:
         tab.goto("about:blank")
-        tab.goto(address + state.at)
+        visit(tab, address + state.at)
         if page == "file":
             path = folder / ("wrong.gguf" if state.at else "model.safetensors")
             path.write_bytes(b"GGUF" if state.at else (folder / "model.bytes").read_bytes())
@@ -294,6 +294,7 @@ def test_choices_are_one_tab_stop(browser: Any, addresses: Callable[[str], str])
         assert tab.locator("#map [tabindex='0']").count() == 1
         tab.focus("#map [aria-checked=true]")
         tab.keyboard.press("ArrowRight")
+        wait_until_drawn(tab)
         assert tab.get_attribute("#map [data-value=bytes]", "aria-checked") == "true"
         assert tab.evaluate("document.activeElement.dataset.value") == "bytes"
 

@@ -20,7 +20,9 @@ from llamath.core.attention_facts import AttentionWindow, ScoreTransform
 from llamath.core.blocks import AttentionBase, ClampedMLP, ExpertGroups, MoE, PerLayerInput
 from llamath.core.constructors import embedding, layer_norm, linear, mlp, rms, swiglu, weight
 from llamath.core.expr import Expr, floor_div
-from llamath.core.latent_attention import Compressor, WindowKeys
+from llamath.core.extensions.compressed_attention import CandidateBlocks, Compressor
+from llamath.core.extensions.encoder_decoder import EncodedAttention
+from llamath.core.latent_attention import WindowKeys
 from llamath.core.machine import Machine
 from llamath.core.mixers import RecurrentMixer, StateLayer
 from llamath.core.positions import Alibi, LogNScaling, ProportionalRope, Rope, TemperatureTuning
@@ -35,7 +37,9 @@ B, T, P, S = (Expr.variable(x, 1) for x in "BTPS")
 d, F, V, H, K, h, p = (Expr(*x) for x in (("d", 12), ("F", 10), ("V", 23), ("H", 4), ("K", 2), ("h", 6), ("p", 4)))
 E, k, L, r, n, m, c, G = (Expr(*x) for x in (("E", 6), ("k", 2), ("L", 3), ("r", 5), ("n", 8), ("m", 7), ("c", 4), ("G", 2)))
 PATCHES = Expr("N", 36)
-METHODS = ("bilinear", "centers", "bicubic", "antialias", "zeros", "cropped", "nearest", "transposed")
+METHODS = ("bilinear", "centers", "bicubic", "antialias", "zeros", "cropped", "nearest", "transposed", "smooth")
+SQUARES = Expr("n", 10)
+"""Of 4 × 4 patches of an image of 6 × 6, and of one of 6 × 10 whose two tiles overlap."""
 CAPACITY = 64
 """Tokens in the cache, more than in any pass."""
 
@@ -157,8 +161,15 @@ class Blocks(Softmax):
 class Compressed(Softmax):
     """The facts of attention to windows."""
 
-    compressor: Compressor
-    indexer: Selecting | None = None
+    ratio: int = 4
+    top_k: int = 0
+
+
+class ChoosingWindows(Selecting):
+    """The facts of an indexer of windows."""
+
+    ratio: int = 4
+    candidates: CandidateBlocks | None = None
 
 
 class Recurrence(RecurrentMixer):
@@ -175,6 +186,16 @@ class Hashes(RecurrentMixer):
     end_token: int = 1
 
 
+class MergedHashes(RecurrentMixer):
+    """The facts of hashes of n-grams of merged tokens."""
+
+    ngram_size: int = 3
+    heads_per_ngram: int = 2
+    multipliers: tuple[int, ...] = (3, 5, 7)
+    head_sizes: tuple[int, ...] = (11, 13, 17, 19)
+    pad_token: int = 1
+
+
 FULL, WINDOW, CHUNKED, BIDIRECTIONAL = (
     Softmax(window=AttentionWindow(**how)) for how in ({}, {"size": 4}, {"chunk": 4}, {"causal": False})
 )
@@ -182,8 +203,9 @@ SINGLE = Compressor(
     kv=linear(h, d), weights=linear(h, d), bias=weight(4, h, role="bias"), norm=rms(h, 1e-5), head_dim=h, ratio=4, overlap=False
 )
 COMPRESSOR = SINGLE.replace(overlap=True)
+ENCODED = EncodedAttention(q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), heads=H, kv_heads=K, head_dim=h)
 MEANS = WindowKeys(k=linear(h, d), head_dim=h, ratio=4)
-COMPRESSED = Compressed(compressor=SINGLE, window=AttentionWindow(size=4))
+COMPRESSED = Compressed(window=AttentionWindow(size=4))
 NEW_WINDOWS, WINDOWS = floor_div(P + T, 4) - floor_div(P, 4), floor_div(P + T, 4)
 INDEXER, SELECTED, MANY = Selecting(), Expr("ki", 3), Expr("ki", 40)
 HALF, ALL, ADJACENT = Rope(theta=1e4, dim=4), Rope(theta=1e4, dim=6), Rope(theta=1e4, dim=6, interleaved=True)
@@ -308,6 +330,7 @@ CASES = [
     case("split_tiles", x(B, 2 * PATCHES, d), 2),
     case("interleave", x(B, PATCHES, d), 2),
     *(case("add_resized_positions", x(B, PATCHES, d), w(9, d), how) for how in METHODS),
+    case("add_resized_positions", x(B, PATCHES + 1, d), w(10, d), "smooth"),
     case("merge_patches", x(B, PATCHES, d), 2, saves=()),
     case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
     case("merge_patches", x(B, PATCHES, d), 4, padded=True, saves=()),
@@ -323,9 +346,29 @@ CASES = [
     *(case("mix_rows", x(B, PATCHES, V), w(Expr("r", 17), d), hard, **OTHER_STEPS) for hard in (False, True)),
     case("end_rows", x(B, Expr("n", 9), d), w(d), 2),
     *(case("to_windows", x(B, PATCHES, d), side, saves=()) for side in (3, 4)),
-    case("from_windows", x(4 * B, Expr("w", 16), d), 4, 36, saves=()),
-    case("grid_attention", *(x(B, PATCHES, H, h),) * 3, w(11, h), w(11, h), **OTHER_STEPS),
+    case("from_windows", x(4 * B, Expr("w", 16), d), 4, x(B, PATCHES, d), saves=()),
+    *(case("grid_attention", *(x(B, PATCHES, H, h),) * 3, w(rows, h), w(rows, h), **OTHER_STEPS) for rows in (11, 7)),
+    case("gather_squares", x(3 * B, PATCHES, d), 4, 1, saves=()),
+    case("average_squares", x(B, SQUARES, Expr("s", 16), d), x(3 * B, PATCHES, d), 4, 1, **OTHER_STEPS),
+    *(
+        case(
+            "square_attention",
+            x(B, SQUARES, H, h),
+            *(x(B, SQUARES, Expr("s", 16), heads, h),) * 2,
+            x(3 * B, PATCHES, d),
+            4,
+            1,
+            **OTHER_STEPS,
+        )
+        for heads in (H, K)
+    ),
+    *(case("convolve_channels", x(B, PATCHES, d), w(d, 1, 3, 3), bias, **OTHER_STEPS) for bias in (w(d), None)),
     *(case("convolve", x(B, PATCHES, d), w(F, d, side, side), w(F), how, **OTHER_STEPS) for side, how in ((1, 1), (3, 1), (3, 2))),
+    case("channel_attention", *(x(B, PATCHES, H, h),) * 3, **OTHER_STEPS),
+    case("add_grid_positions", x(B, PATCHES, d), w(7, 5), w(6, int(d) - 5), w(3, d)),
+    case("encoder_tokens"),
+    case("keep_encoded", ENCODED, x(B, T, K, h), x(B, T, K, h)),
+    case("read_encoded", ENCODED),
     case("each", repeat(linear(d, d), 2), x(B, PATCHES, d), x(B, PATCHES, d), **OTHER_STEPS),
     case("layer_outputs", repeat(linear(d, d), L), x(B, PATCHES, d), (-1, 0, 2), **OTHER_STEPS),
     # Tokens meet
@@ -381,11 +424,20 @@ CASES = [
     ),
     *(
         case(
-            *("compressed_attention", COMPRESSED.replace(**with_indexer), Q, ONE, x(B, WINDOWS, Expr.const(1), h), h, w(H), *chosen),
+            *("compressed_attention", COMPRESSED.replace(**selecting), Q, ONE, x(B, WINDOWS, Expr.const(1), h), h, w(H), *chosen),
             passes=(PROMPT, CACHED, CHUNK_OF_PROMPT, DECODE),
             **OTHER_STEPS,
         )
-        for with_indexer, chosen in (({}, ()), ({"indexer": INDEXER}, (Input((B, T, Expr("ki", 1)), "first"),)))
+        for selecting, chosen in (({}, ()), ({"top_k": Expr("ki", 3)}, (Input((B, T, Expr("ki", 1)), "first"),)))
+    ),
+    case("read_windows", COMPRESSED, passes=WINDOWED),
+    *(
+        case(
+            *("select_windows", ChoosingWindows(candidates=blocks), x(B, T, H, h), x(B, WINDOWS, Expr.const(1), h), f32(B, T, H)),
+            passes=WINDOWED,
+            **OTHER_STEPS,
+        )
+        for blocks in (None, CandidateBlocks(2, 1, True), CandidateBlocks(2, 1, False))
     ),
     case("reuse_selection", INDEXER, passes=ALL_PASSES),
     case("reuse_selection", INDEXER.replace(ratio=4, block_size=4), passes=WINDOWED),
@@ -402,6 +454,8 @@ CASES = [
     ),
     case("causal_conv", Recurrence(), x(B, T, d), w(d, c), None, 3, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
     case("hash_ngrams", Hashes(), *(w(n).replace(buffer=True, dtype="I64") for n in (3, 4, 4)), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE)),
+    case("hash_merged_ngrams", MergedHashes(), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE)),
+    case("constants", x(B, T, d), (1.0, 0.0, 0.0)),
     case("gated_delta_rule", Recurrence(), *float32(DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS), **OTHER_STEPS),
     case("gated_delta_rule", Recurrence(), *float32(KIMI_DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS), **OTHER_STEPS),
     case(
@@ -520,6 +574,18 @@ def prepare(
     if case.spec.name == "read_cache":
         module.a.shares_kv = True
         m.update_cache(module.a, *torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
+    if case.spec.name == "encoder_tokens":
+        m.encoder_ids = torch.zeros(batch, at.tokens, dtype=torch.long)
+    if case.spec.name == "read_encoded":
+        cache.encoded[0] = tuple(torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
+    if case.spec.name == "read_windows":
+        module.a.window_source = 0
+        m._shared_windows[0] = torch.randn(batch, (at.past + at.tokens) // 4, 1, int(h), dtype=dtype)
+    if case.spec.name == "select_windows":
+        module.a.candidate_layer = 0
+        m._candidates[0] = torch.ones(batch, at.tokens, sizes["S"] // 4, dtype=torch.bool)
+    if case.spec.name == "hash_merged_ngrams":
+        module.a.token_map = torch.arange(8)
     if case.spec.name == "reuse_selection":
         module.a.shares_selection, module.a.selecting_layer = True, 0
         keys = sizes["S"] // case.spec.a.ratio

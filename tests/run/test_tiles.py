@@ -24,21 +24,8 @@ from llamath.run import canonical_weights, load_weights
 from llamath.run.kv_cache import Cache
 from llamath.run.module import Module, TensorOptions
 from llamath.run.torch_machine import TorchMachine
+from support.image_processors import IMAGES
 
-IMAGES = [
-    (1, 1),
-    (300, 300),
-    (640, 480),
-    (480, 640),
-    (1024, 768),
-    (1000, 333),
-    (77, 1900),
-    (4000, 3000),
-    (379, 379),
-    (2500, 200),
-    (1300, 876),
-]
-"""Widths and heights."""
 PHI_TOKENS = {16: 1921, 4: 757}
 """Number of tiles → tokens of an image of 1,300 × 876 pixels in Phi-3.5 Vision, as vLLM's tests state."""
 MOONDREAM2_BYTES = 3_854_538_968

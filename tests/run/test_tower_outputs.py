@@ -3,65 +3,40 @@
 from __future__ import annotations
 
 from math import prod
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
-from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.image_sizes import (
     BoundedImage,
     CanvasImage,
     CroppedImage,
     FixedImage,
     ImageSizes,
+    LeastScaledTiles,
     LinedImage,
     PatchRange,
+    PixelBudget,
     ScaledImage,
     SplitImage,
     TiledImage,
     UnsupportedImage,
 )
-from llamath.core.multimodal import ModelPart, Multimodal, is_computed
+from llamath.core.multimodal import ModelPart, is_computed
 from llamath.core.towers import PooledVisionTower, TiledVisionTower
-from llamath.run import canonical_weights, load_weights
 from llamath.run.kv_cache import Cache
-from llamath.run.module import Module, TensorOptions
 from llamath.run.torch_machine import TorchMachine
-from support.reference_data import auto_class, multimodal_configs
-from support.transformers_pair import perturb_weights
+from support.image_processors import squares_of_molmo2
+from support.reference_data import multimodal_configs
+from support.tower_modules import part_with_weights, patches_of, reference_of
 
 pytestmark = pytest.mark.transformers
-
-
-def reference_of(config: dict[str, Any]) -> Any:
-    import transformers
-
-    torch.manual_seed(0)
-    made = auto_class(config).from_config(transformers.AutoConfig.for_model(**config), attn_implementation="eager")
-    perturb_weights(made)
-    return made.eval().requires_grad_(False)
-
-
-def part_with_weights(model: llamath.Model, reference: Any) -> Module:
-    """The vision part of a model, with the weights of the reference."""
-    assert isinstance(model.tree, Multimodal)
-    part = ModelPart(vision=model.tree.vision, projector=model.tree.projector)
-    with TemporaryDirectory() as folder:
-        reference.save_pretrained(folder)
-        tensors = load_file(f"{folder}/model.safetensors")
-    schemes = [x for y in (model.family.hf, *model.family.hf_forms) for x in (y, fused_scheme(y)) if x is not None]
-    scheme = next(x for x in schemes if {y.name for y in x.tensors(model.tree)} == tensors.keys())
-    module = Module(part, TensorOptions(torch.float32, torch.device("cpu")))
-    load_weights(module, canonical_weights(part, scheme, tensors))
-    return module
 
 
 PROJECTORS = {
@@ -77,7 +52,7 @@ PATCH = 4
 
 def image_size(sizes: ImageSizes) -> tuple[int, int]:
     """Width and height of test images, different if a model reads such."""
-    if isinstance(sizes, SplitImage):
+    if isinstance(sizes, (LeastScaledTiles, SplitImage)):
         return 100, 60
     if isinstance(sizes, (CanvasImage, TiledImage)):
         return sizes.size * 2 - 9, sizes.size - 5
@@ -86,12 +61,6 @@ def image_size(sizes: ImageSizes) -> tuple[int, int]:
     if isinstance(sizes, (BoundedImage, PatchRange, ScaledImage)):
         return 640, 300
     return (sizes.size, sizes.size) if isinstance(sizes, (FixedImage, CroppedImage)) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
-
-
-def patches_of(pixels: Tensor, patch: int, times: int = 1) -> Tensor:
-    """The pixels of each patch, `(images, patches, channels · times · side²)`; a still image is the same at all times."""
-    flat = torch.nn.functional.unfold(pixels, patch, stride=patch).mT.unflatten(-1, (pixels.shape[1], 1, -1))
-    return flat.expand(-1, -1, -1, times, -1).flatten(2)
 
 
 def qwen_features(reference: Any, image: Tensor) -> tuple[Tensor, int]:
@@ -129,6 +98,8 @@ def whole_features(reference: Any, tiles: Tensor) -> tuple[Tensor, int] | None:
     if kind == "step3p7":
         y = torch.cat(list(reference.model.get_image_features(pixel_values=tiles).pooler_output))
         return y, len(y)
+    if kind == "lfm3_vl":
+        return qwen_features(reference, tiles)
     if kind in ("blip-2", "janus", "ovis2"):
         y = getattr(reference, "model", reference).get_image_features(pixel_values=tiles).pooler_output
         return y.flatten(0, -2), y[..., 0].numel()
@@ -168,6 +139,11 @@ def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Te
         return qwen_features(reference, tiles)
     if reference.config.model_type in ("hunyuan_vl", "kimi_k25", "lfm2_vl", "muse_glimmer", "muse_spark", "paddleocr_vl", "video_llama_3"):
         return native_features(reference, tiles, reference.config.vision_config.patch_size)
+    if reference.config.model_type == "molmo2":
+        v = reference.config.vision_config
+        grid, squares = squares_of_molmo2(width, height, v.image_size[0], v.patch_size, 8)
+        found = reference.model.get_image_features(patches_of(tiles, v.patch_size), squares, grid[None]).pooler_output
+        return torch.cat(found), len(torch.cat(found))
     if reference.config.model_type == "mllama":
         vision = reference.model.vision_model(tiles[None, None], torch.tensor([[1]]), torch.ones(1, 1, len(tiles), dtype=torch.long))
         found = reference.model.multi_modal_projector(vision.last_hidden_state)
@@ -212,7 +188,10 @@ def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
     if isinstance(getattr(vision, "image_sizes", None), UnsupportedImage):
         with pytest.raises(llamath.LlamathError, match="images cannot be computed"):
             image_pass(model.tree, Images(count=1, width=64, height=64))
-        return
+        if config["model_type"] != "lfm3_vl":
+            return
+        vision = vision.replace(image_sizes=PixelBudget(patch=4, multiple=8, fewest=64, most=4096))
+        model = model.replace(tree=model.tree.replace(vision=vision))
     if not is_computed(ModelPart(vision=vision, projector=model.tree.projector)):  # type: ignore[attr-defined]
         with pytest.raises(llamath.LlamathError, match="is counted, but what it computes is not known"):
             image_pass(model.tree, Images(count=1, width=64, height=64))
@@ -220,11 +199,11 @@ def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
     module, (width, height) = part_with_weights(model, reference), image_size(vision.image_sizes)
     grid, patch = vision.image_sizes.grid(width, height), int(vision.patch_size)
     shape = vision.patches.weight.shape
-    times = int(shape[2]) if len(shape) > 4 else 1
+    times = int(shape[2]) if len(shape) > 4 else 2 if config["model_type"] == "lfm3_vl" else 1
     tiles = torch.randn(grid.tiles, prod(shape[1:]) // patch**2 // times, grid.rows * patch, grid.columns * patch)
     patches = patches_of(tiles, patch, times)
     machine = TorchMachine(torch.zeros(patches.shape[:2], dtype=torch.long), Cache([], 0))
-    machine.patch_grid = (grid.rows, grid.columns)
+    machine.patch_grid, machine.tile_grid = (grid.rows, grid.columns), vision.image_sizes.canvas(width, height)
     ours = module(machine, patches).flatten(0, -2)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         expected, tokens = features(reference, tiles, width, height)

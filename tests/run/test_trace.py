@@ -87,13 +87,18 @@ def crossing_layers(tree: llamath.Decoder) -> list[tuple[Block, int]]:
     return [(x, int(n)) for x, n in tree.layers.distinct() if isinstance(x, CrossAttentionLayer)]
 
 
+def of_images(tree: llamath.Decoder) -> int:
+    """The parameters of text layers that only tokens of images read."""
+    return sum(int(x.weight.parameters) * int(x.copies) for x in fold(tree) if x.pattern.endswith("mlp.image_correction"))
+
+
 def sums_are_exact(tree: llamath.Decoder) -> None:
     for batch in (1, 2):
         prompts = (prompt_graph(tree, 9, batch), prompt_graph(tree, 1, batch))
         for graph in (*prompts, *([decode_graph(tree, 9, batch)] if reads_on(tree) else [])):
             result = walkthrough(graph)
             skipped = sum(int(x.weight.parameters) * int(x.copies) * n for block, n in crossing_layers(tree) for x in fold(block))
-            assert result.parameters + skipped == count_parameters(tree).parameters.total
+            assert result.parameters + skipped + of_images(tree) == count_parameters(tree).parameters.total
             assert result.flops == forward_flops(graph).total
             assert result.cached == kv_cache_size(tree, int(result.context), batch).elements
             assert sum(x.times for x in result.layers) == tree.layers.n

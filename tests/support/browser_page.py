@@ -109,9 +109,26 @@ def new_context(browser: Any, **how: Any) -> Any:
     return context
 
 
+UNTIL_WHOLE = """new Promise((done) => {
+  const look = () => (document.querySelector("#page[data-busy]") ? setTimeout(look) : done());
+  look();
+})"""
+"""Waits until the page has drawn all of its sections."""
+UNTIL_DRAWN = (
+    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))"
+    f".then(() => {UNTIL_WHOLE})"
+)
+
+
+def visit(tab: Any, address: str) -> None:
+    """Open a page and wait until all of it is drawn."""
+    tab.goto(address)
+    tab.evaluate(UNTIL_WHOLE)
+
+
 def wait_until_drawn(tab: Any) -> None:
-    """Wait for the frames in which the page draws a change and writes its address."""
-    tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))")
+    """Wait for the frames in which the page draws a change and writes its address, and for what it draws later."""
+    tab.evaluate(UNTIL_DRAWN)
 
 
 def shown_text(tab: Any, selector: str) -> str:
@@ -137,7 +154,7 @@ class Tab:
         self.page.on(
             "request", lambda x: None if x.url.partition("#")[0] == path.as_uri() or x.url.startswith("blob:") else self.wrong.append(x.url)
         )
-        self.page.goto(path.as_uri() + at)
+        visit(self.page, path.as_uri() + at)
 
     def __enter__(self) -> Any:
         return self.page

@@ -14,6 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
+from support.browser_page import UNTIL_WHOLE
+
 FIREFOX = shutil.which("firefox-esr") or shutil.which("firefox")
 HANG_S = 120
 _PREFERENCES = """user_pref("browser.shell.checkDefaultBrowser", false);
@@ -111,9 +113,10 @@ class Firefox:
                 return message["result"]
 
     def open(self, address: str, width: int = 1280, height: int = 900) -> None:
-        """Open a page and wait until it is loaded."""
+        """Open a page and wait until it is loaded and drawn."""
         self.call("browsingContext.setViewport", context=self.tab, viewport={"width": width, "height": height})
         self.call("browsingContext.navigate", context=self.tab, url=address, wait="complete")
+        self.evaluate(UNTIL_WHOLE)
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression, as JSON carries it."""

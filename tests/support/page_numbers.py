@@ -12,11 +12,10 @@ COLLECT_NUMBERS_JS = """([excluded, names, within]) => {
   HTMLDialogElement.prototype.showModal = function () { this.setAttribute("open", ""); };
   const [found, cache] = [[], new Map()];
   const chainsOf = () => [...document.querySelectorAll("dialog[open] pre[aria-label=formula]")].map((y) => y.textContent);
-  const until = (holds) => new Promise((done) => {
-    let left = 60;
-    const look = () => (holds() || !(left -= 1) ? done() : requestAnimationFrame(look));
-    look();
-  });
+  const until = async (holds) => {
+    // the page draws before the task ends; frames are for what it animates
+    for (let left = 60; !holds() && left; left -= 1) await (left > 50 ? null : new Promise(requestAnimationFrame));
+  };
   const open = async (x) => {
     if (cache.has(x)) return cache.get(x);
     x.dispatchEvent(new MouseEvent("click", { bubbles: true }));
@@ -87,11 +86,10 @@ def unexplained_numbers(tab: Any, data: dict[str, Any], at: str, within: str, ex
 OPEN_NUMBERS_JS = """(within) => {
   HTMLDialogElement.prototype.showModal = function () { this.setAttribute("open", ""); };
   for (const x of document.querySelectorAll("details")) x.open = true;
-  const until = (holds) => new Promise((done) => {
-    let left = 60;
-    const look = () => (holds() || !(left -= 1) ? done() : requestAnimationFrame(look));
-    look();
-  });
+  const until = async (holds) => {
+    // the page draws before the task ends; frames are for what it animates
+    for (let left = 60; !holds() && left; left -= 1) await (left > 50 ? null : new Promise(requestAnimationFrame));
+  };
   return (async () => {
     const found = [];
     for (const x of document.querySelectorAll("button.number")) {

@@ -6,12 +6,13 @@ import { showSection } from "./components/section_link";
 import { StatusLine } from "./components/status_line";
 import { data } from "./lib/data";
 import { openOnPage } from "./lib/files/open_config";
-import { state, useAppState } from "./lib/state";
+import { isAnchor, state, useAppState } from "./lib/state";
 import { applyTheme } from "./lib/theme";
+import { whenWhole } from "./lib/turns";
 import { COMPARISON_SECTIONS, ComparisonPage } from "./views/comparison_page";
 import { DesignPage } from "./views/design_page";
 import { Files } from "./views/files/files";
-import { MODEL_SECTIONS, ModelPage } from "./views/model_page";
+import { ModelPage, sectionsOf } from "./views/model_page";
 
 const COMPARISON = "difference";
 const DESIGN = "design";
@@ -36,26 +37,36 @@ function handleKey(event: KeyboardEvent) {
 	event.preventDefault();
 }
 
+/** The section that the address names: as an element, or in the state. */
+const sectionInAddress = () => (isAnchor(location.hash) ? document.querySelector(`section${location.hash}`)?.id : state.section);
+
+/** Scrolls to the section that the address names, where it will be when all above it is drawn. */
+function scrollToSection() {
+	whenWhole(() => {
+		const section = sectionInAddress();
+		if (section) showSection(section);
+	});
+}
+
 export function App() {
-	const { view } = useAppState();
+	// the sections follow the other settings themselves
+	const { view } = useAppState("view");
 	const title = titleOf(view!);
 	useEffect(() => {
 		document.title = `${title} · llamath`;
 	}, [title]);
 	useEffect(applyTheme);
 	useEffect(() => {
-		const scroll = () => state.section && requestAnimationFrame(() => showSection(state.section!));
-		scroll();
-		addEventListener("popstate", scroll);
-		return () => removeEventListener("popstate", scroll);
+		scrollToSection();
+		addEventListener("popstate", scrollToSection);
+		return () => removeEventListener("popstate", scrollToSection);
 	}, []);
 	useEffect(() => {
 		addEventListener("keydown", handleKey);
 		return () => removeEventListener("keydown", handleKey);
 	}, []);
 	const model = data.models[view === "b" ? 1 : 0]!;
-	const links: readonly SectionLink[] = view === DESIGN ? [] : view === COMPARISON ? COMPARISON_SECTIONS : MODEL_SECTIONS.filter((x) => x.isShown?.(model) ?? true);
-	// the sections follow the state themselves
+	const links: readonly SectionLink[] = view === DESIGN ? [] : view === COMPARISON ? COMPARISON_SECTIONS : sectionsOf(model);
 	const page = useMemo(() => <ModelPage key={model.name} model={model} />, [model]);
 	return (
 		<>

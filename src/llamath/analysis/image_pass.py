@@ -9,8 +9,9 @@ from typing import ClassVar
 
 from ..core.blocks import Decoder
 from ..core.expr import Expr, maximum, product, total
+from ..core.extensions.encoder_decoder import EncoderDecoder
 from ..core.image_sizes import PatchGrid
-from ..core.multimodal import ModelPart, Multimodal, is_computed
+from ..core.multimodal import CrossAttention, ModelPart, Multimodal, is_computed
 from ..core.towers import VisionTower
 from ..utils.errors import LlamathError, safe
 from ..utils.number_format import format_count
@@ -58,6 +59,7 @@ class ImagePass(Record):
     images: Images  # of one sequence
     grid: PatchGrid  # of one image
     tokens: int  # of the images of one sequence, in its context
+    patch: int  # pixels on a side of a patch
     graph: Graph
     beside: PatchGrid | None = None  # tiles of another size of one image
     graph_beside: Graph | None = None
@@ -77,9 +79,10 @@ class ImagePass(Record):
     @property
     def summary(self) -> str:
         """What becomes of the images, in words."""
+        unit = "pixels" if self.patch == 1 else "patches"
         tiles = f"{self.grid.tiles} tiles of " if self.grid.tiles > 1 else ""
         more = "" if (x := self.beside) is None else f" and {format_count(x.tiles, 'tile')} of {x.rows} × {x.columns}"
-        return f"{self.images}: {tiles}{self.grid.rows} × {self.grid.columns} patches each{more}, {format_count(self.tokens, 'token')}"
+        return f"{self.images}: {tiles}{self.grid.rows} × {self.grid.columns} {unit} each{more}, {format_count(self.tokens, 'token')}"
 
     def activation_bytes(self, width: int) -> Expr:
         """The bytes of the largest peak of activations, with flash attention."""
@@ -102,11 +105,10 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
         raise LlamathError("the vision tower of this model is counted, but what it computes is not known", hint=hint)
     sizes = vision.image_sizes.of_images(images.count)
     grid, canvas = sizes.grid(images.width, images.height), sizes.canvas(images.width, images.height)
-    pixels = product(vision.patches.weight.shape[1:])
 
     def record(tiles: PatchGrid) -> tuple[Graph, int]:
         """Return the pass of such tiles, and the tokens that the projector makes of one."""
-        shape = (product((batch, images.count * tiles.tiles)), Expr.const(tiles.patches), pixels)
+        shape = (product((batch, images.count * tiles.tiles)), Expr.const(tiles.patches), vision.numbers)
         graph, output = record_part(part, shape, grid=(tiles.rows, tiles.columns), canvas=canvas)
         return graph, int(output.shape[1])
 
@@ -115,13 +117,22 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
     if (beside := sizes.beside(images.width, images.height)) is not None:
         graph_beside, per_tile = record(beside)
         tokens += images.count * beside.tiles * per_tile
-    return ImagePass(images=images, grid=grid, tokens=tokens, graph=graph, beside=beside, graph_beside=graph_beside)
+    return ImagePass(images=images, grid=grid, tokens=tokens, patch=sizes.patch, graph=graph, beside=beside, graph_beside=graph_beside)
 
 
-def image_notes(tree: Decoder) -> list[str]:
+def image_notes(tree: Decoder, images: ImagePass) -> list[str]:
     """Return notes on what images cost beyond the tower and the projector."""
-    crossing = sum(int(n) for block, n in tree.layers.distinct() if getattr(block, "cross_attn", None) is not None)
-    return [f"not counted: the {crossing} layers in which text attends to images, and their keys and values"] if crossing else []
+    if isinstance(tree, EncoderDecoder):  # the layers of its decoder attend to all tokens of the encoder
+        return []
+    crossing = [(x, int(n)) for block, n in tree.layers.distinct() if isinstance(x := getattr(block, "cross_attn", None), CrossAttention)]
+    if not crossing or (output := images.graph.regions[0].output) is None:
+        return []
+    layers, features = sum(n for _, n in crossing), images.images.count * images.grid.tiles * int(output.shape[1])
+    cached = sum(n * 2 * int(x.kv_heads) * int(x.head_dim) * features for x, n in crossing)
+    return [
+        f"not counted: the {layers} layers in which text attends to {features:,} features of images, and their keys and values, {cached:,} "
+        "numbers for each sequence"
+    ]
 
 
 def check_tokens(images: ImagePass | None, context: int) -> None:
@@ -129,3 +140,16 @@ def check_tokens(images: ImagePass | None, context: int) -> None:
     if images is not None and images.tokens > context:
         message = f"the tokens of {images.images} are {images.tokens:,}, more than the {context:,} of the whole sequence"
         raise LlamathError(message, hint="--context counts the tokens of text and images together")
+
+
+def mask_notes(tree: Decoder, images: ImagePass) -> list[str]:
+    """Return a note on query-key pairs that the mask of images admits beyond the causal one, which is what is counted."""
+    where = tree.sees_later if isinstance(tree, Multimodal) else ""
+    if where == "prompt":
+        return ["counted with a causal mask: tokens of the prompt, text and images, attend to later ones of it as well"]
+    if not where:
+        return []
+    each = images.tokens // images.images.count if where == "image" else images.tokens
+    pairs, per = each * (each - 1) // 2, "each image and layer" if where == "image" else "each layer"
+    whose = "its own image" if where == "image" else "all images"
+    return [f"not counted: in a prefill, a token of an image attends to later tokens of {whose}, too: {pairs:,} more pairs for {per}"]

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from ..core.blocks import MLP, AttentionBase, MoE
-from ..core.latent_attention import CompressedAttention, IndexedAttention, LatentAttention
+from ..core.extensions.compressed_attention import CompressedAttention, SharedCompressedAttention
+from ..core.latent_attention import IndexedAttention, LatentAttention
 from ..core.mixers import GatedDeltaNet, KimiDeltaAttention, LightningAttention, Mamba, Mamba2, RecurrentMixer, ShortConv
 from ..core.multimodal import CrossAttention
 from ..core.tree import Block, Stack, fold_blocks
@@ -15,6 +16,7 @@ from ..utils.record_type import Record
 _MIXER_NAMES: dict[type[Block], str] = {
     CrossAttention: "cross-attention",
     CompressedAttention: "compressed attention",
+    SharedCompressedAttention: "compressed attention",
     IndexedAttention: "sparse MLA",
     LatentAttention: "MLA",
     GatedDeltaNet: "DeltaNet",

@@ -56,6 +56,7 @@ def command(model: Model, *, on: str | None, mfu: str | None, attention: str, fo
         parse_devices(on)
     if (on, mfu) != (None, None) and (on is None or ("tokens_per_second" in speed) == ("tflops" in speed)):
         raise click.UsageError("an MFU needs --on GPUS and --mfu with either tokens_per_second=N or tflops=N")
+    model = model.computable
     report = flops(
         model,
         attention="full" if "full" in chosen else "causal",

@@ -77,7 +77,8 @@ def command(model: Model | HeaderCount, *, form: str | None, train: bool, **opti
     For a checkpoint, the weights are the bytes stored in its files, unless --dtype is given. Exit code 1: not even one token fits on --on.
     """
     lora, layout, training = (options.pop(x) for x in ("lora", "layout", "training"))
-    is_plain = not isinstance(model, Model) or is_generic(model)
+    asks_training = train or any(x is not None for x in (lora, layout, training))
+    is_plain = not isinstance(model, Model) or is_generic(model if asks_training else model.computable)
     if is_plain:
         dtype = options.pop("dtype") if isinstance(model, Model) else ""
         has_options = any(x not in ("", None, 1, (), False) for x in (train, lora, layout, training, *options.values()))
@@ -98,7 +99,7 @@ def _infer(model: Model, options: dict[str, Any], form: str | None) -> int:
         report = memory(model, **options | {"chunk": options["chunk"] or None})
     if options["on"] is not None:
         _note_gpus(options["on"])
-    note_context(model, report.context, options["context"], form)
+    note_context(report.model, report.context, options["context"], form)
     print_inference(report, form, memory_text)
     return int(report.limit is not None and report.limit.max_context == 0)
 

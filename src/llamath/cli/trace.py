@@ -63,6 +63,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         location = resolve_name(location) if prompt is None or find_repo(location) is None else local_model(location)
     loaded, layer = load_model(location, parse_changes(changes)), options["layer"]
     if prompt is None:
+        loaded = loaded.computable
         num_tokens = _num_tokens(options["tokens"])
         note_broken_files(location)
         images = parse_images(options["images"]) if options["images"] else None

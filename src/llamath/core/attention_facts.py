@@ -23,6 +23,7 @@ class AttentionWindow(Record):
     size: int | None = None  # sliding window in positions, the query's own included
     chunk: int | None = None  # or chunk size: back to the beginning of its chunk
     causal: bool = True  # False: as many positions ahead as well
+    after_prompt: int | None = None  # a query sees all of the prompt, and the last so many tokens after it, its own included
 
     @property
     def max_lookback(self) -> int | None:

@@ -722,14 +722,14 @@ class Layer(Block):
 
     def forward(self, m: Machine[X], x: X) -> X:
         normed = apply_optional(self.attn_norm, m, x)
-        y = x if self.attn is None else m.add(x, _residual_branch(self, m, self.attn, normed, self.attn_out_norm))
+        y = x if self.attn is None else m.add(x, residual_branch(self, m, self.attn, normed, self.attn_out_norm))
         if self.mlp is None:
             return y
         if not self.parallel:
             normed = apply_optional(self.mlp_norm, m, y)
         elif self.mlp_norm is not None:
             normed = self.mlp_norm(m, x)
-        return m.add(y, _residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
+        return m.add(y, residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
 
 
 class PostNormLayer(Layer):
@@ -737,8 +737,8 @@ class PostNormLayer(Layer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        x = apply_optional(self.attn_norm, m, m.add(x, _residual_branch(self, m, self.attn, x, self.attn_out_norm)))
-        return apply_optional(self.mlp_norm, m, m.add(x, _residual_branch(self, m, self.mlp, x, self.mlp_out_norm)))
+        x = apply_optional(self.attn_norm, m, m.add(x, residual_branch(self, m, self.attn, x, self.attn_out_norm)))
+        return apply_optional(self.mlp_norm, m, m.add(x, residual_branch(self, m, self.mlp, x, self.mlp_out_norm)))
 
 
 class NormedResidualLayer(Layer):
@@ -747,8 +747,8 @@ class NormedResidualLayer(Layer):
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
         x = apply_optional(self.attn_norm, m, x)
-        x = apply_optional(self.mlp_norm, m, m.add(x, _residual_branch(self, m, self.attn, x, self.attn_out_norm)))
-        return m.add(x, _residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
+        x = apply_optional(self.mlp_norm, m, m.add(x, residual_branch(self, m, self.attn, x, self.attn_out_norm)))
+        return m.add(x, residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
 
 
 class WeightedResidualLayer(Layer):
@@ -774,9 +774,9 @@ class BlendedLayer(Layer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        y = _residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm)
+        y = residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm)
         x = m.blend(x, y, self.attn_blend, self.temperature)
-        y = _residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, x), self.mlp_out_norm)
+        y = residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, x), self.mlp_out_norm)
         return m.blend(x, y, self.mlp_blend, self.temperature)
 
 
@@ -791,12 +791,12 @@ class ShortcutLayer(Layer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        x = m.add(x, _residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm))
+        x = m.add(x, residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm))
         normed = apply_optional(self.mlp_norm, m, x)
         shortcut = self.shortcut(m, normed)
-        x = m.add(x, _residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
-        x = m.add(x, _residual_branch(self, m, self.second_attn, self.second_attn_norm(m, x), None))
-        x = m.add(x, _residual_branch(self, m, self.second_mlp, self.second_mlp_norm(m, x), None))
+        x = m.add(x, residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
+        x = m.add(x, residual_branch(self, m, self.second_attn, self.second_attn_norm(m, x), None))
+        x = m.add(x, residual_branch(self, m, self.second_mlp, self.second_mlp_norm(m, x), None))
         return m.add(x, shortcut)
 
 
@@ -808,8 +808,8 @@ class TwoNormLayer(Layer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        y = m.add(x, _residual_branch(self, m, self.attn, self.attn_branch_norm(m, x), self.attn_out_norm))
-        return m.add(y, _residual_branch(self, m, self.mlp, self.mlp_branch_norm(m, x), self.mlp_out_norm))
+        y = m.add(x, residual_branch(self, m, self.attn, self.attn_branch_norm(m, x), self.attn_out_norm))
+        return m.add(y, residual_branch(self, m, self.mlp, self.mlp_branch_norm(m, x), self.mlp_out_norm))
 
 
 class ScaledLayer(Layer):
@@ -877,9 +877,9 @@ class AltUpLayer(Layer):
         predicted = m.merge_heads(m.add(m.mix_streams(streams, weights), streams))
         x = m.split(predicted, *sizes)[active]
         normed = apply_optional(self.attn_norm, m, x)
-        y = m.add(x, _residual_branch(self, m, self.attn, normed, self.attn_out_norm))
+        y = m.add(x, residual_branch(self, m, self.attn, normed, self.attn_out_norm))
         y = m.scale(m.add(y, self.laurel(m, normed)), 2**-0.5)
-        y = m.add(y, _residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, y), self.mlp_out_norm))
+        y = m.add(y, residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, y), self.mlp_out_norm))
         change = m.add(y, m.scale(x, -1.0))
         steps = m.split(self.altup.correct(m, self.altup(m, y)), *(1,) * n)
         corrected = m.add(predicted, m.concat(*[m.add(change, m.multiply(change, step)) for step in steps]))
@@ -887,72 +887,6 @@ class AltUpLayer(Layer):
         y = m.scale_by_weight([first, *rest][active], self.altup.scale)
         e = self.per_layer(m, y, *per_layer)
         return m.concat(first, *[m.add(stream, e) for stream in rest])
-
-
-class StreamGate(Block):
-    """factor · sigmoid(scale · W x + b) + eps: one number for each residual stream, from all streams (n · d numbers)."""
-
-    weight: Weight
-    bias: Weight
-    scale: Weight
-    factor: float = 1.0
-    eps: float = 0.0
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        y = m.act(m.linear(m.scale_by_weight(x, self.scale), self.weight, self.bias), "sigmoid")
-        y = m.scale(y, self.factor)
-        return m.offset(y, self.eps) if self.eps else y
-
-
-class StreamMixer(Block):
-    """An n × n matrix for each token, whose rows and columns sum to 1: sinkhorn(scale · W x + b) (arXiv:2512.24880)."""
-
-    weight: Weight
-    bias: Weight
-    scale: Weight
-    streams: int
-    iterations: int
-    eps: float
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        y = m.linear(m.scale_by_weight(x, self.scale), self.weight, self.bias)
-        return m.sinkhorn(m.split_heads(y, self.streams), self.iterations, self.eps)
-
-
-class StreamSum(Block):
-    """Σ preₙ · xₙ over residual streams x, with a `StreamGate` pre of the normalized streams."""
-
-    group: ClassVar[str] = "mlp"
-    norm: Norm
-    pre: StreamGate
-    sizes: tuple[int, ...]  # of the streams
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return _sum_streams(self, m, m.to_float32(x), self.norm(m, m.to_float32(x)))
-
-
-class HyperConnection(StreamSum):
-    """Hyper-connections (arXiv:2409.19606): a branch reads Σ preₙ · xₙ, and postₙ · y is added to stream n, or to a mixture of streams."""
-
-    post: StreamGate
-    mix: StreamMixer | None = None
-
-
-class HyperLayer(Layer):
-    """A layer on several residual streams, `(B, T, n · d)`, each branch with hyper-connections (Hy4)."""
-
-    group: ClassVar[str] = "mlp"
-    attn_hc: HyperConnection
-    mlp_hc: HyperConnection
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.attn is not None and self.mlp is not None
-        y, normed = _read_streams(self.attn_hc, m, x)
-        y = _residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, y), self.attn_out_norm)
-        x = _add_to_streams(self.attn_hc, m, x, y, normed)
-        y, normed = _read_streams(self.mlp_hc, m, x)
-        y = _residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, y), self.mlp_out_norm)
-        return _add_to_streams(self.mlp_hc, m, x, y, normed)
 
 
 class DepthAttention(Block):
@@ -1104,50 +1038,6 @@ class AltUpDecoder(Decoder):
         return m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)
 
 
-class StreamMean(Block):
-    """The mean of residual streams (GLM-5.3 Flash)."""
-
-    sizes: tuple[int, ...]
-    streams: int
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        y, *others = m.split(x, *self.sizes)
-        for other in others:
-            y = m.add(y, other)
-        return m.scale(y, 1 / self.streams)
-
-
-class LowRankSum(StreamMean):
-    """The mean of gate · y over streams y, each normalized by itself, with gate = sigmoid(up silu(down y / n)) (Qwen4-Exp)."""
-
-    group: ClassVar[str] = "mlp"
-    norm: Norm
-    down: Linear
-    up: Linear
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return _gated_mean(self, m, self.norm(m, x))
-
-
-class LowRankConnection(LowRankSum):
-    """A branch reads such a mean of the n streams; what it computes is added to each, times 2 sigmoid(inject y / n)."""
-
-    inject: Linear
-
-
-class LowRankLayer(Layer):
-    """A layer on several residual streams, `(B, T, n · d)`, to which features of n-grams may be added first (Qwen4-Exp)."""
-
-    attn_hc: LowRankConnection
-    mlp_hc: LowRankConnection
-    ngrams: Block | None = None
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.attn is not None and self.mlp is not None
-        x = x if self.ngrams is None else m.add(x, self.ngrams(m, x))
-        return _inject(self.mlp_hc, m, _inject(self.attn_hc, m, x, self.attn), self.mlp)
-
-
 class LearnedRopeDecoder(Decoder):
     """A decoder with one learned factor for each frequency of the rotary embeddings of all layers (Mistral Large 4)."""
 
@@ -1174,20 +1064,6 @@ class CrossedDecoder(Decoder):
         for layer in self.cross_layers:
             x = layer(m, x)
         return x
-
-
-class HyperDecoder(Decoder):
-    """A decoder with several residual streams, which begin as copies of the embedding and are summed at the end (Hy4)."""
-
-    collapse: Block  # a StreamSum, a StreamMean
-    sizes: tuple[int, ...]  # of the streams
-
-    def forward(self, m: Machine[X], ids: X) -> X:
-        assert self.head is not None
-        x = self.embed(m, ids)
-        x = m.layers(self.layers, m.concat(*[x for _ in self.sizes]))  # (B, T, n·d)
-        x = self.collapse(m, m.last_token(x))
-        return self.head(m, apply_optional(self.norm, m, x))
 
 
 def _soft_clamp(m: Machine[X], x: X, limit: float) -> X:
@@ -1257,46 +1133,6 @@ def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
     return m.scale(m.add(y, shared), moe.output_factor)
 
 
-def _read_streams(connection: HyperConnection, m: Machine[X], x: X) -> tuple[X, X]:
-    """Return what a branch reads, `(B, T, d)`, and the normalized streams."""
-    flat = m.to_float32(x)
-    normed = connection.norm(m, flat)
-    return _sum_streams(connection, m, flat, normed), normed
-
-
-def _sum_streams(sums: StreamSum, m: Machine[X], flat: X, normed: X) -> X:
-    """Return Σ preₙ · xₙ of streams in float32, `(B, T, d)`."""
-    weighted = m.multiply(m.split_heads(flat, sums.sizes[0]), m.split_heads(sums.pre(m, normed), 1))  # (B, T, n, d)
-    y, *rest = m.split(m.merge_heads(weighted), *sums.sizes)
-    for x in rest:
-        y = m.add(y, x)
-    return m.to_model_dtype(y)
-
-
-def _add_to_streams(connection: HyperConnection, m: Machine[X], x: X, y: X, normed: X) -> X:
-    """Return xₙ + postₙ · y for all streams, `(B, T, n·d)`; with `mix`, x are sums of the streams."""
-    wide, post = m.to_float32(y), connection.post(m, normed)
-    branches = [m.multiply(wide, each) for each in m.split(post, *[1 for _ in connection.sizes])]
-    if connection.mix is not None:
-        weights = m.to_model_dtype(connection.mix(m, normed))
-        x = m.merge_heads(m.mix_streams(m.split_heads(x, connection.sizes[0]), weights))
-    return m.to_model_dtype(m.add(m.to_float32(x), m.concat(*branches)))
-
-
-def _gated_mean(connection: LowRankSum, m: Machine[X], normed: X) -> X:
-    """Return the gated mean of normalized streams, `(B, T, d)`."""
-    low = m.act(m.scale(connection.down(m, normed), 1 / connection.streams), "silu")
-    return StreamMean.forward(connection, m, m.multiply(m.act(connection.up(m, low), "sigmoid"), normed))
-
-
-def _inject(connection: LowRankConnection, m: Machine[X], x: X, branch: Block) -> X:
-    """Return the streams with the result of a branch added to each."""
-    normed = connection.norm(m, x)
-    y = m.dropout(branch(m, _gated_mean(connection, m, normed)))
-    shares = m.scale(m.act(m.scale(connection.inject(m, normed), 1 / connection.streams), "sigmoid"), 2.0)  # (B, T, n)
-    return m.add(x, m.concat(*[m.multiply(y, each) for each in m.split(shares, *[1 for _ in connection.sizes])]))
-
-
-def _residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:
+def residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:
     """Compute a residual branch: the mixer or the MLP, its output norm and the residual multiplier."""
     return m.scale(m.dropout(apply_optional(out_norm, m, block(m, x))), layer.residual_multiplier)

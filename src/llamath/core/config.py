@@ -7,7 +7,7 @@ Only exact types are accepted: a count is a JSON integer, never a float, a boole
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from ..utils.errors import ConfigError, safe
 from .attention_facts import Heads
@@ -92,12 +92,29 @@ class Config:
         self.key_by_symbol.setdefault(symbol, self._present(keys))
         return Expr(symbol, value)
 
-    def positive_int(self, keys: str) -> int | None:
-        """Return a positive integer, or None if it is absent: a window, a context."""
-        value: int | None = self.get(keys, None)
+    @overload
+    def positive_int(self, keys: str) -> int | None: ...
+    @overload
+    def positive_int(self, keys: str, default: int) -> int: ...
+    def positive_int(self, keys: str, default: int | None = None) -> int | None:
+        """Return a positive integer; without a default, None if it is absent: a window, a context."""
+        value = self.get(keys, default)
         if value is not None and (type(value) is not int or not 0 < value < 2**63):
-            raise self.error(self._present(keys), f"should be a positive integer or null, not {safe(repr(value), 60)}")
+            or_null = " or null" if default is None else ""
+            raise self.error(self._present(keys), f"should be a positive integer{or_null}, not {safe(repr(value), 60)}")
         return value
+
+    def one_of(self, keys: str, default: str, *others: str) -> str:
+        """Return a word that is the default or one of the others."""
+        known, word = (default, *others), self.get(keys, default)
+        if word not in known:
+            raise self.error(self._present(keys), f"is the unknown {safe(repr(word), 60)}", f"known: {', '.join(known)}")
+        return word
+
+    def require(self, keys: str, only: object, reason: str) -> None:
+        """Refuse every value but this one, which an absent key has, for a reason like "every published model has it"."""
+        if (value := self.get(keys, only)) != only:
+            raise self.error(self._present(keys), f"should be {_json(only)}, not {safe(_json(value), 60)}", reason)
 
     def number(self, keys: str) -> float | None:
         """Return a number, or None if it is absent."""
@@ -203,6 +220,11 @@ class Config:
             raise self.error(other, f"contradicts {first}: {self.data[other]!r:.60} and {self.data[first]!r:.60} for the same thing")
         self.disagreements[read] = tuple(name for name in present if self.data[name] != self.data[read])
         return read
+
+
+def _json(value: object) -> str:
+    """Write a value as in a file, a word without quotes."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 _KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string", list: "a list", tuple: "a list", dict: "an object"}

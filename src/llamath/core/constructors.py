@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from .attention_facts import AttentionWindow, Heads, QKPreprocess, ScoreTransform
-from .blocks import MLP, Attention, Decoder, Embedding, LayerNorm, Linear, Norm, PerLayerEmbedding, RMSNorm
+from .blocks import MLP, Attention, Decoder, Embedding, ExpertGroups, LayerNorm, Linear, MoE, Norm, PerLayerEmbedding, RMSNorm
 from .expr import Expr
 from .positions import Rope
-from .tree import Role, Stack, Weight
+from .tree import Role, Stack, Weight, repeat
 
 _FULL, _NO_PREPROCESS, _PLAIN_SCORES = AttentionWindow(), QKPreprocess(), ScoreTransform()
 
@@ -24,6 +24,12 @@ def linear(out: int, into: int, bias: bool = False) -> Linear:
 def embedding(rows: int, d: int, scale: float = 1.0) -> Embedding:
     """An embedding `[rows, d]`."""
     return Embedding(weight=weight(rows, d, role="lookup"), scale=scale)
+
+
+def side_table(rows: int, d: int, scale: float = 1.0, *, rows_read: int = 1) -> Embedding:
+    """A table `[rows, d]` beside the token embedding, of which a token reads so many rows: no others count as active."""
+    found = embedding(rows, d, scale)
+    return found.replace(weight=found.weight.replace(rows_read=rows_read))
 
 
 def rms(d: int, eps: float, offset: float = 0.0) -> RMSNorm:
@@ -84,6 +90,35 @@ def swiglu(d: int, F: int, activation: str = "silu", bias: bool = False) -> MLP:
 def mlp(d: int, F: int, activation: str, bias: bool = False) -> MLP:
     """An MLP of two matrices: up `[F, d]`, down `[d, F]`."""
     return MLP(up=linear(F, d, bias), down=linear(d, F, bias), activation=activation)
+
+
+def mixture(
+    d: int,
+    E: int,
+    k: int,
+    expert: MLP,
+    *,
+    corrected: bool = False,
+    shared: MLP | None = None,
+    scoring: str = "softmax",
+    norm_topk_prob: bool = True,
+    routed_scaling_factor: float = 1.0,
+    expert_groups: ExpertGroups | None = None,
+    fp32_router: bool = False,
+) -> MoE:
+    """A mixture of E experts, k of them for a token; a learned bias may correct the choice: a buffer in classes and a tensor in files."""
+    return MoE(
+        router=linear(E, d),
+        correction=weight(E, role="bias").replace(buffer=True) if corrected else None,
+        experts=repeat(expert, E, active=k),
+        shared=shared,
+        top_k=k,
+        scoring=scoring,
+        norm_topk_prob=norm_topk_prob,
+        routed_scaling_factor=routed_scaling_factor,
+        expert_groups=expert_groups,
+        fp32_router=fp32_router,
+    )
 
 
 def unembedding(V: int, d: int, tied: bool, bias: bool = False) -> Linear:

@@ -147,6 +147,40 @@ class PixelBudget(ImageSizes):
         return round(length / self.multiple) * self.multiple
 
 
+class RowBudget(ImageSizes):
+    """An image keeps its shape, in whole patches. It is shrunk to a number of tokens, of which each row has one more, and the image two
+    (DeepSeek-V4.1).
+    """
+
+    side: int  # patches on a side of the square that becomes one token
+    fewest: int  # pixels; a smaller image is enlarged
+    most: int  # tokens
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        if width * height < self.fewest:
+            ratio = (self.fewest / (width * height)) ** 0.5
+            width, height = int(width * ratio), int(height * ratio)
+        rows, columns = -(-height // self.patch), -(-width // self.patch)
+        if self.tokens_of(rows, columns) > self.most:
+            rows, columns = self._shrunk(width, height)
+        return PatchGrid(1, rows, columns)
+
+    def tokens_of(self, rows: int, columns: int) -> int:
+        """Return the tokens of so many patches."""
+        return -(-rows // self.side) * (-(-columns // self.side) + 1) + 2
+
+    def _shrunk(self, width: int, height: int) -> tuple[int, int]:
+        """Return the rows and columns of patches of the largest image of this shape that has few enough tokens."""
+        columns = sqrt((self.most - 2) / (height / width) + 0.25) - 0.5
+        rows, cell = columns * (height / width), self.patch * self.side
+        if columns < 1.0:
+            return (self.most - 2) // 2 * self.side, self.side
+        if rows < 1.0:
+            return self.side, (self.most - 3) * self.side
+        scale = min(floor(columns) * cell / width, floor(rows) * cell / height)
+        return floor(height * scale / self.patch), floor(width * scale / self.patch)
+
+
 class PatchRange(ImageSizes):
     """An image keeps its shape: it is scaled to `fewest` to `most` patches, its sides to multiples of `side` patches (Nemotron 3 Omni)."""
 
@@ -291,6 +325,27 @@ class OverlappingTiles(ImageSizes):
         return per_tile
 
 
+class LeastScaledTiles(OverlappingTiles):
+    """The same with the grid of tiles for which the image is enlarged least, or, if none is large enough, shrunk least (Molmo 2)."""
+
+    def canvas(self, width: int, height: int) -> tuple[int, int]:
+        ends, n = 2 * self.margin * self.patch, self.most
+        step = self.size - ends
+
+        def scale(grid: tuple[int, int]) -> float:
+            return min(tiles * step / (x - ends) if x != ends else inf for tiles, x in zip(grid, (height, width), strict=True))
+
+        grids = sorted(((i, j) for i in range(1, n + 1) for j in range(1, n // i + 1)), key=lambda x: (x[0] * x[1], x[0]))
+        scales = {x: scale(x) for x in grids}
+        enlarged = {x: y for x, y in scales.items() if y >= 1}
+        return min(enlarged, key=enlarged.__getitem__) if enlarged else max(scales, key=scales.__getitem__)
+
+
+def patches_of_tiles(tiles: int, patches: int, margin: int) -> int:
+    """Return the patches on a side of an image that is cut into tiles, each of which overlaps its neighbors by 2 · margin patches."""
+    return tiles * (patches - 2 * margin) + 2 * margin
+
+
 class SplitImage(ImageSizes):
     """An image is resized to a longest side and cut into tiles, which are followed by the whole image (Idefics 3)."""
 
@@ -399,6 +454,34 @@ class CroppedImage(ImageSizes):
         return best
 
 
+class WholeAndCrops(FixedImage):
+    """An image is padded to a square; if one of its sides is longer than a tile, it is also cut into the grid of tiles of the closest
+    shape, which are read besides. A learned token follows each row of the whole image and of all tiles together, and one more both
+    (DeepSeek-OCR).
+    """
+
+    tile: int  # side of a tile
+    max_tiles: int
+    min_tiles: int = 2
+
+    def _crops(self, width: int, height: int) -> tuple[int, int]:
+        """Columns and rows of tiles."""
+        if max(width, height) <= self.tile:
+            return 0, 0
+        crops = CroppedImage(patch=self.patch, size=self.tile, max_tiles=self.max_tiles, min_tiles=self.min_tiles)
+        return crops._best(width, height)
+
+    def beside(self, width: int, height: int) -> PatchGrid | None:
+        columns, rows = self._crops(width, height)
+        side = self.tile // self.patch
+        return PatchGrid(columns * rows, side, side) if rows else None
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:
+        side, (_, rows) = isqrt(per_tile), self._crops(width, height)
+        joined = self.size // self.patch // side  # patches on a side of what becomes one token
+        return side * (side + 1) + 1 + rows * -(-(self.tile // self.patch) // joined)
+
+
 class CoveringTiles(CroppedImage):
     """The same with the fewest tiles that together keep more than `share` of the image's pixels, or else most of them (Ovis 2)."""
 
@@ -462,9 +545,9 @@ class ClosestShape(ImageSizes):
         if h * w > self.most:
             h, ratio = sqrt(self.most / (w / h)), w / h
             w = h * ratio
-        whole = {(y, x) for y in (floor(h), ceil(h)) for x in (floor(w), ceil(w)) if y >= 1 and x >= 1 and y * x <= self.most}
-        whole = whole or {(max(1, round(h)), max(1, round(w)))}
-        rows, columns = min(sorted(whole), key=lambda x: abs(x[0] / x[1] - height / width))
+        grids = {(y, x) for y in (floor(h), ceil(h)) for x in (floor(w), ceil(w))}
+        whole = [x for x in grids if min(x) >= 1 and x[0] * x[1] <= self.most]  # of equally close ones the first in the order of a set
+        rows, columns = min(whole or [(max(1, round(h)), max(1, round(w)))], key=lambda x: abs(x[0] / x[1] - height / width))
         side = self.multiple // self.patch
         return PatchGrid(1, rows * side, columns * side)
 

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from .attention_facts import ScoreTransform
 from .blocks import AttentionBase, Linear, Norm, apply_optional
-from .constructors import layer_norm, linear, rms
+from .constructors import layer_norm, linear, rms, weight
 from .expr import Expr
 from .machine import Machine, X
 from .positions import Rope
@@ -107,8 +107,8 @@ class Indexer(AttentionBase):
 
     def forward(self, m: Machine[X], x: X, latent: X) -> X:
         assert self.k is not None and self.k_norm is not None
-        q = _rotate_part(self, m, m.split_heads(self.q(m, latent), self.head_dim))  # (B, T, Hi, hi)
-        k = _rotate_part(self, m, m.split_heads(self.k_norm(m, self.k(m, x)), self.head_dim))  # (B, T, 1, hi)
+        q = rotate_part(self, m, m.split_heads(self.q(m, latent), self.head_dim))  # (B, T, Hi, hi)
+        k = rotate_part(self, m, m.split_heads(self.k_norm(m, self.k(m, x)), self.head_dim))  # (B, T, 1, hi)
         (k,) = m.update_cache(self, k)
         weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)  # (B, T, Hi)
         return m.select_keys(self, q, k, weights)
@@ -123,10 +123,10 @@ class NormedIndexer(Indexer):
     def forward(self, m: Machine[X], x: X, latent: X) -> X:  # noqa: ARG002
         assert self.k is not None and self.k_norm is not None
         q = self.q_scale(m, m.split_heads(self.q(m, self.input_norm(m, x)), self.head_dim))
-        k = _rotate_part(self, m, m.split_heads(self.k_norm(m, self.k(m, x)), self.head_dim))  # (B, T, 1, hi)
+        k = rotate_part(self, m, m.split_heads(self.k_norm(m, self.k(m, x)), self.head_dim))  # (B, T, 1, hi)
         (k,) = m.update_cache(self, k)
         weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)  # (B, T, Hi)
-        return m.select_keys(self, _rotate_part(self, m, q), k, weights)
+        return m.select_keys(self, rotate_part(self, m, q), k, weights)
 
 
 class IndexedAttention(LatentAttention):
@@ -150,40 +150,6 @@ class IndexedAttention(LatentAttention):
         if self.gate is not None:
             y = m.multiply(y, m.act(self.gate(m, x), "sigmoid"))
         return self.o(m, y)
-
-
-class Compressor(AttentionBase):
-    """One vector for each window of `ratio` tokens, a weighted mean of kv x, normalized and rotated (DeepSeek-V4).
-
-    With `overlap`, a window also has the tokens of the one before: x is projected twice, for its own window and for the next.
-    """
-
-    unquantized: ClassVar[frozenset[str]] = frozenset({"kv", "weights"})
-    kv: Linear
-    weights: Linear
-    bias: Weight  # by the token's place in its window
-    norm: Norm
-    head_dim: int
-    ratio: int
-    overlap: bool
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.rope is not None
-        y = self.norm(m, m.compress(self, self.kv(m, x), self.weights(m, x), self.bias))  # (B, W, 1, h)
-        plain, rotary = m.split(y, self.head_dim - self.rope.dim, self.rope.dim)
-        return m.update_windows(self, m.concat(plain, m.rope_windows(self, rotary, self.rope)))
-
-
-class CompressedIndexer(Indexer):
-    """An indexer whose keys are windows of tokens."""
-
-    compressor: Compressor
-
-    def forward(self, m: Machine[X], x: X, latent: X) -> X:
-        k = self.compressor(m, x)
-        q = _rotate_part(self, m, m.split_heads(self.q(m, latent), self.head_dim))
-        weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)
-        return m.select_keys(self, q, k, weights)
 
 
 class WindowKeys(AttentionBase):
@@ -235,52 +201,6 @@ class PoolIndexer(Indexer):
         q = m.split_heads(self.q(m, latent), self.head_dim)
         weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)
         return m.add_open_window(self, m.select_keys(self, q, self.keys(m, x), weights))
-
-
-class CompressedAttention(AttentionBase):
-    """Attention to the last tokens, and to windows of tokens farther back: to all of them, or to those that an indexer selects.
-
-    All heads share one key for each token, which is its value, too; the output is rotated back and projected in groups of heads
-    (DeepSeek-V4).
-    """
-
-    cuts: ClassVar[dict[str, Cut]] = {
-        **dict.fromkeys(("q_up", "sinks"), Cut(0, "heads")),
-        "o_down": Cut(0, "o_groups"),
-        "o_up": Cut(1, "o_groups"),
-    }
-    cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
-    q_down: Linear
-    q_norm: Norm
-    q_up: Linear
-    head_norm: Norm  # without a weight
-    kv: Linear
-    kv_norm: Norm
-    o_down: Linear  # of each group of heads
-    o_up: Linear
-    sinks: Weight
-    compressor: Compressor | None = None
-    indexer: CompressedIndexer | None = None
-    heads: int
-    head_dim: int
-    o_groups: int
-    o_rank: int
-    group_dim: int  # of the heads of a group together
-    reverse: Rope
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        latent = self.q_norm(m, self.q_down(m, x))
-        q = _rotate_last(self, m, m.norm_heads(self.head_norm, m.split_heads(self.q_up(m, latent), self.head_dim)), self.rope)
-        k = _rotate_last(self, m, m.split_heads(self.kv_norm(m, self.kv(m, x)), self.head_dim), self.rope)
-        (k,) = m.update_cache(self, k)
-        if self.compressor is None:
-            y = m.attention(self, q, k, k, self.head_dim, self.sinks)
-        else:
-            windows = self.compressor(m, x)
-            chosen = None if self.indexer is None else self.indexer(m, x, latent)
-            y = m.compressed_attention(self, q, k, windows, self.head_dim, self.sinks, chosen)
-        y = m.split_heads(m.merge_heads(_rotate_last(self, m, y, self.reverse)), self.group_dim)  # (B, T, G, H·h/G)
-        return self.o_up(m, m.merge_heads(m.per_head_linear(y, self.o_down.weight, self.o_rank)))
 
 
 class GatedIndexedAttention(IndexedAttention):
@@ -346,14 +266,7 @@ def _joined(m: Machine[X], x: X, rotary: X | None) -> X:
     return x if rotary is None else m.concat(x, rotary)
 
 
-def _rotate_last(attn: CompressedAttention, m: Machine[X], x: X, rope: Rope | None) -> X:
-    """Rotate the last channels of each head."""
-    assert rope is not None
-    plain, rotary = m.split(x, attn.head_dim - rope.dim, rope.dim)
-    return m.concat(plain, m.rope(rotary, rope))
-
-
-def _rotate_part(indexer: Indexer, m: Machine[X], x: X) -> X:
+def rotate_part(indexer: Indexer, m: Machine[X], x: X) -> X:
     """Rotate some channels of each head."""
     if not indexer.rope_last or indexer.rope is None:
         return m.rope(x, indexer.rope)
@@ -373,17 +286,23 @@ class LatentSizes(NamedTuple):
 
 
 def mla(
-    d: int, sizes: LatentSizes, bias: bool = False, *, rope: Rope | None, score_transform: ScoreTransform = _PLAIN_SCORES
+    d: int,
+    sizes: LatentSizes,
+    bias: bool = False,
+    *,
+    rope: Rope | None,
+    score_transform: ScoreTransform = _PLAIN_SCORES,
+    eps: float = 1e-6,
 ) -> LatentAttention:
-    """Multi-head latent attention."""
+    """Multi-head latent attention; the norms of its latent vectors have this eps."""
     H, n, p, v, s, r = sizes
     return LatentAttention(
         q=linear(H * (n + p), d) if s is None else None,
         q_down=None if s is None else linear(s, d, bias),
-        q_norm=None if s is None else rms(s, 1e-6),
+        q_norm=None if s is None else rms(s, eps),
         q_up=None if s is None else linear(H * (n + p), s),
         kv_down=linear(r + p, d, bias),
-        kv_norm=rms(r, 1e-6),
+        kv_norm=rms(r, eps),
         k_up=linear(H * n, r),
         v_up=linear(H * v, r),
         o=linear(d, H * v, bias),
@@ -395,6 +314,11 @@ def mla(
         rope=rope,
         score_transform=score_transform,
     )
+
+
+def log_position_scale(heads: Expr) -> LogPositionScale:
+    """The scaling of queries by a learned logarithm of their positions."""
+    return LogPositionScale(scale=weight(heads, role="scale"), bias=weight(heads, role="bias"))
 
 
 class IndexerSizes(NamedTuple):

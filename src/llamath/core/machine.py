@@ -197,6 +197,10 @@ class Machine(Protocol[X]):
         """X in the dtype of the model."""
         ...
 
+    def constants(self, x: X, values: Sequence[float]) -> X:
+        """These numbers for each token of x: `(B, T, d)` → `(B, T, n)`."""
+        ...
+
     def dropout(self, x: X) -> X:
         """Dropout, in training only."""
         ...
@@ -263,6 +267,24 @@ class Machine(Protocol[X]):
         """
         ...
 
+    def gather_squares(self, x: X, side: int, margin: int) -> X:
+        """The features of each square of side × side patches of the whole image, the first tile, then of all tiles joined to one image:
+        `(B · t, N, d)` → `(B, n, side², d)`.
+
+        Neighboring tiles overlap by 2 · margin patches, of which each has its own half. Squares at the end are filled with zeros.
+        """
+        ...
+
+    def average_squares(self, x: X, tiles: X, side: int, margin: int) -> X:
+        """The average of the patches of each square that was gathered from these tiles, without zeros: `(B, n, side², d)` → `(B, n, d)`."""
+        ...
+
+    def square_attention(self, q: X, k: X, v: X, tiles: X, side: int, margin: int) -> X:
+        """softmax(q kᵀ / √h) v of one query for each square that was gathered from these tiles with its patches, without zeros:
+        q `(B, n, H, h)`, k and v `(B, n, side², K, h)` → `(B, n, H, h)`.
+        """
+        ...
+
     def add_gated_positions(self, x: X, table: Weight, gate: Weight) -> X:
         """X + (1 − tanh gate) · a row of a table for each token."""
         ...
@@ -303,10 +325,11 @@ class Machine(Protocol[X]):
         """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches.
 
         The method is `bilinear` (the corners of both grids coincide), `centers` (bilinear, the edges coincide), `bicubic`, `antialias`
-        (like `centers`, averaged where the grid shrinks), `zeros` (like `centers`, with zeros around the grid), `cropped` (like `centers`,
-        to a square with the longer side of the image, of which the first rows and columns are used), `nearest` (the row of the place
-        that has the patch's upper left corner) or `transposed` (like `zeros`, for an image with rows and columns exchanged, whose rows are
-        read one after the other for those of this one). A row before those of the grid is not read.
+        (like `centers`, averaged where the grid shrinks), `smooth` (like `antialias`, bicubic), `zeros` (like `centers`, with zeros around
+        the grid), `cropped` (like `centers`, to a square with the longer side of the image, of which the first rows and columns are used),
+        `nearest` (the row of the place that has the patch's upper left corner) or `transposed` (like `zeros`, for an image with rows and
+        columns exchanged, whose rows are read one after the other for those of this one). A row before those of the grid belongs to a
+        token before the patches, if there is one.
         """
         ...
 
@@ -349,18 +372,45 @@ class Machine(Protocol[X]):
         """
         ...
 
-    def from_windows(self, x: X, side: int, patches: int) -> X:
-        """The inverse of `to_windows` for square images of so many patches, without the padding."""
+    def from_windows(self, x: X, side: int, image: X) -> X:
+        """The inverse of `to_windows` for square images with as many patches as this one, without the padding."""
         ...
 
     def grid_attention(self, q: X, k: X, v: X, rows: Weight, columns: Weight) -> X:
         """Attention of all patches of a square grid of n × n; a score has q · rows[i] + q · columns[j] added, with learned vectors for the
-        distances between the patches, from −(n − 1) to n − 1: `(B, N, H, h)` each, rows and columns `[2n − 1, h]`.
+        distances between the patches, from −(n − 1) to n − 1: `(B, N, H, h)` each, rows and columns `[2n − 1, h]`, or as many others,
+        which are interpolated.
         """
         ...
 
     def convolve(self, x: X, weight: Weight, bias: Weight | None = None, stride: int = 1) -> X:
         """A convolution over square images, padded with zeros by half of the kernel: `(B, N, d)` → `(B, N / stride², out)`."""
+        ...
+
+    def convolve_channels(self, x: X, weight: Weight, bias: Weight | None = None) -> X:
+        """A convolution of each channel by itself over the grid of patches, padded with zeros by half of the kernel: `(B, N, d)` each."""
+        ...
+
+    def channel_attention(self, q: X, k: X, v: X) -> X:
+        """softmax(qᵀ k / √N) over the channels of each group, times v: every channel of N patches reads those of its group:
+        `(B, N, G, h)` each, for G groups of h channels.
+        """
+        ...
+
+    def add_grid_positions(self, x: X, rows: Weight, columns: Weight, frames: Weight) -> X:
+        """X plus, for each patch of a square image, [the vector of its column; that of its row], and the first row of `frames`."""
+        ...
+
+    def encoder_tokens(self) -> tuple[X, X] | None:
+        """The ids of the tokens that the encoder reads, `(B, E)`, and their positions; None where an earlier pass has read them."""
+        ...
+
+    def keep_encoded(self, mixer: Block, *rows: X) -> Sequence[X]:
+        """Keep the keys and values of the encoder's tokens for later passes: `(B, E, K, h)` each."""
+        ...
+
+    def read_encoded(self, mixer: Block) -> Sequence[X]:
+        """The keys and values that the first pass kept."""
         ...
 
     def layer_outputs(self, layers: Stack, x: X, numbers: Sequence[int]) -> X:
@@ -424,6 +474,18 @@ class Machine(Protocol[X]):
         """Store the vectors of this pass's windows; return those of all windows, `(B, S / ratio, 1, h)`."""
         ...
 
+    def read_windows(self, reader: Block) -> X:
+        """The vectors of all windows that the nearest earlier layer with its own has, `(B, S / ratio, 1, head_dim)`."""
+        ...
+
+    def select_windows(self, indexer: Block, q: X, k: X, weights: X) -> X:
+        """Like `select_keys`, of the windows that are complete at a query.
+
+        An indexer with `candidates` also chooses the blocks with the best windows and the one that is not full, for later layers; or it
+        considers only the windows in the blocks that an earlier layer chose.
+        """
+        ...
+
     def compressed_attention(
         self, mixer: Block, q: X, k: X, windows: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None
     ) -> X:
@@ -452,6 +514,13 @@ class Machine(Protocol[X]):
 
         The hash of (…, t₁, t₀) is t₀ m₀ xor t₁ m₁ xor …, in integers of 64 bits; a row is the rest of its division by a size, plus an
         offset. Tokens before the last earlier `mixer.end_token`, and before the first, count as that token.
+        """
+        ...
+
+    def hash_merged_ngrams(self, mixer: Block) -> X:
+        """The same rows, of tokens that a map of the tokenizer has merged, with the numbers of the mixer.
+
+        Tokens before the first count as `mixer.pad_token`.
         """
         ...
 

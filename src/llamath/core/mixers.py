@@ -11,9 +11,9 @@ from typing import ClassVar, NamedTuple
 
 from .blocks import MLP, Attention, Layer, Linear, Norm, RMSNorm, apply_optional, norm_heads_of, project_heads
 from .constructors import linear, rms, weight
-from .expr import Expr
+from .expr import Expr, product
 from .machine import Machine, X
-from .tree import Block, Cut, Stack, Weight
+from .tree import Block, Cut, Stack, Weight, repeat
 
 
 class Convolution(Block):
@@ -400,42 +400,6 @@ class ShortConv(RecurrentMixer):
         return self.out(m, m.multiply(self.c(m, x), self.conv(m, m.multiply(self.b(m, x), self.x(m, x)))))
 
 
-class NGramInput(RecurrentMixer):
-    """Features of the n-grams that end at each token, for every residual stream: g + silu(conv(norm g)) (Qwen4-Exp).
-
-    Hashes of the n-grams choose rows e of a table. In each stream, g = value e · sigmoid(s √|r| / √√d), with the sign s of r = k · q, the
-    product of the normalized key e and stream.
-    """
-
-    group: ClassVar[str] = "mlp"
-    groups: ClassVar[dict[str, str]] = {"table": "embedding"}
-    multipliers: Weight
-    head_sizes: Weight  # rows of each hash
-    head_offsets: Weight  # their first rows
-    table: Stack
-    key: Linear
-    value: Linear
-    key_norm: Norm
-    query_norm: Norm
-    conv_norm: Norm
-    conv: Convolution
-    width: int
-    sizes: tuple[int, ...]  # of the streams
-    ngram_size: int
-    heads_per_ngram: int
-    end_token: int
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        rows = m.hash_ngrams(self, self.multipliers, self.head_sizes, self.head_offsets)  # (B, T, hashes)
-        e = m.merge_heads(m.lookup_in_parts(rows, self.table))
-        k, q = self.key_norm(m, self.key(m, e)), self.query_norm(m, x)
-        r = m.scale(m.dot(m.split_heads(k, self.width), m.split_heads(q, self.width)), self.width**-0.5)  # (B, T, n, 1)
-        gates = m.act(m.merge_heads(m.signed_root(r, 1e-6)), "sigmoid")
-        value = self.value(m, e)
-        g = m.concat(*[m.multiply(value, each) for each in m.split(gates, *[1 for _ in self.sizes])])
-        return m.add(g, m.act(self.conv(m, self.conv_norm(m, g)), "silu"))
-
-
 def convolution(channels: int, kernel: int, bias: bool = False) -> Convolution:
     """A causal convolution `[channels, kernel]`, with or without a bias."""
     return Convolution(weight=weight(channels, kernel), bias=weight(channels, role="bias") if bias else None)
@@ -511,6 +475,43 @@ def kimi_delta(
     )
 
 
+def gated_recurrence(d: int, H: Expr, n: Expr, kernel: int, activation: str) -> GatedRecurrence:
+    """A gated linear recurrence of H heads with n channels each, and a convolution of this kernel size; all projections have biases."""
+    channels = product((H, n))
+    matrices, bias, into = weight(channels, n), weight(channels, role="bias"), linear(channels, d, True)
+    return GatedRecurrence(
+        y=into,
+        x=into,
+        out=linear(d, channels, True),
+        conv=convolution(channels, kernel, bias=True),
+        a=weight(channels, role="scale"),
+        gate=matrices,
+        gate_bias=bias,
+        decay=matrices,
+        decay_bias=bias,
+        heads=H,
+        head_dim=n,
+        activation=activation,
+    )
+
+
+def lightning_attention(d: int, H: Expr, h: Expr, activation: str, layers: int) -> LightningAttention:
+    """Linear attention with the fixed decays of a model with so many layers."""
+    into = linear(H * h, d)
+    return LightningAttention(
+        query=into,
+        key=into,
+        value=into,
+        norm=rms(H * h, 1e-6),
+        gate=into,
+        out=linear(d, H * h),
+        heads=H,
+        head_dim=h,
+        activation=activation,
+        layers=layers,
+    )
+
+
 def mamba(
     d: int, i: Expr, N: Expr, R: Expr, kernel: int, *, bias: bool, conv_bias: bool, activation: str, norm_eps: float | None = None
 ) -> Mamba:
@@ -532,6 +533,33 @@ def mamba(
         a_log=weight(i, N, role="scale"),
         skip=weight(i, role="scale"),
         out=linear(d, i, bias),
+        activation=activation,
+    )
+
+
+def mamba_with_heads(
+    d: int, n: Expr, m: Expr, N: Expr, R: Expr, kernel: int, *, bias: bool, conv_bias: bool, activation: str
+) -> MambaWithHeads:
+    """Mamba with n heads of m channels each, a state of N numbers for each channel and time steps of rank R."""
+    channels, state = Expr.const(n) * m, linear(N, m)
+    head = MambaHead(
+        dt_down=linear(R, m),
+        b=state,
+        c=state,
+        dt_up=linear(m, R),
+        dt_bias=weight(m, role="bias"),
+        a_log=weight(m, N, role="scale"),
+        skip=weight(m, role="scale"),
+    )
+    into = linear(channels, d, bias)
+    return MambaWithHeads(
+        x=into,
+        z=into,
+        conv=convolution(channels, kernel, conv_bias),
+        per_head=repeat(head, n),
+        out=linear(d, channels, bias),
+        num_heads=n,
+        head_dim=m,
         activation=activation,
     )
 

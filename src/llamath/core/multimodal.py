@@ -10,7 +10,6 @@ from .blocks import (
     AltUpDecoder,
     CrossedDecoder,
     Decoder,
-    HyperDecoder,
     Layer,
     LearnedRopeDecoder,
     Linear,
@@ -19,6 +18,7 @@ from .blocks import (
     SinusoidalEmbedding,
     apply_optional,
 )
+from .extensions.hyper_connections import HyperDecoder
 from .machine import Machine, X
 from .tree import Block, Cut, Stack, Weight
 
@@ -44,6 +44,7 @@ class Multimodal(Decoder):
     projector: Block | None = None
     audio: Block | None = None
     audio_projector: Block | None = None
+    sees_later: str = ""  # the later tokens that image tokens attend to: of their own "image", of all "images" or of the "prompt"
 
     @property
     def text(self) -> Decoder:
@@ -84,6 +85,7 @@ class MultimodalHyper(Multimodal, HyperDecoder):
     text_type: ClassVar[type[Decoder]] = HyperDecoder
     collapse: Block
     sizes: tuple[int, ...]
+    first_weights: tuple[float, ...] = ()
 
 
 def add_parts(text: Decoder, parts: Mapping[str, Block]) -> Multimodal:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from .blocks import MLP, Attention, Layer, Linear, Norm, PostNormLayer, apply_optional, norm_and_rotate, norm_heads_of, project_heads
+from .expr import Expr, product
 from .image_sizes import ImageSizes
 from .machine import Machine, X
 from .multimodal import CrossAttention
@@ -86,6 +87,11 @@ class VisionTower(Block):
     patch_norm: Norm | None = None  # before the positions are added
     class_token_last: bool = False  # after the patches
     tokens: int = 0  # of the patches of an image, where the class token comes last
+
+    @property
+    def numbers(self) -> Expr:
+        """The numbers that the tower reads of each patch."""
+        return product(self.patches.weight.shape[1:])
 
     def forward(self, m: Machine[X], pixels: X) -> X:
         x = apply_optional(self.patch_norm, m, self.patches(m, pixels))  # (B, N, d_v)
@@ -200,6 +206,8 @@ class LinearProjector(Block):
     norm: Norm | None = None
     linear: Linear
     out_norm: Norm | None = None
+    newline: Weight | None = None  # a learned token after each row of an image that is cut into tiles
+    separator: Weight | None = None  # and one after all of them
     unread: Block | None = None
     merge: int = 1
 
@@ -219,6 +227,7 @@ class MLPProjector(Block):
     linear_1: Linear
     gate: Linear | None = None
     linear_2: Linear
+    out_norm: Norm | None = None
     newline: Weight | None = None  # a learned token after each row of an image that is cut into tiles
     separator: Weight | None = None  # and one between the whole image and its tiles
     activation: str
@@ -231,9 +240,21 @@ class MLPProjector(Block):
         if self.merge > 1:
             x = m.merge_patches(x, self.merge, by_channel=self.by_channel, padded=self.padded)
         x = apply_optional(self.norm, m, apply_optional(self.merger, m, x))
-        if self.gate is None:
-            return self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
-        return self.linear_2(m, m.gated(self.gate(m, x), self.linear_1(m, x), self.activation))
+        y = self.linear_1(m, x)
+        y = m.act(y, self.activation) if self.gate is None else m.gated(self.gate(m, x), y, self.activation)
+        return apply_optional(self.out_norm, m, self.linear_2(m, y))
+
+
+class FramedProjector(MLPProjector):
+    """[begin; features with a learned token after each row; end] (DeepSeek-V4.1)."""
+
+    begin: Weight
+    end: Weight
+    row_end: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        rows = m.end_rows(MLPProjector.forward(self, m, x), self.row_end, self.merge)
+        return m.append(m.prepend(rows, self.begin), self.end)
 
 
 class ArrangedProjector(Block):
@@ -265,6 +286,26 @@ class StitchedProjector(Block):
 
     def forward(self, m: Machine[X], x: X) -> X:
         return self.linear_2(m, m.act(self.linear_1(m, m.stitch_tiles(x, self.margin)), self.activation))
+
+
+class SquareAttentionProjector(Block):
+    """down(act(gate y) · up y), with y the attention of the average of each square of patches to its patches (Molmo 2)."""
+
+    group: ClassVar[str] = "projector"
+    q: Linear
+    k: Linear
+    v: Linear
+    o: Linear
+    mlp: MLP
+    head_dim: int
+    side: int  # patches on a side of a square
+    margin: int  # patches on each side of a tile that its neighbor has, too
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        squares = m.gather_squares(x, self.side, self.margin)  # (B, n, side², d)
+        queries = m.average_squares(squares, x, self.side, self.margin)
+        q, k, v = (m.split_heads(y, self.head_dim) for y in (self.q(m, queries), self.k(m, squares), self.v(m, squares)))
+        return self.mlp(m, self.o(m, m.merge_heads(m.square_attention(q, k, v, x, self.side, self.margin))))
 
 
 class VisualTokenProjector(Block):
@@ -538,15 +579,14 @@ class GridAttention(Block):
 
 
 class WindowedLayer(Layer):
-    """A layer whose attention sees windows of `window` × `window` patches, the last ones padded, of a square of so many `patches`."""
+    """A layer whose attention sees windows of `window` × `window` patches of a square, the last ones padded."""
 
     window: int
-    patches: int
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn_norm is not None and self.attn is not None and self.mlp_norm is not None and self.mlp is not None
         y = self.attn(m, m.to_windows(self.attn_norm(m, x), self.window))
-        x = m.add(x, m.from_windows(y, self.window, self.patches))
+        x = m.add(x, m.from_windows(y, self.window, x))
         return m.add(x, self.mlp(m, self.mlp_norm(m, x)))
 
 
@@ -569,6 +609,56 @@ class SamTower(VisionTower):
 
     def forward(self, m: Machine[X], pixels: X) -> X:
         return self.neck(m, VisionTower.forward(self, m, pixels))
+
+
+class FeatureEncoder(Block):
+    """A vision transformer that reads the features of another tower in place of patches."""
+
+    class_token: Weight
+    positions: Weight  # a row for the class token, then one for each place of a square
+    norm_before: Norm
+    layers: Stack
+    unread: Block | None = None  # its patches
+    resizing: str
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = m.add_resized_positions(m.prepend(x, self.class_token), self.positions, self.resizing)
+        return m.drop_tokens(m.layers(self.layers, self.norm_before(m, x)), 1)
+
+
+class DeepTower(SamTower):
+    """SAM's image encoder, two convolutions that halve the grid of its features each, and an encoder of these features; the result is that
+    of the encoder joined with what it has read (DeepSeek-OCR).
+    """
+
+    first: GridConvolution
+    second: GridConvolution
+    encoder: FeatureEncoder
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = self.second(m, self.first(m, SamTower.forward(self, m, pixels)))
+        return m.concat(self.encoder(m, x), x)
+
+
+class ChannelConvolution(Linear):
+    """A convolution of each channel by itself over the patches of an image: W `[d, 1, k, k]`."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.convolve_channels(x, self.weight, self.bias)
+
+
+class GridShortConv(Block):
+    """out(c · conv(b · y)), with b, c and y parts of a projection of the input, and a convolution over the grid of patches (LFM3-VL)."""
+
+    group: ClassVar[str] = "attention"
+    into: Linear
+    conv: ChannelConvolution
+    out: Linear
+    width: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        b, c, y = m.split(self.into(m, x), *[self.width] * 3)
+        return self.out(m, m.multiply(c, self.conv(m, m.multiply(b, y))))
 
 
 class ConvolutionProjector(Block):

@@ -29,7 +29,7 @@ class Weight(Record):
     tied: str = ""  # path of the weight whose values this one shares, with `{e}` for the number of a block in a stack inside a layer
     buffer: bool = False  # stored in files, but not a parameter of the reference implementation
     dtype: str = ""  # stored dtype, if published checkpoints have another one than for the other weights
-    rows_read: int = 0  # rows of a table that a token reads, where the others do not count as active; 0: all count
+    rows_read: int = 0  # rows that a token reads of a table beside the token embedding: only they count as active; 0: all count
 
     @property
     def size(self) -> Expr:
@@ -135,6 +135,14 @@ class Stack(Sequence[Block]):
                 found[id(block)] = (block, n + times if n else times)
         return list(found.values())
 
+    def uses(self) -> Iterator[tuple[Block, int, int]]:
+        """Yield each distinct block with its number of occurrences, and how many of them a token passes through, the first ones."""
+        left = self.active
+        for x, n in self.distinct():
+            active = n if left is None or n < left else left
+            yield x, n, active
+            left = None if left is None else left - active
+
     def __len__(self) -> int:
         return int(self.n)
 
@@ -238,8 +246,8 @@ def _blocks_inside(block: Block, depth: int) -> Iterator[FoldedBlock]:
         if isinstance(child, Block):
             yield from _fold_inside(name, child, (1, 1), depth)
         elif isinstance(child, Stack):
-            for x, n in child.distinct():
-                yield from _fold_inside(f"{name}.{LETTERS[depth]}", x, (n, n if child.active is None else child.active), depth + 1)
+            for x, n, active in child.uses():
+                yield from _fold_inside(f"{name}.{LETTERS[depth]}", x, (n, active), depth + 1)
 
 
 def _fold_inside(name: str, block: Block, times: tuple[int, int], depth: int) -> Iterator[FoldedBlock]:
@@ -351,8 +359,7 @@ def fold_field(block: Block, name: str, depth: int = 0) -> Sequence[Folded]:
             inner = [x._replace(split=block.split(name, x.weight)) if "." not in x.pattern else x for x in inner]
         return _with_prefix(name, inner, group, (1, 1))
     prefix = f"{name}.{LETTERS[depth]}"
-    kinds = [(x, (n, n if child.active is None else child.active)) for x, n in child.distinct()]
-    found = [y for x, times in kinds for y in _with_prefix(prefix, fold(x, depth + 1), group, times)]
+    found = [y for x, n, active in child.uses() for y in _with_prefix(prefix, fold(x, depth + 1), group, (n, active))]
     return [x._replace(num_experts=int(child.n)) for x in found] if name in block.expert_parallel else found
 
 

@@ -10,7 +10,7 @@ from ..core.expr import Expr
 from ..core.positions import Llama3Rope, Rope
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 _XIELU = ("alpha_p", "alpha_n", "beta", "eps")
 NAMES = HF.with_changes(

@@ -6,9 +6,11 @@ from ..core.blocks import Decoder, GatedNorm, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu
 from ..core.latent_attention import GatedIndexedAttention
+from .deepseek_shared import deepseek_v3_moe
 from .indexed_shared import HF_INDEXED, indexed_attention
+from .layers_shared import dense_or_sparse
 from .registry import family
-from .shared import deepseek_moe, deepseek_routing, dense_or_sparse, read_rope
+from .rope_shared import read_rope
 
 _GATED = {"{}.inner": "{}.norm", "{}.gate_down": "{}.W_down", "{}.gate_up": "{}.W_up"}
 _PLAIN = HF_INDEXED.with_changes(
@@ -34,18 +36,9 @@ def axk2(c: Config) -> Decoder:
     H, s, v = attn.heads, attn.q_down.weight.shape[0], attn.v_dim
     queries = linear(H * (attn.nope_dim + attn.rope_dim), 2 * s)
     attn = attn.replace(q_up=queries, gate=linear(H * v, 2 * s)).extended(GatedIndexedAttention)
-    routing = deepseek_routing(c, "sigmoid", "noaux_tc")
-    if routing.expert_groups is not None:
-        routing = routing.replace(expert_groups=routing.expert_groups._replace(other_score=0.0))
-    moe = deepseek_moe(
-        c,
-        d,
-        routing,
-        shared=1,
-        norm_topk_prob=c.get("norm_topk_prob", True),
-        routed_scaling_factor=c.get("routed_scaling_factor", 2.5),
-        fp32_router=True,
-    )
+    moe = deepseek_v3_moe(c, d, factor=2.5)
+    if moe.expert_groups is not None:
+        moe = moe.replace(expert_groups=moe.expert_groups._replace(other_score=0.0))
     dense = Layer(attn_norm=gated_norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_or_sparse(c, dense, dense.replace(mlp_norm=gated_norm, mlp=moe))
     return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

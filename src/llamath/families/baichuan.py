@@ -11,7 +11,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu, unembedding
 from ..core.positions import Alibi
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "self_attn.W_pack"))
 _VOCABULARY_OF_2 = 125696

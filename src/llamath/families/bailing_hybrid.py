@@ -9,9 +9,10 @@ from ..core.constructors import decoder, linear, rms
 from ..core.expr import Expr
 from ..core.latent_attention import HeadGatedLatentAttention
 from ..core.mixers import KimiDeltaAttention, kimi_delta
+from .deepseek_shared import latent_attention
 from .kimi_shared import DELTA_LAYOUTS, delta_hybrid, delta_names, kimi_experts
 from .registry import family
-from .shared import latent_attention, read_rope
+from .rope_shared import read_rope
 
 LATENT = {path: name.replace("self_attn.", "attention.") for path, name in HF_LATENT.inside.items()}
 DELTA = delta_names("attention", forget="f_proj", gate="g_proj", out="dense")
@@ -28,9 +29,7 @@ def bailing_hybrid(c: Config) -> Decoder:
     rope = read_rope(c, c.dim("p", "qk_rope_head_dim"), 6e6, interleaved=True)
     latent = latent_attention(c, d, rope, q_rank=None)
     full = latent.extended(HeadGatedLatentAttention, gate=linear(latent.heads, d))
-    every, moe = c.get("layer_group_size", 6), kimi_experts(c, d, groups=8, kept=4, factor=2.5)
-    if every < 1:
-        raise c.error("layer_group_size", f"should be a positive integer, not {every}")
+    every, moe = c.positive_int("layer_group_size", 6), kimi_experts(c, d, groups=8, kept=4, factor=2.5)
     layers = delta_hybrid(c, d, eps, _delta(c, d, eps), full, moe, first=2, is_full=lambda i: (i + 1) % every == 0)
     c.ignore("num_nextn_predict_layers", "num_mtp_layers", "mtp_loss_scaling_factor", "tie_word_embeddings")
     return decoder(V, d, layers, rms(d, eps), tied=False, context=c.positive_int("model_max_length|max_position_embeddings"))

@@ -6,12 +6,13 @@ from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu
+from ..core.constructors import decoder, gqa, mixture, rms, swiglu
 from ..core.expr import Expr
-from ..core.tree import repeat
+from .deepseek_shared import mtp_layers
 from .kimi_shared import kimi_experts
+from .layers_shared import dense_first
 from .registry import family
-from .shared import dense_first, mtp_layers, read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
 NAMES = HF.with_changes(
     outside={"embed": "model.word_embeddings"},
@@ -35,8 +36,7 @@ def bailing_moe(c: Config) -> Decoder:
     norm, head_norm = rms(d, eps), rms(heads.head_dim, eps) if c.get("use_qk_norm", second) else None
     rope = read_rope(c, c.get("rotary_dim", rotary_dim(c, heads.head_dim)), theta=6e5)
     attn = gqa(d, heads, c.get("use_qkv_bias", False), c.get("use_bias", False), rope=rope, q_norm=head_norm, k_norm=head_norm)
-    if c.get("norm_head", False):
-        raise c.error("norm_head", "is true; no published model normalizes the rows of its head")
+    c.require("norm_head", False, "no published model normalizes the rows of its head")
     moe = kimi_experts(c, d, groups=8, kept=4, factor=1.0) if second else _first_experts(c, d)
     if not c.get("moe_router_enable_expert_bias", second):
         moe = moe.replace(correction=None)
@@ -50,10 +50,5 @@ def _first_experts(c: Config, d: Expr) -> MoE:
     """Read the experts of the first Ling, chosen by softmax."""
     E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     S, activation = c.dim("S", "num_shared_experts", default=0, least=0), c.activation("hidden_act")
-    return MoE(
-        router=linear(E, d),
-        experts=repeat(swiglu(d, Fe, activation), E, active=k),
-        shared=swiglu(d, S * Fe, activation) if S else None,
-        top_k=k,
-        norm_topk_prob=c.get("norm_topk_prob", True),
-    )
+    shared = swiglu(d, S * Fe, activation) if S else None
+    return mixture(d, E, k, swiglu(d, Fe, activation), shared=shared, norm_topk_prob=c.get("norm_topk_prob", True))

@@ -7,9 +7,10 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import Block
+from .layers_shared import layers_at
 from .mamba_shared import MAMBA2_LAYOUTS, mamba2_layer, mamba2_names
 from .registry import family
-from .shared import layers_at, read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
 NAMES_FEED_FORWARD = HF.with_changes(
     outside={"norm": "model.final_layernorm"},

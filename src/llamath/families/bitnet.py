@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside={"attn.o.norm": "self_attn.attn_sub_norm", "mlp.down.norm": "mlp.ffn_sub_norm"})
 NAMES_GGUF = GGUF.with_changes(inside={"attn.o.norm": "attn_sub_norm", "mlp.down.norm": "ffn_sub_norm"})

@@ -24,9 +24,7 @@ NAMES = Scheme(
     },
     inside={
         "attn_norm": "input_layernorm",
-        "attn.q": "self_attention.query_key_value",
-        "attn.k": "self_attention.query_key_value",
-        "attn.v": "self_attention.query_key_value",
+        **dict.fromkeys(("attn.q", "attn.k", "attn.v"), "self_attention.query_key_value"),
         "attn.o": "self_attention.dense",
         "mlp_norm": "post_attention_layernorm",
         "mlp.up": "mlp.dense_h_to_4h",

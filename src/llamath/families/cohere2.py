@@ -10,8 +10,9 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.positions import Rope
+from .layers_shared import alternating
 from .registry import family
-from .shared import alternating, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, gguf=GGUF, gguf_arch="cohere2")

@@ -9,8 +9,9 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.positions import Rope
 from ..core.tree import sequence
+from .layers_shared import layer_kinds
 from .registry import family
-from .shared import layer_kinds, rope_from
+from .rope_shared import rope_from
 
 TYPES = ("full_attention", "sliding_attention")
 

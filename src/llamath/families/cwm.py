@@ -8,8 +8,9 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import cycle
+from .layers_shared import layers_by_type
 from .registry import family
-from .shared import layers_by_type, rope_from
+from .rope_shared import rope_from
 
 ROPE = {
     "rope_type": "llama3",

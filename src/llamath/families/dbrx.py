@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..core.attention_facts import ClipQKV, Heads, QKPreprocess
-from ..core.blocks import Decoder, Layer, MoE
+from ..core.blocks import Decoder, Layer
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, layer_norm, linear, swiglu
+from ..core.constructors import decoder, gqa, layer_norm, mixture, swiglu
 from ..core.tree import repeat
 from .mpt import NAMES as MPT_NAMES
 from .registry import family
-from .shared import rope_from
+from .rope_shared import rope_from
 
 NAMES = MPT_NAMES.with_changes(
     inside={
@@ -40,7 +40,7 @@ def dbrx(c: Config) -> Decoder:
     f.ignore("moe_normalize_expert_weights", "moe_jitter_eps", "moe_loss_weight")
     c.ignore("num_key_value_heads", "emb_pdrop", "resid_pdrop", "output_router_logits")
     a.ignore("attn_pdrop")
-    experts = repeat(swiglu(d, F, f.sub("ffn_act_fn").activation("name")), E, active=k)
-    norm, moe = layer_norm(d, 1e-5, bias=False), MoE(router=linear(E, d), experts=experts, top_k=k, norm_topk_prob=power is not None)
+    expert = swiglu(d, F, f.sub("ffn_act_fn").activation("name"))
+    norm, moe = layer_norm(d, 1e-5, bias=False), mixture(d, E, k, expert, norm_topk_prob=power is not None)
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe)
     return decoder(V, d, repeat(layer, c.dim("L", "n_layers")), norm, c.get("tie_word_embeddings", False), context=C)

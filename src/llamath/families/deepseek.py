@@ -7,8 +7,10 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
+from .deepseek_shared import deepseek_moe, deepseek_routing
+from .layers_shared import dense_first
 from .registry import family
-from .shared import deepseek_moe, deepseek_routing, dense_first, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="deepseek")

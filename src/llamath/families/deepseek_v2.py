@@ -7,8 +7,10 @@ from ..checkpoint.naming.hf_names import HF_LATENT
 from ..core.blocks import AttentionBase, Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
+from .deepseek_shared import deepseek_moe, deepseek_routing, latent_attention
+from .layers_shared import dense_first
 from .registry import family
-from .shared import deepseek_moe, deepseek_routing, dense_first, latent_attention, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2")

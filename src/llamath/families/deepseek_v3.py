@@ -7,8 +7,10 @@ from ..checkpoint.naming.hf_names import HF_LATENT
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
+from .deepseek_shared import deepseek_v3_moe, latent_attention, mtp_layers
+from .layers_shared import dense_first
 from .registry import family
-from .shared import deepseek_moe, deepseek_routing, dense_first, latent_attention, mtp_layers, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2")
@@ -16,15 +18,7 @@ def deepseek_v3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)))
-    moe = deepseek_moe(
-        c,
-        d,
-        deepseek_routing(c, "sigmoid", "noaux_tc", n_group=8, topk_group=4),
-        shared=1,
-        norm_topk_prob=c.get("norm_topk_prob", True),
-        routed_scaling_factor=c.get("routed_scaling_factor", 2.5),
-        fp32_router=True,
-    )
+    moe = deepseek_v3_moe(c, d, factor=2.5, groups=(8, 4))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=3)
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))

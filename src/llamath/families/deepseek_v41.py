@@ -1,20 +1,33 @@
-"""DeepSeek-V4.1: attention to compressed keys that layers share, memories of n-grams, experts, and residual streams.
+"""DeepSeek-V4.1: attention to compressed windows that layers share, memories of n-grams, experts, and deferred hyper-connections.
 
-What its selection of keys and its memories compute is not known here, so that the model is counted alone.
+Its draft layers are counted alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
 
-from ..core.blocks import Decoder, HyperLayer, ImageBiasedMoE, Layer
+from ..core.blocks import Decoder, ImageBiasedMoE
 from ..core.config import Config
-from ..core.constructors import decoder, linear, rms, swiglu, weight
-from ..core.expr import Expr, product
+from ..core.constructors import decoder, linear, rms, weight
+from ..core.expr import Expr
+from ..core.extensions.compressed_attention import (
+    CandidateBlocks,
+    CompressedAttention,
+    SharedCompressedAttention,
+    latent_compressor,
+    latent_indexer,
+    latent_keys,
+)
+from ..core.extensions.hyper_connections import CarriedSum, DeferredHyperLayer, HyperDecoder, HyperLayer
+from ..core.extensions.ngram_tables import HashSizes, NGramMemory, ngram_memory, rows_of_hashes
 from ..core.multimodal import CountedBlock
-from ..core.tree import Block, Stack, Weight, repeat, sequence
-from .deepseek_v4 import PUBLISHED
-from .hyper_shared import hyper_connection, limited, stream_mixer
+from ..core.tree import Block, Stack, Weight, sequence
+from .compressed_shared import PUBLISHED, compressed_attention, indexer_sizes, limited_experts
+from .hyper_shared import hyper_connection, stream_mixer
+from .layers_shared import MAX_LISTED_LAYERS
 from .registry import family
 
 NAMES = PUBLISHED.with_changes(
@@ -24,12 +37,12 @@ NAMES = PUBLISHED.with_changes(
     },
     inside={
         "mlp.image_correction": "ffn.gate.bias_vl",
-        "attn.indexer.k": "attn.indexer.wk",
-        "attn.indexer.k_norm": "attn.indexer.k_norm",
-        "attn.engram.table": "engram.embed.weight",
-        "attn.engram.kv": "engram.wkv",
-        "attn.engram.q_scale": "engram.q_weight",
-        "attn.engram.k_scale": "engram.k_weight",
+        "attn.indexer.keys.k": "attn.indexer.wk",
+        "attn.indexer.keys.k_norm": "attn.indexer.k_norm",
+        "ngrams.table": "engram.embed",
+        "ngrams.kv": "engram.wkv",
+        "ngrams.query_norm.weight": "engram.q_weight",
+        "ngrams.key_norm.weight": "engram.k_weight",
         "attn.draft.main": "main_proj",
         "attn.draft.main_norm": "main_norm",
         "attn.draft.norm": "norm",
@@ -39,9 +52,16 @@ NAMES = PUBLISHED.with_changes(
     },
     mtp_layer="mtp.{l}.",
 )
-_SOURCES = ("kv_source_layer_ids", "index_source_layer_ids", "engram_layer_ids")
-"""Layers with keys, an indexer and a memory of their own."""
-Modules = dict[str, Weight | Block | Stack]
+
+
+class _Role(NamedTuple):
+    """What a layer has of its own; the rest it reads from the nearest earlier layer that has it."""
+
+    ratio: int  # tokens of a window; 0: no windows
+    has_windows: bool
+    has_indexer: bool
+    chooses: bool | None  # whether it chooses candidates; None: it has all windows
+    table: int | None  # number of its table
 
 
 @family(hf=NAMES)
@@ -49,41 +69,30 @@ def deepseek_v41(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, n = c.get("rms_norm_eps", 1e-20), c.dim("hc", "hc_mult", default=4)
     norm, connection = rms(d, eps), hyper_connection(c, d, n, eps, factor=2.0, post_eps=0.0, mix=stream_mixer(c, d, n))
-
-    def layer(attn: Modules, moe: ImageBiasedMoE) -> HyperLayer:
-        found = Layer(attn_norm=norm, attn=CountedBlock(kind="attention", parts=attn), mlp_norm=norm, mlp=moe)
-        return found.extended(HyperLayer, attn_hc=connection, mlp_hc=connection)
-
-    plain, experts = _attention(c, d, eps), _experts(c, d, c.dim("E", "n_routed_experts"), c.dim("k", "num_experts_per_tok"))
+    plain, far = compressed_attention(c, d, eps, q_rank=1280, norm_heads=False)
+    experts = _experts(c, d, c.dim("E", "n_routed_experts"), c.dim("k", "num_experts_per_tok"))
     draft_experts = _experts(
         c, d, c.dim("Em", "dspark_n_routed_experts", default=128), c.dim("km", "dspark_num_experts_per_tok", default=3)
     )
-    ratios = _per_layer(c, "compress_ratios", int(L))
-    kv, index, engrams, rows = (_numbers(c, x) for x in (*_SOURCES, "engram_num_embeddings"))
-    if len(rows) != len(engrams):
-        raise c.error("engram_num_embeddings", f"should have a number for each of the {len(engrams)} layers of engram_layer_ids")
-    kinds: dict[tuple[int | bool, ...], HyperLayer] = {}
-    order = []
-    for i, ratio in enumerate(ratios[: int(L)]):
-        table = rows[engrams.index(i)] if i in engrams else 0
-        key = (ratio if i in kv else 0, i in kv, i in index, table)
-        if key not in kinds:
-            more = _compressor(c, d, eps, ratio) if i in kv else {}
-            more |= {"indexer": _indexer(c, d, eps, owns_keys=i in kv)} if i in index else {}
-            more |= {"engram": _engram(c, d, n, table)} if table else {}
-            kinds[key] = layer(plain | more, experts)
-        order.append(kinds[key])
-    drafts = [layer(plain | {"draft": x} if x else plain, draft_experts) for x in _drafts(c, d, V, eps)]
+    tables = list(_tables(c, d, n, eps))
+
+    @cache
+    def layer(role: _Role) -> DeferredHyperLayer:
+        attn, ngrams = _attention(c, d, eps, far, role) if role.ratio else plain, None if role.table is None else tables[role.table]
+        return whole.replace(attn=attn, mlp=experts).extended(DeferredHyperLayer, ngrams=ngrams)
+
+    whole = HyperLayer(attn_norm=norm, mlp_norm=norm, attn_hc=connection, mlp_hc=connection)
+    layers = sequence(map(layer, _roles(c, int(L))), count_dim=L)
+    drafts = [whole.replace(attn=attn, mlp=draft_experts) for attn in _drafts(c, d, V, eps, plain)]
+    if (heat := c.get("gate_temp", 1.0)) != 1.0:
+        raise c.error("gate_temp", f"is {heat!r:.60}; only routers without a temperature are known")
     c.ignore(
-        "num_key_value_heads", "n_shared_experts", "topk_method", "norm_topk_prob", "attention_bias", "layer_types", "sliding_window",
-        "rope_theta", "rope_scaling", "rope_parameters", "compress_rope_theta", "qk_rope_head_dim", "index_topk",
-        "candidate_source_layer_id",
-        "candidate_topk_blocks", "candidate_block_size", "engram_vocab_size", "engram_pad_token_id", "engram_compressed_vocab_size",
-        "dspark_block_size", "dspark_noise_token_id", "gate_temp",
+        "num_key_value_heads", "topk_method", "attention_bias", "layer_types", "engram_vocab_size", "dspark_block_size",
+        "dspark_noise_token_id",
     )  # fmt: skip
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
-    mtp = sequence(drafts) if drafts else None
-    return decoder(V, d, sequence(order, count_dim=L), norm, tied, context=context, mtp=mtp)
+    found = decoder(V, d, layers, norm, tied, context=context, mtp=sequence(drafts) if drafts else None)
+    return found.extended(HyperDecoder, collapse=CarriedSum(sizes=(d,) * n), sizes=(d,) * n, first_weights=(1.0, *(0.0,) * (n - 1)))
 
 
 def _numbers(c: Config, key: str) -> list[int]:
@@ -93,82 +102,75 @@ def _numbers(c: Config, key: str) -> list[int]:
     return found
 
 
-def _per_layer(c: Config, key: str, n: int) -> Sequence[int]:
-    """Read a number for each layer, which may go on with those of the draft layers."""
-    if len(found := _numbers(c, key)) < n:
-        raise c.error(key, f"should list a number for each of the {n} layers")
-    return found
+def _roles(c: Config, L: int) -> Iterator[_Role]:
+    """Read what each layer has of its own."""
+    if L > MAX_LISTED_LAYERS or len(ratios := _numbers(c, "compress_ratios")) < L:  # which goes on with the draft layers
+        raise c.error("compress_ratios", f"should list a number for each of the {L} layers")
+    kv, index, places = (_numbers(c, x) for x in ("kv_source_layer_ids", "index_source_layer_ids", "engram_layer_ids"))
+    if wrong := [i for i in kv if i >= L or not ratios[i]]:
+        raise c.error("kv_source_layer_ids", f"names a layer whose compress_ratios is 0, {wrong[0]}", "such a layer sees its window alone")
+    if wrong := [i for i in index if i >= L or not ratios[i]] or sorted({*kv} - {*index}):
+        raise c.error("index_source_layer_ids", f"should name all layers of kv_source_layer_ids, and none without windows: {wrong[0]}")
+    if sorted({*places}) != places or any(i >= L for i in places):
+        raise c.error("engram_layer_ids", f"should list some of the {L} layers in their order, not {places!r:.60}")
+    last: int = c["candidate_source_layer_id"]
+    if last >= 0 and (last not in index or any(i > last for i in kv)):
+        raise c.error("candidate_source_layer_id", f"is {last}; later layers should read the windows of this one, by its indexer")
+    own = 0
+    for i, ratio in enumerate(ratios[:L]):
+        own = ratio if i in kv else own
+        if ratio not in (0, own):
+            raise c.error("compress_ratios", f"is {ratio} in layer {i}; the nearest earlier layer with windows has {own}")
+        chooses = None if i not in index or not 0 <= last <= i else i == last
+        yield _Role(ratio, i in kv, i in index, chooses, places.index(i) if i in places else None)
 
 
-def _attention(c: Config, d: Expr, eps: float) -> Modules:
-    """Read what the attention of every layer has."""
-    H, h = c.dim("H", "num_attention_heads"), c.dim("h", "head_dim", default=512)
-    s, G, o = c.dim("s", "q_lora_rank", default=1280), c.dim("og", "o_groups", default=8), c.dim("o", "o_lora_rank", default=1024)
-    if H * h % G:
-        raise c.error("o_groups", f"is {G}, which does not divide the {H} heads of {h}")
-    return {
-        "q_down": linear(s, d),
-        "q_norm": rms(s, eps),
-        "q_up": linear(H * h, s),
-        "kv": linear(h, d),
-        "kv_norm": rms(h, eps),
-        "o_down": linear(G * o, H * h // G),
-        "o_up": linear(d, G * o),
-        "sinks": weight(H, role="bias", dtype="F32"),
-    }
+def _attention(c: Config, d: Expr, eps: float, far: CompressedAttention, role: _Role) -> SharedCompressedAttention:
+    """Attention to windows, with those parts that the layer has of its own."""
+    h, s, sizes = c.dim("h", "head_dim", default=512), c.dim("s", "q_lora_rank", default=1280), indexer_sizes(c, far.rope, heads=32)
+    size, count = c.get("candidate_block_size", 8), c.get("candidate_topk_blocks", 2048)
+    if role.chooses is not None and (size < 1 or count < 1 or size * count - size + 1 < sizes.top_k):
+        raise c.error("candidate_topk_blocks", f"is {count} blocks of {size} windows, too few for the {sizes.top_k} of index_topk")
+    windows = latent_compressor(d, h, role.ratio, eps, far.rope) if role.has_windows else None
+    keys = latent_keys(h, sizes.head_dim, role.ratio, eps, far.rope) if role.has_windows else None
+    candidates = None if role.chooses is None else CandidateBlocks(size, count, role.chooses)
+    indexer = latent_indexer(d, s, sizes, role.ratio, far.rope, keys).replace(candidates=candidates) if role.has_indexer else None
+    return far.replace(compressor=windows, indexer=indexer, ratio=role.ratio, top_k=sizes.top_k).extended(SharedCompressedAttention)
 
 
-def _compressor(c: Config, d: Expr, eps: float, ratio: int) -> Modules:
-    """The keys that a layer makes for itself and those after it: of single tokens, or of windows that a gate weighs."""
-    if ratio < 1:
-        raise c.error("kv_source_layer_ids", "names a layer whose compress_ratios is 0", "such a layer sees its window alone")
-    h = c.dim("h", "head_dim", default=512)
-    gate: Modules = {"weights": linear(h, d)} if ratio > 1 else {}
-    parts: Modules = {"kv": linear(h, d), "norm": rms(h, eps), **gate}
-    return {"compressor": CountedBlock(parts=parts)}
-
-
-def _indexer(c: Config, d: Expr, eps: float, owns_keys: bool) -> CountedBlock:
-    s, H, h = c.dim("s", "q_lora_rank", default=1280), c.dim("Hi", "index_n_heads", default=32), c.dim("hi", "index_head_dim", default=128)
-    parts: Modules = {"q": linear(H * h, s), "head_weights": linear(H, d)}
-    keys: Modules = {"k": linear(h, c.dim("h", "head_dim", default=512)), "k_norm": rms(h, eps)}
-    return CountedBlock(parts=parts | keys if owns_keys else parts)
-
-
-def _engram(c: Config, d: Expr, n: Expr, rows: int) -> CountedBlock:
-    """The memory of a layer: a table of hashed n-grams, of which a token reads a row for each hash and each length."""
-    h = c.dim("he", "engram_head_dim", default=256)
-    read = c.dim("ne", "engram_max_ngram_size", default=4) - 1, c.dim("Ne", "engram_n_heads", default=8)
-    table = weight(Expr("r", rows), h, role="lookup").replace(rows_read=int(product(read)))
-    scale = weight(n, d, role="scale")
-    parts: Modules = {"table": table, "kv": linear((n + 1) * d, product((*read, h))), "q_scale": scale, "k_scale": scale}
-    return CountedBlock(kind="embedding", parts=parts)
+def _tables(c: Config, d: Expr, n: Expr, eps: float) -> Iterator[NGramMemory]:
+    """Read the tables of layers."""
+    places, rows = _numbers(c, "engram_layer_ids"), _numbers(c, "engram_num_embeddings")
+    if len(rows) != len(places):
+        raise c.error("engram_num_embeddings", f"should have a number for each of the {len(places)} layers of engram_layer_ids")
+    keys = {"engram_max_ngram_size": 4, "engram_n_heads": 8, "engram_vocab_size": 16_000_000, "engram_compressed_vocab_size": 99_092}
+    sizes = HashSizes(*(c.get(key, default) for key, default in keys.items()))
+    if problem := sizes.problem:
+        raise c.error("engram_max_ngram_size", problem)
+    for place, (layer, size) in enumerate(zip(places, rows, strict=True)):
+        table, heads = (Expr.const(size), c.dim("he", "engram_head_dim", default=256)), rows_of_hashes(sizes.least, place, sizes.hashes)
+        if size < sum(heads):
+            raise c.error("engram_num_embeddings", f"is {size:,}, less than the {sum(heads):,} rows of the hashes of layer {layer}")
+        yield ngram_memory(d, n, eps, table, sizes, heads, seed=10007 * layer, pad=c.get("engram_pad_token_id", 2))
 
 
 def _experts(c: Config, d: Expr, E: Expr, k: Expr) -> ImageBiasedMoE:
-    scoring, correction = c.get("scoring_func", "sqrtsoftplus"), weight(E, role="bias", dtype="F32").replace(buffer=True)
-    expert = limited(c, swiglu(d, c.dim("Fe", "moe_intermediate_size"), c.activation("hidden_act")))
-    return ImageBiasedMoE(
-        router=linear(E, d),
-        correction=correction,
-        experts=repeat(expert, E, active=k),
-        shared=expert,
-        top_k=k,
-        scoring=scoring,
-        routed_scaling_factor=c.get("routed_scaling_factor", 1.5),
-        image_correction=correction,
-    )
+    moe, correction = limited_experts(c, d, E, k), weight(E, role="bias", dtype="F32").replace(buffer=True)
+    shares = c.get("norm_topk_prob", True) and k > 1
+    moe = moe.replace(correction=correction, norm_topk_prob=shares, fp32_router=True)
+    return moe.extended(ImageBiasedMoE, image_correction=correction)
 
 
-def _drafts(c: Config, d: Expr, V: Expr, eps: float) -> list[CountedBlock | None]:
-    """Read what the draft layers have besides: the first reads hidden states of the model, the last makes tokens."""
+def _drafts(c: Config, d: Expr, V: Expr, eps: float, attn: CompressedAttention) -> list[CountedBlock]:
+    """Read the attention of draft layers, and what they have besides: the first reads hidden states of the model, the last makes tokens."""
     n: int = c.get("num_nextn_predict_layers", 3)
     states, r = _numbers(c, "dspark_target_layer_ids"), c.dim("rm", "dspark_markov_rank", default=256)
     if n < 0:
         raise c.error("num_nextn_predict_layers", f"should not be negative, like {n}")
-    parts: list[Modules] = [{} for _ in range(n)]
+    parts: list[dict[str, Weight | Block | Stack]] = [{} for _ in range(n)]
     if parts:
         parts[0] |= {"main": linear(d, len(states) * d), "main_norm": rms(d, eps)}
-        markov: Modules = {"markov_embed": weight(V, r, role="lookup"), "markov_head": linear(V, r)}
+        markov: dict[str, Weight | Block | Stack] = {"markov_embed": weight(V, r, role="lookup"), "markov_head": linear(V, r)}
         parts[-1] |= {"norm": rms(d, eps), **markov, "confidence": linear(1, d + r)}
-    return [CountedBlock(parts=x) if x else None for x in parts]
+    more = [{"draft": CountedBlock(parts=x)} if x else {} for x in parts]
+    return [CountedBlock(kind="attention", parts={**dict(attn.children), **x}) for x in more]

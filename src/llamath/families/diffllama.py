@@ -9,8 +9,9 @@ from ..core.blocks import Decoder, DifferentialAttention, Layer, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu, weight
 from ..core.tree import sequence
+from .layers_shared import check_listed
 from .registry import family
-from .shared import MAX_LISTED_LAYERS, read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside={f"attn.{x}": f"self_attn.lambda_{x}" for x in ("q1", "k1", "q2", "k2")})
 
@@ -18,8 +19,7 @@ NAMES = HF.with_changes(inside={f"attn.{x}": f"self_attn.lambda_{x}" for x in ("
 @family(hf=NAMES)
 def diffllama(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
-    if L > MAX_LISTED_LAYERS:
-        raise c.error("num_hidden_layers", f"is {L}: too many layers to list one by one")
+    check_listed(c, L)
     heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-5)
     if heads.num_kv_heads % 2:
         raise c.error("num_key_value_heads", f"is {heads.num_kv_heads}, but values are cut into two halves of heads")

@@ -12,8 +12,10 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import Stack, sequence
+from .deepseek_shared import deepseek_v3_moe
+from .layers_shared import read_layer_types
 from .registry import family
-from .shared import deepseek_moe, deepseek_routing, read_layer_types, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, gguf=GGUF, gguf_arch="dots1")
@@ -21,15 +23,7 @@ def dots1(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d, num_kv_heads=32), c.get("rms_norm_eps", 1e-6)
     norm, head_norm, rope = rms(d, eps), rms(heads.head_dim, eps), read_rope(c, heads.head_dim)
-    moe = deepseek_moe(
-        c,
-        d,
-        deepseek_routing(c, "sigmoid", "noaux_tc"),
-        shared=1,
-        norm_topk_prob=c.get("norm_topk_prob", False),
-        routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
-        fp32_router=True,
-    )
+    moe = deepseek_v3_moe(c, d, norm_topk_prob=False)
     dense, bias = swiglu(d, F, c.activation("hidden_act")), c.get("attention_bias", False)
 
     def layer(sparse: bool, window: int | None) -> Layer:

@@ -6,11 +6,12 @@ from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu, unembedding, weight
+from ..core.constructors import decoder, gqa, mixture, rms, swiglu, unembedding
 from ..core.expr import Expr
 from ..core.tree import repeat
+from .layers_shared import with_experts
 from .registry import family
-from .shared import read_rope, with_experts
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside={"mlp.correction": "mlp.moe_statics.e_score_correction_bias"}, layouts={"mlp.correction": "lead"})
 _UNUSED = "moe_capacity moe_gate moe_use_aux_free moe_norm_min num_nextn_predict_layers"
@@ -26,9 +27,7 @@ def ernie4_5_moe(c: Config) -> Decoder:
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=bias),
     )
-    first, last, every = c.get("moe_layer_start_index", 1), c.get("moe_layer_end_index", -1), c.get("moe_layer_interval", 1)
-    if every < 1:
-        raise c.error("moe_layer_interval", f"should be a positive integer, not {every}")
+    first, last, every = c.get("moe_layer_start_index", 1), c.get("moe_layer_end_index", -1), c.positive_int("moe_layer_interval", 1)
     sparse = (first <= i <= (L - 1 if last == -1 else last) and (i + 1) % every == 0 for i in range(L))
     layers = with_experts(c, repeat(layer, L), _moe(c, d, bias), sparse)
     c.ignore(*_UNUSED.split())
@@ -39,12 +38,5 @@ def ernie4_5_moe(c: Config) -> Decoder:
 def _moe(c: Config, d: Expr, bias: bool) -> MoE:
     E, k, Fe = c.dim("E", "moe_num_experts|num_experts"), c.dim("k", "moe_k|num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     S, activation = c.dim("S", "moe_num_shared_experts", default=2, least=0), c.activation("hidden_act")
-    return MoE(
-        router=linear(E, d),
-        correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(swiglu(d, Fe, activation), E, active=k),
-        shared=swiglu(d, S * Fe, activation, bias) if S else None,
-        top_k=k,
-        norm_topk_prob=True,
-        fp32_router=True,
-    )
+    shared = swiglu(d, S * Fe, activation, bias) if S else None
+    return mixture(d, E, k, swiglu(d, Fe, activation), corrected=True, shared=shared, fp32_router=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ..core.blocks import Decoder, Layer, ModalityMoE, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
+from ..core.constructors import decoder, gqa, mixture, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.tree import Stack, repeat, sequence
+from ..core.tree import Stack, sequence
 from .ernie4_5_moe import NAMES as OF_TEXT
+from .layers_shared import mlp_kinds
 from .registry import family
-from .shared import layer_kinds, read_rope
+from .rope_shared import read_rope
 
 _VISION = {f"mlp.vision_experts.{{e}}.{x}": f"mlp.experts.{{e}}.{x}_proj" for x in ("gate", "up", "down")}
 NAMES = OF_TEXT.with_changes(
@@ -35,8 +36,7 @@ def ernie4_5_vl_moe(c: Config) -> Decoder:
     attn = gqa(d, heads, bias=bias, rope=read_rope(c, heads.head_dim, theta=5e5, interleaved=True))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, activation, bias=bias))
     kinds = {"dense": dense, "sparse": dense.replace(mlp=_moe(c, d, activation, bias))}
-    order = layer_kinds(c, L, kinds, lambda i: "sparse" if i else "dense", key="mlp_layer_types")
-    layers, tied = sequence((kinds[x] for x in order), L), c.get("tie_word_embeddings", True)
+    layers, tied = sequence((kinds[x] for x in mlp_kinds(c, L, first=1)), L), c.get("tie_word_embeddings", True)
     c.ignore("moe_norm_min")
     return decoder(V, d, layers, norm, tied, context=c.positive_int("max_position_embeddings"))
 
@@ -47,16 +47,7 @@ def _moe(c: Config, d: Expr, activation: str, bias: bool) -> MoE:
     if len(widths) != 2 or not all(type(x) is int and x > 0 for x in widths):
         raise c.error("moe_intermediate_size", f"should have a width for text and one for images, not {widths!r:.40}")
     Fe, Fv = Expr("Fe", widths[0]), Expr("Fv", widths[1])
-    router, correction = linear(E, d), weight(1, E, role="bias")
-    return ModalityMoE(
-        router=router,
-        correction=correction,
-        experts=repeat(swiglu(d, Fe, activation), E, active=k),
-        shared=swiglu(d, S * Fe, activation, bias) if S else None,
-        vision_router=router,
-        vision_correction=correction,
-        vision_experts=Stack(((swiglu(d, Fv, activation),), E), active=0, first=int(E)),
-        top_k=k,
-        norm_topk_prob=True,
-        fp32_router=True,
-    )
+    shared, correction = swiglu(d, S * Fe, activation, bias) if S else None, weight(1, E, role="bias")
+    text = mixture(d, E, k, swiglu(d, Fe, activation), shared=shared, fp32_router=True).replace(correction=correction)
+    images = Stack(((swiglu(d, Fv, activation),), E), active=0, first=int(E))
+    return text.extended(ModalityMoE, vision_router=text.router, vision_correction=correction, vision_experts=images)

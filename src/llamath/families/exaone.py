@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
-from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
+from .gpt_neo import NAMES as GPT_NEO
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
-NAMES = Scheme(
-    name="hf",
-    layer="transformer.h.{l}.",
-    outside={"embed": "transformer.wte", "norm": "transformer.ln_f", "head": "lm_head"},
-    inside={
-        "attn_norm": "ln_1",
-        "attn.q": "attn.attention.q_proj",
-        "attn.k": "attn.attention.k_proj",
-        "attn.v": "attn.attention.v_proj",
-        "attn.o": "attn.attention.out_proj",
-        "mlp_norm": "ln_2",
-        "mlp.gate": "mlp.c_fc_0",
-        "mlp.up": "mlp.c_fc_1",
-        "mlp.down": "mlp.c_proj",
-    },
-)
+NAMES = GPT_NEO.with_changes(inside={"mlp.gate": "mlp.c_fc_0", "mlp.up": "mlp.c_fc_1"})
 
 
 @family(hf=NAMES, gguf=GGUF, gguf_arch="exaone")

@@ -10,9 +10,10 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.positions import Rope
 from ..core.tree import Stack, cycle
 from ..utils.errors import safe
+from .layers_shared import alternating, layers_by_type
 from .olmo2 import NAMES
 from .registry import family
-from .shared import alternating, layers_by_type, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=NAMES, gguf=GGUF, gguf_arch="exaone4")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow
-from ..core.blocks import Decoder, ExpertGroups, Layer, MoE
+from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.expr import Expr
 from ..core.positions import Rope
-from ..core.tree import repeat
+from .deepseek_shared import sigmoid_experts
 from .exaone4 import order_of_windows
+from .layers_shared import mlp_kinds, with_experts
 from .registry import family
-from .shared import layer_kinds, read_rope, with_experts
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside={"mlp.correction": "mlp.e_score_correction_bias"})
 
@@ -31,29 +31,12 @@ def exaone_moe(c: Config) -> Decoder:
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=dense)
 
     layers = order_of_windows(c, layer(rotary, window), layer(None if window else rotary, None))
-    layers = with_experts(c, layers, moe, _is_sparse(c, layers.n))
+    sparse = mlp_kinds(c, layers.n, first=c.get("first_k_dense_replace", 1))
+    layers = with_experts(c, layers, moe, (x == "sparse" for x in sparse))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 
 
-def _moe(c: Config, d: int, activation: str) -> MoE:
+def _moe(c: Config, d: Expr, activation: str) -> MoE:
     E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
-    groups = c.get("n_group", 1)
-    return MoE(
-        router=linear(E, d),
-        correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(swiglu(d, Fe, activation), E, active=k),
-        shared=swiglu(d, c.dim("S", "num_shared_experts", default=1) * Fe, activation),
-        top_k=k,
-        scoring="sigmoid",
-        norm_topk_prob=c.get("norm_topk_prob", True),
-        routed_scaling_factor=c.get("routed_scaling_factor", 2.5),
-        expert_groups=ExpertGroups(groups, c.get("topk_group", 1), 2) if groups > 1 else None,
-        fp32_router=True,
-    )
-
-
-def _is_sparse(c: Config, n: int) -> Iterable[bool]:
-    """Return which layers have experts: `mlp_layer_types` says so, or else those after the first `first_k_dense_replace`."""
-    first = c.get("first_k_dense_replace", 1)
-    kinds = layer_kinds(c, n, ("dense", "sparse"), lambda i: "sparse" if i >= first else "dense", "mlp_layer_types")
-    return (x == "sparse" for x in kinds)
+    shared = swiglu(d, c.dim("S", "num_shared_experts", default=1) * Fe, activation)
+    return sigmoid_experts(c, d, E, k, swiglu(d, Fe, activation), shared, factor=2.5)

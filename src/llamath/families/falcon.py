@@ -13,7 +13,7 @@ from ..core.expr import Expr
 from ..core.positions import Alibi
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 NAMES = Scheme(
     name="hf",
@@ -22,9 +22,7 @@ NAMES = Scheme(
     inside={
         "attn_norm": "input_layernorm",
         "attn_branch_norm": "ln_attn",
-        "attn.q": "self_attention.query_key_value",
-        "attn.k": "self_attention.query_key_value",
-        "attn.v": "self_attention.query_key_value",
+        **dict.fromkeys(("attn.q", "attn.k", "attn.v"), "self_attention.query_key_value"),
         "attn.o": "self_attention.dense",
         "mlp_norm": "post_attention_layernorm",
         "mlp_branch_norm": "ln_mlp",

@@ -12,7 +12,7 @@ from ..core.tree import repeat
 from .bamba import NAMES_FEED_FORWARD
 from .mamba_shared import mamba2_layer, mamba2_names
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 ATTENTION = {f"attn.attention.{x}": f"self_attn.{x}_proj" for x in "qkvo"}
 LAYOUTS = {"attn.state.conv.weight": "unit", "attn.state.norm": "flat"}
@@ -25,29 +25,14 @@ def falcon_h1(c: Config) -> Decoder:
     norm = rms(d, eps)
     by_gate, by_down = _factors(c, "mlp_multipliers", 2)
     mlp = swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"), c.get("mlp_bias", False))
-    mixers = ParallelMixers(
-        attention=_attention(c, d),
-        state=_state(c, d, eps),
-        multipliers=BranchMultipliers(
-            c.get("attention_in_multiplier", 1.0),
-            c.get("attention_out_multiplier", 1.0),
-            c.get("ssm_in_multiplier", 1.0),
-            c.get("ssm_out_multiplier", 1.0),
-        ),
-    )
+    multipliers = BranchMultipliers(*(c.get(f"{x}_multiplier", 1.0) for x in ("attention_in", "attention_out", "ssm_in", "ssm_out")))
+    mixers = ParallelMixers(attention=_attention(c, d), state=_state(c, d, eps), multipliers=multipliers)
     scaled = mlp.extended(ScaledMLP, gate_multiplier=by_gate, down_multiplier=by_down)
     layers = repeat(Layer(attn_norm=norm, attn=mixers, mlp_norm=norm, mlp=scaled), c.dim("L", "num_hidden_layers"))
     c.ignore("layer_types", "layers_block_type", "mamba_chunk_size", "mamba_expand", "mamba_use_mlp", "num_logits_to_keep")
-    return decoder(
-        V,
-        d,
-        layers,
-        norm,
-        tied=c.get("tie_word_embeddings", False),
-        embed=embedding(V, d, c.get("embedding_multiplier", 1.0)),
-        logit_scale=c.get("lm_head_multiplier", 1.0),
-        context=c.positive_int("max_position_embeddings"),
-    )
+    embed, factor = embedding(V, d, c.get("embedding_multiplier", 1.0)), c.get("lm_head_multiplier", 1.0)
+    tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
+    return decoder(V, d, layers, norm, tied, embed=embed, logit_scale=factor, context=context)
 
 
 def _attention(c: Config, d: Expr) -> Attention:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ..config_keys import any_name
 from ..core.attention_facts import QKPreprocess
-from ..core.blocks import Decoder, Layer, MoE
+from ..core.blocks import Decoder, Layer
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu
+from ..core.constructors import decoder, gqa, mixture, rms, swiglu
 from ..core.tree import repeat
 from .olmo2 import NAMES
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=NAMES)
@@ -24,7 +24,7 @@ def flex_olmo(c: Config) -> Decoder:
     layer = Layer(
         attn=gqa(d, heads, bias, q_norm=q_norm, k_norm=k_norm, qk_preprocess=QKPreprocess(across_heads=True), rope=rope),
         attn_out_norm=norm,
-        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, norm_topk_prob=c.get("norm_topk_prob", False)),
+        mlp=mixture(d, E, k, expert, norm_topk_prob=c.get("norm_topk_prob", False)),
         mlp_out_norm=norm,
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))

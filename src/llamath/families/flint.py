@@ -9,9 +9,10 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu, weight
 from ..core.positions import Rope
 from ..core.tree import Block, sequence
+from .layers_shared import layer_kinds
 from .qwen_shared import SHARED, experts, sparse_every
 from .registry import family
-from .shared import layer_kinds, read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside=SHARED | {"attn.sinks": "self_attn.softmax_offset"})
 

@@ -8,8 +8,10 @@ from ..core.attention_facts import AttentionWindow, ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
+from .gemma_shared import gemma_query_scale
+from .layers_shared import alternating
 from .registry import family
-from .shared import alternating, gemma_query_scale, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma2")

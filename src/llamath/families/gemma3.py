@@ -10,8 +10,10 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.positions import Rope
+from .gemma_shared import gemma_query_scale
+from .layers_shared import alternating
 from .registry import family
-from .shared import alternating, gemma_query_scale, rope_from
+from .rope_shared import rope_from
 
 
 @family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma3")

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from functools import cache
 from statistics import NormalDist
 
-from ..checkpoint.naming.hf_names import HF_SANDWICH
 from ..core.attention_facts import AttentionWindow, ScoreTransform
-from ..core.blocks import (
-    MLP,
-    AltUp,
-    AltUpDecoder,
-    AltUpLayer,
-    Attention,
-    Decoder,
-    Laurel,
-    OutlierMLP,
-    PerLayerEmbedding,
-    PerLayerInput,
-    RMSNorm,
-)
+from ..core.blocks import MLP, AltUp, AltUpDecoder, AltUpLayer, Attention, Decoder, Laurel, OutlierMLP, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.tree import repeat, sequence
+from ..core.tree import repeat
+from .gemma_shared import HF_PER_LAYER, kv_layers, per_layer_embedding, per_layer_input, with_kv_of
+from .layers_shared import layer_kinds, layers_from
 from .registry import family
-from .shared import MAX_LISTED_LAYERS, layer_kinds, rope_of_type
+from .rope_shared import rope_of_type
 
-NAMES = HF_SANDWICH.with_changes(
-    outside={
-        "per_layer.embed": "model.embed_tokens_per_layer",
-        "per_layer.projection": "model.per_layer_model_projection",
-        "per_layer.norm": "model.per_layer_projection_norm",
-        "expand.{l}": "model.altup_projections.{l}",
-        "contract.{l}": "model.altup_unembed_projections.{l}",
-    },
+NAMES = HF_PER_LAYER.with_changes(
+    outside={"expand.{l}": "model.altup_projections.{l}", "contract.{l}": "model.altup_unembed_projections.{l}"},
     inside={
         "altup.scale": "altup.correct_output_scale",
         "altup.correct": "altup.correction_coefs",
@@ -44,9 +26,6 @@ NAMES = HF_SANDWICH.with_changes(
         "laurel.left": "laurel.linear_left",
         "laurel.right": "laurel.linear_right",
         "laurel.norm": "laurel.post_laurel_norm",
-        "per_layer.gate": "per_layer_input_gate",
-        "per_layer.out": "per_layer_projection",
-        "per_layer.norm": "post_per_layer_input_norm",
     },
 )
 THETAS = {"full_attention": 1e6, "sliding_attention": 1e4}
@@ -56,51 +35,44 @@ THETAS = {"full_attention": 1e6, "sliding_attention": 1e4}
 def gemma3n(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size", default=262_400), c.dim("L", "num_hidden_layers")
     norm, p, n = rms(d, _eps(c)), c.dim("p", "hidden_size_per_layer_input", default=256), c.dim("n", "altup_num_inputs", default=4)
-    activation = c.activation("hidden_activation", "gelu_pytorch_tanh")
+    activation, r = c.activation("hidden_activation", "gelu_pytorch_tanh"), c.dim("r", "laurel_rank", default=64)
     types = layer_kinds(c, L, THETAS, lambda i: "sliding_attention" if (i + 1) % 5 else "full_attention")
-    first_shared = L - c.get("num_kv_shared_layers", 15)
-    kv_layers = {kind: i for i, kind in enumerate(types[: max(first_shared, 0)])}
-    if set(kv_layers) != set(types):
-        raise c.error("num_kv_shared_layers", "leaves a kind of layer without one of its own keys and values")
-    r, (altup, attention) = c.dim("r", "laurel_rank", default=64), (_altup(c, d, n), _attention(c, d))
+    attention, altup = {kind: _attention(c, d, kind) for kind in dict.fromkeys(types)}, _altup(c, d, n)
     laurel = Laurel(left=linear(r, d), right=linear(d, r), norm=norm)
 
-    @cache
     def layer(kind: str, kv_layer: int | None, F: int, sparsity: float) -> AltUpLayer:
-        rope = rope_of_type(c, kind, attention.head_dim, THETAS[kind])
-        window = AttentionWindow(size=c.get("sliding_window", 512) if kind == "sliding_attention" else None)
-        own = attention.replace(rope=rope, window=window)
-        shared = own.replace(k=None, v=None, k_norm=None, v_norm=None, kv_layer=kv_layer)
         return AltUpLayer(
             attn_norm=norm,
-            attn=own if kv_layer is None else shared,
+            attn=with_kv_of(attention[kind], kv_layer),
             attn_out_norm=norm,
             mlp_norm=norm,
             mlp=_mlp(d, F, sparsity, activation),
             mlp_out_norm=norm,
             altup=altup,
             laurel=laurel,
-            per_layer=PerLayerInput(gate=linear(p, d), out=linear(d, p), norm=norm, activation=activation),
+            per_layer=per_layer_input(d, p, norm, activation),
         )
 
-    facts = zip(types, _widths(c, L), _sparsities(c, L), strict=True)
-    layers = sequence(
-        (layer(kind, kv_layers[kind] if i >= first_shared else None, *of_mlp) for i, (kind, *of_mlp) in enumerate(facts)), count_dim=L
-    )
+    layers = layers_from(layer, types, kv_layers(c, types, sharing=15), _widths(c, L), _sparsities(c, L), count_dim=L)
     c.ignore("altup_coef_clip")
-    plain = decoder(
-        V,
-        d,
-        layers,
-        norm,
-        tied=c.get("tie_word_embeddings", True),
-        embed=embedding(V, d, scale=d**0.5),
-        per_layer=_per_layer(c, d, L, p),
-        context=c.positive_int("max_position_embeddings"),
-        softcap=c.get("final_logit_softcapping", 30.0),
+    tied, context, cap = (
+        c.get("tie_word_embeddings", True),
+        c.positive_int("max_position_embeddings"),
+        c.get("final_logit_softcapping", 30.0),
     )
+    embed, per_layer = embedding(V, d, scale=d**0.5), per_layer_embedding(c, d, L, p)
+    plain = decoder(V, d, layers, norm, tied, embed=embed, per_layer=per_layer, context=context, softcap=cap)
     projections = repeat(linear(d, d), n - 1)
     return plain.extended(AltUpDecoder, expand=projections, contract=projections, streams=n)
+
+
+def _attention(c: Config, d: Expr, kind: str) -> Attention:
+    """Read the attention of one type of layer, with keys and values of its own."""
+    heads = c.heads(d, num_heads=8, num_kv_heads=2, head_dim=256)
+    norm, scores, rope = rms(heads.head_dim, _eps(c)), ScoreTransform(scale=1.0), rope_of_type(c, kind, heads.head_dim, THETAS[kind])
+    window = AttentionWindow(size=c.get("sliding_window", 512) if kind == "sliding_attention" else None)
+    attn = gqa(d, heads, c.get("attention_bias", False), rope=rope, window=window, q_norm=norm, k_norm=norm, score_transform=scores)
+    return attn.replace(v_norm=RMSNorm(eps=_eps(c)))
 
 
 def _eps(c: Config) -> float:
@@ -109,8 +81,7 @@ def _eps(c: Config) -> float:
 
 def _altup(c: Config, d: Expr, n: Expr) -> AltUp:
     active = c.get("altup_active_idx", 0)
-    if not c.get("altup_correct_scale", True):
-        raise c.error("altup_correct_scale", "is false, which is not supported", "the published models have true")
+    c.require("altup_correct_scale", True, "the published models have it")
     if not 0 <= active < n:
         raise c.error("altup_active_idx", f"is {active}, but there are {n} streams")
     return AltUp(
@@ -125,20 +96,12 @@ def _altup(c: Config, d: Expr, n: Expr) -> AltUp:
     )
 
 
-def _attention(c: Config, d: Expr) -> Attention:
-    """Read what all layers share; their windows and positions differ."""
-    heads = c.heads(d, num_heads=8, num_kv_heads=2, head_dim=256)
-    norm, scores = rms(heads.head_dim, _eps(c)), ScoreTransform(scale=1.0)
-    attn = gqa(d, heads, c.get("attention_bias", False), q_norm=norm, k_norm=norm, score_transform=scores)
-    return attn.replace(v_norm=RMSNorm(eps=_eps(c)))
-
-
 def _widths(c: Config, n: int) -> list[Expr]:
     """Read the width of the MLP: one number, or a list with one for each layer."""
     value = c["intermediate_size"]
     if not isinstance(value, list):
         F = c.dim("F", "intermediate_size")
-        return [F] * min(int(n), MAX_LISTED_LAYERS)
+        return [F] * int(n)
     if len(value) != n:
         raise c.error("intermediate_size", f"should be an integer or a list of {n}")
     return [Config({"F": x}, c.source).dim("F" if x == value[0] else f"F{x}", "F") for x in value]
@@ -157,9 +120,3 @@ def _sparsities(c: Config, n: int) -> list[float]:
 def _mlp(d: Expr, F: int, sparsity: float, activation: str) -> MLP:
     mlp = swiglu(d, F, activation)
     return mlp.extended(OutlierMLP, deviations=NormalDist().inv_cdf(sparsity)) if sparsity else mlp
-
-
-def _per_layer(c: Config, d: Expr, L: Expr, p: Expr) -> PerLayerEmbedding:
-    rows = c.dim("Vp", "vocab_size_per_layer_input", default=262_144)
-    table = embedding(rows, L * p, p**0.5)
-    return PerLayerEmbedding(embed=table, projection=linear(L * p, d), norm=rms(p, _eps(c)), size=p, factor=d**-0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..core.attention_facts import AttentionWindow, ScoreTransform
@@ -206,3 +207,9 @@ def gemma4_projector(width: Expr, eps: float, text: Decoder) -> Part:
     """A linear layer on normalized features."""
     block = LinearProjector(norm=RMSNorm(eps=eps), linear=linear(text.embed.weight.shape[1], width))
     return Part(block, {"linear": "embedding_projection"})
+
+
+def gemma4_sees_later(c: Config) -> str:
+    """Return "image" for models in which tokens of an image attend to all of it."""
+    text = c.data.get("text_config")
+    return "image" if isinstance(text, Mapping) and text.get("use_bidirectional_attention") == "vision" else ""

@@ -7,8 +7,10 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
+from .deepseek_shared import deepseek_v3_moe, mtp_layers
+from .layers_shared import dense_first
 from .registry import family
-from .shared import deepseek_moe, deepseek_routing, dense_first, mtp_layers, read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
 RENAMED = GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"})
 
@@ -28,15 +30,7 @@ def glm4_moe(c: Config) -> Decoder:
         k_norm=qk_norm,
         rope=positions,
     )
-    moe = deepseek_moe(
-        c,
-        d,
-        deepseek_routing(c, "sigmoid", "noaux_tc"),
-        shared=1,
-        norm_topk_prob=c.get("norm_topk_prob", True),
-        routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
-        fp32_router=True,
-    )
+    moe = deepseek_v3_moe(c, d)
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=1)
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))

@@ -7,8 +7,10 @@ from ..checkpoint.naming.hf_names import HF_LATENT
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
+from .deepseek_shared import deepseek_v3_moe, latent_attention, mtp_layers
+from .layers_shared import dense_or_sparse
 from .registry import family
-from .shared import deepseek_moe, deepseek_routing, dense_or_sparse, latent_attention, mtp_layers, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2")
@@ -17,15 +19,7 @@ def glm4_moe_lite(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     rope = read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True))
     attn = latent_attention(c, d, rope, q_rank=768)
-    moe = deepseek_moe(
-        c,
-        d,
-        deepseek_routing(c, "sigmoid", "noaux_tc"),
-        shared=1,
-        norm_topk_prob=c.get("norm_topk_prob", True),
-        routed_scaling_factor=c.get("routed_scaling_factor", 1.8),
-        fp32_router=True,
-    )
+    moe = deepseek_v3_moe(c, d, factor=1.8)
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_or_sparse(c, dense, dense.replace(mlp=moe))
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))

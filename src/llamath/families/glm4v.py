@@ -9,7 +9,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
 from .glm4 import NAMES
 from .registry import family
-from .shared import read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
 
 @family(hf=NAMES, gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}), gguf_arch="glm4")

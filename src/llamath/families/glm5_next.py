@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.hf_names import HF_LATENT
-from ..core.blocks import Decoder, HyperDecoder, HyperLayer, Layer, StreamMean, StreamMixer
+from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, layer_norm, linear, rms, swiglu, weight
+from ..core.constructors import decoder, linear, rms, swiglu, weight
 from ..core.expr import Expr
+from ..core.extensions.hyper_connections import HyperDecoder, HyperLayer, StreamMean
 from ..core.latent_attention import IndexedAttention, LatentSizes, PoolIndexer, WindowKeys, mla
 from ..core.mixers import KimiDeltaAttention, kimi_delta
-from ..core.tree import Block, repeat, sequence
+from ..core.tree import Block, repeat
 from .glm_moe_dsa import indexer_types
-from .hyper_shared import hyper_connection, limited
-from .indexed_shared import INDEXER_NAMES, layers_with_indexers, without_indexer
+from .hyper_shared import hyper_connection, limited, stream_mixer
+from .indexed_shared import INDEXER_NAMES, layers_with_indexers, read_indexer, without_indexer
 from .kimi_shared import DELTA_LAYOUTS, delta_names, kimi_experts
+from .layers_shared import layer_kinds, layers_from, mlp_kinds
 from .registry import family
-from .shared import layer_kinds
 
 _FACTORS = {"weight": "fn", "bias": "base", "scale": "scale"}
 NAMES = HF_LATENT.with_changes(
@@ -36,37 +37,21 @@ NAMES = HF_LATENT.with_changes(
 @family(hf=NAMES)
 def glm5_next(c: Config) -> Decoder:
     d, V, eps, n = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-5), c.dim("hc", "hc_mult", default=4)
-    if c.get("qk_rope_head_dim", 0):
-        raise c.error("qk_rope_head_dim", f"is {c['qk_rope_head_dim']}; latent attention of this family has no positions")
+    c.require("qk_rope_head_dim", 0, "latent attention of this family has no positions")
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim", "output_router_logits", "router_aux_loss_coef")
     mixers: dict[str, Block] = {"linear_attention": _delta(c, d, eps), "full_attention": _indexed(c, d, eps)}
     mixers["indexed_attention"] = mixers["full_attention"]
-    F, act, L = c.dim("F", "intermediate_size", default=12_288), c.activation("hidden_act"), c.dim("L", "num_hidden_layers")
-    moe = kimi_experts(c, d, groups=1, kept=1, factor=2.5)
-    expert = limited(c, swiglu(d, c.dim("Fe", "moe_intermediate_size"), act))
-    assert moe.experts is not None
-    moe = moe.replace(
-        experts=repeat(expert, moe.experts.n, active=moe.top_k), shared=None if moe.shared is None else limited(c, moe.shared)
-    )
-    mlps: dict[str, Block] = {"dense": limited(c, swiglu(d, F, act)), "sparse": moe}
-    mix = StreamMixer(
-        weight=weight(n * n, n * d),
-        bias=weight(n * n, role="bias"),
-        scale=weight(1, role="scale"),
-        streams=n,
-        iterations=c.get("hc_sinkhorn_iters", 20),
-        eps=c.get("hc_eps", 1e-6),
-    )
-    connection, norm = hyper_connection(c, d, n, eps, factor=2.0, post_eps=0.0, mix=mix), rms(d, eps)
+    F, L, norm = c.dim("F", "intermediate_size", default=12_288), c.dim("L", "num_hidden_layers"), rms(d, eps)
+    mlps: dict[str, Block] = {"dense": limited(c, swiglu(d, F, c.activation("hidden_act"))), "sparse": _experts(c, d)}
+    mixer = stream_mixer(c, d, n, dtype="")
+    connection = hyper_connection(c, d, n, eps, factor=2.0, post_eps=0.0, mix=mixer)
+
+    def layer(kind: str, mlp: str) -> HyperLayer:
+        plain = Layer(attn_norm=norm, attn=mixers[kind], mlp_norm=norm, mlp=mlps[mlp])
+        return plain.extended(HyperLayer, attn_hc=connection, mlp_hc=connection)
+
     types = layer_kinds(c, L, mixers, lambda i: "linear_attention" if i % 4 != 3 else "indexed_attention")
-    mlp_types = layer_kinds(c, L, mlps, lambda i: "dense" if i < 3 else "sparse", "mlp_layer_types")
-    kinds = {
-        (x, y): Layer(attn_norm=norm, attn=mixers[x], mlp_norm=norm, mlp=mlps[y]).extended(
-            HyperLayer, attn_hc=connection, mlp_hc=connection
-        )
-        for x, y in dict.fromkeys(zip(types, mlp_types, strict=True))
-    }
-    layers = sequence((kinds[x] for x in zip(types, mlp_types, strict=True)), count_dim=L)
+    layers = layers_from(layer, types, mlp_kinds(c, L, first=3), count_dim=L)
     layers = layers_with_indexers(c, layers, indexer_types(c, len(layers)), _shared)
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
     return decoder(V, d, layers, norm, tied, context=context).extended(
@@ -77,6 +62,14 @@ def glm5_next(c: Config) -> Decoder:
 def _shared(layer: Layer) -> Layer:
     """Return a layer whose attention, if it is to pools, uses the choice of an earlier layer."""
     return without_indexer(layer) if isinstance(layer.attn, IndexedAttention) else layer
+
+
+def _experts(c: Config, d: Expr) -> MoE:
+    """Read the experts, all of them clamped."""
+    moe = kimi_experts(c, d, groups=1, kept=1, factor=2.5)
+    expert = limited(c, swiglu(d, c.dim("Fe", "moe_intermediate_size"), c.activation("hidden_act")))
+    shared = None if moe.shared is None else limited(c, moe.shared)
+    return moe.replace(experts=repeat(expert, moe.experts.n, active=moe.top_k), shared=shared)
 
 
 def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
@@ -93,26 +86,13 @@ def _indexed(c: Config, d: Expr, eps: float) -> IndexedAttention:
     """Read latent attention to the pools of keys that an indexer selects, and to the keys after the last complete one."""
     H, n, v = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim", default=256), c.dim("v", "v_head_dim", default=256)
     s, r = c.dim("s", "q_lora_rank", default=1536), c.dim("r", "kv_lora_rank", default=512)
-    attn = mla(d, LatentSizes(H, n, Expr.const(0), v, s, r), c.get("attention_bias", False), rope=None)
-    attn = attn.replace(q_norm=rms(s, eps), kv_norm=rms(r, eps))
-    h = c.dim("hi", "index_head_dim", default=128)
-    Hi, pool, keys = c.dim("Hi", "index_n_heads", default=32), c.get("index_kpool", 16), c.dim("ki", "index_topk", default=2048)
-    if pool < 2 or keys % pool:
-        raise c.error("index_kpool", f"is {pool}; it should be at least 2 and divide index_topk, {keys}")
-    if not c.get("index_kpool_always_select_tail", True):
-        raise c.error("index_kpool_always_select_tail", "is false; what the first tokens attend to is then not defined")
-    pools = WindowKeys(
-        bias=weight(pool, h, role="bias"), gate=linear(h, d), k=linear(h, d), k_norm=layer_norm(h, 1e-6), head_dim=h, ratio=pool
-    )
-    indexer = PoolIndexer(
-        q=linear(Hi * h, s),
-        k=None,
-        k_norm=None,
-        head_weights=linear(Hi, d),
-        heads=Hi,
-        head_dim=h,
-        top_k=(kept := Expr("kp", keys // pool)),
-        ratio=pool,
-        keys=pools,
-    )
+    attn = mla(d, LatentSizes(H, n, Expr.const(0), v, s, r), c.get("attention_bias", False), rope=None, eps=eps)
+    read, pool = read_indexer(c, d, s, None, heads=32), c.get("index_kpool", 16)
+    if pool < 2 or read.top_k % pool:
+        raise c.error("index_kpool", f"is {pool}; it should be at least 2 and divide index_topk, {read.top_k}")
+    c.require("index_kpool_always_select_tail", True, "what the first tokens attend to is otherwise not defined")
+    h, kept = read.head_dim, Expr("kp", read.top_k // pool)
+    assert read.k is not None
+    pools = WindowKeys(bias=weight(pool, h, role="bias"), gate=linear(h, d), k=read.k, k_norm=read.k_norm, head_dim=h, ratio=pool)
+    indexer = read.replace(k=None, k_norm=None, top_k=kept, ratio=pool).extended(PoolIndexer, keys=pools)
     return attn.extended(IndexedAttention, indexer=indexer, top_k=kept, block_size=pool)

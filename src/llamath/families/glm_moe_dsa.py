@@ -6,9 +6,11 @@ from ..checkpoint.naming.gguf_names import GGUF_LATENT
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
+from .deepseek_shared import deepseek_v3_moe, mtp_layers
 from .indexed_shared import HF_INDEXED, indexed_attention, layers_with_indexers, without_indexer
+from .layers_shared import dense_or_sparse, read_layer_types
 from .registry import family
-from .shared import deepseek_moe, deepseek_routing, dense_or_sparse, mtp_layers, read_layer_types, read_rope
+from .rope_shared import read_rope
 
 GGUF_INDEXED = GGUF_LATENT.with_changes(
     inside={
@@ -26,15 +28,7 @@ def glm_moe_dsa(c: Config) -> Decoder:
     norm, rope = rms(d, c.get("rms_norm_eps", 1e-5)), read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True)
     attn = indexed_attention(c, d, rope, rope, heads=32, q_rank=2048)
     c.ignore("rope_interleave", "mlp_bias", "layer_types")
-    moe = deepseek_moe(
-        c,
-        d,
-        deepseek_routing(c, "sigmoid", "noaux_tc"),
-        shared=1,
-        norm_topk_prob=c.get("norm_topk_prob", True),
-        routed_scaling_factor=c.get("routed_scaling_factor", 2.5),
-        fp32_router=True,
-    )
+    moe = deepseek_v3_moe(c, d, factor=2.5)
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_or_sparse(c, dense, dense.replace(mlp=moe), default=3)
     layers = layers_with_indexers(c, layers, indexer_types(c, len(layers)), without_indexer)

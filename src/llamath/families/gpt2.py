@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from ..checkpoint.naming.gguf_names import GGUF
-from ..checkpoint.naming.scheme import Scheme
+from ..checkpoint.naming.gguf_names import GGUF_QKV
+from ..checkpoint.naming.hf_names import HF_GPT2
 from ..config_keys import any_name
 from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Attention, Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
 from ..core.tree import Stack, repeat, sequence
+from .layers_shared import check_listed
 from .registry import family
 
-NAMES = Scheme(
-    name="hf",
-    layer="transformer.h.{l}.",
-    outside={"embed": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.ln_f", "head": "lm_head"},
-    inside={
-        "attn_norm": "ln_1",
-        "attn.q": "attn.c_attn",
-        "attn.k": "attn.c_attn",
-        "attn.v": "attn.c_attn",
-        "attn.o": "attn.c_proj",
-        "mlp_norm": "ln_2",
-        "mlp.up": "mlp.c_fc",
-        "mlp.down": "mlp.c_proj",
-    },
-    layouts={f"{x}.weight": "flip" for x in ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.up", "mlp.down")},
-)
-MAX_LISTED_LAYERS = 65536
-"""Upper limit of layers that are listed one by one, as each has its own scale."""
-FUSED = GGUF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
+NAMES = HF_GPT2.with_changes(layouts={f"{x}.weight": "flip" for x in ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.up", "mlp.down")})
 
 
-@family(hf=NAMES, gguf=FUSED, gguf_arch="gpt2")
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="gpt2")
 def gpt2(c: Config) -> Decoder:
     d, V, C = c.dim("d", any_name("n_embd")), c.dim("V", "vocab_size"), c.dim("C", any_name("n_positions"), default=1024)
     heads = c.heads(d, any_name("num_attention_heads"), any_name("n_head"))
@@ -56,8 +39,7 @@ def gpt2(c: Config) -> Decoder:
 def _layers_scaled_by_index(c: Config, layer: Layer, attention: Attention) -> Stack:
     """Return layers whose scores are also divided by the layer number, counted from 1."""
     L, scale = c.dim("L", any_name("n_layer")), attention.score_transform.scale or attention.head_dim**-0.5
-    if L > MAX_LISTED_LAYERS:
-        raise c.error("n_layer", f"is {L}: too many layers to scale one by one")
+    check_listed(c, L, "n_layer")
     return sequence(
         (layer.replace(attn=attention.replace(score_transform=ScoreTransform(scale=scale / i))) for i in range(1, L + 1)), count_dim=L
     )

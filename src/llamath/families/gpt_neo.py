@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..checkpoint.naming.scheme import Scheme
+from ..checkpoint.naming.hf_names import HF_GPT2
 from ..config_keys import any_name
 from ..core.attention_facts import AttentionWindow, ScoreTransform
 from ..core.blocks import Decoder, Layer
@@ -11,21 +11,7 @@ from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
 from ..core.tree import Stack, cycle
 from .registry import family
 
-NAMES = Scheme(
-    name="hf",
-    layer="transformer.h.{l}.",
-    outside={"embed": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.ln_f", "head": "lm_head"},
-    inside={
-        "attn_norm": "ln_1",
-        "attn.q": "attn.attention.q_proj",
-        "attn.k": "attn.attention.k_proj",
-        "attn.v": "attn.attention.v_proj",
-        "attn.o": "attn.attention.out_proj",
-        "mlp_norm": "ln_2",
-        "mlp.up": "mlp.c_fc",
-        "mlp.down": "mlp.c_proj",
-    },
-)
+NAMES = HF_GPT2.with_changes(inside={f"attn.{x}": f"attn.attention.{y}_proj" for x, y in zip("qkvo", ("q", "k", "v", "out"), strict=True)})
 
 
 @family(hf=NAMES)

@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
 NAMES = Scheme(
     name="hf",

@@ -9,7 +9,7 @@ from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.tree import Stack
 from .gpt_neox import NAMES as GPT_NEOX
 from .registry import family
-from .shared import read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
 _PREFIX = "gpt_neox_japanese."
 NAMES = GPT_NEOX.with_changes(

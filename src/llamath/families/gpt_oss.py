@@ -10,8 +10,9 @@ from ..core.blocks import ClampedMLP, Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, weight
 from ..core.tree import cycle, repeat
+from .layers_shared import layers_by_type
 from .registry import family
-from .shared import layers_by_type, rope_from
+from .rope_shared import rope_from
 
 GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
 NAMES = HF.with_changes(

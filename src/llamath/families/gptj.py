@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
-from ..checkpoint.naming.scheme import Scheme
+from ..checkpoint.naming.hf_names import HF_GPT2
 from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
@@ -12,19 +12,8 @@ from ..core.positions import Rope
 from ..core.tree import repeat
 from .registry import family
 
-NAMES = Scheme(
-    name="hf",
-    layer="transformer.h.{l}.",
-    outside={"embed": "transformer.wte", "norm": "transformer.ln_f", "head": "lm_head"},
-    inside={
-        "attn_norm": "ln_1",
-        "attn.q": "attn.q_proj",
-        "attn.k": "attn.k_proj",
-        "attn.v": "attn.v_proj",
-        "attn.o": "attn.out_proj",
-        "mlp.up": "mlp.fc_in",
-        "mlp.down": "mlp.fc_out",
-    },
+NAMES = HF_GPT2.with_changes(
+    inside={**{f"attn.{x}": f"attn.{x}_proj" for x in "qkv"}, "attn.o": "attn.out_proj", "mlp.up": "mlp.fc_in", "mlp.down": "mlp.fc_out"}
 )
 
 

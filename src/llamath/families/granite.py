@@ -10,7 +10,7 @@ from ..core.constructors import swiglu
 from ..core.tree import repeat
 from .granite_shared import granite_attention, granite_decoder, granite_layer
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="granite")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow, ScoreTransform
 from ..core.blocks import MLP, Attention, Decoder, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
+from ..core.constructors import decoder, embedding, gqa, mixture, rms, swiglu, weight
 from ..core.expr import Expr
 from ..core.positions import Rope
-from ..core.tree import Block, Stack, repeat, sequence
-from .shared import layer_kinds, read_rope
+from ..core.tree import Block, Stack
+from .layers_shared import layer_kinds, layers_from
+from .rope_shared import read_rope
 
 NAMES_MOE = HF.with_changes(
     inside={
@@ -53,7 +52,7 @@ def granite_experts(c: Config, d: Expr, shared: MLP | None = None) -> MoE:
     """Read the mixture of experts."""
     E, k = c.dim("E", "num_local_experts", default=8), c.dim("k", "num_experts_per_tok", default=2)
     expert = swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
-    return MoE(router=linear(E, d), experts=repeat(expert, E, active=k), shared=shared, top_k=k)
+    return mixture(d, E, k, expert, shared=shared)
 
 
 def granite_shared_mlp(c: Config, d: Expr, default: int) -> MLP | None:
@@ -71,13 +70,12 @@ def windowed_layers(c: Config, d: Expr, mlp: Block, kv_heads: int | None = None,
     if len(bases) != L:
         raise c.error("layer_rope_theta", f"should have one number for each of the {L} layers, not {len(bases)}")
 
-    @cache
     def layer(kind: str, theta: float) -> Layer:
         rope = shared.replace(theta=theta) if theta else None
         attn = granite_attention(c, d, rope, window if kind == "sliding_attention" else None, sinks=True, kv_heads=kv_heads)
         return granite_layer(c, d, attn, mlp, eps)
 
-    return sequence((layer(*x) for x in zip(types, bases, strict=True)), count_dim=L)
+    return layers_from(layer, types, bases, count_dim=L)
 
 
 def granite_decoder(c: Config, d: Expr, layers: Stack, tied: bool = False, eps: float = 1e-6) -> Decoder:

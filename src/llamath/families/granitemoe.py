@@ -8,7 +8,7 @@ from ..core.config import Config
 from ..core.tree import repeat
 from .granite_shared import NAMES_MOE, granite_attention, granite_decoder, granite_experts, granite_layer
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=NAMES_MOE, gguf=GGUF_LLAMA, gguf_arch="granitemoe")

@@ -7,9 +7,10 @@ from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.tree import repeat
 from .granite_shared import NAMES_MOE, granite_attention, granite_decoder, granite_experts, granite_layer, granite_shared_mlp
+from .layers_shared import layers_by_type
 from .mamba_shared import MAMBA2_GGUF, MAMBA2_LAYOUTS, MAMBA2_LAYOUTS_GGUF, mamba2_layer, mamba2_names
 from .registry import family
-from .shared import layers_by_type, read_rope
+from .rope_shared import read_rope
 
 DENSE = dict.fromkeys(("mlp.gate", "mlp.up"), "shared_mlp.input_linear") | {"mlp.down": "shared_mlp.output_linear"}
 NAMES = NAMES_MOE.with_changes(inside=mamba2_names("mamba") | DENSE, layouts=MAMBA2_LAYOUTS)

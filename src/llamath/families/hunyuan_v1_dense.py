@@ -12,7 +12,7 @@ from ..core.expr import Expr
 from ..core.positions import Rope
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside={"attn.q_norm": "self_attn.query_layernorm", "attn.k_norm": "self_attn.key_layernorm"})
 
@@ -32,8 +32,7 @@ def _read_rope(c: Config, dim: int) -> Rope:
 
 def hunyuan_attention(c: Config, d: Expr) -> Attention:
     """Read the attention: each head's queries and keys are normalized after their rotation."""
-    if c.get("use_cla", False):
-        raise c.error("use_cla", "is true: layers that share keys and values are not supported")
+    c.require("use_cla", False, "layers that share keys and values are not supported")
     c.ignore("attention_head_dim")
     heads = c.heads(d)
     norm = rms(heads.head_dim, c.get("rms_norm_eps", 1e-5))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
-from ..core.blocks import Decoder, Layer, MoE
+from ..core.blocks import Decoder, Layer
 from ..core.config import Config
-from ..core.constructors import decoder, linear, rms, swiglu
+from ..core.constructors import decoder, mixture, rms, swiglu
 from ..core.tree import repeat
 from .hunyuan_v1_dense import NAMES as DENSE
 from .hunyuan_v1_dense import hunyuan_attention
@@ -30,14 +30,8 @@ def hunyuan_v1_moe(c: Config) -> Decoder:
         if key in c and _one_value(c, key) != only:
             raise c.error(key, f"should be {only} in every layer, which is all that transformers' class builds")
     E, k = plain.dim("E", "num_experts", default=1), plain.dim("k", "moe_topk", default=1)
-    moe = MoE(
-        router=linear(E, d),
-        experts=repeat(swiglu(d, F, activation), E, active=k),
-        shared=swiglu(d, F, activation),
-        top_k=k,
-        norm_topk_prob=True,
-        fp32_router=True,
-    )
+    expert = swiglu(d, F, activation)
+    moe = mixture(d, E, k, expert, shared=expert, fp32_router=True)
     layers = repeat(Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe), c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 

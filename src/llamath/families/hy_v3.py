@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.hf_names import HF
-from ..core.blocks import Decoder, Layer, MoE
+from ..core.blocks import Decoder, Layer
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
-from ..core.tree import repeat
+from ..core.constructors import decoder, gqa, mixture, rms, swiglu
+from .layers_shared import dense_or_sparse
 from .registry import family
-from .shared import dense_or_sparse, read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(
     inside={
@@ -28,18 +28,10 @@ def hy_v3(c: Config) -> Decoder:
     norm, head_norm, rope = rms(d, eps), rms(heads.head_dim, eps), read_rope(c, heads.head_dim, theta=11_158_840.0)
     attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=rope, q_norm=head_norm, k_norm=head_norm)
     E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
-    shared, bias = c.dim("S", "num_shared_experts", default=1), c.get("mlp_bias", False)
-    moe = MoE(
-        router=linear(E, d),
-        correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(swiglu(d, Fe, activation), E, active=k),
-        shared=swiglu(d, shared * Fe, activation, bias),
-        top_k=k,
-        scoring="sigmoid",
-        norm_topk_prob=True,
-        routed_scaling_factor=c.get("router_scaling_factor", 2.826),
-        fp32_router=True,
-    )
+    bias = c.get("mlp_bias", False)
+    expert, shared = swiglu(d, Fe, activation), swiglu(d, c.dim("S", "num_shared_experts", default=1) * Fe, activation, bias)
+    factor = c.get("router_scaling_factor", 2.826)
+    moe = mixture(d, E, k, expert, corrected=True, shared=shared, scoring="sigmoid", routed_scaling_factor=factor, fp32_router=True)
     c.ignore("enable_moe_fp32_combine")
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, activation, bias))
     layers = dense_or_sparse(c, dense, dense.replace(mlp=moe))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from ..core.blocks import Decoder, HyperDecoder, HyperLayer, Layer
+from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu, weight
+from ..core.extensions.hyper_connections import HyperDecoder, HyperLayer
 from ..core.tree import repeat
+from .deepseek_shared import deepseek_v3_moe
 from .hyper_shared import hyper_connection, limited, stream_sum
 from .indexed_shared import HF_INDEXED, indexed_attention, layers_with_indexers, without_indexer
+from .layers_shared import dense_or_sparse
 from .registry import family
-from .shared import deepseek_moe, deepseek_routing, dense_or_sparse, read_rope
+from .rope_shared import read_rope
 
 _GATE = {"weight": "fn", "bias": "base", "scale": "scale"}
 NAMES = HF_INDEXED.with_changes(
@@ -35,15 +38,7 @@ def hy_v4(c: Config) -> Decoder:
     attn = indexed_attention(c, d, rope, rope, heads=16, q_rank=1536, eps=eps, rope_last=True)
     attn = attn.replace(gate=linear(attn.heads * attn.v_dim, d), sinks=weight(attn.heads, role="bias"))
     c.ignore("learnable_sink_init", "layer_types")
-    moe = deepseek_moe(
-        c,
-        d,
-        deepseek_routing(c, "sigmoid", "noaux_tc"),
-        shared=1,
-        norm_topk_prob=c.get("norm_topk_prob", True),
-        routed_scaling_factor=c.get("routed_scaling_factor", 2.827),
-        fp32_router=True,
-    )
+    moe = deepseek_v3_moe(c, d, factor=2.827)
     expert = limited(c, swiglu(d, c.dim("Fe", "moe_intermediate_size"), c.activation("hidden_act")))
     moe = moe.replace(experts=repeat(expert, moe.experts.n, active=moe.experts.active))
     norm, n = rms(d, eps), c.dim("hc", "hc_mult", default=4)

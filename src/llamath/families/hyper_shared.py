@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from math import exp
 
-from ..core.blocks import MLP, HyperConnection, LimitedMLP, RMSNorm, StreamGate, StreamMixer, StreamSum
+from ..core.blocks import MLP, LimitedMLP, RMSNorm
 from ..core.config import Config
 from ..core.constructors import weight
 from ..core.expr import Expr
+from ..core.extensions.hyper_connections import HyperConnection, StreamGate, StreamMixer, StreamSum
 
 
 def _gate(d: Expr, n: Expr, eps: float, factor: float = 1.0) -> StreamGate:
@@ -28,12 +29,12 @@ def hyper_connection(
     return stream_sum(c, d, n, eps).extended(HyperConnection, post=_gate(d, n, post_eps, factor), mix=mix)
 
 
-def stream_mixer(c: Config, d: Expr, n: Expr) -> StreamMixer:
-    """Read the mixture of n residual streams."""
+def stream_mixer(c: Config, d: Expr, n: Expr, dtype: str = "F32") -> StreamMixer:
+    """Read the mixture of n residual streams; `dtype` is that of published files, if it is not that of the other weights."""
     return StreamMixer(
-        weight=weight(n * n, n * d, dtype="F32"),
-        bias=weight(n * n, role="bias", dtype="F32"),
-        scale=weight(1, role="scale", dtype="F32"),
+        weight=weight(n * n, n * d, dtype=dtype),
+        bias=weight(n * n, role="bias", dtype=dtype),
+        scale=weight(1, role="scale", dtype=dtype),
         streams=n,
         iterations=c.get("hc_sinkhorn_iters", 20),
         eps=c.get("hc_eps", 1e-6),

@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF.with_changes(inside={"attn_out_norm": "post_norm1", "mlp_out_norm": "post_norm2"}))

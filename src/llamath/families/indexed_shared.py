@@ -11,7 +11,8 @@ from ..core.expr import Expr
 from ..core.latent_attention import IndexedAttention, Indexer, IndexerSizes, indexer
 from ..core.positions import Rope
 from ..core.tree import Stack, sequence
-from .shared import latent_attention, read_layer_types
+from .deepseek_shared import latent_attention
+from .layers_shared import read_layer_types
 
 INDEXER_NAMES = {
     "attn.indexer.q": "self_attn.indexer.wq_b",

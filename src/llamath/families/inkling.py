@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
 from ..core.attention_facts import AttentionWindow, Heads, ScoreTransform
 from ..core.blocks import Decoder, SharedRoutingMoE, WeightedMLP
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
+from ..core.constructors import decoder, gqa, linear, mixture, rms, swiglu, weight
 from ..core.expr import Expr
 from ..core.mixers import ConvolvedAttention, ConvolvedLayer, ResidualConvolution
 from ..core.positions import LogTuning
-from ..core.tree import repeat, sequence
+from ..core.tree import repeat
+from .layers_shared import layer_kinds, layer_numbers, layers_from, mlp_kinds
 from .registry import family
-from .shared import layer_kinds
 
 FULL, SLIDING = TYPES = ("hybrid", "hybrid_sliding")
-_GATE_UP = tuple(f"mlp.experts.{{e}}.{x}.weight" for x in ("gate", "up"))
-_SHARED_GATE_UP = tuple(f"mlp.shared_experts.{{e}}.{x}.weight" for x in ("gate", "up"))
-_CONVOLUTIONS = ("attn.k_conv", "attn.v_conv", "attn_conv", "mlp_conv")
+_GATE_UP = {
+    f"mlp.{kind}.{{e}}.{x}.weight": f"mlp.{name}"
+    for kind, name in (("experts", "experts.w13_weight"), ("shared_experts", "shared_experts.shared_w13_weight"))
+    for x in ("gate", "up")
+}
+_CONVOLUTIONS = {"attn.k_conv": "attn.k_sconv", "attn.v_conv": "attn.v_sconv", "attn_conv": "attn_sconv", "mlp_conv": "mlp_sconv"}
 NAMES = HF.with_changes(
     layer="model.llm.layers.{l}.",
     outside={"embed": "model.llm.embed", "embed_norm": "model.llm.embed_norm", "norm": "model.llm.norm", "head": "model.llm.unembed"},
@@ -32,13 +33,10 @@ NAMES = HF.with_changes(
         "attn.o": "attn.wo_ud",
         "attn.q_norm": "attn.q_norm",
         "attn.k_norm": "attn.k_norm",
-        "attn.k_conv": "attn.k_sconv",
-        "attn.v_conv": "attn.v_sconv",
         "attn.relative": "attn.wr_du",
         "attn.distance.weight": "attn.rel_logits_proj.proj",
-        "attn_conv": "attn_sconv",
         "mlp_norm": "mlp_norm",
-        "mlp_conv": "mlp_sconv",
+        **_CONVOLUTIONS,
         "mlp.gate": "mlp.w13_dn",
         "mlp.up": "mlp.w13_dn",
         "mlp.down": "mlp.w2_md",
@@ -46,13 +44,12 @@ NAMES = HF.with_changes(
         "mlp.router": "mlp.gate",
         "mlp.router_scale": "mlp.gate.global_scale",
         "mlp.correction": "mlp.gate.bias",
-        **dict.fromkeys(_GATE_UP, "mlp.experts.w13_weight"),
+        **_GATE_UP,
         "mlp.experts.{e}.down.weight": "mlp.experts.w2_weight",
-        **dict.fromkeys(_SHARED_GATE_UP, "mlp.shared_experts.shared_w13_weight"),
         "mlp.shared_experts.{e}.down.weight": "mlp.shared_experts.shared_w2_weight",
     },
     layouts={
-        **dict.fromkeys(("mlp.gate", "mlp.up", *_GATE_UP, *_SHARED_GATE_UP), "rows"),
+        **dict.fromkeys(("mlp.gate", "mlp.up", *_GATE_UP), "rows"),
         "attn.distance.weight": "flip",
         **{f"{x}.weight": "unit" for x in _CONVOLUTIONS},
     },
@@ -63,34 +60,24 @@ NAMES = HF.with_changes(
 def inkling(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     norm, activation = rms(d, _eps(c)), c.activation("hidden_act")
-    local, first = _local_layers(c), c.get("dense_mlp_idx", 0)
+    local, first = layer_numbers(c, "local_layer_ids") if "local_layer_ids" in c else None, c.get("dense_mlp_idx", 0)
     F = c.dim("F", "dense_intermediate_size" if "dense_intermediate_size" in c else "intermediate_size")
     dense = swiglu(d, F, activation).extended(WeightedMLP, scale=weight(1, role="scale"))
     mlps = {"dense": dense, "sparse": _moe(c, d, activation)}
 
-    @cache
     def layer(kind: str, mlp: str) -> ConvolvedLayer:
-        conv = _convolution(c, d)
-        attn = _attention(c, d, kind)
+        attn, conv = _attention(c, d, kind), _convolution(c, d)
         return ConvolvedLayer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlps[mlp], attn_conv=conv, mlp_conv=conv)
 
     types = layer_kinds(c, L, TYPES, lambda i: SLIDING if (i in local if local is not None else (i + 1) % 6) else FULL)
-    mlp_types = layer_kinds(c, L, mlps, lambda i: "dense" if i < first else "sparse", "mlp_layer_types")
+    layers = layers_from(layer, types, mlp_kinds(c, L, first), count_dim=L)
     divisor, known = c.get("logits_mup_width_multiplier|embedding_multiplier", 24.0), c.positive_int("unpadded_vocab_size")
     if not divisor:
         raise c.error("logits_mup_width_multiplier", "is 0, and logits are divided by it")
     c.ignore("intermediate_size", "rms_norm_eps_moe_gate", "shared_expert_sink", "num_mtp_layers", "chain_hidden_post_norm")
     c.ignore("mtp_local_layer_ids", "mtp_hidden_states_first")
-    plain = decoder(
-        V,
-        d,
-        sequence((layer(*x) for x in zip(types, mlp_types, strict=True)), count_dim=L),
-        norm,
-        tied=False,
-        embed_norm=norm,
-        context=c.positive_int(any_name("max_position_embeddings")),
-        logit_scale=1 / divisor,
-    )
+    context = c.positive_int(any_name("max_position_embeddings"))
+    plain = decoder(V, d, layers, norm, tied=False, embed_norm=norm, context=context, logit_scale=1 / divisor)
     return plain if known is None or known >= V else plain.replace(kept_logits=known)
 
 
@@ -98,35 +85,19 @@ def _eps(c: Config) -> float:
     return c.get("rms_norm_eps", 1e-6)
 
 
-def _local_layers(c: Config) -> list[int] | None:
-    """Read the numbers of the layers with a window."""
-    local: list[int] | None = c.get("local_layer_ids", None)
-    if local is not None and not (isinstance(local, list) and all(type(x) is int for x in local)):
-        raise c.error("local_layer_ids", "should list layers by number")
-    return local
-
-
 def _convolution(c: Config, channels: int) -> ResidualConvolution:
     return ResidualConvolution(weight=weight(channels, c.dim("c", "conv_kernel_size|sconv_kernel_size", default=4)))
 
 
 def _attention(c: Config, d: Expr, kind: str) -> ConvolvedAttention:
+    """Read the attention of one type of layer."""
     H, K, h = heads = _heads(c, "swa_" if kind == SLIDING else "")
     window = c.get("sliding_window_size|sliding_window", 512) if kind == SLIDING else None
     D = Expr.const(window) if window else c.dim("D", "rel_extent", default=1024)
-    R, floor = c.dim("R", "d_rel", default=16), c.positive_int("log_scaling_n_floor")
-    alpha = c.get("log_scaling_alpha", 0.1)
-    temperature = LogTuning(scale=alpha, floor=floor) if floor and kind == FULL else None
-    norm = rms(h, _eps(c))
-    attn = gqa(
-        d,
-        heads,
-        q_norm=norm,
-        k_norm=norm,
-        window=AttentionWindow(size=window),
-        score_transform=ScoreTransform(scale=1 / h, temperature=temperature),
-    )
-    conv = _convolution(c, K * h)
+    R, floor, alpha = c.dim("R", "d_rel", default=16), c.positive_int("log_scaling_n_floor"), c.get("log_scaling_alpha", 0.1)
+    scores = ScoreTransform(scale=1 / h, temperature=LogTuning(scale=alpha, floor=floor) if floor and kind == FULL else None)
+    norm, conv = rms(h, _eps(c)), _convolution(c, K * h)
+    attn = gqa(d, heads, q_norm=norm, k_norm=norm, window=AttentionWindow(size=window), score_transform=scores)
     return attn.extended(ConvolvedAttention, k_conv=conv, v_conv=conv, relative=linear(H * R, d), distance=linear(D, R), relative_dim=R)
 
 
@@ -144,17 +115,12 @@ def _moe(c: Config, d: Expr, activation: str) -> SharedRoutingMoE:
     E, k, S = c.dim("E", any_name("n_routed_experts")), c.dim("k", "num_experts_per_tok"), c.dim("S", "n_shared_experts", default=2)
     own_width = "moe_intermediate_size" in c and "dense_intermediate_size" not in c
     expert = swiglu(d, c.dim("Fe", "moe_intermediate_size" if own_width else "intermediate_size"), activation)
-    return SharedRoutingMoE(
-        router=linear(E + S, d),
-        correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(expert, E, active=k),
+    routed = mixture(d, E, k, expert, corrected=True, scoring="sigmoid", norm_topk_prob=False, fp32_router=True)
+    return routed.replace(router=linear(E + S, d)).extended(
+        SharedRoutingMoE,
         shared_experts=repeat(expert, S),
         num_shared=S,
         num_experts=E,
         router_scale=weight(1, role="scale"),
-        top_k=k,
-        scoring="sigmoid",
-        norm_topk_prob=False,
         route_scale=c.get("route_scale", 8.0),
-        fp32_router=True,
     )

@@ -9,7 +9,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.positions import DynamicRope, Rope
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF)

@@ -7,10 +7,10 @@ from math import lcm
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..config_keys import any_name
-from ..core.blocks import Decoder, Layer, MoE
+from ..core.blocks import Decoder, Layer
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu
-from ..core.tree import cycle, repeat
+from ..core.constructors import decoder, gqa, mixture, rms, swiglu
+from ..core.tree import cycle
 from .bamba import NAMES_FEED_FORWARD
 from .mamba_shared import MAMBA_GGUF, MAMBA_LAYOUTS, MAMBA_LAYOUTS_GGUF, mamba_names, selective_mixer
 from .qwen_shared import MAX_PERIOD
@@ -30,7 +30,7 @@ def jamba(c: Config) -> Decoder:
     norm, attention = rms(d, c.get("rms_norm_eps", 1e-6)), gqa(d, c.heads(d, num_kv_heads=8))
     mixer = selective_mixer(c, d)
     mlp = swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
-    moe = MoE(router=linear(E, d), experts=repeat(mlp, E, active=k), top_k=k, norm_topk_prob=False)
+    moe = mixture(d, E, k, mlp, norm_topk_prob=False)
 
     @cache
     def layer(attends: bool, sparse: bool) -> Layer:

@@ -8,7 +8,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu, weight
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(
     inside={

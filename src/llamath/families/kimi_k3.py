@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..checkpoint.naming.hf_names import HF_LATENT
-from ..core.blocks import Decoder, DepthAttention, DepthAttentionLayer, HyperDecoder, LatentMoE, Layer, SituMLP
+from ..core.blocks import Decoder, DepthAttention, DepthAttentionLayer, LatentMoE, Layer, SituMLP
 from ..core.config import Config
-from ..core.constructors import decoder, linear, rms, swiglu, weight
+from ..core.constructors import decoder, linear, mixture, rms, swiglu, weight
 from ..core.expr import Expr
+from ..core.extensions.hyper_connections import HyperDecoder
 from ..core.latent_attention import GatedLatentAttention
 from ..core.mixers import PaddedKimiDeltaAttention, kimi_delta
-from ..core.tree import Block, repeat, sequence
-from ..utils.errors import safe
+from ..core.tree import Block
+from .deepseek_shared import latent_attention
 from .kimi_linear import EXPERTS, full_layers
 from .kimi_shared import DELTA_LAYOUTS, delta_names
+from .layers_shared import check_listed, layers_from
 from .registry import family
-from .shared import latent_attention
 
+_LATENT = {"down": "down_proj", "norm": "norm", "up": "up_proj"}
 _DEPTH = {
     f"{ours}_depth.{x}": f"{theirs}_res_{x}" for ours, theirs in (("attn", "self_attention"), ("mlp", "mlp")) for x in ("norm", "proj")
 }
@@ -26,10 +26,7 @@ NAMES = HF_LATENT.with_changes(
     inside={
         **delta_names("self_attn", gate="g_proj"),
         **EXPERTS,
-        **{
-            f"mlp.latent_{x}": f"block_sparse_moe.routed_expert_{y}"
-            for x, y in (("down", "down_proj"), ("norm", "norm"), ("up", "up_proj"))
-        },
+        **{f"mlp.latent_{x}": f"block_sparse_moe.routed_expert_{y}" for x, y in _LATENT.items()},
         **_DEPTH,
     },
     layouts={**HF_LATENT.layouts, **DELTA_LAYOUTS},
@@ -41,9 +38,7 @@ _PROVEN = (96, 128)
 @family(hf=NAMES)
 def kimi_k3(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    eps, first, block = c.get("rms_norm_eps", 1e-5), c.get("first_k_dense_replace", 1), c.get("attn_res_block_size", 12)
-    if block < 1:
-        raise c.error("attn_res_block_size", f"should be at least 1, not {block}")
+    eps, first, block = c.get("rms_norm_eps", 1e-5), c.get("first_k_dense_replace", 1), c.positive_int("attn_res_block_size", 12)
     norm, is_full, n = rms(d, eps), full_layers(c), -(-int(L) // block)
     delta, latent = _delta(c, d, eps), _latent(c, d)
     dense, moe = _situ(c, d, c.dim("F", "intermediate_size")), _experts(c, d, eps)
@@ -51,7 +46,6 @@ def kimi_k3(c: Config) -> Decoder:
     def depth(streams: int) -> DepthAttention:
         return DepthAttention(norm=norm, proj=linear(1, d), width=d, streams=streams)
 
-    @cache
     def layer(full: bool, sparse: bool, closed: int, opens: bool) -> DepthAttentionLayer:
         plain = Layer(attn_norm=norm, attn=latent if full else delta, mlp_norm=norm, mlp=moe if sparse else dense)
         return plain.extended(
@@ -63,15 +57,16 @@ def kimi_k3(c: Config) -> Decoder:
             opened=tuple(opens and i == closed for i in range(n)),
         )
 
-    layers = sequence((layer(is_full(i), i >= first, -(-i // block), i % block == 0) for i in range(int(L))), count_dim=L)
+    check_listed(c, L)
+    facts = zip(*((is_full(i), i >= first, -(-i // block), i % block == 0) for i in range(int(L))), strict=True)
+    layers = layers_from(layer, *facts, count_dim=L)
     c.ignore("num_key_value_heads", "topk_method")
     found = decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
     return found.extended(HyperDecoder, collapse=depth(n + 1), sizes=(d,) * (n + 1))
 
 
 def _situ(c: Config, d: Expr, F: Expr) -> SituMLP:
-    if (name := c.get("hidden_act", "situ")) != "situ":
-        raise c.error("hidden_act", f"should be situ, not {safe(repr(name), 40)}")
+    c.require("hidden_act", "situ", "the published model has it")
     bounds = {"beta": c.get("activation_situ_beta", None) or 1.0, "linear_beta": c.get("activation_situ_linear_beta", None)}
     return swiglu(d, F, "sigmoid").extended(SituMLP, **bounds)
 
@@ -102,20 +97,10 @@ def _experts(c: Config, d: Expr, eps: float) -> LatentMoE:
     E, k, S = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_token"), c.dim("S", "num_shared_experts")
     if not c.get("latent_moe_use_norm", False):
         raise c.error("latent_moe_use_norm", "is not true, unlike in the published model")
-    if (groups := c.get("num_expert_group", 1)) != 1:
-        raise c.error("num_expert_group", f"should be 1, not {groups}")
+    c.require("num_expert_group", 1, "the published model has no groups of experts")
     c.ignore("use_grouped_topk", "moe_layer_freq", "topk_group", "num_nextn_predict_layers")
-    return LatentMoE(
-        router=linear(E, d),
-        correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(_situ(c, e, Fe), E, active=k),
-        shared=_situ(c, d, S * Fe),
-        top_k=k,
-        scoring=c.get("moe_router_activation_func", "sigmoid"),
-        norm_topk_prob=c.get("moe_renormalize", True),
-        routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
-        fp32_router=True,
-        latent_down=linear(e, d),
-        latent_norm=rms(e, eps),
-        latent_up=linear(d, e),
-    )
+    scoring, norm = c.get("moe_router_activation_func", "sigmoid"), c.get("moe_renormalize", True)
+    factor, expert, shared = c.get("routed_scaling_factor", 1.0), _situ(c, e, Fe), _situ(c, d, S * Fe)
+    moe = mixture(d, E, k, expert, corrected=True, shared=shared, scoring=scoring, norm_topk_prob=norm, fp32_router=True)
+    latent = {"latent_down": linear(e, d), "latent_norm": rms(e, eps), "latent_up": linear(d, e)}
+    return moe.extended(LatentMoE, routed_scaling_factor=factor, **latent)

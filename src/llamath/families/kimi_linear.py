@@ -11,9 +11,9 @@ from ..core.config import Config
 from ..core.constructors import decoder, rms
 from ..core.expr import Expr
 from ..core.mixers import KimiDeltaAttention, kimi_delta
-from .kimi_shared import DELTA_LAYOUTS, delta_hybrid, delta_names, kimi_experts
+from .deepseek_shared import latent_attention
+from .kimi_shared import DELTA_GGUF, DELTA_LAYOUTS, delta_hybrid, delta_names, kimi_experts
 from .registry import family
-from .shared import latent_attention
 
 EXPERTS = {
     "mlp.router": "block_sparse_moe.gate",
@@ -24,24 +24,7 @@ EXPERTS = {
 NAMES = HF_LATENT.with_changes(
     inside=delta_names("self_attn") | EXPERTS, layouts={**HF_LATENT.layouts, **DELTA_LAYOUTS, "attn.a_log": "lead lead"}
 )
-GGUF_DELTA = {
-    "query": "attn_q",
-    "key": "attn_k",
-    "value": "attn_v",
-    "query_conv": "ssm_conv1d_q",
-    "key_conv": "ssm_conv1d_k",
-    "value_conv": "ssm_conv1d_v",
-    "forget_down": "ssm_f_a",
-    "forget": "ssm_f_b",
-    "dt_bias": "ssm_dt.bias",
-    "a_log": "ssm_a",
-    "beta": "ssm_beta",
-    "gate_down": "ssm_g_a",
-    "gate": "ssm_g_b",
-    "norm": "ssm_norm",
-    "out": "attn_output",
-}
-NAMES_GGUF = GGUF_LATENT.with_changes(inside={f"attn.{ours}": theirs for ours, theirs in GGUF_DELTA.items()})
+NAMES_GGUF = GGUF_LATENT.with_changes(inside=DELTA_GGUF)
 
 
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="kimi-linear")
@@ -50,8 +33,7 @@ def kimi_linear(c: Config) -> Decoder:
     full, moe = latent_attention(c, d, None, q_rank=None), kimi_experts(c, d, groups=1, kept=1, factor=2.446)
     layers = delta_hybrid(c, d, eps, _delta(c, d, eps), full, moe, first=1, is_full=full_layers(c))
     c.sub("linear_attn_config").ignore("full_attn_layers", "kda_layers")
-    if not c.get("mla_use_nope", True):
-        raise c.error("mla_use_nope", "is false; latent attention of this family has no positions")
+    c.require("mla_use_nope", True, "latent attention of this family has no positions")
     c.ignore("rope_theta", "rope_scaling", "rope_parameters", "tie_word_embeddings", "num_nextn_predict_layers")
     return decoder(V, d, layers, rms(d, eps), tied=False, context=c.positive_int("model_max_length|max_position_embeddings"))
 

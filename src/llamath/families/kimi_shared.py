@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 from ..config_keys import any_name
 from ..core.blocks import ExpertGroups, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import linear, rms, swiglu, weight
+from ..core.constructors import mixture, rms, swiglu
 from ..core.expr import Expr
-from ..core.tree import Block, Stack, repeat, sequence
-from .shared import layer_kinds
+from ..core.tree import Block, Stack
+from .layers_shared import layer_kinds, layers_from, mlp_kinds
 
 DELTA_LAYOUTS = dict.fromkeys((f"attn.{x}_conv.weight" for x in ("query", "key", "value")), "unit")
+
+
+DELTA_GGUF = {
+    **{f"attn.{x}": f"attn_{x[0]}" for x in ("query", "key", "value")},
+    **{f"attn.{x}_conv": f"ssm_conv1d_{x[0]}" for x in ("query", "key", "value")},
+    "attn.forget_down": "ssm_f_a",
+    "attn.forget": "ssm_f_b",
+    "attn.dt_bias": "ssm_dt.bias",
+    "attn.a_log": "ssm_a",
+    "attn.beta": "ssm_beta",
+    "attn.gate_down": "ssm_g_a",
+    "attn.gate": "ssm_g_b",
+    "attn.norm": "ssm_norm",
+    "attn.out": "attn_output",
+}
 
 
 def delta_names(module: str, **others: str) -> dict[str, str]:
@@ -44,15 +58,15 @@ def kimi_experts(c: Config, d: Expr, *, groups: int, kept: int, factor: float) -
     Fe, S = c.dim("Fe", "moe_intermediate_size"), c.dim("S", "num_shared_experts|n_shared_experts", default=1, least=0)
     groups, activation = c.get("num_expert_group|n_group", groups), c.activation("hidden_act")
     kept = c.get("topk_group", kept)
-    if (scoring := c.get("moe_router_activation_func|score_function", "sigmoid")) != "sigmoid":
-        raise c.error("moe_router_activation_func", f"is {scoring!r:.60}; only sigmoid is known")
+    c.require("moe_router_activation_func|score_function", "sigmoid", "every published model has it")
     c.ignore("use_grouped_topk", "moe_layer_freq", "topk_method")
-    return MoE(
-        router=linear(E, d),
-        correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(swiglu(d, Fe, activation), E, active=k),
+    return mixture(
+        d,
+        E,
+        k,
+        swiglu(d, Fe, activation),
+        corrected=True,
         shared=swiglu(d, S * Fe, activation) if S else None,
-        top_k=k,
         scoring="sigmoid",
         norm_topk_prob=c.get("moe_renormalize|norm_topk_prob", True),
         routed_scaling_factor=c.get("routed_scaling_factor", factor),
@@ -68,10 +82,8 @@ def delta_hybrid(c: Config, d: Expr, eps: float, delta: Block, full: Block, moe:
     mlps: dict[str, Block] = {"dense": swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act")), "sparse": moe}
     first = c.get("first_k_dense_replace", first)
     types = layer_kinds(c, L, mixers, lambda i: "full_attention" if is_full(i) else "linear_attention")
-    mlp_types = layer_kinds(c, L, mlps, lambda i: "dense" if i < first else "sparse", "mlp_layer_types")
 
-    @cache
     def layer(mixer: str, mlp: str) -> Layer:
         return Layer(attn_norm=norm, attn=mixers[mixer], mlp_norm=norm, mlp=mlps[mlp])
 
-    return sequence((layer(*x) for x in zip(types, mlp_types, strict=True)), count_dim=L)
+    return layers_from(layer, types, mlp_kinds(c, L, first), count_dim=L)

@@ -8,9 +8,10 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu, weight
 from ..core.positions import Rope
+from .layers_shared import alternating
 from .qwen_shared import experts
 from .registry import family
-from .shared import alternating, read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(
     inside={"attn_out_norm": "post_attn_norm", "mlp_out_norm": "post_ffn_norm", "mlp.correction": "moe.router.expert_bias"}

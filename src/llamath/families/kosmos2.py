@@ -48,8 +48,7 @@ def kosmos2(c: Config) -> Decoder:
         c.dim("F", "ffn_dim", sizes["ffn_dim"]),
     )
     norm, inner = layer_norm(d, eps := c.get("layer_norm_eps", 1e-5)), layer_norm(F, eps)
-    if c.get("add_cross_attention", False):
-        raise c.error("add_cross_attention", "is true, which is not known")
+    c.require("add_cross_attention", False, "every published model has it")
     attn = gqa(d, c.heads(d, "attention_heads", "attention_heads", num_heads=sizes["attention_heads"]), bias=True)
     if not segmented:
         attn = attn.replace(o=attn.o.extended(NormedLinear, norm=norm))

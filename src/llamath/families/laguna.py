@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow, Heads
 from ..core.blocks import Attention, Decoder, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
+from ..core.constructors import decoder, gqa, linear, mixture, rms, swiglu
 from ..core.expr import Expr
-from ..core.tree import repeat, sequence
+from .layers_shared import ints_by_layer, layer_kinds, layers_from, mlp_kinds
 from .registry import family
-from .shared import ints_by_layer, layer_kinds, rope_of_type
+from .rope_shared import rope_of_type
 
 NAMES = HF.with_changes(
     inside={
         "attn.gate": "self_attn.g_proj",
         "mlp.correction": "mlp.experts.e_score_correction_bias",
-        "mlp.shared.gate": "mlp.shared_expert.gate_proj",
-        "mlp.shared.up": "mlp.shared_expert.up_proj",
-        "mlp.shared.down": "mlp.shared_expert.down_proj",
+        **{f"mlp.shared.{x}": f"mlp.shared_expert.{x}_proj" for x in ("gate", "up", "down")},
     }
 )
 ROPES = {"full_attention": (5e5, 0.5), "sliding_attention": (1e4, 1.0)}
@@ -34,17 +30,15 @@ def laguna(c: Config) -> Decoder:
     H, K, h = c.heads(d, num_kv_heads=8, head_dim=128)
     mlps = {"dense": swiglu(d, c.dim("F", "intermediate_size"), activation), "sparse": _moe(c, d, activation)}
     types = layer_kinds(c, L, ROPES, lambda _: "full_attention")
-    mlp_types = layer_kinds(c, L, mlps, lambda i: "sparse" if i else "dense", "mlp_layer_types")
     heads = ints_by_layer(c, "num_attention_heads_per_layer", L, H)
 
-    @cache
     def layer(kind: str, mlp: str, n: int) -> Layer:
         if n % K:
             raise c.error("num_attention_heads_per_layer", f"has {n} heads, which the {K} key/value heads do not divide")
         attn = _attention(c, d, Heads(H if n == H else Expr.const(n), K, h), kind)
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlps[mlp])
 
-    layers = sequence((layer(*x) for x in zip(types, mlp_types, heads, strict=True)), count_dim=L)
+    layers = layers_from(layer, types, mlp_kinds(c, L, first=1), heads, count_dim=L)
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 
 
@@ -70,16 +64,9 @@ def _attention(c: Config, d: int, heads: Heads, kind: str) -> Attention:
 
 
 def _moe(c: Config, d: Expr, activation: str) -> MoE:
-    if c.get("moe_apply_router_weight_on_input", False):
-        raise c.error("moe_apply_router_weight_on_input", "is true, which is not supported", "transformers does not support it either")
+    c.require("moe_apply_router_weight_on_input", False, "transformers supports nothing else either")
     E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
-    return MoE(
-        router=linear(E, d),
-        correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(swiglu(d, Fe, activation), E, active=k),
-        shared=swiglu(d, c.dim("Fs", "shared_expert_intermediate_size"), activation),
-        top_k=k,
-        scoring="sigmoid",
-        routed_scaling_factor=c.get("moe_routed_scaling_factor", 1.0),
-        router_softcap=c.get("moe_router_logit_softcapping", 0.0) or None,
-    )
+    expert, shared = swiglu(d, Fe, activation), swiglu(d, c.dim("Fs", "shared_expert_intermediate_size"), activation)
+    factor, cap = c.get("moe_routed_scaling_factor", 1.0), c.get("moe_router_logit_softcapping", 0.0) or None
+    moe = mixture(d, E, k, expert, corrected=True, shared=shared, scoring="sigmoid", routed_scaling_factor=factor)
+    return moe.replace(router_softcap=cap)

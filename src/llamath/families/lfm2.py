@@ -11,8 +11,9 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.expr import Expr
 from ..core.mixers import short_conv
 from ..core.tree import repeat
+from .layers_shared import layers_at, layers_by_type
 from .registry import family
-from .shared import layers_at, layers_by_type, read_rope
+from .rope_shared import read_rope
 
 CONV = dict.fromkeys(("attn.b", "attn.c", "attn.x"), "conv.in_proj") | {"attn.conv": "conv.conv", "attn.out": "conv.out_proj"}
 NAMES = HF.with_changes(
@@ -43,18 +44,11 @@ def lfm2(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, eps = c.heads(d, num_kv_heads=8), c.get("norm_eps", 1e-5)
     norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
-    mlp = swiglu(d, _width(c))
-
-    attention, conv = (
-        Layer(attn_norm=norm, attn=mixer, mlp_norm=norm, mlp=mlp)
-        for mixer in (
-            gqa(d, heads, rope=read_rope(c, heads.head_dim, 1e6), q_norm=head_norm, k_norm=head_norm),
-            short_conv(d, c.dim("c", "conv_L_cache"), c.get("conv_bias", False)),
-        )
-    )
-    kinds = {"full_attention": attention, "conv": conv}
+    attn = gqa(d, heads, rope=read_rope(c, heads.head_dim, 1e6), q_norm=head_norm, k_norm=head_norm)
+    attention = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, _width(c)))
+    conv = attention.replace(attn=short_conv(d, c.dim("c", "conv_L_cache"), c.get("conv_bias", False)))
     by_index = layers_at(c, L, "full_attn_idxs", attention, conv) if "full_attn_idxs" in c else repeat(attention, L)
-    layers = layers_by_type(c, L, kinds, by_index)
+    layers = layers_by_type(c, L, {"full_attention": attention, "conv": conv}, by_index)
     c.ignore(*UNUSED.split())
     tied = c.get(any_name("tie_embedding"), True)
     return decoder(V, d, layers, norm, tied, context=c.positive_int("max_position_embeddings"))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
-from ..core.blocks import Decoder, Layer, MoE
+from ..core.blocks import Decoder, Layer
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
+from ..core.constructors import decoder, gqa, mixture, rms, swiglu
 from ..core.mixers import short_conv
-from ..core.tree import repeat, sequence
+from ..core.tree import sequence
+from .layers_shared import read_layer_types
 from .lfm2 import CONV
 from .lfm2 import NAMES as LFM2
 from .registry import family
-from .shared import read_layer_types, read_rope
+from .rope_shared import read_rope
 
 NAMES = LFM2.with_changes(
     inside={
@@ -33,15 +34,8 @@ def lfm2_moe(c: Config) -> Decoder:
     attn = gqa(d, heads, rope=read_rope(c, heads.head_dim, 1e6), q_norm=head_norm, k_norm=head_norm)
     conv = short_conv(d, c.dim("c", "conv_L_cache", default=3), c.get("conv_bias", False))
     E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
-    moe = MoE(
-        router=linear(E, d),
-        correction=weight(E, role="bias").replace(buffer=True) if c.get("use_expert_bias", True) else None,
-        experts=repeat(swiglu(d, Fe), E, active=k),
-        top_k=k,
-        scoring="sigmoid",
-        norm_topk_prob=c.get("norm_topk_prob", True),
-        routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
-    )
+    corrected, summed, factor = c.get("use_expert_bias", True), c.get("norm_topk_prob", True), c.get("routed_scaling_factor", 1.0)
+    moe = mixture(d, E, k, swiglu(d, Fe), corrected=corrected, scoring="sigmoid", norm_topk_prob=summed, routed_scaling_factor=factor)
     dense = swiglu(d, c.dim("F", "intermediate_size"))
     mixers = {"full_attention": attn, "conv": conv}
     kinds = {(x, y): Layer(attn_norm=norm, attn=mixers[x], mlp_norm=norm, mlp=y) for x in mixers for y in (dense, moe)}

@@ -9,9 +9,10 @@ from ..core.constructors import decoder, gqa, linear, rms, swiglu
 from ..core.expr import Expr
 from ..core.mixers import short_conv
 from ..core.tree import Block, sequence
+from .layers_shared import layer_kinds
 from .lfm2 import NAMES as NAMES_LFM2
 from .registry import family
-from .shared import layer_kinds, rope_from
+from .rope_shared import rope_by_type
 
 NAMES = NAMES_LFM2.with_changes(
     inside={
@@ -55,11 +56,7 @@ def lfm3(c: Config) -> Decoder:
 def _attention(c: Config, d: Expr, eps: float, kind: str, window: int | None) -> Attention:
     """Read the attention of one type of layer."""
     heads = H, _, h = c.heads(d, num_kv_heads=4, head_dim=128)
-    ropes = c.sub("rope_parameters")
-    if ropes.data and kind not in ropes:
-        raise ropes.error(kind, "is missing", "each type of layer has its own rotary embedding")
-    rope = rope_from(c, ropes.sub(kind) if ropes.data else Config(ROPES[kind]), theta=1e4, dim=h)
-    gate = linear(H, d) if c.get("use_attention_gate", True) else None
+    rope, gate = rope_by_type(c, ROPES, kind, h), linear(H, d) if c.get("use_attention_gate", True) else None
     norm, bias = rms(h, eps), c.get("attention_bias", False)
     attn = gqa(d, heads, bias, rope=rope, window=AttentionWindow(size=window), gate=gate, q_norm=norm, k_norm=norm)
     return attn.replace(gate_per_head=gate is not None)

@@ -5,32 +5,26 @@ from __future__ import annotations
 from math import lcm
 
 from ..checkpoint.naming.gguf_names import GGUF
-from ..checkpoint.naming.hf_names import HF
+from ..checkpoint.naming.hf_names import HF_STACKED
 from ..config_keys import any_name
 from ..core.attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
-from ..core.blocks import Decoder, Layer, MoE, RMSNorm
+from ..core.blocks import Decoder, Layer, RMSNorm
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu
+from ..core.constructors import decoder, gqa, mixture, rms, swiglu
 from ..core.positions import TemperatureTuning
-from ..core.tree import cycle, repeat
-from ..utils.errors import safe
+from ..core.tree import cycle
+from .layers_shared import check_listed, layer_numbers
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
-NAMES = HF.with_changes(
+NAMES = HF_STACKED.with_changes(
     inside={
-        "mlp.gate": "feed_forward.gate_proj",
-        "mlp.up": "feed_forward.up_proj",
-        "mlp.down": "feed_forward.down_proj",
         "mlp.router": "feed_forward.router",
-        "mlp.experts.{e}.gate.weight": "feed_forward.experts.gate_up_proj",
-        "mlp.experts.{e}.up.weight": "feed_forward.experts.gate_up_proj",
+        **{f"mlp.{x}": f"feed_forward.{x}_proj" for x in ("gate", "up", "down")},
+        **{f"mlp.shared.{x}": f"feed_forward.shared_expert.{x}_proj" for x in ("gate", "up", "down")},
+        **{f"mlp.experts.{{e}}.{x}.weight": "feed_forward.experts.gate_up_proj" for x in ("gate", "up")},
         "mlp.experts.{e}.down.weight": "feed_forward.experts.down_proj",
-        "mlp.shared.gate": "feed_forward.shared_expert.gate_proj",
-        "mlp.shared.up": "feed_forward.shared_expert.up_proj",
-        "mlp.shared.down": "feed_forward.shared_expert.down_proj",
     },
-    layouts={f"mlp.experts.{{e}}.{x}": "flip" for x in ("gate", "up", "down")},
 )
 
 
@@ -43,12 +37,10 @@ def llama4(c: Config) -> Decoder:
     has_tuning = "attn_temperature_tuning" not in c or c["attn_temperature_tuning"]
     temperature = TemperatureTuning(scale=c.get("attn_scale", 0.1), floor=c.get("floor_scale", 8192), offset=1) if has_tuning else None
     nope_attn = gqa(d, heads, bias=c.get("attention_bias", False), score_transform=ScoreTransform(temperature=temperature))
-    positions, qk_preprocess = read_rope(c, heads.head_dim, 5e5, interleaved=True), QKPreprocess(after_rope=True)
-    rope_attn = nope_attn.replace(
-        score_transform=ScoreTransform(), rope=positions, q_norm=qk_norm, k_norm=qk_norm, qk_preprocess=qk_preprocess
-    )
+    facts = {"q_norm": qk_norm, "k_norm": qk_norm, "qk_preprocess": QKPreprocess(after_rope=True), "score_transform": ScoreTransform()}
+    rope_attn = nope_attn.replace(rope=read_rope(c, heads.head_dim, 5e5, interleaved=True), **facts)
     expert, chunk = swiglu(d, Fe, activation), c.get("attention_chunk_size", 8192)
-    moe = MoE(router=linear(E, d), experts=repeat(expert, E, active=k), shared=expert, top_k=k, scoring="sigmoid", routing="input")
+    moe = mixture(d, E, k, expert, shared=expert, scoring="sigmoid").replace(routing="input")
     plain = swiglu(d, F, activation)
 
     def layer(rotates: bool, chunked: bool, sparse: bool) -> Layer:
@@ -65,14 +57,11 @@ def _kinds(c: Config) -> list[tuple[bool, bool, bool]]:
     """Return (rotary, chunked, sparse) of every layer, or of one period of layers."""
     L, empty = c.dim("L", "num_hidden_layers"), list[object]()
     step, nope_interval = c.dim("step", "interleave_moe_layer_step", 1), c.dim("every", any_name("no_rope_layer_interval"), 4)
-    rope_flags, types, moe = c.get("no_rope_layers", empty), c.get("layer_types", empty), c.get("moe_layers", empty)
+    rope_flags, types, moe = c.get("no_rope_layers", empty), c.get("layer_types", empty), layer_numbers(c, "moe_layers")
     n = int(L) if rope_flags or types or "moe_layers" in c else min(L, lcm(step, nope_interval))
-    if n > 65536:
-        raise c.error("num_hidden_layers", f"is {L}: too many layers to list one by one")
+    check_listed(c, n)
     rotates = [bool(x) for x in rope_flags] or [(i + 1) % nope_interval != 0 for i in range(n)]
     chunked = [x == "chunked_attention" for x in types] or rotates
-    if not all(type(x) is int for x in moe):
-        raise c.error("moe_layers", f"should be a list of layers' numbers, not {safe(repr(moe), 60)}")
     sparse = set(moe) if "moe_layers" in c else set(range(step - 1, n, step))
     if too_short := [key for key, x in (("no_rope_layers", rotates), ("layer_types", chunked)) if len(x) < n]:
         raise c.error(too_short[0], f"lists {len(c[too_short[0]])} layers, not {L}")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.tree import sequence
+from .layers_shared import layer_kinds, layers_from, mlp_kinds
 from .qwen_shared import experts
 from .registry import family
-from .shared import layer_kinds, rope_of_type
+from .rope_shared import rope_of_type
 
 THETAS = {"full_attention": 5e5, "sliding_attention": 1e4}
 
@@ -25,7 +23,6 @@ def mellum(c: Config) -> Decoder:
     dense = swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
     mlps = {"dense": dense, "sparse": experts(c, d, c.get("norm_topk_prob", True))}
 
-    @cache
     def layer(kind: str, mlp: str) -> Layer:
         span = AttentionWindow(size=window if kind == "sliding_attention" else None)
         rope = rope_of_type(c, kind, heads.head_dim, THETAS[kind])
@@ -37,7 +34,6 @@ def mellum(c: Config) -> Decoder:
         )
 
     types = layer_kinds(c, L, THETAS, lambda _: "full_attention")
-    mlp_types = layer_kinds(c, L, mlps, lambda _: "sparse", "mlp_layer_types")
     c.ignore("intermediate_size", "num_mtp_layers", "num_nextn_predict_layers", "mtp_layer_types", "mtp_mlp_layer_types")
-    layers = sequence((layer(*x) for x in zip(types, mlp_types, strict=True)), count_dim=L)
+    layers = layers_from(layer, types, mlp_kinds(c, L, first=0), count_dim=L)
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

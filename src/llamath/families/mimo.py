@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, HiddenFirstMTPLayer, Layer
 from ..core.config import Config
+from .deepseek_shared import mtp_layers
 from .qwen2 import qwen2_decoder
 from .registry import family
-from .shared import mtp_layers
 
 NAMES = HF.with_changes(
     mtp_layer="model.mtp_layers.{l}.",
@@ -17,8 +17,7 @@ NAMES = HF.with_changes(
 
 @family(hf=NAMES)
 def mimo(c: Config) -> Decoder:
-    if not c.get("attention_bias", True):
-        raise c.error("attention_bias", "should be true, as in every published model")
+    c.require("attention_bias", True, "every published model has it")
     tree = qwen2_decoder(c, theta=1e4, eps=1e-6, kv_heads=32, full=28)
     layer = tree.layers[0]
     assert isinstance(layer, Layer)

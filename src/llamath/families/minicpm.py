@@ -8,10 +8,10 @@ from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import MLP, Decoder, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu
+from ..core.constructors import decoder, embedding, gqa, mixture, rms, swiglu
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(
     inside={f"mlp.experts.{{e}}.{part}": f"mlp.experts.{{e}}.w{i}" for part, i in (("gate", 1), ("down", 2), ("up", 3))}
@@ -23,10 +23,8 @@ def minicpm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, L = c.heads(d), c.dim("L", "num_hidden_layers")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    mlp: MLP | MoE = swiglu(d, F, c.activation("hidden_act"))
-    if E := c.dim("E", "num_experts", default=0, least=0):
-        k = c.dim("k", "num_experts_per_tok")
-        mlp = MoE(router=linear(E, d), experts=repeat(mlp, E, active=k), top_k=k)
+    expert, E = swiglu(d, F, c.activation("hidden_act")), c.dim("E", "num_experts", default=0, least=0)
+    mlp: MLP | MoE = mixture(d, E, c.dim("k", "num_experts_per_tok"), expert) if E else expert
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads.head_dim)),

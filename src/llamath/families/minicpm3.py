@@ -11,8 +11,9 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, rms, swiglu
 from ..core.expr import Expr
 from ..core.tree import repeat
+from .deepseek_shared import latent_attention
 from .registry import family
-from .shared import latent_attention, read_rope
+from .rope_shared import read_rope
 
 NAMES_GGUF = GGUF_LATENT.with_changes(
     inside=dict.fromkeys(("attn.k_up", "attn.v_up"), "attn_kv_b"), layouts=dict.fromkeys(("attn.k_up", "attn.v_up"), "heads")

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
-from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
 from ..core.attention_facts import Heads, QKPreprocess
-from ..core.blocks import Decoder, Layer, MoE
+from ..core.blocks import Decoder, Layer
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
+from ..core.constructors import decoder, gqa, mixture, rms, swiglu
 from ..core.tree import repeat
+from .mixtral import NAMES as MIXTRAL
 from .registry import family
-from .shared import read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
-NAMES = HF.with_changes(
+NAMES = MIXTRAL.with_changes(
     inside={
-        "mlp.router": "block_sparse_moe.gate",
         "mlp.correction": "block_sparse_moe.e_score_correction_bias",
-        "mlp.experts.{e}.gate": "block_sparse_moe.experts.{e}.w1",
-        "mlp.experts.{e}.down": "block_sparse_moe.experts.{e}.w2",
-        "mlp.experts.{e}.up": "block_sparse_moe.experts.{e}.w3",
     }
 )
 
@@ -32,8 +28,7 @@ def minimax_m2(c: Config) -> Decoder:
     eps = c.get("rms_norm_eps", 1e-6)
     q_norm, k_norm = (rms(H * h, eps), rms(K * h, eps)) if c.get("use_qk_norm", True) else (None, None)
     positions = read_rope(c, rotary_dim(c, h, c.get("rotary_dim", int(h)) / h), 5e6)
-    bias = weight(E, role="bias").replace(buffer=True) if c.get("use_routing_bias", True) else None
-    expert = swiglu(d, F, c.activation("hidden_act"))
+    expert, corrected = swiglu(d, F, c.activation("hidden_act")), c.get("use_routing_bias", True)
     layer = Layer(
         attn_norm=rms(d, eps),
         attn=gqa(
@@ -45,7 +40,7 @@ def minimax_m2(c: Config) -> Decoder:
             qk_preprocess=QKPreprocess(across_heads=q_norm is not None),
         ),
         mlp_norm=rms(d, eps),
-        mlp=MoE(router=linear(E, d), correction=bias, experts=repeat(expert, E, active=k), top_k=k, scoring="sigmoid"),
+        mlp=mixture(d, E, k, expert, corrected=corrected, scoring="sigmoid"),
     )
     c.ignore("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
     c.ignore("attn_type_list", "qk_norm_type", "scoring_func", "shared_intermediate_size")

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
-from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
 from ..core.attention_facts import Heads
 from ..core.blocks import Attention, BlockIndexer, ClampedMLP, Decoder, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, weight
+from ..core.constructors import decoder, gqa, linear, mixture, rms, swiglu
 from ..core.expr import Expr
 from ..core.positions import Rope
-from ..core.tree import repeat, sequence
+from .layers_shared import layer_flags, layer_kinds, layers_from
+from .minimax_m2 import NAMES as MINIMAX_M2
 from .registry import family
-from .shared import layer_kinds, read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
-NAMES = HF.with_changes(
+NAMES = MINIMAX_M2.with_changes(
     inside={
         **{f"attn.indexer.{x}": f"self_attn.index_{x}_proj" for x in "qk"},
         **{f"attn.indexer.{x}_norm": f"self_attn.index_{x}_norm" for x in "qk"},
-        "mlp.router": "block_sparse_moe.gate",
-        "mlp.correction": "block_sparse_moe.e_score_correction_bias",
-        "mlp.experts.{e}.gate": "block_sparse_moe.experts.{e}.w1",
-        "mlp.experts.{e}.down": "block_sparse_moe.experts.{e}.w2",
-        "mlp.experts.{e}.up": "block_sparse_moe.experts.{e}.w3",
         **{f"mlp.shared.{x}": f"block_sparse_moe.shared_experts.{x}_proj" for x in ("gate", "up", "down")},
     }
 )
@@ -39,29 +31,20 @@ def minimax_m3(c: Config) -> Decoder:
     rope = read_rope(c, rotary_dim(c, heads.head_dim), theta=5e6)
     mlps = {"dense": _mlp(c, d, c.dim("F", "dense_intermediate_size", default=12288)), "sparse": _moe(c, d)}
 
-    @cache
     def layer(kind: str, mlp: str) -> Layer:
         return Layer(attn_norm=norm, attn=_attention(c, d, heads, rope, kind), mlp_norm=norm, mlp=mlps[mlp])
 
-    frequency, sparse = c.data.get("moe_layer_freq"), c.sub("sparse_attention_config")
-    types = layer_kinds(c, L, TYPES, _chosen(sparse, "sparse_attention_freq", L, SPARSE, FULL))
-    by_frequency = _chosen(c, "moe_layer_freq", L, "sparse", "dense") if frequency is not None else lambda _: "sparse"
-    mlp_types = layer_kinds(c, L, mlps, by_frequency, "mlp_layer_types")
-    layers = sequence((layer(*x) for x in zip(types, mlp_types, strict=True)), count_dim=L)
-    c.ignore("hidden_act", "moe_layer_freq", "rotary_dim")
+    selects = layer_flags(c.sub("sparse_attention_config"), "sparse_attention_freq", L, lambda _: False)
+    has_experts = layer_flags(c, "moe_layer_freq", L, lambda _: True)
+    types = layer_kinds(c, L, TYPES, lambda i: SPARSE if selects(i) else FULL)
+    mlp_types = layer_kinds(c, L, mlps, lambda i: "sparse" if has_experts(i) else "dense", "mlp_layer_types")
+    layers = layers_from(layer, types, mlp_types, count_dim=L)
+    c.ignore("hidden_act", "rotary_dim")
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 
 
 def _eps(c: Config) -> float:
     return c.get("rms_norm_eps", 1e-6)
-
-
-def _chosen(c: Config, key: str, n: int, one: str, zero: str) -> Callable[[int], str]:
-    """Return the type of layer i by a list with 1 or 0 for each layer; `zero` without such a list."""
-    flags = c.get(key, [0] * min(int(n), 1))
-    if key in c and (len(flags) != n or any(x not in (0, 1) for x in flags)):
-        raise c.error(key, f"should be a list of {n} numbers, 0 or 1")
-    return lambda i: one if key in c and flags[i] else zero
 
 
 def _attention(c: Config, d: Expr, heads: Heads, rope: Rope, kind: str) -> Attention:
@@ -105,18 +88,11 @@ def _indexer(c: Config, d: Expr, heads: Heads, rope: Rope) -> BlockIndexer:
 
 
 def _mlp(c: Config, d: Expr, F: Expr) -> ClampedMLP:
-    limit, alpha = c.get("swiglu_limit", 7.0), c.get("swiglu_alpha", 1.702)
-    return ClampedMLP(gate=linear(F, d), up=linear(F, d), down=linear(d, F), activation="silu", limit=limit, alpha=alpha)
+    return swiglu(d, F).extended(ClampedMLP, limit=c.get("swiglu_limit", 7.0), alpha=c.get("swiglu_alpha", 1.702))
 
 
 def _moe(c: Config, d: Expr) -> MoE:
     E, k = c.dim("E", any_name("num_local_experts"), default=128), c.dim("k", "num_experts_per_tok", default=4)
-    return MoE(
-        router=linear(E, d),
-        correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(_mlp(c, d, c.dim("Fe", "intermediate_size")), E, active=k),
-        shared=_mlp(c, d, c.dim("Fs", "shared_intermediate_size", default=3072)),
-        top_k=k,
-        scoring="sigmoid",
-        routed_scaling_factor=c.get("routed_scaling_factor", 2.0),
-    )
+    expert, shared = _mlp(c, d, c.dim("Fe", "intermediate_size")), _mlp(c, d, c.dim("Fs", "shared_intermediate_size", default=3072))
+    factor = c.get("routed_scaling_factor", 2.0)
+    return mixture(d, E, k, expert, corrected=True, shared=shared, scoring="sigmoid", routed_scaling_factor=factor)

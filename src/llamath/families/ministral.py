@@ -9,8 +9,9 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
+from .layers_shared import layers_by_type
 from .registry import family
-from .shared import layers_by_type, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="llama")

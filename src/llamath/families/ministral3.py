@@ -11,7 +11,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.positions import Rope, TemperatureTuning, YarnRope
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="mistral3")

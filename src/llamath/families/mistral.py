@@ -11,7 +11,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, meta=META, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral")

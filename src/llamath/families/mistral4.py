@@ -8,8 +8,10 @@ from ..core.blocks import Decoder, ExpertGroups, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from ..core.positions import TemperatureTuning
+from .deepseek_shared import Routing, deepseek_moe, latent_attention
+from .layers_shared import dense_first
 from .registry import family
-from .shared import Routing, deepseek_moe, dense_first, latent_attention, rope_from
+from .rope_shared import rope_from
 
 GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
 NAMES = HF_LATENT.with_changes(

@@ -5,21 +5,20 @@ Some layers have no positions, and some read the latent vectors of an earlier on
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..checkpoint.naming.scheme import Scheme
 from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, ExpertGroups, Layer, LearnedRopeDecoder
 from ..core.config import Config
 from ..core.constructors import decoder, layer_norm, linear, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.latent_attention import IndexedAttention, LogPositionScale, NormedIndexer
+from ..core.latent_attention import IndexedAttention, NormedIndexer, log_position_scale
 from ..core.positions import Rope
-from ..core.tree import sequence
+from .deepseek_shared import Routing, deepseek_moe, latent_attention
 from .glm_moe_dsa import indexer_types
-from .indexed_shared import read_indexer
+from .indexed_shared import INDEXER_NAMES, read_indexer
+from .layers_shared import check_listed, layers_from, mlp_kinds, read_layer_types
 from .registry import family
-from .shared import MAX_LISTED_LAYERS, Routing, deepseek_moe, latent_attention, layer_kinds, read_layer_types, rope_from
+from .rope_shared import rope_from
 
 _SCALES = {"scale": "ssmax_scaling.s", "bias": "ssmax_scaling.b"}
 _MLP = {"gate": "w1", "up": "w3", "down": "w2"}
@@ -36,10 +35,7 @@ NAMES = Scheme(
         "attn.o": "attention.wo",
         **{f"attn.q_scale.{x}": f"attention.{name}" for x, name in _SCALES.items()},
         "attn.indexer.input_norm": "attention.indexer.q_input_norm",
-        "attn.indexer.q": "attention.indexer.wq_b",
-        "attn.indexer.k": "attention.indexer.wk",
-        "attn.indexer.k_norm": "attention.indexer.k_norm",
-        "attn.indexer.head_weights": "attention.indexer.weights_proj",
+        **{path: name.replace("self_attn.", "attention.") for path, name in INDEXER_NAMES.items()},
         **{f"attn.indexer.q_scale.{x}": f"attention.indexer.{name}" for x, name in _SCALES.items()},
         "mlp_norm": "ffn_norm",
         **{f"mlp.{x}": f"feed_forward.{name}" for x, name in _MLP.items()},
@@ -58,47 +54,33 @@ _YARN = {
 @family(hf=NAMES)
 def mistral_large4(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
-    if L > MAX_LISTED_LAYERS:
-        raise c.error("num_hidden_layers", f"is {L}: too many layers to list one by one")
+    check_listed(c, L)
     n, p, norm = int(L), c.dim("p", "qk_rope_head_dim"), rms(d, c.get("rms_norm_eps", 1e-5))
     c.ignore("layer_types", "head_dim", "mlp_bias", "rope_interleave", "output_router_logits")
     settings = c.sub("rope_parameters") if "rope_parameters" in c else Config(_YARN)
     rope = rope_from(c, settings, theta=10000.0, dim=p, interleaved=True)
-    n_group, topk_group = c.get("n_group", 1), c.get("topk_group", 1)
-    moe = deepseek_moe(
-        c,
-        d,
-        Routing(expert_groups=ExpertGroups(n_group, topk_group, 2, 0.0) if n_group > 1 else None),
-        shared=1,
-        routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
-        fp32_router=True,
-    )
+    n_group, topk_group, factor = c.get("n_group", 1), c.get("topk_group", 1), c.get("routed_scaling_factor", 1.0)
+    routing = Routing(expert_groups=ExpertGroups(n_group, topk_group, 2, 0.0) if n_group > 1 else None)
+    moe = deepseek_moe(c, d, routing, shared=1, routed_scaling_factor=factor, fp32_router=True)
     mlp = swiglu(d, F, c.activation("hidden_act"))
 
-    @cache
-    def layer(source: int | None, rotary: bool, full: bool, sparse: bool) -> Layer:
-        attn = _attention(c, d, rope, rotary, full)
+    def layer(source: int | None, rotary: bool, indexer: str, kind: str) -> Layer:
+        attn = _attention(c, d, rope, rotary, indexer == "full")
         if source is not None:
             attn = attn.replace(kv_down=None, kv_norm=None, kv_layer=source)
-        return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe if sparse else mlp)
+        return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe if kind == "sparse" else mlp)
 
     kinds = read_layer_types(c, n, ("full", "shared"), "indexer_types") if "indexer_types" in c else indexer_types(c, n)
     if kinds[0] == "shared":
         raise c.error("indexer_types", "begins with a shared layer", "no earlier layer has an indexer whose selection it could use")
-    first = c.get("first_k_dense_replace", 1)
-    mlps = layer_kinds(c, L, ("dense", "sparse"), lambda i: "dense" if i < first else "sparse", "mlp_layer_types")
-    rotary = _rotary_layers(c, n)
-    rows = zip(_sources(c, rotary), rotary, kinds, mlps, strict=True)
-    layers = sequence((layer(source, x, y == "full", z == "sparse") for source, x, y, z in rows), count_dim=L)
-    tree = decoder(
-        V,
-        d,
-        layers,
-        norm,
-        tied=c.get("tie_word_embeddings", False),
-        context=c.positive_int("max_position_embeddings"),
-        softcap=c.get("final_logit_softcapping", 30.0),
+    first, rotary = c.get("first_k_dense_replace", 1), _rotary_layers(c, n)
+    layers = layers_from(layer, _sources(c, rotary), rotary, kinds, mlp_kinds(c, L, first), count_dim=L)
+    tied, context, cap = (
+        c.get("tie_word_embeddings", False),
+        c.positive_int("max_position_embeddings"),
+        c.get("final_logit_softcapping", 30.0),
     )
+    tree = decoder(V, d, layers, norm, tied, context=context, softcap=cap)
     factors = weight(Expr("p/2", p // 2), role="scale", dtype="F32").replace(buffer=True)
     return tree.extended(LearnedRopeDecoder, rope_factors=factors)
 
@@ -115,15 +97,10 @@ def _attention(c: Config, d: Expr, rope: Rope, rotary: bool, full: bool) -> Inde
         attn = attn.replace(kv_down=down, k_up=up, nope_dim=whole, rope_dim=Expr.const(0), rope=None)
     read = read_indexer(c, d, d, rope if rotary else None, heads=32)
     normed = layer_norm(d, 1e-6)
-    indexer = read.extended(NormedIndexer, input_norm=normed, q_scale=_log_scale(Expr("Hi", read.heads))) if full else None
+    indexer = read.extended(NormedIndexer, input_norm=normed, q_scale=log_position_scale(Expr("Hi", read.heads))) if full else None
     scores = ScoreTransform(scale=attn.score_transform.scale)
-    return attn.replace(kv_norm=rms(r, c.get("rms_norm_eps", 1e-5)), q_scale=_log_scale(H), score_transform=scores).extended(
-        IndexedAttention, indexer=indexer, top_k=read.top_k
-    )
-
-
-def _log_scale(heads: Expr) -> LogPositionScale:
-    return LogPositionScale(scale=weight(heads, role="scale"), bias=weight(heads, role="bias"))
+    attn = attn.replace(kv_norm=rms(r, c.get("rms_norm_eps", 1e-5)), q_scale=log_position_scale(H), score_transform=scores)
+    return attn.extended(IndexedAttention, indexer=indexer, top_k=read.top_k)
 
 
 def _rotary_layers(c: Config, n: int) -> list[bool]:
@@ -146,7 +123,5 @@ def _sources(c: Config, rotary: list[bool]) -> list[int | None]:
     for i, x in enumerate(listed):
         nearest = max((j for j in read if j < i and rotary[j] == rotary[i]), default=None)
         if x != i and x != nearest:
-            raise c.error(
-                "kv_source_layers", f"gives layer {i} the keys of layer {x}", "only those of the nearest such layer are supported"
-            )
+            raise c.error("kv_source_layers", f"gives layer {i} the keys of layer {x}", "only those of the nearest such layer are known")
     return [None if x == i else x for i, x in enumerate(listed)]

@@ -24,8 +24,7 @@ def mixformer(c: Config) -> Decoder:
         )
     if not 0 < c["rotary_dim"] <= c["n_embd"] // c["n_head"]:
         raise c.error("rotary_dim", f"is {c['rotary_dim']}: it should be positive and at most the size of a head")
-    if c.get("embd_layer", "default") != "default":
-        raise c.error("embd_layer", f"is {c['embd_layer']!r:.60}; only default is known")
+    c.require("embd_layer", "default", "every published model has it")
     architecture = c.sub("architecture")
     kinds = architecture.get("block_cls", "parallel"), architecture.sub("mlp").get("mlp_cls", "mlp")
     if kinds[0] != "parallel" or kinds[1] not in ("mlp", "fused_mlp") or architecture.get("mixer", dict[str, object]()):

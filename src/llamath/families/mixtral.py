@@ -5,12 +5,12 @@ from __future__ import annotations
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow
-from ..core.blocks import Decoder, Layer, MoE
+from ..core.blocks import Decoder, Layer
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu
+from ..core.constructors import decoder, gqa, mixture, rms, swiglu
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(
     inside={
@@ -33,7 +33,7 @@ def mixtral(c: Config) -> Decoder:
         attn_norm=norm,
         attn=gqa(d, heads, rope=read_rope(c, heads.head_dim, theta=1e6), window=AttentionWindow(size=c.positive_int("sliding_window"))),
         mlp_norm=norm,
-        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k),
+        mlp=mixture(d, E, k, expert),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -10,8 +10,9 @@ from ..core.expr import total
 from ..core.multimodal import CrossAttention, CrossAttentionLayer
 from ..core.tree import cycle
 from ..utils.errors import safe
+from .layers_shared import check_listed
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(
     inside={
@@ -44,8 +45,7 @@ def mllama(c: Config) -> Decoder:
     numbers = c.get("cross_attention_layers", _PUBLISHED)
     if not all(type(x) is int and x >= 0 for x in numbers):
         raise c.error("cross_attention_layers", f"should list numbers of layers, not {safe(repr(numbers), 60)}")
-    if L > 65536:
-        raise c.error("num_hidden_layers", f"is {L}: too many layers to list one by one")
+    check_listed(c, L)
     layers = cycle([crossing if i in set(numbers) else plain for i in range(L)], L)
     embed = embedding(total((V, _EXTRA_ROWS)), d)
     context = c.get("max_position_embeddings", 131_072)

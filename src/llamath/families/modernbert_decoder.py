@@ -8,8 +8,9 @@ from ..core.blocks import Decoder, Layer, TransformedHead
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, linear, swiglu, unembedding
 from ..core.tree import Stack, sequence
+from .layers_shared import layer_kinds
 from .registry import family
-from .shared import layer_kinds, rope_of_type
+from .rope_shared import rope_of_type
 
 NAMES = HF.with_changes(
     outside={
@@ -58,8 +59,6 @@ def modernbert_decoder(c: Config) -> Decoder:
 
 def _layers(c: Config, kinds: dict[str, Layer]) -> Stack:
     """Return the layers, the first without a norm before attention, as the norm of the embeddings is just before it."""
-    L, nth = c.dim("L", "num_hidden_layers"), c.get("global_attn_every_n_layers", 3)
-    if nth < 1:
-        raise c.error("global_attn_every_n_layers", f"should be a positive integer, not {nth}")
+    L, nth = c.dim("L", "num_hidden_layers"), c.positive_int("global_attn_every_n_layers", 3)
     first, *others = layer_kinds(c, L, kinds, lambda i: "sliding_attention" if i % nth else "full_attention")
     return sequence((kinds[first].replace(attn_norm=None), *(kinds[x] for x in others)), count_dim=L)

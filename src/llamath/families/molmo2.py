@@ -8,7 +8,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, weight
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(
     outside={
@@ -31,10 +31,8 @@ NAMES = HF.with_changes(
 def molmo2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d, num_kv_heads=8, head_dim=128), c.get("rms_norm_eps", 1e-6)
-    if c.get("qk_norm_type", "qwen3") != "qwen3":
-        raise c.error("qk_norm_type", f"is {c['qk_norm_type']!r:.40}", "known: qwen3")
-    if c.get("norm_after", False):
-        raise c.error("norm_after", "is true, which is not known")
+    c.require("qk_norm_type", "qwen3", "every published model has it")
+    c.require("norm_after", False, "every published model has it")
     if c.get("rope_scaling_layers", None) not in (None, list(range(c.dim("L", "num_hidden_layers")))):
         raise c.error("rope_scaling_layers", "lists some layers alone, which is not known")
     norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)

@@ -19,9 +19,7 @@ NAMES = Scheme(
     outside={"embed": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.norm_f", "head": "lm_head"},
     inside={
         "attn_norm": "norm_1",
-        "attn.q": "attn.Wqkv",
-        "attn.k": "attn.Wqkv",
-        "attn.v": "attn.Wqkv",
+        **dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn.Wqkv"),
         "attn.o": "attn.out_proj",
         "attn.q_norm": "attn.q_ln",
         "attn.k_norm": "attn.k_ln",

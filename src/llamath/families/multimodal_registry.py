@@ -56,6 +56,10 @@ class Assembly(NamedTuple):
     layouts: Names
     in_memory: Names = MappingProxyType({})
 
+    def seeing_later(self, tokens: str) -> Assembly:
+        """Return the model with tokens of images that attend to later tokens, too: see `Multimodal.sees_later`."""
+        return self._replace(tree=self.tree.replace(sees_later=tokens))
+
 
 def assemble(text: Decoder, **parts: tuple[str, Part | Tower] | None) -> Assembly:
     """Add parts to a text model; `vision=("vision_tower.", tower)` is the field of `Multimodal`, the prefix of the names, and the part."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..checkpoint.naming.hf_names import HF_SANDWICH
 from ..core.attention_facts import AttentionWindow, Heads, ScoreTransform
 from ..core.blocks import Attention, Decoder, Layer, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
 from ..core.expr import Expr
-from ..core.tree import sequence
+from .layers_shared import layers_from, read_layer_types
 from .registry import family
-from .shared import read_layer_types, read_rope
+from .rope_shared import read_rope
 
 NAMES = HF_SANDWICH.with_changes(inside={"attn.gate": "self_attn.gate_proj"})
 SLIDING, FULL = "sliding_attention", "full_attention"
@@ -25,7 +23,6 @@ def muse_glimmer(c: Config) -> Decoder:
     norm, out_norm, plain = rms(d, eps, offset=1.0), rms(d, out_eps, offset=1.0), RMSNorm(eps=eps)
     mlp = swiglu(d, F, c.activation("hidden_activation"))
 
-    @cache
     def layer(kind: str, rotary: bool) -> Layer:
         attention = glimmer_attention(c, d, kind, rotary, num_kv_heads=2, head_dim=128, factor=3.87)
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=out_norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=out_norm)
@@ -33,17 +30,10 @@ def muse_glimmer(c: Config) -> Decoder:
     types, thetas = read_layer_types(c, L, (SLIDING, FULL)), c["layer_rope_theta"]
     if not isinstance(thetas, list) or len(thetas) != L:
         raise c.error("layer_rope_theta", f"should be a list of {L} layers")
-    return decoder(
-        V,
-        d,
-        sequence(layer(kind, bool(theta)) for kind, theta in zip(types, thetas, strict=True)),
-        rms(d, eps),
-        tied=c.get("tie_word_embeddings", False),
-        embed_norm=plain,
-        context=c.positive_int("max_position_embeddings"),
-        logit_scale=c.get("output_multiplier", 0.19611613513818404),
-        softcap=c.get("final_logit_softcapping", 20.0),
-    )
+    layers = layers_from(layer, types, map(bool, thetas))
+    tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
+    factor, cap = c.get("output_multiplier", 0.19611613513818404), c.get("final_logit_softcapping", 20.0)
+    return decoder(V, d, layers, rms(d, eps), tied, embed_norm=plain, context=context, logit_scale=factor, softcap=cap)
 
 
 def glimmer_attention(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..checkpoint.naming.hf_names import HF_SANDWICH
 from ..core.blocks import BlendedLayer, Decoder, InputScaledNorm, Layer, MoE, NormedLatentMoE, RMSNorm
 from ..core.config import Config
-from ..core.constructors import decoder, linear, rms, swiglu, weight
+from ..core.constructors import decoder, linear, mixture, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.tree import Block, repeat, sequence
+from ..core.tree import Block
+from .layers_shared import layer_kinds, layers_from, mlp_kinds
 from .muse_glimmer import FULL, SLIDING, glimmer_attention
 from .registry import family
-from .shared import layer_kinds
 
 NAMES = HF_SANDWICH.with_changes(
     inside={
@@ -37,20 +35,18 @@ def muse_spark(c: Config) -> Decoder:
     if not temperature > 0:
         raise c.error("residual_gate_temperature", f"should be positive, not {temperature:g}")
     types = layer_kinds(c, L, (SLIDING, FULL), lambda i: SLIDING if (n - 1 - i) % 4 else FULL)
-    mlp_types = layer_kinds(c, L, ("dense", "sparse"), lambda _: "sparse", "mlp_layer_types")
     thetas = c.get("layer_rope_theta", [(n - 1 - i) % 4 for i in range(n)])
     if len(thetas) != n:
         raise c.error("layer_rope_theta", f"should be a list of {n} layers")
 
-    @cache
-    def layer(kind: str, rotary: bool, sparse: bool) -> Layer:
+    def layer(kind: str, rotary: bool, mlp: str) -> Layer:
         attention = glimmer_attention(c, d, kind, rotary, num_kv_heads=16, head_dim=64, factor=5.4730064863875, theta=5e5)
         return BlendedLayer(
             attn_norm=norm,
             attn=attention.replace(output_norm=plain),
             attn_out_norm=RMSNorm(eps=out_eps),
             mlp_norm=norm,
-            mlp=_experts(c, d, eps, out_eps) if sparse else _mlp(c, d),
+            mlp=_experts(c, d, eps, out_eps) if mlp == "sparse" else _mlp(c, d),
             mlp_out_norm=InputScaledNorm(weight=norm.weight, eps=out_eps),
             attn_blend=weight(d, role="scale"),
             mlp_blend=weight(d, role="scale"),
@@ -58,18 +54,9 @@ def muse_spark(c: Config) -> Decoder:
         )
 
     c.ignore("output_router_logits", "tie_word_embeddings")
-    layers = sequence((layer(x, bool(y), z == "sparse") for x, y, z in zip(types, thetas, mlp_types, strict=True)), count_dim=L)
-    return decoder(
-        V,
-        d,
-        layers,
-        rms(d, eps),
-        tied=False,
-        embed_norm=plain,
-        context=c.positive_int("max_position_embeddings"),
-        logit_scale=_factor(c),
-        softcap=c.get("final_logit_softcapping", 20.0),
-    )
+    layers = layers_from(layer, types, map(bool, thetas), mlp_kinds(c, L, first=0), count_dim=L)
+    context, cap = c.positive_int("max_position_embeddings"), c.get("final_logit_softcapping", 20.0)
+    return decoder(V, d, layers, rms(d, eps), False, embed_norm=plain, context=context, logit_scale=_factor(c), softcap=cap)
 
 
 def _factor(c: Config) -> float:
@@ -84,14 +71,11 @@ def _mlp(c: Config, d: Expr) -> Block:
 def _experts(c: Config, d: Expr, eps: float, out_eps: float) -> MoE:
     e, Fe = c.dim("de", "moe_hidden_size", default=4096), c.dim("Fe", "moe_intermediate_size", default=4096)
     E, k = c.dim("E", "num_local_experts", default=256), c.dim("k", "num_experts_per_tok", default=8)
-    return NormedLatentMoE(
-        router=linear(E, d),
-        correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(swiglu(e, Fe, c.activation("hidden_act")), E, active=k),
-        top_k=k,
-        scoring="sigmoid",
-        routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
-        fp32_router=True,
+    factor = c.get("routed_scaling_factor", 1.0)
+    expert = swiglu(e, Fe, c.activation("hidden_act"))
+    moe = mixture(d, E, k, expert, corrected=True, scoring="sigmoid", routed_scaling_factor=factor, fp32_router=True)
+    return moe.extended(
+        NormedLatentMoE,
         latent_down=linear(e, d),
         latent_up=linear(d, e),
         input_norm=rms(e, eps, offset=1.0),

@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
 NAMES_GGUF = GGUF.with_changes(layouts=dict.fromkeys(("attn_norm.weight", "mlp_norm.weight", "norm.weight"), "shifted"))
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cache
 from math import inf
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
-from ..core.blocks import MLP, Decoder, ExpertGroups, LatentMoE, Layer, MoE
+from ..core.blocks import MLP, Decoder, LatentMoE, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, mlp, rms, weight
+from ..core.constructors import decoder, gqa, linear, mlp, rms
 from ..core.expr import Expr
 from ..core.mixers import Mamba2, MambaSizes, mamba2
-from ..core.tree import repeat, sequence
 from ..utils.errors import safe
+from .deepseek_shared import sigmoid_experts
+from .layers_shared import layers_from
 from .mamba_shared import MAMBA2_GGUF, MAMBA2_LAYOUTS, MAMBA2_LAYOUTS_GGUF, mamba2_names
 from .registry import family
 
+_PARTS = {"": "", "experts.{e}.": "experts.{e}.", "shared.": "shared_experts."}
 NAMES = Scheme(
     name="hf",
     layer="backbone.layers.{l}.",
@@ -27,14 +28,9 @@ NAMES = Scheme(
         **{f"attn.{x}": f"mixer.{x}_proj" for x in "qkvo"},
         **mamba2_names("mixer"),
         "mlp_norm": "norm",
-        "mlp.up": "mixer.up_proj",
-        "mlp.down": "mixer.down_proj",
         "mlp.router": "mixer.gate",
         "mlp.correction": "mixer.gate.e_score_correction_bias",
-        "mlp.experts.{e}.up": "mixer.experts.{e}.up_proj",
-        "mlp.experts.{e}.down": "mixer.experts.{e}.down_proj",
-        "mlp.shared.up": "mixer.shared_experts.up_proj",
-        "mlp.shared.down": "mixer.shared_experts.down_proj",
+        **{f"mlp.{part}{x}": f"mixer.{name}{x}_proj" for part, name in _PARTS.items() for x in ("up", "down")},
         "mlp.latent_down": "mixer.fc1_latent_proj",
         "mlp.latent_up": "mixer.fc2_latent_proj",
     },
@@ -61,7 +57,6 @@ def nemotron_h(c: Config) -> Decoder:
     eps = c.get("layer_norm_epsilon", 1e-5)
     norm = rms(d, eps)
 
-    @cache
     def layer(kind: str) -> Layer:
         if kind == "mamba":
             return Layer(attn_norm=norm, attn=_mamba(c, d, eps))
@@ -69,7 +64,7 @@ def nemotron_h(c: Config) -> Decoder:
             return Layer(attn_norm=norm, attn=gqa(d, c.heads(d, num_kv_heads=8, head_dim=c.get("attention_head_dim", 128))))
         return Layer(mlp_norm=norm, mlp=_experts(c, d) if kind == "moe" else _mlp(c, d, c.dim("F", "intermediate_size")))
 
-    layers = sequence(layer(kind) for kind in _kinds(c))
+    layers = layers_from(layer, _kinds(c))
     c.ignore(*UNUSED.split())
     return decoder(V, d, layers, norm, tied=False, context=c.positive_int("max_position_embeddings"))
 
@@ -110,19 +105,8 @@ def _mlp(c: Config, d: Expr, F: Expr) -> MLP:
 
 def _experts(c: Config, d: Expr) -> MoE:
     E, k, Fe = c.dim("E", any_name("n_routed_experts")), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
-    groups, activation = c.get("n_group", 1), c.activation("mlp_hidden_act", "relu2")
+    activation, bias = c.activation("mlp_hidden_act", "relu2"), c.get("mlp_bias", False)
     r = c.dim("r", "moe_latent_size") if "moe_latent_size" in c else None
-    moe = MoE(
-        router=linear(E, d),
-        correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(mlp(r or d, Fe, activation), E, active=k),
-        shared=_mlp(c, d, c.dim("Fs", "moe_shared_expert_intermediate_size")),
-        top_k=k,
-        scoring="sigmoid",
-        norm_topk_prob=c.get("norm_topk_prob", True),
-        routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
-        fp32_router=True,
-        expert_groups=ExpertGroups(groups, c.get("topk_group", 1), 2) if groups > 1 else None,
-    )
-    bias = c.get("mlp_bias", False)
+    expert, shared = mlp(r or d, Fe, activation), _mlp(c, d, c.dim("Fs", "moe_shared_expert_intermediate_size"))
+    moe = sigmoid_experts(c, d, E, k, expert, shared)
     return moe if r is None else moe.extended(LatentMoE, latent_down=linear(r, d, bias), latent_up=linear(d, r, bias))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from ..checkpoint.naming.hf_names import HF
@@ -10,9 +9,9 @@ from ..core.attention_facts import Heads
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
-from ..core.tree import sequence
+from .layers_shared import layers_from, numbered
 from .registry import family
-from .shared import MAX_LISTED_LAYERS, numbered, read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside={"attn": "self_attn.linear_attn", "mlp": "mlp.linear_mlp"})
 _NOTHING, _MATRIX = -1, -2
@@ -24,7 +23,7 @@ _UNSUPPORTED = ("window_length", "num_sink_tokens", "sparsify", "unshifted_sink"
 def nemotron_nas(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     blocks: list[Any] = c["block_configs"]
-    if not isinstance(blocks, list) or len(blocks) != L or L > MAX_LISTED_LAYERS or not all(isinstance(x, dict) for x in blocks):
+    if not isinstance(blocks, list) or len(blocks) != L or not all(isinstance(x, dict) for x in blocks):
         raise c.error("block_configs", f"should be a list with an object for each of {L} layers")
     H, _, h = c.heads(d, "num_attention_heads")
     norm, rotary, activation = rms(d, c.get("rms_norm_eps", 1e-6)), read_rope(c, h), c.activation("hidden_act")
@@ -33,13 +32,12 @@ def nemotron_nas(c: Config) -> Decoder:
     parts = [_read_block(c, x, d, H) for x in blocks]
     letters = {name: numbered(name, (x for part in parts if (x := part[i]) > 0)) for i, name in enumerate("KF")}
 
-    @cache
     def layer(K: int, F: int) -> Layer:
         attn = gqa(d, Heads(H, letters["K"][K], h), bias, rope=rotary) if K > 0 else None if K == _NOTHING else linear(d, d)
         mlp = swiglu(d, letters["F"][F], activation, mlp_bias) if F > 0 else None if F == _NOTHING else linear(d, d)
         return Layer(attn_norm=norm if attn else None, attn=attn, mlp_norm=norm if mlp else None, mlp=mlp)
 
-    layers = sequence((layer(*x) for x in parts), count_dim=L)
+    layers = layers_from(layer, *zip(*parts, strict=True), count_dim=L)
     c.ignore("intermediate_size", "num_key_value_heads")
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 

@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside={"attn_out_norm": "post_attention_layernorm", "mlp_out_norm": "post_feedforward_layernorm"})
 

@@ -8,9 +8,10 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.positions import Rope
+from .layers_shared import alternating
 from .olmo2 import NAMES
 from .registry import family
-from .shared import alternating, read_rope, rope_from
+from .rope_shared import read_rope, rope_from
 
 
 @family(hf=NAMES, gguf=GGUF, gguf_arch="olmo2")

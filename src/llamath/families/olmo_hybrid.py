@@ -9,32 +9,19 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.expr import Expr
 from ..core.mixers import DeltaHeads, GatedDeltaNet, split_gated_delta
 from ..core.tree import sequence
+from .kimi_shared import DELTA_LAYOUTS, delta_names
+from .layers_shared import layer_kinds
 from .olmo2 import NAMES as OLMO2
 from .registry import family
-from .shared import layer_kinds, read_rope
+from .rope_shared import read_rope
 
-DELTA = {
-    "query": "q_proj",
-    "key": "k_proj",
-    "value": "v_proj",
-    "z": "g_proj",
-    "beta": "b_proj",
-    "alpha": "a_proj",
-    "query_conv": "q_conv1d",
-    "key_conv": "k_conv1d",
-    "value_conv": "v_conv1d",
-    "dt_bias": "dt_bias",
-    "a_log": "A_log",
-    "norm": "o_norm",
-    "out": "o_proj",
-}
 NAMES = OLMO2.with_changes(
     inside={
-        **{f"attn.{ours}": f"linear_attn.{theirs}" for ours, theirs in DELTA.items()},
+        **delta_names("linear_attn", z="g_proj", alpha="a_proj"),
         "attn_norm": "attention_layer_norm",
         "mlp_norm": "feedforward_layer_norm",
     },
-    layouts=dict.fromkeys((f"attn.{x}_conv.weight" for x in ("query", "key", "value")), "unit"),
+    layouts=DELTA_LAYOUTS,
 )
 
 
@@ -44,9 +31,8 @@ def olmo_hybrid(c: Config) -> Decoder:
     heads = H, K, h = c.heads(d)
     eps, facts, positions = c.get("rms_norm_eps", 1e-6), QKPreprocess(across_heads=True), c.sub("rope_parameters").data
     rope = None if positions.get("rope_theta", 0) is None else read_rope(c, h)
-    attn = gqa(
-        d, heads, bias=c.get("attention_bias", False), q_norm=rms(H * h, eps), k_norm=rms(K * h, eps), qk_preprocess=facts, rope=rope
-    )
+    q_norm, k_norm, bias = rms(H * h, eps), rms(K * h, eps), c.get("attention_bias", False)
+    attn = gqa(d, heads, bias, q_norm=q_norm, k_norm=k_norm, qk_preprocess=facts, rope=rope)
     norm, mlp, L = rms(d, eps), swiglu(d, F, c.activation("hidden_act")), c.dim("L", "num_hidden_layers")
     layers = {
         "linear_attention": Layer(attn_norm=norm, attn=_delta(c, d, H), mlp_norm=norm, mlp=mlp),

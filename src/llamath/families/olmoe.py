@@ -6,12 +6,12 @@ from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
 from ..core.attention_facts import ClipQKV, QKPreprocess
-from ..core.blocks import Decoder, Layer, MoE
+from ..core.blocks import Decoder, Layer
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu
+from ..core.constructors import decoder, gqa, mixture, rms, swiglu
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, gguf=GGUF, gguf_arch="olmoe")
@@ -27,7 +27,7 @@ def olmoe(c: Config) -> Decoder:
         attn_norm=norm,
         attn=gqa(d, heads, bias, rope=read_rope(c, h), qk_preprocess=qk_preprocess, q_norm=q_norm, k_norm=k_norm),
         mlp_norm=norm,
-        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, norm_topk_prob=c.get("norm_topk_prob", False)),
+        mlp=mixture(d, E, k, expert, norm_topk_prob=c.get("norm_topk_prob", False)),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

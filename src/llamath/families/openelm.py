@@ -11,9 +11,8 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, mlp, rms, swiglu
 from ..core.positions import Rope
-from ..core.tree import sequence
+from .layers_shared import check_listed, layers_from, numbered
 from .registry import family
-from .shared import MAX_LISTED_LAYERS, numbered
 
 NAMES = Scheme(
     name="hf",
@@ -35,17 +34,14 @@ NAMES = Scheme(
 @family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="openelm")
 def openelm(c: Config) -> Decoder:
     d, V, L, h = c.dim("d", "model_dim"), c.dim("V", "vocab_size"), c.dim("L", "num_transformer_layers"), c.dim("h", "head_dim")
-    if L > MAX_LISTED_LAYERS:
-        raise c.error("num_transformer_layers", f"is {L}: too many layers to list one by one")
-    if c.get("normalization_layer_name", "rms_norm") != "rms_norm":
-        raise c.error("normalization_layer_name", "should be rms_norm, as in every published model")
+    check_listed(c, L, "num_transformer_layers")
+    c.require("normalization_layer_name", "rms_norm", "every published model has it")
     norm, head_norm = rms(d, 1e-6), rms(h, 1e-6) if c.get("normalize_qk_projections", True) else None
     rotary, activation = Rope(theta=c.get("rope_freq_constant", 1e4), dim=h), c.activation("activation_fn_name", "swish")
     widths = [_width(c, x, d) for x in _per_layer(c, "ffn_multipliers", L, float)]
     queries, groups = _per_layer(c, "num_query_heads", L, int), _per_layer(c, "num_kv_heads", L, int)
     letters = {name: numbered(name, values) for name, values in (("H", queries), ("K", groups), ("F", widths))}
     gated = c.get("ffn_with_glu", True)
-    known: dict[tuple[int, int, int], Layer] = {}
 
     def layer(H: int, K: int, F: int) -> Layer:
         if H % K:
@@ -55,7 +51,7 @@ def openelm(c: Config) -> Decoder:
         width = letters["F"][F]
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, width, activation) if gated else mlp(d, width, activation))
 
-    layers = sequence((known.get(x) or known.setdefault(x, layer(*x)) for x in zip(queries, groups, widths, strict=True)), count_dim=L)
+    layers = layers_from(layer, queries, groups, widths, count_dim=L)
     c.ignore("num_gqa_groups", "qkv_multipliers", "rope_max_length")
     return decoder(V, d, layers, norm, tied=c.get("share_input_output_layers", True), context=c.positive_int("max_context_length"))
 

@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, gguf=GGUF, gguf_arch="orion")

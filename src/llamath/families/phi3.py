@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
 QKV = dict.fromkeys(("attn.q", "attn.k", "attn.v"), "self_attn.qkv_proj")
 NAMES = HF.with_changes(inside=QKV | {"mlp.gate": "mlp.gate_up_proj", "mlp.up": "mlp.gate_up_proj"})

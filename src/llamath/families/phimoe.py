@@ -10,7 +10,7 @@ from ..core.constructors import decoder, gqa, layer_norm, linear, swiglu, unembe
 from ..core.tree import repeat
 from .mixtral import NAMES
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=NAMES.with_changes(fused={"mlp.router": "mlp.router"}), gguf=GGUF, gguf_arch="phimoe")

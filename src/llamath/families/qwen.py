@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
-from ..checkpoint.naming.scheme import Scheme
+from ..checkpoint.naming.hf_names import HF_GPT2
 from ..config_keys import any_name
 from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import Decoder, Layer, NormedResidualLayer
@@ -14,22 +14,7 @@ from ..core.positions import LogNScaling, QwenDynamicRope, Rope
 from ..core.tree import repeat
 from .registry import family
 
-NAMES = Scheme(
-    name="hf",
-    layer="transformer.h.{l}.",
-    outside={"embed": "transformer.wte", "norm": "transformer.ln_f", "head": "lm_head"},
-    inside={
-        "attn_norm": "ln_1",
-        "attn.q": "attn.c_attn",
-        "attn.k": "attn.c_attn",
-        "attn.v": "attn.c_attn",
-        "attn.o": "attn.c_proj",
-        "mlp_norm": "ln_2",
-        "mlp.gate": "mlp.w2",
-        "mlp.up": "mlp.w1",
-        "mlp.down": "mlp.c_proj",
-    },
-)
+NAMES = HF_GPT2.with_changes(inside={"mlp.gate": "mlp.w2", "mlp.up": "mlp.w1"})
 PRECISION = "bf16 fp16 fp32 params_dtype softmax_in_fp32 use_cache_quantization use_cache_kernel use_flash_attn onnx_safe"
 UNUSED = "activation attn_dropout_prob bias_dropout_fusion emb_dropout_prob padded_vocab_size pos_emb rope_theta scale_attn_weights"
 

@@ -8,8 +8,9 @@ from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
+from .layers_shared import layers_with_late_windows
 from .registry import family
-from .shared import layers_with_late_windows, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, gguf=GGUF, gguf_arch="qwen2")

@@ -8,9 +8,10 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import Block, Stack, repeat
+from .layers_shared import layers_by_type
 from .qwen_shared import NAMES_SHARED, experts_with_shared, sparse_every
 from .registry import family
-from .shared import layers_by_type, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=NAMES_SHARED, gguf=GGUF, gguf_arch="qwen2moe")

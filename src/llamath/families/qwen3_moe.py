@@ -11,7 +11,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import Block, repeat
 from .qwen_shared import experts, sparse_every
 from .registry import family
-from .shared import read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, gguf=GGUF, gguf_arch="qwen3moe")

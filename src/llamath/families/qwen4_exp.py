@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
-from math import isqrt
 
-from ..core.blocks import Attention, Decoder, Embedding, HyperDecoder, LowRankConnection, LowRankLayer, LowRankSum
+from ..core.blocks import Attention, Decoder
 from ..core.config import Config
-from ..core.constructors import decoder, linear, rms, weight
-from ..core.expr import Expr, product
+from ..core.constructors import decoder, linear, rms
+from ..core.expr import Expr
+from ..core.extensions.hyper_connections import HyperDecoder, LowRankConnection, LowRankLayer, LowRankSum
+from ..core.extensions.ngram_tables import MAX_ROWS, HashFacts, NGramInput, ngram_input, rows_of_hashes, streams_norm
 from ..core.latent_attention import WindowIndexer, WindowKeys
-from ..core.mixers import GatedDeltaNet, GroupedRMSNorm, NGramInput, convolution
-from ..core.tree import Block, Stack, Weight, sequence
+from ..core.mixers import GatedDeltaNet
+from ..core.tree import Block, sequence
 from ..utils.errors import safe
+from .layers_shared import layer_kinds
 from .qwen_shared import NAMES_DELTA, delta_net, experts_with_shared, gated_attention
 from .registry import family
-from .shared import layer_kinds
 
 _CONNECTION = {"norm": "hc_norm", "down": "input_mix_weight_down", "up": "input_mix_weight_up", "inject": "block_inject_weight"}
 _NGRAMS = {"key": "key_proj", "value": "value_proj", "key_norm": "norm_key", "query_norm": "norm_query", "conv_norm": "norm_conv"}
@@ -36,8 +36,6 @@ NAMES = NAMES_DELTA.with_changes(
     },
     layouts={**NAMES_DELTA.layouts, "ngrams.conv": "unit", **dict.fromkeys(_NORMS, "flat")},
 )
-MAX_ROWS = 1 << 40
-"""Upper limit of `ngram_vocab_size_base`, so that primes after it are found quickly."""
 
 LINEAR = "linear_attention"
 
@@ -75,15 +73,10 @@ def _layer_numbers(c: Config) -> list[int]:
     return numbers
 
 
-def _streams_norm(d: Expr, n: Expr, eps: float) -> GroupedRMSNorm:
-    """A norm of each of n residual streams by itself."""
-    return GroupedRMSNorm(weight=weight(n, d, role="scale"), eps=eps, offset=1.0)
-
-
 def _sum(c: Config, d: Expr, n: Expr, eps: float) -> LowRankSum:
     """Read a gated mean of n residual streams."""
     r = c.dim("hr", "hc_lowrank", default=320)
-    return LowRankSum(sizes=(d,) * n, streams=int(n), norm=_streams_norm(d, n, eps), down=linear(r, n * d), up=linear(n * d, r))
+    return LowRankSum(sizes=(d,) * n, streams=int(n), norm=streams_norm(d, n, eps, offset=1.0), down=linear(r, n * d), up=linear(n * d, r))
 
 
 def _delta(c: Config, d: Expr, eps: float) -> GatedDeltaNet:
@@ -112,52 +105,17 @@ def _attention(c: Config, d: Expr, eps: float) -> Attention:
 
 def _ngrams(c: Config, d: Expr, n: Expr, eps: float, place: int) -> NGramInput:
     """Read a table of hashed n-grams, stored in parts, and what adds its rows to the residual streams."""
-    longest, each = c.get("ngram_size", 3), c.get("heads_per_ngram", 8)
-    heads, e, base = (longest - 1) * each, c.dim("e", "ple_embed_dim", default=d), c.get("ngram_vocab_size_base", 20_000_000)
-    if not 0 < base < MAX_ROWS or longest < 2 or not 0 < heads <= 1000:
-        raise c.error("ngram_vocab_size_base", f"is {base} with {heads} heads, which is out of range")
     end = c["eos_token_id"]
     end = end[0] if isinstance(end, list) and end else end
     if type(end) is not int:
         raise c.error("eos_token_id", f"is {end!r:.60}; n-grams end at this token")
-    primes = _primes(base)
-    sizes = [next(primes) for _ in range((place + 1) * heads)][place * heads :]
+    facts, base = HashFacts(c.get("ngram_size", 3), c.get("heads_per_ngram", 8), end), c.get("ngram_vocab_size_base", 20_000_000)
+    heads, e = (facts.ngram_size - 1) * facts.heads_per_ngram, c.dim("e", "ple_embed_dim", default=d)
+    if not 0 < base < MAX_ROWS or facts.ngram_size < 2 or not 0 < heads <= 1000:
+        raise c.error("ngram_vocab_size_base", f"is {base} with {heads} heads, which is out of range")
     step, shards = c.get("make_ngram_vocab_size_divisible_by", 128), c.get("split_ngram_parts", 512)
-    rows = -(-sum(sizes) // step) * step
+    rows = -(-sum(rows_of_hashes(base, place, heads)) // step) * step
     if not 0 < shards <= rows:
         raise c.error("split_ngram_parts", f"should be from 1 to {rows}, not {shards}")
-    size = -(-rows // shards)  # as torch.chunk does; the last shard is the rest
-    width = Expr("e_h", int(e) // heads)
-
-    def shard(n: int) -> Embedding:
-        return Embedding(weight=weight(n, width, role="lookup"))
-
-    def numbers(count: int) -> Weight:
-        return weight(count, role="scale", dtype="I64").replace(buffer=True)
-
-    wide = _streams_norm(d, n, eps)
-    return NGramInput(
-        multipliers=numbers(longest),
-        head_sizes=numbers(heads),
-        head_offsets=numbers(heads),
-        table=Stack(((shard(size),), rows // size), *([((shard(rows % size),), 1)] if rows % size else [])),
-        key=linear(product((n, d)), e),
-        value=linear(d, e),
-        key_norm=wide,
-        query_norm=wide,
-        conv_norm=wide,
-        conv=convolution(n * d, c.get("ple_conv_kernel_size", 4)).replace(dilation=longest),
-        width=d,
-        sizes=(d,) * n,
-        ngram_size=longest,
-        heads_per_ngram=each,
-        end_token=end,
-    )
-
-
-def _primes(start: int) -> Iterator[int]:
-    """Yield the primes from this number on."""
-    while True:
-        if start > 1 and all(start % i for i in range(2, isqrt(start) + 1)):
-            yield start
-        start += 1
+    widths = Expr("e_h", int(e) // heads), e
+    return ngram_input(d, n, eps, (rows, shards), widths, c.get("ple_conv_kernel_size", 4), facts)

@@ -13,11 +13,13 @@ from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
 from ..core.blocks import Attention, Layer, MoE, Norm
 from ..core.config import Config
-from ..core.constructors import gqa, linear, rms, swiglu
+from ..core.constructors import gqa, linear, mixture, rms, swiglu
 from ..core.expr import Expr
 from ..core.mixers import DeltaHeads, GatedDeltaNet, gated_delta
-from ..core.tree import Block, Stack, repeat
-from .shared import every_nth, layers_by_type, mtp_layers, read_rope, rotary_dim
+from ..core.tree import Block, Stack
+from .deepseek_shared import mtp_layers
+from .layers_shared import every_nth, layer_numbers, layers_by_type
+from .rope_shared import read_rope, rotary_dim
 
 MAX_PERIOD = 1000
 """Upper limit of the period of a layer pattern."""
@@ -87,7 +89,7 @@ def experts(c: Config, d: Expr, norm_topk_prob: bool) -> MoE:
     if k > E:
         raise c.error("num_experts_per_tok", f"is {k}, more than the {E} experts")
     expert = swiglu(d, Fe, c.activation("hidden_act"))
-    return MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, norm_topk_prob=norm_topk_prob)
+    return mixture(d, E, k, expert, norm_topk_prob=norm_topk_prob)
 
 
 def experts_with_shared(c: Config, d: Expr, norm_topk_prob: bool) -> MoE:
@@ -98,11 +100,9 @@ def experts_with_shared(c: Config, d: Expr, norm_topk_prob: bool) -> MoE:
 
 def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer], dense: tuple[int, ...] = ()) -> Stack:
     """Return layers with these mixers; every `decoder_sparse_step`-th has experts, except `mlp_only_layers`, by default `dense`."""
-    step, dense, cached_layer = c.get("decoder_sparse_step", 1), tuple(c.get("mlp_only_layers", list(dense))), cache(layer)
+    step, dense, cached_layer = c.get("decoder_sparse_step", 1), tuple(layer_numbers(c, "mlp_only_layers", dense)), cache(layer)
     if not 1 <= step <= MAX_PERIOD:
         raise c.error("decoder_sparse_step", f"should be from 1 to {MAX_PERIOD}, not {step}")
-    if any(type(i) is not int for i in dense):
-        raise c.error("mlp_only_layers", "should list layers by number")
     runs: list[tuple[tuple[Block, ...], int]] = []
     start = 0
     for pattern, times in mixers.runs:
@@ -128,8 +128,7 @@ def one_in_four(c: Config, linear_attention: Block, full_attention: Block) -> St
 
 def gated_attention(c: Config, d: Expr, eps: float, kv: int = 2) -> Attention:
     """Read softmax attention with per-head norms of q and k, a quarter of each head rotary, and an output gate."""
-    if not c.get("attn_output_gate", True):
-        raise c.error("attn_output_gate", "is false; this family has only gated attention")
+    c.require("attn_output_gate", True, "this family has only gated attention")
     heads = H, _, h = c.heads(d, num_kv_heads=kv, head_dim=256)
     bias, norm = c.get("attention_bias", False), rms(h, eps, offset=1.0)
     rotary = read_rope(c, rotary_dim(c, h, 0.25))
@@ -138,8 +137,7 @@ def gated_attention(c: Config, d: Expr, eps: float, kv: int = 2) -> Attention:
 
 def qwen_mtp(c: Config, V: Expr, d: Expr, layer: Layer, norm: Norm) -> Stack | None:
     """Read the layer for multi-token prediction, which classes leave out."""
-    if c.get("mtp_use_dedicated_embeddings", False):
-        raise c.error("mtp_use_dedicated_embeddings", "should be false, as in every published model")
+    c.require("mtp_use_dedicated_embeddings", False, "every published model has it")
     if c.get("mtp_num_hidden_layers", 0) > 1:
         raise c.error("mtp_num_hidden_layers", "should be at most 1, as in every published model")
     return mtp_layers(c, V, d, layer, keys="mtp_num_hidden_layers", norm=norm)

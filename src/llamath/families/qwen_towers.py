@@ -13,7 +13,7 @@ from ..core.positions import AxialRope
 from ..core.towers import DeepstackProjector, EncoderAttention, MLPProjector, PatchEmbedding, VisionTower
 from ..core.tree import Stack, repeat, sequence
 from .multimodal_registry import Part, Tower
-from .towers import encoder_attention, side, vit_layer
+from .tower_parts import encoder_attention, side, vit_layer
 
 _EPS = 1e-6
 QWEN_NAMES = {

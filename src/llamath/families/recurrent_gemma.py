@@ -8,13 +8,13 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
-from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
-from ..core.expr import Expr, product
-from ..core.mixers import GatedRecurrence, convolution
+from ..core.constructors import decoder, embedding, gqa, rms, swiglu
+from ..core.expr import Expr
+from ..core.mixers import GatedRecurrence, gated_recurrence
 from ..core.tree import Block, cycle
 from ..utils.errors import safe
 from .registry import family
-from .shared import read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
 _LRU = {
     "a": "recurrent_param",
@@ -66,23 +66,7 @@ def _recurrence(c: Config, d: Expr, H: Expr, activation: str) -> GatedRecurrence
     w = c.dim("w", "lru_width", default=d)
     if w % H:
         raise c.error("lru_width", f"is {w}, which the {H} heads do not divide")
-    n = Expr("n", w // H)
-    channels = product((H, n))
-    matrices, bias, into = weight(channels, n), weight(channels, role="bias"), linear(channels, d, True)
-    return GatedRecurrence(
-        y=into,
-        x=into,
-        out=linear(d, channels, True),
-        conv=convolution(channels, c.dim("c", "conv1d_width", default=4), bias=True),
-        a=weight(channels, role="scale"),
-        gate=matrices,
-        gate_bias=bias,
-        decay=matrices,
-        decay_bias=bias,
-        heads=H,
-        head_dim=n,
-        activation=activation,
-    )
+    return gated_recurrence(d, H, Expr("n", w // H), c.dim("c", "conv1d_width", default=4), activation)
 
 
 def _bfloat16(x: float) -> float:

@@ -10,7 +10,7 @@ from ..core.image_sizes import FixedImage
 from ..core.towers import GridAttention, GridConvolution, PatchEmbedding, SamNeck, SamTower, WindowedLayer
 from ..core.tree import sequence
 from .multimodal_registry import Tower
-from .towers import side
+from .tower_parts import side
 
 NECK_NAMES = {"reduce": "conv1", "reduce_norm": "layer_norm1", "mix": "conv2", "mix_norm": "layer_norm2"}
 _LAYER = {
@@ -56,7 +56,7 @@ def sam_tower(c: Config, letter: str = "v") -> Tower:
         attn = GridAttention(rows=table, columns=table, q=into, k=into, v=into, o=linear(d, d, True), heads=H, head_dim=h)
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=feed_forward)
 
-    everywhere, windowed = layer(n), layer(window).extended(WindowedLayer, window=window, patches=int(n) ** 2)
+    everywhere, windowed = layer(n), layer(window).extended(WindowedLayer, window=window)
     tower = SamTower(
         positions=weight(1, n, n, d, role="lookup") if c.get("use_abs_pos", True) else None,
         patches=PatchEmbedding(weight=weight(d, channels, p, p), bias=weight(d, role="bias")),

@@ -12,8 +12,9 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.positions import Rope
 from ..core.tree import Stack, sequence
+from .layers_shared import every_nth
 from .registry import family
-from .shared import every_nth, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="smollm3")
@@ -36,10 +37,8 @@ def smollm3(c: Config) -> Decoder:
 
 def _order(c: Config, layer: Callable[[bool, bool], Layer]) -> Stack:
     """Return the layers: every nth has no rotary positions, and those have the window if there is one."""
-    L, nth = c.dim("L", "num_hidden_layers"), c.get("no_rope_layer_interval", 4)
+    L, nth = c.dim("L", "num_hidden_layers"), c.positive_int("no_rope_layer_interval", 4)
     rope_flags, types = c.get("no_rope_layers", [1][:0]), c.get("layer_types", [""][:0])
-    if nth < 1:
-        raise c.error("no_rope_layer_interval", f"should be a positive integer, not {nth}")
     if not rope_flags and not types:
         return every_nth(nth, layer(False, True), layer(True, False), L)
     for key, values in (("no_rope_layers", rope_flags), ("layer_types", types)):

@@ -11,7 +11,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.tree import repeat
 from .registry import family
-from .shared import read_rope, rotary_dim
+from .rope_shared import read_rope, rotary_dim
 
 NAMES = HF.with_changes(inside={"attn.q_norm.{e}": "self_attn.q_layernorm.norms.{e}", "attn.k_norm.{e}": "self_attn.k_layernorm.norms.{e}"})
 NAMES_GGUF = GGUF.with_changes(inside={"attn.q_norm.{e}": "attn_q_norm", "attn.k_norm.{e}": "attn_k_norm"})

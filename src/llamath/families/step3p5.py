@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from ..checkpoint.naming.hf_names import HF
@@ -10,12 +9,12 @@ from ..config_keys import any_name
 from ..core.attention_facts import AttentionWindow, Heads, ScoreTransform
 from ..core.blocks import MLP, Attention, Decoder, Layer, LimitedMLP, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
+from ..core.constructors import decoder, gqa, linear, mixture, rms, swiglu
 from ..core.expr import Expr
 from ..core.positions import Rope
-from ..core.tree import repeat, sequence
+from .layers_shared import check_listed, layers_from, read_layer_types, settings_of_layers
 from .registry import family
-from .shared import MAX_LISTED_LAYERS, read_layer_types, rope_from
+from .rope_shared import rope_from, rope_of_type
 
 FULL, SLIDING = TYPES = ("full_attention", "sliding_attention")
 NAMES = HF.with_changes(
@@ -32,21 +31,19 @@ NAMES = HF.with_changes(
 @family(hf=NAMES)
 def step3p5(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    if L > MAX_LISTED_LAYERS:
-        raise c.error("num_hidden_layers", f"is {L}: too many layers to list one by one")
-    if c.get("use_bidirectional_attention", False):
-        raise c.error("use_bidirectional_attention", "is true, which is not supported")
+    check_listed(c, L)
+    c.require("use_bidirectional_attention", False, "every published model has it")
     norm = rms(d, c.get("rms_norm_eps", 1e-5), offset=1.0)
-    types, limits, shared_limits = _layer_types(c, L), _by_layer(c, "swiglu_limits", L), _by_layer(c, "swiglu_limits_shared", L)
+    types = [x or FULL for x in _by_layer(c, "layer_types", L)]
+    types = read_layer_types(Config({"layer_types": types}, c.source), L, TYPES)
+    limits, shared_limits = ([x or 0.0 for x in _by_layer(c, key, L)] for key in ("swiglu_limits", "swiglu_limits_shared"))
     attention = {kind: _attention(c, d, types, kind) for kind in dict.fromkeys(types)}
 
-    @cache
     def layer(kind: str, sparse: bool, limit: float, shared_limit: float) -> Layer:
         mlp = _moe(c, d, limit, shared_limit) if sparse else _mlp(c, d, c.dim("F", "intermediate_size"), shared_limit)
         return Layer(attn_norm=norm, attn=attention[kind], mlp_norm=norm, mlp=mlp)
 
-    numbers = zip(types, _sparse(c, L), limits, shared_limits, strict=True)
-    layers = sequence((layer(kind, sparse, x or 0.0, y or 0.0) for kind, sparse, x, y in numbers), count_dim=L)
+    layers = layers_from(layer, types, _sparse(c, L), limits, shared_limits, count_dim=L)
     c.ignore("intermediate_size", "num_nextn_predict_layers", "mtp_layer_types", "mtp_mlp_layer_types", "hidden_act")
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 
@@ -57,11 +54,6 @@ def _by_layer(c: Config, key: str, n: int) -> list[Any]:
     if len(values) not in (n, n + c.get("num_nextn_predict_layers", 0)):
         raise c.error(key, f"should list {n} layers, not {len(values)}")
     return values[:n]
-
-
-def _layer_types(c: Config, n: int) -> list[str]:
-    types = [x or FULL for x in _by_layer(c, "layer_types", n)]
-    return read_layer_types(Config({"layer_types": types}, c.source), n, TYPES)
 
 
 def _sparse(c: Config, n: int) -> list[bool]:
@@ -98,25 +90,17 @@ def _attention(c: Config, d: Expr, types: list[str], kind: str) -> Attention:
 
 def _sliding_heads(c: Config, types: list[str], heads: Heads) -> Heads:
     """Return the heads of windowed layers, from StepFun's keys or from those that transformers saves for each layer."""
-    other, configs = c.sub("attention_other_setting"), c.sub("per_layer_config")
+    other = c.sub("attention_other_setting")
     for key, value in (("num_attention_groups", heads.num_kv_heads), ("head_dim", heads.head_dim), ("attention_type", SLIDING)):
         if other.data.get(key, value) != value:
             raise other.error(key, f"should be {value}, as in the other layers")
     other.ignore("attention_type", "num_attention_groups", "head_dim", "true_head_dim")
     default = other.dim("Hs", "num_attention_heads") if other.data else heads.num_heads
-    H = c.dim("Hs", "num_sliding_attention_heads", default=default)
-    settings = list(configs.data.values())
-    if settings:
-        numbers = [i for i, kind in enumerate(types) if kind == SLIDING]
-        listed = sorted(int(x) for x in configs.data if x.isdecimal() and len(x) < 10)
-        if (
-            listed != numbers
-            or len(listed) < len(settings)
-            or any(x != {"num_attention_heads": settings[0].get("num_attention_heads")} for x in settings)
-        ):
-            raise c.error("per_layer_config", "should have the same number of heads for each layer with a window, and nothing else")
-        configs.ignore(*configs.data)
-        H = configs.sub(next(iter(configs.data))).dim("Hs", "num_attention_heads")
+    H, settings = c.dim("Hs", "num_sliding_attention_heads", default=default), settings_of_layers(c, types, SLIDING)
+    if settings is not None:
+        H = settings.dim("Hs", "num_attention_heads")
+        if unknown := settings.data.keys() - {"num_attention_heads"}:
+            raise settings.error(min(unknown), "differs between layers, which is not known")
     if H % heads.num_kv_heads:
         raise c.error("num_sliding_attention_heads", f"is {H}, which the {heads.num_kv_heads} key/value heads do not divide")
     return Heads(H, heads.num_kv_heads, heads.head_dim)
@@ -124,10 +108,9 @@ def _sliding_heads(c: Config, types: list[str], heads: Heads) -> Heads:
 
 def _rope(c: Config, types: list[str], kind: str, h: int) -> Rope:
     """Read the rotary embedding of one type of layer: by type, or from lists with an entry for each layer."""
-    ropes, first = c.sub("rope_parameters"), types.index(kind)
-    if kind in ropes:
-        settings = ropes.sub(kind)
-        return rope_from(c, settings, theta=1e4, dim=int(h * settings.get("partial_rotary_factor", 1.0)))
+    if kind in c.sub("rope_parameters"):
+        return rope_of_type(c, kind, h)
+    first = types.index(kind)
     theta = _by_layer(c, "rope_theta", len(types))[first] if isinstance(c.data.get("rope_theta"), list) else c.get("rope_theta", 1e4)
     partial = _by_layer(c, "partial_rotary_factors", len(types))[first] or 1.0
     if any(type(x) not in (int, float) for x in (theta, partial)):
@@ -137,7 +120,10 @@ def _rope(c: Config, types: list[str], kind: str, h: int) -> Rope:
 
 
 def _mlp(c: Config, d: Expr, F: Expr, limit: float) -> MLP:
-    mlp = swiglu(d, F, bias=c.get("mlp_bias", False))
+    return _limited(swiglu(d, F, bias=c.get("mlp_bias", False)), limit)
+
+
+def _limited(mlp: MLP, limit: float) -> MLP:
     return mlp.extended(LimitedMLP, limit=float(limit)) if limit else mlp
 
 
@@ -146,13 +132,7 @@ def _moe(c: Config, d: Expr, limit: float, shared_limit: float) -> MoE:
         c.dim("E", any_name("n_routed_experts") + "|moe_num_experts", default=288),
         c.dim("k", any_name("num_experts_per_tok"), default=8),
     )
-    expert = swiglu(d, c.dim("Fe", "moe_intermediate_size", default=1280))
-    return MoE(
-        router=linear(E, d),
-        correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(expert.extended(LimitedMLP, limit=float(limit)) if limit else expert, E, active=k),
-        shared=_mlp(c, d, c.dim("Fs", any_name("share_expert_dim"), default=1280), shared_limit),
-        top_k=k,
-        scoring="sigmoid",
-        routed_scaling_factor=c.get("moe_router_scaling_factor", 1.0),
-    )
+    expert = _limited(swiglu(d, c.dim("Fe", "moe_intermediate_size", default=1280)), limit)
+    shared = _mlp(c, d, c.dim("Fs", any_name("share_expert_dim"), default=1280), shared_limit)
+    factor = c.get("moe_router_scaling_factor", 1.0)
+    return mixture(d, E, k, expert, corrected=True, shared=shared, scoring="sigmoid", routed_scaling_factor=factor)

@@ -1,34 +1,25 @@
-"""Readers of towers and projectors: from the configuration of a part to its block and the names of its tensors in files.
+"""Readers of towers that several models have: from their configuration to the block and the names of its tensors in files.
 
 `read_tower` finds the reader of a `vision_config` by its `model_type`, as transformers does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import isqrt
 from typing import Any
 
-from ..core.attention_facts import AttentionWindow, QKPreprocess
-from ..core.blocks import MLP, Decoder, Layer, Norm
+from ..core.attention_facts import QKPreprocess
 from ..core.config import Config
-from ..core.constructors import layer_norm, linear, mlp, rms, swiglu, weight
+from ..core.constructors import layer_norm, mlp, rms, swiglu, weight
 from ..core.expr import Expr, product
-from ..core.image_sizes import CroppedImage, FixedImage, NativeImage, SplitImage, TiledImage, UnsupportedImage
-from ..core.positions import AxialRope, Rope
-from ..core.towers import (
-    AttentionPooling,
-    EncoderAttention,
-    LayerScale,
-    LinearProjector,
-    MLPProjector,
-    PatchEmbedding,
-    PooledProjector,
-    VisionTower,
-)
+from ..core.image_sizes import FixedImage, NativeImage, SplitImage
+from ..core.positions import AxialRope
+from ..core.towers import AttentionPooling, LayerScale, PatchEmbedding, VisionTower
 from ..core.tree import repeat
 from ..utils.errors import UnknownModel, safe
-from .multimodal_registry import Part, Tower
+from .multimodal_registry import Tower
+from .tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes
 
 CLIP_LARGE = {
     "model_type": "clip_vision_model", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
@@ -116,53 +107,6 @@ def read_tower(c: Config, default_type: str, default: Mapping[str, Any] | None =
         known = ", ".join(sorted(TOWERS))
         raise UnknownModel(f"{c.source}: vision_config has the unknown model_type {safe(repr(kind), 60)}", hint=f"known: {known}")
     return TOWERS[kind](vision)
-
-
-def part_config(c: Config, key: str, default: Mapping[str, Any] | None = None) -> Config:
-    """Return the nested configuration of a part; an absent one is `default`."""
-    if key not in c and default is not None:
-        c.defaults_used[key] = default
-        c.nested[key] = Config(default, c.source, f"{key}.")
-    return c.sub(key)
-
-
-def check_class(c: Config, *known: str) -> None:
-    """Refuse a whole configuration whose `architectures` names another class, with other modules."""
-    classes = c.get("architectures", list(known[:1]))
-    if len(classes) != 1 or classes[0] not in known:
-        hint = "other classes of this type have other modules; count the checkpoint instead of its config"
-        raise c.error("architectures", f"is {safe(repr(classes), 80)}, not {' or '.join(known)}", hint)
-
-
-def side(c: Config, symbol: str, key: str, default: int | None = None) -> Expr:
-    """Read a number of pixels on a side, which may be given as a square, [14, 14]."""
-    value = c.data.get(key)
-    if isinstance(value, (list, tuple)) and len(value) == 2 and value[0] == value[1]:
-        c.ignore(key)
-        c = Config({key: value[0]}, c.source, "vision_config.")
-    return c.dim(symbol, key) if default is None else c.dim(symbol, key, default=default)
-
-
-def patch_embedding(c: Config, d: Expr, p: Expr, bias: bool) -> PatchEmbedding:
-    """Read the linear layer on the pixels of a patch."""
-    channels = c.dim("C_v", "num_channels", default=Expr.const(3))
-    return PatchEmbedding(weight=weight(d, channels, p, p), bias=weight(d, role="bias") if bias else None)
-
-
-def encoder_attention(c: Config, d: Expr, H: Expr, bias: bool, rope: Rope | None = None, o_bias: bool | None = None) -> EncoderAttention:
-    """Attention of all patches to all others, with as many keys as queries."""
-    if d % H:
-        raise c.error("num_attention_heads", f"is {H}, which does not divide the width {d} of the tower")
-    h = Expr("h_v", d // H)
-    q = linear(H * h, d, bias)
-    o = linear(d, H * h, bias if o_bias is None else o_bias)
-    window = AttentionWindow(causal=False)
-    return EncoderAttention(q=q, k=q, v=q, o=o, heads=H, kv_heads=H, head_dim=h, window=window, rope=rope)
-
-
-def vit_layer(norm: Norm, attention: EncoderAttention, feed_forward: MLP) -> Layer:
-    """A layer of a vision transformer."""
-    return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=feed_forward)
 
 
 def siglip_tower(c: Config) -> Tower:
@@ -318,147 +262,3 @@ TOWERS: dict[str, Callable[[Config], Tower]] = {
     "pixtral": pixtral_tower,
 }
 """`model_type` of a `vision_config` → its reader."""
-
-
-def vit_sizes(c: Config, width: int = 768, mlp_width: int = 3072, layers: int = 12, heads: int = 12) -> tuple[Expr, Expr, Expr, Expr]:
-    """Read width, MLP width, layers and heads of a tower; the arguments are the defaults."""
-    d, F = c.dim("d_v", "hidden_size|embed_dim", default=width), c.dim("F_v", "intermediate_size", default=mlp_width)
-    return d, F, c.dim("L_v", "num_hidden_layers", default=layers), c.dim("H_v", "num_attention_heads", default=heads)
-
-
-def with_features(c: Config, tower: Tower, default: int | Sequence[int], strategy: str | None = "default") -> Tower:
-    """Read which hidden states of a tower are its features (`vision_feature_layer`), and, unless `strategy` is None, whether its first
-    token, the class, is left out.
-    """
-    numbers: Any = c.get("vision_feature_layer|vision_feature_layers", None)
-    numbers = default if numbers is None else numbers
-    numbers = tuple(numbers) if isinstance(numbers, (list, tuple)) else (numbers,)
-    states = int(tower.block.layers.n) + 1
-    if not numbers or not all(type(x) is int for x in numbers):
-        raise c.error("vision_feature_layer", f"should name hidden states of a tower with {states - 1} layers, not {numbers!r:.60}")
-    if absent := [x for x in numbers if not -states <= x < states]:
-        tower = without_images(tower, f"vision_feature_layer names hidden state {absent[0]} of a tower with {states - 1} layers")
-    drops = "full" if strategy is None else c.get("vision_feature_select_strategy", strategy)
-    if drops not in ("default", "full"):
-        raise c.error("vision_feature_select_strategy", f"should be default or full, not {safe(repr(drops), 40)}")
-    return tower._replace(block=tower.block.replace(feature_layers=numbers, drops_class_token=drops == "default"))
-
-
-def without_images(tower: Tower, reason: str) -> Tower:
-    """Return a tower that is counted, but whose configuration describes no pass of an image."""
-    return tower._replace(block=tower.block.replace(image_sizes=UnsupportedImage(patch=int(tower.block.patch_size), reason=reason)))
-
-
-def feature_width(tower: VisionTower) -> Expr:
-    """Return the width of a tower's features."""
-    return product((max(1, len(tower.feature_layers)), tower.patches.weight.shape[0]))
-
-
-def mlp_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
-    """Read LLaVA's projector: two linear layers."""
-    bias, activation = c.get("multimodal_projector_bias", True), c.activation("projector_hidden_act", "gelu")
-    d = text.embed.weight.shape[1]
-    first, second = linear(d, feature_width(tower), bias), linear(d, d, bias)
-    return Part(MLPProjector(linear_1=first, linear_2=second, activation=activation), {x: x for x in ("linear_1", "linear_2")})
-
-
-def with_merged_patches(tower: Tower, side: int) -> Tower:
-    """Return a tower for images whose sides are multiples of `side` patches, which become one token."""
-    sizes = tower.block.image_sizes
-    if isinstance(sizes, NativeImage):
-        tower = tower._replace(block=tower.block.replace(image_sizes=sizes.replace(multiple=sizes.patch * side)))
-    return tower
-
-
-def shuffled_projector(c: Config, tower: VisionTower, text: Decoder, norm: Norm | None = None) -> Part:
-    """Read the projector of Aya Vision and Command A Vision: squares of patches joined, then a gated MLP; `norm` is that of one feature."""
-    k, d = c.dim("k_v", "downsample_factor", default=2), text.embed.weight.shape[1]
-    inner = c.dim("F_p", "alignment_intermediate_size", default=d)
-    if inner % 2:
-        raise c.error("alignment_intermediate_size", f"should be even, not {inner}", "half of it is the gate")
-    half, joined = Expr.const(inner // 2), product((k, k, feature_width(tower)))
-    up = linear(half, joined, True)
-    block = MLPProjector(norm=norm, linear_1=up, gate=up, linear_2=linear(d, half, True), activation="silu", merge=k)
-    return Part(block, {"norm": "layernorm", "linear_1": "linear_1", "gate": "linear_1", "linear_2": "linear_2"})
-
-
-def joined_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
-    """Read Idefics 3's connector: squares of patches joined and one linear layer."""
-    k = c.dim("k_v", "scale_factor", default=2)
-    joined = linear(text.embed.weight.shape[1], product((k, k, feature_width(tower))))
-    return Part(LinearProjector(linear=joined, merge=k), {"linear": "modality_projection.proj"})
-
-
-def internvl_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
-    """Read InternVL's projector: squares of patches joined, a norm, two linear layers."""
-    ratio = c.get("downsample_ratio", 0.5)
-    if not 0 < ratio <= 1 or 1 / ratio != round(1 / ratio):
-        raise c.error("downsample_ratio", f"should be 1 over a number of patches, not {ratio:g}")
-    side, d = round(1 / ratio), text.embed.weight.shape[1]
-    joined = product((side, side, feature_width(tower)))
-    block = MLPProjector(
-        norm=layer_norm(joined, 1e-5),
-        linear_1=linear(d, joined, True),
-        linear_2=linear(d, d, True),
-        activation=c.activation("projector_hidden_act", "gelu"),
-        merge=side,
-    )
-    return Part(block, {"norm": "layer_norm", "linear_1": "linear_1", "linear_2": "linear_2"})
-
-
-def linear_projector(bias: bool, d: Expr, tower: VisionTower, name: str = "linear") -> Part:
-    """One linear layer on the features of each patch."""
-    return Part(LinearProjector(linear=linear(d, feature_width(tower), bias)), {"linear": name})
-
-
-def with_newlines(projector: Part, prefix: str, text: Decoder) -> Part:
-    """Return a projector with the learned token after each row of tiles; its names begin with this prefix."""
-    newline = weight(text.embed.weight.shape[1], role="scale")
-    names = {path: prefix + name for path, name in projector.names.items()} | {"newline": "image_newline"}
-    return projector._replace(block=projector.block.replace(newline=newline), names=names)
-
-
-def with_tiles(c: Config, tower: Tower, default: Sequence[Sequence[int]], max_tiles: int | None = None) -> Tower:
-    """Read the resolutions that images are fitted to (`image_grid_pinpoints`), for images cut into tiles."""
-    found: Any = c.get("image_grid_pinpoints", None) or default
-    if not all(isinstance(x, (list, tuple)) and len(x) == 2 and all(type(y) is int and y > 0 for y in x) for x in found):
-        raise c.error("image_grid_pinpoints", "should be a list of heights and widths, like [[336, 672]]")
-    sizes = tower.block.image_sizes
-    assert isinstance(sizes, FixedImage)
-    resolutions = tuple((int(h), int(w)) for h, w in found)
-    tiles = TiledImage(patch=sizes.patch, size=sizes.size, resolutions=resolutions, max_tiles=max_tiles, only_alone=max_tiles is not None)
-    return tower._replace(block=tower.block.replace(image_sizes=tiles))
-
-
-def with_crops(tower: Tower, kind: type[CroppedImage] = CroppedImage, max_tiles: int = 12, thumbnail: bool = True) -> Tower:
-    """Return a tower for images cut into at most `max_tiles` tiles, as many as processors make unless told otherwise."""
-    sizes = tower.block.image_sizes
-    assert isinstance(sizes, FixedImage)
-    crops = kind(patch=sizes.patch, size=sizes.size, max_tiles=max_tiles, thumbnail=thumbnail)
-    return tower._replace(block=tower.block.replace(image_sizes=crops))
-
-
-def merging_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
-    """Read Mistral 3's projector: a norm, a linear layer on squares of patches, two linear layers."""
-    bias, activation = c.get("multimodal_projector_bias", False), c.activation("projector_hidden_act", "gelu")
-    k, d, dv = c.dim("k_v", "spatial_merge_size", default=2), text.embed.weight.shape[1], tower.patches.weight.shape[0]
-    block = MLPProjector(
-        patch_norm=rms(dv, text.norm.eps if text.norm else 1e-5),
-        merger=linear(dv, product((k, k, dv))),
-        linear_1=linear(d, feature_width(tower), bias),
-        linear_2=linear(d, d, bias),
-        activation=activation,
-        merge=k,
-        by_channel=True,
-    )
-    return Part(block, {x: x for x in ("linear_1", "linear_2")} | {"patch_norm": "norm", "merger": "patch_merger.merging_layer"})
-
-
-def pooled_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
-    """Read Gemma 3's projector, which makes `mm_tokens_per_image` tokens of an image."""
-    if (tokens := c.get("mm_tokens_per_image", 256)) < 1:
-        raise c.error("mm_tokens_per_image", f"should be at least 1, not {tokens}")
-    patches, wanted = tower.image_sizes.grid(1, 1).rows, isqrt(tokens)
-    d, dv, eps = text.embed.weight.shape[1], tower.patches.weight.shape[0], c.sub("vision_config").get("layer_norm_eps", 1e-6)
-    block = PooledProjector(linear=linear(d, dv), norm=rms(dv, eps, offset=1.0), merge=patches // wanted)
-    return Part(block, {"linear.weight": "mm_input_projection_weight", "norm": "mm_soft_emb_norm"}, {"linear": "flip"})

@@ -204,6 +204,7 @@ TEXT_TYPE_OF_WRAPPER = {"kimi_k3": "kimi_k3_text"}
 
 NOTES = {
     "moondream1": "in Moondream the first 730 tokens attend to each other; here each attends to those before it",
+    "unlimited_ocr": "in Unlimited OCR the last tokens after the prompt alone are kept; here all tokens of a context count as the prompt",
     "paligemma": "in PaliGemma the tokens of a prompt attend to all of it; here each attends to those before it",
 }
 """Wrappers whose text model computes otherwise than by itself."""

@@ -7,8 +7,9 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from ..core.tree import repeat
+from .deepseek_shared import latent_attention
 from .registry import family
-from .shared import latent_attention, read_rope
+from .rope_shared import read_rope
 
 
 @family(hf=HF_LATENT)

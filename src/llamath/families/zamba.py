@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
 from math import ceil
 
-from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
 from ..core.blocks import Attention, Decoder
 from ..core.config import Config
-from ..core.constructors import decoder, linear, rms, swiglu, weight
+from ..core.constructors import decoder, linear, rms, swiglu
 from ..core.expr import Expr
-from ..core.mixers import MambaHead, MambaWithHeads, SharedBlockLayer, SharedTransformer, StateLayer, convolution
-from ..core.tree import repeat, sequence, tie
+from ..core.mixers import MambaWithHeads, SharedBlockLayer, SharedTransformer, StateLayer, mamba_with_heads
+from ..core.tree import tie
+from .layers_shared import layers_from
 from .mamba_shared import auto_dim
 from .registry import family
-from .zamba_shared import check_tied, hybrid_kinds, shared_attention
+from .zamba_shared import MAMBA_MODULES, hybrid_kinds, shared_attention, zamba_names
 
 _MAMBA = {
     **dict.fromkeys(("x", "z"), "in_proj"),
@@ -27,22 +26,10 @@ _MAMBA = {
     "per_head.{e}.skip": "D",
     "out": "out_proj",
 }
-NAMES = HF.with_changes(
-    outside={"norm": "model.final_layernorm"},
-    inside={
-        **{f"attn.{x}": f"mamba.{name}" for x, name in _MAMBA.items()},
-        **{f"mixer.{x}": f"mamba_decoder.mamba.{name}" for x, name in _MAMBA.items()},
-        "mixer_norm": "mamba_decoder.input_layernorm",
-        "link": "linear",
-        "shared.norm": "shared_transf.input_layernorm",
-        **{f"shared.attn.{x}": f"shared_transf.self_attn.{x}_proj" for x in "qkvo"},
-        "shared.mlp_norm": "shared_transf.pre_ff_layernorm",
-        **{f"shared.mlp.{x}": f"shared_transf.feed_forward.{x}_proj" for x in ("gate", "up", "down")},
-    },
-    layouts={
-        **dict.fromkeys(("attn.x", "attn.z", "mixer.x", "mixer.z"), "rows"),
-        **dict.fromkeys(("attn.conv.weight", "mixer.conv.weight"), "unit"),
-    },
+NAMES = zamba_names(
+    "shared_transf",
+    {f"{path}.{x}": f"{module}.{name}" for path, module in MAMBA_MODULES.items() for x, name in _MAMBA.items()},
+    layouts={"x": "rows", "z": "rows", "conv.weight": "unit"},
 )
 MAX_HEADS = 64
 
@@ -59,21 +46,21 @@ def zamba(c: Config) -> Decoder:
     first = kinds.index("hybrid") if "hybrid" in kinds else -1
     state = StateLayer(attn_norm=norm, attn=mixer)
 
-    @cache
-    def hybrid(owner: bool) -> SharedBlockLayer:
+    def layer(kind: str, owner: bool) -> StateLayer | SharedBlockLayer:
+        if kind == "mamba":
+            return state
         block = shared if owner else tie(shared, f"layers.{first}.shared")
         return SharedBlockLayer(shared=block, link=linear(d, d), mixer_norm=norm, mixer=mixer)
 
-    layers = sequence((hybrid(i == first) if kind == "hybrid" else state for i, kind in enumerate(kinds)), count_dim=L)
+    layers = layers_from(layer, kinds, (i == first for i in range(len(kinds))), count_dim=L)
     c.ignore("num_logits_to_keep", "use_associative_scan", "use_mamba_kernels", "time_step_floor", "time_step_max", "time_step_min")
-    tied, context = check_tied(c), c.positive_int("max_position_embeddings")
-    return decoder(V, d, layers, norm, tied, context=context).replace(layers_read_embeddings=True)
+    c.require("tie_word_embeddings", True, "layers would share no blocks in transformers")
+    context = c.positive_int("max_position_embeddings")
+    return decoder(V, d, layers, norm, tied=True, context=context).replace(layers_read_embeddings=True)
 
 
 def _default_kinds(c: Config, L: int) -> list[str]:
-    period, offset = c.get("attn_layer_period", 6), c.get("attn_layer_offset", 4)
-    if period < 1:
-        raise c.error("attn_layer_period", f"should be a positive integer, not {period}")
+    period, offset = c.positive_int("attn_layer_period", 6), c.get("attn_layer_offset", 4)
     later = ["hybrid" if i % period == offset else "mamba" for i in range(L - 3)]
     return ["mamba", "mamba", "hybrid", *later]
 
@@ -89,25 +76,14 @@ def _mamba(c: Config, d: Expr) -> MambaWithHeads:
     if n > MAX_HEADS or i % n:
         raise c.error("n_mamba_heads", f"is {n}: it should divide the {i} channels of Mamba and be at most {MAX_HEADS}")
     N, R, m = c.dim("N", "mamba_d_state", default=16), auto_dim(c, "R", "mamba_dt_rank", ceil(d / 16)), Expr("m", i // n)
-    bias, channels = c.get("mamba_proj_bias", False), Expr.const(n) * m
-    state = linear(N, m)
-    head = MambaHead(
-        dt_down=linear(R, m),
-        b=state,
-        c=state,
-        dt_up=linear(m, R),
-        dt_bias=weight(m, role="bias"),
-        a_log=weight(m, N, role="scale"),
-        skip=weight(m, role="scale"),
-    )
-    into = linear(channels, d, bias)
-    return MambaWithHeads(
-        x=into,
-        z=into,
-        conv=convolution(channels, c.dim("c", "mamba_d_conv", default=4), c.get(any_name("mamba_conv_bias"), True)),
-        per_head=repeat(head, n),
-        out=linear(d, channels, bias),
-        num_heads=n,
-        head_dim=m,
+    return mamba_with_heads(
+        d,
+        n,
+        m,
+        N,
+        R,
+        c.dim("c", "mamba_d_conv", default=4),
+        bias=c.get("mamba_proj_bias", False),
+        conv_bias=c.get(any_name("mamba_conv_bias"), True),
         activation=c.activation("hidden_mamba_act"),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import inf
 
-from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import AdaptedLinear, AdaptedMLP, Attention, Decoder, LowRank, MLPAdapter, NoAdapter
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu
@@ -13,30 +12,20 @@ from ..core.mixers import Mamba2, MambaSizes, SharedBlockLayer, SharedTransforme
 from ..core.tree import Block, Stack, cycle, sequence, tie
 from .mamba_shared import MAMBA2_LAYOUTS, checked_sizes, mamba2_names
 from .registry import family
-from .shared import read_rope
-from .zamba_shared import check_tied, hybrid_kinds, shared_attention
+from .rope_shared import read_rope
+from .zamba_shared import MAMBA_MODULES, hybrid_kinds, shared_attention, zamba_names
 
 _MLP = "shared_transformer.feed_forward.gate_up_proj"
-NAMES = HF.with_changes(
-    outside={"norm": "model.final_layernorm"},
-    inside={
-        **mamba2_names("mamba"),
-        **mamba2_names("mamba_decoder.mamba", "mixer"),
-        "mixer_norm": "mamba_decoder.input_layernorm",
-        "link": "linear",
-        "shared.norm": "shared_transformer.input_layernorm",
-        **{f"shared.attn.{x}": f"shared_transformer.self_attn.{x}_proj" for x in "qkvo"},
-        **{
-            f"shared.attn.{x}.adapters.{{e}}.{half}": f"shared_transformer.self_attn.linear_{x}_adapter_list.{{e}}.{i}"
-            for x in "qkv"
-            for i, half in enumerate(("down", "up"))
-        },
-        "shared.mlp_norm": "shared_transformer.pre_ff_layernorm",
+_ADAPTER = "shared_transformer.self_attn.linear_{x}_adapter_list.{{e}}.{i}"
+NAMES = zamba_names(
+    "shared_transformer",
+    {
+        **{x: name for path, module in MAMBA_MODULES.items() for x, name in mamba2_names(module, path).items()},
+        **{f"shared.attn.{x}.adapters.{{e}}.{half}": _ADAPTER.format(x=x, i=i) for x in "qkv" for i, half in enumerate(("down", "up"))},
         **dict.fromkeys(("shared.mlp.gate", "shared.mlp.up"), _MLP),
-        "shared.mlp.down": "shared_transformer.feed_forward.down_proj",
         **{f"shared.mlp.adapters.{{e}}.{x}": f"{_MLP}_adapter_list.{{e}}.{i}" for x, i in (("down", 0), ("gate", 1), ("up", 1))},
     },
-    layouts={**MAMBA2_LAYOUTS, **{path.replace("attn.", "mixer."): layout for path, layout in MAMBA2_LAYOUTS.items()}},
+    layouts={path.removeprefix("attn."): layout for path, layout in MAMBA2_LAYOUTS.items()},
 )
 MAX_USES = 256
 """Layers with a shared block at most: each block has a place for the adapters of all."""
@@ -80,9 +69,10 @@ def zamba2(c: Config) -> Decoder:
     state, uses = StateLayer(attn_norm=norm, attn=mixer), iter(range(len(hybrids)))
     layers = sequence((layer(next(uses)) if kind == "hybrid" else state for kind in kinds), count_dim=L)
     c.ignore(*_DERIVED.split(), *_UNUSED.split())
-    tied, context = check_tied(c), c.positive_int("max_position_embeddings")
+    c.require("tie_word_embeddings", True, "layers would share no blocks in transformers")
+    context = c.positive_int("max_position_embeddings")
     context = 16384 if c.get("use_long_context", False) else context
-    return decoder(V, d, layers, norm, tied, context=context).replace(layers_read_embeddings=True)
+    return decoder(V, d, layers, norm, tied=True, context=context).replace(layers_read_embeddings=True)
 
 
 def _attention(c: Config, d: Expr) -> Attention:

@@ -1,7 +1,11 @@
-"""Readers that Zamba and Zamba2 share: the kinds of layers, and the attention of shared blocks."""
+"""Readers that Zamba and Zamba2 share: names, the kinds of layers, and the attention of shared blocks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ..checkpoint.naming.hf_names import HF
+from ..checkpoint.naming.scheme import Scheme
 from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import Attention
 from ..core.config import Config
@@ -9,15 +13,33 @@ from ..core.constructors import gqa, linear
 from ..core.expr import Expr
 from ..core.positions import Rope
 from ..utils.errors import safe
-from .shared import MAX_LISTED_LAYERS
+from .layers_shared import check_listed
 
+MAMBA_MODULES = {"attn": "mamba", "mixer": "mamba_decoder.mamba"}
+"""Mamba in layers without and with a shared block → its module."""
 _KINDS = {"mamba": "mamba", "linear_attention": "mamba", "hybrid": "hybrid"}
+
+
+def zamba_names(shared: str, inside: Mapping[str, str], layouts: Mapping[str, str]) -> Scheme:
+    """Return the HF names of a model with the shared blocks in this module; `layouts` are those of Mamba, with such a block or without."""
+    own = {
+        "mixer_norm": "mamba_decoder.input_layernorm",
+        "link": "linear",
+        "shared.norm": f"{shared}.input_layernorm",
+        **{f"shared.attn.{x}": f"{shared}.self_attn.{x}_proj" for x in "qkvo"},
+        "shared.mlp_norm": f"{shared}.pre_ff_layernorm",
+        **{f"shared.mlp.{x}": f"{shared}.feed_forward.{x}_proj" for x in ("gate", "up", "down")},
+    }
+    return HF.with_changes(
+        outside={"norm": "model.final_layernorm"},
+        inside={**own, **inside},
+        layouts={f"{path}.{x}": layout for path in ("attn", "mixer") for x, layout in layouts.items()},
+    )
 
 
 def hybrid_kinds(c: Config, L: int, default: list[str]) -> list[str]:
     """Read which layers have a shared block; the class takes `default` where the list is absent."""
-    if L > MAX_LISTED_LAYERS:
-        raise c.error("num_hidden_layers", f"is {L}: too many layers to list one by one")
+    check_listed(c, L)
     kinds: list[str] = c.get("layers_block_type|layer_types", default)
     if unknown := [x for x in kinds if x not in tuple(_KINDS)]:
         raise c.error("layers_block_type", f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(_KINDS)}")
@@ -25,13 +47,6 @@ def hybrid_kinds(c: Config, L: int, default: list[str]) -> list[str]:
         raise c.error("num_hidden_layers", f"is {L}, but there are {len(kinds)} types of layers", "layers_block_type lists them")
     c.ignore("hybrid_layer_ids")
     return [_KINDS[x] for x in kinds]
-
-
-def check_tied(c: Config) -> bool:
-    """Return that the head is tied; where it is not, transformers' classes do not share blocks either, which no published model does."""
-    if not c.get("tie_word_embeddings", True):
-        raise c.error("tie_word_embeddings", "is false: then layers share no blocks in transformers", "no published model has that")
-    return True
 
 
 def shared_attention(d: Expr, H: Expr, K: Expr, h: Expr, rope: Rope | None = None) -> Attention:

@@ -13,6 +13,7 @@ from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.parameter_count import Count, Formula, Parameters, sections_of
+from ..families.counted_models import CountedModel, find_counted
 from ..families.registry import Family
 from ..model import Model
 from .module_tree import STATE_DICT_NAMES, NoFormula, StateTensor, hide_fields, module_tree
@@ -34,6 +35,13 @@ def _generic_family() -> Family:
 
 
 _GENERIC = _GenericFamily(name="no", module="", build=_build, hf=STATE_DICT_NAMES)
+
+
+ENCODER_NOTE = (
+    "the encoder reads a prompt of T tokens once, those of images among them; generated tokens are the decoder's. A context of T tokens is "
+    "T in the encoder and as many in the decoder, whose tokens attend to both"
+)
+"""What a number of tokens means for a model with an encoder."""
 
 
 class GenericParameters(Parameters):
@@ -72,6 +80,22 @@ class GenericModel(Model):
         )
         formula = Formula(symbols="", numbers="", letters={}, value=total)
         return Count(parameters=parameters, groups=self._groups(), sections=tuple(sections_of(self.tree)), formula=formula)
+
+    @cached_property
+    def kind(self) -> CountedModel | None:
+        """How its modules and its passes follow from its configuration; None where they do not."""
+        kind = find_counted(str(self.config.get("model_type", "")))
+        return None if kind is None or kind.claim != self.claim else kind
+
+    @cached_property
+    def computable(self) -> Model:
+        if (kind := self.kind) is None:
+            return self
+        read = Config(self.config.data, self.source)
+        tree = kind.tree(read)
+        notes = tuple(x for x in self.notes if x != ENCODER_NOTE)
+        family = _GenericFamily(name=str(read.get("model_type", "")), module="", build=_build, hf=STATE_DICT_NAMES)
+        return Model(name=self.name, family=family, tree=tree, config=read, outer=read, source=self.source, notes=(*notes, ENCODER_NOTE))
 
     def part(self, name: str) -> NoReturn:
         raise NoFormula(f"the {name} part needs a family: {self.name} is counted {self.claim}", hint="count sums by module")

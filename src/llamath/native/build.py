@@ -28,7 +28,18 @@ PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {"generic": ("-O1",), "avx2": _AVX2, "avx512": _AVX512, "avx512_bf16": (*_AVX512, "-mavx512bf16")},
     "aarch64": {"neon": (), "neon_dot": ("-march=armv8.2-a+dotprod+fp16",), "neon_bf16": ("-march=armv8.6-a+dotprod+fp16+bf16",)},
 }
-"""Instruction sets by machine: the flags that `kernels/path.cpp` is compiled with for each."""
+"""Instruction sets by machine, from the slowest to the fastest: the flags that kernels are compiled with for each."""
+_CPUINFO = "/proc/cpuinfo"
+_FOR_EACH_PATH = ("path.cpp", "packed.cpp")
+_VNNI = {"avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
+_FEATURES: dict[str, set[str]] = {
+    "avx2": {"avx2", "fma", "bmi2", "f16c"},
+    "avx512": _VNNI,
+    "avx512_bf16": {*_VNNI, "avx512_bf16"},
+    "neon_dot": {"asimddp"},
+    "neon_bf16": {"asimddp", "bf16"},
+}
+"""What Linux calls the features that an instruction set needs."""
 
 
 class CompilerError(Exception):
@@ -51,54 +62,61 @@ def sources() -> list[Path]:
     return sorted([*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h"), *FOLDER.glob("kernels/*.cpp"), *FOLDER.glob("kernels/*.h")])
 
 
-def source_hash(compiler: str = "") -> str:
-    """Return a hash of the sources and of how they are compiled."""
-    digest = hashlib.sha256(repr((compiler, _FLAGS, PATHS, machine())).encode())
+def all_paths() -> tuple[str, ...]:
+    """Return every instruction set of this kind of machine."""
+    return tuple(PATHS.get(machine(), {"generic": ()}))
+
+
+def own_paths() -> tuple[str, ...]:
+    """Return the fastest instruction set that this processor has, which compiles soonest; all where it is not known."""
+    try:
+        with open(_CPUINFO, encoding="utf-8", errors="replace") as file:
+            lines = file.read(2**14).splitlines()
+    except OSError:
+        return all_paths()
+    features = next((set(x.partition(":")[2].split()) for x in lines if x.startswith(("flags", "Features"))), None)
+    if features is None:
+        return all_paths()
+    return tuple(x for x in all_paths() if _FEATURES.get(x, set()) <= features)[-1:]
+
+
+def source_hash(compiler: str = "", paths: Sequence[str] = ()) -> str:
+    """Return a hash of the sources and of how they are compiled, for these instruction sets or for all."""
+    digest = hashlib.sha256(repr((compiler, _FLAGS, _LINK_FLAGS, PATHS, machine(), tuple(paths) or all_paths())).encode())
     for path in sources():
         digest.update(path.read_bytes())
     return digest.hexdigest()[:20]
 
 
-def commands(compiler: str, objects: Path, extra: Sequence[str] = ()) -> list[tuple[str, ...]]:
-    """Return the command that compiles each object file."""
-    paths = PATHS.get(machine(), {"generic": ()})
+def commands(compiler: str, objects: Path, extra: Sequence[str] = (), paths: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """Return the command that compiles each object file, for these instruction sets or for all; those that take longest come first."""
+    flags_of = PATHS.get(machine(), {"generic": ()})
+    listed = f"-DLLAMATH_PATHS(EACH)={' '.join(f'EACH({x})' for x in ('reference', *(paths or flags_of)))}"
     result = []
-    for source in (x for x in sources() if x.suffix == ".cpp"):
-        variants: dict[str, tuple[str, ...]] = paths if source.name == "path.cpp" else {"": ()}
+    for source in sorted((x for x in sources() if x.suffix == ".cpp"), key=lambda x: x.name not in _FOR_EACH_PATH):
+        variants: dict[str, tuple[str, ...]] = {"": ()}
+        if source.name in _FOR_EACH_PATH:
+            variants = {x: flags_of[x] for x in paths or flags_of}
         for name, flags in variants.items():
             own = (f"-DLLAMATH_PATH={name}",) if name else ()
             target = objects / f"{source.stem}{name and '_' + name}.o"
             # paths of the build machine do not get into the file, so that two builds are equal
             same = (f"-ffile-prefix-map={FOLDER}=native",)
-            result.append((compiler, *_FLAGS, *same, *extra, *flags, *own, "-c", str(source), "-o", str(target)))
+            result.append((compiler, *_FLAGS, *same, *extra, *flags, *own, listed, "-c", str(source), "-o", str(target)))
     return result
 
 
-def build(target: Path, extra: Sequence[str] = ()) -> Path:
-    """Compile the library into this file."""
+def build(target: Path, extra: Sequence[str] = (), paths: Sequence[str] = ()) -> Path:
+    """Compile the library into this file, for these instruction sets or for all."""
     compiler = find_compiler()
     if compiler is None:
         raise CompilerError("no C++ compiler was found (c++, g++, clang++, or $CXX)")
     with tempfile.TemporaryDirectory() as folder:
-        work = commands(compiler, Path(folder), extra)
+        work = commands(compiler, Path(folder), extra, paths)
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(_run, work))
         library = Path(folder) / LIBRARY
-        objects = [x[-1] for x in work]
-        _run(
-            (
-                compiler,
-                "-shared",
-                "-pthread",
-                "-static-libstdc++",
-                "-static-libgcc",
-                *extra,
-                *objects,
-                "-o",
-                str(library),
-                "-Wl,--build-id=none",
-            )
-        )
+        _run((compiler, *_LINK_FLAGS, *extra, *[x[-1] for x in work], "-o", str(library)))
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_suffix(f".{os.getpid()}")
         shutil.copyfile(library, partial)
@@ -112,19 +130,21 @@ def _run(command: Sequence[str]) -> None:
         raise CompilerError(f"{command[0]} failed for {Path(command[-1]).name}: {done.stderr.strip()[-2000:]}")
 
 
-def cached_library() -> Path:
-    """Return where a checkout of the sources keeps its library."""
+def cached_library(paths: Sequence[str] = ()) -> Path:
+    """Return where a checkout of the sources keeps its library for these instruction sets, or for all."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "llamath" / f"native-{source_hash(find_compiler() or '')}" / LIBRARY
+    return Path(base) / "llamath" / f"native-{source_hash(find_compiler() or '', paths)}" / LIBRARY
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Compile into a file, or with --cached to where a checkout keeps its library."""
-    target = cached_library() if "--cached" in arguments else Path(arguments[0]) if arguments else FOLDER / LIBRARY
-    if "--cached" in arguments and target.exists():
+    """Compile into a file, or with --cached to where a checkout keeps its library; with --own for this processor alone."""
+    paths = own_paths() if "--own" in arguments else ()
+    files = [x for x in arguments if not x.startswith("--")]
+    target = cached_library(paths) if "--cached" in arguments else Path(files[0]) if files else FOLDER / LIBRARY
+    if "--cached" in arguments and (target.exists() or cached_library().exists()):
         return
     try:
-        build(target)
+        build(target, paths=paths)
     except CompilerError as error:
         raise SystemExit(f"{error}") from None
 

@@ -37,6 +37,7 @@ from .library import (
 )
 from .lowering import lower
 from .program import OPS, Op
+from .rotary_pairs import with_interleaved_pairs
 from .weights import LoadedWeights, Stored
 
 HINT = "the file is damaged, or was written in a dtype of too small a range"
@@ -65,10 +66,19 @@ class Row(NamedTuple):
 class NativeModel:
     """The program of a model, its weights, and the threads that compute."""
 
-    def __init__(self, tree: Decoder, stored: Mapping[str, Stored], dtype: str, *, int8: bool = False, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        tree: Decoder,
+        stored: Mapping[str, Stored],
+        dtype: str,
+        *,
+        int8: bool = False,
+        threads: int | None = None,
+        interleaved: bool = False,  # whether queries and keys are stored as interleaved rotary pairs
+    ) -> None:
         self.tree, self.dtype = tree, dtype
         self.library = load_library()
-        self.program = lower(tree)
+        self.program = with_interleaved_pairs(lower(tree)) if interleaved else lower(tree)
         self.weights = LoadedWeights(self.program, stored, self.library, int8)
         self.precision = EXACT if dtype == "fp32" else FAST
         self.parameters = sum(x.rows * x.cols for x in self.weights.matrices)

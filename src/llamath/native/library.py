@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..utils.errors import LlamathError
-from .build import FOLDER, LIBRARY, CompilerError, build, cached_library, find_compiler
+from .build import FOLDER, LIBRARY, CompilerError, build, cached_library, find_compiler, own_paths
 from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_WEIGHTS
 
 VERSION: Final = 1
@@ -225,22 +225,27 @@ def load_library() -> Library:
 def find_library() -> Library | None:
     """Return the library if it has been compiled; None where `load_library` would compile it or fail."""
     try:
-        return load_library() if any(x.exists() for x in (FOLDER / LIBRARY, cached_library())) else None
+        return load_library() if _find() is not None else None
     except NoLibrary:
         return None
 
 
+def _find() -> Path | None:
+    """Return the library of the package, or that of a checkout: for all instruction sets, or else for this processor."""
+    if (path := FOLDER / LIBRARY).exists() or (path := cached_library()).exists() or (path := cached_library(own_paths())).exists():
+        return path
+    return None
+
+
 def _find_or_build() -> Path:
-    if (own := FOLDER / LIBRARY).exists():
-        return own
-    if (cached := cached_library()).exists():
-        return cached
+    if (found := _find()) is not None:
+        return found
     if find_compiler() is None or os.environ.get("LLAMATH_NO_BUILD"):
         raise NoLibrary(
             "the native engine was not compiled when llamath was installed, as no C++ compiler was found",
             hint="install g++ or clang++, then install llamath again",
         )
     try:
-        return build(cached)
+        return build(cached_library(paths := own_paths()), paths=paths)
     except (CompilerError, OSError) as error:
         raise NoLibrary(f"the native engine cannot be compiled: {error}", hint="set CXX to another compiler") from None

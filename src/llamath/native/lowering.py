@@ -483,6 +483,8 @@ def _update_cache(m: _Lowering, node: Node) -> _Cached:
     x, window = m.joined(node.inputs[0]), node.attributes["window"]
     if not window.causal:
         raise NotExpressible(f"the native engine computes causal attention only ({node.path})")
+    if window.after_prompt is not None:
+        raise NotExpressible(f"the native engine has no window that begins after the prompt ({node.path})")
     m.caches.append(CacheRows(node.path, node.attributes["name"], x.heads, x.dim, window.max_lookback))
     number = len(m.caches) - 1
     m.emit(node, "store", (), x, ints=(number,))

@@ -32,7 +32,9 @@ def compute_outputs(checkpoint: VerifiedCheckpoint, tokens: Sequence[int], dtype
     """Run a checkpoint on these tokens; its weights are released."""
     import numpy as np
 
-    model, _files, _store = load_native(checkpoint, parse_dtype(dtype, ("F32", "F16", "BF16"), "computation").short_name)
+    model, _files, _store = load_native(
+        checkpoint, parse_dtype(dtype, ("F32", "F16", "BF16"), "computation").short_name, stored_pairs=False
+    )
     count = len(tokens) if model.has_length_dependent_rope else min(_CHUNK, len(tokens))
     session = NativeSession(model, 1, count)
     session.reserve(len(tokens), 0)

@@ -87,9 +87,12 @@ class NativeLlama(LlamaBase):
 
 
 def load_native(
-    checkpoint: VerifiedCheckpoint, dtype: str | None = None, threads: int | None = None
+    checkpoint: VerifiedCheckpoint, dtype: str | None = None, threads: int | None = None, stored_pairs: bool = True
 ) -> tuple[NativeModel, MappedFiles, WeightStore]:
-    """Map the weights of a verified checkpoint, and lower its model; `dtype` None: that of the file, or bfloat16 for quantized weights."""
+    """Map the weights of a verified checkpoint, and lower its model; `dtype` None: that of the file, or bfloat16 for quantized weights.
+
+    `stored_pairs` False: rotary pairs in the order of the tree, so that the same weights in two formats have identical logits.
+    """
     check_readable(checkpoint)
     if checkpoint.model.tree.head is None:
         raise LlamathError(
@@ -103,8 +106,8 @@ def load_native(
     name = None if dtype in (None, "int8") else parse_dtype(str(dtype), ("F32", "F16", "BF16"), "computation").short_name
     files = MappedFiles(checkpoint.manifest)
     watch_files(files)
-    store = WeightStore(checkpoint, files, None if name is None else _MATRIX_TYPES[name])
+    store = WeightStore(checkpoint, files, None if name is None else _MATRIX_TYPES[name], stored_pairs)
     compute = own if name is None else name
     assert compute in KV_TYPES, compute
-    native = NativeModel(checkpoint.model.tree, store.load(), compute, int8=dtype == "int8", threads=threads)
+    native = NativeModel(checkpoint.model.tree, store.load(), compute, int8=dtype == "int8", threads=threads, interleaved=store.keeps_pairs)
     return native, files, store

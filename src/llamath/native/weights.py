@@ -24,6 +24,7 @@ from ..generation.mapped_files import MappedFiles
 from ..utils.errors import LlamathError, safe
 from .library import BF16, F16, F32, I8, TYPES, Library, Matrix, load_library
 from .program import Program, ProgramWeight
+from .rotary_pairs import LAYOUT, has_stored_pairs
 
 _PLAIN = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8", "I64": "<i8", "I32": "<i4"}
 _OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
@@ -54,9 +55,10 @@ def address_of(buffer: Any) -> int:
 class WeightStore:
     """The weights of a checkpoint by canonical path. `matrix_type`: convert matrices of other plain types to this one; None: as stored."""
 
-    def __init__(self, checkpoint: VerifiedCheckpoint, files: MappedFiles, matrix_type: int | None) -> None:
+    def __init__(self, checkpoint: VerifiedCheckpoint, files: MappedFiles, matrix_type: int | None, stored_pairs: bool = True) -> None:
         self.checkpoint, self.files, self.matrix_type = checkpoint, files, matrix_type
         self.library = load_library()
+        self.keeps_pairs = stored_pairs and has_stored_pairs(checkpoint)
         self.packed = {name: x for name, x in packed_weights(checkpoint.stored.packings).items() if x.kind != "ggml"}
         self.conversions: Counter[tuple[str, str]] = Counter()  # (stored type, type) -> values
         self._bases: dict[int, int] = {}  # file -> address of its mapping
@@ -71,6 +73,11 @@ class WeightStore:
                 self._found[path] = stored
         return self._found
 
+    def _layout(self, leaf: Leaf) -> str:
+        """Return the layout that has to be undone."""
+        layout = self.checkpoint.scheme.layout_of(leaf.pattern)
+        return "" if self.keeps_pairs and layout == LAYOUT else layout
+
     def _base(self, file: int) -> int:
         if file not in self._bases:
             self._bases[file] = address_of(self.files.map_file(file)[0])
@@ -78,8 +85,7 @@ class WeightStore:
 
     def _mapped(self, tensor: MergedTensor, leaves: list[Leaf]) -> list[tuple[str, Stored]] | None:
         """Return the weights of a tensor where they lie in the file; None where they cannot be read there."""
-        words = self.checkpoint.scheme.layout_of(leaves[0].pattern).split()
-        if words or len(tensor.parts) > 1 or tensor.dtype not in TYPES or len({x.indices[1:] for x in leaves}) > 1:
+        if self._layout(leaves[0]) or len(tensor.parts) > 1 or tensor.dtype not in TYPES or len({x.indices[1:] for x in leaves}) > 1:
             return None
         (part,), kind = tensor.parts, TYPES[tensor.dtype]
         if (
@@ -110,8 +116,7 @@ class WeightStore:
     def _converted(self, name: str, leaves: list[Leaf]) -> Iterator[tuple[str, Stored]]:
         """Yield the weights of a tensor that has to be rearranged or converted."""
         scheme, tree = self.checkpoint.scheme, self.checkpoint.model.tree
-        layout = scheme.layout_of(leaves[0].pattern)
-        words = layout.split()
+        words = self._layout(leaves[0]).split()
         params = layout_params_at(tree, leaves[0])
         x, kind = (None, F32) if name in self.packed or {"shifted", "decay"} & set(words) else self._rows(name, words)
         if x is None:
@@ -125,12 +130,9 @@ class WeightStore:
         for expert, group in stacked.items():
             part = x if by_layer else x[expert[0]]
             shapes = [tuple(map(int, leaf.shape)) for leaf in group]
-            for leaf, shape, piece in zip(
-                group, shapes, split_tensor(part, shapes, scheme.layout_of(group[0].pattern), params), strict=True
-            ):
+            for leaf, shape, piece in zip(group, shapes, split_tensor(part, shapes, self._layout(group[0]), params), strict=True):
                 inside = leaf.path.split(".", 3)[-1]
-                own = scheme.layout_of(leaf.pattern)
-                values = undo_layout(piece, own, params, inside, np)
+                values = undo_layout(piece, self._layout(leaf), params, inside, np)
                 yield leaf.path, self._keep(values, kind, shape, name)
 
     def _rows(self, name: str, words: Sequence[str]) -> tuple[Any, int]:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..analysis.inference.inference_memory import PREFILL_CHUNK
-from ..generation.rope_frequencies import LENGTH_DEPENDENT
 from ..utils.errors import LlamathError
 from .debug.nan_check import nonfinite_check
 from .kv_cache import Cache
@@ -50,7 +49,7 @@ class Batch:
         self.check_memory: Callable[[int, int], object] = lambda _rows, _capacity: None  # called before a cache is allocated
         self.cache: Cache | None = None
         self.nonfinite_check = nonfinite_check(module)
-        self.has_length_dependent_rope = any(isinstance(x, LENGTH_DEPENDENT) for x in module.ropes())
+        self.reads_prompt_at_once = module.reads_prompt_at_once
 
     def resume(self, prefix: PrefixCache) -> None:
         """Reuse the cache of an earlier generation as far as the tokens are the same."""
@@ -59,7 +58,7 @@ class Batch:
             (i for i, (a, b) in enumerate(zip(prefix.tokens, tokens, strict=False)) if a != b), min(len(prefix.tokens), len(tokens))
         )
         same = min(same, len(tokens) - 1, prefix.cache.length)
-        if same > 0 and not self.has_length_dependent_rope and prefix.cache.truncate(same):
+        if same > 0 and not self.reads_prompt_at_once and prefix.cache.truncate(same):
             self.cache = prefix.cache
 
     @torch.inference_mode()
@@ -76,7 +75,7 @@ class Batch:
         padded = [[x[0]] * padding + x for padding, x in zip(paddings, self.sequences, strict=True)]
         ids = torch.tensor(padded, device=self.device)[:, done:]
         padding = torch.tensor(paddings, device=self.device) if is_new and any(paddings) else None
-        logits, chunk = ids, ids.shape[1] if self.has_length_dependent_rope else max(1, self.prefill_chunk // rows)
+        logits, chunk = ids, ids.shape[1] if self.reads_prompt_at_once else max(1, self.prefill_chunk // rows)
         for part in ids.split(chunk, 1):
             logits = self.module(part, self.cache, padding, True)
             self.nonfinite_check.raise_if_bad()
@@ -89,7 +88,7 @@ class Batch:
         assert self.cache is not None
         for sequence, token in zip(self.sequences, tokens, strict=True):
             sequence.append(token)
-        if self.has_length_dependent_rope and self.module.crosses_long_rope_switch(self.cache, 1):
+        if self.reads_prompt_at_once and self.module.crosses_long_rope_switch(self.cache, 1):
             self.cache = None
             return self.prefill()
         self._ensure_capacity(self.cache.length + 1)

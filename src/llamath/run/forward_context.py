@@ -167,6 +167,10 @@ class Mask:
         self._ctx, self._pattern, self._capacity = ctx, pattern, capacity
         all_in_span = pattern.span is None or ctx.past_length + ctx.new_length <= pattern.span
         window_ring = ctx.new_length == 1 and capacity == pattern.window.size  # the ring buffer is exactly the window
+        reach = pattern.window.after_prompt
+        all_in_span = all_in_span and (
+            not reach or not ctx.past_length or ctx.past_length + ctx.new_length <= ctx.cache.prefill_length + reach
+        )
         unmasked = ctx.padding is None and pattern.alibi is None and pattern.window.causal and (all_in_span or window_ring)
         self._is_causal_triangle = unmasked and (ctx.new_length == 1 or not ctx.past_length)
 
@@ -230,6 +234,8 @@ class Mask:
         visible = distance >= 0 if window.causal else torch.ones_like(distance, dtype=torch.bool)
         if window.size is not None:
             visible = visible & (distance.abs() < window.size)
+        if window.after_prompt is not None and ctx.past_length:
+            visible = visible & ((key_index < ctx.cache.prefill_length) | (distance < window.after_prompt))
         if window.chunk is not None:
             query_chunk = ctx.positions[..., queries, None] // window.chunk
             visible = visible & (query_chunk == ctx.to_positions(key_index)[..., None, :] // window.chunk)

@@ -147,6 +147,7 @@ class Cache:
         self.length = 0  # tokens read so far
         self.prefill_length = 0  # tokens of the first pass
         self.padding: Tensor | None = None  # (B,)
+        self.encoded: dict[int, tuple[Tensor, ...]] = {}  # keys and values of the encoder's tokens, by layer
 
     def reserve(self, new: int, padding: Tensor | None) -> None:
         """Raise an error if `new` more tokens exceed the capacity; `padding` is given with the first tokens only."""
@@ -165,6 +166,7 @@ class Cache:
         for layer in self.layers:
             if layer is not None:
                 layer.select_rows(rows)
+        self.encoded = {layer: tuple(x[rows] for x in kept) for layer, kept in self.encoded.items()}
         self.padding = None if self.padding is None else self.padding[rows]
 
     def grow(self, larger: Cache) -> None:
@@ -185,4 +187,4 @@ class Cache:
     def nbytes(self) -> int:
         """Bytes of all buffers and states."""
         layers = {id(x): x.tensors for x in self.layers if x is not None}
-        return sum(x.nbytes for tensors in layers.values() for x in tensors)
+        return sum(x.nbytes for tensors in (*layers.values(), *self.encoded.values()) for x in tensors)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.extensions.compressed_attention import CandidateBlocks
 from .forward_context import Mask, MaskBlock
 
 _MAX_SCORES = 1 << 25
@@ -20,15 +21,39 @@ Visible = Callable[[slice], Tensor]
 
 def select_keys(q: Tensor, k: Tensor, weights: Tensor | None, visible: Visible, top_k: int) -> Tensor:
     """Return the keys with the highest scores: q `(B, T, H, h)`, k `(B, S, h)`, weights `(B, T, H)` → `(B, T, min(S, top_k))`."""
-    keys, kept, scale = k.float().mT[:, None], min(k.shape[1], top_k), q.shape[-1] ** -0.5
+    kept = min(k.shape[1], top_k)
+    return torch.cat([scores.topk(kept, -1).indices for scores in _scores(q, k, weights, visible)], 1)
+
+
+def select_keys_and_blocks(
+    q: Tensor, k: Tensor, weights: Tensor, visible: Visible, top_k: int, blocks: CandidateBlocks
+) -> tuple[Tensor, Tensor]:
+    """Return the keys with the highest scores, and which keys are in the blocks with the highest ones, `(B, T, S)`.
+
+    The block of the last key that a query sees is one of them.
+    """
+    kept, count = min(k.shape[1], top_k), -(-k.shape[1] // blocks.size)
+    selected, candidates = [], []
+    for scores in _scores(q, k, weights, visible):
+        selected.append(scores.topk(kept, -1).indices)
+        padded = torch.nn.functional.pad(scores, (0, count * blocks.size - k.shape[1]), value=-torch.inf)
+        best = padded.unflatten(-1, (count, blocks.size)).amax(-1)
+        last = ((scores > -torch.inf).sum(-1, keepdim=True) - 1) // blocks.size  # -1 if no key is visible
+        top = best.masked_fill(torch.arange(count, device=q.device) == last, torch.inf).topk(min(blocks.kept, count), -1)
+        chosen = torch.zeros_like(best, dtype=torch.bool).scatter(-1, top.indices, top.values > -torch.inf)
+        candidates.append(chosen.repeat_interleave(blocks.size, -1)[..., : k.shape[1]])
+    return torch.cat(selected, 1), torch.cat(candidates, 1)
+
+
+def _scores(q: Tensor, k: Tensor, weights: Tensor | None, visible: Visible) -> Iterator[Tensor]:
+    """Yield the scores of consecutive queries, `(B, T, S)`, −∞ for keys that they do not see."""
+    keys, scale = k.float().mT[:, None], q.shape[-1] ** -0.5
     size = max(1, _MAX_SCORES // (q.shape[0] * q.shape[2] * max(k.shape[1], 1)))
-    parts = []
     for first in range(0, q.shape[1], size):
         at = slice(first, min(first + size, q.shape[1]))
         each = torch.relu(q[:, at].float() @ keys * scale)  # (B, T, H, S)
         scores = each.sum(2) if weights is None else (weights[:, at, None].float() @ each).squeeze(2)
-        parts.append(scores.masked_fill(~visible(at), -torch.inf).topk(kept, -1).indices)
-    return torch.cat(parts, 1)
+        yield scores.masked_fill(~visible(at), -torch.inf)
 
 
 class SelectedKeys:
@@ -98,16 +123,17 @@ def mean_of_windows(kv: Tensor, windows: Windows, start: int) -> Tensor:
     return kv[torch.arange(len(kv))[:, None, None], at].float().mean(2, keepdim=True).to(kv.dtype)
 
 
-def compress_windows(kv: Tensor, gate: Tensor, bias: Tensor, windows: Windows, start: int, overlap: bool) -> Tensor:
+def compress_windows(kv: Tensor, gate: Tensor, bias: Tensor | None, windows: Windows, start: int, overlap: bool) -> Tensor:
     """Return a weighted mean of the tokens of each window, `(B, W, 1, h)`; `start` is the index of the first token of kv and gate."""
     rows, at = torch.arange(len(kv))[:, None, None], _tokens_of_windows(len(kv), windows, start)
     last = max(kv.shape[1] - 1, 0)
     values, weights = (x[rows, at.clamp(0, last)] for x in (kv, gate))  # (B, W, ratio, c)
-    weights = weights + bias
+    weights = weights if bias is None else weights + bias
     if overlap:
         h, before = kv.shape[-1] // 2, (at - windows.ratio).clamp(0, last)
         none = (windows.numbers == 0)[..., None, None].to(kv.device)
-        earlier = kv[rows, before][..., :h].masked_fill(none, 0.0), (gate[rows, before] + bias)[..., :h].masked_fill(none, -torch.inf)
+        gates = gate[rows, before] if bias is None else gate[rows, before] + bias
+        earlier = kv[rows, before][..., :h].masked_fill(none, 0.0), gates[..., :h].masked_fill(none, -torch.inf)
         values, weights = torch.cat((earlier[0], values[..., h:]), 2), torch.cat((earlier[1], weights[..., h:]), 2)
     return (values * weights.softmax(2, dtype=torch.float32).to(values.dtype)).sum(2, keepdim=True)
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf, isqrt, log
+from math import inf, isqrt, log, prod
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.image_sizes import patches_of_tiles
 from ..core.positions import LogNScaling, Rope, SplitAxialRope, TemperatureTuning
 from ..utils.errors import LlamathError
 from .attention import ScoreParams, attend, attend_block
@@ -30,6 +31,7 @@ from .selected_keys import (
     mean_of_windows,
     select_blocks,
     select_keys,
+    select_keys_and_blocks,
 )
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -53,8 +55,11 @@ class TorchMachine(ForwardContext):
         self.absorbs = self.new_length == 1
         self.ids = ids
         self.last_only = last_only
+        self.encoder_ids: Tensor | None = None  # of the prompt, of a model with an encoder, in the first pass
         self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
         self._selections: dict[int, Tensor] = {}  # the keys that later layers attend to as well, by layer
+        self._candidates: dict[int, Tensor] = {}  # the windows that later layers choose from, by layer
+        self._shared_windows: dict[int, Tensor] = {}  # windows that later layers read, by cache
         self._shared_kv: dict[int, tuple[Tensor, ...]] = {}  # keys and values that later layers read, by layer
 
     # Each token alone
@@ -224,6 +229,9 @@ class TorchMachine(ForwardContext):
     def to_model_dtype(self, x: Tensor) -> Tensor:
         return x if self.dtype is None else x.to(self.dtype)
 
+    def constants(self, x: Tensor, values: Sequence[float]) -> Tensor:
+        return x.new_tensor(values).repeat(*x.shape[:-1], 1)
+
     def dropout(self, x: Tensor) -> Tensor:
         return x  # models of this family are trained and run without dropout
 
@@ -266,7 +274,7 @@ class TorchMachine(ForwardContext):
 
     def end_rows(self, x: Tensor, row: Tensor, side: int) -> Tensor:
         rows, columns = self.patch_grid or (isqrt(x.shape[1] * side * side),) * 2
-        grid = x.unflatten(1, (rows // side, columns // side))
+        grid = x.unflatten(1, (-(-rows // side), -(-columns // side)))
         return torch.cat([grid, row.to(x.dtype).expand(*grid.shape[:2], 1, -1)], 2).flatten(1, 2)
 
     def arrange_tiles(self, x: Tensor, tiles: int, newline: Tensor, separator: Tensor) -> Tensor:
@@ -281,12 +289,36 @@ class TorchMachine(ForwardContext):
         return torch.cat([ended[0], between, ended[1]], 1)
 
     def stitch_tiles(self, x: Tensor, margin: int) -> Tensor:
+        whole, joined = self._join_tiles(x, margin)
+        pooled = F.adaptive_avg_pool2d(joined.permute(0, 3, 1, 2), whole.shape[1]).flatten(2).mT
+        return torch.cat([whole.flatten(1, 2), pooled], -1)
+
+    def _join_tiles(self, x: Tensor, margin: int) -> tuple[Tensor, Tensor]:
+        """The features of the whole image, and of its tiles as one image, `(B, rows, columns, d)` each."""
         (rows, columns), side = self.tile_grid, isqrt(x.shape[1])
         images = x.unflatten(1, (side, side)).unflatten(0, (-1, rows * columns + 1))  # (B, t, side, side, d)
         tiles, (down, across) = images[:, 1:].unflatten(1, (rows, columns)), (_own_parts(n, side, margin) for n in self.tile_grid)
         bands = [torch.cat([tiles[:, i, j, a:b, c:d] for j, (c, d) in enumerate(across)], 2) for i, (a, b) in enumerate(down)]
-        pooled = F.adaptive_avg_pool2d(torch.cat(bands, 1).permute(0, 3, 1, 2), side).flatten(2).mT
-        return torch.cat([images[:, 0].flatten(1, 2), pooled], -1)
+        return images[:, 0], torch.cat(bands, 1)
+
+    def gather_squares(self, x: Tensor, side: int, margin: int) -> Tensor:
+        return torch.cat([_squares_of(y, side) for y in self._join_tiles(x, margin)], 1)
+
+    def average_squares(self, x: Tensor, tiles: Tensor, side: int, margin: int) -> Tensor:
+        return x.sum(2) / self._filled(tiles, side, margin).sum(1, keepdim=True).to(x.dtype)
+
+    def square_attention(self, q: Tensor, k: Tensor, v: Tensor, tiles: Tensor, side: int, margin: int) -> Tensor:
+        mask = self._filled(tiles, side, margin).repeat(len(q), 1)[:, None, None]  # (B · n, 1, 1, side²)
+        k, v = (y.flatten(0, 1).transpose(1, 2) for y in (k, v))
+        y = F.scaled_dot_product_attention(q.flatten(0, 1)[:, :, None], k, v, mask, enable_gqa=q.shape[2] != k.shape[1])
+        return y[:, :, 0].unflatten(0, (len(q), -1))
+
+    def _filled(self, tiles: Tensor, side: int, margin: int) -> Tensor:
+        """Which patches of the squares of these tiles are no padding, `(n, side²)`."""
+        patches = isqrt(tiles.shape[1])
+        joined = [patches_of_tiles(n, patches, margin) for n in self.tile_grid]
+        ones = (torch.ones(1, *size, 1, dtype=torch.bool, device=tiles.device) for size in ((patches, patches), joined))
+        return torch.cat([_squares_of(x, side) for x in ones], 1)[0, :, :, 0]
 
     def add_gated_positions(self, x: Tensor, table: Tensor, gate: Tensor) -> Tensor:
         return x + (1 - gate.tanh()) * table
@@ -322,8 +354,9 @@ class TorchMachine(ForwardContext):
     def add_resized_positions(self, x: Tensor, table: Tensor, method: str) -> Tensor:
         table = table.float().flatten(0, -2)
         places = isqrt(len(table))
-        square = table[len(table) - places**2 :].unflatten(0, (places, -1)).permute(2, 0, 1)[None]
-        size = self.patch_grid or (isqrt(x.shape[1]),) * 2
+        before = table[: len(table) - places**2]
+        square = table[len(before) :].unflatten(0, (places, -1)).permute(2, 0, 1)[None]
+        size = self._grid_of(x.shape[1])
         if method == "transposed":
             size, method = (size[1], size[0]), "zeros"
         if method == "zeros":
@@ -337,9 +370,20 @@ class TorchMachine(ForwardContext):
             resized = F.interpolate(square, size=(max(size),) * 2, mode="bilinear", align_corners=False)[:, :, : size[0], : size[1]]
         elif method in ("antialias", "centers"):
             resized = F.interpolate(square, size=size, mode="bilinear", align_corners=False, antialias=method == "antialias")
+        elif method == "smooth":
+            resized = F.interpolate(square, size=size, mode="bicubic", align_corners=False, antialias=True)
         else:
             resized = F.interpolate(square, size=size, mode=method, align_corners=method == "bilinear")
-        return x + resized[0].flatten(1).mT.to(x.dtype)
+        rows_of_patches = resized[0].flatten(1).mT
+        if len(rows_of_patches) < x.shape[1]:
+            rows_of_patches = torch.cat([before, rows_of_patches])
+        return x + rows_of_patches.to(x.dtype)
+
+    def _grid_of(self, tokens: int) -> tuple[int, int]:
+        """Rows and columns of so many tokens of an image, which may follow a class token."""
+        if self.patch_grid is not None and tokens - prod(self.patch_grid) in (0, 1):
+            return self.patch_grid
+        return (isqrt(tokens),) * 2
 
     def merge_patches(self, x: Tensor, side: int, by_channel: bool = False, padded: bool = False) -> Tensor:
         squares = self._squares(x, side, padded)  # (B, n, side · side, d)
@@ -394,8 +438,8 @@ class TorchMachine(ForwardContext):
         grid = F.pad(x.unflatten(1, (n, n)), (0, 0, 0, -n % side, 0, -n % side))
         return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(0, 2)
 
-    def from_windows(self, x: Tensor, side: int, patches: int) -> Tensor:
-        n = isqrt(patches)
+    def from_windows(self, x: Tensor, side: int, image: Tensor) -> Tensor:
+        n = isqrt(image.shape[1])
         windows = -(-n // side)
         grid = x.unflatten(1, (side, side)).unflatten(0, (-1, windows, windows)).transpose(2, 3)
         return grid.flatten(3, 4).flatten(1, 2)[:, :n, :n].flatten(1, 2)
@@ -403,7 +447,7 @@ class TorchMachine(ForwardContext):
     def grid_attention(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         n = isqrt(q.shape[1])
         if len(rows) != 2 * n - 1:
-            raise LlamathError(f"the tower has vectors for {len(rows)} distances, found {n} patches on a side", hint="resize the images")
+            rows, columns = (F.interpolate(x.float().mT[None], size=2 * n - 1, mode="linear")[0].mT for x in (rows, columns))
         q, k, v = (y.transpose(1, 2) for y in (q, k, v))  # (B, H, N, h)
         place = torch.arange(n, device=q.device)
         distance, squares = place[:, None] - place + n - 1, q.unflatten(2, (n, n))
@@ -416,6 +460,34 @@ class TorchMachine(ForwardContext):
         n = isqrt(x.shape[1])
         y = F.conv2d(x.mT.unflatten(-1, (n, n)), weight, bias, stride=stride, padding=weight.shape[-1] // 2)
         return y.flatten(2).mT
+
+    def convolve_channels(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        y = F.conv2d(x.mT.unflatten(-1, self._grid_of(x.shape[1])), weight, bias, padding=weight.shape[-1] // 2, groups=x.shape[-1])
+        return y.flatten(2).mT
+
+    def channel_attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (y.permute(0, 2, 3, 1) for y in (q, k, v))  # (B, G, h, N)
+        return F.scaled_dot_product_attention(q, k, v).permute(0, 3, 1, 2)
+
+    def add_grid_positions(self, x: Tensor, rows: Tensor, columns: Tensor, frames: Tensor) -> Tensor:
+        n = isqrt(x.shape[1])
+        places = torch.cat((columns[:n].expand(n, n, -1), rows[:n, None].expand(n, n, -1)), -1)
+        return x + places.flatten(0, 1).to(x.dtype) + frames[0].to(x.dtype)
+
+    def encoder_tokens(self) -> tuple[Tensor, Tensor] | None:
+        if self.past_length:
+            return None
+        ids = self.encoder_ids
+        if ids is None:
+            raise LlamathError("the encoder has nothing to read", hint="give the machine the ids of the prompt, `encoder_ids`")
+        return ids, torch.arange(ids.shape[1], device=ids.device)
+
+    def keep_encoded(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:
+        self.cache.encoded[mixer.layer] = kept = tuple(x.view_as(x) for x in rows)
+        return kept
+
+    def read_encoded(self, mixer: Any) -> tuple[Tensor, ...]:
+        return self.cache.encoded[mixer.layer]
 
     def layer_outputs(self, layers: nn.ModuleList, x: Tensor, numbers: Sequence[int]) -> Tensor:
         states = [x]
@@ -495,9 +567,9 @@ class TorchMachine(ForwardContext):
     def compress(self, compressor: Any, kv: Tensor, gate: Tensor | None, bias: Tensor | None) -> Tensor:
         kv, *gates = self._window_cache(compressor).add_tokens((kv,) if gate is None else (kv, gate))
         start, windows = self.past_length + self.new_length - kv.shape[1], self._windows(compressor.ratio)
-        if bias is None:
+        if not gates:
             return mean_of_windows(kv, windows, start)
-        return compress_windows(kv, gates[0], bias.to(kv.dtype), windows, start, compressor.overlap)
+        return compress_windows(kv, gates[0], None if bias is None else bias.to(kv.dtype), windows, start, compressor.overlap)
 
     def rope_windows(self, compressor: Any, x: Tensor, rope: Rope | None) -> Tensor:
         if rope is None:
@@ -508,7 +580,26 @@ class TorchMachine(ForwardContext):
 
     def update_windows(self, compressor: Any, x: Tensor) -> Tensor:
         windows = self._windows(compressor.ratio)
-        return self._window_cache(compressor).add_windows(x, windows.first.expand(len(x)), int(windows.end.max()))
+        found = self._window_cache(compressor).add_windows(x, windows.first.expand(len(x)), int(windows.end.max()))
+        if compressor.shares_windows:
+            self._shared_windows[compressor.cache_layer] = found
+        return found
+
+    def read_windows(self, reader: Any) -> Tensor:
+        return self._shared_windows[reader.window_source]
+
+    def select_windows(self, indexer: Any, q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
+        visible, candidates = partial(self._visible_windows, indexer.ratio, k.shape[1]), indexer.candidates
+        if candidates is None:
+            selected = select_keys(q, k[:, :, 0], weights, visible, indexer.top_k)
+        elif candidates.chosen_here:
+            selected, self._candidates[indexer.layer] = select_keys_and_blocks(q, k[:, :, 0], weights, visible, indexer.top_k, candidates)
+        else:
+            chosen = self._candidates[indexer.candidate_layer]
+            selected = select_keys(q, k[:, :, 0], weights, lambda at: visible(at) & chosen[:, at], indexer.top_k)
+        if indexer.shares_selection:
+            self._selections[indexer.layer] = selected
+        return selected
 
     def compressed_attention(
         self,
@@ -526,7 +617,7 @@ class TorchMachine(ForwardContext):
         parts = []
         for first in range(0, q.shape[1], size):
             at = slice(first, min(first + size, q.shape[1]))
-            far = self._visible_windows(mixer.compressor.ratio, windows.shape[1], at).expand(len(q), -1, -1)
+            far = self._visible_windows(mixer.ratio, windows.shape[1], at).expand(len(q), -1, -1)
             if selected is not None:
                 far = far & torch.zeros_like(far).scatter(2, selected[:, at], True)
             near = mask.visible(at).expand(len(q), -1, -1)
@@ -577,6 +668,35 @@ class TorchMachine(ForwardContext):
             mixed = mixed ^ (torch.where(within, earlier, end) * multipliers[n])
             rows.append(mixed[..., None] % sizes[heads] + offsets[heads])
         return torch.cat(rows, -1)
+
+    def hash_merged_ngrams(self, mixer: Any) -> Tensor:
+        state, most, none = self._state(mixer), mixer.ngram_size - 1, -1
+        merged = self._merged_tokens(mixer)
+        ids, pad = (self.ids, 0) if merged is None else (merged[self.ids], merged[mixer.pad_token])
+        ids = ids if self.token_mask is None else ids.masked_fill(~self.token_mask[..., 0], none)
+        before = state.conv_states.get(id(mixer))
+        history = torch.cat((ids.new_full((len(ids), most), none) if before is None else before.to(ids.dtype), ids), 1)
+        state.conv_states[id(mixer)] = history[:, ids.shape[1] :].int()
+        sizes = torch.tensor(mixer.head_sizes, device=ids.device)
+        offsets, heads = sizes.cumsum(0) - sizes, mixer.heads_per_ngram
+        mixed, ended, rows = torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool), []
+        for n, multiplier in enumerate(mixer.multipliers):
+            earlier = history[:, most - n : history.shape[1] - n]
+            ended = ended | (earlier == none)
+            mixed = mixed ^ (torch.where(ended, pad, earlier) * multiplier)
+            at = slice((n - 1) * heads, n * heads)
+            rows += [mixed[..., None] % sizes[at] + offsets[at]] if n else []
+        return torch.cat(rows, -1)
+
+    def _merged_tokens(self, mixer: Any) -> Tensor | None:
+        """The number of each token after those that the tokenizer normalizes alike are merged; None on the meta device."""
+        if self.ids.is_meta:
+            return None
+        if mixer.token_map is None:
+            message = "tables of n-grams need a map from each token to those that its tokenizer normalizes alike"
+            raise LlamathError(message, hint="set `token_map` of the modules that have a table")
+        found: Tensor = mixer.token_map
+        return found.to(self.ids.device)
 
     def causal_conv(self, mixer: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int = 1) -> Tensor:
         state, reach = self._state(mixer), (weight.shape[1] - 1) * dilation  # earlier positions
@@ -725,6 +845,13 @@ def _identity(m: TorchMachine, x: Tensor) -> Tensor:  # noqa: ARG001
 def _own_parts(tiles: int, side: int, margin: int) -> list[tuple[int, int]]:
     """The first and last patch of each of several tiles in a row that no neighbor has."""
     return [(margin if i else 0, side - (margin if i < tiles - 1 else 0)) for i in range(tiles)]
+
+
+def _squares_of(x: Tensor, side: int) -> Tensor:
+    """The squares of side × side patches of a grid `(B, rows, columns, d)` that is padded with zeros on all sides: `(B, n, side², d)`."""
+    rows, columns = (-n % side for n in x.shape[1:3])
+    x = F.pad(x, (0, 0, columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
+    return x.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
 
 def _places_of_corners(patches: int, places: int, device: torch.device) -> Tensor:

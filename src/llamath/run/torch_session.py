@@ -89,7 +89,7 @@ class Llama(LlamaBase):
         if self.model is None:
             return
         first, mesh = next(self.module.parameters()), self.module.mesh
-        chunk = rows * capacity if batch.has_length_dependent_rope else batch.prefill_chunk
+        chunk = rows * capacity if batch.reads_prompt_at_once else batch.prefill_chunk
         request = MemoryRequest(context=capacity, batch=rows, kv_dtype=MEMORY_DTYPES[first.dtype], chunk=chunk)
         options = TensorOptions(first.dtype, first.device)
         if mesh is None:

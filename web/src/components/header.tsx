@@ -1,5 +1,5 @@
 // The header: the mark, the models of this page and their comparison, links to sections, the theme.
-import { data, type ModelData } from "../lib/data";
+import { data } from "../lib/data";
 import type { SiteLinks } from "../lib/files/open_config";
 import { change, useAppState } from "../lib/state";
 import { Menu } from "./export/menu";
@@ -10,8 +10,6 @@ import { ThemeButton } from "./theme_button";
 export interface SectionLink {
 	id: string;
 	name: string;
-	/** Whether a model has this section; without it every model does. */
-	isShown?: (model: ModelData) => boolean;
 }
 
 interface Props {

@@ -1,9 +1,11 @@
 // A link to a section of this page in its present state; Back returns to where one came from.
 import type { ComponentChildren } from "preact";
 import { change, state, writeState } from "../lib/state";
+import { takeAllTurns } from "../lib/turns";
 
 /** Scrolls to a section and moves the focus to its heading. */
 export function showSection(id: string): void {
+	takeAllTurns();
 	const section = document.getElementById(id);
 	section?.scrollIntoView();
 	(section?.querySelector<HTMLElement>("h2[tabindex]") ?? section)?.focus({ preventScroll: true });

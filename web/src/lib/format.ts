@@ -70,6 +70,9 @@ export function shortFileSize(from: bigint | number | string): string {
 /** Made once: `toLocaleString` makes one at each call. */
 const WHOLE = new Intl.NumberFormat("en-US");
 
+/** A number with its digits in groups, which need not be whole. */
+export const groupedNumber = (x: number): string => WHOLE.format(x);
+
 /** Three significant digits, or all digits before the point. */
 export function threeDigits(x: number): string {
 	if (x >= 100) return WHOLE.format(Math.round(x));

@@ -1,6 +1,8 @@
 // The state of the page, which the URL fragment holds. The URL is untrusted: only valid values are accepted.
-import { useEffect, useState } from "preact/hooks";
+import { useContext, useLayoutEffect, useState } from "preact/hooks";
 import { data, type Setting } from "./data";
+import { PlaceOfSection } from "./place";
+import { markBusy } from "./turns";
 
 export type State = Record<string, string>;
 
@@ -33,7 +35,7 @@ const PARSERS: Record<string, Parse> = {
 const parser = (kind: Setting[2]): Parse => (typeof kind === "string" ? PARSERS[kind]! : (text) => (kind.includes(text) ? text : null));
 const rules = new Map(data.settings.map(([name, initial, kind]) => [name, { initial, parse: parser(kind) }]));
 /** A fragment that names no setting is the id of an element, such as #memory. */
-const isAnchor = (hash: string) => /^#[a-z][a-z-]*$/.test(hash);
+export const isAnchor = (hash: string) => /^#[a-z][a-z-]*$/.test(hash);
 
 export function readState(hash: string): State {
 	const params = new URLSearchParams(isAnchor(hash) ? "" : hash.replace(/^#/, "").slice(0, 2000));
@@ -52,16 +54,23 @@ const STEPS = new Set(["view", "section", "zoom"]);
 export const state: State = readState(location.hash);
 const listeners = new Set<() => void>();
 const notify = () => listeners.forEach((x) => x());
-let waiting = 0;
+let waiting: ReturnType<typeof setTimeout> | undefined;
+/** Browsers limit how often the address may change, and each change takes milliseconds: it is written when a slider rests. */
+const REST_MS = 100;
+
+function writeAddress(): void {
+	history.replaceState(null, "", writeState(state));
+	markBusy("address", false);
+}
 
 /** Changes settings; every component that uses the state is drawn again. */
 export function change(to: State): void {
 	const isStep = Object.keys(to).some((name) => STEPS.has(name) && to[name] !== state[name]);
 	Object.assign(state, to);
-	cancelAnimationFrame(waiting);
+	clearTimeout(waiting);
+	markBusy("address", !isStep);
 	if (isStep) history.pushState(null, "", writeState(state));
-	// at most once per frame: browsers limit how often the address may change
-	else waiting = requestAnimationFrame(() => history.replaceState(null, "", writeState(state)));
+	else waiting = setTimeout(writeAddress, REST_MS);
 	notify();
 }
 
@@ -73,14 +82,17 @@ addEventListener("popstate", () => {
 
 /** Draws the component again when the state changes, or only when one of these settings does; returns the state. */
 export function useAppState(...names: string[]): State {
-	const [, redraw] = useState({});
-	useEffect(() => {
+	const [, set] = useState({});
+	const place = useContext(PlaceOfSection);
+	// at once: a change may come before the next frame
+	useLayoutEffect(() => {
+		const redraw = () => set({});
 		const values = () => names.map((name) => state[name]).join("\0");
 		let drawn = values();
 		const listener = () => {
 			if (names.length && values() === drawn) return;
 			drawn = values();
-			redraw({});
+			place.draw(redraw);
 		};
 		listeners.add(listener);
 		return () => void listeners.delete(listener);

@@ -3,10 +3,10 @@ import { whilePrinting } from "./printing";
 
 const measures = new Set<() => void>();
 
-/** The width of an element in CSS pixels; pictures are laid out for it, never scaled to it. */
-export function useWidth<E extends Element>(initial = 1000) {
+/** The width of an element in CSS pixels, 0 before it is known; pictures are laid out for it, never scaled to it. */
+export function useWidth<E extends Element>() {
 	const ref = useRef<E>(null);
-	const [width, setWidth] = useState(initial);
+	const [width, setWidth] = useState(0);
 	useLayoutEffect(() => {
 		const element = ref.current!;
 		// an element that is not shown has no width: the last one stands

@@ -1,5 +1,6 @@
 // Two models side by side: why one is larger, their shapes, sizes, facts, weights and configurations.
 import "./compare/compare.css";
+import { InTurn } from "../components/in_turn";
 import { NumberButton } from "../components/number";
 import { Section } from "../components/section";
 import type { SectionLink } from "../components/header";
@@ -76,25 +77,41 @@ export function ComparisonPage() {
 				<Waterfall difference={difference} />
 				{others && <p class="callout">Not in the count of parameters: {others}.</p>}
 			</Section>
-			<Section id="pictures" topic="Whole models" title={kindsInWords()} lead="Every layer, each model in its own scale: the height is its parameters.">
-				<div class="both-pictures">
-					{data.models.map((x, i) => (
-						<figure key={i} aria-label={`${x.name}, layer by layer`}>
-							<h3>{x.name}</h3>
-							<PlateSkyline model={x} barHeight={110} />
-						</figure>
-					))}
-				</div>
-			</Section>
-			<OpenedLayers />
-			<Section id="shapes" topic="Shapes" title={difference.shared.weights.length ? `${difference.shared.weights.length} weights have the same shape, ${difference.weights.length} differ` : "No weight has the same shape in both"} lead={`The same place is the same weight; shared weights are ${sames} of ${b!.name}.`}>
-				<Shapes difference={difference} />
-			</Section>
-			<Section id="sizes" topic="What each costs" title={<MeasuresFinding />}><Measures /></Section>
-			<Section id="facts" topic="Fact sheets" title={factsFinding()}><FactTable /></Section>
-			<MemorySection models={data.models} />
-			<Section id="aligned" topic="Weights side by side" title={`${difference.weights.length} weights differ`}><WeightTable difference={difference} /></Section>
-			<Section id="configs" topic="Configurations" title={`${difference.config.length} keys differ`}><ConfigTable difference={difference} /></Section>
+			<InTurn id="pictures">
+				<Section id="pictures" topic="Whole models" title={kindsInWords()} lead="Every layer, each model in its own scale: the height is its parameters.">
+					<div class="both-pictures">
+						{data.models.map((x, i) => (
+							<figure key={i} aria-label={`${x.name}, layer by layer`}>
+								<h3>{x.name}</h3>
+								<PlateSkyline model={x} barHeight={110} />
+							</figure>
+						))}
+					</div>
+				</Section>
+			</InTurn>
+			<InTurn id="opened">
+				<OpenedLayers />
+			</InTurn>
+			<InTurn id="shapes">
+				<Section id="shapes" topic="Shapes" title={difference.shared.weights.length ? `${difference.shared.weights.length} weights have the same shape, ${difference.weights.length} differ` : "No weight has the same shape in both"} lead={`The same place is the same weight; shared weights are ${sames} of ${b!.name}.`}>
+					<Shapes difference={difference} />
+				</Section>
+			</InTurn>
+			<InTurn id="sizes">
+				<Section id="sizes" topic="What each costs" title={<MeasuresFinding />}><Measures /></Section>
+			</InTurn>
+			<InTurn id="facts">
+				<Section id="facts" topic="Fact sheets" title={factsFinding()}><FactTable /></Section>
+			</InTurn>
+			<InTurn id="memory">
+				<MemorySection models={data.models} />
+			</InTurn>
+			<InTurn id="aligned">
+				<Section id="aligned" topic="Weights side by side" title={`${difference.weights.length} weights differ`}><WeightTable difference={difference} /></Section>
+			</InTurn>
+			<InTurn id="configs">
+				<Section id="configs" topic="Configurations" title={`${difference.config.length} keys differ`}><ConfigTable difference={difference} /></Section>
+			</InTurn>
 		</>
 	);
 }

@@ -1,5 +1,7 @@
 // The page of one model: the first screen, then a section per question.
+import type { ComponentChildren } from "preact";
 import type { SectionLink } from "../components/header";
+import { InTurn } from "../components/in_turn";
 import type { ModelData } from "../lib/data";
 import { AttentionSection } from "./attention/attention";
 import { ExpertsSection } from "./experts/experts";
@@ -13,31 +15,31 @@ import { PositionsSection } from "./positions/positions";
 import { SpeedSection } from "./speed/speed";
 import { Tensors } from "./tensors/tensors";
 
-export const MODEL_SECTIONS: readonly SectionLink[] = [
-	{ id: "parameters", name: "Parameters" },
-	{ id: "hardware", name: "Hardware" },
-	{ id: "memory", name: "Memory" },
-	{ id: "speed", name: "Speed" },
-	{ id: "layouts", name: "Layouts" },
-	{ id: "attention", name: "Attention", isShown: (model) => (model.attention as { kinds: unknown[] }).kinds.length > 0 },
-	{ id: "positions", name: "RoPE", isShown: (model) => (model.attention as { ropes: unknown[] }).ropes.length > 0 },
-	{ id: "experts", name: "Experts", isShown: (model) => model.experts !== null },
-	{ id: "tensors", name: "Tensors" },
+interface PageSection extends SectionLink {
+	/** Whether a model has this section; without it every model does. */
+	isShown?: (model: ModelData) => boolean;
+	draw: (model: ModelData) => ComponentChildren;
+}
+
+const SECTIONS: readonly PageSection[] = [
+	{ id: "parameters", name: "Parameters", draw: (model) => <Parameters model={model} /> },
+	{ id: "hardware", name: "Hardware", draw: (model) => <HardwareSection model={model} /> },
+	{ id: "memory", name: "Memory", draw: (model) => <MemorySection models={[model]} /> },
+	{ id: "speed", name: "Speed", draw: (model) => <SpeedSection model={model} /> },
+	{ id: "layouts", name: "Layouts", draw: (model) => <LayoutsSection model={model} /> },
+	{ id: "attention", name: "Attention", isShown: (model) => (model.attention as { kinds: unknown[] }).kinds.length > 0, draw: (model) => <AttentionSection model={model} /> },
+	{ id: "positions", name: "RoPE", isShown: (model) => (model.attention as { ropes: unknown[] }).ropes.length > 0, draw: (model) => <PositionsSection model={model} /> },
+	{ id: "experts", name: "Experts", isShown: (model) => model.experts !== null, draw: (model) => <ExpertsSection model={model} /> },
+	{ id: "tensors", name: "Tensors", draw: (model) => <Tensors model={model} /> },
 ];
+
+export const sectionsOf = (model: ModelData): readonly PageSection[] => SECTIONS.filter((x) => x.isShown?.(model) ?? true);
 
 export function ModelPage({ model }: { model: ModelData }) {
 	return (
 		<>
 			<Hero model={model} skyline={<PlateSkyline model={model} barHeight={96} />} plate={<Plate model={model} whole={<div class="plate-whole-wide"><PlateSkyline model={model} barHeight={120} hasLens /></div>} />} />
-			<Parameters model={model} />
-			<HardwareSection model={model} />
-			<MemorySection models={[model]} />
-			<SpeedSection model={model} />
-			<LayoutsSection model={model} />
-			<AttentionSection model={model} />
-			<PositionsSection model={model} />
-			<ExpertsSection model={model} />
-			<Tensors model={model} />
+			{sectionsOf(model).map((x) => <InTurn key={x.id} id={x.id}>{x.draw(model)}</InTurn>)}
 		</>
 	);
 }

@@ -79,7 +79,7 @@ def active_polynomial(report: Count, tree: Decoder) -> Expr:
     """Return the active parameters as a formula, with as many experts as a token is routed to."""
     shares = {id(x.weight): Fraction(int(x.active), int(x.copies)) for x in fold(tree)}
     return total(
-        product((Expr.const(x.times), int(int(row.copies) * shares[id(row.weight)]), row.weight.parameters))
+        product((Expr.const(x.times), int(int(row.copies) * shares[id(row.weight)]), row.weight.active_parameters))
         for x in report.sections
         for row in x.rows
     )

@@ -100,7 +100,8 @@ class BaseModel(Record):
     @cached_property
     def active(self) -> int:
         """The active parameters."""
-        return self.total - sum(x.inactive * x.times for x in self.kinds)
+        idle = sum(int(x.weight.parameters) - int(x.weight.active_parameters) for x in _outside(self.tree))
+        return self.total - idle - sum(x.inactive * x.times for x in self.kinds)
 
     @cached_property
     def matrices(self) -> tuple[LinearMatrix, ...]:
@@ -189,7 +190,7 @@ def _layer_kind(block: Block, times: int) -> LayerKind:
     for x in fold(block):
         size = int(x.weight.parameters)
         sums[_matrix_kind(x)] += size * int(x.copies)
-        inactive += size * (int(x.copies) - int(x.active))
+        inactive += size * int(x.copies) - int(x.weight.active_parameters) * int(x.active)
     attn = getattr(block, "attn", None)
     heads, kv_heads = (int(attn.heads), int(attn.kv_heads)) if isinstance(attn, Attention) and attn.k is not None else (0, 0)
     rope = attn.rope if isinstance(attn, (Attention, LatentAttention)) else None

@@ -102,7 +102,9 @@ def extra_moves(base: BaseModel) -> Iterator[Move]:
             formula = f"{tower.fixed:,} + {tower.per_width:,}·d{square}"
             yield Move("vision", f"with {tower.name} and its projector", size, formula, 3)
     if base.active != base.total:
-        yield Move("active", "the active parameters alone", base.active - base.total, "k of E experts in each layer", 2.5)
+        routed = any(x.num_experts for x in fold(base.tree))
+        words = "k of E experts in each layer" if routed else "of tables beside the token embedding, the rows that a token reads"
+        yield Move("active", "the active parameters alone", base.active - base.total, words, 2.5)
     if mtp := base.mtp:
         own, again = mtp["own"], mtp["again"]
         yield Move("mtp", "with the multi-token-prediction layer (MTP)", own, "its layer, two norms, join [d, 2·d], and a norm", 2.5)

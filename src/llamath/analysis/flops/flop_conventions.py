@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from ...core.blocks import Decoder
 from ...core.expr import Expr, product, total
+from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder
 from ...core.tree import fold
 from ...utils.record_type import Record
 from ..graph.recorder import Graph, record
@@ -92,6 +93,17 @@ def _by_shapes(one_token: Graph, attention: Expr, tokens: int) -> Iterator[Conve
     """The conventions that multiply dimensions."""
     tree = one_token.tree
     d, V, L, T = Expr("d", tree.width), Expr("V", tree.vocab), Expr("L", int(tree.layers.n)), Expr("T", tokens)
+    weights = forward_flops(one_token).weights
+    log = Convention(
+        name="megatron-lm",
+        title="Megatron-LM's log",
+        train=total(3 * x for group, x in weights.items() if group != "router") + _halved(attention),
+        source="Megatron-LM, megatron/training/training.py, num_floating_point_operations",
+        says="active matrices with actual GQA, gated MLPs and experts, without routers; attention over half of the context",
+    )
+    if isinstance(tree, EncoderDecoder):  # the other formulas are of one stack of layers
+        yield log
+        return
     yield Convention(
         name="megatron",
         title="Megatron (SC21), every layer recomputed",
@@ -115,25 +127,18 @@ def _by_shapes(one_token: Graph, attention: Expr, tokens: int) -> Iterator[Conve
         says="as printed: attention products twice, forward and backward; recomputing only their forward pass adds a third of that",
         hardware=True,
     )
-    weights = forward_flops(one_token).weights
-    yield Convention(
-        name="megatron-lm",
-        title="Megatron-LM's log",
-        train=total(3 * x for group, x in weights.items() if group != "router") + _halved(attention),
-        source="Megatron-LM, megatron/training/training.py, num_floating_point_operations",
-        says="active matrices with actual GQA, gated MLPs and experts, without routers; attention over half of the context",
-    )
+    yield log
 
 
 def _parameter_counts(tree: Decoder) -> tuple[Expr, Expr, Expr, Expr]:
     """Return all parameters, active ones, active without embeddings and head, and active without learned positions."""
     everything = active = inner = position_elements = 0
     for x in fold(tree):
-        active_elements = int(x.weight.parameters) * int(x.active)
+        active_elements = int(x.weight.active_parameters) * int(x.active)
         everything += int(x.weight.parameters) * int(x.copies)
         active += active_elements
         inner += 0 if x.group in ("embedding", "head") else active_elements
-        position_elements += active_elements if x.pattern.startswith("positions.") else 0
+        position_elements += active_elements if x.pattern.startswith(("positions.", f"{ENCODER}.positions.")) else 0
     same = active == everything
     return (
         Expr("N", everything),

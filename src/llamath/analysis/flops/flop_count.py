@@ -15,6 +15,7 @@ from ...utils.record_type import Record
 from ..graph.recorder import Graph, Region
 from ..graph.rules import RULES, score_flops
 
+_SCORED = ("attention", "encoder_attention")
 Recompute = Literal["none", "selective", "full"]
 
 
@@ -106,7 +107,7 @@ def train_flops(graph: Graph, masked: bool = True, recompute: Recompute = "none"
     """
     whole = forward_flops(graph, masked)
     recomputed = {"none": Expr.const(0), "selective": whole.mixing_total, "full": layer_flops(graph, masked).total}
-    scores = (product((region.times, score_flops(node, masked))) for region, node in graph.nodes() if node.op == "attention")
+    scores = (product((region.times, score_flops(node, masked))) for region, node in graph.nodes() if node.op in _SCORED)
     return TrainingFlops(
         forward=whole.total,
         backward=2 * (whole.total - _without_gradient(graph, masked)),

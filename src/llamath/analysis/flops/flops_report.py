@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...core.blocks import Decoder
 from ...core.expr import Expr, total
+from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder, TextEncoder
 from ...core.parameter_count import layer_ranges
 from ...core.tree import LETTERS, Stack, fold
 from ...utils.errors import LlamathError
@@ -15,8 +16,8 @@ from ...utils.number_format import format_count, format_flops, format_ranges
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..default_context import default_context
-from ..graph.recorder import Graph, Region, record
-from ..image_pass import ImagePass, Images, check_tokens, image_notes, image_pass
+from ..graph.recorder import Graph, Region, record, record_prefill
+from ..image_pass import ImagePass, Images, check_tokens, image_notes, image_pass, mask_notes
 from ..inference.cache_bytes import KVCacheSize, cache_specs, sum_cache_specs
 from ..inference.inference_memory import MAX_TOKENS, MemoryCalculator, MemoryRequest
 from ..inference.weight_bytes import WeightStorage
@@ -59,13 +60,17 @@ def _arithmetic_intensity(flops: Flops, weights: Mapping[str, int], cached: KVCa
     return (*parts, overall)
 
 
-def _weight_bytes_read(tree: Decoder, storage: WeightStorage, tokens: int) -> dict[str, int]:
+def _weight_bytes_read(graph: Graph, storage: WeightStorage, tokens: int) -> dict[str, int]:
     """Return the bytes of the matrices that a number of tokens use, by group; lookup tables are left out, a tied head is included."""
+    tree, used = graph.tree, None
+    if isinstance(tree, EncoderDecoder):  # of which a pass uses only a part
+        used = {use.path for _, node in graph.nodes() for use in node.weights}
+        used |= {x.weight.tied for x in fold(tree) if x.weight.tied and x.pattern in used}
     bytes_by_group: dict[str, int] = {}
     tied = {x.weight.tied: x.group for x in fold(tree) if x.weight.tied and x.weight.role == "matmul"}
     for x in storage.weights:
         group = x.leaf.group if x.leaf.weight.role == "matmul" else tied.get(x.leaf.pattern)
-        if group is not None:
+        if group is not None and (used is None or x.leaf.pattern in used):
             bytes_by_group[group] = (
                 bytes_by_group.get(group, 0)
                 + x.bytes * round(expected_copies(int(x.leaf.copies), int(x.leaf.active), tokens) * 2**20) // 2**20
@@ -295,7 +300,8 @@ def _notes(model: Model, report: FlopsReport) -> Iterator[str]:
     if "mixer" in report.forward.mixing:
         yield "recurrent states are counted token by token; chunked kernels compute more"
     if report.images is not None:
-        yield from image_notes(model.tree)
+        yield from image_notes(model.tree, report.images)
+        yield from mask_notes(model.tree, report.images)
     if model.tree.mtp is not None:
         yield "the layers of multi-token prediction (mtp) are not counted"
 
@@ -307,15 +313,21 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
     sequences = Expr.variable("B", batch) if batch > 1 else Expr.const(1)
     images = None if request.images is None else image_pass(model.tree, request.images, sequences)
     check_tokens(images, context)
-    prompt, last = (record(tree, batch=sequences, new_tokens=context, past_tokens=Expr.const(0), last_only=x) for x in (False, True))
+    prompt = record(tree, batch=sequences, new_tokens=context, past_tokens=Expr.const(0))
+    last = record_prefill(tree, batch=sequences, tokens=context, past_tokens=Expr.const(0))
     absorbed = record(tree, batch=sequences, past_tokens=context - 1, decode=True)
-    unpacked = record(tree, batch=sequences, new_tokens=Expr.const(1), past_tokens=context - 1)
+    encoder = (absorbed.encoder_length, True)
+    unpacked = record(tree, batch=sequences, new_tokens=Expr.const(1), past_tokens=context - 1, encoder=encoder)
     decode, other = (forward_flops(x, masked) for x in (absorbed, unpacked))
     sizes = MemoryCalculator(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))
     if sizes.storage is None:
         raise LlamathError("the intensity needs the weights of a tree")
-    prefill, cached = forward_flops(last, masked), sum_cache_specs(cache_specs(prompt), context, batch, sizes.kv_dtype)
-    decode_intensity = _arithmetic_intensity(decode, _weight_bytes_read(tree, sizes.storage, batch), cached)
+    prefill, specs = forward_flops(last, masked), cache_specs(prompt)
+    cached = sum_cache_specs(specs, context, batch, sizes.kv_dtype)
+    if isinstance(tree, EncoderDecoder):  # after the prompt, the decoder has read one token
+        specs = tuple(x if x.of_encoder else x.replace(window=1) for x in specs)
+    written = sum_cache_specs(specs, context, batch, sizes.kv_dtype)
+    decode_intensity = _arithmetic_intensity(decode, _weight_bytes_read(absorbed, sizes.storage, batch), cached)
     return FlopsReport(
         model=model,
         request=request.replace(context=context),
@@ -327,7 +339,7 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
         training=train_flops(prompt, masked, request.recompute, request.flash),
         rows=tuple(_rows(prompt, unpacked if request.unpacked else absorbed, masked)),
         conventions=conventions(tree, context),
-        prefill_intensity=_arithmetic_intensity(prefill, _weight_bytes_read(tree, sizes.storage, context * batch), cached),
+        prefill_intensity=_arithmetic_intensity(prefill, _weight_bytes_read(last, sizes.storage, context * batch), written),
         decode_intensity=decode_intensity,
         dtypes=(sizes.packer.name, sizes.kv_dtype),
         images=images,
@@ -348,13 +360,19 @@ def _rows(prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
     for name, child in prompt.tree.children:
         if name == "layers" and isinstance(child, Stack):
             yield from _layer_rows(name, child, prompt, token, masked)
+        elif isinstance(child, TextEncoder):
+            yield from _layer_rows(f"{name}.layers", child.layers, prompt, token, masked)
         else:
             yield from (_flops_row(name, x, y) for x, y in outside if x.path.partition(".")[0] == name)
 
 
 def _layer_rows(name: str, stack: Stack, prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
     kinds: dict[tuple[tuple[str, str, int], ...], list[tuple[Region, Region]]] = {}
-    for regions in zip(prompt.layers, token.layers, strict=True):
+    own = [x for x in prompt.layers if x.path.startswith(ENCODER) == name.startswith(ENCODER)]
+    decoded = [x for x in token.layers if not x.path.startswith(ENCODER)]
+    if name.startswith(ENCODER):
+        decoded = [Region(x.path, x.block, x.times) for x in own]
+    for regions in zip(own, decoded, strict=True):
         key = tuple((x.path, x.flops.symbol, int(x.flops)) for region in regions for x in list_flops(region, masked))
         kinds.setdefault(key, []).append(regions)
     for same in kinds.values():
@@ -363,9 +381,9 @@ def _layer_rows(name: str, stack: Stack, prompt: Graph, token: Graph, masked: bo
 
 
 def _pairs(prompt: Region, token: Region, masked: bool) -> Iterator[tuple[OperationFlops, OperationFlops]]:
-    """Pair each operation in the prefill with the same operation in decode."""
+    """Pair each operation in the prefill with the same operation in decode; an encoder has none there."""
     decode = {(x.path, x.mixing): x for x in list_flops(token, masked)}
-    return ((x, decode[x.path, x.mixing]) for x in list_flops(prompt, masked))
+    return ((x, decode.get((x.path, x.mixing), x._replace(flops=Expr.const(0)))) for x in list_flops(prompt, masked))
 
 
 def _flops_row(

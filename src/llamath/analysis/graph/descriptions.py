@@ -20,7 +20,8 @@ _FIELDS = {
 
 def lookup(node: Node) -> str:
     """Describe a table by its ids."""
-    return "learned position embedding" if node.inputs[0].op == "positions" else "token embedding"
+    names = {"positions": "learned position embedding", "hash_merged_ngrams": "rows of the n-grams"}
+    return names.get(node.inputs[0].op, "token embedding")
 
 
 def hash_ngrams(node: Node) -> str:
@@ -169,6 +170,16 @@ def select_keys(node: Node) -> str:
     return f"the {int(node.attributes['top_k']):,} {what} with the highest scores Σ {weight}relu(q · k)"
 
 
+def select_windows(node: Node) -> str:
+    """Describe the choice of windows by an indexer."""
+    blocks = node.attributes["candidates"]
+    words = f"the {int(node.attributes['top_k']):,} windows with the highest scores Σ weight · relu(q · k)"
+    if blocks is None:
+        return words
+    best = f"the {blocks.kept:,} best blocks of {blocks.size} windows"
+    return f"{words}, and {best}" if blocks.chosen_here else f"{words}, of {best} that an earlier layer chose"
+
+
 def select_blocks(node: Node) -> str:
     """Describe the choice of blocks by an indexer."""
     size, kept = map(int, node.attributes["blocks"])
@@ -186,9 +197,14 @@ def softmax(node: Node) -> str:
     return ", ".join(_softmax(node))
 
 
+def _is_of_text(node: Node) -> bool:
+    """Return whether attention is that of a text encoder, or of a decoder to its output."""
+    return node.path.startswith("encoder.") or node.inputs[1].op in ("keep_encoded", "read_encoded")
+
+
 def _softmax(node: Node) -> Iterator[str]:
     if node.op == "encoder_attention":
-        yield "over all tokens of the image"
+        yield "over all tokens of the encoder" if _is_of_text(node) else "over all tokens of the image"
         return
     window, transform = node.attributes["window"], node.attributes["transform"]
     if window.size is not None:

@@ -10,7 +10,7 @@ from .recorder import Graph, Node, Region
 from .rules import RULES
 from .saved_rules import elements_per_token
 
-CACHED = frozenset({"update_cache", "read_cache", "update_windows"})
+CACHED = frozenset({"keep_encoded", "read_encoded", "update_cache", "read_cache", "read_windows", "update_windows"})
 """Operations whose results are in the KV cache, which counts by itself."""
 
 
@@ -54,7 +54,7 @@ def _last_uses(region: Region) -> dict[Node, int]:
     held = list(region.call_ends)
     for i, node in enumerate(region.nodes):
         ends |= dict.fromkeys((x.storage for x in (*node.inputs, node)), i)
-        if RULES[node.op].mixing or node.op == "update_cache":
+        if RULES[node.op].mixing or node.op in ("keep_encoded", "update_cache"):
             mixer_end = max(j for j, x in enumerate(region.nodes) if x.path.startswith(node.path))
             held += [(x.storage, mixer_end) for x in node.inputs]
     for storage, i in held:

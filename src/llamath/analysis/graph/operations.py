@@ -18,14 +18,20 @@ from ...utils.record_type import Record
 from .recorder import Graph, Node, UsedWeight
 from .rules import RULES, CachedTensor, StepPart, cached_tokens
 
-HIDDEN_STATES, PER_LAYER_INPUTS, EMBEDDINGS = "x", "per_layer_inputs", "embeddings"
-"""The inputs of a layer: the output of the previous one, its slice of the per-layer embeddings, and the embeddings of the tokens."""
+HIDDEN_STATES, PER_LAYER_INPUTS, EMBEDDINGS, ENCODER_STATES = "x", "per_layer_inputs", "embeddings", "encoder_states"
+"""The inputs of a layer: the output of the previous one, its slice of the per-layer embeddings, the embeddings of the tokens, and the
+output of the encoder.
+"""
 _INPUTS = {
     "hidden_states": (HIDDEN_STATES,),
     "layers": (HIDDEN_STATES,),
     "select_layer": (PER_LAYER_INPUTS,),
     "embeddings": (EMBEDDINGS,),
 }
+
+
+_NAMED_ROWS = ("keep_encoded", "read_cache", "read_encoded", "update_cache")
+"""Operations whose results have a name each."""
 
 
 class WeightUse(Record):
@@ -111,6 +117,7 @@ class _Operations:
         self._counted: set[str] = set()  # a weight counts where it is used first
         self._uses = uses  # how many nodes use a weight: those of a stack are used one by one
         self._tokens = graph.past_tokens + graph.new_tokens
+        self._encoder_tokens = graph.encoder_length
         self._batch = graph.batch
         self._past = graph.past_tokens if int(graph.past_tokens) else Expr.const(0)
         listed = list(leaves)
@@ -137,6 +144,8 @@ class _Operations:
                     yield (step := self._step(node, part, (*last, *self._inputs(part.inputs))))
                     last = (step.name,)
                 self._read[node] = last
+            elif node.op == "embeddings" and node.inputs[0].op == "layers":
+                self._read[node] = (ENCODER_STATES,)
             elif node.op in _INPUTS:
                 self._read[node] = _INPUTS[node.op]
             elif not rule.kind or (node.op == "merge_heads" and node.inputs[0].is_view):
@@ -193,14 +202,14 @@ class _Operations:
         """Return the elements that all sequences have in the cache after the pass."""
         if x is None:
             return Expr.const(0)
-        tokens = cached_tokens(self._tokens, x.window.max_lookback) if x.kind == "row" else 1
+        tokens = cached_tokens(self._encoder_tokens if x.of_encoder else self._tokens, x.window.max_lookback) if x.kind == "row" else 1
         tokens = floor_div(tokens, x.every) if x.every > 1 else tokens
         return product((self._batch, tokens, x.size)).at(P=self._past)
 
 
 def _step_name(node: Node, stack: str) -> str:
     """Return the name of the step of an operation: the path of its block, and in a block of several operations the operation."""
-    word = node.attributes["name"] if node.op in ("update_cache", "read_cache") else RULES[node.op].name
+    word = node.attributes["name"] if node.op in _NAMED_ROWS else RULES[node.op].name
     if not word:
         return _inside_layer(_place(node), stack).removesuffix(f".{LETTERS[1]}")
     if word.startswith("{source}"):

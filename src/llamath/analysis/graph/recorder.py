@@ -6,12 +6,15 @@ Batch size B, new tokens T and earlier tokens P are variables of the shapes. Lay
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import inf, isqrt
+from math import inf, isqrt, prod
 from typing import Any, Literal, cast
 
 from ...core.attention_facts import AttentionWindow, ScoreTransform
 from ...core.blocks import Decoder
 from ...core.expr import Expr, ceil_div, floor_div, minimum, product, total
+from ...core.extensions.compressed_attention import CandidateBlocks, CompressedAttention
+from ...core.extensions.encoder_decoder import EncoderDecoder
+from ...core.image_sizes import patches_of_tiles
 from ...core.positions import LogNScaling, Rope, TemperatureTuning
 from ...core.tree import LETTERS, Block, Split, Stack, Weight
 from ...utils.record_type import Record
@@ -134,6 +137,7 @@ class Graph(Record):
     new_tokens: Expr
     past_tokens: Expr
     regions: tuple[Region, ...]
+    encoder_length: Expr = Expr.const(0)  # tokens of the encoder, of a model that has one
 
     @property
     def layers(self) -> tuple[Region, ...]:
@@ -226,6 +230,7 @@ class GraphRecorder:
         last_only: bool = False,
         dropout: bool = False,
         activation_bytes: int = 2,
+        encoder: tuple[Expr, bool] | None = None,
     ) -> None:
         self.batch = batch
         self.new_tokens = new_tokens
@@ -234,6 +239,8 @@ class GraphRecorder:
         self.last_only = last_only
         self.with_dropout = dropout
         self.activation_bytes = activation_bytes
+        length, encoded = encoder or (past_tokens + new_tokens if decode else new_tokens, decode)
+        self.encoder_length, self.encoded = length, encoded  # tokens of the encoder, and whether an earlier pass has read them
         self.patch_grid = (1, 1)  # rows and columns of the patches of an image
         self.tile_grid = (1, 1)  # rows and columns of the tiles of an image
         self.regions: list[Region] = []
@@ -426,6 +433,9 @@ class GraphRecorder:
     def to_model_dtype(self, x: Node) -> Node:
         return x if x.width == self.activation_bytes else self.add_node("cast", (x,), x.shape, width=self.activation_bytes)
 
+    def constants(self, x: Node, values: Sequence[float]) -> Node:
+        return self.add_node("constants", (x,), (*x.shape[:-1], len(values)))
+
     def dropout(self, x: Node) -> Node:
         return self.add_node("dropout", (x,), x.shape) if self.with_dropout else x
 
@@ -468,7 +478,7 @@ class GraphRecorder:
         return self.add_node("mix_rows", (x,), (*x.shape[:-1], table.shape[1]), weights=(table,))
 
     def end_rows(self, x: Node, row: UsedWeight, side: int) -> Node:
-        rows, columns = (n // side for n in self.patch_grid)
+        rows, columns = (-(-n // side) for n in self.patch_grid)
         return self.add_node("end_rows", (x,), (x.shape[0], rows * (columns + 1), x.shape[2]), weights=(row,))
 
     def arrange_tiles(self, x: Node, tiles: int, newline: UsedWeight, separator: UsedWeight) -> Node:
@@ -481,6 +491,19 @@ class GraphRecorder:
     def stitch_tiles(self, x: Node, margin: int) -> Node:  # noqa: ARG002
         tiles = self.tile_grid[0] * self.tile_grid[1] + 1
         return self.add_node("stitch_tiles", (x,), (Expr.const(floor_div(x.shape[0], tiles)), x.shape[1], 2 * x.shape[2]))
+
+    def gather_squares(self, x: Node, side: int, margin: int) -> Node:
+        tiles, patches = self.tile_grid, isqrt(int(x.shape[1]))
+        joined = (patches_of_tiles(n, patches, margin) for n in tiles)
+        squares = (-(-patches // side)) ** 2 + prod(-(-n // side) for n in joined)
+        images = Expr.const(floor_div(x.shape[0], prod(tiles) + 1))
+        return self.add_node("gather_squares", (x,), (images, squares, side * side, x.shape[2]))
+
+    def average_squares(self, x: Node, tiles: Node, side: int, margin: int) -> Node:  # noqa: ARG002
+        return self.add_node("average_squares", (x,), (x.shape[0], x.shape[1], x.shape[3]))
+
+    def square_attention(self, q: Node, k: Node, v: Node, tiles: Node, side: int, margin: int) -> Node:  # noqa: ARG002
+        return self.add_node("square_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]))
 
     def add_gated_positions(self, x: Node, table: UsedWeight, gate: UsedWeight) -> Node:
         return self.add_node("add_gated_positions", (x,), x.shape, weights=(table, gate))
@@ -555,9 +578,9 @@ class GraphRecorder:
         windows = (-(-isqrt(int(x.shape[1])) // side)) ** 2
         return self.add_node("to_windows", (x,), (product((x.shape[0], windows)), side * side, x.shape[2]), side=side)
 
-    def from_windows(self, x: Node, side: int, patches: int) -> Node:
-        windows = (-(-isqrt(int(patches)) // side)) ** 2
-        return self.add_node("from_windows", (x,), (Expr.const(floor_div(x.shape[0], windows)), patches, x.shape[2]))
+    def from_windows(self, x: Node, side: int, image: Node) -> Node:
+        windows = (-(-isqrt(int(image.shape[1])) // side)) ** 2
+        return self.add_node("from_windows", (x,), (Expr.const(floor_div(x.shape[0], windows)), image.shape[1], x.shape[2]))
 
     def grid_attention(self, q: Node, k: Node, v: Node, rows: UsedWeight, columns: UsedWeight) -> Node:
         return self.add_node("grid_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), weights=(rows, columns))
@@ -565,6 +588,28 @@ class GraphRecorder:
     def convolve(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None, stride: int = 1) -> Node:
         side = -(-isqrt(int(x.shape[1])) // stride)
         return self.add_node("convolve", (x,), (x.shape[0], side * side, weight.shape[0]), weights=(weight, bias))
+
+    def convolve_channels(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
+        return self.add_node("convolve_channels", (x,), x.shape, weights=(weight, bias))
+
+    def channel_attention(self, q: Node, k: Node, v: Node) -> Node:
+        return self.add_node("channel_attention", (q, k, v), v.shape)
+
+    def add_grid_positions(self, x: Node, rows: UsedWeight, columns: UsedWeight, frames: UsedWeight) -> Node:
+        return self.add_node("add_grid_positions", (x,), x.shape, weights=(rows, columns, frames))
+
+    def encoder_tokens(self) -> tuple[Node, Node] | None:
+        if self.encoded:
+            return None
+        ids = self.add_node("encoder_ids", (), (self.batch, self.encoder_length), width=INT64)
+        return ids, self.add_node("positions", (), (self.encoder_length,), width=INT64)
+
+    def keep_encoded(self, mixer: _Bound, *rows: Node) -> list[Node]:  # noqa: ARG002
+        return [self.add_node("keep_encoded", (x,), x.shape, view=True, name=name) for x, name in zip(rows, ENCODED_ROWS, strict=True)]
+
+    def read_encoded(self, mixer: _Bound) -> list[Node]:
+        shape = (self.batch, self.encoder_length, mixer.kv_heads, mixer.head_dim)
+        return [self.add_node("read_encoded", (), shape, name=name) for name in ENCODED_ROWS]
 
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
@@ -635,8 +680,8 @@ class GraphRecorder:
         selected: Node | None = None,
     ) -> Node:
         facts = {
-            "top_k": None if selected is None else mixer.indexer.top_k,
-            "ratio": mixer.compressor.ratio,
+            "top_k": None if selected is None else mixer.top_k,
+            "ratio": mixer.ratio,
             "window": mixer.window,
             "past_tokens": self.past_tokens,
             "head_dim": head_dim,
@@ -644,12 +689,25 @@ class GraphRecorder:
         inputs = (q, k, windows) if selected is None else (q, k, windows, selected)
         return self.add_node("compressed_attention", inputs, q.shape, weights=(sinks,), **facts)
 
+    def read_windows(self, reader: _Bound) -> Node:
+        windows = floor_div(self.past_tokens + self.new_tokens, reader.ratio)
+        return self.add_node("read_windows", (), (self.batch, windows, 1, reader.head_dim), ratio=reader.ratio)
+
+    def select_windows(self, indexer: _Bound, q: Node, k: Node, weights: Node) -> Node:
+        shape = (*q.shape[:2], minimum(k.shape[1], indexer.top_k))
+        candidates: CandidateBlocks | None = indexer.candidates
+        facts = {"past_tokens": self.past_tokens, "top_k": indexer.top_k, "ratio": indexer.ratio, "candidates": candidates}
+        return self.add_node("select_windows", (q, k, weights), shape, width=INT64, **facts)
+
     def select_blocks(self, indexer: _Bound, q: Node, k: Node) -> Node:
         shape = (*q.shape[:3], minimum(ceil_div(k.shape[1], indexer.block_size), indexer.top_blocks))
         facts = {"past_tokens": self.past_tokens, "window": indexer.window, "blocks": (indexer.block_size, indexer.top_blocks)}
         return self.add_node("select_blocks", (q, k), shape, width=INT64, **facts)
 
     def reuse_selection(self, mixer: _Bound) -> Node:
+        if isinstance(mixer.block, CompressedAttention):
+            windows = floor_div(self.past_tokens + self.new_tokens, mixer.ratio)
+            return self.add_node("reuse_selection", (), (self.batch, self.new_tokens, minimum(windows, mixer.top_k)), width=INT64)
         keys = self.visible_keys(mixer.window)
         if mixer.block_size == 1:
             return self.add_node("reuse_selection", (), (self.batch, self.new_tokens, minimum(keys, mixer.top_k)), width=INT64)
@@ -684,6 +742,10 @@ class GraphRecorder:
     def hash_ngrams(self, mixer: _Bound, multipliers: UsedWeight, sizes: UsedWeight, offsets: UsedWeight) -> Node:
         shape, weights = (self.batch, self.new_tokens, sizes.shape[0]), (multipliers, sizes, offsets)
         return self.add_node("hash_ngrams", (), shape, width=INT64, weights=weights, ngram_size=mixer.ngram_size)
+
+    def hash_merged_ngrams(self, mixer: _Bound) -> Node:
+        shape = (self.batch, self.new_tokens, len(mixer.head_sizes))
+        return self.add_node("hash_merged_ngrams", (), shape, width=INT64, ngram_size=mixer.ngram_size)
 
     def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None, dilation: int = 1) -> Node:  # noqa: ARG002
         return self.add_node("causal_conv", (x,), x.shape, weights=(weight, bias), dilation=dilation)
@@ -782,6 +844,8 @@ def _num_rows(rows: Sequence[UsedWeight]) -> int:
     return sum(int(x.shape[-2]) if len(x.shape) > 1 else 1 for x in rows)
 
 
+ENCODED_ROWS = ("keys", "values")
+"""What is kept of the tokens of an encoder."""
 FLOAT32, INT64 = 4, 8
 """Bytes of an element that has this dtype whatever the dtype of the model."""
 
@@ -796,11 +860,13 @@ def record(
     last_only: bool = False,
     dropout: bool = False,
     activation_bytes: int = 2,
+    encoder: tuple[Expr, bool] | None = None,
 ) -> Graph:
     """Record a pass over `new_tokens` tokens after `past_tokens` others; with `decode` it is one token, with absorbed latent attention.
 
     The numbers are the values of the variables B, T and P, which `Expr.at` replaces: one graph describes every pass of its kind. An Expr
-    takes the place of the variable.
+    takes the place of the variable. The `encoder` of a model that has one reads a number of tokens, or has read them in an earlier pass;
+    without it, it reads as many as the decoder, and has read them before it decodes.
     """
     recorder = GraphRecorder(
         _variable("B", batch),
@@ -810,6 +876,7 @@ def record(
         last_only=last_only,
         dropout=dropout,
         activation_bytes=activation_bytes,
+        encoder=encoder,
     )
     recorder.run(tree)
     return Graph(
@@ -819,8 +886,17 @@ def record(
         batch=recorder.batch,
         new_tokens=recorder.new_tokens,
         past_tokens=recorder.past_tokens,
+        encoder_length=recorder.encoder_length,
         regions=tuple(recorder.regions),
     )
+
+
+def record_prefill(tree: Decoder, *, batch: int = 1, tokens: int = 1, past_tokens: int = 0) -> Graph:
+    """Record the pass over a prompt, with the logits of its last token; an encoder reads it, and the decoder begins with one token."""
+    if not isinstance(tree, EncoderDecoder):
+        return record(tree, batch=batch, new_tokens=tokens, past_tokens=past_tokens, last_only=True)
+    read = _variable("T", tokens)
+    return record(tree, batch=batch, new_tokens=Expr.const(1), past_tokens=Expr.const(0), encoder=(read, False))
 
 
 def record_part(

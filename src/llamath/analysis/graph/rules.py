@@ -56,6 +56,7 @@ class CachedTensor(Record):
     window: AttentionWindow = AttentionWindow()  # the tokens whose rows are kept
     every: int = 1  # tokens for each row
     parts: int = 1  # heads, groups or channels that tensor parallelism distributes
+    of_encoder: bool = False  # a row for each token of the encoder
 
     def on_rank(self, tp: int) -> Expr:
         """Return the elements on one rank of tensor parallelism; there are copies if there are more ranks than parts."""
@@ -177,6 +178,17 @@ def _convolution_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
     return product((2, *node.shape, *node.weights[0].shape[1:]))
 
 
+def _square_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
+    """Return the FLOPs of the scores and of the weighted values of one query for each square, with all of its patches."""
+    sizes = total((node.inputs[0].shape[-1], node.shape[-1]))
+    return product((2, *node.shape[:-1], sizes, node.inputs[1].shape[2]))
+
+
+def _channel_attention_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
+    """Return the FLOPs of the scores of the channels of each group, and of the weighted values."""
+    return product((4, *node.shape, node.shape[-1]))
+
+
 def _rows_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
     return product((2, *node.shape, node.weights[0].shape[0]))
 
@@ -198,6 +210,30 @@ def _select_flops(node: Node, masked: bool) -> Expr:
     seen = pairs_in_window(window, new, past).alias("A") if ratio == 1 else windows_seen(ratio, new, past, None)
     pairs = seen if masked else product((new, k.shape[1]))
     return product((2, q.shape[0], q.shape[2], q.shape[3] + len(weights), pairs))
+
+
+def _select_windows_flops(node: Node, masked: bool) -> Expr:
+    """Return the FLOPs of the scores of windows, or of those in candidate blocks, and of their sum over the heads."""
+    q, k, _ = node.inputs
+    new, past, facts = node.shape[1], node.attributes["past_tokens"], node.attributes
+    ratio, candidates = facts["ratio"], facts["candidates"]
+    pairs = product((new, k.shape[1]))
+    if masked and (candidates is None or candidates.chosen_here):
+        pairs = windows_seen(ratio, new, past, None)
+    elif masked:
+        pairs = _candidates_seen(ratio, new, past, (candidates.size, candidates.kept))
+    return product((2, q.shape[0], q.shape[2], q.shape[3] + 1, pairs))
+
+
+def _candidates_seen(ratio: int, new: Expr, past: Expr, blocks: tuple[int, int]) -> Expr:
+    """Return the pairs of `new` queries after `past` tokens and the complete windows in their blocks."""
+
+    def of_first(n: Expr) -> Expr:
+        windows = floor_div(n, ratio)
+        before, last = (pairs_in_blocks(blocks, x) for x in (windows - 1, windows))
+        return ratio * before + (n - ratio * windows + 1) * (last - before)
+
+    return of_first(past + new) - of_first(past)
 
 
 def windows_seen(ratio: int, new: Expr, past: Expr, most: int | None) -> Expr:
@@ -279,6 +315,11 @@ def _cached_rows(node: Node) -> CachedTensor:
     return CachedTensor(kind="row", description=words, size=size, window=window, parts=_num_parts(node))
 
 
+def _kept_rows(node: Node) -> CachedTensor:
+    words = "keys and values of the encoder"
+    return CachedTensor(kind="row", description=words, size=product(node.shape[2:]), parts=_num_parts(node), of_encoder=True)
+
+
 def _cached_inputs(node: Node) -> CachedTensor:
     (channels, taps), split = node.weights[0].shape, node.weights[0].split
     dilation = node.attributes["dilation"]
@@ -356,6 +397,7 @@ RULES: Mapping[str, Rule] = {
     "add_bias": Rule(kind="add", description="plus one stored number for each channel"),
     "add_resized_positions": Rule(kind="add", description="plus one learned row for each patch, interpolated"),
     "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
+    "add_grid_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch, and for the frame"),
     "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
     "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
     "add_gated_positions": Rule(kind="add", description="plus one learned row for each token, gated"),
@@ -373,6 +415,9 @@ RULES: Mapping[str, Rule] = {
     "bounded_decay": Rule(kind="act", name="decay", description=describe.bounded_decay, saved=save_bounded_decay),
     "cast": Rule(),
     "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
+    "channel_attention": _attention_rule(
+        "attention of the channels of each group to each other", _channel_attention_flops, save_mixer_inputs
+    ),
     "clamp": Rule(kind="act", name="{source}_clamp", description=describe.clamp, saved=save_clamp),
     "clamped_gated": Rule(kind="act", name="act", description=describe.clamped_gated, saved=save_gated),
     "clip": Rule(kind="act", name="{source}_clip", description="clamped to stored limits", saved=save_clamp),
@@ -382,8 +427,16 @@ RULES: Mapping[str, Rule] = {
     "concat": Rule(),
     "concat_tokens": Rule(kind="view", name="tokens", description="the tokens of both, one after the other"),
     "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
+    "constants": Rule(),
     "convolve": Rule(kind="conv", description="convolution over the grid of patches", flops=_convolution_flops, saved=save_mixer_inputs),
+    "convolve_channels": Rule(
+        kind="conv", description="convolution of each channel over the grid of patches", flops=_convolution_flops, saved=save_mixer_inputs
+    ),
+    "average_squares": Rule(kind="sum", name="averages", description="the average of the patches of each square"),
+    "gather_squares": Rule(kind="view", name="squares", description="the patches of each square of the whole image and of its tiles"),
+    "square_attention": _attention_rule("attention of one query for each square of patches to them", _square_flops, save_mixer_inputs),
     "embeddings": Rule(),
+    "encoder_ids": Rule(kind="ids", name="ids", description="ids of the tokens that the encoder reads, those of images among them"),
     "end_rows": Rule(kind="view", name="rows", description="a learned token after each row"),
     "from_windows": Rule(kind="view", name="from_windows", description="the windows joined to the image again"),
     "grid_attention": _attention_rule(
@@ -413,7 +466,9 @@ RULES: Mapping[str, Rule] = {
     "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
     "hash_ngrams": Rule(kind="choice", name="rows", description=describe.hash_ngrams, cached=_cached_ids),
     "hidden_states": Rule(),
+    "hash_merged_ngrams": Rule(kind="choice", name="rows", description=describe.hash_ngrams, cached=_cached_ids),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
+    "keep_encoded": Rule(kind="cache", description="kept for all tokens of the decoder", cached=_kept_rows),
     "keep_outliers": Rule(kind="act", name="{source}_outliers", description="what exceeds a threshold", saved=save_keep_outliers),
     "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
     "last_token": Rule(),
@@ -437,6 +492,8 @@ RULES: Mapping[str, Rule] = {
     "positions": Rule(),
     "prepend": Rule(kind="view", name="prepend", description="learned tokens before the patches"),
     "read_cache": Rule(kind="cache", description=describe.read_cache),
+    "read_encoded": Rule(kind="cache", description="of the encoder's tokens, kept since the first pass", cached=_kept_rows),
+    "read_windows": Rule(kind="cache", name="windows", description="windows of the nearest earlier layer that has its own"),
     "reuse_selection": Rule(kind="choice", name="selection", description="the keys that the nearest earlier indexer selected"),
     "repeat_rows": Rule(kind="view", name="learned", description="learned vectors for each image"),
     "rms_norm": Rule(kind="norm", description=describe.rms_norm, saved=save_norm),
@@ -456,6 +513,7 @@ RULES: Mapping[str, Rule] = {
     "select_layer": Rule(),
     "select_blocks": Rule(kind="choice", name="selection", description=describe.select_blocks, flops=_block_flops, mixing=True),
     "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),
+    "select_windows": Rule(kind="choice", name="selection", description=describe.select_windows, flops=_select_windows_flops, mixing=True),
     "linear_attention": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "softmax": Rule(kind="act", name="softmax", description="shares that sum to 1", saved=save_softmax),

@@ -29,7 +29,7 @@ _OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu", "sigmoid", "tanh"})
 """Activation functions whose derivative needs only the output."""
 _DECOMPOSED_ACTIVATIONS = {"gelu_new": 3, "quick_gelu": 1}
 """Activation functions that transformers composes of several operations, with the number of tensors saved in between."""
-_OWN_DTYPE = frozenset({"ids", "softplus", "decay"})
+_OWN_DTYPE = frozenset({"encoder_ids", "ids", "softplus", "decay"})
 """Operations whose results have a dtype of their own in fused kernels, too."""
 
 SavedSharding = Literal["sequence", "tensor", "gathered"]
@@ -93,7 +93,11 @@ def stored_tensor(x: Node, k: Kernels) -> Node:
     while True:
         if x.op == "slice" and (part := _part_of_concat(x)) is not None:
             x = part
-        elif x.op == "update_cache" or (x.op == "cast" and k.fused) or (x.is_view and x.op not in ("select_layer", "embeddings")):
+        elif (
+            x.op in ("keep_encoded", "update_cache")
+            or (x.op == "cast" and k.fused)
+            or (x.is_view and x.op not in ("select_layer", "embeddings"))
+        ):
             x = x.inputs[0]
         else:
             return x
@@ -102,7 +106,7 @@ def stored_tensor(x: Node, k: Kernels) -> Node:
 def _part_of_concat(x: Node) -> Node | None:
     """Return the input of a concatenation that a slice takes out again."""
     base = x.inputs[0]
-    while base.op == "update_cache":
+    while base.op in ("keep_encoded", "update_cache"):
         base = base.inputs[0]
     start = 0
     for part in base.inputs if base.op == "concat" else ():
@@ -330,7 +334,7 @@ def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
         yield _extra("sums of softmax", x, product(x.shape[:-1]), FLOAT32)
         yield from _result("output of attention", x, k)
         for y in others:
-            if y.op not in ("select_blocks", "select_keys", "add_open_window", "reuse_selection"):
+            if y.op not in ("select_blocks", "select_keys", "select_windows", "add_open_window", "reuse_selection"):
                 yield from _result("biases of scores", y, k)
                 continue
             if y.op == "select_blocks":

@@ -6,20 +6,30 @@ needed: shapes are symbolic with their values, and `llamath.run` compares them w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import ClassVar
+from typing import ClassVar, Protocol, TypeVar
 
 from ...core.blocks import Decoder
 from ...core.expr import Expr, product
+from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder
 from ...core.parameter_count import layer_ranges
 from ...core.tree import Stack, Weight, fold
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_ranges, short_count
 from ...utils.record_type import Record
 from .operations import Operation, list_operations
-from .recorder import Graph, Node, Region, record
+from .recorder import Graph, Node, Region, record, record_prefill
 
+
+class _HasOperation(Protocol):
+    """A node, or an operation that was executed."""
+
+    @property
+    def op(self) -> str: ...
+
+
+T = TypeVar("T", bound=_HasOperation)
 MISTAKEN_PRODUCT = 32 * 766 * 2048 * 4096
 """The mistaken product."""
 
@@ -88,7 +98,7 @@ class WalkthroughStage(Record):
 
     json_fields: ClassVar[tuple[str, ...]] = ("name", "times", "layers", "layer", "parameters", "flops", "kept=cached", "steps")
 
-    name: str  # embedding, layers or head
+    name: str  # embedding, layers or head; encoder and encoder layers, which come first
     times: int = 1
     indices: tuple[tuple[int, int, int], ...] = ()  # (first, last, step) of the layers of this kind
     layer: int | None = None  # the layer shown
@@ -160,11 +170,15 @@ class Walkthrough(Record):
 
 def prompt_graph(tree: Decoder, tokens: int, batch: int = 1) -> Graph:
     """Record the prefill of a prompt; a single token uses absorbed latent attention, as in decode."""
+    if isinstance(tree, EncoderDecoder):
+        return record_prefill(tree, batch=batch, tokens=tokens)
     return record(tree, batch=batch, new_tokens=tokens, decode=tokens == 1)
 
 
 def decode_graph(tree: Decoder, past_tokens: int, batch: int = 1) -> Graph:
-    """Record the decode pass after a prompt."""
+    """Record the decode pass after a prompt, which an encoder has read while the decoder read one token."""
+    if isinstance(tree, EncoderDecoder):
+        return record(tree, batch=batch, past_tokens=1, decode=True, encoder=(Expr.variable("T", past_tokens), True))
     return record(tree, batch=batch, past_tokens=past_tokens, decode=True)
 
 
@@ -178,19 +192,32 @@ def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
     tree, n = graph.tree, int(graph.tree.layers.n)
     if layer is not None and not 0 <= layer < n:
         raise LlamathError(f"layer {layer} does not exist: the model has {n:,} layers", hint=f"0 to {n - 1}" if n else "")
-    nodes, leaves = graph.regions[0].nodes, fold(tree)
+    leaves = fold(tree)
+    encoder, nodes = split_encoder(graph.regions[0].nodes)
     middle = next(i for i, x in enumerate(nodes) if x.op == "layers")
     head = list_operations(graph, nodes[middle:], leaves)
     if tree.head is not None:
         logits = graph.regions[0].output
         words, shape = "softmax", head[-1].shape if logits is None else logits.shape
         head += (Operation(name="probabilities", kind="probabilities", description=words, inputs=(head[-1].name,), shape=shape),)
+    layers = list(_layer_stages(graph, layer))
     stages = (
+        *([WalkthroughStage(name=ENCODER, steps=list_operations(graph, encoder, leaves), nodes=tuple(encoder))] if encoder else []),
+        *[x for x in layers if x.name != "layers"],
         WalkthroughStage(name="embedding", steps=list_operations(graph, nodes[:middle], leaves), nodes=tuple(nodes[:middle])),
-        *_layer_stages(graph, layer),
+        *[x for x in layers if x.name == "layers"],
         WalkthroughStage(name="head", steps=head, nodes=tuple(nodes[middle:])),
     )
     return Walkthrough(graph=graph, stages=stages)
+
+
+def split_encoder(operations: Sequence[T]) -> tuple[list[T], list[T]]:
+    """Divide the operations outside the layers into those of the encoder up to its layers, and all others."""
+    first = next((i for i, x in enumerate(operations) if x.op == "encoder_ids"), None)
+    if first is None:
+        return [], list(operations)
+    last = next(i for i, x in enumerate(operations) if x.op == "layers")
+    return list(operations[first:last]), [*operations[:first], *operations[last + 1 :]]
 
 
 def tower_stages(graph: Graph) -> tuple[WalkthroughStage, ...]:
@@ -217,5 +244,8 @@ def _layer_stages(graph: Graph, shown: int | None) -> Iterator[WalkthroughStage]
     for region, steps, ids, times in made.values():
         stack: Stack = reduce(getattr, region.path.split("."), graph.tree)  # type: ignore[assignment]
         indices = layer_ranges(stack, ids)
-        own = shown if shown is not None and id(stack[shown]) in ids else indices[0][0] if indices else 0
-        yield WalkthroughStage(name="layers", times=times, indices=indices, layer=own, steps=steps, nodes=tuple(region.nodes))
+        of_encoder = region.path.startswith(f"{ENCODER}.")
+        asked = None if of_encoder else shown
+        own = asked if asked is not None and id(stack[asked]) in ids else indices[0][0] if indices else 0
+        name = f"{ENCODER} layers" if of_encoder else "layers"
+        yield WalkthroughStage(name=name, times=times, indices=indices, layer=own, steps=steps, nodes=tuple(region.nodes))

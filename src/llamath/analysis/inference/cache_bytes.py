@@ -31,6 +31,7 @@ class CacheSpec(Record):
     every: int = 1  # tokens for each row
     state: Expr | None = None  # elements of a recurrent state, always in fp32
     conv_state: Expr | None = None  # elements of a convolution's last inputs
+    of_encoder: bool = False  # a row for each token of the encoder
 
     def tokens(self, context: int) -> int:
         """Return the number of cached tokens."""
@@ -135,9 +136,11 @@ def _region_specs(region: Region, tp: int) -> Iterator[CacheSpec]:
     """Yield what one layer caches: the rows of its attention, and the state of its recurrence."""
     cached = [cached(node) for node in region.nodes if (cached := RULES[node.op].cached) is not None]
     rows, states, inputs = ([x for x in cached if x.kind == kind] for kind in ("row", "state", "conv"))
-    for window, every in dict.fromkeys((x.window, x.every) for x in rows):
-        same = [x for x in rows if (x.window, x.every) == (window, every)]
-        yield CacheSpec(kind=_rows_kind(same), rows=tuple(x.on_rank(tp) for x in same), window=window.max_lookback, every=every)
+    for window, every, of_encoder in dict.fromkeys((x.window, x.every, x.of_encoder) for x in rows):
+        same = [x for x in rows if (x.window, x.every, x.of_encoder) == (window, every, of_encoder)]
+        yield CacheSpec(
+            kind=_rows_kind(same), rows=tuple(x.on_rank(tp) for x in same), window=window.max_lookback, every=every, of_encoder=of_encoder
+        )
     if states or inputs:
         state, conv_state = (total(x.on_rank(tp) for x in each) if each else None for each in (states, inputs))
         yield CacheSpec(kind=(states or inputs)[0].description, state=state, conv_state=conv_state)

@@ -46,8 +46,8 @@ class StageMemory(Record):
 class _WeightUse(NamedTuple):
     """The part of a weight that a pass reads: rows, the experts that tokens are routed to, or all of it."""
 
-    lookup: bool
-    active: Fraction  # of an expert: the share of all experts that one token uses
+    rows_read: int  # by a token, of a lookup table; 0: no table
+    active: Fraction  # of an expert, or of a part of a table: the share of all of them that one token uses
 
 
 class WeightRead(NamedTuple):
@@ -55,14 +55,16 @@ class WeightRead(NamedTuple):
 
     size: int
     unit: int = 1
-    rows: int = 0  # of a lookup table: a token reads one row; 0: no table
-    missed: int = 0  # experts that a token does not use,
+    rows: int = 0  # of a lookup table; 0: no table
+    missed: int = 0  # experts, or parts of a table, that a token does not use,
     experts: int = 1  # of this many
+    rows_read: int = 1  # rows that a token reads of a table
 
     def of(self, tokens: int) -> Expr:
         """Return the bytes that a pass over this many tokens reads, rounded."""
         if self.rows:
-            return round_div(product((self.size, minimum(tokens, self.rows))), product((self.rows, self.unit)))
+            read = minimum(product((tokens, self.rows_read * (self.experts - self.missed))), product((self.rows, self.experts)))
+            return round_div(product((self.size, read)), product((self.rows, self.experts, self.unit)))
         if not self.missed:
             return round_div(self.size, self.unit)
         return routed_bytes(self.size, self.unit, self.missed, self.experts, tokens, _ALL_EXPERTS_TOKENS)
@@ -241,12 +243,17 @@ class ShardedModel:
 
     @cached_property
     def _uses(self) -> Mapping[str, _WeightUse]:
-        return {x.pattern: _WeightUse(x.weight.role == "lookup", Fraction(int(x.active), int(x.copies))) for x in self.leaves if x.copies}
+        found: dict[str, _WeightUse] = {}
+        for pattern in dict.fromkeys(x.pattern for x in self.leaves if x.copies):
+            same = [x for x in self.leaves if x.pattern == pattern]
+            share = Fraction(sum(int(x.active) for x in same), sum(int(x.copies) for x in same))
+            found[pattern] = _WeightUse((same[0].weight.rows_read or 1) * (same[0].weight.role == "lookup"), share)
+        return found
 
     def _read(self, x: WeightShard, size: Fraction) -> WeightRead:
         use = self._uses[x.pattern]
         missed, experts = (1 - use.active).as_integer_ratio()
-        return WeightRead(*size.as_integer_ratio(), x.shape[0] if use.lookup else 0, missed, experts)
+        return WeightRead(*size.as_integer_ratio(), x.shape[0] if use.rows_read else 0, missed, experts, use.rows_read)
 
     def _tied_head(self, i: int) -> Iterator[WeightRead]:
         """Yield the read of a tied head, whose matrix is stored only as the embedding."""

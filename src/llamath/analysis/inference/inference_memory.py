@@ -13,14 +13,15 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat, declared_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr, maximum, minimum, product, total
-from ...families.shared import MTP_KEYS
+from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder
+from ...families.deepseek_shared import MTP_KEYS
 from ...utils.errors import LlamathError, UnknownQuantization, safe
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..default_context import default_context
 from ..graph.liveness import peak_of_layers
-from ..graph.recorder import FLOAT32, Graph, record
+from ..graph.recorder import FLOAT32, Graph, record, record_prefill
 from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
 from .choose_storage import find_format, weight_storage
@@ -38,12 +39,19 @@ class _PeakActivations(Record):
     branch: str
 
 
-def peak_activations(tree: Decoder) -> _PeakActivations:
-    """Return the peak over all layers; elements of a wider dtype than the model's count once."""
-    peak = peak_of_layers(record(tree, activation_bytes=FLOAT32))
+def peak_activations(tree: Decoder, decode: bool = False) -> _PeakActivations:
+    """Return the peak over all layers, of an encoder over its own unless the pass is a `decode`; elements of a wider dtype than the model's
+    count once.
+    """
+    graph = record(tree, activation_bytes=FLOAT32)
+    if isinstance(tree, EncoderDecoder):
+        own = tuple(x for x in graph.layers if x.path.startswith(ENCODER) != decode)
+        graph = graph.replace(regions=(graph.regions[0], *own))
+    peak = peak_of_layers(graph)
     if peak is None:
         return _PeakActivations(width=Expr.const(tree.width), branch="embed")
-    return _PeakActivations(width=peak.elements, branch="".join(peak.node.path.split(".")[2:3]))
+    inside = peak.node.path.removeprefix(f"{ENCODER}.").split(".")[2:3]
+    return _PeakActivations(width=peak.elements, branch="".join(inside))
 
 
 PREFILL_CHUNK = 2048
@@ -198,6 +206,14 @@ class MemoryCalculator:
         self.packer = find_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
         self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute_dtype, "bf16")
         self.model, self.stored, self._checkpoint_notes = model, stored, tuple(checkpoint_notes)
+        if self.has_encoder and (self.packer.is_packed or self.packer.gguf_file_type or self.packer.recipe) and stored is None:
+            message = f"{self.packer.name} packs some matrices, and which ones is not known for a model with an encoder"
+            raise LlamathError(message, hint="a plain dtype: bf16, fp16, fp32")
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether an encoder reads the prompt."""
+        return isinstance(self.tree, EncoderDecoder)
 
     @cached_property
     def storage(self) -> WeightStorage | None:
@@ -218,7 +234,7 @@ class MemoryCalculator:
         """The FLOPs of a prefill with logits of the last token, in B, T and P."""
         from ..flops.flop_count import forward_flops
 
-        return forward_flops(record(self.tree, last_only=True)).total
+        return forward_flops(record_prefill(self.tree)).total
 
     @cached_property
     def decode_flops(self) -> Expr:
@@ -239,8 +255,13 @@ class MemoryCalculator:
 
     @cached_property
     def peak(self) -> _PeakActivations:
-        """The peak activations of one token."""
+        """The peak activations of one token of a prompt."""
         return peak_activations(self.tree)
+
+    @cached_property
+    def decode_peak(self) -> _PeakActivations:
+        """The peak activations of one token of a decode pass."""
+        return peak_activations(self.tree, decode=True) if self.has_encoder else self.peak
 
     @property
     def context(self) -> int:
@@ -263,10 +284,10 @@ class MemoryCalculator:
         if self.packer.recipe is not None and (cache := self.packer.recipe.kv_cache):
             recipe.append(f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets the one that is counted here")
         images: list[str] = []
-        if self.request.images is not None:
+        if (passed := self.image_pass(1)) is not None:
             from ..image_pass import image_notes
 
-            images = image_notes(self.tree)
+            images = image_notes(self.tree, passed)
         return (*self.model.notes, *recipe, *self._mtp_notes(), *images, *self._fused_qkv_notes(), *self.checkpoint_notes)
 
     def _fused_qkv_notes(self) -> Iterator[str]:
@@ -313,18 +334,29 @@ class MemoryCalculator:
     def prefill_activations(self, tokens: int, batch: int) -> Expr:
         """Return the bytes of the activations of a prefill, or of its images in the vision tower if those need more."""
         images, text = self.image_pass(batch), self.activations(tokens)
+        if self.has_encoder:  # the decoder reads one token of each sequence, beside the states of the prompt
+            text = maximum(text, total((product((tokens, self.tree.width, Expr.factor(self.element_bytes))), self._of_decoder(batch))))
         return text if images is None else maximum(text, images.activation_bytes(self.element_bytes))
 
     def activations(self, tokens: int) -> Expr:
         """Return the bytes of the activations of a pass over this many tokens of all sequences together."""
         return product((tokens, self.peak.width.in_brackets(), Expr.factor(self.element_bytes)))
 
+    def _of_decoder(self, tokens: int) -> Expr:
+        """Return the bytes of the activations of a decode pass over this number of tokens, one of each sequence."""
+        return product((tokens, self.decode_peak.width.in_brackets(), Expr.factor(self.element_bytes)))
+
+    def _chunk(self, context: int, batch: int) -> Expr:
+        """Return the tokens of one prefill pass; an encoder reads whole prompts."""
+        whole = product((batch, context))
+        return whole if self.has_encoder else prefill_chunk(context, batch, self.request.chunk)
+
     @cached_property
     def _dynamic_bytes(self) -> Expr:
         """The bytes of everything but the weights, in T and B."""
         context, batch = Expr.variable("T", 1), Expr.variable("B", 1)
         cache = sum_cache_specs(self.cache_specs, context, batch, self.kv_dtype).bytes
-        activations = self.prefill_activations(prefill_chunk(context, batch, self.request.chunk), batch)
+        activations = self.prefill_activations(self._chunk(context, batch), batch)
         used = total((cache, activations, logits_bytes(batch, self.tree)))
         return used + overhead_bytes(used)
 
@@ -336,7 +368,7 @@ class MemoryCalculator:
         """Return the memory of `batch` sequences of `context` tokens."""
         tokens, sequences = Expr.variable("T", context), Expr.variable("B", batch)
         cache = sum_cache_specs(self.cache_specs, tokens, sequences, self.kv_dtype)
-        chunk = prefill_chunk(tokens, sequences, self.request.chunk)
+        chunk = self._chunk(tokens, sequences)
         activations, logits = self.prefill_activations(chunk.alias("n"), sequences), logits_bytes(sequences, self.tree)
         images = self.image_pass(sequences)
         if images is not None:
@@ -362,7 +394,7 @@ class MemoryCalculator:
             weights=int(sum(x.bytes for x in self.weights)),
             cache=cache,
             prefill=activations,
-            decode=self.activations(sequences),
+            decode=self._of_decoder(sequences),
             logits=logits,
             overhead=overhead.bytes,
             letters=letters_of(dynamic),

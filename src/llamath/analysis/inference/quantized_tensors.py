@@ -13,6 +13,7 @@ from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.quantization.gguf_file_types import NEEDS_IMATRIX, assign_types
 from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.quantization.recipes import Choice, Matrix, module_names
+from ...core.multimodal import CountedBlock
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ..count.count_report import check_listable, mtp_weights
 from .choose_storage import packed_patterns
@@ -117,7 +118,7 @@ def _with_one_expert(block: Block) -> Block:
             changes[name] = _with_one_expert(child)
         elif isinstance(child, Stack) and name in block.expert_parallel:
             changes[name] = Stack(((child[0],), 1))
-    return block.replace(**changes)
+    return block.replace(parts={**block.parts, **changes}) if isinstance(block, CountedBlock) else block.replace(**changes)
 
 
 def packings_of_tensors(tensors: Iterable[QuantizedTensor]) -> dict[str, Packing]:

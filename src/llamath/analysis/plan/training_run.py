@@ -40,7 +40,7 @@ class _UnshardedState(NamedTuple):
 Stages = Callable[[Layout], Sequence[PipelineStage]]
 
 
-class _LayoutMemory:
+class LayoutMemory:
     """The memory of a training job under many layouts; `stages` returns the pipeline stages to compare."""
 
     def __init__(self, job: TrainingJob, stages: Stages) -> None:
@@ -52,13 +52,13 @@ class _LayoutMemory:
 
     def max_bytes(self, layout: Layout) -> int:
         """Bytes on a GPU of the largest stage."""
-        return max(self._total_bytes(x, layout) for x in self._stages(layout))
+        return max(self._stage_bytes(x, layout) for x in self._stages(layout))
 
     def persistent_bytes(self, layout: Layout) -> int:
         """Bytes that persist from step to step on that GPU: a lower bound for these degrees under the same ZeRO stage."""
         return max(self._persistent_bytes(x, layout)[0] for x in self._stages(layout))
 
-    def _total_bytes(self, stage: PipelineStage, layout: Layout) -> int:
+    def _stage_bytes(self, stage: PipelineStage, layout: Layout) -> int:
         persistent, gathered = self._persistent_bytes(stage, layout)
         temporary = self._activation_bytes(stage, layout) + gathered
         return persistent + temporary + overhead_bytes(temporary)
@@ -155,7 +155,7 @@ class TrainingCostModel:
         self.peak, self.rates = rates.peak, rates
         costs = MicrobatchCosts(self.job.saved, rates, self.job.recipe, self.job.loss)
         self.time = StepTimeModel(costs, network_of(device), device.node)
-        self.memory = _LayoutMemory(self.job, self.time.stages)
+        self.memory = LayoutMemory(self.job, self.time.stages)
         self.sequence_flops = int(train_flops(record(model.tree, new_tokens=self.job.context)).model)
 
     @property

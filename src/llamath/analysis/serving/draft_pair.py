@@ -279,7 +279,7 @@ def _mtp_head(target: MemoryCalculator, context: int, shared_head: int) -> _Draf
         for x in fold(block):
             if not x.weight.tied:
                 total += int(x.weight.parameters) * int(x.copies) * int(n)
-                active += int(x.weight.parameters) * int(x.active) * int(n)
+                active += int(x.weight.active_parameters) * int(x.active) * int(n)
     rows = sum(int(y) for x in target.cache_specs for y in x.rows) // max(len(target.cache_specs), 1)
     cache = rows * context * layers * DTYPES[target.packer.compute_dtype].bytes
     read = (size * active // total + shared_head) // layers + cache // layers

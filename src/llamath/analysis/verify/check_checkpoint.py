@@ -18,7 +18,7 @@ from ...core.multimodal import with_text
 from ...core.tree import fold
 from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
-from ...families.shared import MTP_KEYS
+from ...families.deepseek_shared import MTP_KEYS
 from ...loading import Source, load
 from ...model import Model
 from ...utils.errors import ConfigError, LlamathError, RemoteError, safe

@@ -67,6 +67,12 @@ def file_differences(model: Model, opened: OpenedCheckpoint) -> FileDifferences:
 
 def _check(model: Model, opened: OpenedCheckpoint) -> _Check:
     try:
+        if model.claim:
+            from ...generic.generic_model import GenericModel
+            from ..generic.state_dict_check import verify_state_dict
+
+            assert isinstance(model, GenericModel)
+            return _Check(verify_state_dict(opened, opened.name, model).findings)
         return _Check(verify_opened(opened, opened.name, model, own_config=True).findings)
     except LlamathError as error:
         return _Check((), str(error))

@@ -42,6 +42,21 @@ HF = Scheme(
     },
 )
 
+HF_GPT2 = Scheme(
+    name="hf",
+    layer="transformer.h.{l}.",
+    outside={"embed": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.ln_f", "head": "lm_head"},
+    inside={
+        "attn_norm": "ln_1",
+        **dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn.c_attn"),
+        "attn.o": "attn.c_proj",
+        "mlp_norm": "ln_2",
+        "mlp.up": "mlp.c_fc",
+        "mlp.down": "mlp.c_proj",
+    },
+)
+"""GPT-2's names."""
+
 HF_SANDWICH = HF.with_changes(
     inside={
         "attn_out_norm": "post_attention_layernorm",

@@ -11,7 +11,7 @@ from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...core.expr import Expr
 from ...families.classes import CAUSAL_CLASSES, STANDALONE_TYPES
-from ...families.shared import MTP_KEYS
+from ...families.deepseek_shared import MTP_KEYS
 from ...families.wrappers import NAME_PREFIXES
 from ...loading import load
 from ...utils.errors import ConvertError, safe

@@ -10,7 +10,8 @@ from ...core.constructors import layer_norm, linear, mlp, weight
 from ...core.image_sizes import FixedImage
 from ...core.towers import QueryProjector
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..towers import part_config, plain_siglip_tower, with_features, without_images
+from ..tower_parts import part_config, with_features, without_images
+from ..towers import plain_siglip_tower
 from ..wrappers import LLAVA_FORMS
 
 _QUERIES = {1225: 128, 4900: 256}

@@ -6,7 +6,9 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import AYA_TOWER, feature_width, read_tower, shuffled_projector, with_crops, with_features
+from ..projectors import shuffled_projector
+from ..tower_parts import feature_width, with_crops, with_features
+from ..towers import AYA_TOWER, read_tower
 from ..wrappers import LLAVA_FORMS
 
 

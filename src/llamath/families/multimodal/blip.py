@@ -5,9 +5,9 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.image_sizes import FixedImage
+from ..blip_tower import blip_tower
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import check_class, part_config
-from .blip_2 import blip_tower
+from ..tower_parts import check_class, part_config
 
 
 @multimodal()

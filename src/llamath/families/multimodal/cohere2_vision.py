@@ -6,7 +6,9 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.image_sizes import LeastScaledImage
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import COMMAND_A_TOWER, read_tower, shuffled_projector, with_crops
+from ..projectors import shuffled_projector
+from ..tower_parts import with_crops
+from ..towers import COMMAND_A_TOWER, read_tower
 
 
 @multimodal(forms={"hf-5": {"model.vision_tower.vision_model.": "model.vision_tower."}})

@@ -9,7 +9,8 @@ from ...core.expr import product
 from ...core.image_sizes import PixelBudget
 from ...core.towers import MLPProjector
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..towers import cosmos3_edge_tower, part_config
+from ..tower_parts import part_config
+from ..towers import cosmos3_edge_tower
 from .cosmos3_omni import DIFFUSERS
 
 _MODULES = {f"layers.{{l}}.mlp.{x}": f"mlp.fc{i}" for i, x in ((1, "up"), (2, "down"))} | {

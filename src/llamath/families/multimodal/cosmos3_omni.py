@@ -6,7 +6,7 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
 from ..qwen_towers import qwen3_merger, qwen3_tower
-from ..towers import part_config
+from ..tower_parts import part_config
 
 _PARTS = {x: f"model.visual.{x}" for x in ("blocks.", "merger.", "patch_embed.", "pos_embed.", "deepstack_merger_list.")}
 _TEXT = {x: f"model.language_model.{x}" for x in ("embed_tokens", "layers.", "norm")}

@@ -6,13 +6,12 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import linear, rms, swiglu, weight
 from ...core.expr import Expr, product
-from ...core.image_sizes import UnsupportedImage
-from ...core.multimodal import CountedBlock
+from ...core.image_sizes import RowBudget
 from ...core.positions import AxialRope
-from ...core.towers import MLPProjector, PatchEmbedding, VisionTower
+from ...core.towers import FramedProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, side, vit_layer
+from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
 _NAMES = {
     "patches": "patch_embed",
@@ -24,13 +23,13 @@ _NAMES = {
     "layers.{l}.mlp.down": "blocks.{l}.mlp.w2",
     "norm_after": "norm",
 }
-_REASON = "the attention of this model's text is not known here, only its weights"
 
 
 @multimodal()
 def deepseek_v41(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
-    v.ignore("max_image_tokens", "min_pixels", "max_wh_ratio")
+    if v.get("max_wh_ratio", None) is not None:
+        raise v.error("max_wh_ratio", "is set; only images of any shape are known")
     d, F = v.dim("d_v", "hidden_size", default=1024), v.dim("F_v", "intermediate_size", default=2816)
     L, H = v.dim("L_v", "num_hidden_layers", default=32), v.dim("H_v", "num_attention_heads", default=16)
     p, k = side(v, "p_v", "patch_size", 14), v.dim("k_v", "downsample_ratio", default=3)
@@ -40,17 +39,19 @@ def deepseek_v41(c: Config, text: Decoder) -> Assembly:
         layers=repeat(vit_layer(norm, encoder_attention(v, d, H, bias=True, rope=rope), swiglu(d, F, "silu")), L),
         norm_after=norm,
         patch_size=p,
-        image_sizes=UnsupportedImage(patch=int(p), reason=_REASON),
+        image_sizes=RowBudget(patch=int(p), side=int(k), fewest=v.get("min_pixels", 295_936), most=v.get("max_image_tokens", 1024)),
     )
     width, token = text.width, weight(text.width, role="scale")
-    mlp = MLPProjector(
+    projector = FramedProjector(
         linear_1=linear(width, product((k, k, d)), True),
         linear_2=linear(width, width, True),
         activation="gelu",
         merge=int(k),
         by_channel=True,
         padded=True,
+        begin=token,
+        end=token,
+        row_end=token,
     )
-    projector = CountedBlock(parts={"mlp": mlp, "start": token, "end": token, "newline": token})
-    names = {"mlp.linear_1": "aligner.w1", "mlp.linear_2": "aligner.w2", **{x: f"image_{x}" for x in ("start", "end", "newline")}}
+    names = {"linear_1": "aligner.w1", "linear_2": "aligner.w2", "begin": "image_start", "end": "image_end", "row_end": "image_newline"}
     return assemble(text, vision=("vision.", Tower(tower, _NAMES)), projector=("", Part(projector, names)))

@@ -7,7 +7,8 @@ from ...core.config import Config
 from ...core.constructors import linear
 from ...core.towers import MLPProjector
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..towers import feature_width, read_tower
+from ..tower_parts import feature_width
+from ..towers import read_tower
 
 
 @multimodal(forms={"hf-5": {"model.vision_model.vision_model.": "model.vision_model."}})

@@ -9,7 +9,8 @@ from ..counted_towers import Modules, conv, counted_part
 from ..joined_parts import joined_parts
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..sam_tower import NECK_NAMES, sam_neck, sam_tower
-from ..towers import feature_width, part_config, read_tower
+from ..tower_parts import feature_width, part_config
+from ..towers import read_tower
 
 
 @multimodal(forms={"hf-5": {"model.vision_model.vision_model.": "model.vision_model."}})

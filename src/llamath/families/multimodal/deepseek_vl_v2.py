@@ -13,7 +13,8 @@ from ...core.image_sizes import WholeAndTiles
 from ...core.towers import MLPProjector
 from ...utils.errors import UnknownModel, safe
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import feature_width, siglip_tower
+from ..tower_parts import feature_width
+from ..towers import siglip_tower
 
 _NAMES = {
     "layers.{l}.attn_norm": "blocks.{l}.norm1",

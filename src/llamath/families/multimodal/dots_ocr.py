@@ -11,7 +11,7 @@ from ...core.positions import AxialRope
 from ...core.towers import MLPProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, side, vit_layer, without_images
+from ..tower_parts import encoder_attention, part_config, side, vit_layer, without_images
 
 _FC = {"gate": "fc1", "up": "fc3", "down": "fc2"}
 _NAMES = {

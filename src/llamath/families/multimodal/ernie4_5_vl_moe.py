@@ -12,7 +12,7 @@ from ...core.towers import FramesProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..qwen_towers import FC_NAMES, QWEN_NAMES
-from ..towers import encoder_attention, part_config, side, vit_layer
+from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
 _STEPS = {"first": "0", "second": "2", "norm": "3"}
 _PROJECTOR = {

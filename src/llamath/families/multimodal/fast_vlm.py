@@ -13,7 +13,7 @@ from ...core.tree import repeat
 from ...utils.errors import UnknownModel, safe
 from ..counted_towers import Modules, conv, counted, counted_part
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import part_config
+from ..tower_parts import part_config
 
 _TOWER, _ARGUMENTS = "fastvit_mci3", {"inference_mode": True}
 _WIDTHS, _DEPTHS, _ATTENDING = (96, 192, 384, 768, 1536), (2, 12, 24, 4, 2), 3

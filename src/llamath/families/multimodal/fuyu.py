@@ -10,7 +10,7 @@ from ...core.image_sizes import LinedImage
 from ...core.towers import PatchEmbedding, VisionTower
 from ...core.tree import Stack
 from ..multimodal_registry import Assembly, Tower, assemble, multimodal
-from ..towers import side
+from ..tower_parts import side
 
 _MODULES = {
     "language_model.model.": "model.language_model.",

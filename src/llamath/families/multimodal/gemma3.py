@@ -6,7 +6,9 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.towers import PooledProjector
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import pooled_projector, read_tower, without_images
+from ..projectors import pooled_projector
+from ..tower_parts import without_images
+from ..towers import read_tower
 from ..wrappers import LLAVA_FORMS
 
 
@@ -17,4 +19,4 @@ def gemma3(c: Config, text: Decoder) -> Assembly:
     assert isinstance(projector.block, PooledProjector)
     if not projector.block.merge:
         tower = without_images(tower, "an image has fewer patches than mm_tokens_per_image")
-    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))
+    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector)).seeing_later("image")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..gemma4_towers import gemma4_audio_tower, gemma4_projector, gemma4_vision_tower
+from ..gemma4_towers import gemma4_audio_tower, gemma4_projector, gemma4_sees_later, gemma4_vision_tower
 from ..multimodal_registry import Assembly, assemble, multimodal
 
 
@@ -22,4 +22,6 @@ def gemma4(c: Config, text: Decoder) -> Assembly:
         audio = ("model.audio_tower.", gemma4_audio_tower(own))
         width = own.dim("out_a", "output_proj_dims", default=1536)
         audio_projector = ("model.embed_audio.", gemma4_projector(width, own.get("rms_norm_eps", 1e-6), text))
-    return assemble(text, vision=vision, projector=projector, audio=audio, audio_projector=audio_projector)
+    return assemble(text, vision=vision, projector=projector, audio=audio, audio_projector=audio_projector).seeing_later(
+        gemma4_sees_later(c)
+    )

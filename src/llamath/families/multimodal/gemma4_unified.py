@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..gemma4_towers import gemma4_patch_embedder, gemma4_projector
+from ..gemma4_towers import gemma4_patch_embedder, gemma4_projector, gemma4_sees_later
 from ..multimodal_registry import Assembly, assemble, multimodal
 
 MODULES = {
@@ -26,4 +26,4 @@ def gemma4_unified(c: Config, text: Decoder) -> Assembly:
         own = c.sub("audio_config")
         width = own.dim("d_a", "audio_embed_dim", default=640)
         audio_projector = ("model.embed_audio.", gemma4_projector(width, own.get("rms_norm_eps", 1e-6), text))
-    return assemble(text, vision=vision, projector=projector, audio_projector=audio_projector)
+    return assemble(text, vision=vision, projector=projector, audio_projector=audio_projector).seeing_later(gemma4_sees_later(c))

@@ -8,7 +8,8 @@ from ...core.constructors import layer_norm, linear, weight
 from ...core.towers import LinearProjector
 from ..counted_towers import with_unread
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..towers import clip_tower, feature_width, part_config
+from ..tower_parts import feature_width, part_config
+from ..towers import clip_tower
 
 
 @multimodal()
@@ -21,4 +22,4 @@ def git(c: Config, text: Decoder) -> Assembly:
     if frames := c.get("num_image_with_embedding", 0):
         of_frames = {f"img_temporal_embedding.{i}": weight(1, 1, width, role="scale") for i in range(frames)}
         projector = with_unread(projector, of_frames)
-    return assemble(text, vision=("git.image_encoder.", tower), projector=("git.", projector))
+    return assemble(text, vision=("git.image_encoder.", tower), projector=("git.", projector)).seeing_later("images")

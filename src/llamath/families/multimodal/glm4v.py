@@ -14,7 +14,7 @@ from ...core.towers import DownsampleProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..qwen_towers import QWEN_NAMES
-from ..towers import encoder_attention, part_config, side, vit_layer
+from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
 _NAMES = QWEN_NAMES | {
     **{f"layers.{{l}}.mlp.{x}": f"blocks.{{l}}.mlp.{x}_proj" for x in ("gate", "up", "down")},

@@ -8,7 +8,7 @@ from ...core.constructors import linear
 from ...core.towers import ConvolutionProjector
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..sam_tower import convolution, sam_tower
-from ..towers import part_config
+from ..tower_parts import part_config
 from ..wrappers import LLAVA_FORMS
 
 _NAMES = {"first": "conv_upsampler1", "second": "conv_upsampler2", "linear": "multimodal_projector"}

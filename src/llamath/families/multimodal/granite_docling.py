@@ -8,7 +8,8 @@ from ...core.constructors import layer_norm, linear
 from ...core.expr import Expr, product
 from ..counted_towers import Modules, counted_part, counted_tower, each, stack
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import granite_docling_tower, part_config
+from ..tower_parts import part_config
+from ..towers import granite_docling_tower
 
 
 @multimodal()

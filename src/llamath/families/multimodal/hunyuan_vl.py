@@ -10,7 +10,7 @@ from ...core.image_sizes import PixelBudget
 from ...core.towers import PatchEmbedding, RowProjector, VisionTower
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes
+from ..tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes
 
 _LAYER = "vit.layers.{l}."
 _IN_MEMORY = {

@@ -8,7 +8,7 @@ from ...core.constructors import linear, rms
 from ...core.towers import ChainedProjector
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..qwen_towers import qwen2_5_tower, qwen_merger
-from ..towers import part_config
+from ..tower_parts import part_config
 
 _SAVED = {"model.language_model.model.": "model.language_model."}
 _MODULES = {"model.language_model.lm_head": "lm_head", **_SAVED, "model.vision_projector": "model.projector"}

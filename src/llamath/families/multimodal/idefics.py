@@ -12,7 +12,8 @@ from ...core.towers import PerceiverLayer, Resampler
 from ...core.tree import Block, Stack, repeat
 from ...utils.errors import safe
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..towers import clip_tower, feature_width, part_config
+from ..tower_parts import feature_width, part_config
+from ..towers import clip_tower
 
 _PERCEIVER = {
     "latents": "latents",

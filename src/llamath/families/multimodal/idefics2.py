@@ -10,7 +10,8 @@ from ...core.multimodal import CrossAttention
 from ...core.towers import PerceiverLayer, Resampler
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..towers import feature_width, part_config, plain_siglip_tower
+from ..tower_parts import feature_width, part_config
+from ..towers import plain_siglip_tower
 
 _MLP = ("gate", "up", "down")
 _LAYER = "perceiver_resampler.layers.{l}."

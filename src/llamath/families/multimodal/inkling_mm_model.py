@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
-from math import ceil, log
-from operator import mul
-from typing import NamedTuple
-
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ...core.constructors import linear, rms
+from ...core.constructors import rms
 from ...core.expr import product
-from ...core.multimodal import CountedBlock
-from ...core.tree import sequence
-from ..counted_towers import counted, counted_part, table
+from ..counted_towers import counted_part, table
+from ..folding_tower import folding_tower
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..towers import part_config
-
-_STEP = 64
-"""Widths are multiples of this."""
-_TIE = 1e-5
-"""Differences of distances that the rounding of single precision decides."""
-
-
-class _Scale(NamedTuple):
-    """The region that a vector stands for: frames, pixels on a side, and the width of the vector."""
-
-    times: int
-    side: int
-    width: int
-
-    @property
-    def places(self) -> int:
-        return self.times * self.side**2
-
+from ..tower_parts import part_config
 
 _EXPERT, _SHARED = "layers.{l}.mlp.experts.{e}.", "layers.{l}.mlp.shared_experts.{e}."
 _MODULES = {
@@ -69,53 +44,10 @@ _MODULES = {
 def inkling_mm_model(c: Config, text: Decoder) -> Assembly:
     c.ignore("mtp_config")
     v, a, d = part_config(c, "vision_config", {}), part_config(c, "audio_config", {}), text.width
-    v.ignore("hidden_size", "initializer_range", "num_attention_heads", "rms_norm_eps", "text_hidden_size")
     a.ignore("initializer_range", "rms_norm_eps", "text_hidden_size")
     L = int(v.dim("L_v", "n_layers|num_hidden_layers", default=24))
-    scales = _plan(v, L)
-    layers: list[CountedBlock] = []
-    for i, (start, end) in enumerate(pairwise(scales)):
-        folded, out = start.width * (end.places // start.places), d if i == L - 1 else end.width
-        layers.append(counted({"linear": linear(out, folded), "norm": None if i == L - 1 else rms(out, 1e-6)}))
-    tower = counted({"layers": sequence(layers, L), "final_norm": rms(d, 1e-6)})
+    tower = folding_tower(v, L, d)
     names = {"layers.{l}.linear": "layers.linear_{l}", "layers.{l}.norm": "layers.norm_{l}", "final_norm": "final_norm"}
     bins = product((a.dim("m_a", "n_mel_bins|num_codebooks", default=80), a.dim("V_a", "mel_vocab_size|codebook_size", default=256)))
     sound = counted_part({"encoder": table(bins, d), "final_norm": rms(d, 1e-6)})
     return assemble(text, vision=("model.visual.", Part(tower, names)), audio=("model.audio.", sound))
-
-
-def _factors(n: int) -> list[int]:
-    """Return the products of the prime factors of a number, the largest factor first."""
-    found, x = [], 2
-    while x * x <= n:
-        if n % x:
-            x += 1
-        else:
-            found.append(x)
-            n //= x
-    return list(accumulate(reversed([*found, *([n] if n > 1 else [])]), mul))
-
-
-def _plan(v: Config, layers: int) -> Sequence[_Scale]:
-    """Return the scales before and after each layer: those whose sizes are closest to equal ratios."""
-    patch, times, channels = v.get("patch_size", 40), v.get("temporal_patch_size", 2), v.get("num_channels", 3)
-    if not (2 <= patch <= 4096 and 1 <= times <= 4096 and channels >= 1):
-        raise v.error("patch_size", f"should be from 2 to 4096, and temporal_patch_size from 1, not {patch} and {times}")
-    sides = _factors(patch)
-    scales = [
-        _Scale(1, 1, channels),
-        *(_Scale(1, x, ceil(x**2 * channels / _STEP) * _STEP) for x in sides),
-        *(_Scale(x, patch, patch**2 * channels * x * _STEP) for x in _factors(times)),
-    ]
-    if layers < len(scales):
-        raise v.error("num_hidden_layers", f"is {layers}, fewer than the {len(scales)} scales from a pixel to a patch")
-    total = log(patch * patch * times * channels)
-    return [scales[0], *(_closest(v, scales, total * i / layers) for i in range(1, layers)), scales[-1]]
-
-
-def _closest(v: Config, scales: Sequence[_Scale], size: float) -> _Scale:
-    """Return the scale whose number of places is closest to a size, given as a logarithm."""
-    first, second = sorted(scales, key=lambda x: abs(log(x.places) - size))[:2]
-    if abs(abs(log(first.places) - size) - abs(log(second.places) - size)) < _TIE:
-        raise v.error("num_hidden_layers", "puts a layer between two scales, equally far from both")
-    return first

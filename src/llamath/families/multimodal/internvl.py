@@ -5,7 +5,9 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import internvit_tower, internvl_projector, part_config, with_crops, with_features
+from ..projectors import internvl_projector
+from ..tower_parts import part_config, with_crops, with_features
+from ..towers import internvit_tower
 from ..wrappers import LLAVA_FORMS
 
 

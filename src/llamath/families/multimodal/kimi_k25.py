@@ -12,9 +12,9 @@ from ...core.towers import MLPProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ...utils.errors import safe
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, side, vit_layer, without_images
+from ..tower_parts import encoder_attention, part_config, side, vit_layer, without_images
 
-_NAMES = {
+TOWER_NAMES = {
     "patches": "patch_embed.proj",
     "positions": "patch_embed.pos_emb.weight",
     "layers.{l}.attn_norm": "encoder.blocks.{l}.norm0",
@@ -97,7 +97,7 @@ def kimi_k25(c: Config, text: Decoder) -> Assembly:
         merge=k,
     )
     rotary = {f"layers.{{l}}.attn.{x}": "rotary" for x in "qk"}
-    vision = Tower(tower, _NAMES, rotary)
+    vision = Tower(tower, TOWER_NAMES, rotary)
     if width != d:
         vision = without_images(vision, f"projection_hidden_size is {width}, unlike the width {d} of the tower")
     return assemble(text, vision=("vision_tower.", vision), projector=("mm_projector.", Part(projector, _PROJECTOR)))

@@ -8,7 +8,8 @@ from ...core.constructors import linear, weight
 from ...core.multimodal import CrossAttention
 from ...core.towers import LatentProjector
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..towers import clip_tower, feature_width, part_config
+from ..tower_parts import feature_width, part_config
+from ..towers import clip_tower
 
 _PROJECTOR = {
     "latents": "latent_query",

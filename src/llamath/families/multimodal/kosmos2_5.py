@@ -7,7 +7,7 @@ from ...core.config import Config
 from ...core.constructors import linear, rms, weight
 from ..counted_towers import Modules, counted_part, each, stack, table
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import part_config, vit_sizes
+from ..tower_parts import part_config, vit_sizes
 
 
 @multimodal()

@@ -9,7 +9,8 @@ from ...core.expr import product
 from ...core.image_sizes import SplitBudget
 from ...core.towers import MLPProjector
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..towers import feature_width, part_config, siglip2_tower
+from ..tower_parts import feature_width, part_config
+from ..towers import siglip2_tower
 
 
 @multimodal(forms={"hf-5": {"model.vision_tower.vision_model.": "model.vision_tower."}})

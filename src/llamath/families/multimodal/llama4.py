@@ -11,7 +11,7 @@ from ...core.positions import AxialRope
 from ...core.towers import AdapterProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, side, vit_layer, vit_sizes
+from ..tower_parts import encoder_attention, part_config, side, vit_layer, vit_sizes
 
 _NAMES = {
     "class_token": "class_embedding",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import CLIP_LARGE, mlp_projector, read_tower, with_features
+from ..projectors import mlp_projector
+from ..tower_parts import with_features
+from ..towers import CLIP_LARGE, read_tower
 from ..wrappers import LLAVA_FORMS
 
 

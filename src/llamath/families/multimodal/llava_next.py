@@ -5,7 +5,9 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import CLIP_LARGE, mlp_projector, read_tower, with_features, with_newlines, with_tiles
+from ..projectors import mlp_projector, with_newlines
+from ..tower_parts import with_features, with_tiles
+from ..towers import CLIP_LARGE, read_tower
 from ..wrappers import LLAVA_FORMS
 
 RESOLUTIONS = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))

@@ -6,7 +6,9 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...utils.errors import safe
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import SIGLIP_LARGE, mlp_projector, read_tower, with_features, with_newlines, with_tiles
+from ..projectors import mlp_projector, with_newlines
+from ..tower_parts import with_features, with_tiles
+from ..towers import SIGLIP_LARGE, read_tower
 from ..wrappers import LLAVA_FORMS
 
 RESOLUTIONS = tuple((384 * h, 384 * w) for h in range(1, 7) for w in range(1, 7))

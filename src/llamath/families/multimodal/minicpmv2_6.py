@@ -7,7 +7,8 @@ from ...core.config import Config
 from ...core.constructors import layer_norm, linear, weight
 from ..counted_towers import Modules, counted_part
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import feature_width, part_config, plain_siglip_tower
+from ..tower_parts import feature_width, part_config
+from ..towers import plain_siglip_tower
 
 
 @multimodal()

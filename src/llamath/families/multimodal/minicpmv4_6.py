@@ -12,7 +12,8 @@ from ...core.tree import sequence
 from ..counted_towers import Modules, counted, counted_part
 from ..joined_parts import joined_parts
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import part_config, plain_siglip_tower
+from ..tower_parts import part_config
+from ..towers import plain_siglip_tower
 
 
 @multimodal()

@@ -11,7 +11,8 @@ from ...core.positions import AxialRope
 from ...core.towers import PatchEmbedding, TwoStepProjector, VisionTower
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import CLIP_NAMES, encoder_attention, part_config, side, vit_layer, vit_sizes
+from ..tower_parts import encoder_attention, part_config, side, vit_layer, vit_sizes
+from ..towers import CLIP_NAMES
 
 _PROJECTOR = {
     "linear_1": "multi_modal_projector.linear_1",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import PIXTRAL_LARGE, merging_projector, read_tower, with_features, with_merged_patches
+from ..projectors import merging_projector
+from ..tower_parts import with_features, with_merged_patches
+from ..towers import PIXTRAL_LARGE, read_tower
 from ..wrappers import LLAVA_FORMS
 
 

@@ -6,7 +6,9 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ..mistral_large4 import NAMES
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import PIXTRAL_NAMES, merging_projector, read_tower, with_features, with_merged_patches
+from ..projectors import merging_projector
+from ..tower_parts import with_features, with_merged_patches
+from ..towers import PIXTRAL_NAMES, read_tower
 
 _TOWER = {
     "model_type": "pixtral", "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 30, "num_attention_heads": 16,

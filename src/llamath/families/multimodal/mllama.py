@@ -10,7 +10,7 @@ from ...core.image_sizes import CanvasImage
 from ...core.towers import GatedLayer, LinearProjector, PatchEmbedding, TiledVisionTower
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, side, vit_layer
+from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
 _STATES = [3, 7, 15, 23, 30]
 _MULTIPLE = 8

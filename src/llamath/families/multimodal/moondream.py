@@ -12,7 +12,7 @@ from ...core.tree import repeat
 from ..counted_towers import Modules, with_unread
 from ..moondream import check_unpacked
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, vit_layer
+from ..tower_parts import encoder_attention, part_config, vit_layer
 
 _NAMES = {
     "patches": "patch_emb",

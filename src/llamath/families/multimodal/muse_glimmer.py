@@ -11,7 +11,7 @@ from ...core.positions import AxialRope
 from ...core.towers import AdapterProjector, PatchEmbedding, VisionTower
 from ...core.tree import sequence
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, side, vit_layer, vit_sizes, without_images
+from ..tower_parts import encoder_attention, part_config, side, vit_layer, vit_sizes, without_images
 
 _NAMES = {
     "patches": "patch_embedder.patch_embedding",

@@ -10,7 +10,7 @@ from ...core.constructors import linear, rms
 from ...core.tree import sequence
 from ..counted_towers import Modules, conv, counted, counted_part, stack
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import part_config
+from ..tower_parts import part_config
 from .muse_glimmer import glimmer_parts
 
 

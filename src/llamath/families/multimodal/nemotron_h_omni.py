@@ -11,7 +11,7 @@ from ...core.towers import LayerScale, MLPProjector, PatchEmbedding, RegisterTow
 from ...core.tree import repeat
 from ..counted_towers import Modules, with_unread
 from ..multimodal_registry import Assembly, Names, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, side, vit_layer
+from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
 _PUBLISHED = {
     "encoder.layer.": "radio_model.model.blocks.",

@@ -11,7 +11,7 @@ from ...core.towers import VisionTower, VisualTokenProjector
 from ...core.tree import repeat
 from ...utils.errors import safe
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes, with_crops, without_images
+from ..tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes, with_crops, without_images
 
 _LAYER = "transformer.encoder.layers.{l}."
 _NAMES = {

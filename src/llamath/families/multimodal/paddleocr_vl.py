@@ -11,7 +11,8 @@ from ...core.positions import AxialRope
 from ...core.towers import EncoderAttention, MLPProjector
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import paddleocr_tower, part_config
+from ..tower_parts import part_config
+from ..towers import paddleocr_tower
 
 _PARTS = {"visual.": "model.visual.", "mlp_AR.": "model.projector."}
 

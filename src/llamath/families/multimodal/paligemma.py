@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import PALIGEMMA_TOWER, linear_projector, read_tower
+from ..projectors import linear_projector
+from ..towers import PALIGEMMA_TOWER, read_tower
 from ..wrappers import LLAVA_FORMS
 
 
@@ -13,4 +14,4 @@ from ..wrappers import LLAVA_FORMS
 def paligemma(c: Config, text: Decoder) -> Assembly:
     tower = read_tower(c, "siglip_vision_model", PALIGEMMA_TOWER)
     projector = linear_projector(True, c.dim("d_p", "projection_dim", default=text.embed.weight.shape[1]), tower.block)
-    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))
+    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector)).seeing_later("prompt")

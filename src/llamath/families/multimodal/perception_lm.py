@@ -11,7 +11,7 @@ from ...core.expr import Expr
 from ...utils.errors import UnknownModel, safe
 from ..counted_towers import Modules, conv, counted_part, each, stack
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import part_config
+from ..tower_parts import part_config
 
 
 class _Sizes(NamedTuple):

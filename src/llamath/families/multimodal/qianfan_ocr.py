@@ -5,7 +5,9 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import INTERNVIT_NAMES, internvit_tower, internvl_projector, part_config, with_crops, with_features
+from ..projectors import internvl_projector
+from ..tower_parts import part_config, with_crops, with_features
+from ..towers import INTERNVIT_NAMES, internvit_tower
 from .internvl_chat import PROJECTOR, VISION
 
 _NAMES = VISION | {**{f"layers.{{l}}.attn.{x}_norm": f"encoder.layers.{{l}}.attention.{x}_norm" for x in "qk"}, "norm_after": "layernorm"}

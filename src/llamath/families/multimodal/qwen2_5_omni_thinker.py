@@ -8,7 +8,7 @@ from ...core.constructors import rms
 from ..audio_towers import qwen2_5_omni_audio
 from ..multimodal_registry import Assembly, assemble, multimodal
 from ..qwen_towers import qwen2_5_tower, qwen_merger
-from ..towers import part_config
+from ..tower_parts import part_config
 
 _PARTS = {"visual.": "model.visual.", "audio_tower.": "model.audio_tower."}
 _SPLIT = {f"layers.{{l}}.attn.{x}": f"blocks.{{l}}.attn.{x}" for x in "qkv"}

@@ -7,7 +7,7 @@ from ...core.config import Config
 from ...core.constructors import layer_norm, rms
 from ..multimodal_registry import Assembly, assemble, multimodal
 from ..qwen_towers import qwen2_5_tower, qwen2_tower, qwen_merger
-from ..towers import part_config
+from ..tower_parts import part_config
 
 FORMS = {
     "hf-5": {"visual.": "model.visual.", "model.": "model.language_model."},

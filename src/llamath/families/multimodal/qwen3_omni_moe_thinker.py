@@ -7,7 +7,7 @@ from ...core.config import Config
 from ..audio_towers import qwen3_omni_audio
 from ..multimodal_registry import Assembly, assemble, multimodal
 from ..qwen_towers import qwen3_merger, qwen3_tower
-from ..towers import part_config
+from ..tower_parts import part_config
 
 _PARTS = {"visual.": "model.visual.", "audio_tower.": "model.audio_tower."}
 _WORDS = {

@@ -6,7 +6,7 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
 from ..qwen_towers import qwen3_merger, qwen3_tower
-from ..towers import part_config
+from ..tower_parts import part_config
 
 
 @multimodal(saves_outputs_first=True)

@@ -6,7 +6,7 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
 from ..qwen_towers import qwen3_merger, qwen3_tower
-from ..towers import part_config
+from ..tower_parts import part_config
 
 _MODULES = {
     **{f"layers.{{l}}.mlp.experts.{{e}}.{x}.weight": "mlp.experts.gate_up_proj" for x in ("gate", "up")},

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import pooled_projector, read_tower
+from ..projectors import pooled_projector
+from ..towers import read_tower
 
 _SAVED = {"model.vision_tower.vision_model.": "model.vision_tower.", "model.language_model.lm_head": "lm_head"}
 
@@ -14,4 +15,5 @@ _SAVED = {"model.vision_tower.vision_model.": "model.vision_tower.", "model.lang
 def shieldgemma2(c: Config, text: Decoder) -> Assembly:
     tower = read_tower(c, "siglip_vision_model")
     projector = pooled_projector(c, tower.block, text)
-    return assemble(text, vision=("model.vision_tower.", tower), projector=("model.multi_modal_projector.", projector))
+    model = assemble(text, vision=("model.vision_tower.", tower), projector=("model.multi_modal_projector.", projector))
+    return model.seeing_later("image")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import idefics3_tower, joined_projector, part_config
+from ..projectors import joined_projector
+from ..tower_parts import part_config
+from ..towers import idefics3_tower
 
 
 @multimodal()

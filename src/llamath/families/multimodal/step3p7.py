@@ -11,7 +11,7 @@ from ...core.positions import AxialRope
 from ...core.towers import ConvolutionProjector, GridConvolution, LayerScale, VisionTower
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..towers import encoder_attention, part_config, patch_embedding, side, vit_layer
+from ..tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer
 
 _BLOCK, _LAYER = "transformer.resblocks.{l}.", "model.vision_model.layers.{l}."
 _PUBLISHED = {

@@ -10,7 +10,8 @@ from ...core.positions import AxialRope
 from ...core.towers import MLPProjector, VisionTower
 from ...core.tree import repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import SIGLIP_NAMES, encoder_attention, feature_width, part_config, patch_embedding, side, vit_layer, vit_sizes
+from ..tower_parts import encoder_attention, feature_width, part_config, patch_embedding, side, vit_layer, vit_sizes
+from ..towers import SIGLIP_NAMES
 
 _NAMES = {path: name.removeprefix("vision_model.") for path, name in SIGLIP_NAMES.items()}
 

@@ -6,7 +6,9 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ..joined_parts import joined_parts
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import mlp_projector, read_tower, with_features
+from ..projectors import mlp_projector
+from ..tower_parts import with_features
+from ..towers import read_tower
 from ..wrappers import LLAVA_FORMS
 
 _FORMS = {

@@ -6,7 +6,9 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import CLIP_LARGE, feature_width, mlp_projector, read_tower, with_features
+from ..projectors import mlp_projector
+from ..tower_parts import feature_width, with_features
+from ..towers import CLIP_LARGE, read_tower
 from ..wrappers import LLAVA_FORMS
 
 

@@ -9,8 +9,6 @@
 
 #define TEXT_OF(NAME) #NAME
 #define TEXT(NAME) TEXT_OF(NAME)
-#define JOINED_AS(A, B) A##B
-#define JOINED(A, B) JOINED_AS(A, B)
 
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
@@ -43,7 +41,7 @@ int32_t supported() {
 
 }  // namespace
 
-extern "C" const Path JOINED(llamath_path_, LLAMATH_PATH) = {
+extern "C" const Path LLAMATH_IN_PATH(path) = {
     TEXT(LLAMATH_PATH),
     supported,
     HAS_BF16_PRODUCT,

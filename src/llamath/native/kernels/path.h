@@ -105,8 +105,9 @@ struct Path {
     void (*selective_scan)(const StateScan*, int32_t sequence, int32_t first, int32_t last);
 };
 
-// From the slowest to the fastest; build.py has the compiler's flags for each
-#if defined(__x86_64__)
+// From the slowest to the fastest; build.py has the compiler's flags for each, and may name fewer
+#if defined(LLAMATH_PATHS)
+#elif defined(__x86_64__)
 #define LLAMATH_PATHS(EACH) EACH(reference) EACH(generic) EACH(avx2) EACH(avx512) EACH(avx512_bf16)
 #elif defined(__aarch64__)
 #define LLAMATH_PATHS(EACH) EACH(reference) EACH(neon) EACH(neon_dot) EACH(neon_bf16)
@@ -116,5 +117,13 @@ struct Path {
 
 #define LLAMATH_DECLARE_PATH(NAME) extern "C" const Path llamath_path_##NAME;
 LLAMATH_PATHS(LLAMATH_DECLARE_PATH)
+
+#ifdef LLAMATH_PATH  // the name of the path that a file is compiled for
+#define LLAMATH_JOINED_AS(A, B, C) A##B##_##C
+#define LLAMATH_JOINED(A, B, C) LLAMATH_JOINED_AS(A, B, C)
+#define LLAMATH_IN_PATH(NAME) LLAMATH_JOINED(llamath_, NAME, LLAMATH_PATH)
+
+extern "C" void LLAMATH_IN_PATH(packed_product)(const ProductPiece*, int32_t mode, int64_t row_bytes);
+#endif
 
 #endif

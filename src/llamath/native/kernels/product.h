@@ -5,6 +5,7 @@
 
 #include "blocks512.h"
 #include "panel.h"
+#include "stored_rows.h"
 
 namespace {
 
@@ -264,79 +265,15 @@ void int8_product(const ProductPiece& p, int64_t row_bytes) {
         });
 }
 
-// Any type
-
-INLINE int64_t stride_of(const Matrix* w) { return w->row_stride ? w->row_stride : llamath_row_bytes(w->type, w->cols); }
-
-template <class T>
-void convert_row(float* out, const T* row, int64_t cols, float scale) {
-    int64_t k = 0;
-    for (; k + W <= cols; k += W) store(out + k, load(row + k) * scale);
-    for (; k < cols; k++) out[k] = to_float(load_as<T>(row + k)) * scale;
-}
-
-void dequantize_row(float* out, const Matrix* w, int64_t r) {
-    const auto* row = static_cast<const uint8_t*>(w->data) + r * stride_of(w);
-    switch (w->type) {
-        case LLAMATH_F32: return convert_row(out, reinterpret_cast<const float*>(row), w->cols, 1.0f);
-        case LLAMATH_BF16: return convert_row(out, reinterpret_cast<const bf16*>(row), w->cols, 1.0f);
-        case LLAMATH_F16: return convert_row(out, reinterpret_cast<const f16*>(row), w->cols, 1.0f);
-        case LLAMATH_I8: return convert_row(out, reinterpret_cast<const int8_t*>(row), w->cols, w->scales[r]);
-        case LLAMATH_Q8_0: return dequantize_blocks<Q8_0>(out, row, w->cols);
-        case LLAMATH_Q4_0: return dequantize_blocks<Q4_0>(out, row, w->cols);
-        case LLAMATH_Q4_K: return dequantize_blocks<Q4_K>(out, row, w->cols);
-        case LLAMATH_Q5_K: return dequantize_blocks<Q5_K>(out, row, w->cols);
-        case LLAMATH_Q6_K: return dequantize_blocks<Q6_K>(out, row, w->cols);
-        case LLAMATH_MXFP4: return dequantize_blocks<MXFP4>(out, row, w->cols);
-    }
-}
-
 int32_t multiplies_int8(int32_t type) {
     return type == LLAMATH_Q8_0 || type == LLAMATH_Q4_0 || type == LLAMATH_Q4_K || type == LLAMATH_Q5_K || type == LLAMATH_Q6_K || type == LLAMATH_MXFP4;
 }
 
-// Columns of a row in float32: `row` is where the first of them, a multiple of 256, is stored
-template <class T>
-INLINE void convert_columns(float* out, const ProductPiece& p, int64_t r, int64_t k0, int64_t count) {
-    const char* row = static_cast<const char*>(p.w->data) + r * stride_of(p.w) + k0 * static_cast<int64_t>(sizeof(T));
-    convert_row(out, reinterpret_cast<const T*>(row), count, p.w->scales ? p.w->scales[r] : 1.0f);
-}
-
-void dequantize_columns(float* out, const ProductPiece& p, int64_t r, int64_t k0, int64_t count) {
-    Matrix some = *p.w;
-    some.row_stride = stride_of(p.w);
-    some.data = static_cast<const char*>(p.w->data) + llamath_row_bytes(p.w->type, k0);
-    some.cols = count;
-    dequantize_row(out, &some, r);
-}
-
 int64_t product_memory(const Matrix* w) { return max_of(3 * PANEL_COLS * W, w->cols) * static_cast<int64_t>(sizeof(float)) + 64; }
-
-void packed_product(const ProductPiece& p, int32_t mode, int64_t row_bytes) {
-    if (mode == INT8_PRODUCT) {
-        switch (p.w->type) {
-            case LLAMATH_Q8_0: return block_panels<Q8_0>(p, row_bytes);
-            case LLAMATH_Q4_0: return block_panels<Q4_0>(p, row_bytes);
-            case LLAMATH_Q4_K: return block_panels<Q4_K>(p, row_bytes);
-            case LLAMATH_Q5_K: return block_panels<Q5_K>(p, row_bytes);
-            case LLAMATH_Q6_K: return block_panels<Q6_K>(p, row_bytes);
-            case LLAMATH_MXFP4: return block_panels<MXFP4>(p, row_bytes);
-        }
-    }
-    switch (p.w->type) {
-        case LLAMATH_F32: return float_panels(p, row_bytes);
-        case LLAMATH_BF16: return pair_panels(p, row_bytes, mode);
-        case LLAMATH_F16:
-            return converted_panels(p, [&](float* out, int64_t r, int64_t k0, int64_t count) { convert_columns<f16>(out, p, r, k0, count); });
-        case LLAMATH_I8:
-            return converted_panels(p, [&](float* out, int64_t r, int64_t k0, int64_t count) { convert_columns<int8_t>(out, p, r, k0, count); });
-        default: return converted_panels(p, [&](float* out, int64_t r, int64_t k0, int64_t count) { dequantize_columns(out, p, r, k0, count); });
-    }
-}
 
 void product(const ProductPiece* p, int32_t mode, int32_t packed) {
     const int64_t row_bytes = stride_of(p->w);
-    if (packed) return packed_product(*p, mode, row_bytes);
+    if (packed) return LLAMATH_IN_PATH(packed_product)(p, mode, row_bytes);
 #if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     if (mode == BF16_PRODUCT)
         return for_inputs(p->x_last - p->x_first, [&](auto rows, int64_t i) INLINE_LAMBDA { bf16_rows<decltype(rows)::value>(*p, row_bytes, i); });

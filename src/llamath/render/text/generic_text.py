@@ -17,7 +17,8 @@ def generic_count_text(report: StateDictCount, unfold: bool = False) -> Iterator
     total = f"{format_count(report.total, 'parameter')} ({short_count(report.total)})"
     yield from map(bold, wrap(f"{safe(model.name)}: {total}, {model.claim}", ""))
     tensors = f"{format_count(listing.total.tensors, 'tensor')}, {listing.total.bytes:,} bytes"
-    yield from map(dim, wrap(f"from {model.source}: {tensors}; names and shapes, no formula and no forward pass", ""))
+    passes = "no formula and no forward pass" if model.kind is None else "no formula; flops, memory and trace compute it"
+    yield from map(dim, wrap(f"from {model.source}: {tensors}; names and shapes, {passes}", ""))
     yield ""
     yield from table_lines(list(listing.unfolded()) if unfold else listing.rows)
     rows = [(safe(name), f"{n:,}", format_percent(model.count.share(n))) for name, n in report.groups.items()]

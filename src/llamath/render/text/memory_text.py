@@ -9,6 +9,7 @@ from ...analysis.inference.inference_memory import MemoryLimit, MemoryReport, We
 from ...analysis.memory_line import MemoryLine
 from ...analysis.training.fp8_recipes import RECIPES
 from ...analysis.training.loss_memory import parse_loss
+from ...core.extensions.encoder_decoder import EncoderDecoder
 from ...model import Model
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ..table import align, bold, dim, fit_table, note_lines, terminal_width, wrap
@@ -211,7 +212,8 @@ def _passes(report: MemoryReport) -> list[str]:
     rows = [("cache per token", f"{cache.kv_per_token:,} bytes", later)]
     if cache.state:
         rows.append(("state per sequence", f"{cache.state // report.batch:,} bytes", "at any context"))
-    rows.append(("activations, prefill", f"{report.prefill:,} bytes", f"{format_count(report.chunk, 'token')} at once (--chunk)"))
+    option = "" if isinstance(report.model.tree, EncoderDecoder) else " (--chunk)"  # an encoder reads whole prompts
+    rows.append(("activations, prefill", f"{report.prefill:,} bytes", f"{format_count(report.chunk, 'token')} at once{option}"))
     rows.append(("activations, decode", f"{report.decode:,} bytes", "one token of each sequence"))
     return fit_table(rows, right=(1,), drop=(2,))
 

@@ -10,6 +10,7 @@ from ...analysis.graph.descriptions import OVER_CACHED_KEYS
 from ...analysis.graph.operations import Operation, WeightUse
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.expr import Expr
+from ...core.extensions.encoder_decoder import ENCODER
 from ...model import Model
 from ...utils.errors import safe
 from ...utils.number_format import format_count, format_flops, format_percent, format_ranges, format_si, short_count
@@ -58,7 +59,14 @@ def trace_table(trace: Trace, shown: TraceView = _WHOLE_TRACE) -> HTMLTable:
     walk = trace.following.walk if shown.decode and trace.following is not None else trace.first.walk
     stages = [x for x in walk.stages if x.name != "layers" or shown.layer in (None, x.layer)]
     rows = [
-        (x.name if x.name != "layers" else f"layers {x.layers}", x.times, step.name, format_shape(step), *_costs(step), step.description)
+        (
+            x.name if not x.name.endswith("layers") else f"{x.name} {x.layers}",
+            x.times,
+            step.name,
+            format_shape(step),
+            *_costs(step),
+            step.description,
+        )
         for x in stages
         for step in x.steps
     ]
@@ -160,11 +168,11 @@ def _break_shape(row: Row, room: int) -> Iterator[Row]:
 
 def _stage(stage: WalkthroughStage, only: int | None) -> Iterator[Row]:
     indent = ""
-    if stage.name == "layers":
+    if stage.name.endswith("layers"):
         name = (
-            " ".join(["layers", *filter(None, [format_ranges(stage.indices)]), f"× {stage.times:,}"])
+            " ".join([stage.name, *filter(None, [format_ranges(stage.indices)]), f"× {stage.times:,}"])
             if stage.times > 1
-            else f"layer {stage.layer}"
+            else f"{stage.name.removesuffix('s')} {stage.layer}"
         )
         yield name, short_count(stage.parameters * stage.times), format_si(stage.flops * stage.times)
         if only not in (None, stage.layer):
@@ -231,7 +239,10 @@ def _next_token(trace: Trace) -> list[str]:
     if cache.tokens:
         states = any(x.kind == "state" for stage in trace.first.walk.layers for x in stage.steps)
         wide = f"{trace.dtype}, states in float32" if states else trace.dtype
-        lines += wrap(f"cached after {cache.tokens:,} tokens: {cache.elements:,} elements, {cache.nbytes:,} bytes ({wide})", indent="")
+        read = f"{cache.tokens:,} tokens"
+        if any(x.name == ENCODER for x in trace.first.walk.stages):
+            read = f"a prompt of {len(trace.ids):,} tokens and {read} of the decoder"
+        lines += wrap(f"cached after {read}: {cache.elements:,} elements, {cache.nbytes:,} bytes ({wide})", indent="")
     return [*lines, ""] if lines else []
 
 

@@ -24,6 +24,7 @@ class LoggedOperation(NamedTuple):
     width: int  # bytes of an element of the result
     is_view: bool  # whether the result shares the storage of the first input
     layer: int | None  # index of its layer
+    in_encoder: bool = False  # whether it is a layer of the encoder
 
     @property
     def shape(self) -> Shape:
@@ -41,6 +42,7 @@ class OperationLog(TorchMachine):
         super().__init__(ids, cache, last_only)
         self.log: list[LoggedOperation] = []
         self._layer: int | None = None
+        self._in_encoder = False
         self._add("ids", ids)
 
     def norm_heads(self, norm: nn.Module, x: Tensor) -> Tensor:
@@ -72,6 +74,31 @@ class OperationLog(TorchMachine):
         probs = tuple(attention_probs(queries, keys, MaskBlock(), ScoreParams(1.0)).shape)
         self._add("attention", y, shapes=(probs, probs))
         return y
+
+    def encoder_tokens(self) -> tuple[Tensor, Tensor] | None:
+        if (tokens := super().encoder_tokens()) is not None:
+            self._in_encoder = True
+            for op, x in zip(("encoder_ids", "positions"), tokens, strict=True):
+                self._add(op, x)
+        return tokens
+
+    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, *facts: Any, **more: Any) -> Tensor:
+        y = super().encoder_attention(q, k, v, *facts, **more)
+        probs = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+        self._add("encoder_attention", y, shapes=(probs, probs))
+        return y
+
+    def keep_encoded(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:
+        kept = super().keep_encoded(mixer, *rows)
+        for x in kept:
+            self._add("keep_encoded", x, is_view=True)
+        return kept
+
+    def read_encoded(self, mixer: Any) -> tuple[Tensor, ...]:
+        kept = super().read_encoded(mixer)
+        for x in kept:
+            self._add("read_encoded", x)
+        return kept
 
     def gated_delta_rule(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
         y = super().gated_delta_rule(mixer, q, k, v, g, beta)
@@ -142,12 +169,12 @@ class OperationLog(TorchMachine):
             return run
 
         y = super().layers([start(i, layer) for i, layer in enumerate(layers)], x, *extra)  # type: ignore[arg-type]
-        self._layer = None
+        self._layer, self._in_encoder = None, False
         self._add("layers", y)
         return y
 
     def _add(self, op: str, y: Tensor, is_view: bool = False, shapes: tuple[Shape, ...] = ()) -> None:
-        self.log.append(LoggedOperation(op, (*shapes, tuple(y.shape)), y.element_size(), is_view, self._layer))
+        self.log.append(LoggedOperation(op, (*shapes, tuple(y.shape)), y.element_size(), is_view, self._layer, self._in_encoder))
 
     def _add_recurrence(self, op: str, mixer: Any, y: Tensor) -> None:
         state = self._state(mixer).recurrent_state
@@ -181,6 +208,7 @@ _RESULTS = {
 _SIMPLE = (
     "bounded_decay",
     "add_bias",
+    *("constants", "hash_merged_ngrams", "read_windows", "select_windows"),
     *("add_open_window", "blend", "dot", "hash_ngrams", "lookup_in_parts", "signed_root"),
     *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
     *(

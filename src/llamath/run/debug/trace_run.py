@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from ...analysis.graph.walkthrough import (
     decode_graph,
     prompt_graph,
     reads_on,
+    split_encoder,
     tower_stages,
     walkthrough,
 )
@@ -24,6 +25,9 @@ from ...analysis.image_pass import ImagePass, Images, check_tokens, image_pass
 from ...analysis.inference.inference_memory import MemoryRequest
 from ...core.blocks import Attention, Layer
 from ...core.blocks import Decoder as Tree
+from ...core.extensions.compressed_attention import LatentIndexer, SharedCompressedAttention
+from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder
+from ...core.latent_attention import IndexedAttention
 from ...core.tree import Block, Stack, Weight, fold, sequence
 from ...model import Model
 from ...utils.errors import LlamathError
@@ -170,8 +174,10 @@ def trace(
     first = next(runnable.parameters())
     if module is not None:
         _check_memory(model, TensorOptions(first.dtype, first.device), len(ids), len(ids) + traces_next)
-    run = _TraceRun(runnable, index_of, len(ids) + traces_next if has_cache else 0)
-    first_pass = run.read(walk, ids)
+    prompt = None if not isinstance(tree, EncoderDecoder) else ids  # of the encoder; the decoder begins with one token
+    read = ids if prompt is None else [0]
+    run = _TraceRun(runnable, index_of, len(read) + traces_next if has_cache else 0)
+    first_pass = run.read(walk, read, prompt)
     top_tokens = run.top_tokens(ids, top) if module is not None and runnable.head is not None else ()
     next_pass = None
     if traces_next:
@@ -219,9 +225,44 @@ def _build_on_meta(tree: Tree, shown: Sequence[int]) -> tuple[Decoder, dict[int,
     """Build the layers shown on the meta device; return the module, and each layer's index in it."""
     blocks = {i: tree.layers[i] for i in shown}
     blocks |= {i: tree.layers[i] for block in list(blocks.values()) if (i := _kv_source(block)) is not None}
+    blocks |= {i: tree.layers[i] for layer in list(blocks) for i in _selection_sources(tree.layers, layer)}
     index_of = {i: new for new, i in enumerate(sorted(blocks))}
     layers = [_without_ties(_renumber_kv_source(blocks[i], index_of)) for i in sorted(blocks)]
     return build(tree.replace(layers=sequence(layers)), torch.bfloat16, "meta"), index_of
+
+
+def _selection_sources(layers: Stack, layer: int) -> Iterator[int]:
+    """Yield the layers whose windows of tokens, or choices of an indexer, a layer uses, and those that these use."""
+    wanted = _missing(layers[layer])
+    for i in range(layer - 1, -1, -1):
+        if not wanted:
+            return
+        if found := wanted & _own(layers[i]):
+            yield i
+            wanted = wanted - found | _missing(layers[i])
+
+
+def _missing(block: Block) -> frozenset[str]:
+    """Return what the attention of a layer reads from earlier ones."""
+    attn = _mixer(block)
+    if isinstance(attn, IndexedAttention):
+        return frozenset({"selection"}) if attn.indexer is None else frozenset()
+    if not isinstance(attn, SharedCompressedAttention) or not attn.ratio:
+        return frozenset()
+    later = isinstance(attn.indexer, LatentIndexer) and attn.indexer.candidates is not None and not attn.indexer.candidates.chosen_here
+    needs = {"windows": attn.compressor is None, "selection": attn.indexer is None, "candidates": later}
+    return frozenset(name for name, missing in needs.items() if missing)
+
+
+def _own(block: Block) -> frozenset[str]:
+    """Return what the attention of a layer has for later ones."""
+    attn = _mixer(block)
+    if not isinstance(attn, IndexedAttention | SharedCompressedAttention):
+        return frozenset()
+    first = isinstance(attn.indexer, LatentIndexer) and attn.indexer.candidates is not None and attn.indexer.candidates.chosen_here
+    windows = isinstance(attn, SharedCompressedAttention) and attn.compressor is not None
+    has = {"windows": windows, "selection": attn.indexer is not None, "candidates": first}
+    return frozenset(name for name, own in has.items() if own)
 
 
 def _without_ties(block: Block) -> Block:
@@ -276,22 +317,25 @@ class _TraceRun:
         self.logits: Tensor | None = None
 
     @torch.inference_mode()
-    def read(self, walk: Walkthrough, ids: Sequence[int]) -> TracedPass:
-        """Run one pass over tokens that follow those in the cache."""
+    def read(self, walk: Walkthrough, ids: Sequence[int], prompt: Sequence[int] | None = None) -> TracedPass:
+        """Run one pass over tokens that follow those in the cache; an encoder reads the prompt in the first."""
         rows = torch.tensor([list(ids)], device=next(self.module.parameters()).device)
         self.cache.reserve(len(ids), None)
         machine = OperationLog(rows, self.cache)
+        machine.encoder_ids = None if prompt is None else torch.tensor([list(prompt)], device=rows.device)
         self.logits = self.module.compute(machine, rows)
         self.cache.length += len(ids)
         nonfinite_check(self.module).raise_if_bad()
-        outside = [x for x in machine.log if x.layer is None]
+        encoder, outside = split_encoder([x for x in machine.log if x.layer is None])
         middle = next(i for i, x in enumerate(outside) if x.op == "layers")
         shapes = []
         for stage in walk.stages:
             if stage.layer is None:
-                log = outside[:middle] if stage.name == "embedding" else outside[middle:]
+                log = encoder if stage.name == ENCODER else outside[:middle] if stage.name == "embedding" else outside[middle:]
+            elif stage.name != "layers":
+                log = [x for x in machine.log if x.in_encoder and x.layer == stage.layer]
             else:
-                log = [x for x in machine.log if x.layer == self.index_of[stage.layer]]
+                log = [x for x in machine.log if not x.in_encoder and x.layer == self.index_of[stage.layer]]
             shapes.append(_step_shapes(stage, log))
         if self.module.head is not None:
             shapes[-1]["probabilities"] = tuple(self.logits.to("meta").softmax(-1).shape)
@@ -315,6 +359,7 @@ class _TraceRun:
         for stage in walk.layers:
             caches = [] if stage.layer is None else self.module.caches_of_layer(self.cache, self.index_of[stage.layer])
             tensors = [x for cache in caches if cache is not None for x in cache.tensors]
+            tensors += () if stage.layer is None else self.cache.encoded.get(self.index_of[stage.layer], ())
             elements += stage.times * sum(x.numel() for x in tensors)
             nbytes += stage.times * sum(x.nbytes for x in tensors)
         return _CacheSize(tokens=self.cache.length, elements=elements, nbytes=nbytes)

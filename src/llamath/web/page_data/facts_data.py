@@ -174,7 +174,7 @@ def _hardware(x: RunsOn) -> dict[str, Any]:
         "longest": f"its full context of {short_tokens(x.gpu.max_context)}"
         if x.gpu.whole_context
         else f"up to {x.gpu.max_context:,} tokens",
-        "speed": f"≤ {x.gpu.decode_ceiling:,.3g} tokens/s" if x.gpu.decode_ceiling else "",
+        "speed": f"≤ {_three_digits(x.gpu.decode_ceiling)} tokens/s" if x.gpu.decode_ceiling else "",
     }
 
 
@@ -195,3 +195,8 @@ def short_bytes(n: int) -> str:
             value = n / unit
             return f"{value:,.0f} {name}" if value >= 99.95 or value == int(value) else f"{value:.3g} {name}"
     return f"{n:,} B"
+
+
+def _three_digits(value: float) -> str:
+    """Return a number with three digits, or all of those before the point."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"

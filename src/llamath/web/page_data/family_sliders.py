@@ -226,7 +226,7 @@ def _active_parameters(model: Model) -> Expr:
     chosen = (x for x in leaves if Expr.const(x.active).symbol != Expr.const(x.copies).symbol)
     active_copies = {(x.pattern.replace("{l}", "{e}"), id(x.weight)): x.active for x in chosen}
     return total(
-        product((x.times, active_copies.get((row.pattern, id(row.weight)), row.copies), row.weight.parameters))
+        product((x.times, active_copies.get((row.pattern, id(row.weight)), row.copies), row.weight.active_parameters))
         for x in model.count.sections
         for row in x.rows
     )
@@ -238,8 +238,8 @@ def _count_at(space: _DesignSpace, dimensions: _Sizes, tied: bool | None = None)
         return None
     total_parameters = active = 0
     for x in fold(model.tree):
-        n = int(x.weight.parameters)
-        total_parameters, active = total_parameters + n * int(x.copies), active + n * int(x.active)
+        total_parameters += int(x.weight.parameters) * int(x.copies)
+        active += int(x.weight.active_parameters) * int(x.active)
     return total_parameters, active
 
 

@@ -53,7 +53,7 @@ def layer_sizes(leaves: Iterable[Folded]) -> dict[str, Any]:
     for x in leaves:
         size = groups.setdefault(x.group or "other", [0, 0])
         size[0] += int(x.weight.parameters) * int(x.copies)
-        size[1] += int(x.weight.parameters) * int(x.active)
+        size[1] += int(x.weight.active_parameters) * int(x.active)
     rows = [{"group": name, "parameters": str(n), "active": str(active)} for name, (n, active) in groups.items()]
     return {"groups": rows, "parameters": str(sum(n for n, _ in groups.values())), "active": str(sum(n for _, n in groups.values()))}
 

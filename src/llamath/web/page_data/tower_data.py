@@ -34,14 +34,12 @@ def build_towers(model: Model, plate: Mapping[str, Any]) -> dict[str, Any]:
         images = image_pass(tree, _IMAGE) if isinstance(tree, Multimodal) and tree.vision is not None else None
     except LlamathError as error:
         unknown = safe(str(error), 500)
-    if images is not None and images.beside is not None:
-        unknown = "an image is read as a whole and in windows of another size, which this picture does not show"
-    stages = [] if images is None or unknown else list(_stages(images.graph))
+    stages = [] if images is None else list(_stages(images.graph))
     return {
         "parts": [
             {
                 "name": name,
-                "image": "" if images is None or _reads_sound(name) else images.summary,
+                "image": "" if images is None or _reads_sound(name) else _describe(images),
                 "unknown": _UNKNOWN_SOUND if _reads_sound(name) else unknown,
                 "stages": (own := [stage for part, stage in stages if part == name]),
                 "unread": _unread(getattr(tree, name), name, own) if own else [],
@@ -51,6 +49,12 @@ def build_towers(model: Model, plate: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "crossing": [None if images is None else _crossing(model, images, plate, i) for i in range(len(plate["kinds"]))],
     }
+
+
+def _describe(images: ImagePass) -> str:
+    """Return what becomes of an image, and which of its passes the stages are."""
+    beside = images.beside
+    return images.summary + ("" if beside is None else "; here, the pass of the whole image, whose steps its other tiles pass, too")
 
 
 def _unread(part: Block, name: str, stages: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -126,8 +130,8 @@ def _stack_path(stage: WalkthroughStage) -> str:
 
 
 def _block_name(stack: str) -> str:
-    field = stack.rpartition(".")[2]
-    return _STACKS.get(field, field.replace("_", " ").removesuffix("s"))
+    *owners, field = stack.split(".")[1:] or [""]
+    return " ".join([*owners, _STACKS.get(field, field.replace("_", " ").removesuffix("s"))])
 
 
 def _run_title(part: str, stack: str, nodes: Sequence[Node]) -> str:

@@ -91,7 +91,7 @@ function cachedBytes(title: string, form: Expression, elements: string[], kv: Kv
 }
 
 function Card({ x, most, kv }: { x: Alternative; most: bigint; kv: KvVariables }) {
-	const [ref, width] = useWidth<HTMLDivElement>(300);
+	const [ref, width] = useWidth<HTMLDivElement>();
 	const bytes = value(x.cached, kv);
 	return (
 		<div class={`attention-card${x.own ? " own" : ""}`} ref={ref}>
@@ -99,7 +99,7 @@ function Card({ x, most, kv }: { x: Alternative; most: bigint; kv: KvVariables }
 				<span>{x.kind}{x.own && <em>this model</em>}</span>
 				<small>{LONG_NAMES[x.kind]}</small>
 			</h3>
-			<HeadWiring width={width} heads={Number(x.heads)} kvHeads={Number(x.kvHeads)} latent={x.kind === "MLA"} />
+			{width > 0 && <HeadWiring width={width} heads={Number(x.heads)} kvHeads={Number(x.kvHeads)} latent={x.kind === "MLA"} />}
 			<p class="attention-bytes">
 				<NumberButton label={`KV cache of a token and layer with ${x.kind}`} derive={cachedBytes(`${x.kind}: KV cache per token and layer`, x.cached, x.elements, kv)} data-cached={x.kind}>{grouped(bytes)}</NumberButton>
 				{" "}<small>bytes per token and layer</small>

@@ -1,13 +1,13 @@
 // One layer of each model, opened in one scale: what is the same is pale, what differs is marked ≠, what only one has is marked +.
 import { useMemo } from "preact/hooks";
 import { Select } from "../../components/controls";
+import { Measured } from "../../components/measured";
 import { NumberButton, openDerivation } from "../../components/number";
 import { Section } from "../../components/section";
 import { data, type ModelData } from "../../lib/data";
 import { formula, inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { grouped, shortCount, signed } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
-import { useWidth } from "../../lib/use_width";
 import { BlockList } from "../plate/block_list";
 import { contract, isMatrix, type Matrix, type PlateNode } from "../plate/contract";
 import { layoutLayers, type LayerLayout, type LayerOptions } from "../plate/layout";
@@ -52,7 +52,7 @@ export function OpenedLayers() {
 			lead="The matrices of both layers in one scale. Pale: the same in both. Solid with ≠: different, and the dashed outline is its size in the other model. Solid with +: only in this model."
 			controls={both((i) => plates[i].kinds.length > 1 && <Select key={i} id={`kind-${i}`} label={`Layer of ${models[i].name}`} options={plates[i].kinds.map((_, k): [string, string] => [String(k), nameOf(i, k)])} chosen={String(kinds[i])} choose={(x) => change(i ? { kind_b: x, kind_a: String(kinds[0]) } : { kind_a: x, kind_b: "" })} />)}
 		>
-			{stages[0] && stages[1] ? <Pictures models={models} plates={plates} kinds={kinds} stages={stages as Both<Stage>} pairs={pairs} /> : <p class="callout">{models[stages[0] ? 1 : 0].name}: what this kind of layer computes is not in the recorded pass.</p>}
+			{stages[0] && stages[1] ? <Measured isSlow>{(width) => <Pictures models={models} plates={plates} kinds={kinds} stages={stages as Both<Stage>} pairs={pairs} width={width} />}</Measured> : <p class="callout">{models[stages[0] ? 1 : 0].name}: what this kind of layer computes is not in the recorded pass.</p>}
 			{pairs.length > 0 && <DifferenceTable pairs={pairs} models={models} plates={plates} kinds={kinds} />}
 		</Section>
 	);
@@ -79,8 +79,7 @@ interface Props {
 	pairs: StepPair[];
 }
 
-function Pictures({ models, plates, kinds, stages, pairs }: Props) {
-	const [ref, width] = useWidth<HTMLDivElement>(1200);
+function Pictures({ models, plates, kinds, stages, pairs, width }: Props & { width: number }) {
 	const sides = useMemo(() => both((i) => comparisonOf(pairs, i)), [pairs]);
 	const [layouts, room, isBeside] = useMemo((): [Both<LayerLayout>, number, boolean] => {
 		const options = (i: 0 | 1): LayerOptions => ({ width: asNumber(stages[i].stream[2]!), stage: stages[i], letters: false, nameOf: (path) => shortName(path), other: sides[i].lines });
@@ -93,7 +92,7 @@ function Pictures({ models, plates, kinds, stages, pairs }: Props) {
 	}, [stages[0], stages[1], sides, width]);
 	const fits = layouts.every((x) => x.width <= room + 1);
 	return (
-		<div ref={ref} class={`opened-layers${isBeside ? " beside" : ""}`}>
+		<div class={`opened-layers${isBeside ? " beside" : ""}`}>
 			{both((i) => {
 				const { sizes, label } = plates[i].kinds[kinds[i]]!;
 				const derive = () => ({ title: `${models[i].name}: one layer`, lines: [sumFormula(sizes.groups.map((x) => [x.group, x.parameters])), ...inShort("parameters", sizes.parameters)] });

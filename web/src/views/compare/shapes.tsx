@@ -1,4 +1,5 @@
 // The matrices of both models in one scale: solid where they differ, pale where they are the same, dashed the size in the other model.
+import { Measured } from "../../components/measured";
 import { openDerivation } from "../../components/number";
 import { data, type Digits } from "../../lib/data";
 import { formula, inShort } from "../../lib/derivation";
@@ -6,7 +7,6 @@ import { grouped, signed, times } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import { modelPart } from "../../lib/model_parts";
 import { onActivate, useRoving } from "../../lib/roving";
-import { useWidth } from "../../lib/use_width";
 import { mapText, productFormula, shortPath, sideFormulas, type ModelSection, type WeightRow } from "../../lib/weights";
 import type { Difference, WeightEntry, WeightPair } from "./difference";
 
@@ -152,15 +152,16 @@ function Side({ side, groups, room, rove, first }: { side: 0 | 1; groups: { grou
 	);
 }
 
-export function Shapes({ difference }: { difference: Difference }) {
-	const [ref, width] = useWidth<HTMLDivElement>(1200);
+export const Shapes = ({ difference }: { difference: Difference }) => <Measured>{(width) => <BothSides difference={difference} width={width} />}</Measured>;
+
+function BothSides({ difference, width }: { difference: Difference; width: number }) {
 	const isNarrow = width < 760;
 	const room = Math.floor(isNarrow ? width : (width - 48) / 2);
 	const groups = groupsOf(allPairs(difference)).map((group) => ({ group, ...slotsOf(group, room) }));
 	const count = groups.reduce((n, x) => n + x.slots.length, 0);
 	const rove = useRoving(2 * count);
 	return (
-		<div class={`both-shapes ${isNarrow ? "narrow" : ""}`} ref={ref} data-roving>
+		<div class={`both-shapes ${isNarrow ? "narrow" : ""}`} data-roving>
 			<Side side={0} groups={groups} room={room} rove={rove} first={0} />
 			<Side side={1} groups={groups} room={room} rove={rove} first={count} />
 			<p class="caption">Solid: differs. Pale: the same in both. Dashed: the size in the other model. Width is inputs, height is outputs; of embedding and head, the width is the vocabulary.</p>

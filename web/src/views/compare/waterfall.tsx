@@ -1,12 +1,12 @@
 // The causes of a difference in size as a waterfall: from the total of the first model to that of the second, on a stated axis.
 import { scaleLinear } from "d3-scale";
+import { Measured } from "../../components/measured";
 import { NumberButton } from "../../components/number";
 import { data } from "../../lib/data";
 import { formula } from "../../lib/derivation";
 import { compactCount, grouped, signed } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import { modelPart } from "../../lib/model_parts";
-import { useWidth } from "../../lib/use_width";
 import { inFieldWords, type Cause, type Difference } from "./difference";
 
 const BAR = 30;
@@ -91,8 +91,13 @@ function Ticks({ axis }: { axis: Axis }) {
 	);
 }
 
-export function Waterfall({ difference }: { difference: Difference }) {
-	const [ref, whole] = useWidth<HTMLTableElement>(1200);
+export const Waterfall = ({ difference }: { difference: Difference }) => (
+	<figure aria-label={`Causes of the difference between ${data.models[0]!.name} and ${data.models[1]!.name}`}>
+		<Measured>{(width) => <Picture difference={difference} whole={width} />}</Measured>
+	</figure>
+);
+
+function Picture({ difference, whole }: { difference: Difference; whole: number }) {
 	const isNarrow = whole < 720;
 	const width = isNarrow ? whole : whole - 430;
 	const [a, b] = difference.totals.map(BigInt) as [bigint, bigint];
@@ -111,8 +116,8 @@ export function Waterfall({ difference }: { difference: Difference }) {
 		);
 	};
 	return (
-		<figure aria-label={`Causes of the difference between ${data.models[0]!.name} and ${data.models[1]!.name}`}>
-			<table class={`waterfall ${isNarrow ? "narrow" : ""}`} role="table" ref={ref}>
+		<>
+			<table class={`waterfall ${isNarrow ? "narrow" : ""}`} role="table">
 				<caption class="hidden">{`Parameters from ${data.models[0]!.name} to ${data.models[1]!.name}`}</caption>
 				<thead role="rowgroup" class="hidden"><tr role="row"><th scope="col" role="columnheader">cause</th><th scope="col" role="columnheader" class="n">parameters</th><th scope="col" role="columnheader">change</th></tr></thead>
 				<tbody role="rowgroup">
@@ -129,6 +134,6 @@ export function Waterfall({ difference }: { difference: Difference }) {
 				</tbody>
 			</table>
 			{axis.isBroken && <p class="caption">The axis starts at {compactCount(BigInt(Math.round(axis.start)))} parameters, where the bars are broken.</p>}
-		</figure>
+		</>
 	);
 }

@@ -1,7 +1,7 @@
 // Layers × experts: each cell is one expert, filled if a token of the batch is routed to it in an example of even routing.
 import { useMemo } from "preact/hooks";
+import { Measured } from "../../components/measured";
 import { grouped } from "../../lib/format";
-import { useWidth } from "../../lib/use_width";
 import type { ExpertLayers } from "./experts";
 
 /** More sequences are drawn as this many: by then nearly every expert is read. */
@@ -42,31 +42,44 @@ function layerNumbers(kinds: ExpertLayers[]): { layer: number; kind: ExpertLayer
 }
 
 export function ExpertGrid({ kinds, batch }: { kinds: ExpertLayers[]; batch: number }) {
-	const [ref, width] = useWidth<HTMLDivElement>(640);
 	const layers = useMemo(() => layerNumbers(kinds), [kinds]);
-	const rows = layers.slice(0, MAX_ROWS);
+	const rows = useMemo(() => layers.slice(0, MAX_ROWS), [layers]);
+	const drawn = Math.min(batch, MAX_DRAWN);
+	return (
+		<figure>
+			<Measured>{(width) => <Rows kinds={kinds} rows={rows} all={layers.length} drawn={drawn} width={width} />}</Measured>
+			<figcaption class="caption">
+				A row per MoE layer, a column per expert. Filled: read for {drawn < batch ? `the first ${drawn} of ${grouped(batch)}` : grouped(batch)} token{batch > 1 ? "s" : ""}, in an example of even, random routing{kinds[0]!.groups ? `, within ${kinds[0]!.groups[1]} of ${kinds[0]!.groups[0]} groups for each token` : ""}{layers.length > rows.length ? `; the first ${rows.length} of ${layers.length} layers` : ""}.
+			</figcaption>
+		</figure>
+	);
+}
+
+interface RowsProps {
+	kinds: ExpertLayers[];
+	rows: { layer: number; kind: ExpertLayers }[];
+	/** How many layers there are, with those that are not drawn. */
+	all: number;
+	/** The tokens whose experts are filled. */
+	drawn: number;
+	width: number;
+}
+
+function Rows({ kinds, rows, all, drawn, width }: RowsProps) {
 	const most = Math.max(...kinds.map((x) => Number(x.experts)));
 	const cell = Math.max(width - LABEL, 1) / most;
 	const rowHeight = Math.max(4, Math.min(12, 440 / rows.length, cell * 3));
 	const gap = cell >= 6 ? 2 : cell >= 3 ? 1 : cell / 4;
 	const height = rows.length * rowHeight + 24;
-	const drawn = Math.min(batch, MAX_DRAWN);
-	const filled = useMemo(() => rows.map(({ layer, kind }, row) => [...routedExperts(kind, drawn, layer)].map((i) => `M${(LABEL + i * cell).toFixed(1)} ${(row * rowHeight).toFixed(1)}h${(cell - gap).toFixed(2)}v${(rowHeight - 1).toFixed(1)}h-${(cell - gap).toFixed(2)}z`).join("")).join(""), [rows.length, drawn, width]);
+	const filled = useMemo(() => rows.map(({ layer, kind }, row) => [...routedExperts(kind, drawn, layer)].map((i) => `M${(LABEL + i * cell).toFixed(1)} ${(row * rowHeight).toFixed(1)}h${(cell - gap).toFixed(2)}v${(rowHeight - 1).toFixed(1)}h-${(cell - gap).toFixed(2)}z`).join("")).join(""), [rows, drawn, width]);
 	const labels = rows.filter((_, i) => i === 0 || i === rows.length - 1 || (i * rowHeight) % 60 < rowHeight && (rows.length - i) * rowHeight > 20);
 	return (
-		<figure>
-			<div ref={ref}>
-				<svg width={width} height={height} role="img" aria-label={`${layers.length} layers of up to ${most} experts; those that a batch of ${drawn} reads are filled`}>
-					{rows.map(({ kind }, row) => <rect key={row} class="data expert-idle" x={LABEL} y={row * rowHeight} width={Number(kind.experts) * cell - gap} height={rowHeight - 1} />)}
-					<path class="data expert-read" d={filled} />
-					{labels.map(({ layer }) => <text key={layer} x={LABEL - 6} y={rows.findIndex((x) => x.layer === layer) * rowHeight + Math.min(11, rowHeight / 2 + 5)} text-anchor="end" class="muted tabular" style={{ fontSize: "12px" }}>{layer}</text>)}
-					<text x={LABEL} y={height - 6} class="muted">expert 0</text>
-					<text x={width} y={height - 6} class="muted" text-anchor="end">{most - 1}</text>
-				</svg>
-			</div>
-			<figcaption class="caption">
-				A row per MoE layer, a column per expert. Filled: read for {drawn < batch ? `the first ${drawn} of ${grouped(batch)}` : grouped(batch)} token{batch > 1 ? "s" : ""}, in an example of even, random routing{kinds[0]!.groups ? `, within ${kinds[0]!.groups[1]} of ${kinds[0]!.groups[0]} groups for each token` : ""}{layers.length > rows.length ? `; the first ${rows.length} of ${layers.length} layers` : ""}.
-			</figcaption>
-		</figure>
+		<svg width={width} height={height} role="img" aria-label={`${all} layers of up to ${most} experts; those that a batch of ${drawn} reads are filled`}>
+			{rows.map(({ kind }, row) => <rect key={row} class="data expert-idle" x={LABEL} y={row * rowHeight} width={Number(kind.experts) * cell - gap} height={rowHeight - 1} />)}
+			<path class="data expert-read" d={filled} />
+			{labels.map(({ layer }) => <text key={layer} x={LABEL - 6} y={rows.findIndex((x) => x.layer === layer) * rowHeight + Math.min(11, rowHeight / 2 + 5)} text-anchor="end" class="muted tabular" style={{ fontSize: "12px" }}>{layer}</text>)}
+			<text x={LABEL} y={height - 6} class="muted">expert 0</text>
+			<text x={width} y={height - 6} class="muted" text-anchor="end">{most - 1}</text>
+		</svg>
 	);
 }

@@ -2,6 +2,7 @@
 import { scaleLinear, scaleLog } from "d3-scale";
 import { useMemo } from "preact/hooks";
 import { WholeNumber } from "../../components/controls";
+import { Measured } from "../../components/measured";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
 import type { Digits, ModelData } from "../../lib/data";
@@ -10,7 +11,6 @@ import { value, type Expression } from "../../lib/expressions";
 import { grouped, shortBytes, shortCount, threeDigits } from "../../lib/format";
 import { areaPath, linePath } from "../../lib/lines";
 import { change, useAppState } from "../../lib/state";
-import { useWidth } from "../../lib/use_width";
 import { ExpertGrid } from "./expert_grid";
 import "./experts.css";
 
@@ -51,8 +51,7 @@ export function readBytes(experts: Experts, dtype: string, batch: bigint): { res
 	return { rest: BigInt(bytes[REST] ?? 0), routed };
 }
 
-function Curve({ experts, dtype, batch }: { experts: Experts; dtype: string; batch: bigint }) {
-	const [ref, width] = useWidth<HTMLDivElement>(560);
+function Curve({ experts, dtype, batch, width }: { experts: Experts; dtype: string; batch: bigint; width: number }) {
 	const samples = useMemo(() => Array.from({ length: 41 }, (_, i) => Math.round(2 ** (i / 4))).filter((n, i, all) => n !== all[i - 1]).map((n) => {
 		const { rest, routed } = readBytes(experts, dtype, BigInt(n));
 		return { n, rest: Number(rest), routed: Number(routed) };
@@ -67,7 +66,7 @@ function Curve({ experts, dtype, batch }: { experts: Experts; dtype: string; bat
 	const at = Math.min(Number(batch), MAX_BATCH);
 	const now = readBytes(experts, dtype, batch);
 	return (
-		<div ref={ref}>
+		<>
 			<svg width={width} height={HEIGHT} role="img" aria-label={`Weights read in one decode step: ${shortBytes(now.rest + now.routed)} at batch ${batch}, ${shortBytes(most)} at batch ${MAX_BATCH}`}>
 				{ticks.map((n) => <g key={n}><path d={`M${PAD.left} ${y(n)}H${width - PAD.right}`} stroke="var(--rule)" /><text x={PAD.left - 8} y={y(n) + 4} text-anchor="end" class="muted tabular">{shortBytes(n)}</text></g>)}
 				<path class="data experts-rest" d={band(() => 0, (s) => s.rest)} />
@@ -79,7 +78,7 @@ function Curve({ experts, dtype, batch }: { experts: Experts; dtype: string; bat
 				<circle cx={x(at)} cy={y(Number(now.rest + now.routed))} r="5" fill="var(--paper)" stroke="var(--ink)" stroke-width="2" />
 			</svg>
 			<p class="key"><span><i class="swatch data experts-routed-key" />routed experts</span><span><i class="swatch data experts-rest-key" />read in every step</span></p>
-		</div>
+		</>
 	);
 }
 
@@ -118,7 +117,7 @@ export function ExpertsSection({ model }: { model: ModelData }) {
 			<div class="experts-pair">
 				<ExpertGrid kinds={experts.kinds} batch={Number(batch)} />
 				<figure>
-					<Curve experts={experts} dtype={dtype} batch={batch} />
+					<Measured>{(width) => <Curve experts={experts} dtype={dtype} batch={batch} width={width} />}</Measured>
 					<dl class="readings">
 						<div><dt>Distinct experts of a layer</dt><dd><NumberButton label="expected distinct experts" derive={() => ({ title: "Expected distinct experts of a layer", lines: [...derivation(kind.distinct, { B: batch }, "hundredths of an expert"), "Routing is taken as even and independent."] })} data-distinct="">{hundredths(distinct)}</NumberButton> of {grouped(kind.experts)}</dd></div>
 						<div><dt>Weights read in a step, {dtype}</dt><dd><NumberButton label="weights read in a decode step" derive={derive} data-read="">{shortBytes(total)}</NumberButton></dd></div>

@@ -54,7 +54,7 @@ function Pictures({ pair }: { pair: [Entry, Entry] }) {
 						<p><strong>{count(x.total)}</strong>{x.kinds?.includes("moe") ? ` · ${count(x.active as number)} active` : ""}</p>
 						<p class="caption">{x.description}</p>
 					</figcaption>
-					<MiniPicture entry={x} width={each} height={150} most={most} label={`${x.name}: ${String(x.layers ?? "")} layers, one bar each, as high as their parameters`} />
+					{width > 0 && <MiniPicture entry={x} width={each} height={150} most={most} label={`${x.name}: ${String(x.layers ?? "")} layers, one bar each, as high as their parameters`} />}
 				</figure>
 			))}
 		</div>

@@ -58,7 +58,7 @@ export function Plot({ models }: { models: Entry[] }) {
 				<Select id="plot-y" label="Up" options={AXES} chosen={y} choose={(value) => change({ y: value })} />
 				<Select id="plot-x" label="Right" options={AXES} chosen={x} choose={(value) => change({ x: value })} />
 			</div>
-			<div ref={ref}>{drawn.length > 0 && <Chart models={drawn} x={x} y={y} width={width} />}</div>
+			<div ref={ref}>{drawn.length > 0 && width > 0 && <Chart models={drawn} x={x} y={y} width={width} />}</div>
 			<ShapeKey />
 			<p class="caption">
 				{drawn.length} of {models.length} models{drawn.length < models.length ? "; the others have none or do not state it" : ""}. Arrow keys go from point to point.

@@ -29,7 +29,7 @@ export function Timeline({ models }: { models: Entry[] }) {
 				<Segmented id="lines" label="A line for each" options={[["organization", "Organization"], ["family", "Family"]]} chosen={lines} choose={(x) => change({ lines: x, only: "" })} />
 				<Select id="only" label="Only" options={[["", "all"], ...names.map((x): [string, string] => [x, x])]} chosen={only} choose={(x) => change({ only: x })} />
 			</div>
-			<div ref={ref}>{total > 0 && (only ? <OneLine models={shown[0]![1]} width={width} /> : <Lines groups={shown} width={width} />)}</div>
+			<div ref={ref}>{total > 0 && width > 0 && (only ? <OneLine models={shown[0]![1]} width={width} /> : <Lines groups={shown} width={width} />)}</div>
 			{total === 0 && <p class="callout">No model with a release date matches.</p>}
 			<ShapeKey />
 			<p class="caption">{only ? "As high as its parameters." : `The larger the point, the more parameters. ${lines === "organization" ? "Organizations" : "Families"} with at least ${MIN_LINE} models.`}</p>

@@ -91,7 +91,7 @@ function Ring({ ranks, rank, choose, received, size }: Chosen & { ranks: number;
 }
 
 export function SequenceParts({ parts, plan, training }: { parts: PartsOfSequence; plan: TrainingPlan; training: TrainingPlans }) {
-	const [ref, width] = useWidth<HTMLDivElement>(900);
+	const [ref, width] = useWidth<HTMLDivElement>();
 	const [chosen, choose] = useState(0);
 	const ranks = parts.parts / 2;
 	const rank = Math.min(chosen, ranks - 1);

@@ -1,11 +1,11 @@
 // Memory over the context as a stacked area, with the GPUs as dashed lines and the exact contexts at which they are full.
 import { scaleLinear } from "d3-scale";
 import { useMemo, useRef } from "preact/hooks";
+import { Measured } from "../../components/measured";
 import { openDerivation } from "../../components/number";
-import { grouped, shortTokens } from "../../lib/format";
+import { grouped, groupedNumber, shortTokens } from "../../lib/format";
 import { areaPath } from "../../lib/lines";
 import { textWidth } from "../../lib/measure_text";
-import { useWidth } from "../../lib/use_width";
 import { shortTitle } from "../../lib/sizing/facts";
 import type { Gpu, Sizes } from "../../lib/sizing/data";
 import { ApproximateMemory, MemoryLimit, type Part, type Sized } from "../../lib/sizing/gpu_memory";
@@ -72,8 +72,9 @@ function ticks(end: number, own: number, width: number): number[] {
 	return found.includes(own) ? found : [...found.filter((x) => Math.abs(x - own) > step * 0.45), own];
 }
 
-export function MemoryChart({ name, sizes, sized, context, range, gpus }: Props) {
-	const [ref, width] = useWidth<HTMLDivElement>();
+export const MemoryChart = (props: Props) => <Measured class="memory-chart">{(width) => <Picture {...props} width={width} />}</Measured>;
+
+function Picture({ name, sizes, sized, context, range, gpus, width }: Props & { width: number }) {
 	const marks = useRef<SVGSVGElement>(null);
 	const { plan } = sized;
 	const own = Number(sizes.own);
@@ -115,25 +116,23 @@ export function MemoryChart({ name, sizes, sized, context, range, gpus }: Props)
 	const ownX = x(own);
 	const yTicks = y.ticks(Math.max(Math.floor((box.bottom - box.top) / 56), 3));
 	return (
-		<div ref={ref} class="memory-chart">
-			<svg ref={marks} width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label={describe}>
-				<Patterns />
-				{yTicks.map((n) => <g key={n}><path d={`M${box.left} ${y(n)}H${box.right}`} stroke="var(--rule)" /><text class="muted tabular" x={box.left - 8} y={y(n) + 4.5} text-anchor="end">{n.toLocaleString("en-US")}</text></g>)}
-				<text class="muted" x={0} y={14}>GiB</text>
-				{drawnBands}
-				{spine.map((s) => <rect key={s.group} class="data spine" {...s.rect}><title>{s.title}</title></rect>)}
-				{sizes.stated && <>
-					<rect x={ownX} y={box.top} width={Math.max(box.right - ownX, 0)} height={box.bottom - box.top} fill="url(#beyond)" opacity=".6" />
-					<path d={`M${ownX} ${box.top - 6}V${box.bottom + 6}`} stroke="var(--ink)" stroke-width="2" />
-					<OwnContextLabel x={ownX} y={box.top - 12} left={box.left} right={box.right} />
-				</>}
-				<path d={`M${x(shown)} ${box.top}V${box.bottom}`} stroke="var(--ink)" stroke-width="1" stroke-dasharray="1 3" />
-				{drawnLabels}
-				{crossings.map((l, i) => <Crossing key={l.gpus[0]!.name} gpu={l.gpus[0]!} at={l.at} cx={x(Number(l.at))} cy={l.y} label={l.label} tabIndex={i ? -1 : 0} open={open} onKeyDown={focusNext} />)}
-				{ticks(range.tokens, own, box.right - box.left).map((n) => <text key={n} class={n === own ? "bold tabular" : "muted tabular"} x={Math.min(x(n), box.right - 10)} y={box.bottom + 20} text-anchor={n === 0 ? "start" : "middle"}>{n === 0 ? "0" : shortTokens(n)}</text>)}
-				<text class="muted" x={(box.left + box.right) / 2} y={height - 4} text-anchor="middle">context length, tokens</text>
-			</svg>
-		</div>
+		<svg ref={marks} width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label={describe}>
+			<Patterns />
+			{yTicks.map((n) => <g key={n}><path d={`M${box.left} ${y(n)}H${box.right}`} stroke="var(--rule)" /><text class="muted tabular" x={box.left - 8} y={y(n) + 4.5} text-anchor="end">{groupedNumber(n)}</text></g>)}
+			<text class="muted" x={0} y={14}>GiB</text>
+			{drawnBands}
+			{spine.map((s) => <rect key={s.group} class="data spine" {...s.rect}><title>{s.title}</title></rect>)}
+			{sizes.stated && <>
+				<rect x={ownX} y={box.top} width={Math.max(box.right - ownX, 0)} height={box.bottom - box.top} fill="url(#beyond)" opacity=".6" />
+				<path d={`M${ownX} ${box.top - 6}V${box.bottom + 6}`} stroke="var(--ink)" stroke-width="2" />
+				<OwnContextLabel x={ownX} y={box.top - 12} left={box.left} right={box.right} />
+			</>}
+			<path d={`M${x(shown)} ${box.top}V${box.bottom}`} stroke="var(--ink)" stroke-width="1" stroke-dasharray="1 3" />
+			{drawnLabels}
+			{crossings.map((l, i) => <Crossing key={l.gpus[0]!.name} gpu={l.gpus[0]!} at={l.at} cx={x(Number(l.at))} cy={l.y} label={l.label} tabIndex={i ? -1 : 0} open={open} onKeyDown={focusNext} />)}
+			{ticks(range.tokens, own, box.right - box.left).map((n) => <text key={n} class={n === own ? "bold tabular" : "muted tabular"} x={Math.min(x(n), box.right - 10)} y={box.bottom + 20} text-anchor={n === 0 ? "start" : "middle"}>{n === 0 ? "0" : shortTokens(n)}</text>)}
+			<text class="muted" x={(box.left + box.right) / 2} y={height - 4} text-anchor="middle">context length, tokens</text>
+		</svg>
 	);
 }
 

@@ -1,9 +1,9 @@
 // The icicle: rectangles to scale in two levels, each of which opens its derivation.
 import { Fragment } from "preact";
+import { Measured } from "../../components/measured";
 import { NumberButton, openDerivation } from "../../components/number";
 import { grouped, share } from "../../lib/format";
 import { onActivate, useRoving } from "../../lib/roving";
-import { useWidth } from "../../lib/use_width";
 import { layIcicle, type Box } from "./icicle_layout";
 import { joined, UNITS, type Cell } from "./measures";
 
@@ -35,22 +35,23 @@ interface Props {
 	measure: string;
 }
 
-export function IciclePicture({ name, cells, whole, measure }: Props) {
-	const [ref, width] = useWidth<HTMLElement>();
+export const IciclePicture = (props: Props) => <figure class="icicle"><Measured>{(width) => <Icicle {...props} width={width} />}</Measured></figure>;
+
+function Icicle({ name, cells, whole, measure, width }: Props & { width: number }) {
 	const joinCells = (list: Cell[]) => ({ ...joined(list.map((x) => x.key).join(), list.map((x) => x.name).join(", "), list, measure, whole, list.every((x) => x.color === list[0]!.color) ? list[0]!.color : ""), lines: [[share(list.reduce((a, x) => a + x.size, 0n), whole)]] });
 	const picture = layIcicle(cells, whole, Math.max(width, 240), joinCells, (n) => share(n, whole));
 	const rove = useRoving(picture.boxes.length);
 	const summary = cells.map((x) => `${x.name} ${share(x.size, whole)}`).join(", ");
 	const { lens } = picture;
 	return (
-		<figure class="icicle" ref={ref}>
+		<>
 			<svg width={picture.width} height={picture.height} viewBox={`0 0 ${picture.width} ${picture.height}`} role="group" aria-label={`${name}: ${summary}`} data-roving>
 				{lens && <path class="lens" d={`M${lens.points.map((x) => x.join(" ")).join("L")}Z`} />}
 				{lens && <text class="muted lens-text" x={lens.x} y={lens.y} text-anchor={lens.anchor}>{lens.text}</text>}
 				{picture.boxes.map((box, i) => <Rectangle key={`${i} ${box.cell.key}`} box={box} {...rove(i)} />)}
 			</svg>
 			<Words cells={picture.words} whole={whole} measure={measure} />
-		</figure>
+		</>
 	);
 }
 

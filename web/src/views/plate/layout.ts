@@ -49,6 +49,8 @@ const PHONE_MODES: [Mode, number, number][] = [["down", 165, 48]];
 const PAD = 12;
 const STREAM_X = 16;
 const STREAM_Y = 32;
+/** The size of the nodes at which a branch leaves and meets the stream. */
+const END = 2;
 
 interface BranchLayout {
 	nodes: Placed[];
@@ -73,7 +75,7 @@ function layBranch(nodes: PlateNode[], edges: [string, string][], stream: Set<st
 		const b = stream.has(to) ? `out ${to}` : `at ${to}`;
 		if (stream.has(from)) ins.add(from);
 		if (stream.has(to)) outs.add(to);
-		for (const id of [a, b]) if (!graph.hasNode(id)) graph.setNode(id, { width: 2, height: 2 });
+		for (const id of [a, b]) if (!graph.hasNode(id)) graph.setNode(id, { width: END, height: END });
 		graph.setEdge(a, b, { weight: stream.has(from) || stream.has(to) ? 2 : 1 });
 	}
 	dagre.layout(graph);
@@ -94,12 +96,28 @@ function layBranch(nodes: PlateNode[], edges: [string, string][], stream: Set<st
 	};
 	for (const name of ins) level(`in ${name}`, graph.successors(`in ${name}`) as string[], false);
 	for (const name of outs) level(`out ${name}`, graph.predecessors(`out ${name}`) as string[], true);
+	// beside labels and nodes of its rank, a wire keeps its distance from them: half the extent of the widest node there
+	const [axis, extent] = isDown ? (["y", "height"] as const) : (["x", "width"] as const);
+	const ranked = [...specs.keys()].map((id) => place(`at ${id}`));
+	const half = (centre: number) => Math.max(0, ...ranked.filter((n) => Math.abs(n[axis] - centre) < 1).map((n) => n[extent] / 2));
+	const past = ([x, y]: Point): Point[] => {
+		const room = half(isDown ? y : x);
+		if (!room) return [[x, y]];
+		return isDown ? [[x, y - room], [x, y + room]] : [[x - room, y], [x + room, y]];
+	};
+	const beside = (id: string, [x, y]: Point, isStart: boolean): Point[] => {
+		if (isDown || !byId.has(id)) return [];
+		const centre = place(id).x;
+		const edge = isStart ? centre + half(centre) : centre - half(centre);
+		return Math.abs(edge - x) < 3 ? [] : [[edge, y]];
+	};
 	const wires = graph.edges().map((edge: { v: string; w: string }) => {
-		const middle = ((graph.edge(edge) as { points: { x: number; y: number }[] }).points ?? []).slice(1, -1).map((p): Point => [p.x, p.y]);
+		const middle = ((graph.edge(edge) as { points: { x: number; y: number }[] }).points ?? []).slice(1, -1).flatMap((p) => past([p.x, p.y]));
 		const [a, b] = [end(edge.v, true), end(edge.w, false)];
+		const [start, stop] = [[a, ...beside(edge.v, a, true)], [...beside(edge.w, b, false), b]];
 		const along = (p: Point) => (isDown ? p[1] : p[0]);
-		const between = middle.length > 1 ? middle.filter((p) => along(p) > along(a) + 8 && along(p) < along(b) - 8) : [];
-		return { from: edge.v.replace(/^(in|at) /, ""), to: edge.w.replace(/^(out|at) /, ""), points: [a, ...between, b] };
+		const between = middle.length > 1 ? middle.filter((p) => along(p) > along(start.at(-1)!) + 8 && along(p) < along(stop[0]!) - 8) : [];
+		return { from: edge.v.replace(/^(in|at) /, ""), to: edge.w.replace(/^(out|at) /, ""), points: [...start, ...between, ...stop] };
 	});
 	const size = graph.graph() as { width: number; height: number };
 	const points = (names: Set<string>, prefix: string) => new Map([...names].map((x): [string, Point] => [x, [place(`${prefix} ${x}`).x, place(`${prefix} ${x}`).y]]));
@@ -127,28 +145,65 @@ export const layoutLayer = (contracted: Contracted, options: LayerOptions, avail
 export function layoutLayers(layers: readonly [Contracted, LayerOptions][], available: number, isPhone: boolean, isCompact = false): LayerLayout[] {
 	const largest = Math.max(1, ...layers.flatMap(([x]) => x.branches.flatMap((b) => b.nodes.flatMap((y) => y.matrices.flatMap((m) => matrixShape(m.use.shape).map(Number))))));
 	const gapsOf = (mode: Mode, size: number): [number, number] => (mode === "down" ? (size < 90 ? [4, 26] : [12, 30]) : mode === "tight rows" ? [8, 14] : size < 180 ? [12, 22] : [14, 28]);
+	const optionsAt = (options: LayerOptions, mode: Mode, size: number): MeasureOptions => ({ ...options, scale: size / largest, isNarrow: isPhone, isTight: mode === "tight rows" });
 	const fits = (all: LayerLayout[], mode: Mode) => all.every((x) => x.width <= available && (mode !== "across" || x.height <= 620));
 	let best: LayerLayout[] = [];
 	for (const [mode, most, least] of isPhone ? PHONE_MODES : MODES) {
 		if (isCompact && mode === "down") return [];
-		const lay = (size: number) => layers.map(([contracted, options]) => assemble(contracted, { ...options, scale: size / largest, isNarrow: isPhone, isTight: mode === "tight rows" }, mode, gapsOf(mode, size)));
+		const lay = (size: number) => layers.map(([contracted, options]) => assemble(contracted, optionsAt(options, mode, size), mode, gapsOf(mode, size)));
+		const mayFit = (size: number) => layers.every(([contracted, options]) => leastWidth(contracted, optionsAt(options, mode, size), mode, gapsOf(mode, size)[1]) <= available);
 		const sizes = SIZES.filter((x) => x <= most && x >= least);
-		let [from, to] = [0, sizes.length - 1];
-		best = lay(sizes[to]!);
+		// the layout takes long: it is tried first at the largest size at which the nodes themselves fit
+		if (mode !== "down" && !mayFit(sizes.at(-1)!)) continue;
+		let [from, to] = [firstOf(sizes, mayFit), sizes.length - 1];
+		best = lay(sizes[from]!);
+		if (!fits(best, mode) && from < to) {
+			best = lay(sizes[to]!);
+			from += 1;
+		} else to = from;
 		if (!fits(best, mode)) {
 			if (isCompact) best = [];
 			continue;
 		}
-		// the widest that fits, by bisection
-		while (from < to) {
-			const middle = Math.floor((from + to) / 2);
-			const found = lay(sizes[middle]!);
-			if (fits(found, mode)) [best, to] = [found, middle];
-			else from = middle + 1;
-		}
-		return best.map((x) => spread(x, available));
+		firstOf(sizes.slice(from, to), (size) => {
+			const found = lay(size);
+			const isFitting = fits(found, mode);
+			if (isFitting) best = found;
+			return isFitting;
+		});
+		return best.map((x) => spread(withBridges(x), available));
 	}
-	return best;
+	return best.map(withBridges);
+}
+
+/** The place of the largest size that fits, by bisection; the last one where no other does. */
+function firstOf(sizes: readonly number[], fits: (size: number) => boolean): number {
+	let [from, to] = [0, sizes.length];
+	while (from < to) {
+		const middle = Math.floor((from + to) / 2);
+		if (fits(sizes[middle]!)) to = middle;
+		else from = middle + 1;
+	}
+	return Math.min(from, sizes.length - 1);
+}
+
+/** A width below which no layout is: that of the longest chains of nodes. */
+function leastWidth({ stream, branches }: Contracted, options: MeasureOptions, mode: Mode, gap: number): number {
+	const chains = branches.map(({ nodes, edges }) => {
+		const widths = new Map(nodes.map((x) => [x.id, measure(x, options).w]));
+		if (mode === "down") return Math.max(0, ...widths.values());
+		const known = new Map<string, number>();
+		const from = (id: string): number => {
+			if (!widths.has(id)) return END;
+			if (!known.has(id)) {
+				known.set(id, 0);
+				known.set(id, widths.get(id)! + Math.max(0, ...edges.filter((x) => x[0] === id).map((x) => gap + from(x[1]))));
+			}
+			return known.get(id)!;
+		};
+		return Math.max(...nodes.map((x) => from(x.id) + (edges.some(([a, b]) => b === x.id && !widths.has(a)) ? END + gap : 0)));
+	});
+	return stream && mode === "across" ? chains.reduce((sum, x) => sum + PAD + x, 0) : Math.max(0, ...chains) + (stream ? STREAM_X : PAD);
 }
 
 /** Spends the width that is left on the stream. */
@@ -181,7 +236,7 @@ function assemble({ stream, branches }: Contracted, options: MeasureOptions, mod
 	if (!stream) {
 		const [branch] = laid;
 		add(branch!, PAD, PAD);
-		return finish({ width: branch!.width + 2 * PAD, height: branch!.height + 2 * PAD, scale: options.scale, nodes, wires, stream: null, isVertical: mode === "down" });
+		return { width: branch!.width + 2 * PAD, height: branch!.height + 2 * PAD, scale: options.scale, nodes, wires, stream: null, isVertical: mode === "down" };
 	}
 	const at = new Map<string, number>();
 	const streamNodes: StreamNode[] = [];
@@ -219,7 +274,7 @@ function assemble({ stream, branches }: Contracted, options: MeasureOptions, mod
 			wires.push(wire(from, name, points, false, true));
 		});
 		const width = Math.max(x, previous) + PAD + 8;
-		return finish({ width, height: bottom + PAD, scale: options.scale, nodes, wires, stream: { line: [[0, STREAM_Y], [width, STREAM_Y]], nodes: streamNodes }, isVertical: false });
+		return { width, height: bottom + PAD, scale: options.scale, nodes, wires, stream: { line: [[0, STREAM_Y], [width, STREAM_Y]], nodes: streamNodes }, isVertical: false };
 	}
 	const left = STREAM_X + (mode === "down" ? 22 : 30);
 	let [y, width] = [14, 0];
@@ -255,7 +310,7 @@ function assemble({ stream, branches }: Contracted, options: MeasureOptions, mod
 		wires.push(wire(from, name, points, false, true));
 	});
 	const height = Math.max(y, previous + 24);
-	return finish({ width: width + 6, height, scale: options.scale, nodes, wires, stream: { line: [[STREAM_X, 0], [STREAM_X, height]], nodes: streamNodes }, isVertical: true });
+	return { width: width + 6, height, scale: options.scale, nodes, wires, stream: { line: [[STREAM_X, 0], [STREAM_X, height]], nodes: streamNodes }, isVertical: true };
 }
 
 /** The node before the point at which a branch ends. */
@@ -285,17 +340,30 @@ function curve(a: Point, b: Point, isDown: boolean, isFirst: boolean): Point[] {
 	return Array.from({ length: n + 1 }, (_, i): Point => [at(i / n, 0), at(i / n, 1)]).slice(isFirst ? 0 : 1);
 }
 
-const crosses = (a: Point, b: Point, c: Point, d: Point): boolean => {
-	const side = (p: Point, q: Point, r: Point) => (q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0]);
-	return side(a, b, c) * side(a, b, d) < 0 && side(c, d, a) * side(c, d, b) < 0;
-};
+/** On which side of the line through p and q the point r is. */
+const side = (p: Point, q: Point, r: Point): number => (q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0]);
+const crosses = (a: Point, b: Point, c: Point, d: Point): boolean => side(a, b, c) * side(a, b, d) < 0 && side(c, d, a) * side(c, d, b) < 0;
+
+interface Extent {
+	left: number;
+	right: number;
+	top: number;
+	bottom: number;
+}
+
+function extentOf(points: readonly Point[]): Extent {
+	const [xs, ys] = [points.map((p) => p[0]), points.map((p) => p[1])];
+	return { left: Math.min(...xs), right: Math.max(...xs), top: Math.min(...ys), bottom: Math.max(...ys) };
+}
+
+const areApart = (a: Extent, b: Extent): boolean => a.right < b.left || b.right < a.left || a.bottom < b.top || b.bottom < a.top;
 
 /** Lets each wire pass over the wires before it by a bridge; wires with a common end only part or meet. */
-function finish(layout: LayerLayout): LayerLayout {
-	const { wires } = layout;
-	for (const [i, over] of wires.entries())
-		for (const under of wires.slice(0, i)) {
-			if (over.from === under.from || over.to === under.to) continue;
+function withBridges(layout: LayerLayout): LayerLayout {
+	const wires = layout.wires.map((wire) => ({ wire, extent: extentOf(wire.samples) }));
+	for (const [i, { wire: over, extent }] of wires.entries())
+		for (const { wire: under, extent: other } of wires.slice(0, i)) {
+			if (over.from === under.from || over.to === under.to || areApart(extent, other)) continue;
 			for (let j = 1; j < over.samples.length; j++)
 				for (let k = 1; k < under.samples.length; k++)
 					if (crosses(over.samples[j - 1]!, over.samples[j]!, under.samples[k - 1]!, under.samples[k]!)) over.bridges.push(over.samples.slice(Math.max(0, j - 3), j + 3));
@@ -303,5 +371,4 @@ function finish(layout: LayerLayout): LayerLayout {
 	return layout;
 }
 
-/** Whether wires cross without a bridge; for tests. */
 export const path = (points: readonly Point[]): string => points.map((p, i) => `${i ? "L" : "M"}${p[0].toFixed(1)} ${p[1].toFixed(1)}`).join("");

@@ -28,7 +28,7 @@ const WHOLE_HEIGHT = 340;
 export function PlateSkyline({ model, barHeight, hasLens = false }: { model: ModelData; barHeight: number; hasLens?: boolean }) {
 	const state = useAppState("layer", "zoom");
 	const plate = plateOf(model);
-	const [ref, width] = useWidth<HTMLDivElement>(900);
+	const [ref, width] = useWidth<HTMLDivElement>();
 	const open = openPlace(model, state.layer!);
 	const isWhole = hasLens && state.zoom === "model";
 	const choose = (layer: number | string) => change({ layer: String(layer), zoom: "" });
@@ -86,7 +86,7 @@ function openedAt(zoom: string, stage: Stage | null, kind: LayerKind | null): Op
 export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChildren }) {
 	const state = useAppState("layer", "zoom", "pass", "names", "shapes", "context", "batch", "dtype", "kv");
 	const plate = plateOf(model);
-	const [ref, width] = useWidth<HTMLDivElement>(900);
+	const [ref, width] = useWidth<HTMLDivElement>();
 	const open = openPlace(model, state.layer!);
 	const tower = towerAt(model, open);
 	const kind = typeof open === "number" ? plate.kinds[kindAt(plate, open)]! : (tower?.stage?.kind ?? null);
@@ -102,7 +102,7 @@ export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChi
 		<div ref={ref} class={`plate ${state.zoom === "model" ? "at-model" : ""}`}>
 			<Path model={model} open={open} opened={opened} state={state} />
 			{whole}
-			{state.zoom !== "model" && (
+			{state.zoom !== "model" && width > 0 && (
 				<div class="plate-panel" data-numbers>
 					<Panel key={`${open}`} model={model} stage={stage} kind={kind} open={open} tower={tower} withImage={withImage !== null} opened={opened} state={state} width={panelWidth - (panelWidth < 600 ? 26 : 34)} />
 				</div>

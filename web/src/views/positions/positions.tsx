@@ -1,5 +1,6 @@
 // Rotary positions: the wavelength of each pair of dimensions, as trained and as scaled to a longer context.
 import { scaleLinear, scaleLog } from "d3-scale";
+import { Measured } from "../../components/measured";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
 import type { Digits, ModelData } from "../../lib/data";
@@ -7,7 +8,6 @@ import { formula } from "../../lib/derivation";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
 import { linePath } from "../../lib/lines";
 import { textWidth } from "../../lib/measure_text";
-import { useWidth } from "../../lib/use_width";
 import type { AttentionKind } from "../attention/attention";
 import "./positions.css";
 
@@ -31,8 +31,7 @@ const turning = (list: (number | null)[]): [number, number][] => list.flatMap((x
 const slowest = (rope: Rope): number => Math.max(...turning(rope.used).map((x) => x[1]));
 const isScaled = (rope: Rope): boolean => rope.used.some((x, i) => x !== rope.base[i]);
 
-function Chart({ rope, context }: { rope: Rope; context: number }) {
-	const [ref, width] = useWidth<HTMLDivElement>(800);
+function Chart({ rope, context, width }: { rope: Rope; context: number; width: number }) {
 	const points = turning(rope.used);
 	const x = scaleLinear([0, Math.max(rope.used.length - 1, 1)], [PAD.left, width - PAD.right]);
 	const most = Math.max(slowest(rope), context * 2, ...turning(rope.base).map((y) => y[1]));
@@ -41,23 +40,21 @@ function Chart({ rope, context }: { rope: Rope; context: number }) {
 	const ticks = Array.from({ length: 12 }, (_, i) => 10 ** i).filter((n) => n >= 4 && n <= most * 1.3);
 	const limits: [number, string][] = [...(rope.original && Number(rope.original) !== context ? [[Number(rope.original), "trained context"] as [number, string]] : []), ...(context ? [[context, "context length"] as [number, string]] : [])];
 	return (
-		<div ref={ref}>
-			<svg width={width} height={HEIGHT} role="img" aria-label={`Wavelengths of ${rope.used.length} rotary pairs, from ${tokens(points[0]?.[1] ?? 0)} to ${tokens(slowest(rope))} tokens`}>
-				{ticks.map((n) => <g key={n}><path d={`M${PAD.left} ${y(n)}H${width - PAD.right}`} stroke="var(--rule)" /><text x={PAD.left - 8} y={y(n) + 4} text-anchor="end" class="muted tabular">{tokens(n)}</text></g>)}
-				{limits.map(([n, name]) => (
-					<g key={name}>
-						<path d={`M${PAD.left} ${y(n)}H${width - PAD.right}`} stroke="var(--ink)" stroke-dasharray="5 4" />
-						<text x={PAD.left + 8} y={y(n) - 6}>{name}: {shortTokens(n)} tokens</text>
-					</g>
-				))}
-				{isScaled(rope) && <path class="rope-base" d={path(turning(rope.base))} />}
-				<path class="rope-used data" d={path(points)} />
-				{points.map(([i, n]) => <circle key={i} class="data" cx={x(i)} cy={y(Math.max(n, 4))} r={rope.used.length > 48 ? 2 : 3} fill="var(--c-attn)" />)}
-				<text x={PAD.left} y={HEIGHT - 8} class="muted">pair 0: fastest</text>
-				<text x={width - PAD.right} y={HEIGHT - 8} class="muted" text-anchor="end">pair {rope.used.length - 1}</text>
-				<text x={PAD.left - 8} y={12} class="muted" text-anchor="end">{textWidth("tokens a turn") < PAD.left - 8 ? "tokens a turn" : "tokens"}</text>
-			</svg>
-		</div>
+		<svg width={width} height={HEIGHT} role="img" aria-label={`Wavelengths of ${rope.used.length} rotary pairs, from ${tokens(points[0]?.[1] ?? 0)} to ${tokens(slowest(rope))} tokens`}>
+			{ticks.map((n) => <g key={n}><path d={`M${PAD.left} ${y(n)}H${width - PAD.right}`} stroke="var(--rule)" /><text x={PAD.left - 8} y={y(n) + 4} text-anchor="end" class="muted tabular">{tokens(n)}</text></g>)}
+			{limits.map(([n, name]) => (
+				<g key={name}>
+					<path d={`M${PAD.left} ${y(n)}H${width - PAD.right}`} stroke="var(--ink)" stroke-dasharray="5 4" />
+					<text x={PAD.left + 8} y={y(n) - 6}>{name}: {shortTokens(n)} tokens</text>
+				</g>
+			))}
+			{isScaled(rope) && <path class="rope-base" d={path(turning(rope.base))} />}
+			<path class="rope-used data" d={path(points)} />
+			{points.map(([i, n]) => <circle key={i} class="data" cx={x(i)} cy={y(Math.max(n, 4))} r={rope.used.length > 48 ? 2 : 3} fill="var(--c-attn)" />)}
+			<text x={PAD.left} y={HEIGHT - 8} class="muted">pair 0: fastest</text>
+			<text x={width - PAD.right} y={HEIGHT - 8} class="muted" text-anchor="end">pair {rope.used.length - 1}</text>
+			<text x={PAD.left - 8} y={12} class="muted" text-anchor="end">{textWidth("tokens a turn") < PAD.left - 8 ? "tokens a turn" : "tokens"}</text>
+		</svg>
 	);
 }
 
@@ -100,7 +97,7 @@ export function PositionsSection({ model }: { model: ModelData }) {
 								<h3>{ropes.length > 1 ? layers.map((x) => `${grouped(x.layers)} layers (${x.where})`).join(", ") : "All layers with rotary positions"}</h3>
 								<p class="caption">{describe(rope)}</p>
 							</figcaption>
-							<Chart rope={rope} context={limit} />
+							<Measured>{(width) => <Chart rope={rope} context={limit} width={width} />}</Measured>
 							<p class="caption">
 								{isScaled(rope) && "Thin line: without scaling. "}
 								{last && (

@@ -1,9 +1,9 @@
 // Tokens per second of decode at most, and the bytes that a step reads, against the batch, as far as it fits.
 import { scaleLinear, scaleLog } from "d3-scale";
-import { grouped, shortBytes, threeDigits } from "../../lib/format";
+import { Measured } from "../../components/measured";
+import { grouped, groupedNumber, shortBytes, threeDigits } from "../../lib/format";
 import { linePath } from "../../lib/lines";
 import { textWidth } from "../../lib/measure_text";
-import { useWidth } from "../../lib/use_width";
 import type { Gpu } from "../../lib/sizing/data";
 import { prefixed } from "../../lib/sizing/facts";
 import type { Sized } from "../../lib/sizing/gpu_memory";
@@ -39,8 +39,14 @@ function pointAt(sized: Sized, gpu: Gpu, batch: number): Point {
 /** The part of the bytes that is the cache: what a step reads beside the weights. */
 const cacheBytes = (sized: Sized, { batch, bytes }: Point): number => bytes - decodeBytesAndFlops(sized, perReplica(sized, batch), "weights")[0];
 
-export function BatchCharts({ sized, gpu, most }: Props) {
-	const [ref, width] = useWidth<HTMLDivElement>(600);
+export const BatchCharts = (props: Props) => (
+	<figure>
+		<h3>What more users cost: tokens/s and bytes read per step</h3>
+		<Measured>{(width) => <Picture {...props} width={width} />}</Measured>
+	</figure>
+);
+
+function Picture({ sized, gpu, most, width }: Props & { width: number }) {
 	const height = 340;
 	const marks = batchesThatFit(most);
 	const end = Math.max(marks.at(-1)!, 2);
@@ -61,25 +67,20 @@ export function BatchCharts({ sized, gpu, most }: Props) {
 	const lastText = `≤ ${threeDigits(last.rate)} tokens/s at ${grouped(marks.at(-1)!)}`;
 	const middle = Math.round(points.length * 0.75);
 	return (
-		<figure>
-			<h3>What more users cost: tokens/s and bytes read per step</h3>
-			<div ref={ref}>
-				<svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={`Decode against the batch, up to ${grouped(marks.at(-1)!)} sequences, ${most === null ? "any number fits" : "the most that fit"}: ${marks.map((b) => pointAt(sized, gpu, b)).map((p) => `batch ${p.batch}: at most ${threeDigits(p.rate)} tokens per second, ${shortBytes(p.bytes)} read`).join("; ")}`}>
-					<text class="muted" x={0} y={14}>tokens/s, at most</text>
-					{yRate.ticks(3).map((n) => <g key={n}><path d={`M${box.left} ${yRate(n)}H${box.right}`} stroke="var(--rule)" /><text class="muted tabular" x={box.left - 8} y={yRate(n) + 4} text-anchor="end">{n >= 10_000 ? prefixed(n).replace(" ", "") : n.toLocaleString("en-US")}</text></g>)}
-					<path d={path((p) => yRate(p.rate))} fill="none" stroke="var(--ink)" stroke-width="2.5" />
-					<circle class="dot" cx={x(end)} cy={yRate(last.rate)} r="5" />
-					<text class="bold halo tabular" x={Math.max(x(end) - 8, box.left + textWidth(lastText, 13, 650))} y={yRate(last.rate) - 9} text-anchor="end">{lastText}</text>
-					<text class="muted" x={0} y={lower.top - 8}>bytes read per step, one GPU of each stage</text>
-					{yBytes.ticks(3).map((n) => <g key={n}><path d={`M${box.left} ${yBytes(n)}H${box.right}`} stroke="var(--rule)" /><text class="muted tabular" x={box.left - 8} y={yBytes(n) + 4} text-anchor="end">{prefixed(n).replace(" ", "")}</text></g>)}
-					<path class="data" d={areaBetween(() => yBytes(0), weightsTop)} fill="var(--ramp-2)" />
-					<path class="data" d={areaBetween(weightsTop, (i) => yBytes(points[i]!.bytes))} fill="var(--c-kv)" />
-					{yBytes(0) - weightsTop(middle) > 20 && <text class="bold" x={x(batches[middle]!)} y={(yBytes(0) + weightsTop(middle)) / 2 + 4} text-anchor="middle">{WEIGHTS}</text>}
-					{weightsTop(middle) - yBytes(points[middle]!.bytes) > 20 && <text class="bold on-kv" x={x(batches[middle]!)} y={(weightsTop(middle) + yBytes(points[middle]!.bytes)) / 2 + 4} text-anchor="middle">{CACHE}</text>}
-					{marks.map((n, i) => (i === marks.length - 1 || x(end) - x(n) > 34) && <text key={n} class="muted tabular" x={x(n)} y={box.bottom + 18} text-anchor={i === marks.length - 1 ? "end" : "middle"}>{grouped(n)}</text>)}
-					<text class="muted" x={(box.left + box.right) / 2} y={height - 6} text-anchor="middle">sequences{most !== null && ", as many as fit"}</text>
-				</svg>
-			</div>
-		</figure>
+		<svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={`Decode against the batch, up to ${grouped(marks.at(-1)!)} sequences, ${most === null ? "any number fits" : "the most that fit"}: ${marks.map((b) => pointAt(sized, gpu, b)).map((p) => `batch ${p.batch}: at most ${threeDigits(p.rate)} tokens per second, ${shortBytes(p.bytes)} read`).join("; ")}`}>
+			<text class="muted" x={0} y={14}>tokens/s, at most</text>
+			{yRate.ticks(3).map((n) => <g key={n}><path d={`M${box.left} ${yRate(n)}H${box.right}`} stroke="var(--rule)" /><text class="muted tabular" x={box.left - 8} y={yRate(n) + 4} text-anchor="end">{n >= 10_000 ? prefixed(n).replace(" ", "") : groupedNumber(n)}</text></g>)}
+			<path d={path((p) => yRate(p.rate))} fill="none" stroke="var(--ink)" stroke-width="2.5" />
+			<circle class="dot" cx={x(end)} cy={yRate(last.rate)} r="5" />
+			<text class="bold halo tabular" x={Math.max(x(end) - 8, box.left + textWidth(lastText, 13, 650))} y={yRate(last.rate) - 9} text-anchor="end">{lastText}</text>
+			<text class="muted" x={0} y={lower.top - 8}>bytes read per step, one GPU of each stage</text>
+			{yBytes.ticks(3).map((n) => <g key={n}><path d={`M${box.left} ${yBytes(n)}H${box.right}`} stroke="var(--rule)" /><text class="muted tabular" x={box.left - 8} y={yBytes(n) + 4} text-anchor="end">{prefixed(n).replace(" ", "")}</text></g>)}
+			<path class="data" d={areaBetween(() => yBytes(0), weightsTop)} fill="var(--ramp-2)" />
+			<path class="data" d={areaBetween(weightsTop, (i) => yBytes(points[i]!.bytes))} fill="var(--c-kv)" />
+			{yBytes(0) - weightsTop(middle) > 20 && <text class="bold" x={x(batches[middle]!)} y={(yBytes(0) + weightsTop(middle)) / 2 + 4} text-anchor="middle">{WEIGHTS}</text>}
+			{weightsTop(middle) - yBytes(points[middle]!.bytes) > 20 && <text class="bold on-kv" x={x(batches[middle]!)} y={(weightsTop(middle) + yBytes(points[middle]!.bytes)) / 2 + 4} text-anchor="middle">{CACHE}</text>}
+			{marks.map((n, i) => (i === marks.length - 1 || x(end) - x(n) > 34) && <text key={n} class="muted tabular" x={x(n)} y={box.bottom + 18} text-anchor={i === marks.length - 1 ? "end" : "middle"}>{grouped(n)}</text>)}
+			<text class="muted" x={(box.left + box.right) / 2} y={height - 6} text-anchor="middle">sequences{most !== null && ", as many as fit"}</text>
+		</svg>
 	);
 }

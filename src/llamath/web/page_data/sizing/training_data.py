@@ -13,10 +13,10 @@ from ....analysis.fit.serving_layouts import tp_degrees
 from ....analysis.inference.gpu_shards import BATCH, TOKENS
 from ....analysis.memory_line import MemoryLine, overhead_bytes
 from ....analysis.parallel_layout import Layout, Recompute, pipeline_stages
+from ....analysis.plan.training_run import LayoutMemory
 from ....analysis.training.optimizers import OPTIMIZERS
 from ....analysis.training.pipeline_schedule import stage_activations
 from ....analysis.training.training_memory import TrainingJob, TrainRequest
-from ....analysis.training.training_memory import training as train
 from ....analysis.training.zero_states import ZERO_STAGES, PersistentState, persistent_lines, zero3_gather_buffers
 from ....core.expr import Expr, ceil_div, total
 from ....hardware import find_device
@@ -96,15 +96,15 @@ def _pooled(x: Any, lines: list[_Line]) -> Any:
 
 def _start(model: Model, ranks: Sequence[int]) -> dict[str, str]:
     """Return the smallest cluster of the default GPU on which a step fits: alone, else with ZeRO-3, else also recomputing every layer."""
-    memory = find_device(DEFAULT_GPU).memory
+    capacity = find_device(DEFAULT_GPU).memory
+    memory = LayoutMemory(TrainingJob(model, TrainRequest()), lambda layout: pipeline_stages(model.tree, layout))
     choice: dict[str, Any] = {}
     for gpus in GPUS:
         ways: tuple[tuple[int, Recompute], ...] = ((0, "none"),) if gpus == 1 else ((3, "none"), (3, "full"))
         for zero, recompute in ways:
             choice = {"trainers": str(gpus), "zero": str(zero), "recompute": recompute}
             for tp in (x for x in ranks if x <= gpus):
-                layout = Layout(tp=tp, dp=gpus // tp, zero=zero, recompute=recompute)
-                if train(model, TrainRequest(layout=layout)).largest_stage.total <= memory:
+                if memory.max_bytes(Layout(tp=tp, dp=gpus // tp, zero=zero, recompute=recompute)) <= capacity:
                     return choice
     return choice
 

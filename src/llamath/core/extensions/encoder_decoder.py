@@ -1,0 +1,75 @@
+"""`EncoderDecoder`: an encoder reads the prompt once, in both directions; the decoder attends to its output (BART)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..blocks import Decoder, Embedding, Norm, PostNormLayer, apply_optional, residual_branch
+from ..machine import Machine, X
+from ..multimodal import CrossAttention, Multimodal
+from ..tree import Block, Stack
+
+ENCODER = "encoder"
+"""The field of the encoder, with which the paths of its weights begin."""
+
+
+class EncodedAttention(CrossAttention):
+    """Attention of the decoder's tokens to the encoder's, whose keys and values are computed in the first pass alone, and kept."""
+
+    def forward(self, m: Machine[X], x: X, *states: X) -> X:
+        q = m.split_heads(self.q(m, x), self.head_dim)  # (B, T, H, h)
+        if states:
+            k, v = m.keep_encoded(self, *[m.split_heads(part(m, *states), self.head_dim) for part in (self.k, self.v)])
+        else:
+            k, v = m.read_encoded(self)  # (B, E, K, h)
+        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
+
+
+class EncodedLayer(PostNormLayer):
+    """x = attn_norm(x + attn x); x = cross_norm(x + cross_attn(x, encoder)); x = mlp_norm(x + mlp x)."""
+
+    cross_attn: EncodedAttention
+    cross_norm: Norm
+
+    def forward(self, m: Machine[X], x: X, *states: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = apply_optional(self.attn_norm, m, m.add(x, residual_branch(self, m, self.attn, x, None)))
+        x = self.cross_norm(m, m.add(x, m.dropout(self.cross_attn(m, x, *states))))
+        return apply_optional(self.mlp_norm, m, m.add(x, residual_branch(self, m, self.mlp, x, None)))
+
+
+class TextEncoder(Block):
+    """The encoder: embedded tokens, learned positions, and layers whose attention sees all tokens."""
+
+    groups: ClassVar[dict[str, str]] = {"embed": "embedding", "positions": "embedding"}
+    embed: Embedding
+    positions: Embedding
+    embed_norm: Norm
+    layers: Stack
+
+    def forward(self, m: Machine[X], ids: X, positions: X) -> X:
+        x = m.add(self.embed(m, ids), self.positions(m, positions))
+        return m.layers(self.layers, m.dropout(self.embed_norm(m, x)))
+
+
+class EncoderDecoder(Decoder):
+    """An encoder and a decoder; the fields of `Decoder` are the decoder's. A pass after the first does not run the encoder again."""
+
+    encoder: TextEncoder
+    unread: Block | None = None  # stored, but not used
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        assert self.positions is not None and self.head is not None
+        tokens = m.encoder_tokens()
+        states = () if tokens is None else (self.encoder(m, *tokens),)  # (B, E, d)
+        x = m.add(self.embed(m, ids), self.positions(m, m.token_positions()))
+        x = m.layers(self.layers, m.dropout(apply_optional(self.embed_norm, m, x)), *states)
+        return self.head(m, m.last_token(x))
+
+
+class MultimodalEncoderDecoder(Multimodal, EncoderDecoder):
+    """The same with towers, whose tokens the encoder reads."""
+
+    text_type: ClassVar[type[Decoder]] = EncoderDecoder
+    encoder: TextEncoder
+    unread: Block | None = None
