@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.image_pass import Images, image_notes, image_pass, mask_notes
+from llamath.analysis.image_pass import Images, image_pass, mask_notes
 from llamath.core.multimodal import Multimodal
 from support.reference_data import multimodal_configs
 
@@ -69,18 +69,3 @@ def test_pairs_beyond_the_causal_mask_are_named() -> None:
             passed = image_pass(tree, images)
             (note,) = mask_notes(tree, passed)
             assert f"of all images, too: {passed.tokens * (passed.tokens - 1) // 2:,} more pairs for each layer" in note
-
-
-def test_keys_and_values_of_images_are_those_of_transformers() -> None:
-    config = next(x.values[0] for x in multimodal_configs() if x.values[0]["model_type"] == "mllama")
-    model = llamath.load(config)
-    passed = image_pass(model.tree, Images(count=2, width=40, height=40))
-    (note,) = image_notes(model.tree, passed)
-    t, v = config["text_config"], config["vision_config"]
-    patches = (v["image_size"] // v["patch_size"]) ** 2 + 1
-    features = 2 * v.get("max_num_tiles", 4) * patches
-    kv_heads, layers = t.get("num_key_value_heads", 8), [i for i in t["cross_attention_layers"] if i < t["num_hidden_layers"]]
-    numbers = 2 * len(layers) * kv_heads * (t["hidden_size"] // t["num_attention_heads"]) * features
-    assert f"the {len(layers)} layers in which text attends to {features:,} features of images" in note
-    assert note.endswith(f"keys and values, {numbers:,} numbers for each sequence")
-    assert note in llamath.memory(model, images="2x40", context=64).notes

@@ -21,10 +21,10 @@ from llamath.core.blocks import AttentionBase, ClampedMLP, ExpertGroups, MoE, Pe
 from llamath.core.constructors import embedding, layer_norm, linear, mlp, rms, swiglu, weight
 from llamath.core.expr import Expr, floor_div
 from llamath.core.extensions.compressed_attention import CandidateBlocks, Compressor
-from llamath.core.extensions.encoder_decoder import EncodedAttention
 from llamath.core.latent_attention import WindowKeys
 from llamath.core.machine import Machine
 from llamath.core.mixers import RecurrentMixer, StateLayer
+from llamath.core.multimodal import KeptCrossAttention
 from llamath.core.positions import Alibi, LogNScaling, ProportionalRope, Rope, TemperatureTuning
 from llamath.core.tree import Block, Stack, Weight, repeat
 from llamath.run.kv_cache import Cache, KVCache
@@ -203,7 +203,9 @@ SINGLE = Compressor(
     kv=linear(h, d), weights=linear(h, d), bias=weight(4, h, role="bias"), norm=rms(h, 1e-5), head_dim=h, ratio=4, overlap=False
 )
 COMPRESSOR = SINGLE.replace(overlap=True)
-ENCODED = EncodedAttention(q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), heads=H, kv_heads=K, head_dim=h)
+ENCODED = KeptCrossAttention(
+    q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), heads=H, kv_heads=K, head_dim=h
+)
 MEANS = WindowKeys(k=linear(h, d), head_dim=h, ratio=4)
 COMPRESSED = Compressed(window=AttentionWindow(size=4))
 NEW_WINDOWS, WINDOWS = floor_div(P + T, 4) - floor_div(P, 4), floor_div(P + T, 4)
@@ -367,6 +369,7 @@ CASES = [
     case("channel_attention", *(x(B, PATCHES, H, h),) * 3, **OTHER_STEPS),
     case("add_grid_positions", x(B, PATCHES, d), w(7, 5), w(6, int(d) - 5), w(3, d)),
     case("encoder_tokens"),
+    case("image_features", ENCODED, **OTHER_STEPS),
     case("keep_encoded", ENCODED, x(B, T, K, h), x(B, T, K, h)),
     case("read_encoded", ENCODED),
     case("each", repeat(linear(d, d), 2), x(B, PATCHES, d), x(B, PATCHES, d), **OTHER_STEPS),
@@ -550,6 +553,7 @@ def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32, batch: in
 
     new, keys = Expr.const(1) if at.is_decode else T, S if at.past else T
     recorder = GraphRecorder(B, new, P, decode=at.is_decode, last_only=at.last_only, activation_bytes=dtype.itemsize)
+    recorder.has_images = case.spec.name == "image_features"
     recorder.patch_grid, recorder.tile_grid = (6, 6), (1, 2)
     widths = {"model": dtype.itemsize, "float32": FLOAT32, "ids": INT64, "first": INT64}
     result = recorder.record_block(case.spec, *((tuple(y.at(T=new, S=keys) for y in x.shape), widths[x.kind]) for x in case.inputs))
@@ -576,6 +580,8 @@ def prepare(
         m.update_cache(module.a, *torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
     if case.spec.name == "encoder_tokens":
         m.encoder_ids = torch.zeros(batch, at.tokens, dtype=torch.long)
+    if case.spec.name == "image_features":
+        m.image_states = torch.randn(batch, at.tokens, int(d), dtype=dtype)
     if case.spec.name == "read_encoded":
         cache.encoded[0] = tuple(torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
     if case.spec.name == "read_windows":

@@ -9,9 +9,8 @@ from typing import ClassVar
 
 from ..core.blocks import Decoder
 from ..core.expr import Expr, maximum, product, total
-from ..core.extensions.encoder_decoder import EncoderDecoder
 from ..core.image_sizes import PatchGrid
-from ..core.multimodal import CrossAttention, ModelPart, Multimodal, is_computed
+from ..core.multimodal import CrossAttentionLayer, ModelPart, Multimodal, is_computed
 from ..core.towers import VisionTower
 from ..utils.errors import LlamathError, safe
 from ..utils.number_format import format_count
@@ -120,19 +119,21 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
     return ImagePass(images=images, grid=grid, tokens=tokens, patch=sizes.patch, graph=graph, beside=beside, graph_beside=graph_beside)
 
 
+def crossing_features(tree: Decoder, images: ImagePass | None) -> Expr | None:
+    """Return the number of features of the images of one sequence to which layers of text attend; None where no layers do."""
+    if images is None or not any(isinstance(x, CrossAttentionLayer) for x, _ in tree.layers.distinct()):
+        return None
+    output = images.graph.regions[0].output
+    assert output is not None
+    return Expr("I", images.images.count * images.grid.tiles * int(output.shape[1]))
+
+
 def image_notes(tree: Decoder, images: ImagePass) -> list[str]:
-    """Return notes on what images cost beyond the tower and the projector."""
-    if isinstance(tree, EncoderDecoder):  # the layers of its decoder attend to all tokens of the encoder
+    """Return a note on layers of text that attend to images."""
+    if (features := crossing_features(tree, images)) is None:
         return []
-    crossing = [(x, int(n)) for block, n in tree.layers.distinct() if isinstance(x := getattr(block, "cross_attn", None), CrossAttention)]
-    if not crossing or (output := images.graph.regions[0].output) is None:
-        return []
-    layers, features = sum(n for _, n in crossing), images.images.count * images.grid.tiles * int(output.shape[1])
-    cached = sum(n * 2 * int(x.kv_heads) * int(x.head_dim) * features for x, n in crossing)
-    return [
-        f"not counted: the {layers} layers in which text attends to {features:,} features of images, and their keys and values, {cached:,} "
-        "numbers for each sequence"
-    ]
+    layers = sum(int(n) for x, n in tree.layers.distinct() if isinstance(x, CrossAttentionLayer))
+    return [f"in {format_count(layers, 'layer')} each token of text attends to all {int(features):,} features of the images (I)"]
 
 
 def check_tokens(images: ImagePass | None, context: int) -> None:

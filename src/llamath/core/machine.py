@@ -405,8 +405,12 @@ class Machine(Protocol[X]):
         """The ids of the tokens that the encoder reads, `(B, E)`, and their positions; None where an earlier pass has read them."""
         ...
 
+    def image_features(self, mixer: Block) -> tuple[X, ...] | None:
+        """The features of images that a layer of text attends to, `(B, I, d)`; () in later passes, None where there are no images."""
+        ...
+
     def keep_encoded(self, mixer: Block, *rows: X) -> Sequence[X]:
-        """Keep the keys and values of the encoder's tokens for later passes: `(B, E, K, h)` each."""
+        """Keep the keys and values of the encoder's tokens, or of images, for later passes: `(B, E, K, h)` each."""
         ...
 
     def read_encoded(self, mixer: Block) -> Sequence[X]:

@@ -191,11 +191,32 @@ class CrossAttention(Block):
     head_dim: int
 
     def forward(self, m: Machine[X], x: X, images: X) -> X:
-        q, k = m.split_heads(self.q(m, x), self.head_dim), m.split_heads(self.k(m, images), self.head_dim)
-        q = q if self.q_norm is None else m.norm_heads(self.q_norm, q)  # (B, T, H, h)
-        k = k if self.k_norm is None else m.norm_heads(self.k_norm, k)  # (B, I, K, h)
-        v = m.split_heads(self.v(m, images), self.head_dim)
+        q, (k, v) = cross_queries(self, m, x), cross_keys_and_values(self, m, images)
         return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
+
+
+class KeptCrossAttention(CrossAttention):
+    """The same, whose keys and values are computed in the first pass alone, and kept for later ones."""
+
+    of_images: bool = True  # or of the tokens of an encoder
+
+    def forward(self, m: Machine[X], x: X, *states: X) -> X:
+        q = cross_queries(self, m, x)
+        k, v = m.keep_encoded(self, *cross_keys_and_values(self, m, *states)) if states else m.read_encoded(self)
+        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
+
+
+def cross_queries(attn: CrossAttention, m: Machine[X], x: X) -> X:
+    """Return the queries of the tokens, `(B, T, H, h)`."""
+    q = m.split_heads(attn.q(m, x), attn.head_dim)
+    return q if attn.q_norm is None else m.norm_heads(attn.q_norm, q)
+
+
+def cross_keys_and_values(attn: CrossAttention, m: Machine[X], states: X) -> tuple[X, X]:
+    """Return the keys and values of what the tokens attend to, `(B, I, K, h)` each."""
+    k = m.split_heads(attn.k(m, states), attn.head_dim)
+    k = k if attn.k_norm is None else m.norm_heads(attn.k_norm, k)
+    return k, m.split_heads(attn.v(m, states), attn.head_dim)
 
 
 class CaptionLayer(PostNormLayer):
@@ -221,8 +242,9 @@ class CrossAttentionLayer(Layer):
     mlp_gate: Weight
 
     def forward(self, m: Machine[X], x: X, *images: X) -> X:
-        if not images:
+        features = images or m.image_features(self.cross_attn)
+        if features is None:
             return x
         assert self.attn_norm is not None and self.mlp_norm is not None and self.mlp is not None
-        x = m.add(x, m.scale_by_tanh(self.cross_attn(m, self.attn_norm(m, x), *images), self.attn_gate))
+        x = m.add(x, m.scale_by_tanh(self.cross_attn(m, self.attn_norm(m, x), *features), self.attn_gate))
         return m.add(x, m.scale_by_tanh(self.mlp(m, self.mlp_norm(m, x)), self.mlp_gate))

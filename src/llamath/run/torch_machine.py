@@ -56,6 +56,7 @@ class TorchMachine(ForwardContext):
         self.ids = ids
         self.last_only = last_only
         self.encoder_ids: Tensor | None = None  # of the prompt, of a model with an encoder, in the first pass
+        self.image_states: Tensor | None = None  # features of the images that layers of text attend to, in the first pass
         self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
         self._selections: dict[int, Tensor] = {}  # the keys that later layers attend to as well, by layer
         self._candidates: dict[int, Tensor] = {}  # the windows that later layers choose from, by layer
@@ -481,6 +482,11 @@ class TorchMachine(ForwardContext):
         if ids is None:
             raise LlamathError("the encoder has nothing to read", hint="give the machine the ids of the prompt, `encoder_ids`")
         return ids, torch.arange(ids.shape[1], device=ids.device)
+
+    def image_features(self, mixer: Any) -> tuple[Tensor, ...] | None:  # noqa: ARG002
+        if self.image_states is not None:
+            return (self.image_states,)
+        return () if self.cache.encoded else None
 
     def keep_encoded(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:
         self.cache.encoded[mixer.layer] = kept = tuple(x.view_as(x) for x in rows)

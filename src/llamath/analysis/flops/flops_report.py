@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ...core.blocks import Decoder
 from ...core.expr import Expr, total
 from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder, TextEncoder
+from ...core.multimodal import CrossAttentionLayer
 from ...core.parameter_count import layer_ranges
 from ...core.tree import LETTERS, Stack, fold
 from ...utils.errors import LlamathError
@@ -17,7 +19,7 @@ from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..default_context import default_context
 from ..graph.recorder import Graph, Region, record, record_prefill
-from ..image_pass import ImagePass, Images, check_tokens, image_notes, image_pass, mask_notes
+from ..image_pass import ImagePass, Images, check_tokens, crossing_features, image_notes, image_pass, mask_notes
 from ..inference.cache_bytes import KVCacheSize, cache_specs, sum_cache_specs
 from ..inference.inference_memory import MAX_TOKENS, MemoryCalculator, MemoryRequest
 from ..inference.weight_bytes import WeightStorage
@@ -51,7 +53,8 @@ class _Intensity(Record):
 
 def _arithmetic_intensity(flops: Flops, weights: Mapping[str, int], cached: KVCacheSize) -> tuple[_Intensity, ...]:
     """Return the intensity of each group of a pass, and of all groups as `total`."""
-    cache_bytes = {"attention": sum(x.growing for x in cached.parts), "mixer": sum(x.fixed for x in cached.parts)}
+    states = sum(x.fixed for x in cached.parts if x.spec.num_rows is None)
+    cache_bytes = {"attention": cached.bytes - states, "mixer": states}
     groups = list(dict.fromkeys((*flops.weights, *flops.mixing)))
     parts = [_Intensity(group=x, flops=flops.of(x), weights=weights.get(x, 0), cache=cache_bytes.get(x, 0)) for x in groups]
     overall = _Intensity(
@@ -63,14 +66,24 @@ def _arithmetic_intensity(flops: Flops, weights: Mapping[str, int], cached: KVCa
 def _weight_bytes_read(graph: Graph, storage: WeightStorage, tokens: int) -> dict[str, int]:
     """Return the bytes of the matrices that a number of tokens use, by group; lookup tables are left out, a tied head is included."""
     tree, used = graph.tree, None
-    if isinstance(tree, EncoderDecoder):  # of which a pass uses only a part
+    left_out = Counter(
+        (f"{x.path}.{LETTERS[0]}.{y.pattern}", int(x.times * y.copies))
+        for x in graph.layers
+        if isinstance(x.block, CrossAttentionLayer)
+        for y in fold(x.block, 1)
+        if not any(z.weights for z in x.nodes)
+    )
+    if isinstance(tree, EncoderDecoder) or any(isinstance(x.block, CrossAttentionLayer) for x in graph.layers):
+        # of which a pass uses only a part
         used = {use.path for _, node in graph.nodes() for use in node.weights}
         used |= {x.weight.tied for x in fold(tree) if x.weight.tied and x.pattern in used}
     bytes_by_group: dict[str, int] = {}
     tied = {x.weight.tied: x.group for x in fold(tree) if x.weight.tied and x.weight.role == "matmul"}
     for x in storage.weights:
         group = x.leaf.group if x.leaf.weight.role == "matmul" else tied.get(x.leaf.pattern)
-        if group is not None and (used is None or x.leaf.pattern in used):
+        if left_out[key := (x.leaf.pattern, int(x.leaf.copies))]:
+            left_out[key] -= 1
+        elif group is not None and (used is None or x.leaf.pattern in used):
             bytes_by_group[group] = (
                 bytes_by_group.get(group, 0)
                 + x.bytes * round(expected_copies(int(x.leaf.copies), int(x.leaf.active), tokens) * 2**20) // 2**20
@@ -313,10 +326,13 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
     sequences = Expr.variable("B", batch) if batch > 1 else Expr.const(1)
     images = None if request.images is None else image_pass(model.tree, request.images, sequences)
     check_tokens(images, context)
-    prompt = record(tree, batch=sequences, new_tokens=context, past_tokens=Expr.const(0))
-    last = record_prefill(tree, batch=sequences, tokens=context, past_tokens=Expr.const(0))
-    absorbed = record(tree, batch=sequences, past_tokens=context - 1, decode=True)
-    encoder = (absorbed.encoder_length, True)
+    features = crossing_features(model.tree, images)
+    before, encoder = (None if features is None else (features, read) for read in (False, True))
+    prompt = record(tree, batch=sequences, new_tokens=context, past_tokens=Expr.const(0), encoder=before)
+    last = record_prefill(tree, batch=sequences, tokens=context, past_tokens=Expr.const(0), features=features)
+    absorbed = record(tree, batch=sequences, past_tokens=context - 1, decode=True, encoder=encoder)
+    if isinstance(tree, EncoderDecoder):
+        encoder = (absorbed.encoder_length, True)
     unpacked = record(tree, batch=sequences, new_tokens=Expr.const(1), past_tokens=context - 1, encoder=encoder)
     decode, other = (forward_flops(x, masked) for x in (absorbed, unpacked))
     sizes = MemoryCalculator(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))

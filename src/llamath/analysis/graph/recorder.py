@@ -241,6 +241,7 @@ class GraphRecorder:
         self.activation_bytes = activation_bytes
         length, encoded = encoder or (past_tokens + new_tokens if decode else new_tokens, decode)
         self.encoder_length, self.encoded = length, encoded  # tokens of the encoder, and whether an earlier pass has read them
+        self.has_images = encoder is not None  # to which layers attend that are left out without any
         self.patch_grid = (1, 1)  # rows and columns of the patches of an image
         self.tile_grid = (1, 1)  # rows and columns of the tiles of an image
         self.regions: list[Region] = []
@@ -604,12 +605,21 @@ class GraphRecorder:
         ids = self.add_node("encoder_ids", (), (self.batch, self.encoder_length), width=INT64)
         return ids, self.add_node("positions", (), (self.encoder_length,), width=INT64)
 
-    def keep_encoded(self, mixer: _Bound, *rows: Node) -> list[Node]:  # noqa: ARG002
-        return [self.add_node("keep_encoded", (x,), x.shape, view=True, name=name) for x, name in zip(rows, ENCODED_ROWS, strict=True)]
+    def image_features(self, mixer: _Bound) -> tuple[Node, ...] | None:
+        if not self.has_images:
+            return None
+        width = mixer.k.weight.shape[1]
+        return () if self.encoded else (self.add_node("image_features", (), (self.batch, self.encoder_length, width)),)
+
+    def keep_encoded(self, mixer: _Bound, *rows: Node) -> list[Node]:
+        return [
+            self.add_node("keep_encoded", (x,), x.shape, view=True, name=name, of_images=mixer.of_images)
+            for x, name in zip(rows, ENCODED_ROWS, strict=True)
+        ]
 
     def read_encoded(self, mixer: _Bound) -> list[Node]:
         shape = (self.batch, self.encoder_length, mixer.kv_heads, mixer.head_dim)
-        return [self.add_node("read_encoded", (), shape, name=name) for name in ENCODED_ROWS]
+        return [self.add_node("read_encoded", (), shape, name=name, of_images=mixer.of_images) for name in ENCODED_ROWS]
 
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
@@ -866,7 +876,8 @@ def record(
 
     The numbers are the values of the variables B, T and P, which `Expr.at` replaces: one graph describes every pass of its kind. An Expr
     takes the place of the variable. The `encoder` of a model that has one reads a number of tokens, or has read them in an earlier pass;
-    without it, it reads as many as the decoder, and has read them before it decodes.
+    without it, it reads as many as the decoder, and has read them before it decodes. The same are the features of images, of a model with
+    layers of text that attend to them; without them, these layers are left out.
     """
     recorder = GraphRecorder(
         _variable("B", batch),
@@ -891,10 +902,14 @@ def record(
     )
 
 
-def record_prefill(tree: Decoder, *, batch: int = 1, tokens: int = 1, past_tokens: int = 0) -> Graph:
-    """Record the pass over a prompt, with the logits of its last token; an encoder reads it, and the decoder begins with one token."""
+def record_prefill(tree: Decoder, *, batch: int = 1, tokens: int = 1, past_tokens: int = 0, features: Expr | None = None) -> Graph:
+    """Record the pass over a prompt, with the logits of its last token; an encoder reads it, and the decoder begins with one token.
+
+    `features` is the number of those of images, of a model with layers of text that attend to them.
+    """
     if not isinstance(tree, EncoderDecoder):
-        return record(tree, batch=batch, new_tokens=tokens, past_tokens=past_tokens, last_only=True)
+        images = None if features is None else (features, False)
+        return record(tree, batch=batch, new_tokens=tokens, past_tokens=past_tokens, last_only=True, encoder=images)
     read = _variable("T", tokens)
     return record(tree, batch=batch, new_tokens=Expr.const(1), past_tokens=Expr.const(0), encoder=(read, False))
 

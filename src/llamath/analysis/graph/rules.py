@@ -57,6 +57,7 @@ class CachedTensor(Record):
     every: int = 1  # tokens for each row
     parts: int = 1  # heads, groups or channels that tensor parallelism distributes
     of_encoder: bool = False  # a row for each token of the encoder
+    num_rows: Expr | None = None  # of images: as many rows at every context
 
     def on_rank(self, tp: int) -> Expr:
         """Return the elements on one rank of tensor parallelism; there are copies if there are more ranks than parts."""
@@ -316,8 +317,10 @@ def _cached_rows(node: Node) -> CachedTensor:
 
 
 def _kept_rows(node: Node) -> CachedTensor:
-    words = "keys and values of the encoder"
-    return CachedTensor(kind="row", description=words, size=product(node.shape[2:]), parts=_num_parts(node), of_encoder=True)
+    of_images, size, parts = node.attributes["of_images"], product(node.shape[2:]), _num_parts(node)
+    words = f"keys and values of {'images' if of_images else 'the encoder'}"
+    rows = node.shape[1] if of_images else None
+    return CachedTensor(kind="row", description=words, size=size, parts=parts, of_encoder=not of_images, num_rows=rows)
 
 
 def _cached_inputs(node: Node) -> CachedTensor:
@@ -468,7 +471,8 @@ RULES: Mapping[str, Rule] = {
     "hidden_states": Rule(),
     "hash_merged_ngrams": Rule(kind="choice", name="rows", description=describe.hash_ngrams, cached=_cached_ids),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
-    "keep_encoded": Rule(kind="cache", description="kept for all tokens of the decoder", cached=_kept_rows),
+    "image_features": Rule(),
+    "keep_encoded": Rule(kind="cache", description="kept for all later tokens", cached=_kept_rows),
     "keep_outliers": Rule(kind="act", name="{source}_outliers", description="what exceeds a threshold", saved=save_keep_outliers),
     "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
     "last_token": Rule(),
@@ -492,7 +496,7 @@ RULES: Mapping[str, Rule] = {
     "positions": Rule(),
     "prepend": Rule(kind="view", name="prepend", description="learned tokens before the patches"),
     "read_cache": Rule(kind="cache", description=describe.read_cache),
-    "read_encoded": Rule(kind="cache", description="of the encoder's tokens, kept since the first pass", cached=_kept_rows),
+    "read_encoded": Rule(kind="cache", description="kept since the first pass", cached=_kept_rows),
     "read_windows": Rule(kind="cache", name="windows", description="windows of the nearest earlier layer that has its own"),
     "reuse_selection": Rule(kind="choice", name="selection", description="the keys that the nearest earlier indexer selected"),
     "repeat_rows": Rule(kind="view", name="learned", description="learned vectors for each image"),

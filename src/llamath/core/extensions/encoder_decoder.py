@@ -6,29 +6,17 @@ from typing import ClassVar
 
 from ..blocks import Decoder, Embedding, Norm, PostNormLayer, apply_optional, residual_branch
 from ..machine import Machine, X
-from ..multimodal import CrossAttention, Multimodal
+from ..multimodal import KeptCrossAttention, Multimodal
 from ..tree import Block, Stack
 
 ENCODER = "encoder"
 """The field of the encoder, with which the paths of its weights begin."""
 
 
-class EncodedAttention(CrossAttention):
-    """Attention of the decoder's tokens to the encoder's, whose keys and values are computed in the first pass alone, and kept."""
-
-    def forward(self, m: Machine[X], x: X, *states: X) -> X:
-        q = m.split_heads(self.q(m, x), self.head_dim)  # (B, T, H, h)
-        if states:
-            k, v = m.keep_encoded(self, *[m.split_heads(part(m, *states), self.head_dim) for part in (self.k, self.v)])
-        else:
-            k, v = m.read_encoded(self)  # (B, E, K, h)
-        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
-
-
 class EncodedLayer(PostNormLayer):
     """x = attn_norm(x + attn x); x = cross_norm(x + cross_attn(x, encoder)); x = mlp_norm(x + mlp x)."""
 
-    cross_attn: EncodedAttention
+    cross_attn: KeptCrossAttention
     cross_norm: Norm
 
     def forward(self, m: Machine[X], x: X, *states: X) -> X:

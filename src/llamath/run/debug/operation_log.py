@@ -88,6 +88,12 @@ class OperationLog(TorchMachine):
         self._add("encoder_attention", y, shapes=(probs, probs))
         return y
 
+    def image_features(self, mixer: Any) -> tuple[Tensor, ...] | None:
+        features = super().image_features(mixer)
+        for x in features or ():
+            self._add("image_features", x)
+        return features
+
     def keep_encoded(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:
         kept = super().keep_encoded(mixer, *rows)
         for x in kept:
