@@ -197,14 +197,12 @@ def softmax(node: Node) -> str:
     return ", ".join(_softmax(node))
 
 
-def _is_of_text(node: Node) -> bool:
-    """Return whether attention is that of a text encoder, or of a decoder to its output."""
-    return node.path.startswith("encoder.") or node.inputs[1].op in ("keep_encoded", "read_encoded")
-
-
 def _softmax(node: Node) -> Iterator[str]:
     if node.op == "encoder_attention":
-        yield "over all tokens of the encoder" if _is_of_text(node) else "over all tokens of the image"
+        kept = node.inputs[1].op in ("keep_encoded", "read_encoded")
+        of_images = kept and node.inputs[1].attributes["of_images"]
+        of_text = node.path.startswith("encoder.") or kept
+        yield f"over all {'features of the images' if of_images else 'tokens of the encoder' if of_text else 'tokens of the image'}"
         return
     window, transform = node.attributes["window"], node.attributes["transform"]
     if window.size is not None:
