@@ -272,6 +272,7 @@ def main() -> None:
     results = {job: JOBS[job](mesh, item) for job, item in jobs.items()}
     (folder / f"{i}.json").write_text(json.dumps(results))
     dist.destroy_process_group()
+    os._exit(0)  # gloo's threads sometimes abort a process whose interpreter shuts down
 
 
 if __name__ == "__main__":

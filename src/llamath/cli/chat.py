@@ -20,11 +20,10 @@ from .generation_options import (
     open_model,
     parse_template_args,
     stream,
-    under_torchrun,
     write,
 )
 from .model_options import MODEL
-from .output import echo, echo_json, note, print_error
+from .output import echo, echo_json, note, print_error, under_torchrun
 from .reply_output import ReplyWriter
 
 if TYPE_CHECKING:

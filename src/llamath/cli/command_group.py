@@ -6,16 +6,18 @@ Exit codes: 0 success, 1 a negative verdict (does not fit, does not match, nothi
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
 from ..utils.errors import ArgumentError, LlamathError, nearest
-from .output import echo, prepare_streams, print_error
+from .output import echo, prepare_streams, print_error, under_torchrun
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Understand a model": {
@@ -349,5 +351,22 @@ def main() -> NoReturn:
     """Run the command line."""
     prepare_streams()
     gc.freeze()  # the modules imported so far live until the end: the garbage collector need not look through them again
-    cli.main()
+    try:
+        cli.main()
+    except SystemExit as ended:
+        if under_torchrun():
+            _exit_rank(ended.code)
+        raise
     raise AssertionError("the command line exits")
+
+
+def _exit_rank(code: str | int | None) -> None:
+    """End a process started by torchrun without the interpreter's own shutdown.
+
+    The threads of gloo release the tensors of the last collectives in their own time. One that does so while the interpreter
+    shuts down aborts the process, and torchrun then reports that the run failed.
+    """
+    with suppress(OSError, ValueError):  # a reader that left, or a closed stream
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +15,7 @@ from ..utils.errors import LlamathError, safe
 from ..utils.key_values import Reader, integer, number, parse_key_values
 from .command_group import shared_option
 from .model_options import COMPUTE_DTYPE, context_option, local_model, parse_changes, set_option
-from .output import echo, note, print_error, warn
+from .output import echo, note, print_error, under_torchrun, warn
 
 if TYPE_CHECKING:
     from ..generation.generation import GeneratedPiece, GenerationLimits
@@ -111,11 +110,6 @@ def _read_argument(path: str) -> str:
     if len(data) > _MAX_ARGUMENT_BYTES:
         raise LlamathError(f"{safe(path)}: expected at most {_MAX_ARGUMENT_BYTES:,} bytes for a variable of a chat template, found more")
     return decode_utf8(data, path)
-
-
-def under_torchrun() -> bool:
-    """Return whether torchrun has started this process and others."""
-    return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
 
 
 def device_or_mesh(device: str) -> AbstractContextManager[Any]:

@@ -262,3 +262,8 @@ def _umask() -> int:
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
+
+
+def under_torchrun() -> bool:
+    """Return whether torchrun has started this process and others."""
+    return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"

@@ -27,11 +27,10 @@ from .generation_options import (
     open_model,
     parse_template_args,
     stream,
-    under_torchrun,
     write,
 )
 from .model_options import MODEL
-from .output import echo, echo_json
+from .output import echo, echo_json, under_torchrun
 from .reply_output import ReplyWriter, visible_texts
 
 if TYPE_CHECKING:
