@@ -38,6 +38,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     met: list[str] = []
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("os._exit", sys.exit)  # how such a process ends
     monkeypatch.setattr("llamath.run.distributed.process_group.process_group", lambda device: met.append(device) or nullcontext())
     monkeypatch.setattr("llamath.run.torch_session.open_model", lambda *_, **__: pytest.fail("a model was opened"))
     return met
