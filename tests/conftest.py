@@ -23,6 +23,7 @@ SLOW_FOLDERS = {"run", "native", "page", "oracle"}
 SLOW_FILES = {
     *(
         "test_adapters.py",
+        "test_adapter_check.py",
         "test_fuzz.py",
         "test_convert.py",
         "test_convert_files.py",

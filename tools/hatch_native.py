@@ -1,6 +1,7 @@
 """The build hook of the wheel: compiles the native engine where there is a C++ compiler, and tags the wheel for the platform.
 
-LLAMATH_NATIVE=require fails without a compiler, LLAMATH_NATIVE=skip builds a wheel without the engine, which runs models on torch.
+LLAMATH_NATIVE=require fails without a compiler, LLAMATH_NATIVE=skip builds a wheel without the engine, which runs models on torch, and
+LLAMATH_NATIVE=own compiles the instruction set of this processor alone, as tests of the wheel do.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc]
         native = load_build(Path(self.root))
         self._folder = tempfile.TemporaryDirectory()
         try:
-            library = native.build(Path(self._folder.name) / native.LIBRARY)
+            paths = native.own_paths() if wish == "own" else ()
+            library = native.build(Path(self._folder.name) / native.LIBRARY, paths=paths)
         except (native.CompilerError, OSError) as error:
             if wish == "require":
                 raise

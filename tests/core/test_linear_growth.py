@@ -68,11 +68,13 @@ def patterns() -> dict[tuple[str, str | bytes], tuple[int, bool]]:
     return found
 
 
-@pytest.mark.parametrize("case", sorted(patterns().items(), key=str), ids=lambda x: f"{x[0][0].removeprefix('llamath.')}-{x[0][1]!r:.30}")
-def test_steps_of_a_regular_expression_grow_linearly(case: tuple[tuple[str, str | bytes], tuple[int, bool]]) -> None:
-    (_, pattern), (flags, is_searched) = case
-    factor, text = growth(pattern, _SIZE, is_searched, flags)
-    assert factor < _LINEAR, f"the steps of {pattern!r} grow {factor:.2f}-fold when {text} doubles"
+def test_steps_of_every_regular_expression_grow_linearly() -> None:
+    found = []
+    for (module, pattern), (flags, is_searched) in patterns().items():
+        factor, text = growth(pattern, _SIZE, is_searched, flags)
+        if factor >= _LINEAR:
+            found.append(f"{module}: the steps of {pattern!r} grow {factor:.2f}-fold when {text} doubles")
+    assert found == []
 
 
 @pytest.mark.parametrize("pattern", [r"\[ *(?:\d(?: *,)*)? *\]", r"(a+)+b", r"(?:a|a)*b", r"a*a*b", r"\s*x\s*\s*y"])
