@@ -60,6 +60,9 @@ UNSUPPORTED_KEYS = {
     "is_encoder_decoder": "an encoder",
     "pruned_heads": "pruned heads",
     "block_configs": "layers of individual shapes",
+    **dict.fromkeys(("attention_bias", "qkv_bias"), "biases in attention"),
+    "mlp_bias": "biases in MLPs",
+    "lm_head_bias": "a bias of the output head",
 }
 """Keys that, when they are true or not empty, change the weights in a way that no family counts."""
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")

@@ -113,8 +113,9 @@ def indexer_sizes(c: Config, rope: Rope | None, *, heads: int) -> IndexerSizes:
 
 
 def limited_experts(c: Config, d: Expr, E: Expr, k: Expr) -> MoE:
-    """Read k of E experts with clamped factors, and one that all tokens pass."""
-    expert = limited(c, swiglu(d, c.dim("Fe", "moe_intermediate_size"), c.activation("hidden_act")))
+    """Read k of E experts with clamped factors, and one that all tokens pass, which alone may have biases."""
+    Fe, activation = c.dim("Fe", "moe_intermediate_size"), c.activation("hidden_act")
+    shared = limited(c, swiglu(d, Fe, activation, c.get("mlp_bias", False)))
     scoring = c.get("scoring_func", "sqrtsoftplus")
     if scoring not in ("sqrtsoftplus", "softmax", "sigmoid"):
         raise c.error("scoring_func", f"is {scoring!r:.60}", "known: sqrtsoftplus, softmax, sigmoid")
@@ -122,8 +123,8 @@ def limited_experts(c: Config, d: Expr, E: Expr, k: Expr) -> MoE:
     return MoE(
         router=linear(E, d),
         correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(expert, E, active=k),
-        shared=expert,
+        experts=repeat(limited(c, swiglu(d, Fe, activation)), E, active=k),
+        shared=shared,
         top_k=k,
         scoring=scoring,
         routed_scaling_factor=c.get("routed_scaling_factor", 1.5),

@@ -75,8 +75,9 @@ def deepseek_moe(
     norm_topk_prob: bool = True,
     routed_scaling_factor: float = 1.0,
     fp32_router: bool = False,
+    bias: bool = False,
 ) -> MoE:
-    """Read DeepSeek's mixture of many narrow experts; `shared` is the default number of shared experts."""
+    """Read DeepSeek's mixture of many narrow experts; `shared` is the default number of shared experts, which may have biases."""
     E, k, Fe = c.dim("E", "n_routed_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     S, activation = c.dim("S", "n_shared_experts", default=shared, least=0), c.activation("hidden_act")
     return mixture(
@@ -84,7 +85,7 @@ def deepseek_moe(
         E,
         k,
         swiglu(d, Fe, activation),
-        shared=swiglu(d, S * Fe, activation) if S else None,
+        shared=swiglu(d, S * Fe, activation, bias) if S else None,
         scoring=routing.scoring,
         norm_topk_prob=norm_topk_prob,
         routed_scaling_factor=routed_scaling_factor,

@@ -24,6 +24,7 @@ def deepseek_v2(c: Config) -> Decoder:
         heads = c.heads(d)
         attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads.head_dim))
         c.ignore("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "q_lora_rank", "kv_lora_rank")
+    bias = c.get("mlp_bias", False)
     moe = deepseek_moe(
         c,
         d,
@@ -32,7 +33,8 @@ def deepseek_v2(c: Config) -> Decoder:
         norm_topk_prob=c.get("norm_topk_prob", False),
         routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
         fp32_router=True,
+        bias=bias,
     )
-    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"), bias))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -33,9 +33,7 @@ def deepseek_v4(c: Config) -> Decoder:
         for x, y in dict.fromkeys(zip(types, mlp_types, strict=True))
     }
     layers = sequence((kinds[x] for x in zip(types, mlp_types, strict=True)), count_dim=L)
-    c.ignore(
-        "num_key_value_heads", "num_nextn_predict_layers", "topk_method", "norm_topk_prob", "attention_bias", "mlp_bias", "expert_dtype"
-    )
+    c.ignore("num_key_value_heads", "num_nextn_predict_layers", "topk_method", "norm_topk_prob", "attention_bias", "expert_dtype")
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
     return decoder(V, d, layers, norm, tied, context=context).extended(HyperDecoder, collapse=stream_sum(c, d, n, eps), sizes=(d,) * n)
 

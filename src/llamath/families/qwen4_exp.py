@@ -44,7 +44,7 @@ LINEAR = "linear_attention"
 def qwen4_exp(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, n = c.get("rms_norm_eps", 1e-6), c.dim("hc", "hc_count", default=4)
-    moe, mix = experts_with_shared(c, d, norm_topk_prob=True), _sum(c, d, n, eps)
+    moe, mix = experts_with_shared(c, d, c.get("norm_topk_prob", True)), _sum(c, d, n, eps)
     connection = mix.extended(LowRankConnection, inject=linear(n, n * d))
     nth = c.get("full_attention_interval", 4)
     types = layer_kinds(c, L, (LINEAR, "indexed_attention", "full_attention"), lambda i: LINEAR if (i + 1) % nth else "indexed_attention")
@@ -60,7 +60,7 @@ def qwen4_exp(c: Config) -> Decoder:
         return LowRankLayer(attn=kinds[kind], mlp=moe, attn_hc=connection, mlp_hc=connection, ngrams=tables.get(number))
 
     layers = sequence((layer(x, i if i in tables else 0) for i, x in enumerate(types, 1)), count_dim=L)
-    c.ignore("norm_topk_prob", "output_router_logits", "router_aux_loss_coef", "seed", "eos_token_id")
+    c.ignore("output_router_logits", "router_aux_loss_coef", "seed", "eos_token_id")
     found = decoder(V, d, layers, rms(d, eps), tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
     return found.replace(norm=None).extended(HyperDecoder, collapse=mix, sizes=(d,) * n)
 
