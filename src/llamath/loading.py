@@ -119,9 +119,10 @@ def load(
         if source.args is not None:
             changed_model = load(source.args, changes=changed)
             return changed_model.replace(name=source.name, source=source.source, location=source.location)
-        own_config = FoundConfig(name=source.name, source=source.source, keys=None, location=source.location)
-        outer = None if source.outer is None else source.outer.data
-        return _build(own_config, _Sections(source.wrapper, source.config.data, outer), changed, [])
+        preset, outer = source.preset, None if source.outer is None else source.outer.data
+        own_config = FoundConfig(name=source.name, source=source.source, keys=None, location=source.location, preset=preset)
+        notes = [] if preset is None else [*preset.notes]
+        return _build(own_config, _Sections(source.wrapper, source.config.data, outer), changed, notes)
     if isinstance(source, _Module) or _is_state_dict(source):
         if changes or via:
             raise ArgumentError("via" if via else "changes", " is for configurations, and this model is built already")
@@ -277,7 +278,8 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
 
 
 def _preset_config(preset: Preset) -> FoundConfig:
-    return FoundConfig(name=preset.name, source=f"preset {preset.slug}: {preset.source}", keys=preset.config)
+    source = f"preset {preset.slug}: {preset.source}"
+    return FoundConfig(name=preset.name, source=source, keys=preset.config, notes=preset.notes, preset=preset)
 
 
 def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
@@ -452,6 +454,8 @@ def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[
             hint = f"did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(f"unknown config key {safe(repr(key), 80)} for the {family.name} family", hint=hint)
     notes += _config_notes(config, unread, outer)
+    if source.preset is not None and "context" in source.preset.unknown and tree.positions is None:
+        tree = tree.replace(context=None)
     return Model(
         name=source.name,
         family=family,
@@ -459,6 +463,7 @@ def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[
         config=config,
         source=source.source,
         notes=tuple(notes),
+        preset=source.preset,
         location=source.location,
         wrapper=wrapper,
         outer=outer,

@@ -19,6 +19,7 @@ from .utils.errors import UnknownModel, safe
 from .utils.record_type import Record
 
 if TYPE_CHECKING:
+    from .catalog import Preset
     from .web.notebook import NotebookPage
 
 
@@ -32,6 +33,7 @@ class Model(Record):
     source: str
     notes: tuple[str, ...] = ()
     args: ModelArgs | None = None  # Meta's arguments, if it was made from a `params.json` or a `ModelArgs`
+    preset: Preset | None = None  # that it was loaded from, also if keys were changed since
     location: str = ""  # the path or address that it was loaded from; empty for a preset or keys
     wrapper: str = ""  # model type of the multimodal model whose text model this is
     part_name: str = ""  # of a part of a multimodal model: text, vision or audio

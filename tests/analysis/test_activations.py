@@ -10,7 +10,7 @@ import llamath
 from llamath.analysis.graph.saved_rules import Kernels
 from llamath.analysis.parallel_layout import Layout, pipeline_stages
 from llamath.analysis.training.pipeline_schedule import in_flight_microbatches, saved_bytes, stage_activations, total_bytes
-from llamath.analysis.training.saved_activations import SavedActivations
+from llamath.analysis.training.saved_activations import COMPARED, SavedActivations
 from llamath.analysis.training.training_memory import has_fused_qkv
 from support.reference_data import published
 
@@ -23,6 +23,12 @@ LLAMA = {
 EXPERTS = {"num_experts_per_tok": 2, "hidden_size": 64, "moe_intermediate_size": 48, "head_dim": 16}
 CASES: dict[str, tuple[dict[str, Any], float]] = {
     "llama": (LLAMA, 0),
+    "joined bias": (LLAMA | {"model_type": "qwen2", "num_key_value_heads": 2, "head_dim": 16}, 0),
+    "layers without rotation": (LLAMA | {"model_type": "smollm3", "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0}, 0),
+    "layer norms, two matrices": (
+        LLAMA | {"model_type": "starcoder2", "num_key_value_heads": 2, "head_dim": 16, "residual_dropout": 0, "embedding_dropout": 0},
+        0.02,
+    ),
     "grouped": (LLAMA | {"num_key_value_heads": 2, "attention_bias": True}, 0),
     "one key head, tied": (LLAMA | {"num_key_value_heads": 1, "tie_word_embeddings": True}, 0),
     "head norms": (LLAMA | {"model_type": "qwen3", "num_key_value_heads": 2}, 0),
@@ -139,6 +145,17 @@ def test_saved_activations_match_transformers(name: str, attention: str, dtype: 
     scalar = 4  # the number of tokens, which the mean of the losses keeps
     copied = 2 * BATCH * TOKENS * 64 * kernels.width if name in COPIED and kernels.flash else 0
     assert abs(predict_bytes(config, kernels) + copied + scalar - measured) <= tolerance * measured
+
+
+def test_only_compared_activations_are_called_exact() -> None:
+    others = {CASES[name][0]["model_type"] for name, _, _ in OTHERWISE}
+    compared = {config["model_type"] for config, _ in (CASES | EAGER).values()}
+    assert compared - others == COMPARED
+    for model, exact in (("llama-3-8b", True), ("olmo-2-7b", False), ("command-r", False), ("falcon-7b", False), ("gpt2", False)):
+        report = llamath.memory(model, train=True, attention="eager", context=64)
+        lines = [x for x in report.largest_stage.lines if x.what in ("inputs of norms", "queries", "softmax of scores", "MLP")]
+        assert len(lines) > 2 and {x.exact for x in lines} == {exact}, model
+        assert any("estimates" in x for x in report.notes) != exact
 
 
 @pytest.mark.transformers

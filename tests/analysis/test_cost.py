@@ -85,7 +85,7 @@ def test_boards_have_powers_with_known_ones() -> None:
     [
         ("llama-3.1-8b --on 3060", "does not fit"), ("gpt2 --on h100 --price x", "--price should be"), ("gpt2 --on h100 --price 0", "--price should be"),
         ("gpt2 --on h100 --output 1024", "output of 1,024"), ("gpt2 --on mem=10GiB", "bandwidth"), ("gpt2 --on h100 --grid -1", "--grid should be"),
-        ("gpt2 --on m4-max --train 1T", "GPU-hours"), ("gpt2 --on h100 --train 1e30", "more text than exists"), ("gpt2", "on"),
+        ("gpt2 --on m4-max-128gb --train 1T", "GPU-hours"), ("gpt2 --on h100 --train 1e30", "more text than exists"), ("gpt2", "on"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(args: str, message: str) -> None:

@@ -177,7 +177,7 @@ def test_default_layout_divides_the_model_and_uses_every_gpu(name: str, n: int, 
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
-    st.sampled_from(sorted(MODELS)), st.sampled_from(["h100", "2xh200", "8xb200", "4xrtx-5090", "m3-ultra"]), st.sampled_from(["bf16", "fp8", "awq"]),
+    st.sampled_from(sorted(MODELS)), st.sampled_from(["h100", "2xh200", "8xb200", "4xrtx-5090", "m3-ultra-512gb"]), st.sampled_from(["bf16", "fp8", "awq"]),
     st.integers(1, 200_000), st.integers(1, 64),
 )  # fmt: skip
 def test_one_more_token_or_sequence_does_not_fit(name: str, on: str, dtype: str, context: int, batch: int) -> None:
@@ -255,9 +255,9 @@ def test_speed_limits_of_several_gpus() -> None:
 
 
 def test_unknown_flops_give_no_prefill_limit() -> None:
-    report = fit_preset("llama-3.1-8b", "m4-max", context=8192)
+    report = fit_preset("llama-3.1-8b", "m4-max-128gb", context=8192)
     assert report.ceilings.prefill is None and report.ceilings.decode.tokens_per_second > 30
-    done = run("llama-3.1-8b", "--on", "m4-max", "--context", "8192", "--json")
+    done = run("llama-3.1-8b", "--on", "m4-max-128gb", "--context", "8192", "--json")
     assert json.loads(done.stdout)["prefill_ceiling"] is None
 
 
@@ -286,7 +286,7 @@ def test_products_run_in_the_dtype_that_the_device_supports() -> None:
         "gpt-oss-120b --dtype bf16 --on h100",
         "llama-3.1-8b --on rtx-3060",
         "llama-3.3-70b --on 3090+4090+5090",
-        "qwen3-30b-a3b --on m1-max --context max",
+        "qwen3-30b-a3b --on m1-max-64gb --context max",
     ],
 )
 def test_proposed_alternatives_fit(line: str) -> None:
@@ -446,7 +446,7 @@ def test_roofline_svg_is_well_formed(line: str, tmp_path: Path) -> None:
 
 
 def test_roofline_needs_a_peak_rate(tmp_path: Path) -> None:
-    done = run("llama-3.1-8b", "--on", "m4-max", "--context", "4096", "--svg", str(tmp_path / "x.svg"))
+    done = run("llama-3.1-8b", "--on", "m4-max-128gb", "--context", "4096", "--svg", str(tmp_path / "x.svg"))
     assert isinstance(done.exception, LlamathError) and not (tmp_path / "x.svg").exists()
 
 

@@ -73,7 +73,7 @@ def test_splits_are_tried_until_one_fits() -> None:
     )
 
 
-@pytest.mark.parametrize("gpu", ["rtx-3060", "rtx-4090", "t4", "h100", "b200", "mi300x", "m3-max", "tpu-v5e"])
+@pytest.mark.parametrize("gpu", ["rtx-3060", "rtx-4090", "t4", "h100", "b200", "mi300x", "m3-max-128gb", "tpu-v5e"])
 def test_suggested_dtypes_are_supported(gpu: str) -> None:
     device = hardware.find_device(gpu)
     sizes = MemoryCalculator(MODELS["llama-3.1-70b"], MemoryRequest(context=131_072, batch=8))
@@ -107,7 +107,7 @@ def test_offload_is_bytes_of_weights_and_bounds_decode() -> None:
     speed = fit(mixture, device, offload=40 * 2**30).ceilings
     assert speed is not None and speed.decode.seconds < 40 * 2**30 / device.link / 3  # a token uses 2 of 8 experts
     with pytest.raises(LlamathError, match="shares its memory"):
-        fit(sizes, hardware.find_device("m3-max"), offload=1)
+        fit(sizes, hardware.find_device("m3-max-128gb"), offload=1)
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,16 @@ def test_preset_file_is_well_formed(slug: str) -> None:
     with open(f"{catalog.FOLDER}/{slug}.json", encoding="utf-8") as file:
         text = file.read()
     data = json.loads(text)
-    keys = ["name", "ids", "aliases", "released", "license", "organization", "source", "parameters", "config"]
+    optional = {"aliases", "released", "license", "organization", "same_release", "facts"}
+    keys = ["name", "ids", "aliases", "released", "license", "organization", "same_release", "facts", "source", "parameters", "config"]
     assert list(data) == [key for key in keys if key in data]
-    assert set(keys) - set(data) <= {"aliases", "released", "license", "organization"}
-    assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?", data.get("released", "2020-01"))
-    assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", data.get("license", "mit"))
+    assert set(keys) - set(data) <= optional
+    own_facts = data.get("facts", {})
+    assert {*data.get("same_release", ()), *own_facts} <= set(data["ids"][1:]) and not set(own_facts) & {*data.get("same_release", ())}
+    for stated in (data, *own_facts.values()):
+        assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?", stated.get("released", "2020-01"))
+        assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", stated.get("license", "mit"))
+    assert all(x and set(x) <= {"released", "license", "context"} for x in own_facts.values())
     assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", slug)
     assert all(type(data[key]) is str and data[key] for key in ("name", "source"))
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", x) for x in data["ids"])
@@ -88,6 +93,41 @@ def test_preset_is_found_by_every_name(slug: str) -> None:
     preset = PRESETS[slug]
     for name in (slug, slug.upper().replace("-", " "), *preset.aliases, *preset.ids):
         assert catalog.find_preset(name).slug == slug
+
+
+def test_an_id_has_no_facts_of_its_sibling() -> None:
+    for preset in PRESETS.values():
+        for known in preset.ids:
+            found = catalog.find_public_id(known.upper())
+            assert found is not None and found.public_id == known
+            if known in (preset.ids[0], *preset.same_release):
+                assert found == preset.replace(public_id=known) and not found.notes
+                continue
+            own = preset.facts.get(known, {})
+            assert (found.released, found.license) == (own.get("released"), own.get("license"))
+            assert len(found.notes) == (len(own) < 3) and all(preset.name in x and known in x for x in found.notes)
+
+
+def test_loaded_id_states_its_own_facts() -> None:
+    """Each of these ids once had the license, date or context of another model."""
+    for public_id, facts in {
+        "MiniMaxAI/MiniMax-M2.7": ("minimax-m2.7-non-commercial", "2026-03-18", None),
+        "mosaicml/mpt-7b-chat": ("cc-by-nc-sa-4.0", None, None),
+        "Salesforce/xgen-7b-8k-inst": (None, None, None),
+        "deepseek-ai/DeepSeek-V3.1": ("mit", "2025-08", 163840),
+        "Qwen/Qwen2.5-Math-7B": ("apache-2.0", "2024-09-19", 4096),
+        "Qwen/Qwen2.5-7B-Instruct": ("apache-2.0", "2024-09-19", 32768),
+        "Qwen/Qwen3-Coder-30B-A3B-Instruct": ("apache-2.0", "2025-07-31", 262144),
+        "Qwen/Qwen3.6-27B": ("apache-2.0", "2026-04-22", 262144),
+        "nvidia/Nemotron-H-4B-Instruct-128K": (None, None, None),
+        "meta-llama/Llama-3.1-8B-Instruct": ("llama3.1", "2024-07-23", 131072),
+    }.items():
+        sheet = llamath.facts(public_id)
+        assert (sheet.license, sheet.released, sheet.context) == facts, public_id
+        assert any("not known here" in x for x in sheet.notes) == (None in facts), public_id
+        assert (None not in facts) or "same architecture as" in " ".join(sheet.notes)
+    changed = llamath.load("MiniMaxAI/MiniMax-M2.7", changes={"num_hidden_layers": 4})
+    assert changed.tree.context is None and any("not known here" in x for x in changed.notes)
 
 
 @pytest.mark.parametrize("slug", PRESETS)

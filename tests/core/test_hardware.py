@@ -45,12 +45,12 @@ WIRED = [
     ("rtx-4090", 384, 21), ("rtx-4080", 256, 22.4), ("rtx-4070-ti", 192, 21), ("rtx-4060-ti-16gb", 128, 18), ("rtx-3090-ti", 384, 21),
     ("rtx-3090", 384, 19.5), ("rtx-3080", 320, 19), ("rtx-3070", 256, 14), ("rtx-3060", 192, 15), ("rtx-6000-ada", 384, 20),
     ("rtx-a6000", 384, 16), ("rtx-pro-6000", 512, 28), ("mi355x", 8192, 8), ("mi325x", 8192, 6), ("mi300x", 8192, 5.2), ("mi250x", 8192, 3.2),
-    ("mi210", 4096, 3.2), ("rx-7900-xtx", 384, 20), ("gaudi-2", 6144, 3.2), ("gaudi-3", 8192, 3.6), ("m4-max", 512, 8.533),
+    ("mi210", 4096, 3.2), ("rx-7900-xtx", 384, 20), ("gaudi-2", 6144, 3.2), ("gaudi-3", 8192, 3.6), ("m4-max-128gb", 512, 8.533),
     ("gh200", 6144, 5.21), ("h20", 6144, 5.21), ("h100-pcie", 5120, 3.19), ("h100-nvl", 6144, 5.1), ("h200-nvl", 6144, 6.25), ("a2", 128, 12.5),
     ("p40", 384, 7.2), ("l40", 384, 18), ("a10g", 384, 12.5), ("max-1550", 8192, 3.2), ("w7900", 384, 18), ("mi300a", 8192, 5.2),
-    ("mi350x", 8192, 8), ("mi250", 8192, 3.2), ("rtx-a5000", 384, 16), ("m2-max", 512, 6.4), ("tpu-v4", 4096, 2.4), ("tpu-v5e", 2048, 3.2),
+    ("mi350x", 8192, 8), ("mi250", 8192, 3.2), ("rtx-a5000", 384, 16), ("m2-max-96gb", 512, 6.4), ("tpu-v4", 4096, 2.4), ("tpu-v5e", 2048, 3.2),
     ("tpu-v5p", 6144, 3.6), ("tpu-v6e", 2048, 6.4), ("tpu-v7x", 8192, 7.2), ("inferentia2", 2048, 3.2), ("trainium2", 4096, 5.6),
-    ("m4-pro", 256, 8.533), ("m3-ultra", 1024, 6.4), ("m3-max", 512, 6.4), ("m2-ultra", 1024, 6.4), ("m1-max", 512, 6.4),
+    ("m4-pro-64gb", 256, 8.533), ("m3-ultra-512gb", 1024, 6.4), ("m3-max-128gb", 512, 6.4), ("m2-ultra-192gb", 1024, 6.4), ("m1-max-64gb", 512, 6.4),
 ]  # fmt: skip
 
 DRIVERS = {
@@ -80,7 +80,7 @@ DRIVERS = {
 }
 
 ISSUE = """h100 h200 b200 gb200 a100 l4 l40s a10 v100 t4 rtx-3090 rtx3060 4090 rtx4080 rtx-5090 mi210 mi250 mi300x mi325x mi355x gaudi-2
-    gaudi3 m1-max m2-ultra m3-max m4-max tpu-v4 tpu-v5e tpu-v5p tpu-v6e h100-sxm""".split()
+    gaudi3 m1-max-64gb m2-ultra-192gb m3-max-128gb m4-max-128gb tpu-v4 tpu-v5e tpu-v5p tpu-v6e h100-sxm""".split()
 
 
 def run(*args: str) -> str:
@@ -136,6 +136,9 @@ def test_device_names_are_unique() -> None:
     entries = [x for path in Path(hardware.__file__).parent.glob("*.json") for x in json.loads(path.read_text()).get("devices", ())]
     assert len(entries) == len(DEVICES)
     for entry in entries:
+        if "sizes" in entry:
+            assert all(hardware.find_device(f"{entry['name']} {x}GB").nominal == x * 2**30 for x in entry["sizes"])
+            continue
         for name in (entry["name"], *entry["aliases"]):
             assert owner.setdefault(hardware.normalize_name(name), entry["name"]) == entry["name"], name
             assert hardware.find_device(name.upper().replace("-", " ")).name == entry["name"]
@@ -163,7 +166,7 @@ def test_device_specification_is_parsed() -> None:
     assert (device.link, device.network, device.node) == (450 * 10**9, 50 * 10**9, 16)
     smaller = hardware.parse_device("m3-max mem=64GiB")
     assert hardware.parse_device("mem=80GiB").bandwidth == 0
-    assert smaller.memory == 64 * 2**30 and smaller.bandwidth == DEVICES["m3-max"].bandwidth and "mem=64GiB" in smaller.source
+    assert smaller.memory == 64 * 2**30 and smaller.bandwidth == DEVICES["m3-max-128gb"].bandwidth and "mem=64GiB" in smaller.source
 
 
 @pytest.mark.parametrize(
@@ -214,3 +217,19 @@ def test_data_files_are_formatted() -> None:
             text = file.read()
         assert max(map(len, text.splitlines())) <= 200 and text.endswith("}\n")
         assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", y) for x in json.loads(text)["devices"] for y in (x["name"], *x["aliases"]))
+
+
+def test_a_device_is_not_its_sibling() -> None:
+    with pytest.raises(LlamathError, match="unknown GPU 'rtx 4070'") as error:
+        hardware.find_devices(("rtx", "4070"))
+    assert "rtx-4070-ti" in error.value.hint
+    assert {x.name for x in hardware.find_devices(("rtx", "40"))} > {"rtx-4070-ti", "rtx-4090"}
+    for chip in ("m1-max", "m2-max", "m2-ultra", "m3-max", "M3 Max", "m3-ultra", "m4-max", "m4-pro"):
+        with pytest.raises(LlamathError, match="several sizes of memory") as error:
+            hardware.parse_devices(chip)
+        name = chip.lower().replace(" ", "-")
+        sizes = [x for x in error.value.hint.replace(",", "").split() if x.startswith(f"{name}-")]
+        found = [hardware.find_device(x) for x in sizes]
+        assert len(found) > 1 and [x.memory for x in found] == sorted({x.memory for x in found})
+        assert all(x.memory < x.nominal and x.bandwidth == found[0].bandwidth for x in found)
+        assert hardware.parse_device(f"{name} mem=27GiB").memory == 27 * 2**30

@@ -79,7 +79,7 @@ def test_steps_of_every_regular_expression_grow_linearly() -> None:
 
 @pytest.mark.parametrize("pattern", [r"\[ *(?:\d(?: *,)*)? *\]", r"(a+)+b", r"(?:a|a)*b", r"a*a*b", r"\s*x\s*\s*y"])
 def test_step_counter_finds_superlinear_expressions(pattern: str) -> None:
-    assert growth(pattern, 14, False)[0] > _LINEAR
+    assert growth(pattern, 8, False)[0] > _LINEAR  # exponential ones take 2¹⁶ steps
 
 
 def test_step_counter_matches_what_python_matches() -> None:

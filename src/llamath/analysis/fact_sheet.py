@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from ..catalog import Preset, read_preset, slugs
 from ..checkpoint.quantization import QUANTIZATION_KEYS
 from ..core.blocks import MLP, Attention, AttentionBase, Decoder, MoE, SharedRoutingMoE, SinusoidalEmbedding
 from ..core.expr import Expr
@@ -127,6 +126,11 @@ class FactSheet(Report):
     )
 
     @property
+    def states_context(self) -> bool:
+        """Whether the model's own configuration is known to state its context, or to have no limit."""
+        return self.model.preset is None or "context" not in self.model.preset.unknown
+
+    @property
     def total(self) -> int:
         """The number of parameters."""
         return self.model.parameters.total
@@ -185,7 +189,8 @@ def fact_rows(facts: FactSheet) -> Iterator[tuple[str, str]]:
     yield from (("attention", describe_mixer(x)) for x in facts.mixers)
     yield "positions", facts.positions
     yield from (("FFN", describe_ffn(x)) for x in facts.ffns)
-    yield "context", "unlimited or not stated" if facts.context is None else f"{facts.context:,} tokens"
+    unstated = "unlimited or not stated" if facts.states_context else "not known"
+    yield "context", unstated if facts.context is None else f"{facts.context:,} tokens"
     yield "vocabulary", f"{facts.vocabulary:,}, head {'tied to the embedding' if facts.tied_head else 'untied'}"
     for size in facts.weights:
         yield f"weights in {size.dtype}", format_bytes(size.bytes) + (", as released" if size.released else "")
@@ -242,7 +247,7 @@ def fact_sheet(model: Model) -> FactSheet:
     if not isinstance(getattr(tree, "layers", None), Stack) or model.part_name not in ("", "text"):
         of = f", counted {model.claim}" if model.claim else ""
         raise LlamathError(f"{model.name} has no decoder{of}", hint="`count` lists its weights")
-    preset, notes = _preset_of(model), []
+    preset, notes = model.preset, []
     try:
         declared = declared_dtype(model)
     except UnknownQuantization as error:
@@ -301,13 +306,6 @@ def _pass_numbers(calculator: MemoryCalculator) -> dict[str, Any]:
         "flops_first_token": decode.at(B=1, P=0),
         "flops_full_context": None if full is None else decode.at(B=1, P=Expr.variable("P", full - 1)),
     }
-
-
-def _preset_of(model: Model) -> Preset | None:
-    """Return the preset that a model was loaded from; None for any other source."""
-    word, _, rest = model.source.partition(" ")
-    slug = rest.partition(":")[0]
-    return read_preset(slug) if word == "preset" and not model.location and slug in slugs() else None
 
 
 def _kinds(tree: Decoder) -> Iterator[str]:

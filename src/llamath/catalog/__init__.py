@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from ..utils.errors import UnknownModel, nearest, safe
@@ -13,18 +14,49 @@ FOLDER = os.path.dirname(__file__)
 
 
 class Preset(Record):
-    """A published model."""
+    """A published model. Its ids have weights of the same shapes; date, license and context are those of `public_id`."""
 
     slug: str
     name: str
     ids: tuple[str, ...]
     aliases: tuple[str, ...]
-    released: str | None  # YYYY-MM-DD or YYYY-MM, when the weights of the first id became available; None if unknown
-    license: str | None  # as the repository of the first id names it; None if unknown
+    public_id: str  # the id that was asked for: the first one, unless it is another one's
+    released: str | None  # YYYY-MM-DD or YYYY-MM, when the weights became available; None if unknown
+    license: str | None  # as the repository names it; None if unknown
     organization: str | None  # that made the model; None if unknown
     source: str
     parameters: int
     config: Mapping[str, Any]
+    same_release: tuple[str, ...] = ()  # ids with the first id's date, license and context, such as the instruct model published with it
+    facts: Mapping[str, Mapping[str, Any]] = {}  # of other ids: those of date, license and context that are known
+    architecture_of: str = ""  # name of the model whose architecture this is, where facts of `public_id` are unknown
+    unknown: tuple[str, ...] = ()  # what is unknown of `public_id`: context, license, date
+
+    def for_id(self, public_id: str) -> Preset:
+        """Return the preset of one of its ids; what is not known of this id is not taken from the first one."""
+        if public_id in (self.public_id, *self.same_release):
+            return self.replace(public_id=public_id)
+        facts = self.facts.get(public_id, {})
+        unknown = tuple(word for word, key in (("context", "context"), ("license", "license"), ("date", "released")) if key not in facts)
+        return self.replace(
+            name=public_id.rpartition("/")[2],
+            public_id=public_id,
+            released=facts.get("released"),
+            license=facts.get("license"),
+            organization=_organization(public_id),
+            config=_with_context(self.config, facts["context"]) if "context" in facts else self.config,
+            architecture_of=self.name if unknown else "",
+            unknown=unknown,
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not known of an id that has another one's architecture."""
+        if not self.unknown:
+            return ()
+        *others, last = self.unknown
+        words = f"{', '.join(others)} and {last}" if others else last
+        return (f"same architecture as {self.architecture_of}; {words} of {self.public_id} {'are' if others else 'is'} not known here",)
 
 
 def normalize_name(name: str) -> str:
@@ -41,28 +73,49 @@ FORMS = (normalize_with_dots, normalize_name)
 """The ways in which names are compared, the stricter first."""
 
 
-def slugs() -> list[str]:
+def _organization(public_id: str) -> str | None:
+    from .organizations import ORGANIZATIONS
+
+    return ORGANIZATIONS.get(public_id.partition("/")[0])
+
+
+def _with_context(config: Mapping[str, Any], context: int) -> dict[str, Any]:
+    """Return a config with another context length, in the section of the text model where it is stated there."""
+    key = "max_position_embeddings"
+    text = config.get("text_config")
+    if isinstance(text, Mapping) and key not in config:
+        return {**config, "text_config": {**text, key: context}}
+    return {**config, key: context}
+
+
+@cache
+def slugs() -> tuple[str, ...]:
     """Return the names of all presets."""
-    return sorted(entry[:-5] for entry in os.listdir(FOLDER) if entry.endswith(".json"))
+    return tuple(sorted(entry[:-5] for entry in os.listdir(FOLDER) if entry.endswith(".json")))
 
 
+@cache
 def read_preset(slug: str) -> Preset:
     """Read one preset."""
     from ..utils.strict_json import read_json
-    from .organizations import ORGANIZATIONS
 
     data = read_json(os.path.join(FOLDER, f"{slug}.json"))
+    ids = tuple(data["ids"])
+    public_id = next(iter(ids), "")
     return Preset(
         slug=slug,
         name=data["name"],
-        ids=tuple(data["ids"]),
+        ids=ids,
+        public_id=public_id,
         aliases=tuple(data.get("aliases", ())),
         released=data.get("released"),
         license=data.get("license"),
-        organization=data.get("organization") or ORGANIZATIONS.get(next(iter(data["ids"]), "").partition("/")[0]),
+        organization=data.get("organization") or _organization(public_id),
         source=data["source"],
         parameters=data["parameters"],
         config=data["config"],
+        same_release=tuple(data.get("same_release", ())),
+        facts=data.get("facts", {}),
     )
 
 
@@ -74,7 +127,7 @@ def presets() -> Iterator[Preset]:
 def find_public_id(text: str) -> Preset | None:
     """Return the preset of a public id, or None; the Hub ignores case in ids, too, but not punctuation."""
     wanted = text.lower()
-    return next((x for x in presets() if any(known.lower() == wanted for known in x.ids)), None)
+    return next((x.for_id(known) for x in presets() for known in x.ids if known.lower() == wanted), None)
 
 
 def nearest_ids(public_id: str) -> list[str]:
@@ -92,8 +145,11 @@ def find_preset(name: str) -> Preset:
     all_presets = list(presets())
     for form in FORMS:
         for preset in all_presets:
-            if form(name) in {form(x) for x in (*preset.ids, *preset.aliases, *(x.rpartition("/")[2] for x in preset.ids))}:
+            if form(name) in map(form, preset.aliases):
                 return preset
+            for known in preset.ids:
+                if form(name) in (form(known), form(known.rpartition("/")[2])):
+                    return preset.for_id(known)
     known = {normalize_name(x): x for preset in all_presets for x in (*preset.ids, preset.slug)}
     near = [known[x] for x in nearest(normalize_name(name), known)]
     hint = f"did you mean {', '.join(near)}?" if near else "llamath.models() lists the presets; a repository on the Hub is owner/name"

@@ -19,6 +19,7 @@ from ..utils.strict_json import CONFIG_FILES, read_json
 from .quantization_section import quantization_section, with_recipe_file
 
 if TYPE_CHECKING:
+    from ..catalog import Preset
     from .formats.choose_files import Shard
     from .formats.manifest import Manifest, Tensor
     from .quantization.packed_tensors import Packing
@@ -53,6 +54,7 @@ class FoundConfig(Record):
     manifest: Manifest | None = None  # of the GGUF file whose metadata the keys come from
     has_checkpoint: bool = True  # False: the folder contains no checkpoint
     location: str = ""  # the given path or address, that of a repository with its commit; empty for a preset or keys
+    preset: Preset | None = None  # that it comes from
 
 
 class OpenedCheckpoint(Record):

@@ -313,7 +313,7 @@ def note_context(model: Model, context: int, given: object, form: str | None) ->
     elif own and context > own:
         warn(f"{context:,} tokens are more than the model's own context, {own:,}")
     elif not own:
-        note(f"the config has no context length; using {context:,} tokens")
+        note(f"no context length is known; using {context:,} tokens")
 
 
 def print_inference(report: _R, form: str | None, text: Callable[[_R], str]) -> None:

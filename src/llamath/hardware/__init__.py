@@ -48,6 +48,7 @@ class Device(Record):
     node: int  # devices that the link connects
     source: str
     power: int = 0  # of the board in watts, the most that it may draw; 0: unknown
+    chip: str = ""  # of a device that is sold with several sizes of memory, without its size
     members: tuple[Device, ...] = ()  # the different devices of one machine, of which this one has the lowest figures
 
     json_fields: ClassVar[tuple[str, ...]] = (
@@ -84,11 +85,15 @@ class DeviceList(Report):
 
 
 def find_devices(words: Sequence[str] = ()) -> DeviceList:
-    """Return the devices that have all these words in their name, title or vendor; an unknown name is an error with the nearest ones."""
-    if exact := [x for x in devices() if [x.name] == [word.lower() for word in words]]:
+    """Return the devices that have all these words in their name, title or vendor.
+
+    One device alone is returned if the words name it: RTX 4070 is not RTX 4070 Ti. An unknown name is an error with the nearest ones.
+    """
+    name = " ".join(words)
+    if exact := [x for x in devices() if x.name == name.lower()]:
         return DeviceList(gpus=tuple(exact))
     matching = tuple(x for x in devices() if all(_has_word(x, word) for word in words))
-    return DeviceList(gpus=matching or (find_device(" ".join(words)),))
+    return DeviceList(gpus=matching if len(matching) > 1 else (find_device(name),))
 
 
 def _has_word(device: Device, word: str) -> bool:
@@ -101,8 +106,8 @@ def _html_row(x: Device) -> tuple[object, ...]:
 
 
 def devices() -> list[Device]:
-    """Return the whole catalog, in the order of its files."""
-    return [device for device, _ in _read_catalog()]
+    """Return the whole catalog, in the order of its files; of a device that is sold with several sizes of memory, the largest."""
+    return [device for device, _ in _read_catalog() if device.name not in _smaller_sizes()]
 
 
 def find_device(name: str) -> Device:
@@ -110,6 +115,10 @@ def find_device(name: str) -> Device:
     known = {normalize_name(x): device for device, names in _read_catalog() for x in names}
     if (normalized := normalize_name(name)) in known:
         return known[normalized]
+    if (sizes := _sizes().get(normalized)) is not None:
+        chip = sizes[0].name.rpartition("-")[0]
+        hint = f"choose one of {', '.join(x.name for x in sizes)}, or give the memory that a GPU may use: '{chip} mem=27GiB'"
+        raise LlamathError(f"{safe(name, 60)} is sold with several sizes of memory", hint=hint)
     near = list(dict.fromkeys(known[x].name for x in nearest(normalized, known, most=4)))
     hint = f"did you mean {', '.join(near)}? llamath.gpus() lists all" if near else "llamath.gpus() lists all"
     raise LlamathError(f"unknown GPU {safe(name, 60)!r}", hint=f"{hint}; describe any other as 'mem=80GiB bw=3.35TB/s bf16=989TF'")
@@ -118,7 +127,11 @@ def find_device(name: str) -> Device:
 def _parse_device_spec(text: str) -> Device:
     """Parse a description such as `mem=80GiB bw=3.35TB/s bf16=989TF`; after a name (`h100 mem=94GiB`), it changes that device."""
     words = re.split(r"[\s,]+", text.strip())
-    base = find_device(" ".join(x for x in words if "=" not in x)) if "=" not in words[0] else None
+    base = None
+    if "=" not in words[0]:
+        name = " ".join(x for x in words if "=" not in x)
+        sizes = _sizes().get(normalize_name(name))
+        base = sizes[-1] if sizes and any(x.startswith("mem=") for x in words) else find_device(name)
     properties: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -201,6 +214,21 @@ def normalize_name(name: str) -> str:
 
 
 @cache
+def _sizes() -> dict[str, list[Device]]:
+    """Return the devices of each chip that is sold with several sizes of memory, the smallest first, by the chip's name."""
+    found: dict[str, list[Device]] = {}
+    for device, _names in _read_catalog():
+        if device.chip:
+            found.setdefault(normalize_name(device.chip), []).append(device)
+    return found
+
+
+@cache
+def _smaller_sizes() -> frozenset[str]:
+    return frozenset(x.name for sizes in _sizes().values() for x in sizes[:-1])
+
+
+@cache
 def _read_catalog() -> tuple[tuple[Device, tuple[str, ...]], ...]:
     return tuple(entry for name in ("nvidia", "amd", "others") for entry in _read_file(name))
 
@@ -210,7 +238,20 @@ def _read_file(name: str) -> Iterator[tuple[Device, tuple[str, ...]]]:
 
     data = read_json(os.path.join(FOLDER, f"{name}.json"))
     for x in data["devices"]:
-        yield _parse_entry(x, x.get("vendor", data["vendor"])), (x["name"], *x["aliases"])
+        vendor = x.get("vendor", data["vendor"])
+        for gigabytes in x.get("sizes", ()):
+            one = {**x, "name": f"{x['name']}-{gigabytes}gb", "title": f"{x['title']}, {gigabytes}GB", "memory": f"{gigabytes}GiB"}
+            one |= {"reported": f"{_usable_by_apple_gpu(gigabytes)}MiB", "chip": x["name"]}
+            one["source"] += f"; a GPU may use {_usable_by_apple_gpu(gigabytes) / 1024:.4g} GiB by default"
+            yield _parse_entry(one, vendor), (one["name"],)
+        if "sizes" not in x:
+            yield _parse_entry(x, vendor), (x["name"], *x["aliases"])
+
+
+def _usable_by_apple_gpu(gigabytes: int) -> int:
+    """Return the MiB of unified memory that Metal recommends as a GPU's largest working set, which llama.cpp prints at start."""
+    reported = {24: 16384, 32: 21845, 512: 475136}
+    return reported.get(gigabytes, gigabytes * 768)
 
 
 def _parse_entry(x: Mapping[str, Any], vendor: str) -> Device:
@@ -229,6 +270,7 @@ def _parse_entry(x: Mapping[str, Any], vendor: str) -> Device:
         node=x["node"],
         power=x.get("power", 0),
         source=x["source"],
+        chip=x.get("chip", ""),
     )
 
 

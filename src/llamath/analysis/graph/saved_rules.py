@@ -47,6 +47,7 @@ class Kernels(Record):
     adapter_paths: frozenset[str] = frozenset()  # matrices with adapters; if there are any, all other weights are frozen
     rank: int = 0  # of the adapters
     adapter_width: int = FLOAT32  # bytes per element of an adapter
+    compared: bool = True  # False: estimates, since the class in transformers may compose its operations otherwise
     fp8_scales: tuple[int, int] | None = None  # linear layers inside layers save an FP8 copy of their input: elements and bytes of a scale
 
     @property

@@ -69,14 +69,10 @@ def _converts(calculator: MemoryCalculator, engine: str) -> bool:
 
 def own_address(model: Model) -> str:
     """Return the public id of an unchanged preset, or the path of a checkpoint; empty if there is neither."""
-    from ...catalog import presets
-
     if model.location:
         return re.sub(r"/(config|params)\.json$", "", model.location)
-    known = next((x for x in presets() if x.name == model.name and x.ids), None)
-    if known is None:
-        return ""
-    return known.ids[0] if _is_unchanged(model, known.config) else ""
+    preset = model.preset
+    return preset.public_id if preset is not None and _is_unchanged(model, preset.config) else ""
 
 
 def _is_unchanged(model: Model, published: Mapping[str, Any]) -> bool:

@@ -30,7 +30,7 @@ from .lora_adapters import LoraAdapters, build_adapters
 from .loss_memory import HeadSizes, Loss, LossPart, loss_parts, parse_loss
 from .optimizers import OPTIMIZERS, Optimizer
 from .pipeline_schedule import StageActivations, activation_lines, recomputed_bytes, stage_activations, total_bytes
-from .saved_activations import SavedActivations
+from .saved_activations import SavedActivations, is_compared
 from .zero_states import ADAPTER_BYTES, PersistentState, adapter_shards, persistent_lines, zero3_gather_buffers
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class TrainReport(Report):
             "lines=largest_stage.lines",
             "letters=largest_stage.letters",
         ),
-        *("stages", "lora=adapter_totals", "*limit", "notes=model.notes"),
+        *("stages", "lora=adapter_totals", "*limit", "notes"),
     )
 
     model: Model
@@ -145,6 +145,14 @@ class TrainReport(Report):
     stages: tuple[StageReport, ...]
     adapter_totals: AdapterTotals | None = None
     limit: _TrainingLimit | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes on the model, and on activations that are estimates."""
+        if is_compared(self.model.family.name, self.request.layout.flash, self.request.fused):
+            return self.model.notes
+        what = f"what the {self.model.family.name} class of transformers saves was not compared; it may differ by a third"
+        return (*self.model.notes, f"activations are estimates: {what}")
 
     @property
     def kv_cache(self) -> int:
@@ -208,6 +216,7 @@ class TrainingJob:
             width=self.size,
             context=self.context,
             fused_qkv=has_fused_qkv(self.model),
+            compared=is_compared(self.model.family.name, self.layout.flash, request.fused),
             adapter_paths=frozenset(path for x in self.lora.targets for path in x.paths) if self.lora else frozenset(),
             rank=request.rank,
             adapter_width=self.adapter_bytes,

@@ -43,7 +43,7 @@ def training_text(report: TrainReport) -> str:
         lines += ["", *_stages(report)]
     if report.limit is not None:
         lines += ["", *wrap(_fits(report.limit.within, report.limit.max_batch, report), "")]
-    return "\n".join([*lines, *(line for note in model.notes for line in wrap(f"note: {note}", ""))])
+    return "\n".join([*lines, *(line for note in report.notes for line in wrap(f"note: {note}", ""))])
 
 
 def _setting(report: TrainReport) -> str:

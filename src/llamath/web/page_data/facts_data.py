@@ -79,7 +79,9 @@ def _rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
         widths = [x.width for x in facts.ffns]
         yield _row("FFN size", f"{min(widths):,} – {max(widths):,}", f"{facts.ffns[0].kind}, in {len(widths)} sizes")
     yield _row(
-        "Context length", "not limited" if facts.context is None else f"{facts.context:,}", "" if facts.context is None else "tokens"
+        "Context length",
+        f"{facts.context:,}" if facts.context is not None else "not limited" if facts.states_context else "not known",
+        "" if facts.context is None else "tokens",
     )
     yield _row("Vocabulary", f"{facts.vocabulary:,}", "tied head" if facts.tied_head else "untied head", letters=tree.vocab)
     if facts.kv_per_token is not None:
