@@ -214,12 +214,12 @@ KILLED = """
 import os, runpy, signal, sys
 left, real = int(sys.argv.pop(1)), os.rename
 
-def rename(*paths):
+def rename(*paths, **folders):
     global left
-    left -= 1
+    left -= paths[0] != "plan.part"
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    real(*paths)
+    real(*paths, **folders)
 
 os.rename = rename
 runpy.run_module("llamath", run_name="__main__")
