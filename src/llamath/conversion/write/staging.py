@@ -34,13 +34,12 @@ from ...checkpoint.formats.conversion_marker import (
     seal_marker,
 )
 from ...checkpoint.tensor_reader import TensorReader
-from ...utils.errors import ConvertError, safe
+from ...utils.errors import ConvertError, os_error_reason, safe
 from .output_files import OutputFile
 
 _OLD = "old"
 _MARKERS = (PLAN, MOVING, MOVED)
 _NEW_PLAN = f"{PLAN}.part"
-_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _OnBytes = Callable[[int], None]
 
 
@@ -342,14 +341,13 @@ class StagingFolder:
             file.close()
 
     def _error(self, error: OSError, path: str) -> ConvertError:
-        reason = "the disk or your quota is full" if error.errno in _DISK_FULL else error.strerror or str(error)
         hint = "existing files have not been changed"
         if self._staging >= 0 and self._may_be_moving():
             hint = "some files have been moved; run the same command again to move the others"
             if not self._key_is_kept:
                 hint = f"some files have been moved; the previous ones are in {safe(os.path.join(self.path, _OLD))}"
         where = error.filename if isinstance(error.filename, str) and os.path.isabs(error.filename) else path
-        return ConvertError(f"{safe(where)} cannot be written: {reason}", hint=hint)
+        return ConvertError(f"{safe(where)} cannot be written: {os_error_reason(error)}", hint=hint)
 
 
 def _missing_folders(path: str) -> list[str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from ...checkpoint.formats.conversion_marker import STAGING_FOLDER
-from ...utils.errors import ConvertError, safe
+from ...utils.errors import ConvertError, os_error_reason, safe
 from ...utils.record_type import Record
 from ..source_files import SourceFiles
 from .output_files import OutputFile
@@ -45,7 +45,7 @@ def write_output(
 def write_error(error: OSError, target: str) -> ConvertError:
     """Return the error for an operating system's error outside of the hidden folder."""
     where = safe(os.fsdecode(error.filename or target))
-    return ConvertError(f"{where}: {error.strerror or error}", hint="existing files have not been changed")
+    return ConvertError(f"{where}: {os_error_reason(error)}", hint="existing files have not been changed")
 
 
 def _check_not_source(source: SourceFiles, folder: str, files: Sequence[OutputFile]) -> None:
