@@ -21,7 +21,7 @@ LIBRARY = "libllamath.so"
 """File name of the library, in this folder where the package was built with it."""
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=default", "-pthread", "-ffp-contract=fast", "-Wall")
 _STATIC = ("-static-libstdc++", "-static-libgcc", "-Wl,--build-id=none", "-s")
-_LINK_FLAGS = ("-shared", "-pthread", *(() if sys.platform == "darwin" else _STATIC))
+LINK_FLAGS = ("-shared", "-pthread", *(() if sys.platform == "darwin" else _STATIC))
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mbmi2")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=512")
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -82,7 +82,7 @@ def own_paths() -> tuple[str, ...]:
 
 def source_hash(compiler: str = "", paths: Sequence[str] = ()) -> str:
     """Return a hash of the sources and of how they are compiled, for these instruction sets or for all."""
-    digest = hashlib.sha256(repr((compiler, _FLAGS, _LINK_FLAGS, PATHS, machine(), tuple(paths) or all_paths())).encode())
+    digest = hashlib.sha256(repr((compiler, _FLAGS, LINK_FLAGS, PATHS, machine(), tuple(paths) or all_paths())).encode())
     for path in sources():
         digest.update(path.read_bytes())
     return digest.hexdigest()[:20]
@@ -116,7 +116,7 @@ def build(target: Path, extra: Sequence[str] = (), paths: Sequence[str] = ()) ->
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(_run, work))
         library = Path(folder) / LIBRARY
-        _run((compiler, *_LINK_FLAGS, *extra, *[x[-1] for x in work], "-o", str(library)))
+        _run((compiler, *LINK_FLAGS, *extra, *[x[-1] for x in work], "-o", str(library)))
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_suffix(f".{os.getpid()}")
         shutil.copyfile(library, partial)
