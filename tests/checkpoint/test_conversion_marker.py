@@ -125,7 +125,11 @@ def test_a_planted_hidden_folder_moves_no_file(tmp_path: Path) -> None:
                     done = CliRunner().invoke(cli, [str(x) for x in (*form, *force)])
                     assert done.exit_code == 2 and not isinstance(done.exception, OSError), (name, form, force, done.output)
                     said = " ".join(done.output.split())
-                    assert "this user has not begun on this machine" in said or not force and "already contains" in said, (name, form, said)
+                    assert "this user has not begun on this machine" in said or (not force and "already contains" in said), (
+                        name,
+                        form,
+                        said,
+                    )
                     assert look(tmp_path) == before, (name, form, force)
             if os.path.lexists(target / STAGING_FOLDER / "moving"):
                 refused = CliRunner().invoke(cli, ["verify", str(target)])

@@ -51,7 +51,8 @@ def test_build_requirements_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {re.split(r"[ <>=!~;]", x)[0] for x in needs if "python_version <" not in x}
     assert {"hatchling", *names} == {x.partition("==")[0] for x in required}, "what hatchling needs is pinned as well"
     loose = {"build-system": {"requires": ["hatchling", "pluggy==1.0"]}}
-    monkeypatch.setattr(lock, "project", lambda real=lock.project(): {**real, **loose})
+    settings = {**lock.project(), **loose}
+    monkeypatch.setattr(lock, "project", lambda: settings)
     assert [x for x in lock.problems() if "hatchling, requirements" in x] and [x for x in lock.problems() if "pluggy==1.0" in x]
 
 

@@ -6,8 +6,8 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterator
-from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from contextlib import contextmanager
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
