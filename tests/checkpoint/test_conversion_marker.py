@@ -18,6 +18,7 @@ from llamath.checkpoint.formats import conversion_marker
 from llamath.checkpoint.formats.conversion_marker import STAGING_FOLDER, is_plain_name
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
+from llamath.conversion.write.staging import StagingFolder
 from llamath.utils.errors import ConvertError
 from support.tiny_checkpoint import tiny_checkpoint
 
@@ -152,6 +153,21 @@ def test_hidden_folder_swapped_for_a_link_is_not_followed(tmp_path: Path) -> Non
 
     convert_checkpoint(str(source), str(target), ConvertOptions(to="hf", force=True), swap)
     assert look(home) == before and (target / "model.safetensors").stat().st_size > 1000
+
+
+def test_hidden_folder_planted_after_the_first_look_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tiny_checkpoint(tmp_path / "source"), tmp_path / "out"
+    real = StagingFolder.lock
+
+    def plant(staging: StagingFolder) -> None:
+        (target / STAGING_FOLDER / "old").mkdir(parents=True)
+        (target / STAGING_FOLDER / "old" / "config.json").write_text("mine")
+        real(staging)
+
+    monkeypatch.setattr(StagingFolder, "lock", plant)
+    with pytest.raises(ConvertError, match="this user has not begun on this machine"):
+        convert_checkpoint(str(source), str(target), SHARDED)
+    assert (target / STAGING_FOLDER / "old" / "config.json").read_text() == "mine"
 
 
 def test_conversion_is_resumed_only_with_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,19 +107,19 @@ class StagingFolder:
                 self._created.append(path)
             self._target = os.open(self.folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                os.mkdir(self.name, dir_fd=self._target)
+                os.mkdir(self.name, 0o700, dir_fd=self._target)
                 self._created.append(self.path)
             except FileExistsError:
                 self._is_no_folder_at(self._target)
             self._staging = open_folder(self.name, self._target)
             fcntl.flock(self._staging, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._is_locked = True
         except BlockingIOError:
             raise ConvertError(f"another conversion is writing to {safe(self.folder)}") from None
         except OSError as error:
             raise self._error(error, self.folder) from None
         self._key, self._key_is_kept = own_key(create=True)
         found = self._read_markers(self._staging)
+        self._is_locked = True  # and of this user: from here on, what is in it may be removed
         moving, plan = found.get(MOVING), found.get(PLAN)
         if moving is not None and moving.fingerprint == self.fingerprint:
             self.is_moving = True
