@@ -108,7 +108,7 @@ $(VENV)/.run: $(VENV)/.package requirements/demo.txt
 
 # The native engine is compiled into the user's cache: for the demo for this processor, for tests for every instruction set
 $(VENV)/.native: $(wildcard src/llamath/native/*.cpp src/llamath/native/kernels/*)
-	@mkdir -p $(VENV); if $(PYTHON) -B src/llamath/native/build.py --cached --own; then touch $@; fi
+	@mkdir -p $(VENV); if PYTHONPATH=src $(PYTHON) -B -m llamath.native.build --cached --own; then touch $@; fi
 
 # Root installs a compiler where it is missing, others use torch instead
 compiler:

@@ -60,6 +60,14 @@ def _text_models_of_wrappers(request: pytest.FixtureRequest) -> None:
         transformers.AutoModelForCausalLM.register(transformers.MllamaTextConfig, transformers.MllamaForCausalLM, exist_ok=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what commands store for this user, the key of conversions, out of the user's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many tests were skipped because a program or a package is missing."""
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))

@@ -1,11 +1,13 @@
 """Build the wheel of the last commit into dist/, twice and under different circumstances, and its software bill of materials.
 
 The two builds must have the same bytes. The bill of materials is CycloneDX 1.6 JSON: the wheel with its sha256 sum, the bundled model,
+the packages in the page's scripts (preact, d3-scale, dagre and what they contain), the C++ runtime that is linked into the native engine,
 and the packages that it and its extras need, with the versions, sums and licenses of requirements/extras.txt.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -17,11 +19,13 @@ import tarfile
 import tempfile
 import tomllib
 import uuid
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import lock
+from llamath.native import build as native
 
 ROOT = Path(__file__).parents[1]
 CIRCUMSTANCES = ({"TZ": "UTC", "LC_ALL": "C", "umask": 0o022}, {"TZ": "Asia/Kolkata", "LC_ALL": "C.UTF-8", "umask": 0o077})
@@ -52,6 +56,8 @@ def bill_of_materials(wheel: Path, epoch: int, model: Path) -> dict[str, Any]:
     pins = lock.read_lock("extras")
     required = {lock.normalize(re.split(r"[\s<>=!~\[;]", x, maxsplit=1)[0]) for x in project["dependencies"]}
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    contained = [*bundled_scripts(wheel), *linked_runtime(wheel)]
+    parts = ["embedded", *(x["bom-ref"] for x in contained)]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -82,11 +88,12 @@ def bill_of_materials(wheel: Path, epoch: int, model: Path) -> dict[str, Any]:
                 "licenses": [{"license": {"id": project["license"]}}],
                 "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(model.read_bytes()).hexdigest()}],
             },
+            *contained,
             *(_component(x, x.name in required) for x in pins.values()),
         ],
         "dependencies": [
-            {"ref": reference, "dependsOn": ["embedded", *sorted(f"pkg:pypi/{x}@{pins[x].version}" for x in required)]},
-            *({"ref": x} for x in ("embedded", *(f"pkg:pypi/{x.name}@{x.version}" for x in pins.values()))),
+            {"ref": reference, "dependsOn": [*parts, *sorted(f"pkg:pypi/{x}@{pins[x].version}" for x in required)]},
+            *({"ref": x} for x in (*parts, *(f"pkg:pypi/{x.name}@{x.version}" for x in pins.values()))),
         ],
     }
 
@@ -105,6 +112,62 @@ def _component(pin: lock.Pin, required: bool) -> dict[str, Any]:
         "hashes": [{"alg": "SHA-256", "content": x} for x in pin.sums],
         "licenses": [{"expression": license_text}] if is_expression else [{"license": {"name": license_text}}],
     }
+
+
+def bundled_scripts(wheel: Path) -> list[dict[str, Any]]:
+    """Return the packages that the notices at the top of the wheel's scripts name, with the licenses and sums of web/package-lock.json."""
+    locked = json.loads((ROOT / "web" / "package-lock.json").read_text())["packages"]
+    found: dict[str, dict[str, Any]] = {}
+    with zipfile.ZipFile(wheel) as file:
+        for bundle in sorted(x for x in file.namelist() if x.startswith("llamath/web/static/") and x.endswith(".js")):
+            notices = file.read(bundle).decode().partition("*/")[0]
+            for name, version, license_id in re.findall(r"(?m)^(\S+) (\S+) \((\S+)\): Copyright ", notices):
+                package = locked[f"node_modules/{name}"]
+                if (package["version"], package["license"]) != (version, license_id):
+                    raise ValueError(f"{bundle} contains {name} {version}, web/package-lock.json has {package['version']}: run `make web`")
+                algorithm, _, digest = package["integrity"].partition("-")
+                reference = f"pkg:npm/{name.replace('@', '%40')}@{version}"
+                found[reference] = {
+                    "type": "library",
+                    "bom-ref": reference,
+                    "name": name,
+                    "version": version,
+                    "description": "Bundled in the scripts of the page",
+                    "purl": reference,
+                    "scope": "required",
+                    "hashes": [{"alg": algorithm.upper().replace("SHA", "SHA-"), "content": base64.b64decode(digest).hex()}],
+                    "licenses": [{"expression": license_id}],
+                }
+    return list(found.values())
+
+
+def linked_runtime(wheel: Path) -> list[dict[str, Any]]:
+    """Return the parts of the C++ runtime that are linked into the wheel's native engine; none where it is another library's."""
+    with zipfile.ZipFile(wheel) as file:
+        if native.LIBRARY not in {x.rpartition("/")[2] for x in file.namelist()} or "-static-libstdc++" not in native.LINK_FLAGS:
+            return []
+        built_by = re.findall(rb"GCC: \([^)]*\) ([0-9.]+)", file.read(f"llamath/native/{native.LIBRARY}"))
+    compiler = native.find_compiler()
+    assert built_by and compiler is not None
+    version, found = built_by[-1].decode(), []
+    for name in ("libstdc++", "libgcc"):
+        command = [compiler, f"-print-file-name={name}.a"]
+        archive = Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+        reference = f"pkg:generic/{name.replace('+', '%2B')}@{version}"
+        found.append(
+            {
+                "type": "library",
+                "bom-ref": reference,
+                "name": name,
+                "version": version,
+                "description": "Linked into the native engine",
+                "purl": reference,
+                "scope": "required",
+                "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(archive.read_bytes()).hexdigest()}],
+                "licenses": [{"expression": "GPL-3.0-or-later WITH GCC-exception-3.1"}],
+            }
+        )
+    return found
 
 
 def main() -> None:

@@ -112,7 +112,27 @@ def problems() -> list[str]:
         for package, version in pinned().items():
             if package in pins and pins[package].version != version:
                 found.append(f"requirements/{name}.txt has {package} {pins[package].version}, constraints.txt {version}")
+    for written, right in pinned_build().items():
+        if written != right:
+            found.append(f"[build-system] of pyproject.toml requires {written}, requirements/package.txt has {right or 'no such package'}")
     return found
+
+
+def pinned_build() -> dict[str, str]:
+    """Return each requirement of [build-system], which builds in isolation resolve without a lock file, as it should be pinned."""
+    pins = read_lock("package")
+    written = project()["build-system"]["requires"]
+    names = {x: normalize(re.split(r"[\s<>=!~\[;]", x, maxsplit=1)[0]) for x in written}
+    return {x: f"{name}=={pins[name].version}" if name in pins else "" for x, name in names.items()}
+
+
+def pin_build() -> None:
+    """Write the versions of requirements/package.txt into [build-system]."""
+    path = ROOT / "pyproject.toml"
+    text = path.read_text()
+    for written, right in pinned_build().items():
+        text = text.replace(f'"{written}"', f'"{right}"', 1) if right else text
+    path.write_text(text)
 
 
 def main() -> None:
@@ -132,6 +152,7 @@ def main() -> None:
         head = f"# Written by tools/lock.py for CPython 3.11 on Linux, x86-64: pip install --require-hashes -r requirements/{name}.txt"
         (FOLDER / f"{name}.txt").write_text("\n".join([head, *(x.line for x in pins)]) + "\n")
         print(f"requirements/{name}.txt: {len(pins)} packages")
+    pin_build()
 
 
 if __name__ == "__main__":

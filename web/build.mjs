@@ -1,6 +1,6 @@
 // Bundles the page's script and style into src/llamath/web/static. With --check, fails if the files there differ.
 import { createHash } from "node:crypto";
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { build } from "esbuild";
 
@@ -17,6 +17,33 @@ function sourceDigest() {
 	return digest.digest("hex");
 }
 
+/** The packages whose code is in a bundle: of the files that esbuild put into it, and of those that such a file was bundled from. */
+function packagesIn(output) {
+	const used = Object.entries(output.inputs).filter(([, x]) => x.bytesInOutput > 0).map(([path]) => path).filter((x) => x.startsWith("node_modules/"));
+	const maps = used.map((x) => join(here, `${x}.map`)).filter((x) => existsSync(x));
+	const files = [...used, ...maps.flatMap((x) => JSON.parse(readFileSync(x, "utf8")).sources)];
+	return [...new Set(files.map((x) => /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(x)?.[1]).filter(Boolean))].sort();
+}
+
+/** A comment with the notices that the licenses of these packages require: each text once, below the packages that have it. */
+function notices(names) {
+	const groups = new Map();
+	for (const name of names) {
+		const folder = join(here, "node_modules", name);
+		const { version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+		const text = readFileSync(join(folder, "LICENSE"), "utf8").replaceAll("\r", "");
+		const copyright = text.split("\n").filter((x) => /^\s*copyright\b/i.test(x)).map((x) => x.trim()).join("; ");
+		const terms = text.split("\n").filter((x) => !/^\s*(copyright\b|the mit license|isc license)/i.test(x)).join("\n").trim();
+		if (!license || !copyright || terms.length < 500) throw new Error(`${name} has no license text that can be told apart: look at ${folder}/LICENSE`);
+		const key = terms.replace(/\s+/g, " ");
+		groups.set(key, [...(groups.get(key) ?? []), `${name} ${version} (${license}): ${copyright}`]);
+	}
+	const parts = [...groups].map(([terms, rows]) => `${rows.join("\n")}\n\n${terms}`);
+	const comment = `/*!\nThis file contains code of these packages.\n\n${parts.join("\n\n")}\n*/\n`;
+	if (/\*\/.|<\/script|[^\n\x20-\x7e]/s.test(comment.replace(/\*\/\n$/, ""))) throw new Error("a license text does not fit into a comment");
+	return comment;
+}
+
 const result = await build({
 	absWorkingDir: here,
 	entryPoints: Object.entries(ENTRIES).map(([out, path]) => ({ in: path, out })),
@@ -31,8 +58,14 @@ const result = await build({
 	alias: { "d3-interpolate": "./src/lib/interpolate_numbers.ts" },
 	outdir: target,
 	write: false,
+	metafile: true,
 });
-const files = new Map(result.outputFiles.map((x) => [relative(target, x.path), x.text]));
+const packages = new Map(Object.entries(result.metafile.outputs).map(([path, x]) => [relative(target, join(here, path)), packagesIn(x)]));
+const files = new Map();
+for (const { path, text } of result.outputFiles) {
+	const name = relative(target, path);
+	files.set(name, packages.get(name).length ? notices(packages.get(name)) + text : text);
+}
 files.set("sources.sha256", `${sourceDigest()}\n`);
 
 if (process.argv.includes("--check")) {

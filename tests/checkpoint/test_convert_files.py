@@ -117,7 +117,7 @@ def test_failing_system_call_leaves_old_or_new_files(kind: str, target: str, for
 def fail_each_call(source: Path, home: Path, kind: str, target: str, force: str, error: int = 0) -> dict[str, Any]:
     """Kill a conversion before each system call in turn, or let the call fail with this error; return a report."""
     args = [sys.executable, kill_conversions.__file__, str(source), str(home), kind, target, force, str(error)]
-    done = subprocess.run(args, capture_output=True, text=True, timeout=300, env={**os.environ, "SHARD": "12000"})
+    done = subprocess.run(args, capture_output=True, text=True, timeout=1800, env={**os.environ, "SHARD": "12000"})
     report: dict[str, Any] = json.loads(done.stdout or "{}")
     assert "wrong" not in report and report, (report, done.stderr[-2000:])
     return report
@@ -214,12 +214,12 @@ KILLED = """
 import os, runpy, signal, sys
 left, real = int(sys.argv.pop(1)), os.rename
 
-def rename(*paths):
+def rename(*paths, **folders):
     global left
-    left -= 1
+    left -= paths[0] != "plan.part"
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    real(*paths)
+    real(*paths, **folders)
 
 os.rename = rename
 runpy.run_module("llamath", run_name="__main__")

@@ -670,7 +670,7 @@ def test_edit_killed_at_any_system_call_can_be_repeated(force: str, error: int) 
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as home:
         source = write_checkpoint(Path(home) / "source", {**LLAMA, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2})
         args = [sys.executable, kill_conversions.__file__, str(source), home, "edit", "out", force, str(error)]
-        done = subprocess.run(args, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(args, capture_output=True, text=True, timeout=1800)
         report = json.loads(done.stdout or "{}")
         assert "wrong" not in report and report.get("calls", 0) > 20, (report, done.stderr[-2000:])
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -42,6 +44,18 @@ def test_missing_and_outdated_pins_are_reported(tmp_path: Path, monkeypatch: pyt
     assert any(x.startswith("requirements/test.txt has torch 1.0, constraints.txt ") for x in found)
 
 
+def test_build_requirements_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    required = lock.pinned_build()
+    assert required and all(written == right for written, right in required.items())
+    needs = importlib.metadata.requires("hatchling") or ()
+    names = {re.split(r"[ <>=!~;]", x)[0] for x in needs if "python_version <" not in x}
+    assert {"hatchling", *names} == {x.partition("==")[0] for x in required}, "what hatchling needs is pinned as well"
+    loose = {"build-system": {"requires": ["hatchling", "pluggy==1.0"]}}
+    settings = {**lock.project(), **loose}
+    monkeypatch.setattr(lock, "project", lambda: settings)
+    assert [x for x in lock.problems() if "hatchling, requirements" in x] and [x for x in lock.problems() if "pluggy==1.0" in x]
+
+
 def test_wheel_builds_are_equal_and_their_parts_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("hatchling")
     if not (ROOT / ".git").exists():
@@ -65,6 +79,14 @@ def test_wheel_builds_are_equal_and_their_parts_listed(tmp_path: Path, monkeypat
     assert bill == dist.bill_of_materials(second, 1_700_000_000, model)
     scopes = {x["name"]: x.get("scope") for x in bill["components"]}
     assert scopes["click"] == "required" and scopes["torch"] == scopes["huggingface-hub"] == "optional"
+    locked = json.loads((ROOT / "web" / "package-lock.json").read_text())["packages"]
+    scripts = {x["name"]: x for x in bill["components"] if x["bom-ref"].startswith("pkg:npm/")}
+    assert {*json.loads((ROOT / "web" / "package.json").read_text())["dependencies"], "d3-array", "@dagrejs/graphlib"} <= set(scripts)
+    for name, found in scripts.items():
+        assert found["version"] == locked[f"node_modules/{name}"]["version"]
+        assert found["licenses"] == [{"expression": locked[f"node_modules/{name}"]["license"]}]
+    runtime = {x["name"] for x in bill["components"] if x["bom-ref"].startswith("pkg:generic/")}
+    assert runtime == ({"libstdc++", "libgcc"} if find_compiler() and sys.platform != "darwin" else set())
     assert {x["bom-ref"] for x in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]} == {
         x["ref"] for x in bill["dependencies"]
     }

@@ -94,7 +94,7 @@ def test_model_beyond_the_engine_runs_on_torch(tmp_path: Path, typed: Typed) -> 
 
 def test_missing_library_is_explained(folder: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     library.load_library.cache_clear()
-    monkeypatch.setattr(library, "cached_library", lambda *_: Path("/nowhere/lib.so"))
+    monkeypatch.setattr(library, "find_cached", lambda *_: (None, ""))
     monkeypatch.setattr(library, "find_compiler", lambda: None)
     try:
         result = typed("run", folder, "The cat", "--max-tokens", 2)

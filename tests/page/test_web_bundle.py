@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from llamath.web.server.page_html import STATIC_FOLDER
+import llamath
+from llamath.web.server.page_html import STATIC_FOLDER, model_page, read_asset
 
 WEB = Path(__file__).parents[2] / "web"
 BUILD_FILES = ("build.mjs", "package.json", "package-lock.json", "tsconfig.json")
@@ -26,6 +28,26 @@ def source_digest() -> str:
 
 def test_bundle_is_built_from_these_sources() -> None:
     assert (Path(STATIC_FOLDER) / "sources.sha256").read_text().strip() == source_digest(), "run `make web`"
+
+
+def test_scripts_begin_with_the_notices_of_their_packages() -> None:
+    """Each package that the sources import, and what it contains; without the texts of these licenses no copy may be given away."""
+    imported = {
+        x for path in (WEB / "src").rglob("*.ts*") for x in re.findall(r"""from ["']((?:@[^/"']+/)?[^./"'][^/"']*)""", path.read_text())
+    }
+    assert imported >= {"preact", "d3-scale", "@dagrejs/dagre"}
+    named: set[str] = set()
+    for bundle in ("page", "gallery"):
+        head, _, code = read_asset(f"{bundle}.js").partition("*/")
+        names = set(re.findall(r"(?m)^(\S+) [\d.]+ \((?:MIT|ISC)\): Copyright .*\d{4}", head))
+        assert head.startswith("/*!\n") and code.startswith('\n"use strict"') and "preact" in names
+        for license_id, words in (("MIT", "Permission is hereby granted, free of charge"), ("ISC", "Permission to use, copy, modify")):
+            assert words in head and f"({license_id})" in head
+        assert "</script" not in head and len(head) < 4000
+        named |= names
+    assert imported <= named and {"@dagrejs/graphlib", "d3-array", "d3-format", "d3-time"} <= named
+    page = model_page([llamath.load("llama-3-8b")])
+    assert "preact 11" in page and "THE SOFTWARE IS PROVIDED" in page, "also in an exported page"
 
 
 def test_building_again_gives_the_same_bytes() -> None:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..render.progress import without_progress
-from ..utils.errors import FormatError, LlamathError, RemoteError, safe
+from ..utils.errors import FormatError, LlamathError, RemoteError, safe, writing
 
 if TYPE_CHECKING:
     from ..utils.report import Report
@@ -238,7 +238,7 @@ def write_file(path: str, content: str | bytes, *, overwrite: bool = False) -> N
     exists = LlamathError(f"{name} already exists", hint="--force overwrites it")
     if not overwrite and os.path.lexists(path):
         raise exists
-    try:
+    with writing(name):
         handle, temporary = tempfile.mkstemp(prefix=".llamath-", dir=os.path.dirname(path))
         try:
             with open(handle, "wb") as file:
@@ -248,13 +248,11 @@ def write_file(path: str, content: str | bytes, *, overwrite: bool = False) -> N
                 os.replace(temporary, path)
             else:
                 os.link(temporary, path)
+        except FileExistsError:
+            raise exists from None
         finally:
             if os.path.lexists(temporary):
                 os.unlink(temporary)
-    except FileExistsError:
-        raise exists from None
-    except OSError as error:
-        raise LlamathError(f"cannot write {name}: {error.strerror}") from None
     echo(f"wrote {name}", err=True)
 
 

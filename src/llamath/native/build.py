@@ -21,7 +21,7 @@ LIBRARY = "libllamath.so"
 """File name of the library, in this folder where the package was built with it."""
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=default", "-pthread", "-ffp-contract=fast", "-Wall")
 _STATIC = ("-static-libstdc++", "-static-libgcc", "-Wl,--build-id=none", "-s")
-_LINK_FLAGS = ("-shared", "-pthread", *(() if sys.platform == "darwin" else _STATIC))
+LINK_FLAGS = ("-shared", "-pthread", *(() if sys.platform == "darwin" else _STATIC))
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mbmi2")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=512")
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -82,7 +82,7 @@ def own_paths() -> tuple[str, ...]:
 
 def source_hash(compiler: str = "", paths: Sequence[str] = ()) -> str:
     """Return a hash of the sources and of how they are compiled, for these instruction sets or for all."""
-    digest = hashlib.sha256(repr((compiler, _FLAGS, _LINK_FLAGS, PATHS, machine(), tuple(paths) or all_paths())).encode())
+    digest = hashlib.sha256(repr((compiler, _FLAGS, LINK_FLAGS, PATHS, machine(), tuple(paths) or all_paths())).encode())
     for path in sources():
         digest.update(path.read_bytes())
     return digest.hexdigest()[:20]
@@ -116,10 +116,11 @@ def build(target: Path, extra: Sequence[str] = (), paths: Sequence[str] = ()) ->
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(_run, work))
         library = Path(folder) / LIBRARY
-        _run((compiler, *_LINK_FLAGS, *extra, *[x[-1] for x in work], "-o", str(library)))
+        _run((compiler, *LINK_FLAGS, *extra, *[x[-1] for x in work], "-o", str(library)))
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_suffix(f".{os.getpid()}")
         shutil.copyfile(library, partial)
+        os.chmod(partial, 0o644)  # whatever the umask is: a library that others can write is not loaded
         os.replace(partial, target)
     return target
 
@@ -130,21 +131,52 @@ def _run(command: Sequence[str]) -> None:
         raise CompilerError(f"{command[0]} failed for {Path(command[-1]).name}: {done.stderr.strip()[-2000:]}")
 
 
-def cached_library(paths: Sequence[str] = ()) -> Path:
-    """Return where a checkout of the sources keeps its library for these instruction sets, or for all."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "llamath" / f"native-{source_hash(find_compiler() or '', paths)}" / LIBRARY
+def cached_library(paths: Sequence[str] = ()) -> Path | None:
+    """Return where a checkout of the sources keeps its library for these instruction sets, or for all; None without a cache folder."""
+    from ..utils.private_folder import user_folder
+
+    folder = user_folder("XDG_CACHE_HOME", ".cache")
+    return None if folder is None else Path(folder) / f"native-{source_hash(find_compiler() or '', paths)}" / LIBRARY
+
+
+def find_cached(paths: Sequence[str] = ()) -> tuple[Path | None, str]:
+    """Return the library in the cache, if it is there, and why it must not be loaded or written, if others could change it."""
+    from ..utils.private_folder import find_foreign
+
+    library = cached_library(paths)
+    if library is None:
+        return None, "there is no cache folder: HOME is not set"
+    problem = find_foreign(str(library.parent)) or find_foreign(str(library))
+    return (library if not problem and library.is_file() else None), problem
+
+
+def build_cached(paths: Sequence[str] = ()) -> Path:
+    """Compile the library into the cache, whose folders are made for this user alone; `find_cached` says before whether it can be."""
+    from ..utils.private_folder import make_private_folder
+
+    library = cached_library(paths)
+    problem = "there is no cache folder" if library is None else make_private_folder(str(library.parent))
+    if problem or library is None:
+        raise CompilerError(problem)
+    return build(library, paths=paths)
+
+
+def find_foreign_temporary() -> str:
+    """Return why another user could change files in a new temporary folder, in which objects are compiled, or an empty string."""
+    from ..utils.private_folder import find_foreign
+
+    return find_foreign(os.path.join(tempfile.gettempdir(), "llamath"))
 
 
 def main(arguments: Sequence[str]) -> None:
     """Compile into a file, or with --cached to where a checkout keeps its library; with --own for this processor alone."""
     paths = own_paths() if "--own" in arguments else ()
     files = [x for x in arguments if not x.startswith("--")]
-    target = cached_library(paths) if "--cached" in arguments else Path(files[0]) if files else FOLDER / LIBRARY
-    if "--cached" in arguments and (target.exists() or cached_library().exists()):
-        return
     try:
-        build(target, paths=paths)
+        if "--cached" not in arguments:
+            build(Path(files[0]) if files else FOLDER / LIBRARY, paths=paths)
+        elif find_cached(paths)[0] is None and find_cached()[0] is None:
+            build_cached(paths)
     except CompilerError as error:
         raise SystemExit(f"{error}") from None
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from ..utils.errors import LlamathError
-from .build import FOLDER, LIBRARY, CompilerError, build, cached_library, find_compiler, own_paths
+from .build import FOLDER, LIBRARY, CompilerError, build, build_cached, find_cached, find_compiler, find_foreign_temporary, own_paths
 from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_WEIGHTS
 
 VERSION: Final = 1
@@ -215,11 +218,11 @@ class NoLibrary(LlamathError):
 @lru_cache(maxsize=1)
 def load_library() -> Library:
     """Return the library: that of the package, or in a checkout of the sources one that is built at first use."""
-    path = _find_or_build()
-    try:
-        return Library(path)
-    except (OSError, AttributeError) as error:
-        raise NoLibrary(f"the native engine cannot be loaded: {error}", hint="install llamath again") from None
+    with _find_or_build() as path:
+        try:
+            return Library(path)
+        except (OSError, AttributeError) as error:
+            raise NoLibrary(f"the native engine cannot be loaded: {error}", hint="install llamath again") from None
 
 
 def find_library() -> Library | None:
@@ -231,21 +234,38 @@ def find_library() -> Library | None:
 
 
 def _find() -> Path | None:
-    """Return the library of the package, or that of a checkout: for all instruction sets, or else for this processor."""
-    if (path := FOLDER / LIBRARY).exists() or (path := cached_library()).exists() or (path := cached_library(own_paths())).exists():
+    """Return the library of the package, or that of a checkout: for all instruction sets, or else for this processor.
+
+    A library in the cache is executed, so it must belong to this user or to root, like each folder on the way to it, and nobody else can
+    write there: between this check and the loading, only they could replace it.
+    """
+    if (path := FOLDER / LIBRARY).exists():
         return path
-    return None
+    return find_cached()[0] or find_cached(own_paths())[0]
 
 
-def _find_or_build() -> Path:
+@contextmanager
+def _find_or_build() -> Iterator[Path]:
+    """Yield the library to load. Where others could change the cache, it is compiled for this process, in a temporary folder."""
     if (found := _find()) is not None:
-        return found
+        yield found
+        return
     if find_compiler() is None or os.environ.get("LLAMATH_NO_BUILD"):
         raise NoLibrary(
             "the native engine was not compiled when llamath was installed, as no C++ compiler was found",
             hint="install g++ or clang++, then install llamath again",
         )
-    try:
-        return build(cached_library(paths := own_paths()), paths=paths)
-    except (CompilerError, OSError) as error:
-        raise NoLibrary(f"the native engine cannot be compiled: {error}", hint="set CXX to another compiler") from None
+    paths, foreign = own_paths(), find_foreign_temporary()
+    if foreign:
+        raise NoLibrary(f"the native engine is not compiled where others could change it: {foreign}", hint="set TMPDIR to your own folder")
+    with TemporaryDirectory(prefix="llamath-") as temporary:
+        try:
+            if problem := find_cached(paths)[1]:
+                message = f"the native engine is compiled for this command only, in a private folder, as {problem}"
+                print(f"note: {message}", file=sys.stderr)
+                path = build(Path(temporary) / LIBRARY, paths=paths)
+            else:
+                path = build_cached(paths)
+        except (CompilerError, OSError) as error:
+            raise NoLibrary(f"the native engine cannot be compiled: {error}", hint="set CXX to another compiler") from None
+        yield path

@@ -13,11 +13,16 @@ LlamathError
 
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 _UNSAFE = "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff\U000e0000-\U000e0fff]"
 """The characters that are most often used to hide text; others that are not printable are rare."""
+
+
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class LlamathError(Exception):
@@ -81,6 +86,20 @@ class MissingExtra(LlamathError):
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(f"this needs {module}, which is not installed", hint=f"pip install 'llamath[{extra}]'")
+
+
+def os_error_reason(error: OSError) -> str:
+    """Return why the operating system refused to read or write a file."""
+    return "the disk or your quota is full" if error.errno in _DISK_FULL else error.strerror or str(error)
+
+
+@contextmanager
+def writing(name: str) -> Iterator[None]:
+    """Turn an error of the operating system, as that of a full disk, into one that says what cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise LlamathError(f"cannot write {safe(name)}: {os_error_reason(error)}") from None
 
 
 def safe(text: str, limit: int = 200) -> str:

@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 
 from ...utils.errors import FormatError, safe
 from ...utils.strict_json import read_json
+from .conversion_marker import FOREIGN_HINT, MOVING, STAGING_FOLDER, is_own_move
 from .source import LocalFile, Source
 
 T = TypeVar("T")
-STAGING_FOLDER, MOVING = ".llamath-convert", "moving"
-"""The hidden folder in which a conversion writes its files, and the marker in it while they are moved to their places."""
 _CACHE = r"(?s:(.*)/(?:models|datasets|spaces)--[^/]+(?=/snapshots/))"
 
 
@@ -95,12 +94,17 @@ class LocalFolder(Folder):
 
 def check_finished(folder: str) -> None:
     """Raise if a conversion was interrupted while it replaced the files of this folder, some of which may be missing or new."""
-    if os.path.lexists(os.path.join(folder, STAGING_FOLDER, MOVING)):
-        raise FormatError(
-            "unfinished",
-            f"{safe(folder) or 'this folder'}: expected a checkpoint, found a conversion that was interrupted while it replaced the files",
-            hint="repeat the llamath convert command to finish it; another conversion into this folder restores the previous files",
-        )
+    if not os.path.lexists(os.path.join(folder, STAGING_FOLDER, MOVING)):
+        return
+    expected = f"{safe(folder) or 'this folder'}: expected a checkpoint, found"
+    if not is_own_move(folder):
+        found = f"{STAGING_FOLDER}, which marks a conversion that this user has not begun on this machine"
+        raise FormatError("unfinished", f"{expected} {found}", hint=FOREIGN_HINT)
+    raise FormatError(
+        "unfinished",
+        f"{expected} a conversion that was interrupted while it replaced the files",
+        hint="repeat the llamath convert command to finish it; another conversion into this folder restores the previous files",
+    )
 
 
 def check_file_name(name: str) -> str:

@@ -7,8 +7,8 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
-from ...checkpoint.formats.folder import STAGING_FOLDER
-from ...utils.errors import ConvertError, safe
+from ...checkpoint.formats.conversion_marker import STAGING_FOLDER
+from ...utils.errors import ConvertError, os_error_reason, safe
 from ...utils.record_type import Record
 from ..source_files import SourceFiles
 from .output_files import OutputFile
@@ -37,14 +37,15 @@ def write_output(
     """
     _check_not_source(source, output.path, files)
     staging = StagingFolder(output.path, output.staging_suffix, files, _fingerprint(source, files, also))
-    _check_not_existing(staging, output)
+    if not staging.check_own():
+        _check_not_existing(staging, output)
     return () if dry_run else tuple(_write_files(staging, source, output, progress))
 
 
 def write_error(error: OSError, target: str) -> ConvertError:
     """Return the error for an operating system's error outside of the hidden folder."""
     where = safe(os.fsdecode(error.filename or target))
-    return ConvertError(f"{where}: {error.strerror or error}", hint="existing files have not been changed")
+    return ConvertError(f"{where}: {os_error_reason(error)}", hint="existing files have not been changed")
 
 
 def _check_not_source(source: SourceFiles, folder: str, files: Sequence[OutputFile]) -> None:
@@ -68,9 +69,9 @@ def _fingerprint(source: SourceFiles, files: Sequence[OutputFile], also: str) ->
 
 
 def _check_not_existing(staging: StagingFolder, output: OutputFolder) -> None:
-    """Refuse to overwrite files, except with `force`; where a move was interrupted, they are checked again once it is undone."""
+    """Refuse to overwrite files, except with `force`; where a move was interrupted, they are checked once it is undone."""
     folder = staging.folder
-    if output.force or staging.may_be_moving or not os.path.lexists(folder):
+    if output.force or staging.is_moving or not os.path.lexists(folder):
         return
     if not os.path.isdir(folder):
         raise ConvertError(f"{safe(folder)} is a file; expected a folder", hint="choose another target")

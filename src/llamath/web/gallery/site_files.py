@@ -9,12 +9,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
 from typing import Any, ClassVar
 
 from ...catalog import slugs
 from ...model import Model
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import LlamathError, safe, writing
 from ...utils.number_format import format_count
 from ...utils.report import Report
 from ..page_data.checkpoint_data import load_with_checkpoint
@@ -65,10 +66,16 @@ def write_gallery(
     """
     folder = os.path.realpath(folder)
     old_files = _check_folder(folder, force)
-    parent = os.path.dirname(folder)
-    os.makedirs(parent, exist_ok=True)
-    new = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=parent)
+    # what is written into a folder is moved within it, and so on one disk; a whole gallery takes the place of another one
+    parent = folder if os.path.isdir(folder) and not old_files else os.path.dirname(folder)
+    created: list[str] = []
+    new = ""
     try:
+        with writing(folder):
+            while not os.path.isdir(top := _first_missing(parent)):
+                os.mkdir(top)
+                created.append(top)
+            new = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=parent)
         written = _write_pages(new, sources, processes, on_progress or (lambda *_: None))
         entries = [entry for entry, _ in written]
         _write_shared(new, entries, [form for _, form in written if form])
@@ -76,10 +83,23 @@ def write_gallery(
         size = sum(os.path.getsize(os.path.join(new, x)) for x in files)
         _write(new, MARKER, json.dumps({"llamath_gallery": 1, "files": files}, indent=0))
         os.chmod(new, 0o777 & ~_umask())
-        _move_into_place(new, folder, old_files)
+        with writing(folder):
+            _move_into_place(new, folder, old_files)
+        created = []
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        if new:
+            shutil.rmtree(new, ignore_errors=True)
+        for path in reversed(created):
+            with suppress(OSError):
+                os.rmdir(path)
     return GallerySite(output=folder, models=len(entries), files=len(files) + 1, bytes=size)
+
+
+def _first_missing(path: str) -> str:
+    """Return the outermost folder of a path that does not exist, or the path."""
+    while not os.path.isdir(path) and not os.path.isdir(parent := os.path.dirname(path)):
+        path = parent
+    return path
 
 
 def _check_folder(folder: str, force: bool) -> list[str]:
@@ -103,7 +123,8 @@ def _check_folder(folder: str, force: bool) -> list[str]:
 
 def _write_pages(new: str, sources: Sequence[str], processes: int | None, on_progress: _OnProgress) -> list[_Written]:
     """Write the page of each model, and return their entries and closed forms."""
-    os.mkdir(os.path.join(new, "models"))
+    with writing("models"):
+        os.mkdir(os.path.join(new, "models"))
     ids = _ids_of(sources) if sources else dict.fromkeys(slugs(), "")
     tasks = [(new, model_id, source) for model_id, source in ids.items()]
     written = []
@@ -153,7 +174,8 @@ def _write_model(task: tuple[str, str, str]) -> _Written:
 
 def _write_shared(new: str, entries: list[dict[str, Any]], forms: list[dict[str, Any]]) -> None:
     """Write the first page, the closed forms, and the scripts and styles."""
-    os.mkdir(os.path.join(new, "assets"))
+    with writing("assets"):
+        os.mkdir(os.path.join(new, "assets"))
     for name, text in site_assets().items():
         _write(new, f"assets/{name}", text)
     _write(new, FORMS, forms_script(forms))
@@ -162,7 +184,7 @@ def _write_shared(new: str, entries: list[dict[str, Any]], forms: list[dict[str,
 
 
 def _write(new: str, name: str, text: str) -> None:
-    with open(os.path.join(new, name), "w", encoding="utf-8", newline="\n") as file:
+    with writing(name), open(os.path.join(new, name), "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
 
 
@@ -172,7 +194,7 @@ def _move_into_place(new: str, folder: str, old_files: list[str]) -> None:
         os.rename(new, folder)
         return
     if not old_files:  # an empty folder, or one that is written into by force
-        shutil.copytree(new, folder, dirs_exist_ok=True)
+        _move_entries(new, folder)
         return
     own = {os.path.normpath(x) for x in (*old_files, MARKER)}
     for where, _, names in os.walk(folder):
@@ -191,6 +213,16 @@ def _move_into_place(new: str, folder: str, old_files: list[str]) -> None:
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _move_entries(new: str, folder: str) -> None:
+    """Move what is in a folder into another one, over files of the same names, without a new file for which a disk can be too full."""
+    for name in os.listdir(new):
+        source, target = os.path.join(new, name), os.path.join(folder, name)
+        if os.path.isdir(source) and os.path.isdir(target) and not os.path.islink(target):
+            _move_entries(source, target)
+        else:
+            os.replace(source, target)
 
 
 def _umask() -> int:
