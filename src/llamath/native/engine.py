@@ -126,7 +126,7 @@ class NativeModel:
         engine = self.library.engine_create(self._pool, spec, ctypes.byref(where), message, len(message))
         if not engine:
             self.library.pool_destroy(self._pool)
-            place = f" in {program.ops[where.value].path}" if where.value >= 0 else ""
+            place = f" ({program.ops[where.value].path})" if where.value >= 0 else ""
             raise LlamathError(f"the native engine cannot compute this model: {message.value.decode()}{place}", hint=CONFIG_HINT)
         return int(engine)
 

@@ -145,8 +145,9 @@ private:
 
 void check_products(Arguments& a, int64_t rows, Form form) {
     const OpSpec& op = a.op;
-    const int64_t last = a.p.num_products - op.num_products, experts = op.code == EXPERT_LINEAR ? op.i[2] : 1;
-    if (!a.number("the number of products", op.num_products, 1, MAX_PRODUCTS) || !a.number("the first product", op.first_product, 0, last)) return;
+    const int64_t experts = op.code == EXPERT_LINEAR ? op.i[2] : 1;
+    if (!a.number("the number of products", op.num_products, 1, MAX_PRODUCTS)) return;
+    if (!a.number("the first product", op.first_product, 0, a.p.num_products - op.num_products)) return;
     for (int64_t j = 0; j < op.num_products && a.fine(); j++) {
         const ProductSpec& product = a.p.products[op.first_product + j];
         a.number("a weight", product.weight, 0, LIMIT), a.number("a bias", product.bias, -1, LIMIT);
@@ -197,9 +198,9 @@ void check_attention(Arguments& a) {
     const int64_t heads = a.x.heads;
     a.equal("the number of value heads", v->heads, k->heads);
     a.expect(heads % k->heads == 0, "the query heads", "are %lld, which do not share %lld key heads evenly", heads, k->heads);
-    a.equal("the width of a query", a.x.dim, a.integer(2, "the width of a key", 1, k->dim));
-    a.integer(1, "the first number of a key", 0, k->dim - a.op.i[2]);
-    const int64_t v_dim = a.integer(5, "the width of a value", 1, v->dim);
+    const int64_t k_dim = a.integer(2, "the width of a key", 1, k->dim), v_dim = a.integer(5, "the width of a value", 1, v->dim);
+    a.equal("the width of a query", a.x.dim, k_dim);
+    a.integer(1, "the first number of a key", 0, k->dim - k_dim);
     a.integer(4, "the first number of a value", 0, v->dim - v_dim);
     a.output(0, JOINED, 1, heads * v_dim);
     const int64_t window = a.integer(6, "the window", 0, LIMIT), chunk = a.integer(7, "the chunk", 0, LIMIT);
@@ -344,7 +345,7 @@ constexpr Rule RULES[] = {
      [](Arguments& a) {
          if (!a.like(JOINED, 1, 1)) return;
          a.integer(0, "the rotary embedding", 0, a.p.num_ropes - 1), a.flag(1, "the interleaved pairs");
-         if (a.fine()) a.number("twice the number of rotary pairs", 2 * a.p.rope_pairs[a.op.i[0]], 2, a.x.dim);
+         if (a.fine()) a.number("twice the number of rotary pairs", 2 * a.p.rope_pairs[a.op.i[0]], 0, a.x.dim);
      }},
     {STORE,
      [](Arguments& a) {
@@ -459,7 +460,10 @@ std::string find_mistake(const ProgramSpec& p, int64_t* where) {
     }
     const OpSpec none{};
     Arguments a(p, none);
-    if (a.view("the logits", p.logits, WHOLE, ANY, ANY)) a.equal("the heads of the logits", p.logits.heads, 1), a.number("the rows of the logits for each token", a.rows(p.logits), 0, 1);
+    if (a.view("the result", p.logits, WHOLE, ANY, ANY)) {
+        a.equal("the number of heads of the logits", p.logits.heads, 1);
+        a.number("the number of rows of the logits for each token", a.rows(p.logits), 0, 1);
+    }
     return a.mistake;
 }
 
