@@ -102,8 +102,9 @@ def run_cases(library: Path, kind: str, seed: str, first: int, last: int) -> tup
         progress, counts = Path(folder) / "progress", Path(folder) / "counts"
         while first < last and len(reports) < _MOST_REPORTS:
             progress.write_text(str(first))
-            command = (sys.executable, str(TESTS / "engine_mutations.py"), str(library), kind, seed, str(first), str(last), str(progress), str(counts))
-            done = subprocess.run(command, env=os.environ | OPTIONS | {"LD_PRELOAD": runtime}, capture_output=True, text=True, errors="replace", check=False)
+            command = (sys.executable, TESTS / "engine_mutations.py", library, kind, seed, str(first), str(last), progress, counts)
+            environment = os.environ | OPTIONS | {"LD_PRELOAD": runtime}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
             at = int(progress.read_text())
             if counts.exists():
                 outcomes.update(json.loads(counts.read_text()))

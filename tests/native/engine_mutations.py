@@ -19,7 +19,6 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +36,12 @@ from llamath.native.weights import Stored
 from llamath.utils.errors import LlamathError
 
 TESTS = Path(__file__).parents[1]
-CONFIGS = [config for path in sorted(TESTS.glob("tiny*/*.json")) if path.parent.name != "tiny_multimodal" for config in json.loads(path.read_text()).values()]
+CONFIGS = [
+    config
+    for path in sorted(TESTS.glob("tiny*/*.json"))
+    if path.parent.name != "tiny_multimodal"
+    for config in json.loads(path.read_text()).values()
+]
 MOST_WEIGHTS, MOST_LEAVES = 2_000_000, 4000
 MOST_SECONDS = 120
 """A guard against hangs."""
@@ -162,7 +166,9 @@ def run_config(case: int, seed: str) -> str:
         found = random_weights(tree, rng, (0.0, 1e30, float("nan"), float("inf")))
         if found is None:
             return "too large"
-        model = NativeModel(tree, found[0], found[1], int8=rng.random() < 0.2, threads=rng.choice((1, 1, 2)), interleaved=rng.random() < 0.1)
+        model = NativeModel(
+            tree, found[0], found[1], int8=rng.random() < 0.2, threads=rng.choice((1, 1, 2)), interleaved=rng.random() < 0.1
+        )
     except NotExpressible:
         return "not expressible"
     except LlamathError as error:
@@ -345,7 +351,7 @@ def main(library: str, kind: str, seed: str, first: str, last: str, progress: st
             outcome = (run_config if kind == "configs" else run_program)(case, seed)
         except MemoryError:
             outcome = "without memory"
-        except Exception as error:  # noqa: BLE001  # not a mistake in memory, so the cases go on
+        except Exception as error:  # not a mistake in memory, so the cases go on
             frame = traceback.extract_tb(error.__traceback__)[-1]
             outcome = f"traceback: {type(error).__name__} in {Path(frame.filename).name}, {frame.name}"
         outcomes[outcome] += 1

@@ -76,7 +76,11 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("llama", lambda p: changed(p, "rms_norm", inputs=first(stride=10**9)), "input 0 has rows of 1000000000"),
     ("llama", lambda p: changed(p, "rms_norm", ints=(1, 2)), "weight 0 has"),
     ("llama", lambda p: changed(p, "rms_norm", floats=(1e300, 0.0)), "a factor is not finite"),
-    ("llama", lambda p: changed(p, "add", inputs=lambda x: (x[0], x[0]._replace(heads=2, dim=16, head_stride=16, stride=16))), "input 1 ends at"),
+    (
+        "llama",
+        lambda p: changed(p, "add", inputs=lambda x: (x[0], x[0]._replace(heads=2, dim=16, head_stride=16, stride=16))),
+        "input 1 ends at",
+    ),
     ("llama", lambda p: changed(p, "add", outs=lambda _: next(x for x in p.ops if x.name == "add").inputs[:1]), "is read and written"),
     ("llama", lambda p: changed(p, "gated", ints=(1, 10)), "the activation function is 10"),
     ("llama", lambda p: p.replace(logits=p.logits._replace(stride=1)), "the result ends at number"),
@@ -115,7 +119,7 @@ def test_weights_larger_than_their_memory_are_refused() -> None:
     tree, stored = parts("llama")
     for path, x in stored.items():
         if x.rows > 1:
-            with pytest.raises(LlamathError, match="larger than its memory|does not fit"):
+            with pytest.raises(LlamathError, match=r"larger than its memory|does not fit"):
                 NativeModel(tree, {**stored, path: x._replace(bytes=x.bytes - 1)}, "fp32", threads=1, int8=path.startswith("layers"))
 
 
@@ -146,7 +150,14 @@ def test_kernels_refuse_what_does_not_fit() -> None:
     from llamath.native.library import GroupComparison, Matrix
 
     values, out = np.ones((2, 32), np.float32), np.zeros(64, np.float32)
-    for rows, cols, kind, size, row in ((2, 32, F32, 255, 0), (2, 32, F32, 256, 2), (2, 32, F32, 256, -1), (2, 31, 8, 256, 0), (2, 32, 99, 256, 0), (2, 32, 24, 256, 0)):
+    for rows, cols, kind, size, row in (
+        (2, 32, F32, 255, 0),
+        (2, 32, F32, 256, 2),
+        (2, 32, F32, 256, -1),
+        (2, 31, 8, 256, 0),
+        (2, 32, 99, 256, 0),
+        (2, 32, 24, 256, 0),
+    ):
         matrix = Matrix(values.ctypes.data, None, rows, cols, 0, kind, 0, size, 0)
         assert library.dequantize_row(out.ctypes.data, matrix, row) == -1
     assert library.dequantize_row(out.ctypes.data, Matrix(values.ctypes.data, None, 2, 32, 0, F32, 0, 256, 0), 1) == 0
