@@ -291,7 +291,7 @@ class NativeSession:
         segment_array, angle_array = (Segment * len(segments))(*segments), (RopeAngles * max(1, len(angles)))(*angles)
         spec = Pass(
             *[ctypes.addressof(x) for x in (segment_array, ids, angle_array)],
-            *map(len, (segments, ids, angles)),
+            *(len(segments), len(ids), len(angles)),
             int(all_logits),
             model.precision,
             *(layers or (None, 0)),
