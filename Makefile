@@ -4,7 +4,7 @@
 # make bench      ratios against peers, into bench/results/        make fuzz       fuzz every reader of files for 20 seconds
 # make site       build the documentation site, with the gallery, into site/
 # make web        build the page's script and style from web/ (needs node and npm; using and testing the page does not)
-# make sanitize   the C++ kernels on random shapes under the address and undefined-behavior sanitizers
+# make sanitize   the native engine under the address and undefined-behavior sanitizers: random shapes, mutated configs and programs
 # make dist       build the wheel twice, compare, and list its parts  make lock     choose and pin the packages of demo and tests anew
 # make wheels     the same, and fail without a compiler: the wheel has the native engine for every instruction set of this machine's kind
 #
@@ -81,7 +81,7 @@ fuzz: $(VENV)/.oracles
 	$(PIP) install $(PINS) --group fuzz || echo 'atheris has no build for this Python: fuzzing without coverage guidance'
 	@for reader in safetensors gguf pth index files names sums values config regex adapter dcp deepspeed npz pipeline; do $(BIN)/python tools/fuzz.py $$reader --seconds 20 || exit 1; done
 
-sanitize: $(VENV)/.package
+sanitize: $(VENV)/.run
 	$(BIN)/python tools/sanitize.py
 
 dist: $(VENV)/.package

@@ -94,7 +94,7 @@ def product(library: Library, kind: int, n: int) -> Callable[[int], None]:
     x = np.random.default_rng(1).standard_normal((n, COLS)).astype(np.float32)
     rows = PART // library("row_bytes", kind, COLS)
     out, scales = np.zeros((n, rows), np.float32), np.ones(rows, np.float32)
-    matrix = Matrix(None, scales.ctypes.data if kind == I8 else None, rows, COLS, 0, kind, 0)
+    matrix = Matrix(None, scales.ctypes.data if kind == I8 else None, rows, COLS, 0, kind, 0, PART, rows)
     given = Product(matrix, out.ctypes.data)
 
     def call(address: int, kept: tuple[np.ndarray, ...] = (out, scales)) -> None:  # noqa: ARG001

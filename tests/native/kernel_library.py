@@ -23,7 +23,7 @@ def struct(name: str, **fields: Any) -> type[c.Structure]:
     return type(name, (c.Structure,), {"_fields_": list(fields.items())})
 
 
-Matrix = struct("Matrix", data=PTR, scales=PTR, rows=I64, cols=I64, row_stride=I64, type=I32, layout=I32)
+Matrix = struct("Matrix", data=PTR, scales=PTR, rows=I64, cols=I64, row_stride=I64, type=I32, layout=I32, bytes=I64, num_scales=I64)
 Product = struct("Product", w=Matrix, out=PTR, out_stride=I64, bias=PTR, accumulate=I32, reserved=I32)
 ExpertProduct = struct("ExpertProduct", experts=PTR, out=PTR, biases=PTR)
 Attention = struct(

@@ -99,8 +99,8 @@ struct Weights {
             if (type == LLAMATH_MXFP4) bytes[b] = static_cast<uint8_t>(between(115, 130));
         }
         for (int64_t r = 0; r < rows; r++) scales[r] = 0.01f;
-        matrix.data = bytes, matrix.rows = rows, matrix.cols = cols, matrix.type = type;
-        if (type == LLAMATH_I8) matrix.scales = scales;
+        matrix.data = bytes, matrix.rows = rows, matrix.cols = cols, matrix.type = type, matrix.bytes = bytes.size;
+        if (type == LLAMATH_I8) matrix.scales = scales, matrix.num_scales = rows;
     }
 };
 

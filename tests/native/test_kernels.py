@@ -154,7 +154,7 @@ def random_weights(rng: np.random.Generator, kind: int, rows: int, cols: int) ->
 
 
 def matrix(stored: np.ndarray, kind: int, cols: int, scales: np.ndarray | None = None) -> Matrix:
-    return Matrix(pointer(stored), pointer(scales), len(stored), cols, 0, kind, 0)
+    return Matrix(pointer(stored), pointer(scales), len(stored), cols, 0, kind, 0, stored.nbytes, 0 if scales is None else scales.size)
 
 
 def multiply(
@@ -228,7 +228,7 @@ def test_strides_of_inputs_and_of_stored_rows(lib: Library, rng: np.random.Gener
     stored, w, _ = random_weights(rng, F32, 20, 64)
     for n in (1, 6):
         x, out = normal(rng, n, 70), np.zeros((n, 10), np.float32)
-        every_other = Matrix(pointer(stored), None, 10, 60, 2 * 64 * 4, F32, 0)
+        every_other = Matrix(pointer(stored), None, 10, 60, 2 * 64 * 4, F32, 0, stored.nbytes)
         lib.pooled("matmul", Product(every_other, pointer(out)), 1, x, 70, n, EXACT)
         close(out, x[:, :60] @ w[::2, :60].T, atol=1e-4)
 
@@ -258,7 +258,7 @@ def test_products_across_page_ends_read_nothing_beyond(lib: Library, rng: np.ran
         memory[begin : 3 * page] = raw
         for n in (1, 3, 5, 9):
             x, out = normal(rng, n, cols), np.zeros((n, 5), np.float32)
-            at_end = Matrix(base + begin, pointer(scales), 5, cols, 0, kind, 0)
+            at_end = Matrix(base + begin, pointer(scales), 5, cols, 0, kind, 0, len(raw), 5)
             lib.pooled("matmul", Product(at_end, pointer(out)), 1, x, 0, n, FAST)
             assert error(out, x, w) < 0.01
 

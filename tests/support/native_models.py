@@ -22,7 +22,7 @@ def native_model(module: Decoder, threads: int = 1, **options: Any) -> NativeMod
     for path, x in (*module.named_parameters(), *module.named_buffers()):
         x = x.detach().contiguous()
         cols = x.shape[-1] if x.dim() else 1
-        stored[path] = Stored(x.data_ptr(), _TYPES[x.dtype], x.numel() // max(1, cols), cols, x)
+        stored[path] = Stored(x.data_ptr(), _TYPES[x.dtype], x.numel() // max(1, cols), cols, x.nbytes, x)
     dtype = _NAMES[next(module.parameters()).dtype]
     return NativeModel(module.spec, stored, options.pop("dtype", dtype), threads=threads, **options)
 

@@ -29,6 +29,8 @@ PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "aarch64": {"neon": (), "neon_dot": ("-march=armv8.2-a+dotprod+fp16",), "neon_bf16": ("-march=armv8.6-a+dotprod+fp16+bf16",)},
 }
 """Instruction sets by machine, from the slowest to the fastest: the flags that kernels are compiled with for each."""
+REFERENCE = "reference"
+"""The instruction set of plain loops, which is always compiled."""
 _CPUINFO = "/proc/cpuinfo"
 _FOR_EACH_PATH = ("path.cpp", "packed.cpp")
 _VNNI = {"avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
@@ -91,12 +93,13 @@ def source_hash(compiler: str = "", paths: Sequence[str] = ()) -> str:
 def commands(compiler: str, objects: Path, extra: Sequence[str] = (), paths: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """Return the command that compiles each object file, for these instruction sets or for all; those that take longest come first."""
     flags_of = PATHS.get(machine(), {"generic": ()})
-    listed = f"-DLLAMATH_PATHS(EACH)={' '.join(f'EACH({x})' for x in ('reference', *(paths or flags_of)))}"
+    chosen = [x for x in paths or flags_of if x != REFERENCE]
+    listed = f"-DLLAMATH_PATHS(EACH)={' '.join(f'EACH({x})' for x in (REFERENCE, *chosen))}"
     result = []
     for source in sorted((x for x in sources() if x.suffix == ".cpp"), key=lambda x: x.name not in _FOR_EACH_PATH):
         variants: dict[str, tuple[str, ...]] = {"": ()}
         if source.name in _FOR_EACH_PATH:
-            variants = {x: flags_of[x] for x in paths or flags_of}
+            variants = {x: flags_of[x] for x in chosen}
         for name, flags in variants.items():
             own = (f"-DLLAMATH_PATH={name}",) if name else ()
             target = objects / f"{source.stem}{name and '_' + name}.o"

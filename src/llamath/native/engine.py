@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import threading
 import weakref
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from ..core.blocks import Decoder
@@ -23,23 +26,22 @@ from .library import (
     FAST,
     NO_MEMORY,
     NONFINITE,
-    BufferSpec,
-    CacheSpec,
+    OP_FORMAT,
+    REFUSED,
+    VIEW_FIELDS,
     Library,
-    OpSpec,
     Pass,
-    ProductSpec,
     ProgramSpec,
     RopeAngles,
     Segment,
-    ViewSpec,
     load_library,
 )
 from .lowering import lower
-from .program import OPS, Op
+from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_OUTPUTS, MAX_WEIGHTS, Op, Program
 from .rotary_pairs import with_interleaved_pairs
 from .weights import LoadedWeights, Stored
 
+CONFIG_HINT = "a size in the config contradicts another one"
 HINT = "the file is damaged, or was written in a dtype of too small a range"
 KV_TYPES = {"fp32": F32, "bf16": BF16, "fp16": F16}
 _SINGLE_THREAD_PARAMETERS = 1 << 25
@@ -87,10 +89,10 @@ class NativeModel:
         self.kept_logits = self.program.logits.dim
         self.max_positions = None if tree.positions is None else int(tree.positions.weight.shape[0]) - int(tree.positions.offset)
         self.has_length_dependent_rope = any(isinstance(x, LENGTH_DEPENDENT) for x in self.program.ropes)
+        self._rope_tables: dict[tuple[int, int], tuple[Any, int, float, float]] = {}
         self._pool = self.library.pool_create(self.threads)
         self._engine = self._create()
         weakref.finalize(self, _destroy, self.library, self._engine, self.weights)
-        self._rope_tables: dict[tuple[int, int], tuple[Any, int, float, float]] = {}
 
     @property
     def pool(self) -> int:
@@ -108,27 +110,25 @@ class NativeModel:
         return str(self.library.path().decode())
 
     def _create(self) -> int:
+        """Return the program in the library, which checks all of its sizes."""
         program = self.program
-        products = [p for op in program.ops for p in op.products]
-        ops, first = (OpSpec * len(program.ops))(), 0
-        for spec, op in zip(ops, program.ops, strict=True):
-            _fill(spec, op, first)
-            first += len(op.products)
-        product_specs = (ProductSpec * max(1, len(products)))()
-        for to, product in zip(product_specs, products, strict=False):
-            to.weight, to.bias, to.out = product.weight, product.bias, ViewSpec(*product.out)
-        buffers = (BufferSpec * len(program.buffers))(*[BufferSpec(*x) for x in program.buffers])
-        caches = (CacheSpec * max(1, len(program.caches)))(*[CacheSpec(x.heads, x.dim, x.lookback or 0) for x in program.caches])
-        sizes = (ctypes.c_int64 * max(1, len(program.states)))(*[x.size for x in program.states])
-        arrays = (ops, product_specs, buffers, self.weights.matrices, caches, sizes)
+        arrays = pack_program(program, self.library, [x.half for x in self.angles(1, 1)])
         spec = ProgramSpec(
-            *[ctypes.addressof(x) for x in arrays],
-            *map(len, (program.ops, products, program.buffers)),
+            *(x.buffer_info()[0] for x in (arrays.ops, arrays.products, arrays.buffers)),
+            ctypes.addressof(self.weights.matrices),
+            *(x.buffer_info()[0] for x in (arrays.caches, arrays.state_sizes, arrays.rope_pairs)),
+            *map(len, (program.ops, [p for op in program.ops for p in op.products], program.buffers)),
             program.num_weights,
             *map(len, (program.caches, program.states, program.ropes)),
-            ViewSpec(*program.logits),
+            program.logits,
         )
-        return int(self.library.engine_create(self._pool, spec))
+        where, message = ctypes.c_int64(-1), ctypes.create_string_buffer(400)
+        engine = self.library.engine_create(self._pool, spec, ctypes.byref(where), message, len(message))
+        if not engine:
+            self.library.pool_destroy(self._pool)
+            place = f" ({program.ops[where.value].path})" if where.value >= 0 else ""
+            raise LlamathError(f"the native engine cannot compute this model: {message.value.decode()}{place}", hint=CONFIG_HINT)
+        return int(engine)
 
     def angles(self, length: int, prefill_length: int) -> list[RopeAngles]:
         """Return the frequencies of every rotary embedding for a sequence of this length."""
@@ -175,18 +175,53 @@ def _destroy(library: Library, engine: int, _weights: LoadedWeights) -> None:
     library.engine_destroy(engine)
 
 
-def _fill(spec: OpSpec, op: Op, first_product: int) -> None:
-    spec.code, spec.num_inputs, spec.first_product, spec.num_products = OPS.index(op.name), len(op.inputs), first_product, len(op.products)
-    for i, view in enumerate(op.outs):
-        spec.out[i] = ViewSpec(*view)
-    for i, view in enumerate(op.inputs):
-        spec.inputs[i] = ViewSpec(*view)
-    for i in range(len(spec.weights)):
-        spec.weights[i] = op.weights[i] if i < len(op.weights) else -1
-    for i, x in enumerate(op.ints):
-        spec.ints[i] = x
-    for i, number in enumerate(op.floats):
-        spec.floats[i] = number
+class PackedProgram(NamedTuple):
+    """The arrays of a `ProgramSpec`."""
+
+    ops: array[int]
+    products: array[int]
+    buffers: array[int]
+    caches: array[int]
+    state_sizes: array[int]
+    rope_pairs: array[int]
+
+
+def pack_program(program: Program, library: Library, rope_pairs: Sequence[int]) -> PackedProgram:
+    """Return the numbers of a program as the library reads them."""
+    codes = {name: library.operation_code(name.encode()) for name in {x.name for x in program.ops}}
+    first, ops, products = 0, bytearray(), list[int]()
+    try:
+        for op in program.ops:
+            ops += _pack(op, codes[op.name], first)
+            first += len(op.products)
+            for product in op.products:
+                products += (product.weight, product.bias, *product.out)
+        return PackedProgram(
+            array("q", bytes(ops)),
+            array("q", products),
+            array("q", [n for x in program.buffers for n in x]),
+            array("q", [n for x in program.caches for n in (x.heads, x.dim, x.lookback or 0)]),
+            array("q", [x.size for x in program.states]),
+            array("q", rope_pairs),
+        )
+    except (struct.error, OverflowError):
+        raise LlamathError("the native engine cannot compute this model: one of its numbers exceeds 64 bits", hint=CONFIG_HINT) from None
+
+
+def _pack(op: Op, code: int, first_product: int) -> bytes:
+    return OP_FORMAT.pack(
+        *(code, len(op.inputs), first_product, len(op.products)),
+        *chain.from_iterable(op.outs),
+        *repeat(0, VIEW_FIELDS * (MAX_OUTPUTS - len(op.outs))),
+        *chain.from_iterable(op.inputs),
+        *repeat(0, VIEW_FIELDS * (MAX_INPUTS - len(op.inputs))),
+        *op.weights,
+        *repeat(-1, MAX_WEIGHTS - len(op.weights)),
+        *op.ints,
+        *repeat(0, MAX_INTS - len(op.ints)),
+        *op.floats,
+        *repeat(0.0, MAX_FLOATS - len(op.floats)),
+    )
 
 
 class NativeSession:
@@ -216,16 +251,17 @@ class NativeSession:
     def set_start(self, slot: int, start: int) -> None:
         """Set the padding before a sequence."""
         self.start[slot] = start
-        self.model.library.session_set_start(self._handle, slot, start)
+        if self.model.library.session_set_start(self._handle, slot, start):
+            raise IndexError(slot)
 
     def can_truncate(self, stored: int, length: int) -> bool:
         """Whether the caches still have what the first `length` of `stored` tokens left."""
         return bool(self.model.library.session_can_truncate(self._handle, stored, length))
 
-    def run(self, rows: Sequence[Row], *, all_logits: bool = False, layers: int | None = None) -> int:
+    def run(self, rows: Sequence[Row], *, all_logits: bool = False, layers: tuple[int, int] | None = None) -> int:
         """Run a pass; return the number of rows of its logits.
 
-        `layers` is the address of an array [layers, tokens, width] for the hidden states after each layer.
+        `layers` is the address and the size of an array [layers, tokens, width] for the hidden states after each layer.
         """
         model = self.model
         segments: list[Segment] = []
@@ -255,18 +291,20 @@ class NativeSession:
         segment_array, angle_array = (Segment * len(segments))(*segments), (RopeAngles * max(1, len(angles)))(*angles)
         spec = Pass(
             *[ctypes.addressof(x) for x in (segment_array, ids, angle_array)],
-            len(segments),
+            *(len(segments), len(ids), len(angles)),
             int(all_logits),
             model.precision,
-            layers,
+            *(layers or (None, 0)),
         )
-        where = (ctypes.c_int64 * 2)()
+        where, message = (ctypes.c_int64 * 2)(), ctypes.create_string_buffer(400)
         with _interruptible(model):
-            status = model.library.session_run(self._handle, spec, ctypes.addressof(where))
+            status = model.library.session_run(self._handle, spec, ctypes.addressof(where), message, len(message))
         if status == CANCELLED:
             raise KeyboardInterrupt
         if status == NO_MEMORY:
             raise MemoryError("the activations")
+        if status == REFUSED:
+            raise LlamathError(f"the native engine cannot read these tokens: {message.value.decode()}", hint="use tokens of this model")
         if status == NONFINITE:
             read = max(x.past + len(x.tokens) - self.start[x.slot] for x in rows)
             raise model.explain(
@@ -276,7 +314,10 @@ class NativeSession:
 
     def logits_address(self, row: int) -> int:
         """Return the address of a row of the logits of the last pass."""
-        return int(self.model.library.session_logits(self._handle, row))
+        address = self.model.library.session_logits(self._handle, row)
+        if address is None:
+            raise IndexError(row)
+        return int(address)
 
     def logits(self, row: int) -> list[float]:
         """Return a row of the logits of the last pass."""

@@ -57,7 +57,8 @@ def _compare(
         type=TYPES[dtype],
         beyond=beyond.ctypes.data,
     )
-    library.compare_groups(ctypes.byref(found))
+    if library.compare_groups(ctypes.byref(found)):
+        return None
     return GroupDifferences(
         num_differing=found.num_differing,
         first=found.first_differing,

@@ -10,59 +10,16 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "kernels/kernels.h"
 #include "operations.h"
+#include "program.h"
 
 namespace {
-
-enum Code : int64_t {
-    LOOKUP, LINEAR, EXPERT_LINEAR, PER_HEAD, RMS_NORM, LAYER_NORM, L2_NORM, ACT, GATED, CLAMPED_GATED, XIELU,
-    ADD, MULTIPLY, SCALE, SCALE_BY_WEIGHT, SCALE_BY_POSITION, SOFTCAP, CLAMP, SOFTPLUS, DECAY, BOUNDED_DECAY,
-    COPY, LAST_TOKEN, ROPE, STORE, ATTENTION, CAUSAL_CONV, DELTA_RULE, SSM_SCAN, SELECTIVE_SCAN,
-    ROUTE, ROUTE_BY_TOKEN, ROUTE_IN_TURN, DISPATCH, COMBINE, SCALE_BY_EXPERT, ADD_SINUSOIDS, KEEP_OUTLIERS, MATCH_RMS,
-    MIX_STREAMS, SINKHORN, NORMALIZE_SUM, LAYER_END,
-};
-
-struct View {
-    int64_t buffer, offset, stride, heads, head_stride, dim;
-    int64_t size() const { return heads * dim; }
-    bool joined() const { return heads == 1 || head_stride == dim; }
-};
-
-struct OpSpec {
-    int64_t code, num_inputs, first_product, num_products;
-    View out[2];
-    View in[5];
-    int64_t w[5];
-    int64_t i[10];
-    double f[6];
-};
-
-struct ProductSpec {
-    int64_t weight, bias;
-    View out;
-};
-
-struct BufferSpec {
-    int64_t width, rows_per_token;
-};
-
-struct CacheSpec {
-    int64_t heads, dim, lookback;  // lookback 0: all tokens
-};
-
-struct ProgramSpec {
-    const OpSpec* ops;
-    const ProductSpec* products;
-    const BufferSpec* buffers;
-    const Matrix* weights;
-    const CacheSpec* caches;
-    const int64_t* state_sizes;
-    int64_t num_ops, num_products, num_buffers, num_weights, num_caches, num_states, num_ropes;
-    View logits;
-};
 
 // The angles of a rotary embedding: frequencies of `half` pairs.
 struct RopeAngles {
@@ -80,8 +37,9 @@ struct Pass {
     const Segment* segments;
     const int32_t* ids;
     const RopeAngles* angles;
-    int64_t num_segments, all_logits, precision;
-    float* layers;  // if not null: the hidden states after each layer, [layers, tokens, width]
+    int64_t num_segments, num_ids, num_angles, all_logits, precision;
+    float* layers;        // if not null: the hidden states after each layer, [layers, tokens, width]
+    int64_t layers_size;  // numbers that they have room for
 };
 
 struct Engine {
@@ -91,9 +49,9 @@ struct Engine {
     std::vector<BufferSpec> buffers;
     std::vector<Matrix> weights;
     std::vector<CacheSpec> caches;
-    std::vector<int64_t> state_sizes;
-    int64_t num_ropes;
+    std::vector<int64_t> state_sizes, rope_pairs;
     View logits;
+    LookupLimits limits;
     std::vector<std::vector<const float*>> biases;  // of the experts of a product
     int64_t owners = 1;                             // its creator and its sessions
 
@@ -105,7 +63,18 @@ struct Cache {
     int64_t capacity = 0;  // tokens kept for each slot
 };
 
-int64_t type_bytes(int32_t type) { return type == LLAMATH_F32 ? 4 : 2; }
+int64_t type_bytes(int64_t type) { return type == LLAMATH_F32 ? 4 : 2; }
+
+// a * b * c for sizes, or 0 where it is beyond any memory
+int64_t product_of(int64_t a, int64_t b, int64_t c = 1) {
+    int64_t result = 0;
+    return __builtin_mul_overflow(a, b, &result) || __builtin_mul_overflow(result, c, &result) || result > PTRDIFF_MAX / 16 ? 0 : result;
+}
+
+// Copies a message to where the caller has room for it.
+void write_message(const std::string& message, char* text, int64_t size) {
+    if (text && size > 0) text[message.copy(text, static_cast<size_t>(size - 1))] = 0;
+}
 
 struct Session {
     Engine* engine;
@@ -128,6 +97,45 @@ int64_t rows_of(const Session& s, const View& v) {
     return n ? n * s.rows : s.last_rows;
 }
 
+// What is wrong with a pass over this session, or empty: after this all of its rows have ids, angles, positions and places in the caches.
+std::string find_mistake(const Session& s, const Pass& pass) {
+    const Engine& e = *s.engine;
+    const int64_t num_ropes = static_cast<int64_t>(e.rope_pairs.size());
+    const auto outside = [](const char* what, int64_t found, int64_t low, int64_t high) {
+        if (found >= low && found <= high) return std::string();
+        return std::string(what) + " is " + std::to_string(found) + ", expected " + std::to_string(low) + " to " + std::to_string(high);
+    };
+    const auto first_of = [](std::initializer_list<std::string> mistakes) {
+        for (const std::string& mistake : mistakes)
+            if (!mistake.empty()) return mistake;
+        return std::string();
+    };
+    int64_t rows = 0;
+    for (int64_t i = 0; i < pass.num_segments; i++) {
+        const Segment& g = pass.segments[i];
+        std::string mistake = first_of({outside("the first sequence", g.slot, 0, s.slots - 1), outside("the tokens of a sequence", g.tokens, 1, s.max_chunk)});
+        if (mistake.empty())
+            mistake = first_of({outside("the number of sequences", g.batch, 1, s.slots - g.slot),
+                                outside("the tokens before a pass", g.past, 0, s.capacity - g.tokens),
+                                outside("the first rotary angle", g.angles, 0, pass.num_angles - num_ropes)});
+        for (int64_t b = 0; mistake.empty() && b < g.batch; b++)
+            mistake = outside("a position", g.past + g.tokens - 1 - s.start[g.slot + b], std::numeric_limits<int64_t>::min(), e.limits.positions - 1);
+        for (int64_t r = 0; mistake.empty() && r < num_ropes; r++)
+            mistake = outside("the number of rotary pairs", pass.angles[g.angles + r].half, e.rope_pairs[r], e.rope_pairs[r]);
+        if (mistake.empty()) mistake = outside("the number of tokens", rows += g.batch * g.tokens, 1, pass.num_ids);
+        if (!mistake.empty()) return mistake;
+    }
+    std::string mistake = outside("the number of tokens", pass.num_ids, std::max<int64_t>(rows, 1), rows);
+    for (int64_t i = 0; mistake.empty() && i < rows; i++) mistake = outside("a token", pass.ids[i], 0, e.limits.ids - 1);
+    for (size_t i = 0; pass.layers && mistake.empty() && i < e.ops.size(); i++) {
+        const OpSpec& op = e.ops[i];
+        if (op.code != LAYER_END) continue;
+        const int64_t size = product_of(op.i[0] + 1, rows, op.in[0].size());
+        mistake = outside("the room for the layers", pass.layers_size, size ? size : PTRDIFF_MAX, PTRDIFF_MAX);
+    }
+    return mistake;
+}
+
 int64_t cache_tokens(const Session& s, const CacheSpec& c, int64_t capacity) {
     return c.lookback ? std::min(capacity, c.lookback + s.max_chunk - 1) : capacity;
 }
@@ -143,7 +151,8 @@ bool prepare(Session& s, const Pass& pass) {
     bool waited = false;
     for (size_t i = 0; i < e.buffers.size(); i++) {
         int64_t n = e.buffers[i].rows_per_token;
-        int64_t need = (n ? n * s.rows : s.last_rows) * e.buffers[i].width;
+        int64_t need = product_of(n ? n : 1, n ? s.rows : s.last_rows, e.buffers[i].width);
+        if (need == 0) return false;
         if (need <= s.sizes[i]) continue;
         if (!waited) llamath_pool_wait(e.pool);
         waited = true;
@@ -151,6 +160,7 @@ bool prepare(Session& s, const Pass& pass) {
         s.memory[i] = static_cast<float*>(aligned_alloc(64, (need * 4 + 63) / 64 * 64));
         s.sizes[i] = s.memory[i] ? need : 0;
         if (!s.memory[i]) return false;
+        memset(s.memory[i], 0, need * 4);  // what no operation has written is no old memory
     }
     s.positions.resize(s.rows);
     int64_t row = 0;
@@ -159,21 +169,22 @@ bool prepare(Session& s, const Pass& pass) {
         for (int64_t b = 0; b < g.batch; b++)
             for (int64_t t = 0; t < g.tokens; t++) s.positions[row++] = static_cast<int32_t>(std::max<int64_t>(0, g.past + t - s.start[g.slot + b]));
     }
-    s.rope_at.assign(e.num_ropes, 0);
+    const int64_t num_ropes = static_cast<int64_t>(e.rope_pairs.size());
+    s.rope_at.assign(num_ropes, 0);
     int64_t total = 0;
-    for (int64_t r = 0; r < e.num_ropes; r++) {
+    for (int64_t r = 0; r < num_ropes; r++) {
         s.rope_at[r] = total;
-        total += s.rows * pass.angles[r].half;
+        total += s.rows * e.rope_pairs[r];
     }
     s.cosines.resize(total);
     s.sines.resize(total);
-    for (int64_t r = 0; r < e.num_ropes; r++) {
+    for (int64_t r = 0; r < num_ropes; r++) {
         row = 0;
         for (int64_t i = 0; i < pass.num_segments; i++) {
             const Segment& g = pass.segments[i];
             const RopeAngles& a = pass.angles[g.angles + r];
             int64_t n = g.batch * g.tokens, first = s.rope_at[r] + row * a.half;
-            llamath_rope_tables(&s.cosines[first], &s.sines[first], &s.positions[row], n, a.frequencies, a.half, a.factor, a.sin_sign);
+            llamath_rope_tables(s.cosines.data() + first, s.sines.data() + first, &s.positions[row], n, a.frequencies, a.half, a.factor, a.sin_sign);
             row += n;
         }
     }
@@ -429,9 +440,9 @@ int64_t execute(Session& s, const Pass& pass, const OpSpec& op) {
         case COPY: copy(s, out, x, n); break;
         case LAST_TOKEN: last_token(s, pass, out, x); break;
         case ROPE: {
-            int64_t half = pass.angles[op.i[0]].half;
-            llamath_rope(pool, at(s, out), out.stride, at(s, x), x.stride, n, x.heads, x.dim, half, op.i[1], &s.cosines[s.rope_at[op.i[0]]],
-                         &s.sines[s.rope_at[op.i[0]]]);
+            int64_t pairs = e.rope_pairs[op.i[0]], first = s.rope_at[op.i[0]];
+            llamath_rope(pool, at(s, out), out.stride, at(s, x), x.stride, n, x.heads, x.dim, pairs, op.i[1], s.cosines.data() + first,
+                         s.sines.data() + first);
             break;
         }
         case STORE: store(s, pass, x, op.i[0]); break;
@@ -494,20 +505,29 @@ void on_interrupt(int number, siginfo_t* info, void* context) {
 
 extern "C" {
 
-Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p) {
-    auto* e = new Engine{pool, {}, {}, {}, {}, {}, {}, p->num_ropes, p->logits, {}, 1};
+// A program, or NULL with the reason in `text` and the number of the operation in `where`, or -1. The arrays of the program are copied.
+Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p, int64_t* where, char* text, int64_t size) try {
+    if (const std::string mistake = find_mistake(*p, where); !mistake.empty()) {
+        write_message(mistake, text, size);
+        return nullptr;
+    }
+    auto* e = new Engine{pool, {}, {}, {}, {}, {}, {}, {}, p->logits, lookup_limits(*p), {}, 1};
     e->ops.assign(p->ops, p->ops + p->num_ops);
     e->products.assign(p->products, p->products + p->num_products);
     e->buffers.assign(p->buffers, p->buffers + p->num_buffers);
     e->weights.assign(p->weights, p->weights + p->num_weights);
     e->caches.assign(p->caches, p->caches + p->num_caches);
     e->state_sizes.assign(p->state_sizes, p->state_sizes + p->num_states);
+    e->rope_pairs.assign(p->rope_pairs, p->rope_pairs + p->num_ropes);
     e->biases.resize(e->products.size());
     for (const OpSpec& op : e->ops)
         if (op.code == EXPERT_LINEAR)
             for (int64_t j = op.first_product; j < op.first_product + op.num_products; j++)
                 for (int64_t x = 0; e->products[j].bias >= 0 && x < op.i[2]; x++) e->biases[j].push_back(e->vector(e->products[j].bias + x));
     return e;
+} catch (const std::exception&) {
+    write_message("there is not enough memory for the program", text, size);
+    return nullptr;
 }
 
 // The engine ends, with its pool, when its sessions have ended, too.
@@ -525,7 +545,10 @@ void llamath_session_destroy(Session* s) {
 }
 
 // A session of `slots` sequences; passes have at most `max_chunk` tokens of a sequence.
-Session* llamath_session_create(Engine* e, int64_t slots, int64_t max_chunk, int64_t kv_type) {
+Session* llamath_session_create(Engine* e, int64_t slots, int64_t max_chunk, int64_t kv_type) try {
+    constexpr int64_t limit = std::numeric_limits<int32_t>::max();
+    if (slots < 1 || slots > limit || max_chunk < 1 || max_chunk > limit) return nullptr;
+    if (kv_type != LLAMATH_F32 && kv_type != LLAMATH_F16 && kv_type != LLAMATH_BF16) return nullptr;
     auto* s = new Session{e, slots, 0, max_chunk, kv_type, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
     e->owners++;
     s->caches.resize(e->caches.size());
@@ -534,19 +557,22 @@ Session* llamath_session_create(Engine* e, int64_t slots, int64_t max_chunk, int
     s->memory.assign(e->buffers.size(), nullptr);
     s->sizes.assign(e->buffers.size(), 0);
     for (size_t i = 0; i < s->states.size(); i++) {
-        s->states[i] = static_cast<float*>(calloc(std::max<int64_t>(1, slots * e->state_sizes[i]), 4));
+        const int64_t numbers = product_of(slots, std::max<int64_t>(1, e->state_sizes[i]));
+        s->states[i] = numbers ? static_cast<float*>(calloc(numbers, 4)) : nullptr;
         if (!s->states[i]) {
             llamath_session_destroy(s);
             return nullptr;
         }
     }
     return s;
+} catch (const std::exception&) {
+    return nullptr;
 }
-
 
 // Make room for `capacity` tokens of each sequence, `length` of which are kept; 0, or -1 without memory.
 int32_t llamath_session_reserve(Session* s, int64_t capacity, int64_t length) {
     if (capacity <= s->capacity) return 0;
+    if (capacity > std::numeric_limits<int32_t>::max() || length < 0 || length > s->capacity) return -1;
     llamath_pool_wait(s->engine->pool);
     int64_t bytes = type_bytes(s->kv_type);
     for (size_t i = 0; i < s->caches.size(); i++) {
@@ -554,7 +580,8 @@ int32_t llamath_session_reserve(Session* s, int64_t capacity, int64_t length) {
         Cache& old = s->caches[i];
         int64_t tokens = cache_tokens(*s, spec, capacity), vector = spec.dim * bytes;
         if (tokens == old.capacity) continue;
-        char* data = static_cast<char*>(calloc(s->slots * spec.heads * tokens, vector));
+        const int64_t vectors = product_of(s->slots, spec.heads, tokens);
+        char* data = vectors ? static_cast<char*>(calloc(vectors, vector)) : nullptr;
         if (!data) return -1;
         for (int64_t row = 0; old.data && row < s->slots * spec.heads; row++)
             for (int64_t j = std::max<int64_t>(0, length - old.capacity); j < length; j++)
@@ -566,8 +593,12 @@ int32_t llamath_session_reserve(Session* s, int64_t capacity, int64_t length) {
     return 0;
 }
 
-// The padding before the tokens of a sequence.
-void llamath_session_set_start(Session* s, int64_t slot, int32_t start) { s->start[slot] = start; }
+// The padding before the tokens of a sequence; 0, or -1 for a sequence or a number that cannot be.
+int32_t llamath_session_set_start(Session* s, int64_t slot, int32_t start) {
+    if (slot < 0 || slot >= s->slots || start < 0) return -1;
+    s->start[slot] = start;
+    return 0;
+}
 
 // Whether the caches still hold what a sequence cut to `length` of its `stored` tokens needs.
 int32_t llamath_session_can_truncate(const Session* s, int64_t stored, int64_t length) {
@@ -592,10 +623,14 @@ int64_t llamath_session_bytes(const Session* s) {
     return total;
 }
 
-enum { RUN_OK = 0, RUN_CANCELLED = 1, RUN_NONFINITE = 2, RUN_NO_MEMORY = 3 };
+enum { RUN_OK = 0, RUN_CANCELLED = 1, RUN_NONFINITE = 2, RUN_NO_MEMORY = 3, RUN_REFUSED = 4 };
 
-// Run a pass. RUN_NONFINITE: `where` is the number of the operation and of its product.
-int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where) {
+// Run a pass. RUN_NONFINITE: `where` is the number of the operation and of its product. RUN_REFUSED: `text` says why.
+int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where, char* text, int64_t size) try {
+    if (const std::string mistake = find_mistake(*s, *pass); !mistake.empty()) {
+        write_message(mistake, text, size);
+        return RUN_REFUSED;
+    }
     if (!prepare(*s, *pass)) return RUN_NO_MEMORY;
     Pool* pool = s->engine->pool;
     for (size_t i = 0; i < s->engine->ops.size(); i++) {
@@ -610,10 +645,15 @@ int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where) {
         }
     }
     return RUN_OK;
+} catch (const std::exception&) {
+    return RUN_NO_MEMORY;
 }
 
-// Row `row` of the logits of the last pass.
-const float* llamath_session_logits(const Session* s, int64_t row) { return at(*s, s->engine->logits) + row * s->engine->logits.stride; }
+// Row `row` of the logits of the last pass, or NULL if it had fewer.
+const float* llamath_session_logits(const Session* s, int64_t row) {
+    const View& logits = s->engine->logits;
+    return row >= 0 && row < rows_of(*s, logits) ? at(*s, logits) + row * logits.stride : nullptr;
+}
 
 // From now on Ctrl-C cancels the passes of this pool; NULL: no longer.
 int32_t llamath_interrupts(Pool* pool) {

@@ -10,21 +10,22 @@ from contextlib import contextmanager
 from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
+from struct import Struct
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from ..utils.errors import LlamathError
 from .build import FOLDER, LIBRARY, CompilerError, build, build_cached, find_cached, find_compiler, find_foreign_temporary, own_paths
-from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_WEIGHTS
+from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_OUTPUTS, MAX_WEIGHTS
 
-VERSION: Final = 1
+VERSION: Final = 2
 """LLAMATH_KERNELS_VERSION of the library that these structures belong to."""
 F32, F16, I8, BF16 = 0, 1, 24, 30
 TYPES = {"F32": F32, "F16": F16, "BF16": BF16, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "MXFP4": 39}
 """Types of matrices that kernels read as they are stored, by the manifest's names."""
 EXACT, FAST = 1, 0
 """Precision of matrix products: float32 activations, or those that are fastest."""
-OK, CANCELLED, NONFINITE, NO_MEMORY = range(4)
+OK, CANCELLED, NONFINITE, NO_MEMORY, REFUSED = range(5)
 """Results of a pass."""
 
 
@@ -39,6 +40,8 @@ class Matrix(Structure):
         ("row_stride", c_int64),
         ("type", c_int32),
         ("layout", c_int32),
+        ("bytes", c_int64),
+        ("num_scales", c_int64),
     )
 
 
@@ -55,50 +58,18 @@ class MatrixProduct(Structure):
     )
 
 
-class ViewSpec(Structure):
-    """A `View`."""
-
-    _fields_ = tuple((name, c_int64) for name in ("buffer", "offset", "stride", "heads", "head_stride", "dim"))
-
-
-class OpSpec(Structure):
-    """An `Op`."""
-
-    _fields_ = (
-        *((name, c_int64) for name in ("code", "num_inputs", "first_product", "num_products")),
-        ("out", ViewSpec * 2),
-        ("inputs", ViewSpec * MAX_INPUTS),
-        ("weights", c_int64 * MAX_WEIGHTS),
-        ("ints", c_int64 * MAX_INTS),
-        ("floats", c_double * MAX_FLOATS),
-    )
-
-
-class ProductSpec(Structure):
-    """A `Linear`."""
-
-    _fields_ = (("weight", c_int64), ("bias", c_int64), ("out", ViewSpec))
-
-
-class BufferSpec(Structure):
-    """A `Buffer`."""
-
-    _fields_ = (("width", c_int64), ("rows_per_token", c_int64))
-
-
-class CacheSpec(Structure):
-    """A `CacheRows`."""
-
-    _fields_ = (("heads", c_int64), ("dim", c_int64), ("lookback", c_int64))
+VIEW_FIELDS = 6
+OP_FORMAT: Final = Struct(f"4q{VIEW_FIELDS * (MAX_OUTPUTS + MAX_INPUTS) + MAX_WEIGHTS + MAX_INTS}q{MAX_FLOATS}d")
+"""An operation as `program.h` has it: its code, the numbers of its inputs and products, views, weights, integers and floats."""
 
 
 class ProgramSpec(Structure):
     """A `Program`."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("ops", "products", "buffers", "weights", "caches", "state_sizes")),
+        *((name, c_void_p) for name in ("ops", "products", "buffers", "weights", "caches", "state_sizes", "rope_pairs")),
         *((f"num_{name}", c_int64) for name in ("ops", "products", "buffers", "weights", "caches", "states", "ropes")),
-        ("logits", ViewSpec),
+        ("logits", c_int64 * VIEW_FIELDS),
     )
 
 
@@ -121,10 +92,9 @@ class Pass(Structure):
         ("segments", c_void_p),
         ("ids", c_void_p),
         ("angles", c_void_p),
-        ("num_segments", c_int64),
-        ("all_logits", c_int64),
-        ("precision", c_int64),
+        *((name, c_int64) for name in ("num_segments", "num_ids", "num_angles", "all_logits", "precision")),
         ("layers", c_void_p),
+        ("layers_size", c_int64),
     )
 
 
@@ -173,23 +143,24 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "pool_cancel": (None, (c_void_p,)),
     "row_bytes": (c_int64, (c_int32, c_int64)),
     "matmul": (c_int32, (c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_int64, c_int32)),
-    "dequantize_row": (None, (c_void_p, POINTER(Matrix), c_int64)),
-    "compare_groups": (None, (POINTER(GroupComparison),)),
+    "dequantize_row": (c_int32, (c_void_p, POINTER(Matrix), c_int64)),
+    "compare_groups": (c_int32, (POINTER(GroupComparison),)),
     "first_nonfinite": (c_int64, (c_void_p, c_void_p, c_int64)),
     "sample": (c_int32, (c_void_p, c_void_p, c_int64, POINTER(SamplingSpec), c_void_p, c_double)),
     "top_logprobs": (c_double, (c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_void_p)),
-    "engine_create": (c_void_p, (c_void_p, POINTER(ProgramSpec))),
+    "operation_code": (c_int64, (c_char_p,)),
+    "engine_create": (c_void_p, (c_void_p, POINTER(ProgramSpec), POINTER(c_int64), c_char_p, c_int64)),
     "engine_destroy": (None, (c_void_p,)),
     "session_create": (c_void_p, (c_void_p, c_int64, c_int64, c_int64)),
     "session_destroy": (None, (c_void_p,)),
     "session_reserve": (c_int32, (c_void_p, c_int64, c_int64)),
-    "session_set_start": (None, (c_void_p, c_int64, c_int32)),
+    "session_set_start": (c_int32, (c_void_p, c_int64, c_int32)),
     "session_can_truncate": (c_int32, (c_void_p, c_int64, c_int64)),
     "session_bytes": (c_int64, (c_void_p,)),
-    "session_run": (c_int32, (c_void_p, POINTER(Pass), c_void_p)),
+    "session_run": (c_int32, (c_void_p, POINTER(Pass), c_void_p, c_char_p, c_int64)),
     "session_logits": (c_void_p, (c_void_p, c_int64)),
     "interrupts": (c_int32, (c_void_p,)),
-    "quantize_int8": (None, (c_void_p, c_void_p, POINTER(Matrix))),
+    "quantize_int8": (c_int32, (c_void_p, c_void_p, POINTER(Matrix))),
 }
 """Functions by name without the prefix `llamath_`: the type of the result and those of the arguments."""
 

@@ -49,7 +49,7 @@ def _seconds(library: Library, pool: int, kind: int, rows: int, tokens: int) -> 
     weights, x, out = (ctypes.create_string_buffer(n) for n in (size, 4 * tokens * _COLS, 4 * tokens * rows))
     scales = (ctypes.c_float * rows)() if kind == I8 else None
     ctypes.memset(weights, 0, size)  # allocates the pages
-    matrix = Matrix(ctypes.addressof(weights), None if scales is None else ctypes.addressof(scales), rows, _COLS, 0, kind, 0)
+    matrix = Matrix(ctypes.addressof(weights), None if scales is None else ctypes.addressof(scales), rows, _COLS, 0, kind, 0, size, rows)
     product = MatrixProduct(matrix, ctypes.addressof(out), 0, None, 0, 0)
     found: list[float] = []
     began = perf_counter()

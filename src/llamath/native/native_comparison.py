@@ -43,7 +43,7 @@ def compute_outputs(checkpoint: VerifiedCheckpoint, tokens: Sequence[int], dtype
     for first in range(0, len(tokens), count):
         part = list(tokens[first : first + count])
         states = np.empty((len(model.tree.layers), len(part), width), np.float32)
-        rows = session.run([Row(0, part, first)], all_logits=True, layers=int(states.ctypes.data))
+        rows = session.run([Row(0, part, first)], all_logits=True, layers=(int(states.ctypes.data), states.size))
         found: Any = (ctypes.c_float * (rows * model.kept_logits)).from_address(session.logits_address(0))
         logits.append(np.frombuffer(found, np.float32).reshape(rows, -1).copy())
         layers.append(states)

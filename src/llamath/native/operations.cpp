@@ -81,7 +81,8 @@ void route_by_token(int32_t* chosen, float* weights, const float* logits, int64_
         for (int64_t j = 0; j < experts; j++) total += std::exp(x[j] - largest);
         for (int64_t k = 0; k < top_k; k++) {
             float expert = ids[i] >= 0 && ids[i] < table_rows ? table[ids[i] * top_k + k] : 0;
-            chosen[i * top_k + k] = static_cast<int32_t>(std::min(std::max(expert, 0.0f), static_cast<float>(experts - 1)));
+            // NaN is expert 0; in double precision, since float32 does not have every number of an expert
+            chosen[i * top_k + k] = static_cast<int32_t>(expert > 0 ? std::min<double>(expert, experts - 1) : 0);
             sum += weights[i * top_k + k] = score(x[chosen[i * top_k + k]], scoring, largest, total);
         }
         for (int64_t k = 0; k < top_k; k++) weights[i * top_k + k] = weights[i * top_k + k] / (sum + 1e-20f) * scaling;
@@ -173,7 +174,8 @@ void normalize_sum(float* out, const float* x, int64_t n, int64_t cols) {
 }
 
 // w in eight bits, each row with the scale that its largest number needs.
-extern "C" void llamath_quantize_int8(int8_t* values, float* scales, const Matrix* w) {
+extern "C" int32_t llamath_quantize_int8(int8_t* values, float* scales, const Matrix* w) {
+    if (!llamath_fits(w)) return -1;
     std::vector<float> row(w->cols);
     for (int64_t r = 0; r < w->rows; r++) {
         llamath_dequantize_row(row.data(), w, r);
@@ -182,4 +184,5 @@ extern "C" void llamath_quantize_int8(int8_t* values, float* scales, const Matri
         scales[r] = largest / 127;
         for (int64_t c = 0; c < w->cols; c++) values[r * w->cols + c] = largest > 0 ? static_cast<int8_t>(std::lrint(row[c] / scales[r])) : 0;
     }
+    return 0;
 }

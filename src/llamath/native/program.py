@@ -11,16 +11,8 @@ from typing import NamedTuple
 from ..core.positions import Rope
 from ..utils.record_type import Record
 
-OPS = (
-    *("lookup", "linear", "expert_linear", "per_head", "rms_norm", "layer_norm", "l2_norm", "act", "gated", "clamped_gated", "xielu"),
-    *("add", "multiply", "scale", "scale_by_weight", "scale_by_position", "softcap", "clamp", "softplus", "decay", "bounded_decay"),
-    *("copy", "last_token", "rope", "store", "attention", "causal_conv", "delta_rule", "ssm_scan", "selective_scan"),
-    *("route", "route_by_token", "route_in_turn", "dispatch", "combine", "scale_by_expert", "add_sinusoids", "keep_outliers", "match_rms"),
-    *("mix_streams", "sinkhorn", "normalize_sum", "layer_end"),
-)
-"""The operations; the number of each is its place, as in the enum of `interpreter.cpp`."""
-MAX_INPUTS, MAX_WEIGHTS, MAX_INTS, MAX_FLOATS = 5, 5, 10, 6
-"""Sizes of the arrays of an operation in `interpreter.cpp`."""
+MAX_OUTPUTS, MAX_INPUTS, MAX_WEIGHTS, MAX_INTS, MAX_FLOATS = 2, 5, 5, 10, 6
+"""Sizes of the arrays of an operation in `program.h`, which also has the names of all operations."""
 
 
 class View(NamedTuple):

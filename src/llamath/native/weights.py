@@ -39,8 +39,10 @@ class Stored(NamedTuple):
     type: int
     rows: int
     cols: int
+    bytes: int  # of memory from the address on
     owner: object = None  # what keeps the memory alive
     scales: int = 0
+    num_scales: int = 0
 
 
 def address_of(buffer: Any) -> int:
@@ -98,9 +100,11 @@ class WeightStore:
         if self._target(tensor.dtype, len(tensor.shape)) != kind or len({len(x.shape) for x in leaves}) > 1:
             return None
         size, at, result = self.library.row_bytes(kind, cols), self._base(part.file) + part.start, []
+        data = self.files.map_file(part.file)[0]
+        end = self._base(part.file) + min(part.end, len(data))
         for leaf in leaves:
             rows = prod(map(int, leaf.shape)) // cols
-            result.append((leaf.path, Stored(at, kind, rows, cols, self.files.map_file(part.file)[0])))
+            result.append((leaf.path, Stored(at, kind, rows, cols, end - at, data)))
             at += rows * size
         return result if sum(x.rows for _, x in result) * cols == prod(tensor.shape) else None
 
@@ -218,7 +222,7 @@ class WeightStore:
             kind = BF16 if self.matrix_type is None else self.matrix_type
             x = self._in_type(x, kind)
             self.conversions[self.packed[name].kind, _NAMES[kind]] += prod(shape)
-        return Stored(int(x.ctypes.data), kind, rows, cols, x)
+        return Stored(int(x.ctypes.data), kind, rows, cols, int(x.nbytes), x)
 
     def _in_type(self, x: Any, kind: int) -> Any:
         """Return float32 values in another plain type."""
@@ -258,17 +262,17 @@ class LoadedWeights:
             for x in heads:
                 self._to_float32(x, ctypes.addressof(values) + 4 * at)
                 at += x.rows * x.cols
-            self._put(number, Stored(ctypes.addressof(values), F32, len(heads), at // len(heads), values))
+            self._put(number, _stored_floats(values, len(heads), at // len(heads)))
             return
         x = stored[path]
         if weight.kind == "vector" and x.type != F32:
             values = (ctypes.c_float * (x.rows * x.cols))()
             self._to_float32(x, ctypes.addressof(values))
-            x = Stored(ctypes.addressof(values), F32, x.rows, x.cols, values)
+            x = _stored_floats(values, x.rows, x.cols)
         elif weight.kind == "vector" and x.address % 4:
             values = (ctypes.c_float * (x.rows * x.cols))()
             ctypes.memmove(values, x.address, 4 * x.rows * x.cols)
-            x = Stored(ctypes.addressof(values), F32, x.rows, x.cols, values)
+            x = _stored_floats(values, x.rows, x.cols)
         elif weight.kind == "normalized":
             x = self._normalized(x)
         elif self._int8 and weight.kind == "matrix" and x.type in (F32, F16, BF16):
@@ -278,20 +282,22 @@ class LoadedWeights:
         self._put(number, x)
 
     def _put(self, number: int, x: Stored) -> None:
-        self.matrices[number] = Matrix(x.address, x.scales or None, x.rows, x.cols, 0, x.type, 0)
+        self.matrices[number] = _matrix(x)
         self._owners.append(x.owner)
 
     def _to_float32(self, x: Stored, to: int) -> None:
-        matrix = Matrix(x.address, x.scales or None, x.rows, x.cols, 0, x.type, 0)
+        matrix = _matrix(x)
         for row in range(x.rows):
-            self._library.dequantize_row(to + 4 * row * x.cols, matrix, row)
+            if self._library.dequantize_row(to + 4 * row * x.cols, matrix, row):
+                raise _does_not_fit(x)
 
     def _to_int8(self, x: Stored) -> Stored:
         """Return a matrix in eight bits, with one scale for each row."""
         values, scales = (ctypes.c_int8 * (x.rows * x.cols))(), (ctypes.c_float * x.rows)()
-        matrix = Matrix(x.address, None, x.rows, x.cols, 0, x.type, 0)
-        self._library.quantize_int8(ctypes.addressof(values), ctypes.addressof(scales), matrix)
-        return Stored(ctypes.addressof(values), I8, x.rows, x.cols, (values, scales), ctypes.addressof(scales))
+        if self._library.quantize_int8(ctypes.addressof(values), ctypes.addressof(scales), _matrix(x)):
+            raise _does_not_fit(x)
+        address, bytes_, owner = ctypes.addressof(values), ctypes.sizeof(values), (values, scales)
+        return Stored(address, I8, x.rows, x.cols, bytes_, owner, ctypes.addressof(scales), len(scales))
 
     def _normalized(self, x: Stored) -> Stored:
         """Return a matrix with each row divided by its length, in float32."""
@@ -300,7 +306,24 @@ class LoadedWeights:
         values = np.empty((x.rows, x.cols), np.float32)
         self._to_float32(x, int(values.ctypes.data))
         values /= np.maximum(np.sqrt((values * values).sum(1, keepdims=True)), 1e-12)
-        return Stored(int(values.ctypes.data), F32, x.rows, x.cols, values)
+        return Stored(int(values.ctypes.data), F32, x.rows, x.cols, int(values.nbytes), values)
+
+
+def _matrix(x: Stored) -> Matrix:
+    """Return a weight as the kernels read it."""
+    return Matrix(x.address, x.scales or None, x.rows, x.cols, 0, x.type, 0, x.bytes, x.num_scales)
+
+
+def _stored_floats(values: Any, rows: int, cols: int) -> Stored:
+    """Return a float32 array of ctypes as a weight."""
+    return Stored(ctypes.addressof(values), F32, rows, cols, ctypes.sizeof(values), values)
+
+
+def _does_not_fit(x: Stored) -> LlamathError:
+    return LlamathError(
+        f"a weight of {x.rows:,} × {x.cols:,} values in {_NAMES.get(x.type, 'an unknown type')} does not fit its {x.bytes:,} bytes",
+        hint="check the file with llamath verify",
+    )
 
 
 def _paths(weight: ProgramWeight) -> list[str]:

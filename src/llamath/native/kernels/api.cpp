@@ -39,6 +39,7 @@ const Path* active = best_path();
 
 constexpr int64_t FLOAT_SIZE = sizeof(float);
 constexpr int64_t SMALL = 16384;  // elements of one piece of an elementwise operation
+constexpr int64_t MOST_CELLS = std::numeric_limits<int32_t>::max();  // rows or columns of a matrix
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t or_else(int64_t stride, int64_t contiguous) { return stride ? stride : contiguous; }
@@ -128,8 +129,8 @@ int64_t prepared_bytes(Activations a, const Needs& needs) {
 void prepare(Pool* pool, const Activations& a, const Needs& needs) {
     const Path* path = active;
     if (needs.quantized)
-        parallel(pool, a.n, SMALL / a.cols, [a, path](int64_t first, int64_t last) { path->quantize_rows(&a, first, last); });
-    if (needs.rounded) parallel(pool, a.n, SMALL / a.cols, [a, path](int64_t first, int64_t last) { path->round_rows(&a, first, last); });
+        parallel(pool, a.n, SMALL / std::max<int64_t>(a.cols, 1), [a, path](int64_t first, int64_t last) { path->quantize_rows(&a, first, last); });
+    if (needs.rounded) parallel(pool, a.n, SMALL / std::max<int64_t>(a.cols, 1), [a, path](int64_t first, int64_t last) { path->round_rows(&a, first, last); });
     if (!(needs.floats || needs.bf16 || needs.int8)) return;
     struct Context {
         const Path* path;
@@ -146,8 +147,6 @@ void prepare(Pool* pool, const Activations& a, const Needs& needs) {
     };
     pool->run(task);
 }
-
-bool fits(const Matrix& w) { return w.layout == 0 && llamath_row_bytes(w.type, w.cols) >= 0; }
 
 int32_t mode_of(const Matrix& w, int64_t n, int32_t precision) {
     if (precision == LLAMATH_EXACT) return FLOAT_PRODUCT;
@@ -324,11 +323,30 @@ int64_t llamath_block_bytes(int32_t type) {
 
 int64_t llamath_row_bytes(int32_t type, int64_t cols) {
     const int64_t size = llamath_block_size(type);
-    return size == 0 || cols < 0 || cols % size ? -1 : cols / size * llamath_block_bytes(type);
+    return size == 0 || cols < 0 || cols > MOST_CELLS || cols % size ? -1 : cols / size * llamath_block_bytes(type);
 }
 
-void llamath_dequantize_row(float* out, const Matrix* w, int64_t r) { active->dequantize_row(out, w, r); }
-void llamath_compare_groups(GroupComparison* c) { active->compare_groups(c); }
+int32_t llamath_fits(const Matrix* w) {
+    const int64_t bytes = llamath_row_bytes(w->type, w->cols), stride = or_else(w->row_stride, bytes);
+    if (bytes < 0 || w->layout || w->rows < 0 || w->rows > MOST_CELLS || stride < bytes) return 0;
+    if (w->type == LLAMATH_I8 ? w->num_scales < w->rows || !w->scales : w->scales != nullptr) return 0;
+    int64_t before = 0;  // the last row
+    if (w->rows == 0 || bytes == 0) return 1;
+    return w->data && !__builtin_mul_overflow(w->rows - 1, stride, &before) && before <= w->bytes - bytes;
+}
+
+int32_t llamath_dequantize_row(float* out, const Matrix* w, int64_t r) {
+    if (r < 0 || r >= w->rows || !llamath_fits(w)) return -1;
+    active->dequantize_row(out, w, r);
+    return 0;
+}
+
+int32_t llamath_compare_groups(GroupComparison* c) {
+    if (c->size <= 0 || c->size % 16 || c->groups < 0 || c->groups > MOST_CELLS / c->size) return -1;
+    if (c->type != LLAMATH_F32 && c->type != LLAMATH_F16 && c->type != LLAMATH_BF16) return -1;
+    active->compare_groups(c);
+    return 0;
+}
 
 void llamath_lookup(Pool* pool, float* out, int64_t out_stride, const int32_t* ids, int64_t n, const Matrix* w, int32_t offset, float factor) {
     const Path* path = active;
@@ -349,7 +367,7 @@ void llamath_lookup(Pool* pool, float* out, int64_t out_stride, const int32_t* i
 int32_t llamath_matmul(Pool* pool, const Product* products, int32_t count, const float* x, int64_t x_stride, int64_t n, int32_t precision) {
     Needs needs;
     for (int32_t i = 0; i < count; i++) {
-        if (!fits(products[i].w) || products[i].w.cols != products[0].w.cols) return -1;
+        if (!llamath_fits(&products[i].w) || products[i].w.cols != products[0].w.cols) return -1;
         const int32_t mode = mode_of(products[i].w, n, precision);
         needs.add(mode, packs(products[i].w, mode, n));
     }
@@ -370,7 +388,7 @@ int32_t llamath_matmul(Pool* pool, const Product* products, int32_t count, const
 }
 
 int32_t llamath_per_head_matmul(Pool* pool, float* out, const float* x, int64_t n, const Matrix* w, int64_t size, int32_t transposed, int32_t) {
-    if (!fits(*w) || size <= 0 || w->rows % size) return -1;
+    if (!llamath_fits(w) || size <= 0 || w->rows % size) return -1;
     struct Context {
         const Path* path;
         Matrix w;
@@ -416,7 +434,7 @@ int32_t llamath_expert_matmul(Pool* pool, const ExpertProduct* products, int32_t
         for (int64_t p = 0; p < pairs; p++) {
             if (!valid(p)) continue;
             const Matrix& w = products[i].experts[chosen[p]];
-            if (!fits(w) || w.cols != cols || w.rows != products[i].experts[0].rows) return -1;
+            if (!llamath_fits(&w) || w.cols != cols || w.rows != products[i].experts[0].rows) return -1;
         }
     // The rows of each expert one after the other; those of an expert with packed inputs begin at a multiple of PACKED_ROWS
     const int64_t most_rows = pairs + PACKED_ROWS * std::min<int64_t>(pairs, num_experts);
@@ -622,13 +640,15 @@ void llamath_rope_tables(float* cos, float* sin, const int32_t* positions, int64
         }
 }
 
-void llamath_rope(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride, int64_t n, int64_t heads, int64_t head_dim,
+int32_t llamath_rope(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride, int64_t n, int64_t heads, int64_t head_dim,
                   int64_t half, int32_t interleaved, const float* cos, const float* sin) {
+    if (half < 0 || half > head_dim / 2) return -1;
     const Path* path = active;
     out_stride = or_else(out_stride, heads * head_dim), x_stride = or_else(x_stride, heads * head_dim);
     parallel_rows(pool, n, heads * head_dim, [=](int64_t i) {
         path->rope(out + i * out_stride, x + i * x_stride, heads, head_dim, half, interleaved, cos + i * half, sin + i * half);
     });
+    return 0;
 }
 
 // ---- Attention
@@ -640,7 +660,7 @@ void llamath_store_rows(Pool* pool, void* cache, int32_t type, int64_t cache_str
     parallel_rows(pool, n, cols, [=](int64_t i) { path->store_row(static_cast<char*>(cache) + i * cache_stride * size, type, x + i * x_stride, cols); });
 }
 
-void llamath_attention(Pool* pool, const Attention* given) {
+int32_t llamath_attention(Pool* pool, const Attention* given) {
     struct Context {
         const Path* path;
         Attention a;
@@ -650,7 +670,8 @@ void llamath_attention(Pool* pool, const Attention* given) {
     static_assert(sizeof(Context) <= llamath::MAX_CONTEXT);
     Context c{active, *given, 0, 0, 1, 0, 0, 0, nullptr};
     const Attention& a = c.a;
-    if (a.batch <= 0 || a.tokens <= 0) return;
+    if (a.heads <= 0 || a.kv_heads <= 0 || a.heads % a.kv_heads) return -1;
+    if (a.batch <= 0 || a.tokens <= 0) return 0;
     const int64_t group = a.heads / a.kv_heads;
     c.queries = a.selected ? 1 : std::min<int64_t>(a.tokens, std::max<int64_t>(1, 64 / group));
     c.query_blocks = ceil_div(a.tokens, c.queries);
@@ -725,7 +746,7 @@ void llamath_attention(Pool* pool, const Attention* given) {
             finish(self, p, n, p.out + n * self.a.v_dim, p.largest[n], p.total[n]);
     };
     pool->run(task);
-    if (!c.partials || pool->cancelled.load()) return;
+    if (!c.partials || pool->cancelled.load()) return 0;
     for (int64_t item = 0; item < heads; item++) {  // the splits of a head's keys together, in the memory of the first
         const AttentionPiece p = piece_of(c, item * c.splits, nullptr);
         float* first = c.partials + item * c.splits * c.partial;
@@ -745,6 +766,7 @@ void llamath_attention(Pool* pool, const Attention* given) {
             finish(c, p, n, first + n * a.v_dim, shift, total);
         }
     }
+    return 0;
 }
 
 // ---- Recurrences

@@ -20,7 +20,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-#define LLAMATH_KERNELS_VERSION 1
+#define LLAMATH_KERNELS_VERSION 2
 
 int32_t llamath_version(void);
 
@@ -82,16 +82,21 @@ typedef struct Matrix {
     const float* scales;  // I8 only
     int64_t rows, cols, row_stride;
     int32_t type;
-    int32_t layout;  // 0: rows as in the file, the only layout
+    int32_t layout;      // 0: rows as in the file, the only layout
+    int64_t bytes;       // of memory from `data` on, and numbers from `scales` on, as whoever allocated or mapped them knows
+    int64_t num_scales;
 } Matrix;
+
+// Whether all rows of a matrix of a known type are in its memory. Functions that read a matrix return -1 for one that does not fit.
+int32_t llamath_fits(const Matrix* w);
 
 // Weights in a block, bytes of a block; 0 for an unknown type.
 int64_t llamath_block_size(int32_t type);
 int64_t llamath_block_bytes(int32_t type);
 // Bytes of a contiguous row; -1 if cols does not fit the type.
 int64_t llamath_row_bytes(int32_t type, int64_t cols);
-// row r of w in float32.
-void llamath_dequantize_row(float* out, const Matrix* w, int64_t r);
+// row r of w in float32. Returns 0, or -1 if there is no such row.
+int32_t llamath_dequantize_row(float* out, const Matrix* w, int64_t r);
 
 // out[i] = W[ids[i] + offset] * factor, n rows. An id outside of the table writes NaN to its row (never reads outside).
 void llamath_lookup(Pool*, float* out, int64_t out_stride, const int32_t* ids, int64_t n, const Matrix* w, int32_t offset, float factor);
@@ -115,8 +120,9 @@ typedef struct GroupComparison {
     float largest_difference, largest_share;                // of what counts as rounding
 } GroupComparison;
 
-// Computed by the calling thread alone; several threads may call it at once.
-void llamath_compare_groups(GroupComparison*);
+// Computed by the calling thread alone; several threads may call it at once. Returns 0, or -1 if `size` is no multiple of 16, there are 2^31 weights
+// or more, or the type of the numbers is another one.
+int32_t llamath_compare_groups(GroupComparison*);
 
 // How activations meet the weights of matrix products.
 enum {
@@ -140,7 +146,7 @@ typedef struct Product {
 
 // For each of `count` products: out = W x + bias for n rows of x. All have the same x and the same w.cols (fused q, k, v or gate, up); one call is
 // faster than several. n may be any number; 1 to 8 rows run at memory bandwidth. Outputs must not overlap x or each other.
-// Returns 0, or -1 if a type is unknown or cols does not fit it.
+// Returns 0, or -1 if a matrix does not fit its memory or the numbers of columns differ.
 int32_t llamath_matmul(Pool*, const Product* products, int32_t count, const float* x, int64_t x_stride, int64_t n, int32_t precision);
 
 // One matrix for each head: out row i, head h = W_h x[i, h], or W_h^T x[i, h] if `transposed`, with W_h the `size` rows of w that begin at
@@ -230,7 +236,8 @@ void llamath_rope_tables(float* cos, float* sin, const int32_t* positions, int64
                          float sin_sign);
 // Rotate the first 2 * half channels of every head: x [n, heads, head_dim], token i by row i of cos and sin; pairs (j, j + half), or
 // (2j, 2j + 1) if interleaved; the other channels are copied. Strides are those of tokens (0: heads * head_dim); heads are contiguous.
-void llamath_rope(Pool*, float* out, int64_t out_stride, const float* x, int64_t x_stride, int64_t n, int64_t heads, int64_t head_dim,
+// Returns 0, or -1 if a head has fewer than 2 * half channels.
+int32_t llamath_rope(Pool*, float* out, int64_t out_stride, const float* x, int64_t x_stride, int64_t n, int64_t heads, int64_t head_dim,
                   int64_t half, int32_t interleaved, const float* cos, const float* sin);
 
 // ---- KV cache and attention
@@ -265,7 +272,8 @@ typedef struct Attention {
     int32_t num_distances;
 } Attention;
 
-void llamath_attention(Pool*, const Attention*);
+// Returns 0, or -1 if the heads do not share the kv_heads evenly.
+int32_t llamath_attention(Pool*, const Attention*);
 
 // ---- Recurrences. `pad[b]`: leading tokens of this pass that are padding in sequence b (they leave states as they are and give zeros), or NULL.
 
