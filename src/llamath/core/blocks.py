@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar, NamedTuple
 
+from ..utils.errors import ImpossibleModel
 from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
 from .machine import Machine, X
 from .positions import Rope
@@ -190,11 +191,17 @@ class AttentionBase(Block):
 
     group: ClassVar[str] = "attention"
     cached_rows: ClassVar[tuple[str, ...]] = ("keys", "values")  # what it caches for each token
+    rotary_part: ClassVar[str] = "head_dim"  # field with the number of channels of which `rope` rotates the first ones
+    rotates_last: ClassVar[bool] = False  # or the last ones
     kv_layer: int | None = None  # the layer whose keys and values are used; None: the mixer's own
     window: AttentionWindow = AttentionWindow()
     rope: Rope | None = None  # None: no rotary positions
     score_transform: ScoreTransform = ScoreTransform()
     block_size: int = 1  # consecutive keys that an indexer chooses together
+
+    def __post_init__(self) -> None:
+        if self.rope is not None:
+            self.rope.check_head(getattr(self, self.rotary_part), last=getattr(self, "rope_last", self.rotates_last))
 
     @property
     def shared_rows(self) -> tuple[tuple[int, int], ...]:
@@ -254,6 +261,12 @@ class Attention(AttentionBase):
     qk_preprocess: QKPreprocess = QKPreprocess()
     gate_activation: str = "sigmoid"  # softplus is computed in float32
     gate_per_head: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kv_heads < 1 or self.heads < 1 or self.heads % self.kv_heads:
+            hint = "each key/value head serves the same number of query heads"
+            raise ImpossibleModel(f"{int(self.kv_heads)} key/value heads do not divide {int(self.heads)} attention heads", hint=hint)
 
     @property
     def shared_rows(self) -> tuple[tuple[int, int], ...]:
@@ -467,6 +480,20 @@ class ExpertGroups(NamedTuple):
     other_score: float = -inf  # of the experts in the other groups
 
 
+def check_routing(experts: int, top_k: int, groups: ExpertGroups | None) -> None:
+    """Refuse to choose more experts than there are, and groups that do not divide them."""
+    if not 0 < top_k <= experts:
+        raise ImpossibleModel(f"{int(top_k)} experts are chosen for a token, found {int(experts)}", hint="num_experts_per_tok")
+    if groups is None:
+        return
+    if groups.groups < 1 or experts % groups.groups:
+        raise ImpossibleModel(f"{groups.groups} groups do not divide {int(experts)} experts", hint="n_group")
+    size = experts // groups.groups
+    if not 0 < groups.kept <= groups.groups or groups.top_scores > size:
+        found = f"{groups.kept} of {groups.groups} groups of {size} are kept, by the {groups.top_scores} best experts of each"
+        raise ImpossibleModel(f"the choice of experts is not possible: {found}", hint="n_group and topk_group")
+
+
 class MoE(Block):
     """A mixture of experts: a router sends each token to `top_k` experts; shared experts process every token."""
 
@@ -489,6 +516,9 @@ class MoE(Block):
     choice_by_logits: bool = False  # the correction is added to the logits, not to the scores
     output_factor: float = 1.0  # of the sum of routed and shared experts
     zero_experts: int = 0  # further outputs of the router, for experts without weights that return their input (LongCat)
+
+    def __post_init__(self) -> None:
+        check_routing(self.experts.n + self.zero_experts, self.top_k, self.expert_groups)
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
@@ -579,6 +609,9 @@ class AttentionExperts(Block):
     expert_groups: ExpertGroups | None = None
     routing: str = ""
     choice_by_logits: bool = False
+
+    def __post_init__(self) -> None:
+        check_routing(self.queries.n, self.top_k, self.expert_groups)
 
     def forward(self, m: Machine[X], x: X) -> X:
         """Return the router's logits in float32."""
