@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import singledispatch
-from math import ceil, floor, log, log2, pi, sqrt
+from math import ceil, floor, inf, log, log2, pi, sqrt
 from struct import pack, unpack
 from typing import NamedTuple
 
@@ -28,8 +28,11 @@ def rope_frequencies(rope: Rope, length: int = 0) -> Frequencies:
 
 
 def _round(x: float) -> float:
-    """Round to float32."""
-    result: float = unpack("f", pack("f", x))[0]
+    """Round to float32; what is too large becomes infinite, as in torch."""
+    try:
+        result: float = unpack("f", pack("f", x))[0]
+    except OverflowError:
+        return inf if x > 0 else -inf
     return result
 
 
