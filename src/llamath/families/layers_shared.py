@@ -23,9 +23,9 @@ def check_listed(c: Config, n: int, key: str = "num_hidden_layers") -> None:
         raise c.error(key, f"is {n}: too many layers to list one by one")
 
 
-def listed_layers(c: Config, n: int) -> range:
+def listed_layers(c: Config, n: int, key: str = "num_hidden_layers") -> range:
     """Return the numbers of n layers that are listed one by one."""
-    check_listed(c, n)
+    check_listed(c, n, key)
     return range(n)
 
 
