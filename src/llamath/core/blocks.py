@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar, NamedTuple
 
-from ..utils.errors import ImpossibleModel
+from ..utils.errors import ImpossibleModel, safe
 from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
 from .machine import Machine, X
 from .positions import Rope
@@ -480,8 +480,14 @@ class ExpertGroups(NamedTuple):
     other_score: float = -inf  # of the experts in the other groups
 
 
-def check_routing(experts: int, top_k: int, groups: ExpertGroups | None) -> None:
-    """Refuse to choose more experts than there are, and groups that do not divide them."""
+SCORINGS = ("softmax", "sigmoid", "sqrtsoftplus")
+"""Functions of a router's logits whose values are the routing weights."""
+
+
+def check_routing(experts: int, top_k: int, groups: ExpertGroups | None, scoring: str) -> None:
+    """Refuse to choose more experts than there are, groups that do not divide them, and unknown functions of the logits."""
+    if scoring not in SCORINGS:
+        raise ImpossibleModel(f"scoring_func is the unknown {safe(repr(scoring), 60)}", hint=f"known: {', '.join(SCORINGS)}")
     if not 0 < top_k <= experts:
         raise ImpossibleModel(f"{int(top_k)} experts are chosen for a token, found {int(experts)}", hint="num_experts_per_tok")
     if groups is None:
@@ -518,7 +524,7 @@ class MoE(Block):
     zero_experts: int = 0  # further outputs of the router, for experts without weights that return their input (LongCat)
 
     def __post_init__(self) -> None:
-        check_routing(self.experts.n + self.zero_experts, self.top_k, self.expert_groups)
+        check_routing(self.experts.n + self.zero_experts, self.top_k, self.expert_groups, self.scoring)
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
@@ -611,7 +617,7 @@ class AttentionExperts(Block):
     choice_by_logits: bool = False
 
     def __post_init__(self) -> None:
-        check_routing(self.queries.n, self.top_k, self.expert_groups)
+        check_routing(self.queries.n, self.top_k, self.expert_groups, self.scoring)
 
     def forward(self, m: Machine[X], x: X) -> X:
         """Return the router's logits in float32."""
