@@ -57,8 +57,7 @@ class Rope(Record):
     def check_head(self, channels: int, *, last: bool = False) -> None:
         """Refuse heads that have fewer channels than those that rotate, `last`: after the others."""
         if 2 * self.num_pairs > (min(self.dim, channels) if last else channels):
-            even = " in pairs" if self.dim <= channels else ""
-            self.reject_dim(f"at most the {int(channels):,} of a head{even}")
+            self.reject_dim("an even number" if self.dim <= channels else f"at most the {int(channels):,} of a head")
 
 
 class LinearRope(Rope):
