@@ -480,24 +480,26 @@ class ExpertGroups(NamedTuple):
     other_score: float = -inf  # of the experts in the other groups
 
 
+_CHOICE = "num_experts_per_tok, n_group and topk_group describe the choice"
 SCORINGS = ("softmax", "sigmoid", "sqrtsoftplus")
 """Functions of a router's logits whose values are the routing weights."""
 
 
-def check_routing(experts: int, top_k: int, groups: ExpertGroups | None, scoring: str) -> None:
-    """Refuse to choose more experts than there are, groups that do not divide them, and unknown functions of the logits."""
-    if scoring not in SCORINGS:
-        raise ImpossibleModel(f"scoring_func is the unknown {safe(repr(scoring), 60)}", hint=f"known: {', '.join(SCORINGS)}")
+def check_routing(moe: MoE | AttentionExperts) -> None:
+    """Refuse to choose more experts than a router has outputs, groups that do not divide them, and unknown functions of the logits."""
+    experts, top_k, groups = int(moe.router.weight.shape[0]), int(moe.top_k), moe.expert_groups
+    if moe.scoring not in SCORINGS:
+        raise ImpossibleModel(f"scoring_func is the unknown {safe(repr(moe.scoring), 60)}", hint=f"known: {', '.join(SCORINGS)}")
     if not 0 < top_k <= experts:
-        raise ImpossibleModel(f"{int(top_k)} experts are chosen for a token, found {int(experts)}", hint="num_experts_per_tok")
+        raise ImpossibleModel(f"{top_k} experts are chosen for a token, expected at most the {experts} of a layer", hint=_CHOICE)
     if groups is None:
         return
     if groups.groups < 1 or experts % groups.groups:
-        raise ImpossibleModel(f"{groups.groups} groups do not divide {int(experts)} experts", hint="n_group")
+        raise ImpossibleModel(f"{groups.groups} groups do not divide {experts} experts", hint=_CHOICE)
     size = experts // groups.groups
     if not 0 < groups.kept <= groups.groups or groups.top_scores > size:
         found = f"{groups.kept} of {groups.groups} groups of {size} are kept, by the {groups.top_scores} best experts of each"
-        raise ImpossibleModel(f"the choice of experts is not possible: {found}", hint="n_group and topk_group")
+        raise ImpossibleModel(f"the choice of experts is not possible: {found}", hint=_CHOICE)
 
 
 class MoE(Block):
@@ -524,7 +526,7 @@ class MoE(Block):
     zero_experts: int = 0  # further outputs of the router, for experts without weights that return their input (LongCat)
 
     def __post_init__(self) -> None:
-        check_routing(self.experts.n + self.zero_experts, self.top_k, self.expert_groups, self.scoring)
+        check_routing(self)
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
@@ -617,7 +619,7 @@ class AttentionExperts(Block):
     choice_by_logits: bool = False
 
     def __post_init__(self) -> None:
-        check_routing(self.queries.n, self.top_k, self.expert_groups, self.scoring)
+        check_routing(self)
 
     def forward(self, m: Machine[X], x: X) -> X:
         """Return the router's logits in float32."""

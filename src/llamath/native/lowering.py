@@ -245,7 +245,9 @@ def check_shapes(node: Node) -> None:
         x, b, c, dt = inputs
         expect(b == c and x == dt and weights[0] == (last, b[-1]) and prod(weights[1]) == last)
     elif node.op == "route":
-        expect(int(node.shape[-1]) <= last and (not weights or node.attributes.get("by_token") or prod(weights[0]) <= last))
+        moe, by_token = node.attributes.get("moe"), node.attributes.get("by_token")
+        expect(int(node.shape[-1]) <= last and (not weights or by_token or prod(weights[0]) == last))
+        expect(not isinstance(moe, MoE) or last == moe.experts.n + moe.zero_experts, "another number of experts")
 
 
 def _check_views(op: Op, buffers: list[Buffer]) -> None:
