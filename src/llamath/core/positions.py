@@ -187,7 +187,7 @@ class ProportionalRope(Rope):
 
     def __post_init__(self) -> None:
         check_positive("the rotary embedding", {key: getattr(self, name) for name, key in self.positive.items()})
-        if self.head_dim % 2 or self.dim % 2 or not 0 <= self.dim <= min(self.head_dim, MAX_ROTARY_DIM):
+        if not 0 <= self.dim <= self.head_dim <= MAX_ROTARY_DIM or self.head_dim < 2 or self.head_dim % 2 or self.dim % 2:
             self.reject_dim(f"an even number, at most the {int(self.head_dim):,} of a head, which should be even, too")
 
 

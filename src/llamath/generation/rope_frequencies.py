@@ -60,7 +60,7 @@ def _(rope: ProportionalRope, length: int) -> tuple[list[float], float]:  # noqa
 
 @_frequencies.register
 def _(rope: DynamicRope, length: int) -> tuple[list[float], float]:
-    stretch = rope.factor * max(length, rope.original_context) / rope.original_context - (rope.factor - 1)
+    stretch = max(1.0, rope.factor * max(length, rope.original_context) / rope.original_context - (rope.factor - 1))
     return _base(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
 
 
