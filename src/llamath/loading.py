@@ -47,7 +47,7 @@ from .families.wrappers import (
     with_wrapper_prefix,
 )
 from .model import Model
-from .utils.errors import ArgumentError, ConfigError, ImpossibleModel, FormatError, LlamathError, UnknownModel, nearest, safe
+from .utils.errors import ArgumentError, ConfigError, FormatError, ImpossibleModel, LlamathError, UnknownModel, nearest, safe
 from .utils.file_diagnosis import diagnose_keys
 from .utils.strict_json import MAX_BYTES, parse_json
 

@@ -126,11 +126,10 @@ def changed(config: dict[str, Any], at: tuple[str, ...], value: object) -> dict[
 
 
 def mutations(config: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
-    """Yield the config with one key changed, each with two of the values, in turn; `number` is where the turn begins."""
+    """Yield the config with one key changed to one of the values, in turn; `number` is where the turn begins."""
     text = ("text_config",) if isinstance(config.get("text_config"), dict) else ()
     for i, at in enumerate((*places(config), *((*text, x) for x in ADDED)), number):
-        yield changed(config, at, VALUES[2 * i % len(VALUES)])
-        yield changed(config, at, VALUES[(2 * i + 1) % len(VALUES)])
+        yield changed(config, at, VALUES[5 * i % len(VALUES)])
     key = ("rope_scaling", "rope_parameters")[number % 2]
     for i in range(4):
         plain = changed(changed(config, (*text, "rope_scaling"), None), (*text, "rope_parameters"), None)

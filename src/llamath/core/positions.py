@@ -50,9 +50,7 @@ class Rope(Record):
 
     def reject_dim(self, expected: str) -> None:
         """Raise an error about the number of channels that rotate."""
-        raise ImpossibleModel(
-            f"{safe(str(int(self.dim)), 60)} channels of each head rotate, expected {expected}", hint=ROTARY_KEYS
-        )
+        raise ImpossibleModel(f"{safe(str(int(self.dim)), 60)} channels of each head rotate, expected {expected}", hint=ROTARY_KEYS)
 
     def check_head(self, channels: int, *, last: bool = False) -> None:
         """Refuse heads that have fewer channels than those that rotate, `last`: after the others."""

@@ -222,7 +222,7 @@ def check_shapes(node: Node) -> None:
         expect(prod(weights[0]) in (1, last, inputs[0][2], prod(inputs[0][2:])))  # inputs[0][2]: one for each head, or channel
     elif node.op == "slice":
         start, size = int(node.attributes["start"]), int(node.shape[-1])
-        expect(0 <= start and size > 0 and start + size <= last, f"[{start}, {start + size}) of {last} channels")
+        expect(start >= 0 and size > 0 and start + size <= last, f"[{start}, {start + size}) of {last} channels")
     elif node.op == "split_heads":
         expect(int(node.shape[-1]) * int(node.shape[-2]) == last, f"{last} channels in heads of {int(node.shape[-1])}")
     elif node.op == "rope":

@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.naming.stored_layouts import LayoutParams, group_by_stored_name, layout_params_at, split_tensor, stack_experts, undo_layout
+from ...checkpoint.naming.stored_layouts import (
+    LayoutParams,
+    group_by_stored_name,
+    layout_params_at,
+    split_tensor,
+    stack_experts,
+    undo_layout,
+)
 from ...core.tree import Block, Leaf
 from ..debug.nan_check import forget_check
 from ..module import Module, set_weight, tie_weights
