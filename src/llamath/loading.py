@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -46,7 +47,7 @@ from .families.wrappers import (
     with_wrapper_prefix,
 )
 from .model import Model
-from .utils.errors import ArgumentError, ConfigError, FormatError, LlamathError, UnknownModel, nearest, safe
+from .utils.errors import ArgumentError, ConfigError, FormatError, ImpossibleModel, LlamathError, UnknownModel, nearest, safe
 from .utils.file_diagnosis import diagnose_keys
 from .utils.strict_json import MAX_BYTES, parse_json
 
@@ -482,21 +483,29 @@ def _add_towers(family: Family, text: Decoder, outer: Config, wrapper: str, note
     complete = find_multimodal(wrapper)
     assert complete is not None
     try:
-        family_of_all, tree = complete.complete(outer, text, family, wrapper)
+        with _fault_of(outer, wrapper):
+            family_of_all, tree = complete.complete(outer, text, family, wrapper)
     except UnknownModel as error:
         notes.append(f"text model only; not counted: its towers, for {error}")
         return family.replace(hf=with_wrapper_prefix(family.hf, wrapper)), text, None
-    except ArithmeticError as error:
-        raise ConfigError(f"{outer.source}: its sizes make no {wrapper} model: {error}", hint="a size is zero or too large") from None
     return family_of_all, tree, outer
 
 
 def _build_tree(family: Family, config: Config) -> Decoder:
-    """Build the family's tree; an arithmetic error is the fault of the configuration."""
-    try:
+    """Build the family's tree."""
+    with _fault_of(config, family.name):
         return family(config)
+
+
+@contextmanager
+def _fault_of(config: Config, name: str) -> Iterator[None]:
+    """Name the configuration whose values make no model: a block refuses them, or a size cannot be computed."""
+    try:
+        yield
+    except ImpossibleModel as error:
+        raise config.located(error) from None
     except ArithmeticError as error:
-        raise ConfigError(f"{config.source}: its sizes make no {family.name} model: {error}", hint="a size is zero or too large") from None
+        raise ConfigError(f"{config.source}: its sizes make no {name} model: {error}", hint="a size is zero or too large") from None
 
 
 def _with_changes(data: Keys, changes: Keys) -> dict[str, Any]:

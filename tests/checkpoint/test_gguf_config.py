@@ -384,6 +384,8 @@ REFUSED = {
     "no width": ({"keys": {"embedding_length": None}}, "embedding_length is missing"),
     "heads as a number": ({"keys": {"attention.head_count": 4.0}}, "should be a count, not 4.0"),
     "heads that do not divide": ({"keys": {"attention.head_count": 5, "attention.head_count_kv": 5, KEY: None, VALUE: None}}, "not divide"),
+    "more rotary channels than a head has": ({"keys": {"rope.dimension_count": 64}}, "rope.dimension_count is 64, expected 8"),
+    "fewer rotary channels": ({"keys": {"rope.dimension_count": 6}}, "rope.dimension_count is 6, expected 8"),
     "eps as text": ({"keys": {"attention.layer_norm_rms_epsilon": "small"}}, "should be a number, not 'small'"),
     "one block too many": ({"keys": {"block_count": 4}}, "blk.3.attn_norm.weight is absent"),
     "a tensor too few": ({"drop": "blk.1.ffn_up"}, "blk.1.ffn_up.weight is absent"),

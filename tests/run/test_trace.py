@@ -27,6 +27,7 @@ from llamath.core.multimodal import CrossAttentionLayer
 from llamath.core.parameter_count import count_parameters
 from llamath.core.tree import Block, fold
 from llamath.run.debug.trace_run import Trace, TracedPass, trace
+from llamath.run.module import Module
 from llamath.utils.errors import LlamathError
 from support.reference_data import TINY, tiny_configs, unproven_configs
 from support.tiny_checkpoint import tiny_checkpoint
@@ -299,6 +300,27 @@ def test_model_without_a_head(typed: Typed) -> None:
 def test_billion_layers(typed: Typed) -> None:
     status, out, _ = typed("llama-3-8b", "--set", "num_hidden_layers=1000000000", "--layer", 999999999)
     assert status == 0 and "layers × 1,000,000,000" in out
+
+
+def test_declared_experts_and_layers_build_no_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = 0
+    init = Module.__init__
+
+    def count(self: Module, *args: Any, **options: Any) -> None:
+        nonlocal built
+        built += 1
+        init(self, *args, **options)
+
+    monkeypatch.setattr(Module, "__init__", count)
+    config = {"model_type": "mixtral", "vocab_size": 99, "hidden_size": 32, "intermediate_size": 56, "num_attention_heads": 4}
+    counts = []
+    for experts, layers in ((4, 2), (10**12, 2), (4, 10**9)):
+        built = 0
+        keys = {"num_local_experts": experts, "num_experts_per_tok": 2, "num_hidden_layers": layers, "num_key_value_heads": 2}
+        report = trace(llamath.load({**config, **keys}), [0] * 3)
+        check_shapes(report.first)
+        counts.append(built)
+    assert len(set(counts)) == 1, counts
 
 
 def test_report_is_frozen() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..utils.errors import ImpossibleModel
 from ..utils.record_type import Record
 from .expr import Expr
 from .positions import Alibi, LogNScaling, TemperatureTuning
@@ -24,6 +25,11 @@ class AttentionWindow(Record):
     chunk: int | None = None  # or chunk size: back to the beginning of its chunk
     causal: bool = True  # False: as many positions ahead as well
     after_prompt: int | None = None  # a query sees all of the prompt, and the last so many tokens after it, its own included
+
+    def __post_init__(self) -> None:
+        for name, n in (("size", self.size), ("chunk", self.chunk), ("after_prompt", self.after_prompt)):
+            if n is not None and not 0 < n < 1 << 62:
+                raise ImpossibleModel(f"the {name} of an attention window is {n}", hint="a window contains the query's own position")
 
     @property
     def max_lookback(self) -> int | None:

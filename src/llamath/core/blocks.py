@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar, NamedTuple
 
+from ..utils.errors import ImpossibleModel, safe
 from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
 from .machine import Machine, X
 from .positions import Rope
@@ -190,11 +191,17 @@ class AttentionBase(Block):
 
     group: ClassVar[str] = "attention"
     cached_rows: ClassVar[tuple[str, ...]] = ("keys", "values")  # what it caches for each token
+    rotary_part: ClassVar[str] = "head_dim"  # field with the number of channels of which `rope` rotates the first ones
+    rotates_last: ClassVar[bool] = False  # or the last ones
     kv_layer: int | None = None  # the layer whose keys and values are used; None: the mixer's own
     window: AttentionWindow = AttentionWindow()
     rope: Rope | None = None  # None: no rotary positions
     score_transform: ScoreTransform = ScoreTransform()
     block_size: int = 1  # consecutive keys that an indexer chooses together
+
+    def __post_init__(self) -> None:
+        if self.rope is not None:
+            self.rope.check_head(getattr(self, self.rotary_part), last=getattr(self, "rope_last", self.rotates_last))
 
     @property
     def shared_rows(self) -> tuple[tuple[int, int], ...]:
@@ -254,6 +261,12 @@ class Attention(AttentionBase):
     qk_preprocess: QKPreprocess = QKPreprocess()
     gate_activation: str = "sigmoid"  # softplus is computed in float32
     gate_per_head: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kv_heads < 1 or self.heads < 1 or self.heads % self.kv_heads:
+            hint = "each key/value head serves the same number of query heads"
+            raise ImpossibleModel(f"{int(self.kv_heads)} key/value heads do not divide {int(self.heads)} attention heads", hint=hint)
 
     @property
     def shared_rows(self) -> tuple[tuple[int, int], ...]:
@@ -467,6 +480,28 @@ class ExpertGroups(NamedTuple):
     other_score: float = -inf  # of the experts in the other groups
 
 
+_CHOICE = "num_experts_per_tok, n_group and topk_group describe the choice"
+SCORINGS = ("softmax", "sigmoid", "sqrtsoftplus")
+"""Functions of a router's logits whose values are the routing weights."""
+
+
+def check_routing(moe: MoE | AttentionExperts) -> None:
+    """Refuse to choose more experts than a router has outputs, groups that do not divide them, and unknown functions of the logits."""
+    experts, top_k, groups = int(moe.router.weight.shape[0]), int(moe.top_k), moe.expert_groups
+    if moe.scoring not in SCORINGS:
+        raise ImpossibleModel(f"scoring_func is the unknown {safe(repr(moe.scoring), 60)}", hint=f"known: {', '.join(SCORINGS)}")
+    if not 0 < top_k <= experts:
+        raise ImpossibleModel(f"{top_k} experts are chosen for a token, expected at most the {experts} of a layer", hint=_CHOICE)
+    if groups is None:
+        return
+    if groups.groups < 1 or experts % groups.groups:
+        raise ImpossibleModel(f"{groups.groups} groups do not divide {experts} experts", hint=_CHOICE)
+    size = experts // groups.groups
+    if not 0 < groups.kept <= groups.groups or groups.top_scores > size:
+        found = f"{groups.kept} of {groups.groups} groups of {size} are kept, by the {groups.top_scores} best experts of each"
+        raise ImpossibleModel(f"the choice of experts is not possible: {found}", hint=_CHOICE)
+
+
 class MoE(Block):
     """A mixture of experts: a router sends each token to `top_k` experts; shared experts process every token."""
 
@@ -489,6 +524,9 @@ class MoE(Block):
     choice_by_logits: bool = False  # the correction is added to the logits, not to the scores
     output_factor: float = 1.0  # of the sum of routed and shared experts
     zero_experts: int = 0  # further outputs of the router, for experts without weights that return their input (LongCat)
+
+    def __post_init__(self) -> None:
+        check_routing(self)
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
@@ -579,6 +617,9 @@ class AttentionExperts(Block):
     expert_groups: ExpertGroups | None = None
     routing: str = ""
     choice_by_logits: bool = False
+
+    def __post_init__(self) -> None:
+        check_routing(self)
 
     def forward(self, m: Machine[X], x: X) -> X:
         """Return the router's logits in float32."""

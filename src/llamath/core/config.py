@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast, overload
 
-from ..utils.errors import ConfigError, safe
+from ..utils.errors import ConfigError, ImpossibleModel, safe
 from .attention_facts import Heads
 from .expr import Expr
 
@@ -197,6 +197,11 @@ class Config:
     def error(self, key: str, problem: str, hint: str = "") -> ConfigError:
         """Return an error about one key, with its place and a hint."""
         return ConfigError(f"{self.source}: {self._path}{key} {problem}", hint=hint)
+
+    def located(self, error: ImpossibleModel) -> ConfigError:
+        """Return an error of a block with the place of the config that the block was made of."""
+        place = f"{self._path.removesuffix('.')}: " if self._path else ""
+        return ConfigError(f"{self.source}: {place}{error}", hint=error.hint)
 
     def _present(self, keys: str) -> str:
         """The synonym that is present; of several with different values, the preferred one, or the one that transformers' class reads.

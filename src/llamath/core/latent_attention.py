@@ -34,6 +34,7 @@ class LatentAttention(AttentionBase):
 
     cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "q_scale", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
     cached_rows: ClassVar[tuple[str, ...]] = ("latents",)
+    rotary_part: ClassVar[str] = "rope_dim"
     q: Linear | None = None  # either one matrix
     q_down: Linear | None = None  # or two with a norm between
     q_norm: Norm | None = None

@@ -2,40 +2,90 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import pi
-from typing import Any
+from typing import Any, ClassVar
 
+from ..utils.errors import ImpossibleModel, safe
 from ..utils.record_type import Record
 
 _NO_SPAN = 2.0**-100
 """In place of a difference of 0."""
+_LEAST, _MOST = 2.0**-126, 2.0**127
+"""The positive numbers that float32 holds with all of their digits."""
+
+
+def check_positive(of: str, values: Mapping[str, Any]) -> None:
+    """Refuse values that are not positive numbers of float32; None is none. The error names their config keys."""
+    for key, value in values.items():
+        for x in value if isinstance(value, tuple) else (value,):
+            if x is not None and not _LEAST <= x <= _MOST:
+                raise ImpossibleModel(f"{key} of {of} is {safe(repr(x), 60)}", hint="expected a positive number in the range of float32")
+
+
+MAX_ROTARY_DIM = 1 << 16
+"""Upper limit of the channels of a head that rotate, for each of which a frequency is computed."""
+_ORIGINAL = "original_max_position_embeddings"
+ROTARY_KEYS = "head_dim, partial_rotary_factor, rotary_dim and qk_rope_head_dim decide how many rotate"
 
 
 class Rope(Record):
     """Rotary positions over the first `dim` of each head, base `theta`."""
 
+    positive: ClassVar[dict[str, str]] = {"theta": "rope_theta"}  # field → its config key
     theta: float
     dim: int
     interleaved: bool = False  # rotary pairs are (2i, 2i+1) instead of (i, i + dim/2)
     reverse: bool = False  # pairs rotate by the negative angles
 
+    @property
+    def num_pairs(self) -> int:
+        """The number of pairs of channels that rotate, one for each frequency: half of `dim`, rounded up as in transformers."""
+        return (self.dim + 1) // 2
+
+    def __post_init__(self) -> None:
+        check_positive("the rotary embedding", {key: getattr(self, name) for name, key in self.positive.items()})
+        if not 0 < self.dim <= MAX_ROTARY_DIM:
+            self.reject_dim(f"a number from 1 to {MAX_ROTARY_DIM:,}")
+
+    def reject_dim(self, expected: str) -> None:
+        """Raise an error about the number of channels that rotate."""
+        raise ImpossibleModel(f"{safe(str(int(self.dim)), 60)} channels of each head rotate, expected {expected}", hint=ROTARY_KEYS)
+
+    def check_head(self, channels: int, *, last: bool = False) -> None:
+        """Refuse heads that have fewer channels than those that rotate, `last`: after the others."""
+        if 2 * self.num_pairs > (min(self.dim, channels) if last else channels):
+            self.reject_dim("an even number" if self.dim <= channels else f"at most the {int(channels):,} of a head")
+
 
 class LinearRope(Rope):
     """Linear scaling: positions are divided by `factor`."""
 
+    positive: ClassVar[dict[str, str]] = {**Rope.positive, "factor": "factor"}
     factor: float
 
 
 class DynamicRope(Rope):
     """Dynamic NTK scaling: the base grows with sequences longer than `original_context`."""
 
+    positive: ClassVar[dict[str, str]] = {**Rope.positive, "factor": "factor", "original_context": _ORIGINAL}
     factor: float
     original_context: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dim == 2:
+            self.reject_dim("another number: the base grows with the power of n / (n − 2)")
 
 
 class YarnRope(Rope):
     """YaRN: low frequencies are interpolated, high ones kept, attention rescaled (Peng et al. 2023, arXiv:2309.00071)."""
 
+    positive: ClassVar[dict[str, str]] = {
+        **Rope.positive,
+        "original_context": _ORIGINAL,
+        **{x: x for x in ("factor", "beta_fast", "beta_slow", "attention_factor")},
+    }
     factor: float
     original_context: int
     beta_fast: float = 32.0
@@ -45,11 +95,25 @@ class YarnRope(Rope):
     attention_factor: float | None = None
     truncate: bool = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("the rotary embedding", {"mscale": self.mscale or None, "mscale_all_dim": self.mscale_all_dim or None})
+        if self.dim % 2:
+            self.reject_dim("an even number")
+        if self.theta == 1:
+            raise ImpossibleModel("rope_theta is 1", hint="YaRN's formula divides by its logarithm")
+
 
 class QwenDynamicRope(Rope):
     """Base times α^(dim / (dim − 2)) for prompts of n > `original_context` tokens, α = 2^⌈log₂(n / original) + 1⌉ − 1 (Qwen 1)."""
 
+    positive: ClassVar[dict[str, str]] = {**Rope.positive, "original_context": "seq_length"}
     original_context: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dim == 2:
+            self.reject_dim("another number: the base grows with the power of n / (n − 2)")
 
 
 class Llama3Rope(Rope):
@@ -57,6 +121,11 @@ class Llama3Rope(Rope):
     under `original_context / high_freq_factor`, and interpolated between.
     """
 
+    positive: ClassVar[dict[str, str]] = {
+        **Rope.positive,
+        "original_context": _ORIGINAL,
+        **{x: x for x in ("factor", "low_freq_factor", "high_freq_factor")},
+    }
     factor: float
     low_freq_factor: float
     high_freq_factor: float
@@ -76,6 +145,13 @@ class Llama3Rope(Rope):
 class LongRope(Rope):
     """LongRoPE: one factor per frequency, from the short or the long list by the length of the sequence (Phi-3)."""
 
+    positive: ClassVar[dict[str, str]] = {
+        **Rope.positive,
+        "original_context": _ORIGINAL,
+        "context": "max_position_embeddings",
+        "mscales": "short_mscale and long_mscale",
+        **{x: x for x in ("short_factor", "long_factor", "factor", "attention_factor")},
+    }
     short_factor: tuple[float, ...]
     long_factor: tuple[float, ...]
     original_context: int
@@ -86,12 +162,31 @@ class LongRope(Rope):
         None  # factors of cos and sin for short and for long sequences, instead of attention_factor (Phi-3.5-MoE)
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("short_factor", "long_factor"):
+            if (found := len(getattr(self, key))) != self.num_pairs:
+                hint = f"{self.dim} channels of each head rotate, in pairs"
+                raise ImpossibleModel(f"{key} has {found:,} numbers, expected {self.num_pairs:,}", hint=hint)
+        if self.original_context < 2:
+            raise ImpossibleModel(f"{_ORIGINAL} is {self.original_context}", hint="LongRoPE's formula divides by its logarithm")
+
 
 class ProportionalRope(Rope):
     """Gemma 4: frequencies are spread over the whole head, and those beyond `dim` are zero."""
 
+    positive: ClassVar[dict[str, str]] = {**Rope.positive, "factor": "factor"}
     head_dim: int
     factor: float = 1.0
+
+    @property
+    def num_pairs(self) -> int:
+        return self.head_dim // 2
+
+    def __post_init__(self) -> None:
+        check_positive("the rotary embedding", {key: getattr(self, name) for name, key in self.positive.items()})
+        if not 0 <= self.dim <= self.head_dim <= MAX_ROTARY_DIM or self.head_dim < 2 or self.head_dim % 2 or self.dim % 2:
+            self.reject_dim(f"an even number, at most the {int(self.head_dim):,} of a head, which should be even, too")
 
 
 class AxialRope(Rope):
@@ -107,9 +202,23 @@ class AxialRope(Rope):
     still: int = 0  # pairs before the others that turn with time, which an image has none of (MiniMax-M3)
     unrotated: int = 0  # tokens after the patches, which stay as they are
 
+    @property
+    def num_pairs(self) -> int:
+        return self.still + (self.dim + 1) // 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dim % (4 if self.by_halves or self.alternating else 2):
+            self.reject_dim("a multiple of 4" if self.by_halves or self.alternating else "an even number")
+
 
 class SplitAxialRope(Rope):
     """Rotary positions in two dimensions: the first half of a head turns with a patch's column, the second with its row (Gemma 4)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dim % 4:
+            self.reject_dim("a multiple of 4")
 
 
 class Alibi(Record):
@@ -129,6 +238,9 @@ class TemperatureTuning(Record):
     floor: int
     offset: int = 0
 
+    def __post_init__(self) -> None:
+        check_positive("the scaling of queries by position", {"the floor": self.floor})
+
 
 class LogTuning(TemperatureTuning):
     """Queries at position t are multiplied by 1 + scale · ln((t + 1) / floor), once that is more than 1 (Inkling)."""
@@ -138,3 +250,7 @@ class LogNScaling(Record):
     """Queries at position t are multiplied by ln(t + 1) / ln(original), once that is more than 1 (Qwen 1's `use_logn_attn`)."""
 
     original_context: int
+
+    def __post_init__(self) -> None:
+        if self.original_context < 2:
+            raise ImpossibleModel(f"seq_length is {self.original_context}", hint="use_logn_attn divides by its logarithm")

@@ -63,7 +63,9 @@ def deepseek_routing(c: Config, scoring: str, method: str, n_group: int = 1, top
         raise c.error("topk_method", f"is the unknown method {safe(repr(method), 60)}", "known: greedy, group_limited_greedy, noaux_tc")
     bias = weight(c.dim("E", "n_routed_experts"), role="bias").replace(buffer=True) if method == "noaux_tc" else None
     expert_groups = ExpertGroups(n_group, topk_group, top_scores) if top_scores and n_group > 1 else None
-    return Routing(scoring=c.get("scoring_func", scoring), correction=bias, expert_groups=expert_groups)
+    named = c.get("scoring_func", scoring)
+    scoring = scoring if named == method else named  # dots.llm1 names the method here, and its class computes sigmoids
+    return Routing(scoring=scoring, correction=bias, expert_groups=expert_groups)
 
 
 def deepseek_moe(

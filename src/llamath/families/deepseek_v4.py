@@ -11,7 +11,7 @@ from ..core.extensions.hyper_connections import HyperDecoder, HyperLayer
 from ..core.tree import sequence
 from .compressed_shared import NAMES, PUBLISHED, compressed_attention, indexer_sizes, limited_experts
 from .hyper_shared import hyper_connection, stream_mixer, stream_sum
-from .layers_shared import read_layer_types
+from .layers_shared import listed_layers, read_layer_types
 from .registry import family
 
 SLIDING, SPARSE, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
@@ -44,7 +44,7 @@ def _layer_types(c: Config, n: int) -> list[str]:
         c.ignore("compress_ratios")
         return read_layer_types(c, n, _RATIOS.values())
     if "compress_ratios" not in c:
-        return [HEAVY if i < 2 or i % 2 == 0 else SPARSE for i in range(n)]
+        return [HEAVY if i < 2 or i % 2 == 0 else SPARSE for i in listed_layers(c, n)]
     ratios = c.get("compress_ratios", [0])
     if len(ratios) < n or any(type(x) is not int or x not in _RATIOS for x in ratios):
         raise c.error("compress_ratios", f"should list 0, 4 or 128 for each of the {n} layers")

@@ -113,7 +113,9 @@ def _roles(c: Config, L: int) -> Iterator[_Role]:
         raise c.error("index_source_layer_ids", f"should name all layers of kv_source_layer_ids, and none without windows: {wrong[0]}")
     if sorted({*places}) != places or any(i >= L for i in places):
         raise c.error("engram_layer_ids", f"should list some of the {L} layers in their order, not {places!r:.60}")
-    last: int = c["candidate_source_layer_id"]
+    last = c["candidate_source_layer_id"]
+    if type(last) is not int:
+        raise c.error("candidate_source_layer_id", f"should be the number of a layer, not {last!r:.60}")
     if last >= 0 and (last not in index or any(i > last for i in kv)):
         raise c.error("candidate_source_layer_id", f"is {last}; later layers should read the windows of this one, by its indexer")
     own = 0
@@ -165,8 +167,8 @@ def _drafts(c: Config, d: Expr, V: Expr, eps: float, attn: CompressedAttention) 
     """Read the attention of draft layers, and what they have besides: the first reads hidden states of the model, the last makes tokens."""
     n: int = c.get("num_nextn_predict_layers", 3)
     states, r = _numbers(c, "dspark_target_layer_ids"), c.dim("rm", "dspark_markov_rank", default=256)
-    if n < 0:
-        raise c.error("num_nextn_predict_layers", f"should not be negative, like {n}")
+    if not 0 <= n <= MAX_LISTED_LAYERS:
+        raise c.error("num_nextn_predict_layers", f"should be a number from 0 to {MAX_LISTED_LAYERS}, not {n}")
     parts: list[dict[str, Weight | Block | Stack]] = [{} for _ in range(n)]
     if parts:
         parts[0] |= {"main": linear(d, len(states) * d), "main_norm": rms(d, eps)}

@@ -13,6 +13,7 @@ from ..core.constructors import linear, rms
 from ..core.multimodal import CountedBlock
 from ..core.tree import sequence
 from .counted_towers import counted
+from .layers_shared import listed_layers
 
 _STEP = 64
 """Widths are multiples of this."""
@@ -68,7 +69,7 @@ def _plan(v: Config, layers: int) -> Sequence[_Scale]:
     if layers < len(scales):
         raise v.error("num_hidden_layers", f"is {layers}, fewer than the {len(scales)} scales from a pixel to a patch")
     total = log(patch * patch * times * channels)
-    return [scales[0], *(_closest(v, scales, total * i / layers) for i in range(1, layers)), scales[-1]]
+    return [scales[0], *(_closest(v, scales, total * i / layers) for i in listed_layers(v, layers)[1:]), scales[-1]]
 
 
 def _closest(v: Config, scales: Sequence[_Scale], size: float) -> _Scale:

@@ -8,7 +8,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from .deepseek_shared import deepseek_v3_moe, mtp_layers
 from .indexed_shared import HF_INDEXED, indexed_attention, layers_with_indexers, without_indexer
-from .layers_shared import dense_or_sparse, read_layer_types
+from .layers_shared import dense_or_sparse, listed_layers, read_layer_types
 from .registry import family
 from .rope_shared import read_rope
 
@@ -41,7 +41,7 @@ def indexer_types(c: Config, n: int) -> list[str]:
     every, offset = max(c.get("index_topk_freq", 1), 1), c.get("index_skip_topk_offset", 2)
     pattern: object = c.get("index_topk_pattern", None)
     if pattern is None:
-        return ["shared" if max(i - offset + 1, 0) % every else "full" for i in range(n)]
+        return ["shared" if max(i - offset + 1, 0) % every else "full" for i in listed_layers(c, n)]
     if isinstance(pattern, list):
         return read_layer_types(c, n, ("full", "shared"), "index_topk_pattern")
     if not isinstance(pattern, str) or len(pattern) != n or not set(pattern) <= {"F", "S"}:

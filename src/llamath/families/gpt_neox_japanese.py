@@ -9,7 +9,7 @@ from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.tree import Stack
 from .gpt_neox import NAMES as GPT_NEOX
 from .registry import family
-from .rope_shared import read_rope, rotary_dim
+from .rope_shared import even_dim, read_rope, rotary_dim
 
 _PREFIX = "gpt_neox_japanese."
 NAMES = GPT_NEOX.with_changes(
@@ -24,7 +24,7 @@ def gpt_neox_japanese(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     F = (c.dim("r", "intermediate_multiple_size", default=4) * d).with_symbol("F")
     heads, norm = c.square_heads(d, "num_attention_heads"), layer_norm(d, c.get("layer_norm_eps", 1e-5))
-    rotary = read_rope(c, rotary_dim(c, heads.head_dim, 1.0, any_name("rotary_pct")), keys=any_name("rotary_emb_base"))
+    rotary = read_rope(c, even_dim(rotary_dim(c, heads.head_dim, 1.0, any_name("rotary_pct"))), keys=any_name("rotary_emb_base"))
     ff = mlp(d, F, c.activation("hidden_act", "gelu"))
     layer, last = (Layer(attn_norm=norm, attn=gqa(d, heads, o_bias=bias, rope=rotary), mlp_norm=norm, mlp=ff) for bias in (False, True))
     layers = Stack(((layer,), L - 1), ((last,), 1), count_dim=L)

@@ -11,6 +11,7 @@ from ..core.constructors import decoder, gqa, layer_norm, mlp, unembedding
 from ..core.positions import Rope
 from ..core.tree import repeat
 from .registry import family
+from .rope_shared import even_dim
 
 NAMES = HF_GPT2.with_changes(
     inside={**{f"attn.{x}": f"attn.{x}_proj" for x in "qkv"}, "attn.o": "attn.out_proj", "mlp.up": "mlp.fc_in", "mlp.down": "mlp.fc_out"}
@@ -25,7 +26,7 @@ def gptj(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=Rope(theta=10000.0, dim=c.get("rotary_dim", 64), interleaved=True)),
+        attn=gqa(d, heads, rope=Rope(theta=10000.0, dim=even_dim(c.get("rotary_dim", 64)), interleaved=True)),
         mlp=mlp(d, F, c.activation("activation_function", "gelu_new"), bias=True),
         parallel=True,
     )

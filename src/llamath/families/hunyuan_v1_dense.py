@@ -23,11 +23,14 @@ def _read_rope(c: Config, dim: int) -> Rope:
     The sections of "xdrope" (Hunyuan-VL) are positions inside images; a text has the same in each.
     """
     s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
-    if s.get("rope_type|type", "default") not in ("dynamic", "xdrope") or not s.get("alpha", 0.0):
+    alpha = s.get("alpha", 0.0)
+    if s.get("rope_type|type", "default") not in ("dynamic", "xdrope") or not alpha:
         return read_rope(c, dim)
     s.ignore("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "mrope_section", "xdrope_section")
     theta = s.get("rope_theta", c.get("rope_theta", 1e4))
-    return Rope(theta=theta * s.get("alpha", 1.0) ** (dim / (dim - 2)), dim=dim)
+    if alpha < 0:
+        raise s.error("alpha", f"should be positive, not {alpha!r}")
+    return Rope(theta=theta * alpha ** (dim / (dim - 2)), dim=dim)
 
 
 def hunyuan_attention(c: Config, d: Expr) -> Attention:

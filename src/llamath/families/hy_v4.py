@@ -10,7 +10,7 @@ from ..core.tree import repeat
 from .deepseek_shared import deepseek_v3_moe
 from .hyper_shared import hyper_connection, limited, stream_sum
 from .indexed_shared import HF_INDEXED, indexed_attention, layers_with_indexers, without_indexer
-from .layers_shared import dense_or_sparse
+from .layers_shared import dense_or_sparse, listed_layers
 from .registry import family
 from .rope_shared import read_rope
 
@@ -46,7 +46,7 @@ def hy_v4(c: Config) -> Decoder:
     plain = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     dense = plain.extended(HyperLayer, attn_hc=connection, mlp_hc=connection)
     layers = dense_or_sparse(c, dense, dense.replace(mlp=moe))
-    default = ["shared" if (i - 1) % 4 and i else "full" for i in range(len(layers))]
+    default = ["shared" if (i - 1) % 4 and i else "full" for i in listed_layers(c, layers.n)]
     layers = layers_with_indexers(c, layers, default, without_indexer)
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
     return decoder(V, d, layers, norm, tied, context=context).extended(HyperDecoder, collapse=stream_sum(c, d, n, eps), sizes=(d,) * n)

@@ -13,6 +13,7 @@ from ..core.expr import Expr
 from ..core.mixers import KimiDeltaAttention, kimi_delta
 from .deepseek_shared import latent_attention
 from .kimi_shared import DELTA_GGUF, DELTA_LAYOUTS, delta_hybrid, delta_names, kimi_experts
+from .layers_shared import listed_layers
 from .registry import family
 
 EXPERTS = {
@@ -58,6 +59,7 @@ def full_layers(c: Config) -> Callable[[int], bool]:
     full, recurrent = s["full_attn_layers"], s["kda_layers"]
     L = c.dim("L", "num_hidden_layers")
     listed = [*full, *recurrent] if isinstance(full, list) and isinstance(recurrent, list) else []
-    if sorted(x for x in listed if type(x) is int) != list(range(1, L + 1)):
+    if sorted(x for x in listed if type(x) is int) != [i + 1 for i in listed_layers(c, L)]:
         raise s.error("full_attn_layers", f"and kda_layers should list each of the {L} layers once, counted from 1")
-    return lambda i: i + 1 in full
+    numbers = frozenset(full)
+    return lambda i: i + 1 in numbers

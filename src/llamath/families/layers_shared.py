@@ -23,6 +23,12 @@ def check_listed(c: Config, n: int, key: str = "num_hidden_layers") -> None:
         raise c.error(key, f"is {n}: too many layers to list one by one")
 
 
+def listed_layers(c: Config, n: int, key: str = "num_hidden_layers") -> range:
+    """Return the numbers of n layers that are listed one by one."""
+    check_listed(c, n, key)
+    return range(n)
+
+
 def layer_kinds(c: Config, n: int, kinds: Iterable[str], default: Callable[[int], str], key: str = "layer_types") -> list[str]:
     """Read the type of each of the n layers; without the key, `default` names the type of layer i."""
     if key in c:

@@ -16,14 +16,13 @@ NAMES = NAMES_PHI.replace(
 
 @family(name="phi", hf=NAMES, gguf=GGUF_QKV, gguf_arch="phi2")
 def mixformer(c: Config) -> Decoder:
-    if "n_inner" not in c.data:
-        raise c.error("n_inner", "is missing", "every config.json of such a model has it; null is four times n_embd")
-    if c["vocab_size"] % c.get("pad_vocab_size_multiple", 64):
+    for key in ("n_inner", "rotary_dim"):
+        if key not in c.data:
+            raise c.error(key, "is missing", "every config.json of such a model has it; n_inner of null is four times n_embd")
+    if c.dim("V", "vocab_size") % c.get("pad_vocab_size_multiple", 64):
         raise c.error(
             "vocab_size", f"is {c['vocab_size']}, no multiple of pad_vocab_size_multiple", "the matrices have rows for a multiple"
         )
-    if not 0 < c["rotary_dim"] <= c["n_embd"] // c["n_head"]:
-        raise c.error("rotary_dim", f"is {c['rotary_dim']}: it should be positive and at most the size of a head")
     c.require("embd_layer", "default", "every published model has it")
     architecture = c.sub("architecture")
     kinds = architecture.get("block_cls", "parallel"), architecture.sub("mlp").get("mlp_cls", "mlp")

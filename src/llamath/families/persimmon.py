@@ -8,7 +8,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.tree import repeat
 from .registry import family
-from .rope_shared import read_rope, rotary_dim
+from .rope_shared import even_dim, read_rope, rotary_dim
 
 NAMES = HF.with_changes(
     outside={"norm": "model.final_layernorm"},
@@ -29,7 +29,7 @@ def persimmon(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.square_heads(d, "num_attention_heads"), c.get("layer_norm_eps", 1e-5)
     norm, head_norm = layer_norm(d, eps), layer_norm(heads.head_dim, eps) if c.get("qk_layernorm", True) else None
-    rotary = read_rope(c, rotary_dim(c, heads.head_dim, 0.5))
+    rotary = read_rope(c, even_dim(rotary_dim(c, heads.head_dim, 0.5)))
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=True, q_norm=head_norm, k_norm=head_norm, rope=rotary),

@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp, unembedding
 from ..core.tree import repeat
 from .registry import family
-from .rope_shared import read_rope, rotary_dim
+from .rope_shared import even_dim, read_rope, rotary_dim
 
 NAMES = HF.with_changes(
     outside={"norm": "model.final_layernorm"},
@@ -35,7 +35,7 @@ def phi(c: Config) -> Decoder:
     eps = c.get(any_name("layer_norm_eps"), 1e-5)
     norm = layer_norm(d, eps)
     head_norm = layer_norm(heads.head_dim, eps) if c.get("qk_layernorm", False) else None
-    rotary = read_rope(c, c.get("rotary_dim", rotary_dim(c, heads.head_dim, 0.5)))
+    rotary = read_rope(c, even_dim(c.get("rotary_dim", rotary_dim(c, heads.head_dim, 0.5))))
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=True, q_norm=head_norm, k_norm=head_norm, rope=rotary),

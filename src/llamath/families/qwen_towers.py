@@ -12,6 +12,7 @@ from ..core.image_sizes import PixelBudget
 from ..core.positions import AxialRope
 from ..core.towers import DeepstackProjector, EncoderAttention, MLPProjector, PatchEmbedding, VisionTower
 from ..core.tree import Stack, repeat, sequence
+from .layers_shared import layer_numbers, listed_layers
 from .multimodal_registry import Part, Tower
 from .tower_parts import encoder_attention, side, vit_layer
 
@@ -43,7 +44,7 @@ def qwen2_5_tower(c: Config, kv_heads: int | None = None) -> Tower:
     c.ignore("tokens_per_second")
     d, F = c.dim("d_v", "hidden_size", default=3584), c.dim("F_v", "intermediate_size", default=3420)
     L, merge, window = c.dim("L_v", "depth", default=32), c.get("spatial_merge_size", 2), c.get("window_size", 112)
-    whole = c.get("fullatt_block_indexes", [7, 15, 23, 31])
+    whole = frozenset(layer_numbers(c, "fullatt_block_indexes", (7, 15, 23, 31)))
     attention, norm = _attention(c, d), rms(d, _EPS)
     if kv_heads is not None:
         K = c.dim("K_v", "num_key_value_heads", default=kv_heads)
@@ -54,7 +55,7 @@ def qwen2_5_tower(c: Config, kv_heads: int | None = None) -> Tower:
     windowed = attention.replace(window_side=max(1, window // merge // side(c, "p_v", "patch_size", 14)) * merge)
     feed_forward = swiglu(d, F, c.activation("hidden_act", "silu"), bias=True)
     full, near = vit_layer(norm, attention, feed_forward), vit_layer(norm, windowed, feed_forward)
-    layers = sequence((full if i in whole else near for i in range(L)), L)
+    layers = sequence((full if i in whole else near for i in listed_layers(c, L, "depth")), L)
     return Tower(_tower(c, d, layers, bias=False), QWEN_NAMES | _GATED)
 
 

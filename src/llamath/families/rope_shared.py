@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.config import Config
-from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, YarnRope
-from ..utils.errors import safe
+from ..core.positions import ROTARY_KEYS, DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, YarnRope
+from ..utils.errors import ImpossibleModel, safe
 
 
 def read_rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:
@@ -66,8 +66,8 @@ def rope_from(c: Config, s: Config, *, theta: float, dim: int, interleaved: bool
         interleaved=interleaved,
         factor=factor,
         original_context=original,
-        beta_fast=s.get("beta_fast", 32.0),
-        beta_slow=s.get("beta_slow", 1.0),
+        beta_fast=s.get("beta_fast", 32.0) or 32.0,  # transformers takes 0 for the default
+        beta_slow=s.get("beta_slow", 1.0) or 1.0,
         mscale=s.number("mscale"),
         mscale_all_dim=s.number("mscale_all_dim"),
         attention_factor=s.number("attention_factor"),
@@ -92,7 +92,14 @@ def rope_by_type(c: Config, defaults: Mapping[str, Mapping[str, Any]], kind: str
     return rope_from(c, ropes.sub(kind) if ropes.data else Config(defaults[kind]), theta=1e4, dim=h)
 
 
+def even_dim(dim: int) -> int:
+    """Return the number of channels that rotate; it is refused if it is odd, for a class that does not round it up."""
+    if dim % 2:
+        raise ImpossibleModel(f"{dim} channels of each head rotate, expected an even number", hint=ROTARY_KEYS)
+    return dim
+
+
 def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rotary_factor") -> int:
-    """Read the size of the part of a head that rotates."""
+    """Read the number of channels of a head that rotate; an odd one is rounded up, as most classes do."""
     s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
     return int(h * s.get("partial_rotary_factor", c.get(keys, default)))

@@ -9,6 +9,7 @@ from ..core.expr import Expr
 from ..core.image_sizes import FixedImage
 from ..core.towers import GridAttention, GridConvolution, PatchEmbedding, SamNeck, SamTower, WindowedLayer
 from ..core.tree import sequence
+from .layers_shared import layer_numbers, listed_layers
 from .multimodal_registry import Tower
 from .tower_parts import side
 
@@ -47,7 +48,7 @@ def sam_tower(c: Config, letter: str = "v") -> Tower:
     p, s = side(c, f"p_{letter}", "patch_size", 16), side(c, f"s_{letter}", "image_size", 1024)
     channels = c.dim(f"C_{letter}", "num_channels", default=Expr.const(3))
     n, window, norm = Expr.const(s // p), c.dim(f"w_{letter}", "window_size", default=14), layer_norm(d, c.get("layer_norm_eps", 1e-6))
-    relative, whole = c.get("use_rel_pos", True), c.get("global_attn_indexes", [2, 5, 8, 11])
+    relative, whole = c.get("use_rel_pos", True), frozenset(layer_numbers(c, "global_attn_indexes", (2, 5, 8, 11)))
     feed_forward: MLP = mlp(d, F, c.activation("hidden_act", "gelu"), bias=True)
 
     def layer(span: int) -> Layer:
@@ -60,7 +61,7 @@ def sam_tower(c: Config, letter: str = "v") -> Tower:
     tower = SamTower(
         positions=weight(1, n, n, d, role="lookup") if c.get("use_abs_pos", True) else None,
         patches=PatchEmbedding(weight=weight(d, channels, p, p), bias=weight(d, role="bias")),
-        layers=sequence((everywhere if i in whole else windowed for i in range(L)), L),
+        layers=sequence((everywhere if i in whole else windowed for i in listed_layers(c, L)), L),
         neck=sam_neck(c, letter),
         patch_size=p,
         image_sizes=FixedImage(patch=p, size=s),

@@ -11,7 +11,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.tree import repeat
 from .registry import family
-from .rope_shared import read_rope, rotary_dim
+from .rope_shared import even_dim, read_rope, rotary_dim
 
 NAMES = HF.with_changes(inside={"attn.q_norm.{e}": "self_attn.q_layernorm.norms.{e}", "attn.k_norm.{e}": "self_attn.k_layernorm.norms.{e}"})
 NAMES_GGUF = GGUF.with_changes(inside={"attn.q_norm.{e}": "attn_q_norm", "attn.k_norm.{e}": "attn_k_norm"})
@@ -24,7 +24,7 @@ def stablelm(c: Config) -> Decoder:
     eps, bias, parallel = c.get(any_name("layer_norm_eps"), 1e-5), c.get("use_qkv_bias", False), c.get("use_parallel_residual", False)
     norm, head_norm = layer_norm(d, eps), layer_norm(h, eps, bias=False)
     q_norm, k_norm = (repeat(head_norm, n) if c.get("qk_layernorm", False) else None for n in (H, K))
-    rotary = read_rope(c, rotary_dim(c, h, 0.25, any_name("partial_rotary_factor")))
+    rotary = read_rope(c, even_dim(rotary_dim(c, h, 0.25, any_name("partial_rotary_factor"))))
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, Heads(H, K, h), bias=bias, o_bias=False, rope=rotary, q_norm=q_norm, k_norm=k_norm),

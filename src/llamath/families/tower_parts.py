@@ -112,7 +112,8 @@ def with_tiles(c: Config, tower: Tower, default: Sequence[Sequence[int]], max_ti
     if not all(isinstance(x, (list, tuple)) and len(x) == 2 and all(type(y) is int and y > 0 for y in x) for x in found):
         raise c.error("image_grid_pinpoints", "should be a list of heights and widths, like [[336, 672]]")
     sizes = tower.block.image_sizes
-    assert isinstance(sizes, FixedImage)
+    if not isinstance(sizes, FixedImage):
+        return tower
     resolutions = tuple((int(h), int(w)) for h, w in found)
     tiles = TiledImage(patch=sizes.patch, size=sizes.size, resolutions=resolutions, max_tiles=max_tiles, only_alone=max_tiles is not None)
     return tower._replace(block=tower.block.replace(image_sizes=tiles))
@@ -121,6 +122,7 @@ def with_tiles(c: Config, tower: Tower, default: Sequence[Sequence[int]], max_ti
 def with_crops(tower: Tower, kind: type[CroppedImage] = CroppedImage, max_tiles: int = 12, thumbnail: bool = True) -> Tower:
     """Return a tower for images cut into at most `max_tiles` tiles, as many as processors make unless told otherwise."""
     sizes = tower.block.image_sizes
-    assert isinstance(sizes, FixedImage)
+    if not isinstance(sizes, FixedImage):
+        return tower
     crops = kind(patch=sizes.patch, size=sizes.size, max_tiles=max_tiles, thumbnail=thumbnail)
     return tower._replace(block=tower.block.replace(image_sizes=crops))

@@ -11,7 +11,7 @@ from ..core.constructors import decoder, linear, rms, swiglu
 from ..core.expr import Expr
 from ..core.mixers import MambaWithHeads, SharedBlockLayer, SharedTransformer, StateLayer, mamba_with_heads
 from ..core.tree import tie
-from .layers_shared import layers_from
+from .layers_shared import layers_from, listed_layers
 from .mamba_shared import auto_dim
 from .registry import family
 from .zamba_shared import MAMBA_MODULES, hybrid_kinds, shared_attention, zamba_names
@@ -61,7 +61,7 @@ def zamba(c: Config) -> Decoder:
 
 def _default_kinds(c: Config, L: int) -> list[str]:
     period, offset = c.positive_int("attn_layer_period", 6), c.get("attn_layer_offset", 4)
-    later = ["hybrid" if i % period == offset else "mamba" for i in range(L - 3)]
+    later = ["hybrid" if i % period == offset else "mamba" for i in listed_layers(c, L - 3)]
     return ["mamba", "mamba", "hybrid", *later]
 
 

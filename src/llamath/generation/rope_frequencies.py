@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import singledispatch
-from math import ceil, floor, log, log2, pi, sqrt
+from math import ceil, floor, inf, log, log2, pi, sqrt
 from struct import pack, unpack
 from typing import NamedTuple
 
@@ -28,8 +28,11 @@ def rope_frequencies(rope: Rope, length: int = 0) -> Frequencies:
 
 
 def _round(x: float) -> float:
-    """Round to float32."""
-    result: float = unpack("f", pack("f", x))[0]
+    """Round to float32; what is too large becomes infinite, as in torch."""
+    try:
+        result: float = unpack("f", pack("f", x))[0]
+    except OverflowError:
+        return inf if x > 0 else -inf
     return result
 
 
@@ -57,7 +60,7 @@ def _(rope: ProportionalRope, length: int) -> tuple[list[float], float]:  # noqa
 
 @_frequencies.register
 def _(rope: DynamicRope, length: int) -> tuple[list[float], float]:
-    stretch = rope.factor * max(length, rope.original_context) / rope.original_context - (rope.factor - 1)
+    stretch = max(1.0, rope.factor * max(length, rope.original_context) / rope.original_context - (rope.factor - 1))
     return _base(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
 
 

@@ -7,14 +7,14 @@ that queries, keys and values, or gate and up, are computed together. Buffers ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import inf
+from math import inf, prod
 from typing import Any, NamedTuple
 
 from ..analysis.graph.recorder import Node, UsedWeight
 from ..analysis.graph.unrolled import record_unrolled
 from ..core.blocks import AttentionExperts, Decoder, MoE
 from ..core.positions import LogNScaling, LogTuning, Rope, TemperatureTuning
-from ..utils.errors import LlamathError
+from ..utils.errors import ImpossibleModel, LlamathError
 from .program import Buffer, CacheRows, Linear, Op, Program, ProgramWeight, State, View
 
 ACTIVATIONS: dict[str, int] = {
@@ -81,6 +81,7 @@ class _Lowering:
         handler = HANDLERS.get(node.op)
         if handler is None:
             raise NotExpressible(f"the native engine has no operation {node.op} ({node.path})")
+        check_shapes(node)
         self.rows[node] = next((self.rows[x] for x in node.inputs), 1)
         self.values[node] = handler(self, node)
 
@@ -167,6 +168,8 @@ class _Lowering:
     def program(self, output: Node) -> Program:
         """Return the finished program."""
         logits = self.view(output)
+        for op in self.ops:
+            _check_views(op, self.buffers)
         ops, buffers, logits = _share_buffers(self.ops, self.buffers, logits)
         return Program(
             ops=ops,
@@ -178,6 +181,86 @@ class _Lowering:
             ropes=tuple(self.ropes),
             logits=logits,
         )
+
+
+_ELEMENTWISE = frozenset(
+    """act add_sinusoids add_bias bounded_decay cast clamp clamped_gated dropout gated keep_outliers l2_norm match_rms normalize_sum offset
+    scale scale_by_position sinkhorn softcap xielu""".split()
+)
+"""Operations whose inputs all have the size of the result."""
+
+
+def check_shapes(node: Node) -> None:
+    """Refuse an operation whose inputs and weights do not fit together; the kernels read and write what their shapes say.
+
+    The blocks of a tree refuse such a model when they are made. This check does not rely on them.
+    """
+    inputs = [tuple(map(int, x.shape)) for x in node.inputs]
+    weights = [tuple(map(int, x.shape)) for x in node.weights]
+    last = inputs[0][-1] if inputs and inputs[0] else 0
+
+    def expect(holds: bool, found: object = None) -> None:
+        if not holds:
+            raise ImpossibleModel(
+                f"{node.path or 'the model'}: {node.op} of {inputs if found is None else found} with weights {weights} is not possible",
+                hint="the sizes of the model's parts contradict each other",
+            )
+
+    expect(all(n > 0 for shape in (*inputs, *weights) for n in shape))
+    if node.op in _ELEMENTWISE:
+        expect(len({prod(x) for x in inputs}) == 1)
+    elif node.op in ("linear", "normalized_linear"):
+        expect(prod(weights[0][1:]) == last and all(x == weights[0][:1] for x in weights[1:]))
+    elif node.op == "per_head_linear":
+        size, transposed = int(node.attributes["size"]), node.attributes["transposed"]
+        expect(weights[0][0] == inputs[0][-2] * size and last == (size if transposed else weights[0][1]))
+    elif node.op in ("rms_norm", "layer_norm"):
+        expect(all(x[-1] == last or prod(x) == prod(inputs[0][2:]) for x in weights))
+    elif node.op in ("add", "multiply"):
+        expect(all(a in (b, 1) or b == 1 for a, b in zip(reversed(inputs[0]), reversed(inputs[1]), strict=False)))
+    elif node.op in ("scale_by_weight", "scale_by_tanh", "softplus", "decay"):
+        expect(prod(weights[0]) in (1, last, inputs[0][2], prod(inputs[0][2:])))  # inputs[0][2]: one for each head, or channel
+    elif node.op == "slice":
+        start, size = int(node.attributes["start"]), int(node.shape[-1])
+        expect(start >= 0 and size > 0 and start + size <= last, f"[{start}, {start + size}) of {last} channels")
+    elif node.op == "split_heads":
+        expect(int(node.shape[-1]) * int(node.shape[-2]) == last, f"{last} channels in heads of {int(node.shape[-1])}")
+    elif node.op == "rope":
+        pairs = node.attributes["rope"].num_pairs
+        expect(0 < 2 * pairs <= last, f"{pairs} pairs of {last} channels")
+    elif node.op == "attention":
+        (*_, heads, dim), (*_, kv_heads, key_dim), (*_, value_heads, _size) = inputs[:3]
+        expect(heads % kv_heads == 0 and kv_heads == value_heads and dim == key_dim)
+        expect(all(prod(x) == heads for x in weights))
+    elif node.op == "causal_conv":
+        expect(weights[0][0] == last and len(weights[0]) == 2 and all(x == weights[0][:1] for x in weights[1:]))
+    elif node.op == "gated_delta_rule":
+        (*_, heads, dim), (*_, key_heads, key_dim), (*_, value_heads, _size) = inputs[:3]
+        expect(dim == key_dim and heads == key_heads and value_heads % heads == 0)
+        expect(inputs[3][2] == value_heads and prod(inputs[4][2:]) == value_heads and (len(inputs[3]) < 4 or inputs[3][3] == dim))
+    elif node.op == "ssm_scan":
+        (*_, heads, _size), b, c, dt = inputs
+        expect(b == c and heads % b[-2] == 0 and dt[-1] == heads and prod(weights[0]) == heads)
+    elif node.op == "selective_scan":
+        x, b, c, dt = inputs
+        expect(b == c and x == dt and weights[0] == (last, b[-1]) and prod(weights[1]) == last)
+    elif node.op == "route":
+        moe, by_token = node.attributes.get("moe"), node.attributes.get("by_token")
+        expect(int(node.shape[-1]) <= last and (not weights or by_token or prod(weights[0]) == last))
+        expect(not isinstance(moe, MoE) or last == moe.experts.n + moe.zero_experts, "another number of experts")
+
+
+def _check_views(op: Op, buffers: list[Buffer]) -> None:
+    """Refuse an operation that reads or writes beyond a row of a buffer."""
+    for x in (*op.inputs, *op.outs, *[p.out for p in op.products]):
+        if x.buffer < 0:
+            continue
+        end = x.offset + (x.heads - 1) * x.head_stride + x.dim
+        if min(x.offset, x.heads - 1, x.dim - 1) < 0 or not end <= x.stride == buffers[x.buffer].width:
+            raise ImpossibleModel(
+                f"{op.path or 'the model'}: {op.name} uses {end} numbers of a row of {buffers[x.buffer].width}",
+                hint="the sizes of the model's parts contradict each other",
+            )
 
 
 def _path_of_values(used: UsedWeight) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint
 from ..checkpoint.formats.dtypes import DTYPES
 from ..checkpoint.formats.number_arrays import StoredArray
-from ..checkpoint.naming.stored_layouts import group_by_stored_name, layout_params_at, split_tensor, undo_layout
+from ..checkpoint.naming.stored_layouts import group_by_stored_name, layout_params_at, split_tensor, stack_experts, undo_layout
 from ..checkpoint.quantization.dequantizers import iter_dequantized, packed_weights
 from ..checkpoint.quantization.ggml_values import dequantize_ggml, swap_ggml_bytes
 from ..checkpoint.tensor_reader import MergedTensor
@@ -130,6 +130,7 @@ class WeightStore:
         stacked: dict[tuple[int, ...], list[Leaf]] = {}
         for leaf in leaves:
             stacked.setdefault(leaf.indices[1:], []).append(leaf)
+        x = stack_experts(x, self._layout(leaves[0]), len(stacked))
         by_layer = "{e}" in scheme.stored_name(leaves[0].pattern) or len(leaves[0].indices) < 2
         for expert, group in stacked.items():
             part = x if by_layer else x[expert[0]]

@@ -35,6 +35,7 @@ class TensorOptions(NamedTuple):
 
     dtype: torch.dtype
     device: torch.device
+    one_expert: bool = False  # build one of identical experts, which stands for all of them on the meta device
 
 
 class Module(nn.Module):
@@ -71,7 +72,8 @@ class Module(nn.Module):
             elif isinstance(field, Block):
                 setattr(self, name, Module(field, options, layer))
             elif isinstance(field, Stack):
-                modules = [Module(x, options, i if layer < 0 else layer) for i, x in enumerate(field)]
+                one = options.one_expert and field.active is not None and len(field.distinct()) == 1
+                modules = [Module(x, options, i if layer < 0 else layer) for i, x in enumerate(field[:1] if one else field)]
                 numbered = {str(i): x for i, x in enumerate(modules, field.first)}
                 setattr(self, name, nn.ModuleDict(numbered) if field.first else nn.ModuleList(modules))
             else:

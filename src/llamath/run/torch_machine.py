@@ -804,9 +804,9 @@ class TorchMachine(ForwardContext):
     ) -> Tensor:
         """Run each expert on its tokens and sum the outputs; weights apply to the experts' outputs, or inputs if `routing` is "input"."""
         normalize = _identity if norm is None else norm
-        if x.is_meta:  # no values to route by: run as many experts as a token has
-            first, *others = (normalize(self, expert(self, x)) for expert in experts[: chosen.shape[-1]])
-            return sum(others, torch.zeros_like(first) + first)
+        if x.is_meta:  # no values to route by: one expert gets the rows of all that a token has
+            out = normalize(self, experts[0](self, x.flatten(0, -2).repeat(chosen.shape[-1], 1)))
+            return out.new_empty(*x.shape[:-1], out.shape[-1])
         tokens, chosen = x.flatten(0, -2), chosen.flatten(0, -2)
         weights = torch.ones_like(chosen, dtype=torch.float32) if weights is None else weights.flatten(0, -2)
         y: Tensor | None = None

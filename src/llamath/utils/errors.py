@@ -3,6 +3,7 @@
 LlamathError
 ├── ArgumentError     a wrong argument of a public function
 ├── ConfigError       an invalid configuration
+│   └── ImpossibleModel  one whose values do not fit together
 ├── UnknownQuantization  a quantization that is not understood
 ├── UnknownModel      an unknown model name or model type
 ├── FormatError       a file that violates its format
@@ -50,6 +51,13 @@ class ArgumentError(LlamathError):
 
 class ConfigError(LlamathError):
     """An invalid configuration."""
+
+
+class ImpossibleModel(ConfigError):
+    """A configuration whose values do not fit together, found by a block of the model while it is made.
+
+    Blocks know no files: a `Family` adds the file whose config it reads.
+    """
 
 
 class UnknownModel(LlamathError):

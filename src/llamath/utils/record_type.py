@@ -26,6 +26,10 @@ class Record:
         if unknown := values.keys() - set(self.fields):
             raise TypeError(f"{type(self).__name__} has no field {sorted(unknown)[0]!r}")
         vars(self).update(values)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Check the values; called when a record has been made, whoever made it."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen: cannot set {name!r}")

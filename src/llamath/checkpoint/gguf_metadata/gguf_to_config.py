@@ -20,6 +20,8 @@ _REDUNDANT = frozenset(
     expert_group_used_count expert_gating_func full_attention_interval use_parallel_residual""".split()
 )
 """Keys that change nothing where no family reads them, or that repeat other keys or the shapes of tensors."""
+_ROTARY_DIM = "rope.dimension_count"
+"""The channels of a head that rotate. Families that read no such number rotate all of them."""
 
 
 def config_from_gguf(
@@ -46,8 +48,9 @@ def config_from_gguf(
         keys = _config_keys(arch, h)
     except (ArithmeticError, ValueError) as error:
         raise UnknownModel(f"{source}: its metadata describe no valid {arch.model_type} model: {error}", hint=COUNT_HINT) from None
+    found = _notes(arch, h)
     if notes is not None:
-        notes += _notes(arch, h)
+        notes += found
     return keys
 
 
@@ -78,18 +81,30 @@ def _notes(arch: Architecture, h: GGUFHeader) -> list[str]:
         notes.append(f"the last {mtp} of {h.layers + mtp} blocks are multi-token prediction layers and are not counted")
     prefix = f"{h.arch}."
     keys = [key.removeprefix(prefix) for key in h.metadata if key.startswith(prefix)]
-    if unread := [safe(key, 60) for key in keys if key not in h.read and key not in _REDUNDANT and not _is_default(key, h)]:
-        notes.append(f"not read: {', '.join(unread)}")
+    unread = [key for key in keys if key not in h.read and key not in _REDUNDANT and not _is_default(key, h)]
+    if _ROTARY_DIM in unread and (size := _head_size(h)) is not None:
+        found = safe(repr(h.metadata[prefix + _ROTARY_DIM]), 60)
+        expected = f"expected {size}: whole heads rotate, and llama.cpp refuses another number or computes another model"
+        raise UnknownModel(f"{h.source}: {safe(prefix, 40)}{_ROTARY_DIM} is {found}, {expected}", hint=COUNT_HINT)
+    if unread:
+        notes.append(f"not read: {', '.join(safe(key, 60) for key in unread)}")
     return [*dict.fromkeys(h.notes), *notes]
+
+
+def _head_size(h: GGUFHeader) -> int | None:
+    """Return the stated size of a head, or the width divided by the number of heads; None if they say none."""
+    stated, heads, width = (h.metadata.get(f"{h.arch}.{x}") for x in ("attention.key_length", "attention.head_count", "embedding_length"))
+    if not stated and type(heads) is int and type(width) is int and heads and not width % heads:
+        return width // heads
+    return stated if type(stated) is int else None
 
 
 def _is_default(key: str, h: GGUFHeader) -> bool:
     """Whether an unread key has the value that it would have if it were absent."""
     get = h.metadata.get
-    value, heads, width = get(f"{h.arch}.{key}"), get(f"{h.arch}.attention.head_count"), get(f"{h.arch}.embedding_length")
-    if key == "rope.dimension_count":
-        head_dim = width // heads if type(heads) is int and type(width) is int and heads else None
-        return h.has_tensor(".ssm_in.weight") or bool(value == (get(f"{h.arch}.attention.key_length") or head_dim))
+    value = get(f"{h.arch}.{key}")
+    if key == _ROTARY_DIM:
+        return h.has_tensor(".ssm_in.weight") or bool(value == _head_size(h))
     if key == "rope.freq_base_swa":
         return bool(value == get(f"{h.arch}.rope.freq_base"))
     defaults = {

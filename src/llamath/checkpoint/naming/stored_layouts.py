@@ -67,6 +67,11 @@ def group_by_stored_name(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
     return groups
 
 
+def stack_experts(x: Array, layout: str, experts: int) -> Array:
+    """Return a stored tensor with an axis of the experts whose matrices are stored below each other."""
+    return x.reshape((experts, -1, *x.shape[1:])) if "below" in layout.split() else x
+
+
 def split_tensor(x: Array, shapes: Sequence[Shape], layout: str, params: LayoutParams) -> list[Array]:
     """Split a stored tensor into the weights of these shapes."""
     words = layout.split()

@@ -23,6 +23,7 @@ class Compressor(AttentionBase):
     """
 
     unquantized: ClassVar[frozenset[str]] = frozenset({"kv", "weights"})
+    rotates_last: ClassVar[bool] = True
     kv: Linear
     weights: Linear | None  # None: the mean
     bias: Weight | None = None  # by the token's place in its window
@@ -96,6 +97,7 @@ class CompressedAttention(AttentionBase):
         "o_up": Cut(1, "o_groups"),
     }
     cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
+    rotates_last: ClassVar[bool] = True
     q_down: Linear
     q_norm: Norm
     q_up: Linear

@@ -10,6 +10,7 @@ from ...core.image_sizes import ClosestShape
 from ...core.positions import AxialRope
 from ...core.towers import AdapterProjector, PatchEmbedding, VisionTower
 from ...core.tree import sequence
+from ..layers_shared import listed_layers
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer, vit_sizes, without_images
 
@@ -50,7 +51,7 @@ def glimmer_parts(c: Config, text: Decoder) -> dict[str, tuple[str, Part | Tower
     feed_forward = mlp(d, F, v.activation("hidden_act", "gelu"), bias=True)
     kinds = {_FULL: vit_layer(norm, attention, feed_forward), _WINDOW: vit_layer(norm, attention.replace(window_side=rows), feed_forward)}
     n = int(L)
-    types = v.get("layer_types", [_FULL if (i + 1) % 4 == 0 or i == n - 1 else _WINDOW for i in range(n)])
+    types = v.get("layer_types", [_FULL if (i + 1) % 4 == 0 or i == n - 1 else _WINDOW for i in listed_layers(v, n)])
     if len(types) != n or not all(x in kinds for x in types):
         raise v.error("layer_types", f"should be a list of {n} words, {_FULL} or {_WINDOW}")
     outer = layer_norm(d, eps)

@@ -34,7 +34,7 @@ from ...utils.errors import LlamathError
 from ...utils.record_type import Record
 from ...utils.report import Report
 from ..memory_budget import MEMORY_DTYPES, check_memory, check_memory_for, dtype_name
-from ..module import Decoder, TensorOptions, build
+from ..module import Decoder, TensorOptions, set_weight
 from ..torch_generation import vocab_size
 from .nan_check import explain_nonfinite, nonfinite_check
 from .operation_log import LoggedOperation, OperationLog, Shape, match_operations
@@ -225,13 +225,18 @@ def _check_ids(tree: Tree, ids: Sequence[int]) -> None:
 
 
 def _build_on_meta(tree: Tree, shown: Sequence[int]) -> tuple[Decoder, dict[int, int]]:
-    """Build the layers shown on the meta device; return the module, and each layer's index in it."""
+    """Build the layers shown on the meta device, with one of identical experts; return the module, and each layer's index in it."""
     blocks = {i: tree.layers[i] for i in shown}
     blocks |= {i: tree.layers[i] for block in list(blocks.values()) if (i := _kv_source(block)) is not None}
     blocks |= {i: tree.layers[i] for layer in list(blocks) for i in _selection_sources(tree.layers, layer)}
     index_of = {i: new for new, i in enumerate(sorted(blocks))}
     layers = [_without_ties(_renumber_kv_source(blocks[i], index_of)) for i in sorted(blocks)]
-    return build(tree.replace(layers=sequence(layers)), torch.bfloat16, "meta"), index_of
+    shown_tree = tree.replace(layers=sequence(layers), mtp=None)
+    module = Decoder(shown_tree, TensorOptions(torch.bfloat16, torch.device("meta"), one_expert=True))
+    for x in fold(shown_tree):  # those in layers have weights of their own
+        if x.weight.tied and "{l}" not in x.pattern:
+            set_weight(module, x.pattern, module.get_parameter(x.weight.tied))
+    return module, index_of
 
 
 def _selection_sources(layers: Stack, layer: int) -> Iterator[int]:

@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.naming.stored_layouts import LayoutParams, group_by_stored_name, layout_params_at, split_tensor, undo_layout
+from ...checkpoint.naming.stored_layouts import (
+    LayoutParams,
+    group_by_stored_name,
+    layout_params_at,
+    split_tensor,
+    stack_experts,
+    undo_layout,
+)
 from ...core.tree import Block, Leaf
 from ..debug.nan_check import forget_check
 from ..module import Module, set_weight, tie_weights
@@ -20,9 +27,7 @@ def canonical_weights(tree: Block, scheme: Scheme, tensors: Mapping[str, Tensor]
         stacked: dict[tuple[int, ...], list[Leaf]] = {}
         for leaf in leaves:
             stacked.setdefault(leaf.indices[1:], []).append(leaf)
-        tensor = tensors[name]
-        if "below" in scheme.layout_of(leaves[0].pattern):
-            tensor = tensor.unflatten(0, (len(stacked), -1))
+        tensor = stack_experts(tensors[name], scheme.layout_of(leaves[0].pattern), len(stacked))
         is_layer_tensor = "{e}" in scheme.stored_name(leaves[0].pattern) or len(leaves[0].indices) < 2
         for expert, parts in stacked.items():
             yield from _split_tensor(tensor if is_layer_tensor else tensor[expert[0]], parts, scheme, layout_params_at(tree, leaves[0]))
