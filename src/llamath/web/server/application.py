@@ -13,11 +13,12 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from ...utils.record_type import Record
-from .error_page import RETRY_AFTER, PageError, error_page
-from .json_api import Api, error_json, respond
+from .error_page import RETRY_AFTER, PageError, error_json, error_page
+from .json_api import SENT, Api
+from .messages import Answer
 from .page_html import read_asset
 from .pages import Pages
-from .posted_configs import MAX_POSTED, discard_body
+from .posted_configs import ID_HEADER, MAX_POSTED, discard_body, read_posted
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -70,7 +71,7 @@ def create_application(pages: Pages, policy: AccessPolicy, api: Api) -> ASGIApp:
     routes = [Route(f"/{policy.token}/{path}", partial(handler, handlers), methods=["GET"]) for path, handler in ROUTES.items()]
     for name, tool in api.items():
         methods = ["GET", "POST"] if tool.models else ["GET"]
-        routes.append(Route(f"/{policy.token}/api/{name}", partial(respond, tool=name, models=tool.models, pages=pages), methods=methods))
+        routes.append(Route(f"/{policy.token}/api/{name}", partial(_report, tool=name, models=tool.models, pages=pages), methods=methods))
     application = Starlette(routes=routes)
     application.router.redirect_slashes = False
     return _GuardedApplication(application, policy, configs)
@@ -117,6 +118,32 @@ class _RouteHandlers:
             return HTMLResponse(await self.pages.get(model_ids, link_prefix))
         except PageError as error:
             return HTMLResponse(error_page(error, link_prefix), error.status, RETRY_AFTER.get(error.status))
+
+
+async def _report(request: Request, tool: str, models: str, pages: Pages) -> Response:
+    """Return the answer to a request, compressed if the client accepts that; the body of a POST is the config of the parameter `models`."""
+    from starlette.responses import Response
+
+    values = request.query_params.multi_items()
+    accepts_gzip = "gzip" in request.headers.get("accept-encoding", "")
+    headers = {"Vary": "Accept-Encoding"}
+    is_read = request.method != "POST"
+    try:
+        if request.method == "POST":
+            async with pages.work.configs.enter():
+                is_read = True
+                sent = await read_posted(request)
+                values += [] if (models, SENT) in values else [(models, SENT)]
+                answer = await pages.report(tool, values, accepts_gzip, sent)
+            headers |= {ID_HEADER: sent.id} if answer.has_page else {}
+        else:
+            answer = await pages.report(tool, values, accepts_gzip, None)
+    except PageError as error:
+        if not is_read:
+            await discard_body(request)
+        answer = Answer(status=error.status, body=error_json(error).encode(), headers={"Llamath-Exit-Code": "2"})
+    headers |= {**answer.headers, **RETRY_AFTER.get(answer.status, {})}
+    return Response(answer.body, answer.status, headers, media_type="application/json")
 
 
 ROUTES: Mapping[str, Callable[[_RouteHandlers, Request], Awaitable[Response]]] = {

@@ -1,7 +1,8 @@
-"""Errors of the server: `PageError`, and the page that shows one."""
+"""Errors of the server: `PageError`, and its JSON and its page."""
 
 from __future__ import annotations
 
+import json
 from html import escape
 
 from ...utils.errors import LlamathError
@@ -19,6 +20,11 @@ class PageError(LlamathError):
     def __init__(self, status: int, message: str, *, hint: str = "", code: str = "") -> None:
         super().__init__(message, hint=hint)
         self.status, self.code = status, code or _CODES.get(status, "bad_input")
+
+
+def error_json(error: PageError) -> str:
+    """Return an error in the form in which the command line prints it."""
+    return json.dumps({"error": {"message": str(error), "hint": error.hint, "code": error.code}}) + "\n"
 
 
 def error_page(error: PageError, link_prefix: str) -> str:

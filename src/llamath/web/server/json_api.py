@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ...model import Model
 from ...utils.errors import LlamathError, RemoteError, UnknownModel
 from ...utils.record_type import Record
-from .error_page import RETRY_AFTER, PageError
-from .messages import Answer
-from .posted_configs import ID_HEADER, UnsupportedConfig, discard_body, read_posted
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    from .pages import Pages
+from .error_page import PageError
+from .posted_configs import UnsupportedConfig
 
 
 class ApiAnswer(Record):
@@ -61,34 +52,3 @@ Api = Mapping[str, ApiTool]
 """The tools by the name of their route."""
 SENT = "-"
 """The name of the config in the body, as that of standard input on the command line."""
-
-
-async def respond(request: Request, tool: str, models: str, pages: Pages) -> Response:
-    """Return the answer to a request, compressed if the client accepts that; the body of a POST is the config of the parameter `models`."""
-    from starlette.responses import Response
-
-    values = request.query_params.multi_items()
-    accepts_gzip = "gzip" in request.headers.get("accept-encoding", "")
-    headers = {"Vary": "Accept-Encoding"}
-    is_read = request.method != "POST"
-    try:
-        if request.method == "POST":
-            async with pages.work.configs.enter():
-                is_read = True
-                sent = await read_posted(request)
-                values += [] if (models, SENT) in values else [(models, SENT)]
-                answer = await pages.report(tool, values, accepts_gzip, sent)
-            headers |= {ID_HEADER: sent.id} if answer.has_page else {}
-        else:
-            answer = await pages.report(tool, values, accepts_gzip, None)
-    except PageError as error:
-        if not is_read:
-            await discard_body(request)
-        answer = Answer(status=error.status, body=error_json(error).encode(), headers={"Llamath-Exit-Code": "2"})
-    headers |= {**answer.headers, **RETRY_AFTER.get(answer.status, {})}
-    return Response(answer.body, answer.status, headers, media_type="application/json")
-
-
-def error_json(error: PageError) -> str:
-    """Return an error in the form in which the command line prints it."""
-    return json.dumps({"error": {"message": str(error), "hint": error.hint, "code": error.code}}) + "\n"

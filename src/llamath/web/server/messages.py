@@ -73,10 +73,3 @@ def unpack_call(message: bytes) -> tuple[str, dict[str, Any], dict[str, PostedCo
         configs[key] = PostedConfig(rest[start : start + size], name)
         start += size
     return method, arguments, configs
-
-
-def answers_of(launch: Launch) -> Callable[[bytes], bytes]:
-    """Return the function that answers messages; this is called in the processes that compute, which alone need what it imports."""
-    from .answers import Answers
-
-    return Answers(launch)

@@ -8,16 +8,15 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import partial
 
 from ...catalog import slugs
-from ...utils.worker_process import WorkerProcess
+from .answering import answers_of
 from .error_page import PageError
 from .json_api import SENT
-from .messages import Answer, Launch, answers_of, pack_call
+from .messages import Answer, Launch, pack_call
 from .model_ids import is_hub_id
 from .posted_configs import PostedConfig, PostedConfigs
-from .work_slots import WORK_MEMORY, WORK_SECONDS, WorkSlots
+from .work_slots import WorkSlots
 
 _MAX_CACHED_PAGES = 16
 
@@ -30,7 +29,7 @@ class Pages:
         self.cache: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
         self.chunks: dict[int, bytes] = {}
         self.posted = PostedConfigs()
-        self.work = WorkSlots(partial(WorkerProcess, answers_of, launch, seconds=WORK_SECONDS, memory=WORK_MEMORY))
+        self.work = WorkSlots(answers_of, launch)
 
     def initial_ids(self) -> tuple[str, ...]:
         """Return the ids of the first page: the models of this launch if there are one or two."""

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from threading import Lock
+from typing import TypeVar
 
 from ...utils.worker_process import WorkerEnded, WorkerProcess
 from .error_page import PageError
 
+S = TypeVar("S")
 WORK_SECONDS, WORK_MEMORY = 30.0, 1 << 30
 """The limits of an answer; the second one is in bytes, and holds where the system has such a limit."""
 _PROCESSES, _CONFIGS, _MAX_WAITING, _WAIT_SECONDS, _MAX_ANSWERS = 3, 8, 16, 20.0, 500
@@ -53,9 +55,12 @@ class WorkSlots:
     answered even if all questions hang.
     """
 
-    def __init__(self, start: Callable[[], WorkerProcess]) -> None:
+    def __init__(self, work: Callable[[S], Callable[[bytes], bytes]], setup: S) -> None:
+        """Let the processes be those of a `WorkerProcess`."""
         self.configs = _Lane(_CONFIGS)
-        self._start, self._threads = start, ThreadPoolExecutor(_PROCESSES, "worker")
+        self.seconds, self.memory = WORK_SECONDS, WORK_MEMORY
+        self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(work, setup, seconds=self.seconds, memory=self.memory)
+        self._threads = ThreadPoolExecutor(_PROCESSES, "worker")
         self._questions, self._all = _Lane(_PROCESSES - 1), _Lane(_PROCESSES)
         self._workers: dict[WorkerProcess, int] = {}
         self._idle: list[WorkerProcess] = []
@@ -68,7 +73,7 @@ class WorkSlots:
 
     def prepare(self) -> None:
         """Start a process before it is needed."""
-        self._threads.submit(lambda: self._idle.append(self._take()))
+        self._threads.submit(self._add_idle)
 
     async def ask(self, message: bytes, *, is_question: bool) -> bytes:
         """Return the answer of a process."""
@@ -92,7 +97,7 @@ class WorkSlots:
                     raise WorkerEnded("killed")
                 return await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, message)
             except WorkerEnded as ended:
-                raise _error_of(ended, self._is_closed) from None
+                raise self._error_of(ended) from None
 
     def _ask(self, message: bytes) -> bytes:
         worker = self._take()
@@ -108,6 +113,9 @@ class WorkSlots:
             self._remove(worker)
             self.prepare()
         return answer
+
+    def _add_idle(self) -> None:
+        self._idle.append(self._take())
 
     def _take(self) -> WorkerProcess:
         with self._lock:
@@ -127,13 +135,14 @@ class WorkSlots:
         with self._lock:
             self._workers.pop(worker, None)
 
-
-def _error_of(ended: WorkerEnded, is_closed: bool) -> Exception:
-    if ended.reason == "error":
-        return WorkerFailed(str(ended))
-    if ended.reason == "time":
-        return PageError(422, f"This took longer than {WORK_SECONDS:g} seconds; the command line has no time limit.", code="too_slow")
-    if ended.reason == "memory":
-        text = f"This needs more than {WORK_MEMORY >> 30} GiB of memory; the command line has no such limit."
-        return PageError(422, text, code="too_large")
-    return PageError(503, "The server is ending." if is_closed else "What computed this has ended unexpectedly; try again in a moment.")
+    def _error_of(self, ended: WorkerEnded) -> Exception:
+        if ended.reason == "error":
+            return WorkerFailed(str(ended))
+        if ended.reason == "time":
+            text = f"This took longer than {self.seconds:g} seconds; the command line has no time limit."
+            return PageError(422, text, code="too_slow")
+        if ended.reason == "memory":
+            text = f"This needs more than {self.memory / 2**30:g} GiB of memory; the command line has no such limit."
+            return PageError(422, text, code="too_large")
+        text = "What computed this has ended unexpectedly; try again in a moment."
+        return PageError(503, "The server is ending." if self._is_closed else text)
