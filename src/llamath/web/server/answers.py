@@ -5,13 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...model import Model
 from ...utils.errors import LlamathError
-from ..gallery.gallery_entry import gallery_entry
-from ..gallery.live_gallery import LiveGallery
-from ..page_data.page_data import build_page_data
 from .error_page import PageError
 from .json_api import SENT
 from .messages import Answer, Launch, unpack_call
@@ -19,16 +16,18 @@ from .model_ids import find_named, is_hub_id, load_hub_model, load_preset, refus
 from .page_html import page_from_data
 from .posted_configs import PostedConfig
 
+if TYPE_CHECKING:
+    from ..gallery.live_gallery import LiveGallery
+
 _MIN_COMPRESSED, _MAX_NOTES = 1000, 1500
 """The shortest answer that is compressed, in bytes, and the longest notes of a header, in characters."""
 
 
 class Answers:
-    """Answers messages with the models of the launch."""
+    """Answers messages with the models of the launch; what one needs is imported when it is asked for, so that the first one waits less."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch, self.models, self.tools = launch, launch.named_models, launch.api()
-        self.gallery = LiveGallery(self.models, launch.hub)
         self.configs: dict[str, PostedConfig] = {}
 
     def __call__(self, message: bytes) -> bytes:
@@ -45,8 +44,17 @@ class Answers:
         except LlamathError as error:
             return Answer(status=error.status if isinstance(error, PageError) else 422, error=str(error)).pack()
 
+    @property
+    def gallery(self) -> LiveGallery:
+        """The gallery of the models of the launch."""
+        from ..gallery.live_gallery import LiveGallery
+
+        return LiveGallery(self.models, self.launch.hub)
+
     def page(self, ids: Sequence[str], link_prefix: str) -> Answer:
         """Return the page of one or two models."""
+        from ..page_data.page_data import build_page_data
+
         models = [self._shown_model(x) for x in ids]
         for model in models:
             refuse_huge(model)
@@ -75,7 +83,11 @@ class Answers:
             data = gzip.compress(data, 5, mtime=0)
         sent = self.configs.get(SENT)
         has_page = sent is not None and answer.error is None and sent.has_page
-        entry = gallery_entry(sent.model, lists) if sent is not None and has_page and lists else None
+        entry = None
+        if sent is not None and has_page and lists:
+            from ..gallery.gallery_entry import gallery_entry
+
+            entry = gallery_entry(sent.model, lists)
         return Answer(status=answer.status, body=data, headers=headers, has_page=has_page, entry=entry)
 
     def _named_model(self, text: str) -> Model:

@@ -59,29 +59,29 @@ def serve(
     url_host, port_number = _host_in_url(host), listener.getsockname()[1]
     policy = access_policy(host, port_number)
     pages = Pages(Launch(models=tuple(models), api=api, hub=hub, hub_limits=hub_limits))
-    config = uvicorn.Config(
-        create_application(pages, policy, api()),
-        http=protocol_with_limits(limits or ConnectionLimits()),
-        ws="none",
-        lifespan="off",
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=5,
-        h11_max_incomplete_event_size=16_384,
-        timeout_graceful_shutdown=2,
-    )
-
-    class Server(uvicorn.Server):
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            """Kill what computes first, so that no response is waited for."""
-            pages.work.close()
-            await super().shutdown(sockets)
-
     base_url = f"http://{url_host}:{port_number}"
-    pages.work.prepare()
     try:
+        pages.work.prepare()  # while this process imports the rest
+        config = uvicorn.Config(
+            create_application(pages, policy, api()),
+            http=protocol_with_limits(limits or ConnectionLimits()),
+            ws="none",
+            lifespan="off",
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=5,
+            h11_max_incomplete_event_size=16_384,
+            timeout_graceful_shutdown=2,
+        )
+
+        class Server(uvicorn.Server):
+            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                """Kill what computes first, so that no response is waited for."""
+                pages.work.close()
+                await super().shutdown(sockets)
+
         ready(ServerAddress(address=f"{base_url}/{policy.token}/", one_time_address=f"{base_url}/{policy.one_time_path}"))
         Server(config).run(sockets=[listener])
     finally:
