@@ -52,9 +52,10 @@ REFUSALS = {"403": "Refused", "413": "Refused", "421": "Refused"}
 API_ERRORS = {
     "400": "An unknown, repeated or malformed parameter; or, as plain text, a request of more than 16 KiB.",
     "408": "The config did not arrive in time.",
-    "422": "A value that the command refuses, or an answer that takes too long.",
+    "422": "A value that the command refuses, or an answer that takes too long or needs too much memory.",
     "424": "The hub did not answer.",
     "429": "There are too many requests, or the server is busy.",
+    "503": "There are too many connections (as plain text), the server is ending, or what computed the answer was killed.",
 }
 
 
@@ -174,8 +175,8 @@ def api_components() -> dict[str, dict[str, Any]]:
                 "content": error | plain,
             },
             **{
-                f"Api{status}": {"description": text, "content": error | (plain if status == "400" else {})}
-                | ({"headers": busy} if status == "429" else {})
+                f"Api{status}": {"description": text, "content": error | (plain if status in ("400", "503") else {})}
+                | ({"headers": busy} if status in ("429", "503") else {})
                 for status, text in API_ERRORS.items()
             },
         },

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -16,8 +15,8 @@ from llamath.catalog import slugs
 from llamath.cli.report_tools import TOOLS, parameters, required
 from llamath.utils.errors import ArgumentError, ConfigError, LlamathError, RemoteError, UnknownModel
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
+from llamath.web.server.error_page import PageError
 from llamath.web.server.json_api import ApiAnswer
-from llamath.web.server.work_slots import PageError, WorkSlots
 from support.serving import Place, served
 from support.typed_commands import Typed
 
@@ -247,36 +246,6 @@ def test_repositories_are_read_only_with_hub(place: Place) -> None:
 )
 def test_each_kind_of_error_has_its_status(error: LlamathError | None, is_usage: bool, status: int) -> None:
     assert ApiAnswer(text="", error=error, is_usage=is_usage).status == status
-
-
-def test_endless_work_is_ended_and_frees_its_slot() -> None:
-    import asyncio
-
-    ended = threading.Event()
-
-    def endless() -> None:
-        try:
-            while True:
-                pass
-        except Exception:  # pragma: no cover
-            pytest.fail("an `except Exception` has stopped the end")
-        finally:
-            ended.set()
-
-    async def run() -> None:
-        work = WorkSlots(work_seconds=0.05)
-        for _ in range(5):  # more than there are slots
-            with pytest.raises(PageError) as caught:
-                await work.run(endless)
-            assert caught.value.status == 422
-        assert await asyncio.to_thread(ended.wait, 120)
-        patient = WorkSlots()
-        patient.slots = work.slots
-        assert await patient.run(lambda: 7) == 7
-        with pytest.raises(ZeroDivisionError):
-            await patient.run(lambda: 1 // 0)
-
-    asyncio.run(run())
 
 
 def test_required_parameters_are_marked() -> None:

@@ -244,10 +244,14 @@ def test_only_the_newest_configs_are_kept() -> None:
     kept = PostedConfigs()
     configs = [PostedConfig(json.dumps(LLAMA | {"vocab_size": 100 + i}).encode()) for i in range(20)]
     for x in configs:
-        kept.keep(x)
-    kept.keep(configs[5])
-    assert list(kept.models) == [x.id for x in (*configs[4:5], *configs[6:], configs[5])][-posted_configs._MAX_KEPT :]
+        kept.keep(x, {"id": x.id})
+    kept.keep(configs[5], {"id": configs[5].id})
+    assert [x["id"] for x in kept.newest_entries] == list(kept.configs)[::-1]
+    assert list(kept.configs) == [x.id for x in (*configs[4:5], *configs[6:], configs[5])][-posted_configs._MAX_KEPT :]
     assert len({x.id for x in configs}) == 20
+    for i in range(6):
+        kept.keep(PostedConfig(bytes(MAX_POSTED - 1), str(i)), {})
+    assert len(kept.configs) == len(kept.entries) == 4
 
 
 def test_slow_body_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,8 @@ from llamath.cli.serve import is_interactive, open_browser
 from llamath.utils.errors import LlamathError, MissingExtra
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.application import AccessPolicy
+from llamath.web.server.model_ids import load_preset
 from llamath.web.server.page_html import page_from_data
-from llamath.web.server.pages import load_preset
 from llamath.web.server.server import ServerAddress, access_policy, is_loopback, is_unspecified, listen, serve
 from support.browser_page import CHROMIUM, NO_CHROMIUM, new_context, page_data
 from support.serving import Place, served

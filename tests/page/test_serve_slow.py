@@ -67,10 +67,10 @@ def test_a_second_request_has_the_same_time_limit(impatient: Place) -> None:
 def test_a_client_that_does_not_read_is_disconnected() -> None:
     limits = timeouts.ConnectionLimits(response_seconds=3)
     with served([llamath.load("gpt2")], limits=limits) as place, connect(place) as link:
-        many = (64 << 20) // len(place.ask(f"{place.path}choose")[2])  # responses of 64 MiB, more than all socket buffers hold
+        many = (64 << 20) // len(place.ask(f"{place.path}openapi.json")[2])  # responses of 64 MiB, more than all socket buffers hold
         link.settimeout(2)
         with contextlib.suppress(ConnectionError, TimeoutError):
-            link.sendall(request(place) * many)
+            link.sendall(request(place, "openapi.json") * many)
         assert place.wait_for(lambda: not place.connections)
         assert place.ask("/x/")[0] == 404
         link.settimeout(HANG_S)
@@ -79,7 +79,7 @@ def test_a_client_that_does_not_read_is_disconnected() -> None:
             while data := link.recv(1 << 20):
                 got += data.count(b"HTTP/1.1 200")
         assert got < many
-        assert place.ask(f"{place.path}choose")[0] == 200
+        assert place.ask(f"{place.path}openapi.json")[0] == 200
 
 
 def test_the_oldest_idle_connection_is_closed_to_make_room() -> None:

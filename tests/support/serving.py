@@ -64,8 +64,7 @@ def served(own: Sequence[Model], host: str = "127.0.0.1", **options: Any) -> Ite
 
     from llamath.cli.serve import api_functions
 
-    options = {"api": api_functions()} | options
-
+    options = {"api": api_functions} | options
     addresses: list[ServerAddress] = []
     servers: list[Any] = []
     run = uvicorn.Server.run

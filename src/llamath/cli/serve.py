@@ -63,7 +63,7 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
         for page in pages:
             refuse_huge(page)
     note_broken_files(*models)
-    serve(pages, host, port, ready, api=api_functions(), hub=hub)
+    serve(pages, host, port, ready, api=api_functions, hub=hub)
 
 
 def api_functions() -> Api:

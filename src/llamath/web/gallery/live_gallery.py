@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...catalog import presets, read_preset, slugs
@@ -18,27 +18,24 @@ _LINK = "model/{id}"
 
 
 class LiveGallery:
-    """The gallery of the models of this launch and the presets; each chunk is computed once."""
+    """The gallery of the models of this launch and the presets."""
 
     def __init__(self, own: Mapping[str, Model], hub: bool) -> None:
         self.own, self.hub = own, hub
-        self.chunks: dict[int, dict[str, Any]] = {}
 
     @property
     def num_chunks(self) -> int:
         """The number of chunks."""
         return -(-len(slugs()) // _CHUNK)
 
-    def page(self, posted: Mapping[str, Model] | None = None) -> str:
-        """Return the page, with the models of this launch and of `posted` configs complete, and the presets as the catalog has them."""
-        own = [gallery_entry(model, model_id) for model_id, model in {**self.own, **(posted or {})}.items()]
-        entries = [*own, *map(catalog_entry, presets())]
+    def page(self, posted: Sequence[dict[str, Any]] = ()) -> str:
+        """Return the page, with the models of this launch, the entries of configs that were sent, and what the catalog knows of presets."""
+        own = [gallery_entry(model, model_id) for model_id, model in self.own.items()]
+        entries = [*own, *posted, *map(catalog_entry, presets())]
         data = gallery_data(entries, link=_LINK, pair_link="models/{a}/{b}", chunks=self.num_chunks, hub=self.hub)
         return document("Choose a model", data, "gallery", plain_links(entries, _LINK), connects=True)
 
     def chunk(self, i: int) -> dict[str, Any]:
         """Return the entries of the presets of one chunk."""
-        if i not in self.chunks:
-            some = slugs()[i * _CHUNK : (i + 1) * _CHUNK]
-            self.chunks[i] = {"models": [gallery_entry(load(read_preset(slug)), slug) for slug in some]}
-        return self.chunks[i]
+        some = slugs()[i * _CHUNK : (i + 1) * _CHUNK]
+        return {"models": [gallery_entry(load(read_preset(slug)), slug) for slug in some]}

@@ -7,27 +7,26 @@ ever taken from it. The server sets no cookie and allows no other origin. `opena
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from ...utils.errors import LlamathError
 from ...utils.record_type import Record
-from .error_page import error_page
-from .json_api import Api, error_json, respond
+from .error_page import RETRY_AFTER, PageError, error_json, error_page
+from .json_api import SENT, Api
+from .messages import Answer
 from .page_html import read_asset
 from .pages import Pages
-from .posted_configs import MAX_POSTED
-from .work_slots import PageError
+from .posted_configs import ID_HEADER, MAX_POSTED, discard_body, read_posted
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_RequestHandler = Callable[["Request"], Awaitable["Response"]]
+_MAX_ACTIVE = 128
+"""Requests that are answered at once; further ones are told to come back."""
 _SECURITY_HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -62,23 +61,20 @@ def _is_ip_address(host: str) -> bool:
         return False
 
 
-def create_application(pages: Pages, policy: AccessPolicy, api: Api) -> Starlette:
+def create_application(pages: Pages, policy: AccessPolicy, api: Api) -> ASGIApp:
     """Return the application that serves the pages under `/TOKEN/`, and the reports under `/TOKEN/api/`."""
     from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.routing import Route
 
     handlers = _RouteHandlers(pages)
     configs = frozenset(f"/{policy.token}/api/{name}" for name, tool in api.items() if tool.models)
-    access_check = Middleware(BaseHTTPMiddleware, dispatch=partial(_guard_request, _OneTimeEntry(policy), configs))
     routes = [Route(f"/{policy.token}/{path}", partial(handler, handlers), methods=["GET"]) for path, handler in ROUTES.items()]
     for name, tool in api.items():
         methods = ["GET", "POST"] if tool.models else ["GET"]
-        routes.append(Route(f"/{policy.token}/api/{name}", partial(respond, tool=tool, pages=pages), methods=methods))
-    application = Starlette(routes=routes, middleware=[access_check])
+        routes.append(Route(f"/{policy.token}/api/{name}", partial(_report, tool=name, models=tool.models, pages=pages), methods=methods))
+    application = Starlette(routes=routes)
     application.router.redirect_slashes = False
-    return application
+    return _GuardedApplication(application, policy, configs)
 
 
 class _RouteHandlers:
@@ -102,31 +98,52 @@ class _RouteHandlers:
 
     async def gallery_chunk(self, request: Request) -> Response:
         """Return a part of the gallery's data."""
-        from starlette.responses import JSONResponse
+        from starlette.responses import Response
 
         try:
-            return JSONResponse(await self.pages.gallery_chunk(request.path_params["chunk"]))
+            return Response(await self.pages.gallery_chunk(request.path_params["chunk"]), media_type="application/json")
         except PageError as error:
-            code = {404: "missing", 429: "busy"}.get(error.status, "too_slow")
-            headers = {"Retry-After": "2"} if error.status == 429 else None
-            return JSONResponse(json.loads(error_json(error, code)), error.status, headers)
+            return Response(error_json(error), error.status, RETRY_AFTER.get(error.status), media_type="application/json")
 
     async def openapi(self, _: Request) -> Response:
         """Return the OpenAPI description of the routes."""
-        from starlette.responses import JSONResponse
+        from starlette.responses import Response
 
-        return JSONResponse(json.loads(read_asset("../openapi.json")))
+        return Response(read_asset("../openapi.json"), media_type="application/json")
 
     async def _page(self, model_ids: tuple[str, ...], link_prefix: str) -> Response:
         from starlette.responses import HTMLResponse
 
         try:
             return HTMLResponse(await self.pages.get(model_ids, link_prefix))
-        except LlamathError as error:
-            status = error.status if isinstance(error, PageError) else 422
-            title = {404: "No such model", 424: "The hub did not answer", 429: "Busy"}.get(status, "This model cannot be shown")
-            headers = {"Retry-After": "2"} if status == 429 else None
-            return HTMLResponse(error_page(title, str(error), link_prefix), status, headers)
+        except PageError as error:
+            return HTMLResponse(error_page(error, link_prefix), error.status, RETRY_AFTER.get(error.status))
+
+
+async def _report(request: Request, tool: str, models: str, pages: Pages) -> Response:
+    """Return the answer to a request, compressed if the client accepts that; the body of a POST is the config of the parameter `models`."""
+    from starlette.responses import Response
+
+    values = request.query_params.multi_items()
+    accepts_gzip = "gzip" in request.headers.get("accept-encoding", "")
+    headers = {"Vary": "Accept-Encoding"}
+    is_read = request.method != "POST"
+    try:
+        if request.method == "POST":
+            async with pages.work.configs.enter():
+                is_read = True
+                sent = await read_posted(request)
+                values += [] if (models, SENT) in values else [(models, SENT)]
+                answer = await pages.report(tool, values, accepts_gzip, sent)
+            headers |= {ID_HEADER: sent.id} if answer.has_page else {}
+        else:
+            answer = await pages.report(tool, values, accepts_gzip, None)
+    except PageError as error:
+        if not is_read:
+            await discard_body(request)
+        answer = Answer(status=error.status, body=error_json(error).encode(), headers={"Llamath-Exit-Code": "2"})
+    headers |= {**answer.headers, **RETRY_AFTER.get(answer.status, {})}
+    return Response(answer.body, answer.status, headers, media_type="application/json")
 
 
 ROUTES: Mapping[str, Callable[[_RouteHandlers, Request], Awaitable[Response]]] = {
@@ -154,21 +171,47 @@ class _OneTimeEntry:
         return True
 
 
-async def _guard_request(entry: _OneTimeEntry, configs: frozenset[str], request: Request, call_next: _RequestHandler) -> Response:
-    """Answer a request if the policy admits it, and add the security headers to every response; `configs` are paths that take one."""
-    from starlette.responses import PlainTextResponse, RedirectResponse
+class _GuardedApplication:
+    """Passes on the requests that the policy admits, a limited number at once, and adds the security headers to every response."""
 
-    takes_config = request.url.path in configs
-    status = _refusal_status(request, entry.policy, takes_config)
-    if status == 404 and entry.redeem(request.url.path):
-        response: Response = RedirectResponse(f"/{entry.policy.token}/", 303)
-    elif status:
-        response = PlainTextResponse("refused", status, {"Allow": _ALLOWED[takes_config]} if status == 405 else None)
-    else:
-        response = await call_next(request)
-    response.headers.update(_SECURITY_HEADERS)
-    response.headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'" if status else "frame-ancestors 'none'"
-    return response
+    def __init__(self, application: ASGIApp, policy: AccessPolicy, configs: frozenset[str]) -> None:
+        """Remember the paths in `configs` as those that take one."""
+        self._application, self._entry, self._configs, self._active = application, _OneTimeEntry(policy), configs, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from starlette.datastructures import MutableHeaders
+        from starlette.requests import Request
+
+        request = Request(scope)
+        takes_config = request.url.path in self._configs
+        status = _refusal_status(request, self._entry.policy, takes_config)
+        answer = self._answer_of_guard(request, status, takes_config)
+        if answer is not None and answer.status_code == 503 and request.method == "POST":
+            await discard_body(Request(scope, receive))
+        policy = "default-src 'none'; frame-ancestors 'none'" if status else "frame-ancestors 'none'"
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update({**_SECURITY_HEADERS, "Content-Security-Policy": policy})
+            await send(message)
+
+        self._active += 1
+        try:
+            await (answer or self._application)(scope, receive, send_guarded)
+        finally:
+            self._active -= 1
+
+    def _answer_of_guard(self, request: Request, status: int, takes_config: bool) -> Response | None:
+        """Return the response to a request that is not passed on."""
+        from starlette.responses import PlainTextResponse, RedirectResponse
+
+        if status == 404 and self._entry.redeem(request.url.path):
+            return RedirectResponse(f"/{self._entry.policy.token}/", 303)
+        if status:
+            return PlainTextResponse("refused", status, {"Allow": _ALLOWED[takes_config]} if status == 405 else None)
+        if self._active >= _MAX_ACTIVE:
+            return PlainTextResponse("busy", 503, RETRY_AFTER[503])
+        return None
 
 
 _ALLOWED = {False: "GET, HEAD", True: "GET, HEAD, POST"}

@@ -14,7 +14,7 @@ from ...checkpoint.meta_args import parse_args_text
 from ...loading import load
 from ...model import Model
 from ...utils.errors import ConfigError, LlamathError, RemoteError, UnknownModel, safe
-from .work_slots import PageError
+from .error_page import PageError
 
 _HUB_ID = re.compile(r"hub:([A-Za-z0-9][A-Za-z0-9._-]{0,95}):([A-Za-z0-9][A-Za-z0-9._-]{0,95})", re.ASCII)
 HUB_LIMITS = Limits(connect=5, read=10, response=12, session=15, redirects=3)

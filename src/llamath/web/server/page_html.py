@@ -6,11 +6,11 @@ import hashlib
 import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from functools import cache
 from html import escape
 from typing import Any
 
 from ...model import Model
-from ..page_data.page_data import build_page_data
 from .packed_json import pack_json
 
 STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
@@ -18,6 +18,8 @@ STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static
 
 def model_page(models: Sequence[Model]) -> str:
     """Return one self-contained file for one or two models."""
+    from ..page_data.page_data import build_page_data  # much is imported, which the server itself does not need
+
     return page_from_data(build_page_data(models))
 
 
@@ -92,6 +94,7 @@ def content_security_policy(code: str, style: str, *, connects: bool = False) ->
     )
 
 
+@cache
 def read_asset(name: str) -> str:
     """Read a static file of the page."""
     with open(os.path.join(STATIC_FOLDER, name), encoding="utf-8") as file:

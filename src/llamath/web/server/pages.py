@@ -1,51 +1,45 @@
-"""Pages of the models of this launch, of presets, of configs that were sent and, if enabled, of models on the hub; see `model_ids`."""
+"""Pages of the models of this launch, of presets, of configs that were sent and, if enabled, of models on the hub; see `model_ids`.
+
+The server's own process only keeps what was computed: others compute it, which can be killed.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
 
 from ...catalog import slugs
-from ...checkpoint.hub import Limits
-from ...model import Model
-from ..gallery.live_gallery import LiveGallery
-from ..page_data.page_data import build_page_data
-from .model_ids import HUB_LIMITS, find_named, is_hub_id, load_hub_model, load_preset, refuse_huge
-from .page_html import page_from_data
+from .answering import answers_of
+from .error_page import PageError
+from .json_api import SENT
+from .messages import Answer, Launch, pack_call
+from .model_ids import is_hub_id
 from .posted_configs import PostedConfig, PostedConfigs
-from .work_slots import PageError, WorkSlots
+from .work_slots import WorkSlots
 
 _MAX_CACHED_PAGES = 16
 
 
 class Pages:
-    """Builds and caches pages by the ids of their models."""
+    """Asks for pages and reports, and caches pages by the ids of their models."""
 
-    def __init__(self, models: Sequence[Model], hub: bool = False, hub_limits: Limits = HUB_LIMITS) -> None:
-        self.models = {f"~{i}": x for i, x in enumerate(models, 1)}
-        self.hub, self.hub_limits, self.slugs = hub, hub_limits, frozenset(slugs())
-        self.cache: OrderedDict[tuple[str, ...], str] = OrderedDict()
+    def __init__(self, launch: Launch) -> None:
+        self.models, self.hub, self.slugs = tuple(launch.named_models), launch.hub, frozenset(slugs())
+        self.cache: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
+        self.chunks: dict[int, bytes] = {}
         self.posted = PostedConfigs()
-        self.gallery = LiveGallery(self.models, hub)
-        self.work = WorkSlots()
+        self.work = WorkSlots(answers_of, launch)
 
     def initial_ids(self) -> tuple[str, ...]:
         """Return the ids of the first page: the models of this launch if there are one or two."""
-        return tuple(self.models) if len(self.models) in (1, 2) else ()
+        return self.models if len(self.models) in (1, 2) else ()
 
     def is_known(self, model_ids: Sequence[str]) -> bool:
         """Whether every id exists."""
-        return all(x in self.slugs or x in self.models or x in self.posted.models or (self.hub and is_hub_id(x)) for x in model_ids)
+        return all(x in self.slugs or x in self.models or x in self.posted.configs or (self.hub and is_hub_id(x)) for x in model_ids)
 
-    def keep(self, config: PostedConfig) -> None:
-        """Keep the model of a config that was sent, and list it in the gallery."""
-        self.posted.keep(config)
-        for key in [x for x in self.cache if len(x) == 1]:
-            del self.cache[key]
-
-    async def get(self, model_ids: tuple[str, ...], link_prefix: str) -> str:
+    async def get(self, model_ids: tuple[str, ...], link_prefix: str) -> bytes:
         """Return the page of one or two models, or the page to choose one if there are no ids."""
         key = (*model_ids, link_prefix)
         if key in self.cache:
@@ -54,39 +48,55 @@ class Pages:
         if not self.is_known(model_ids):
             again = " A config is kept until the server ends, or many more follow: open it again." if _has_posted(model_ids) else ""
             raise PageError(404, f"There is no model with this id.{again}")
-        text = await self.work.run(lambda: self._build(model_ids, link_prefix))
-        self.cache[key] = text
+        if model_ids:
+            is_question = not self.slugs.issuperset(model_ids)
+            found = await self._ask("page", self._posted(model_ids), is_question=is_question, ids=model_ids, link_prefix=link_prefix)
+        else:
+            entries = self.posted.newest_entries
+            found = await self._ask("choose", {}, entries=entries)
+            if entries != self.posted.newest_entries:
+                return found.body
+        self.cache[key] = found.body
         while len(self.cache) > _MAX_CACHED_PAGES:
             self.cache.popitem(last=False)
-        return text
+        return found.body
 
-    async def gallery_chunk(self, text: str) -> dict[str, Any]:
+    async def gallery_chunk(self, text: str) -> bytes:
         """Return a part of the gallery, by its number."""
-        if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < self.gallery.num_chunks):
+        if not (text.isascii() and text.isdigit() and len(text) < 6):
             raise PageError(404, "There is no part of the gallery with this number.")
-        return await self.work.run(lambda: self.gallery.chunk(int(text)))
+        number = int(text)
+        if number not in self.chunks:
+            self.chunks[number] = (await self._ask("chunk", {}, number=number)).body
+        return self.chunks[number]
 
-    def find_model(self, text: str) -> Model:
-        """Return the model that a request of the API names.
+    async def report(self, name: str, values: Sequence[tuple[str, str]], accepts_gzip: bool, sent: PostedConfig | None) -> Answer:
+        """Return what a command prints; the model of a config that is sent is kept if it has a page."""
+        configs = self._posted([x for _, x in values])
+        lists = ""
+        if sent is not None:
+            configs[SENT] = sent
+            lists = "" if sent.id in self.posted.configs else sent.id
+        answer = await self._ask("report", configs, is_question=True, name=name, values=values, accepts_gzip=accepts_gzip, lists=lists)
+        if sent is not None and answer.has_page:
+            self._keep(sent, answer.entry)
+        return answer
 
-        It is `~1`, the id of a config that was sent, a preset, ModelArgs, or a repository on the hub if that is enabled.
-        """
-        own = self.models.get(text) or self.posted.models.get(text)
-        return find_named(text, self.hub_limits if self.hub else None) if own is None else own
+    def _keep(self, config: PostedConfig, entry: object) -> None:
+        """Keep a config that was sent, and list it in the gallery."""
+        self.posted.keep(config, self.posted.entries.get(config.id) if entry is None else entry)
+        for key in [x for x in self.cache if len(x) == 1]:
+            del self.cache[key]
 
-    def _build(self, model_ids: tuple[str, ...], link_prefix: str) -> str:
-        if not model_ids:
-            return self.gallery.page(dict(reversed(self.posted.models.items())))
-        models = [self._find(x) for x in model_ids]
-        for model in models:
-            refuse_huge(model)
-        return page_from_data(build_page_data(models) | {"served": {"up": link_prefix, "ids": list(model_ids)}}, connects=True)
+    def _posted(self, names: Sequence[str]) -> dict[str, PostedConfig]:
+        """Return the configs that are named."""
+        return {x: self.posted.configs[x] for x in names if x in self.posted.configs}
 
-    def _find(self, model_id: str) -> Model:
-        own = self.models.get(model_id) or self.posted.models.get(model_id)
-        if own is not None:
-            return own
-        return load_hub_model(model_id, self.hub_limits) if is_hub_id(model_id) else load_preset(model_id)
+    async def _ask(self, method: str, configs: dict[str, PostedConfig], *, is_question: bool = False, **arguments: object) -> Answer:
+        answer = Answer.unpack(await self.work.ask(pack_call(method, configs, **arguments), is_question=is_question))
+        if answer.error:
+            raise PageError(answer.status, answer.error)
+        return answer
 
 
 def _has_posted(model_ids: Sequence[str]) -> bool:

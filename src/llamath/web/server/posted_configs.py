@@ -5,9 +5,9 @@ A config is data: no key of it names a file or an address that is read. Its name
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -17,8 +17,8 @@ from ...loading import load
 from ...model import Model
 from ...utils.errors import UnknownModel, safe
 from ...utils.strict_json import CONFIG_FILES, parse_json
+from .error_page import PageError
 from .model_ids import refuse_huge
-from .work_slots import PageError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -28,7 +28,7 @@ MAX_POSTED = 4 << 20
 NAME_HEADER, ID_HEADER = "Llamath-Name", "Llamath-Model"
 UNNAMED = "standard input"
 """What a config without a name is called, as by the command line, which reads it there."""
-_MAX_KEPT, _MAX_NAME, _MAX_HEADER, _SECONDS = 16, 80, 960, 10.0
+_MAX_KEPT, _MAX_KEPT_BYTES, _MAX_NAME, _MAX_HEADER, _SECONDS = 16, 4 * MAX_POSTED, 80, 960, 10.0
 _NAME = re.compile(r"(?:[!'()*A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})*")
 """A name as browsers encode it; a character has up to four bytes."""
 
@@ -38,11 +38,16 @@ class UnsupportedConfig(UnknownModel):
 
 
 class PostedConfig:
-    """A config that was sent, and its model, which is built when it is asked for."""
+    """A config that was sent; its model is built where it is asked for, which is in another process than the server's."""
 
     def __init__(self, data: bytes, name: str = "") -> None:
         self.data, self.name = data, safe(name, _MAX_NAME)
-        self.id = f"~{hashlib.sha256(name.encode('utf-8', 'surrogatepass') + bytes(1) + data).hexdigest()[:12]}"
+        self._given_name = name
+
+    @cached_property
+    def id(self) -> str:
+        """The id, which is made of the content and the name."""
+        return f"~{hashlib.sha256(self._given_name.encode('utf-8', 'surrogatepass') + bytes(1) + self.data).hexdigest()[:12]}"
 
     @cached_property
     def model(self) -> Model:
@@ -63,21 +68,33 @@ class PostedConfig:
 
 
 class PostedConfigs:
-    """The models of the newest configs, by their ids; they are forgotten when the server ends."""
+    """The newest configs, with their entries of the gallery, by their ids; they are forgotten when the server ends."""
 
     def __init__(self) -> None:
-        self.models: dict[str, Model] = {}
+        self.configs: dict[str, PostedConfig] = {}
+        self.entries: dict[str, object] = {}
 
-    def keep(self, config: PostedConfig) -> None:
-        """Keep a model, and forget the oldest one if there are too many."""
-        self.models.pop(config.id, None)
-        self.models[config.id] = config.model
-        while len(self.models) > _MAX_KEPT:
-            del self.models[next(iter(self.models))]
+    @property
+    def newest_entries(self) -> list[object]:
+        """The entries, the newest first."""
+        return [x for x in reversed(self.entries.values()) if x is not None]
+
+    def keep(self, config: PostedConfig, entry: object) -> None:
+        """Keep a config, and forget the oldest ones if there are too many or their content is too long."""
+        self._forget(config.id)
+        self.configs[config.id], self.entries[config.id] = config, entry
+        while len(self.configs) > _MAX_KEPT or sum(len(x.data) for x in self.configs.values()) > _MAX_KEPT_BYTES:
+            self._forget(next(iter(self.configs)))
+
+    def _forget(self, config_id: str) -> None:
+        self.configs.pop(config_id, None)
+        self.entries.pop(config_id, None)
 
 
 async def read_posted(request: Request) -> PostedConfig:
     """Read the body of a request, which the access policy has admitted by its declared length and type."""
+    import asyncio
+
     try:
         async with asyncio.timeout(_SECONDS):
             data = await request.body()
@@ -89,3 +106,15 @@ async def read_posted(request: Request) -> PostedConfig:
             400, f"{NAME_HEADER} should be a file name of at most {_MAX_NAME} characters, percent-encoded: found {safe(repr(name), 60)}"
         )
     return PostedConfig(data, unquote(name))
+
+
+async def discard_body(request: Request) -> None:
+    """Read the body of a request that is refused, so that the client reads why, and not that its connection was reset."""
+    import asyncio
+
+    from starlette.requests import ClientDisconnect
+
+    with suppress(ClientDisconnect, TimeoutError):
+        async with asyncio.timeout(_SECONDS):
+            async for _ in request.stream():
+                pass

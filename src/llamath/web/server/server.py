@@ -15,6 +15,7 @@ from ...model import Model
 from ...utils.errors import LlamathError, MissingExtra
 from ...utils.record_type import Record
 from .application import AccessPolicy, create_application
+from .messages import Launch
 from .model_ids import HUB_LIMITS
 from .pages import Pages
 
@@ -38,14 +39,14 @@ def serve(
     port: int,
     ready: Callable[[ServerAddress], None],
     *,
-    api: Api | None = None,
+    api: Callable[[], Api] = dict,
     hub: bool = False,
     hub_limits: Limits = HUB_LIMITS,
     limits: ConnectionLimits | None = None,
 ) -> None:
     """Serve until interrupted; `ready` is called with the address.
 
-    `api` has the functions that answer `/api/NAME`. With `hub`, pages of models on the hub are served too.
+    `api`, a function of a module, returns what answers `/api/NAME`. With `hub`, pages of models on the hub are served too.
     """
     try:
         import starlette  # noqa: F401
@@ -57,23 +58,34 @@ def serve(
     listener = listen(host, port)
     url_host, port_number = _host_in_url(host), listener.getsockname()[1]
     policy = access_policy(host, port_number)
-    config = uvicorn.Config(
-        create_application(Pages(models, hub, hub_limits), policy, api or {}),
-        http=protocol_with_limits(limits or ConnectionLimits()),
-        ws="none",
-        lifespan="off",
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=64,
-        timeout_keep_alive=5,
-        h11_max_incomplete_event_size=16_384,
-        timeout_graceful_shutdown=2,
-    )
+    pages = Pages(Launch(models=tuple(models), api=api, hub=hub, hub_limits=hub_limits))
     base_url = f"http://{url_host}:{port_number}"
-    ready(ServerAddress(address=f"{base_url}/{policy.token}/", one_time_address=f"{base_url}/{policy.one_time_path}"))
-    uvicorn.Server(config).run(sockets=[listener])
+    try:
+        pages.work.prepare()  # while this process imports the rest
+        config = uvicorn.Config(
+            create_application(pages, policy, api()),
+            http=protocol_with_limits(limits or ConnectionLimits()),
+            ws="none",
+            lifespan="off",
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=5,
+            h11_max_incomplete_event_size=16_384,
+            timeout_graceful_shutdown=2,
+        )
+
+        class Server(uvicorn.Server):
+            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                """Kill what computes first, so that no response is waited for."""
+                pages.work.close()
+                await super().shutdown(sockets)
+
+        ready(ServerAddress(address=f"{base_url}/{policy.token}/", one_time_address=f"{base_url}/{policy.one_time_path}"))
+        Server(config).run(sockets=[listener])
+    finally:
+        pages.work.close()
 
 
 def access_policy(host: str, port: int) -> AccessPolicy:

@@ -1,100 +1,148 @@
-"""Work in threads: a few at once, a bounded queue, and a time limit that ends the thread."""
+"""Work in processes: a few at once, bounded queues, and limits of time and memory, beyond which the process is killed."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import threading
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from threading import Lock
+from typing import TypeVar
 
-from ...utils.errors import LlamathError
+from ...utils.worker_process import WorkerEnded, WorkerProcess
+from .error_page import PageError
 
-T = TypeVar("T")
-_MAX_CONCURRENT, _MAX_WAITING, _WAIT_SECONDS, WORK_SECONDS = 2, 16, 20.0, 30.0
-"""Threads at once, requests that wait or work, and the time limits of waiting and of working."""
+S = TypeVar("S")
+WORK_SECONDS, WORK_MEMORY = 30.0, 1 << 30
+"""The limits of an answer; the second one is in bytes, and holds where the system has such a limit."""
+_PROCESSES, _CONFIGS, _MAX_WAITING, _WAIT_SECONDS, _MAX_ANSWERS = 3, 8, 16, 20.0, 500
+"""Processes at once, configs in memory that wait for an answer, requests that wait, for how long, and the answers of one process."""
 
 
-class PageError(LlamathError):
-    """A request that cannot be answered, with the HTTP status of the response."""
+class WorkerFailed(Exception):
+    """An error in this program, with the traceback of the process."""
 
-    def __init__(self, status: int, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
+
+class _Lane:
+    """A few that are inside at once, and a bounded queue."""
+
+    def __init__(self, at_once: int) -> None:
+        self._slots, self._waiting = asyncio.Semaphore(at_once), 0
+
+    @asynccontextmanager
+    async def enter(self) -> AsyncIterator[None]:
+        """Wait for a place; too many, and those that have waited for too long, are refused."""
+        if self._waiting >= _MAX_WAITING:
+            raise PageError(429, "Too many requests; try again in a moment.")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise PageError(429, "The server is busy; try again in a moment.") from None
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._slots.release()
 
 
 class WorkSlots:
-    """Runs functions in threads; a slot is occupied until its thread ends, even if the request was cancelled."""
+    """Asks processes, which are started when they are needed and used again; one that hangs is killed.
 
-    def __init__(self, work_seconds: float = WORK_SECONDS) -> None:
-        self.slots, self.waiting, self.work_seconds = asyncio.Semaphore(_MAX_CONCURRENT), 0, work_seconds
+    Requests choose what is computed for a `question`. One process is never occupied by questions, so that the pages of presets are
+    answered even if all questions hang.
+    """
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns; too many requests are refused, and work that takes too long is ended."""
-        if self.waiting >= _MAX_WAITING:
-            raise PageError(429, "Too many requests; try again in a moment.")
-        self.waiting += 1
-        try:
-            await self._acquire()
-            job = _Job(work, self.slots.release)
-            async with asyncio.timeout(self.work_seconds):
-                return await asyncio.shield(job.result)
-        except TimeoutError:
-            job.stop()
-            raise PageError(422, f"This took longer than {self.work_seconds:g} seconds; the command line has no time limit.") from None
-        finally:
-            self.waiting -= 1
+    def __init__(self, work: Callable[[S], Callable[[bytes], bytes]], setup: S) -> None:
+        """Let the processes be those of a `WorkerProcess`."""
+        self.configs = _Lane(_CONFIGS)
+        self.seconds, self.memory = WORK_SECONDS, WORK_MEMORY
+        self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(work, setup, seconds=self.seconds, memory=self.memory)
+        self._threads = ThreadPoolExecutor(_PROCESSES, "worker")
+        self._questions, self._all = _Lane(_PROCESSES - 1), _Lane(_PROCESSES)
+        self._workers: dict[WorkerProcess, int] = {}
+        self._idle: list[WorkerProcess] = []
+        self._lock, self._is_closed = Lock(), False
 
-    async def _acquire(self) -> None:
-        try:
-            async with asyncio.timeout(_WAIT_SECONDS):
-                await self.slots.acquire()
-        except TimeoutError:
-            raise PageError(429, "The server is busy; try again in a moment.") from None
+    @property
+    def pids(self) -> list[int]:
+        """The ids of the processes that are alive."""
+        return [x.pid for x in list(self._workers) if x.pid is not None]
 
+    def prepare(self) -> None:
+        """Start a process before it is needed."""
+        self._threads.submit(self._add_idle)
 
-class _OutOfTime(BaseException):
-    """Raised in a thread that works for too long; no `except Exception` stops it."""
+    async def ask(self, message: bytes, *, is_question: bool) -> bytes:
+        """Return the answer of a process."""
+        if not is_question:
+            return await self._ask_any(message)
+        async with self._questions.enter():
+            return await self._ask_any(message)
 
-
-class _Job(Generic[T]):
-    """One function in a thread of its own, which can be stopped between two of its instructions."""
-
-    def __init__(self, work: Callable[[], T], release: Callable[[], None]) -> None:
-        self._work, self._release = work, release
-        self._loop = asyncio.get_running_loop()
-        self.result: asyncio.Future[T] = self._loop.create_future()
-        self.result.add_done_callback(lambda x: x.cancelled() or x.exception())  # nobody may be waiting any more
-        self._lock, self._ended = threading.Lock(), False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Raise an error in the thread if it still works."""
+    def close(self) -> None:
+        """Kill all processes; what they were asked is answered with an error."""
         with self._lock:
-            if not self._ended and self._thread.ident is not None:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(_OutOfTime))
+            self._is_closed = True
+            for worker in self._workers:
+                worker.kill()
+        self._threads.shutdown(wait=False)
 
-    def _run(self) -> None:
-        finish: Callable[[], object] = self.result.cancel
-        try:
+    async def _ask_any(self, message: bytes) -> bytes:
+        async with self._all.enter():
             try:
-                value = self._work()
-                finish = lambda: self.result.set_result(value)  # noqa: E731
-            except Exception as error:
-                failure = error
-                finish = lambda: self.result.set_exception(failure)  # noqa: E731
-            with self._lock:
-                self._ended = True
-            for _ in range(10):  # an error that was raised before that arrives here
-                pass
-        except _OutOfTime:
-            pass
-        with suppress(RuntimeError):  # the server has ended
-            self._loop.call_soon_threadsafe(self._finish, finish)
+                if self._is_closed:
+                    raise WorkerEnded("killed")
+                return await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, message)
+            except WorkerEnded as ended:
+                raise self._error_of(ended) from None
 
-    def _finish(self, finish: Callable[[], object]) -> None:
-        self._release()
-        if not self.result.done():
-            finish()
+    def _ask(self, message: bytes) -> bytes:
+        worker = self._take()
+        try:
+            answer = worker.ask(message)
+        except BaseException:
+            self._remove(worker)
+            raise
+        self._workers[worker] += 1
+        if self._workers[worker] < _MAX_ANSWERS:
+            self._idle.append(worker)
+        else:
+            self._remove(worker)
+            self.prepare()
+        return answer
+
+    def _add_idle(self) -> None:
+        self._idle.append(self._take())
+
+    def _take(self) -> WorkerProcess:
+        with self._lock:
+            if self._is_closed:
+                raise WorkerEnded("killed")
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.is_alive:
+                    return worker
+                del self._workers[worker]
+            worker = self._start()
+            self._workers[worker] = 0
+            return worker
+
+    def _remove(self, worker: WorkerProcess) -> None:
+        worker.kill()
+        with self._lock:
+            self._workers.pop(worker, None)
+
+    def _error_of(self, ended: WorkerEnded) -> Exception:
+        if ended.reason == "error":
+            return WorkerFailed(str(ended))
+        if ended.reason == "time":
+            text = f"This took longer than {self.seconds:g} seconds; the command line has no time limit."
+            return PageError(422, text, code="too_slow")
+        if ended.reason == "memory":
+            text = f"This needs more than {self.memory / 2**30:g} GiB of memory; the command line has no such limit."
+            return PageError(422, text, code="too_large")
+        text = "What computed this has ended unexpectedly; try again in a moment."
+        return PageError(503, "The server is ending." if self._is_closed else text)
