@@ -636,9 +636,10 @@ class Evaluator:
         raise TemplateError(f"the template refuses the conversation: {self.to_text(message)}")
 
     def _strftime(self, pattern: Any) -> str:
+        if isinstance(pattern, str):
+            self.budget.charge_text(64 * len(pattern))
         if not isinstance(pattern, str) or not _DIRECTIVES.fullmatch(pattern):
             raise TemplateError("strftime_now: expected a format of directives such as %Y-%m-%d")
-        self.budget.charge_text(64 * len(pattern))
         return derived(self.now.strftime(str(pattern)), pattern)
 
 
