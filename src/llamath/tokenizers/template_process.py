@@ -208,7 +208,7 @@ def _reason(process: subprocess.Popen[bytes]) -> str:
     try:
         code = process.wait(0 if process.poll() is not None else 1)
     except subprocess.TimeoutExpired:
-        return ""
+        return "its answer is not complete"
     name = Signals(-code).name if code < 0 and -code in set(Signals) else ""
     if name in ("SIGXCPU", "SIGALRM"):
         return "it was stopped, because it took too long"

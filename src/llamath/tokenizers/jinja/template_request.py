@@ -25,8 +25,8 @@ def make_request(
     special_tokens: Mapping[str, str],
     messages: Sequence[Mapping[str, Any]],
     *,
-    add_generation_prompt: bool,
-    arguments: Mapping[str, Any] | None,
+    add_generation_prompt: bool = True,
+    arguments: Mapping[str, Any] | None = None,
     now: datetime | None = None,
 ) -> dict[str, Any]:
     """Return what the rendering of a template depends on."""
