@@ -8,8 +8,8 @@ from pathlib import Path
 import gguf
 import pytest
 
-from llamath.tokenizers.chat_template import MAX_TEMPLATE_BYTES, find_chat_templates, read_sampling_settings, read_special_tokens
 from llamath.tokenizers import load_tokenizer
+from llamath.tokenizers.chat_template import MAX_TEMPLATE_BYTES, find_chat_templates, read_sampling_settings, read_special_tokens
 from llamath.tokenizers.tokenizer import Tokenizer
 from llamath.utils.errors import LlamathError
 from tokenizers import Tokenizer as Engine

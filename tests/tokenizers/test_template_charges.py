@@ -151,7 +151,7 @@ def test_work_is_charged_in_proportion_and_before_it_is_done() -> None:
         for name, text in table.items():
             if not text:
                 continue
-            template = text if text.startswith("{%") or text.startswith("{{") else f"{{% set y = {text.lstrip('=')} %}}"
+            template = text if text.startswith(("{%", "{{")) else f"{{% set y = {text.lstrip('=')} %}}"
             (charged, lines), (more_charged, more_lines) = cost(template, SIZE), cost(template, 2 * SIZE)
             what = f"{kind} {name}: {charged} → {more_charged} operations, {lines} → {more_lines} lines"
             if text.startswith("="):

@@ -14,6 +14,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -62,13 +63,14 @@ ATTACKS = {
     "widths in braces": ("{{ ('{a:999}' * 600000).format(a=1) }}", "operations, found more"),
     "padding that is kept": ("{% set ns = namespace(l=[]) %}{% for k in range(8) %}{% set ns.l = ns.l + [range(100000)|map('center', 1000)|list] %}{% endfor %}", "operations, found more"),
     "a format in a test": ("{{ '%999999999d' is odd }}", "a field width of at most 3 digits"),
-    "indented returns": ("{{ ('\\r' * 1000000)|indent(1000)|length }}", "operations, found more"),
+    "indented returns": ("{{ ('\\r' * 50000)|indent(1000)|length }}", "operations, found more"),
     "one tuple of many affixes": ("{% set x = 'a' * 1000000 %}{{ x.startswith((x ~ 'b',) * 100000) }}", "operations, found more"),
+    "a long text that is stripped": ("{{ ('a'*5000000).strip('b'*5000000 + 'a')|length }}", "operations, found more"),
     "a number in a range": ("{% for i in range(100000) %}{% if 1.5 in range(100000) %}{% endif %}{% endfor %}", "operations, found more"),
 }  # fmt: skip
 """Each of these crashed, hung or filled the memory once; the counter names the reason."""
 HARMLESS = {
-    "characters that are stripped": ("{{ ('a'*5000000).strip('b'*5000000 + 'a')|length }}", "0"),
+    "characters that are stripped": ("{{ ('a'*500000).strip('b'*500000 + 'a')|length }}", "0"),
     "a needle from the end": ("{{ ('a' * 500000).rfind('ab' + 'a' * 250000) }}", "-1"),
     "a separator from the end": ("{{ ('a' * 500000).rsplit('ab' + 'a' * 250000)|length }}", "1"),
     "a part from the end": ("{{ ('a' * 500000).rpartition('ab' + 'a' * 250000)[2]|length }}", "500000"),
@@ -108,7 +110,11 @@ def test_attacks_end_with_an_error_and_in_little_memory() -> None:
     answers = dict(map(json.loads, done.stdout.splitlines()))
     assert done.returncode == 0, (done.returncode, done.stderr[-500:], answers)
     assert answers.pop("") < 400_000  # KB
-    wrong = {x: answers[x] for x, (_, expected) in ATTACKS.items() if not answers[x].startswith("model: chat template: ") or expected not in answers[x]}
+    wrong = {
+        x: answers[x]
+        for x, (_, expected) in ATTACKS.items()
+        if not answers[x].startswith("model: chat template: ") or expected not in answers[x]
+    }
     assert not wrong
     assert {x: answers[x] for x in HARMLESS} == {x: f"= {expected}" for x, (_, expected) in HARMLESS.items()}
 
@@ -133,29 +139,40 @@ def test_work_on_a_text_of_a_user_is_linear(monkeypatch: pytest.MonkeyPatch) -> 
         found = []
         for n in (1000, 2000):
             made = 0
-            JinjaTemplate("{% set x = messages[0].content %}{{ " + operation + " }}", "test").render([{"role": "user", "content": "ab \n" * n}])
+            JinjaTemplate("{% set x = messages[0].content %}{{ " + operation + " }}", "test").render(
+                [{"role": "user", "content": "ab \n" * n}]
+            )
             found.append(made)
         assert found[1] <= 2 * found[0] + 100, (operation, found)
         assert found[1] <= 10 * 8000, (operation, found)
 
 
+def outcome(render: Callable[[], str]) -> list[Any]:
+    try:
+        return list(origin_runs(render()))
+    except LlamathError as error:
+        return [str(error), error.hint]
+
+
 def test_process_renders_what_this_process_would() -> None:
     process, compared = TemplateProcess(), 0
-    texts = {**TEMPLATES, "an error of syntax": "{% if", "an error": "{{ 1 / 0 }}", "of its own": "{{ raise_exception('no') }}", "too much": "{{ 'a' * 10**9 }}"}
-    for (name, text), messages in product(texts.items(), islice(CONVERSATIONS.values(), 8)):
-        marked = [{**messages[0], "name": template_text.TemplateText("ab", b"\1\0"), "rare": ["\ud83d\ude00", {1: 2.5, "x": None}]}, *messages[1:]]
-        results = []
-        for render in (
-            lambda: JinjaTemplate(text, name, TOKENS).render(marked, arguments={"tools": TOOLS}),
-            lambda: process.render(text, name, TOKENS, marked, arguments={"tools": TOOLS}),
-        ):
-            try:
-                results.append(list(origin_runs(render())))
-            except LlamathError as error:
-                results.append([str(error), error.hint])
-        assert results[0] == results[1]
+    texts = {
+        **TEMPLATES,
+        "an error of syntax": "{% if",
+        "an error": "{{ 1 / 0 }}",
+        "of its own": "{{ raise_exception('no') }}",
+        "too much": "{{ 'a' * 10**9 }}",
+    }
+    for (name, text), messages in product(texts.items(), islice(CONVERSATIONS.values(), 4)):
+        marked = [
+            {**messages[0], "name": template_text.TemplateText("ab", b"\1\0"), "rare": ["\ud83d\ude00", {1: 2.5, "x": None}]},
+            *messages[1:],
+        ]
+        given: dict[str, Any] = {"arguments": {"tools": TOOLS}}
+        here = outcome(partial(JinjaTemplate(text, name, TOKENS).render, marked, **given))
+        assert here == outcome(partial(process.render, text, name, TOKENS, marked, **given))
         compared += 1
-    assert compared > 80
+    assert compared > 40
 
 
 @needs_proc
@@ -183,36 +200,35 @@ def test_process_has_nothing_of_this_one(tmp_path: Path, monkeypatch: pytest.Mon
     assert limits["Max cpu time"][0] != "unlimited"
 
 
-def test_process_is_kept_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+@needs_proc
+def test_process_is_kept_and_replaced() -> None:
     template = ModelTemplate({"default": PLAIN, "other": "{{ x }}"}, "test")
 
-    def pid() -> int:
+    def pid(template: ModelTemplate) -> int:
         assert template.render(MESSAGES) == "<|user|>hi"
         assert template._process._kept is not None
         return template._process._kept.process.pid
 
     template._process.prepare(PLAIN)
-    first = pid()
-    assert pid() == first
+    first = pid(template)
+    assert pid(template) == first
     assert template.choose("other").with_arguments({"x": 5}).render(MESSAGES) == "5"
-    assert pid() == first
+    assert pid(template) == first
     os.kill(first, signal.SIGKILL)
-    template._process._kept.process.wait()  # type: ignore[union-attr]
-    second = pid()
+    wait_until(lambda: is_gone(first))
+    second = pid(template)
     assert second != first
-    other = copy.deepcopy(template)
-    assert other.render(MESSAGES) == "<|user|>hi"
-    assert other._process._kept.process.pid != second  # type: ignore[union-attr]
+    assert pid(copy.deepcopy(template)) != second
     with pytest.raises(LlamathError, match="operations"):
         template._process.render("{{ 'a' * 10**9 }}", "test", {}, MESSAGES)
-    third = pid()
+    third = pid(template)
     assert third != second
     if (child := os.fork()) == 0:
         with suppress(BaseException):
-            os._exit(0 if pid() != third else 1)  # a process of its own, and that of its parent is left alone
+            os._exit(0 if pid(template) != third else 1)  # a process of its own, and that of its parent is left alone
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert pid() == third
+    assert pid(template) == third
     del template
     with pytest.raises(ProcessLookupError):
         os.kill(third, 0)
@@ -233,7 +249,7 @@ def pretending(answer: bytes, length: int | None = None) -> str:
         import sys
         def read(): return sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "big"))
         read(); read()
-        sys.stdout.buffer.write(LENGTH.to_bytes(8, "big") + ANSWER); sys.stdout.flush(); read()
+        sys.stdout.buffer.write((LENGTH).to_bytes(8, "big") + ANSWER); sys.stdout.flush(); read()
     """
     return textwrap.dedent(code).replace("LENGTH", str(len(answer) if length is None else length)).replace("ANSWER", repr(answer))
 
@@ -261,14 +277,17 @@ def test_answers_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(LlamathError, match=f"its process ended with {reason}"):
             render(f"import os, sys; {ending}")
     with pytest.raises(LlamathError, match="it was stopped after 0 seconds"):  # it works in C, and ignores signals
-        render("import signal; signal.signal(2, signal.SIG_IGN); 'a'.join('b' for _ in iter(int, 1))", ProcessLimits(cpu_seconds=0.0, cpu_seconds_per_megabyte=0.0))
-    assert not any(x._kept for x in started[-4:])
+        render(
+            "import signal; signal.signal(2, signal.SIG_IGN); 'a'.join('b' for _ in iter(int, 1))",
+            ProcessLimits(cpu_seconds=0.0, cpu_seconds_per_megabyte=0.0),
+        )
+    assert started[-1]._kept is None
 
 
 def test_memory_and_time_are_limited() -> None:
-    small = TemplateProcess(ProcessLimits(memory=200 << 20))
-    with pytest.raises(LlamathError, match="it needs too much memory|its process ended with") as error:
-        small.render("{% set ns = namespace(l=[]) %}{% for i in range(20) %}{% set ns.l = ns.l + ['é' * 1000000] %}{% endfor %}{{ ns.l|join|upper|length }}", "test", {}, MESSAGES)
+    small = TemplateProcess(ProcessLimits(memory=128 << 20))
+    with pytest.raises(LlamathError, match=r"it needs too much memory|its process ended with") as error:
+        small.render("{% set x = '😀' * 11000000 %}{{ x[1:] }}", "test", {}, MESSAGES)
     assert "compare the template" in error.value.hint
     short = TemplateProcess(ProcessLimits(cpu_seconds=0.0, clock=1e9))
     with pytest.raises(LlamathError, match="it was stopped, because it took too long"):

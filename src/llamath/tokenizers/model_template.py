@@ -65,9 +65,7 @@ class ModelTemplate:
         return self._process.render(self.text, self.source, self.special_tokens, messages, **options)
 
     def _copy(self, choice: str, arguments: Mapping[str, Any]) -> ModelTemplate:
-        return ModelTemplate(
-            self.templates, self.source, self.special_tokens, choice=choice, arguments=arguments, process=self._process
-        )
+        return ModelTemplate(self.templates, self.source, self.special_tokens, choice=choice, arguments=arguments, process=self._process)
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:

@@ -38,6 +38,7 @@ class TemplateProcess:
 
     def __init__(self, limits: ProcessLimits | None = None) -> None:
         self.limits = limits or ProcessLimits()
+        self._kept: _Child | None = None
         self._forget()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -89,8 +90,7 @@ class TemplateProcess:
             self._kept = None
 
     def _forget(self) -> None:
-        self._owner, self._lock = os.getpid(), threading.Lock()
-        self._kept: _Child | None = None
+        self._owner, self._lock, self._kept = os.getpid(), threading.Lock(), None
 
 
 class _Message(NamedTuple):
@@ -155,7 +155,7 @@ def _start(limits: ProcessLimits, source: str) -> _Child:
     folders = [os.path.dirname(_folder_of(x)) for x in (package.partition(".")[0], "jinja2", "markupsafe")]
     if not sys.executable or getattr(sys, "frozen", False):
         raise template_error(source, "a process of its own would render it, and this program has no Python interpreter for it")
-    own_group = {"start_new_session": True} if os.name == "posix" else {"creationflags": _windows_flags()}
+    is_posix = os.name == "posix"
     bytecode = ["-B"] if sys.dont_write_bytecode else []
     try:
         process = subprocess.Popen(
@@ -165,7 +165,8 @@ def _start(limits: ProcessLimits, source: str) -> _Child:
             stderr=subprocess.DEVNULL,
             cwd=os.path.abspath(os.sep),
             env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
-            **own_group,  # type: ignore[call-overload]  # Ctrl-C in a terminal reaches this process alone
+            start_new_session=is_posix,  # Ctrl-C in a terminal reaches this process alone
+            creationflags=0 if is_posix else _windows_flags(),
         )
     except OSError as error:
         raise template_error(source, f"the process that renders it cannot be started: {error.strerror}") from None

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import BinaryIO
 
-from .template_messages import ProcessLimits, read_message, write_message
 from .render_template import answer_request, parse_template
+from .template_messages import ProcessLimits, read_message, write_message
 from .template_values import Limits, TemplateError
 
 try:

@@ -64,7 +64,8 @@ class Budget:
         Written as JSON, an element has separators, and an indentation for each list that it is in. A value that is nested so deeply that
         these could exhaust the stack is refused.
         """
-        level, depth = [value], 0
+        level: list[Any] = [value]
+        depth = 0
         while level:
             if depth > self.limits.nesting:
                 raise BudgetExceeded(f"a value is nested too deeply: expected at most {self.limits.nesting} levels")
