@@ -29,8 +29,8 @@ class Limits:
     nesting: int = 100  # lists in lists
 
 
-VIEWS: tuple[type, ...] = (type({}.keys()), type({}.items()), type({}.values()))
-CONTAINERS: tuple[type, ...] = (list, tuple, Mapping, *VIEWS)
+VIEWS: tuple[type[Any], ...] = (type({}.keys()), type({}.items()), type({}.values()))
+CONTAINERS: tuple[type[Any], ...] = (list, tuple, Mapping, *VIEWS)
 """What is compared and written element by element."""
 _SHORT = 2500
 """Characters of a text that Python searches by comparing at every position; longer ones take linear time."""
