@@ -181,6 +181,7 @@ def test_process_has_nothing_of_this_one(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / name).write_text("raise SystemExit(3)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend("")
     monkeypatch.setenv("HF_TOKEN", "secret")
     with (tmp_path / "jinja2.py").open() as file:
         os.set_inheritable(file.fileno(), True)

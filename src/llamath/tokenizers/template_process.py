@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from queue import Empty, SimpleQueue
 from signal import Signals
 from typing import Any, NamedTuple
@@ -26,6 +26,8 @@ from .jinja.template_request import make_request, read_answer, template_error
 
 _MAX_ANSWER, _ANSWER_PER_BYTE = 1 << 26, 8
 """The most bytes of an answer that are read, and how many more for each byte of the request."""
+_OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+"""Where this package is."""
 _KEPT_VARIABLES = ("SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ")
 """The environment variables that the process gets: what the interpreter needs to start, and the time zone of dates."""
 _START = "import json, sys; sys.path += json.loads(sys.argv[1]); from llamath.tokenizers.jinja.template_child import serve; serve()"
@@ -150,9 +152,7 @@ class _Child:
 
 def _start(limits: ProcessLimits, source: str) -> _Child:
     """Start a process that answers; it sets its own limits before it reads anything of a file."""
-    from .jinja import __name__ as package
-
-    folders = [os.path.dirname(_folder_of(x)) for x in (package.partition(".")[0], "jinja2", "markupsafe")]
+    folders = [_OWN_FOLDER, *(os.path.dirname(_folder_of(x)) for x in ("jinja2", "markupsafe"))]
     if not sys.executable or getattr(sys, "frozen", False):
         raise template_error(source, "a process of its own would render it, and this program has no Python interpreter for it")
     is_posix = os.name == "posix"
@@ -178,11 +178,11 @@ def _start(limits: ProcessLimits, source: str) -> _Child:
 
 
 def _folder_of(package: str) -> str:
-    """Return the folder of an installed package, without importing it."""
-    try:
-        spec = find_spec(package)
-    except ValueError:
-        spec = None
+    """Return the folder of an installed package, without importing it; one in the current folder is not installed."""
+    here = {""}
+    with suppress(OSError):  # a folder that was deleted
+        here.add(os.getcwd())
+    spec = PathFinder.find_spec(package, [x for x in sys.path if x not in here])
     if spec is None or spec.origin is None:
         raise MissingExtra(package, "run")
     return os.path.dirname(os.path.abspath(spec.origin))
