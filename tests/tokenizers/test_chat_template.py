@@ -8,6 +8,7 @@ from pathlib import Path
 import gguf
 import pytest
 
+from llamath.tokenizers import load_tokenizer
 from llamath.tokenizers.chat_template import MAX_TEMPLATE_BYTES, find_chat_templates, read_sampling_settings, read_special_tokens
 from llamath.tokenizers.tokenizer import Tokenizer
 from llamath.utils.errors import LlamathError
@@ -80,6 +81,19 @@ def test_additional_templates_are_read_by_name(tmp_path: Path) -> None:
     (tmp_path / "additional_chat_templates").mkdir()
     write_file(tmp_path, "additional_chat_templates/rag.jinja", "b")
     assert find_chat_templates(str(tmp_path)) == {"default": WORDS, "rag": "b"}
+
+
+def test_links_out_of_the_folder_are_refused(tmp_path: Path) -> None:
+    elsewhere, own = tmp_path / "elsewhere", tmp_path / "own"
+    for folder in (elsewhere, own):
+        folder.mkdir()
+        write_file(folder, "chat_template.jinja", WORDS)
+    write_file(elsewhere, "vocabulary.gguf", "GGUF")
+    own.joinpath("additional_chat_templates").symlink_to(elsewhere)
+    own.joinpath("vocabulary.gguf").symlink_to(elsewhere / "vocabulary.gguf")
+    for read in (find_chat_templates, load_tokenizer):
+        with pytest.raises(LlamathError, match="is a symbolic link out of"):
+            read(str(own))
 
 
 def test_special_tokens_are_read_from_tokenizer_files(tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from llamath.tokenizers import Tokenizer
 from llamath.tokenizers import chat_prompt as chat
 from llamath.tokenizers.jinja import JinjaTemplate, TemplateText, origin_runs
 from llamath.tokenizers.model_template import ModelTemplate
+from llamath.tokenizers.template_process import TemplateProcess
 from llamath.utils.errors import LlamathError
 from support.chat_templates import TEMPLATES
 from support.control_vocabulary import CONTROL, vocabulary
 from support.conversations import TOKENS, TOOLS
 
 USERS = "QUESTION"
+PROCESS = TemplateProcess()  # one for all of these templates
 
 
 def conversations(text: str) -> list[list[dict[str, Any]]]:
@@ -52,7 +54,7 @@ def control_ids(tokenizer: Tokenizer, form: ModelTemplate, messages: list[dict[s
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_hostile_text_adds_no_control_token(name: str, special: bool, normalized: bool) -> None:
     tokenizer = vocabulary(special, normalized)
-    form = ModelTemplate({"default": TEMPLATES[name]}, name, TOKENS, arguments={"tools": TOOLS})
+    form = ModelTemplate({"default": TEMPLATES[name]}, name, TOKENS, arguments={"tools": TOOLS}, process=PROCESS)
     compared = 0
     for text in hostile_texts():
         for messages, plain in zip(conversations(text), conversations(USERS), strict=True):
@@ -135,6 +137,6 @@ def test_token_after_a_reply_ends_it(name: str) -> None:
         "turns_with_thinking": "<|im_end|>", "turns_of_a_model": "<end_of_turn>", "generation_and_loop_controls": "</s>", "macros_of_types": "<|return|>",
     }[name]  # fmt: skip
     tokenizer = vocabulary(True)
-    form = ModelTemplate({"default": TEMPLATES[name]}, name, TOKENS)
+    form = ModelTemplate({"default": TEMPLATES[name]}, name, TOKENS, process=PROCESS)
     assert tokenizer.token_id(expected) in chat.chat_stop_ids(form, tokenizer)
     assert tokenizer.token_id("<|end|>") not in chat.chat_stop_ids(form, tokenizer)

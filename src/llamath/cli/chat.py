@@ -57,7 +57,7 @@ def command(model: str | None, *, form: str | None, **options: Any) -> None:
         with device_or_mesh(options["device"]):  # only the first process reports the error
             raise click.UsageError("chat runs in one process; use `llamath run` with torchrun")
     as_json = form == "json"
-    llama = open_model(model, options)
+    llama = open_model(model, options, will_chat=not options["chat_template"])
     prompting = llama.find_format(options["chat_template"], parse_template_args(options["template_args"]))
     session = ChatSession(llama, prompting, options["system"])
     if llama.chat_template is None and not options["chat_template"]:

@@ -121,8 +121,8 @@ def device_or_mesh(device: str) -> AbstractContextManager[Any]:
     return process_group(device)
 
 
-def open_model(model: str | None, options: dict[str, Any]) -> LlamaBase:
-    """Open the model with its tokenizer on an engine; notes go to stderr."""
+def open_model(model: str | None, options: dict[str, Any], *, will_chat: bool = False) -> LlamaBase:
+    """Open the model with its tokenizer on an engine, and its chat template if there will be a chat; notes go to stderr."""
     from ..analysis.verify.verified_checkpoint import open_verified
     from ..embedded import path as embedded_path
     from ..generation.bus_error import exit_on_bus_error
@@ -145,7 +145,8 @@ def open_model(model: str | None, options: dict[str, Any]) -> LlamaBase:
             with Progress("compiling the native engine, once"):
                 load_library()
             source = embedded_path() if model is None else local_model(model)
-            llama = NativeLlama.from_verified(open_verified(source, parse_changes(options["changes"])), options["dtype"])
+            checkpoint = open_verified(source, parse_changes(options["changes"]))
+            llama = NativeLlama.from_verified(checkpoint, options["dtype"], will_chat=will_chat)
             return _with_notes(llama)
         except (NoLibrary, NotExpressible) as error:
             if engine == "native":

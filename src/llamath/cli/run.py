@@ -69,7 +69,8 @@ def command(words: tuple[str, ...], *, batch_file: str | None, batch: int, form:
         if under_torchrun() and "-" in (prompt, batch_file):
             raise click.UsageError("standard input belongs to one process, and torchrun started several: pass the prompt itself or a file")
         prompts = _prompts(batch_file) if batch_file is not None else [_prompt(prompt)]
-        llama = open_model(model, options | {"device": device})
+        will_chat = options["chat"] is not False and not options["chat_template"]
+        llama = open_model(model, options | {"device": device}, will_chat=will_chat)
         job = _Job(llama, options, quiet=form == "brief")
         if batch_file is not None:
             job.run_batches(prompts, batch)

@@ -13,6 +13,7 @@ from ..tokenizers import chat_prompt as chats
 from ..tokenizers.chat_formats import CHAT_FORMATS
 from ..tokenizers.chat_template import find_chat_templates, read_sampling_settings, read_special_tokens, read_template_file
 from ..tokenizers.model_template import ModelTemplate
+from ..tokenizers.template_process import TemplateProcess
 from ..utils.errors import LlamathError, safe
 from ..utils.record_type import Record
 from .generation import GeneratedPiece, Generation, GenerationLimits
@@ -56,6 +57,20 @@ class Completion(Record):
         return round(self.tokens_per_second, 3)
 
 
+class FolderTemplates:
+    """The chat templates in a folder or GGUF file, and the process that renders them."""
+
+    def __init__(self, folder: str) -> None:
+        self.texts = find_chat_templates(folder)
+        self.choice = next(iter(self.texts), "") if self.texts and "default" not in self.texts else ""
+        self.process = TemplateProcess()
+
+    def prepare(self) -> None:
+        """Let the process start and parse the template while this one loads weights."""
+        if self.texts:
+            self.process.prepare(self.texts[self.choice or "default"])
+
+
 class LlamaBase:
     """An open model on an engine: `tokenizer` encodes and decodes, `sampling` has the publisher's sampling parameters."""
 
@@ -73,14 +88,14 @@ class LlamaBase:
         """Name the engine; with `verbose`, what it computes with."""
         return f"{self.engine} engine"
 
-    def read_folder(self, folder: str, default_format: str) -> None:
-        """Read the chat template and the sampling parameters that a folder or GGUF file has."""
-        templates = find_chat_templates(folder)
-        if templates:
-            choice = "" if "default" in templates else next(iter(templates))
-            own = ModelTemplate(templates, folder, read_special_tokens(folder, self.tokenizer), choice=choice)
+    def read_folder(self, folder: str, default_format: str, templates: FolderTemplates | None = None) -> None:
+        """Take the chat template and the sampling parameters that a folder or GGUF file has."""
+        templates = templates or FolderTemplates(folder)
+        if templates.texts:
+            tokens = read_special_tokens(folder, self.tokenizer)
+            own = ModelTemplate(templates.texts, folder, tokens, choice=templates.choice, process=templates.process)
             self.chat_format, self.chat_template = own, own.text
-        elif templates is None:
+        elif templates.texts is None:
             self.chat_format = chats.detect_chat_format(self.tokenizer, default_format)
         else:
             self.chat_template = ""

@@ -14,7 +14,7 @@ from ..generation.free_memory import check_free_memory, free_host_bytes
 from ..generation.generation import GenerationLimits
 from ..generation.mapped_files import MappedFiles
 from ..generation.sampling_parameters import Sampling
-from ..generation.session import LlamaBase, find_tokenizer
+from ..generation.session import FolderTemplates, LlamaBase, find_tokenizer
 from ..generation.stored_dtypes import check_readable, count_dtypes
 from ..tokenizers import Tokenizer
 from ..utils.errors import LlamathError
@@ -52,11 +52,14 @@ class NativeLlama(LlamaBase):
         return cls.from_verified(open_verified(location, changes or {}), dtype)
 
     @classmethod
-    def from_verified(cls, checkpoint: VerifiedCheckpoint, dtype: str | None = None) -> NativeLlama:
-        """Load the weights of a verified checkpoint."""
+    def from_verified(cls, checkpoint: VerifiedCheckpoint, dtype: str | None = None, *, will_chat: bool = False) -> NativeLlama:
+        """Load the weights of a verified checkpoint; meanwhile, with `will_chat`, its chat template is parsed."""
+        templates = FolderTemplates(checkpoint.folder)
+        if will_chat:
+            templates.prepare()
         native, files, store = load_native(checkpoint, dtype)
         llama = cls(checkpoint, files, native, find_tokenizer(checkpoint.folder))
-        llama.read_folder(checkpoint.folder, checkpoint.model.family.chat)
+        llama.read_folder(checkpoint.folder, checkpoint.model.family.chat, templates)
         converted = [f"{count:,} weights converted from {old} to {new}" for (old, new), count in store.conversions.items()]
         llama.notes = (*checkpoint.notes, *converted)
         return llama

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..checkpoint.formats import gguf as gguf_format
-from ..checkpoint.formats.folder import resolve_inside
+from ..checkpoint.formats.folder import LocalFolder, resolve_inside
 from ..checkpoint.formats.gguf import Array, values
 from ..checkpoint.formats.source import LocalFile
 from ..utils.errors import FormatError, safe
@@ -16,6 +16,7 @@ from .tokenizer import Tokenizer
 
 MAX_TEMPLATE_BYTES = 1 << 20
 """The largest template that is read; published ones have about 10,000 characters."""
+_MORE_TEMPLATES = "additional_chat_templates"
 _TEMPLATE_FILES = ("tokenizer_config.json", "chat_template.json", "processor_config.json")
 _SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
@@ -73,9 +74,11 @@ def _named_templates(value: Any) -> dict[str, str]:
 
 def _additional_templates(path: str) -> dict[str, str]:
     """Return the templates in `additional_chat_templates`, next to the default one."""
-    folder = os.path.join(path, "additional_chat_templates")
-    files = sorted(x for x in os.listdir(folder) if x.endswith(".jinja")) if os.path.isdir(folder) else []
-    return {x.removesuffix(".jinja"): read_template_file(resolve_inside(folder, x)) for x in files}
+    if not os.path.isdir(os.path.join(path, _MORE_TEMPLATES)):
+        return {}
+    folder = LocalFolder(path).inner(_MORE_TEMPLATES)  # a link out of the folder is refused
+    files = [x for x in folder.names() if x.endswith(".jinja")]
+    return {x.removesuffix(".jinja"): read_template_file(resolve_inside(folder.name, x)) for x in files}
 
 
 def read_template_file(path: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..utils.errors import LlamathError, nearest, safe
-from .jinja import JinjaTemplate
+from .template_process import TemplateProcess
 
 _RESERVED = ("messages", "add_generation_prompt")
 _LISTS = ("tools", "documents")
@@ -23,6 +23,7 @@ class ModelTemplate:
         *,
         choice: str = "",
         arguments: Mapping[str, Any] | None = None,
+        process: TemplateProcess | None = None,
     ) -> None:
         self.templates, self.source, self.special_tokens = dict(templates), source, dict(special_tokens or {})
         self.arguments = dict(arguments or {})
@@ -32,7 +33,7 @@ class ModelTemplate:
             near = nearest(self.choice, self.templates)
             hint = f"did you mean {near[0]}?" if near else f"choose one by its name: {', '.join(map(safe, self.templates))}"
             raise LlamathError(f"{safe(source)} has no chat template named {safe(self.choice)!r}", hint=hint)
-        self._template = JinjaTemplate(self.text, source, self.special_tokens)
+        self._process = process or TemplateProcess()
 
     @property
     def text(self) -> str:
@@ -52,15 +53,19 @@ class ModelTemplate:
     def with_arguments(self, arguments: Mapping[str, Any]) -> ModelTemplate:
         """Return the template with these arguments, too; the tools may select another one."""
         choice = "" if self.choice in ("default", "tool_use") else self.choice
-        return ModelTemplate(self.templates, self.source, self.special_tokens, choice=choice, arguments={**self.arguments, **arguments})
+        return self._copy(choice, {**self.arguments, **arguments})
 
     def choose(self, name: str) -> ModelTemplate:
         """Return the template with this name."""
-        return ModelTemplate(self.templates, self.source, self.special_tokens, choice=name, arguments=self.arguments)
+        return self._copy(name, self.arguments)
 
     def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> str:
         """Return the prompt, as text that knows what the template wrote."""
-        return self._template.render(messages, add_generation_prompt=add_generation_prompt, arguments=self.arguments)
+        options = {"add_generation_prompt": add_generation_prompt, "arguments": self.arguments}
+        return self._process.render(self.text, self.source, self.special_tokens, messages, **options)
+
+    def _copy(self, choice: str, arguments: Mapping[str, Any]) -> ModelTemplate:
+        return ModelTemplate(self.templates, self.source, self.special_tokens, choice=choice, arguments=arguments, process=self._process)
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:

@@ -194,7 +194,7 @@ def load_tokenizer(path: str) -> Tokenizer:
         tokenizer = _load_file(candidates[0])
         return Tokenizer(tokenizer.engine, tokenizer.source, _bos_id(path, tokenizer), tokenizer.stop_ids.union(_stop_ids(path, tokenizer)))
     if files := sorted(name for name in os.listdir(path) if name.endswith(".gguf")):
-        return _load_gguf(os.path.join(path, files[0]))
+        return _load_gguf(resolve_inside(path, files[0]))
     raise LlamathError(f"{safe(path)}: expected a tokenizer, found none of {', '.join(TOKENIZER_FILES)} and no GGUF file")
 
 

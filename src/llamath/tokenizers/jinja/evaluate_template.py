@@ -14,6 +14,7 @@ from .template_filters import find_filter, find_test
 from .template_methods import container_method, format_percent, text_method
 from .template_text import TemplateText, derived
 from .template_values import (
+    CONTAINERS,
     Budget,
     BudgetExceeded,
     Cycler,
@@ -54,8 +55,7 @@ class _Macro:
     def __init__(self, run: Evaluator, node: nodes.Macro | nodes.CallBlock, scope: _Scope, name: str) -> None:
         self.run, self.node, self.scope, self.name = run, node, scope, name
         self.parameters = [x.name for x in node.args]
-        self.takes = {x.name for part in node.body for x in part.find_all(nodes.Name)} & {"varargs", "kwargs", "caller"}
-        self.takes |= {x.name for x in node.body if isinstance(x, nodes.Name)} & {"varargs", "kwargs", "caller"}
+        self.takes = run.special_names(node)
 
     def __call__(self, *args: Any, **kwargs: Any) -> str:
         scope = _Scope(self.scope, {})
@@ -98,6 +98,7 @@ class Evaluator:
         self.budget, self.now, self.line = budget, now, 0
         self._depth = 0
         self._output: list[str] = []
+        self._special_names: dict[int, frozenset[str]] = {}
         self._root = _Scope(_Scope(None, self._globals()), dict(variables))
 
     def render(self, tree: nodes.Template) -> str:
@@ -206,6 +207,19 @@ class Evaluator:
 
     def _define_macro(self, node: nodes.Macro, scope: _Scope) -> None:
         scope.variables[node.name] = Function(node.name, _Macro(self, node, scope, node.name))
+
+    def special_names(self, macro: nodes.Macro | nodes.CallBlock) -> frozenset[str]:
+        """Return which names with a meaning the body of a macro mentions; it is searched once, not at every definition."""
+        if id(macro) not in self._special_names:
+            rest, found = list(macro.body), set()
+            while rest:
+                self.budget.charge(1)
+                node = rest.pop()
+                if isinstance(node, nodes.Name):
+                    found.add(node.name)
+                rest += node.iter_child_nodes()
+            self._special_names[id(macro)] = frozenset(found & {"varargs", "kwargs", "caller"})
+        return self._special_names[id(macro)]
 
     def _call_block(self, node: nodes.CallBlock, scope: _Scope) -> None:
         caller = Function("caller", _Macro(self, node, scope, "caller"))
@@ -317,7 +331,7 @@ class Evaluator:
         """Return whether a comparison holds."""
         if operator in ("in", "notin"):
             return self.contains(right, left) == (operator == "in")
-        if isinstance(left, list | tuple | Mapping) and isinstance(right, list | tuple | Mapping):
+        if isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS):
             self.budget.charge_value(left)
             self.budget.charge_value(right)
         elif isinstance(left, str) and isinstance(right, str):
@@ -338,12 +352,14 @@ class Evaluator:
         if isinstance(container, str):
             if not isinstance(item, str):
                 raise TemplateError(f"in: expected text in text, found {type(item).__name__}")
-            self.budget.charge_text(len(container))
+            self.budget.charge_search(container, item)
             return item in container
         if isinstance(container, Mapping):
             self._key(item)
             return item in container
-        items = container if isinstance(container, list | tuple | range) else self.iterate(container)
+        if isinstance(container, range) and isinstance(item, int):
+            return item in container
+        items = container if isinstance(container, list | tuple) else self.iterate(container)
         self.budget.charge_value(items)
         return item in items
 
@@ -358,6 +374,8 @@ class Evaluator:
         """Return the sum of numbers, or texts or lists one after the other."""
         if isinstance(left, str) and isinstance(right, str):
             self.budget.charge_text(len(left) + len(right))
+            if isinstance(left, texts.MarkupText) or isinstance(right, texts.MarkupText):
+                self.budget.charge(len(left) + len(right))
             return texts.add(left, right)
         if isinstance(left, list | tuple) and isinstance(right, list | tuple):
             self.budget.charge(len(left) + len(right))
@@ -399,7 +417,8 @@ class Evaluator:
         self._check_operands("//", left, right)
         return left // right
 
-    def _modulo(self, left: Any, right: Any) -> Any:
+    def modulo(self, left: Any, right: Any) -> Any:
+        """Return the remainder of a division, or a text with its fields filled in."""
         if isinstance(left, str):
             self._refuse_markup("%", left)
             return format_percent(self.budget, left, right)
@@ -463,9 +482,8 @@ class Evaluator:
         if isinstance(value, str):
             self.budget.charge_text(len(value))
             return texts.cut(value, key)
-        result = value[key]
-        self.budget.charge(len(result))
-        return result
+        self.budget.charge(len(range(len(value))[key]))
+        return value[key]
 
     def item(self, value: Any, key: Any) -> Any:
         """Return `value[key]`: what is stored there, or else a method of this name."""
@@ -487,6 +505,8 @@ class Evaluator:
 
     def attribute_path(self, value: Any, path: Any) -> Any:
         """Return the attribute of a filter's argument: a name, an index, or several joined by dots."""
+        if isinstance(path, str):
+            self.budget.charge(len(path))
         parts = [int(x) if x.isdigit() else x for x in path.split(".")] if isinstance(path, str) else [path]
         for part in parts:
             self.budget.charge(1)
@@ -558,8 +578,8 @@ class Evaluator:
             return TemplateText(str(value))
         if isinstance(value, Undefined):
             return ""
-        if isinstance(value, list | tuple | Mapping) or type(value) in (type({}.items()), type({}.keys()), type({}.values())):
-            self.budget.charge_value(value if isinstance(value, list | tuple | Mapping) else list(value))
+        if isinstance(value, CONTAINERS):
+            self.budget.charge_value(value)
             text = str(value)
             self.budget.charge_text(len(text))
             return text
@@ -568,7 +588,6 @@ class Evaluator:
     def iterable(self, value: Any) -> Iterable[Any]:
         """Return what a loop over a value visits."""
         if isinstance(value, str):
-            self.budget.charge(len(value))
             return texts.characters(value)
         if not isinstance(value, Iterable):
             raise TemplateError(f"{_kind(value)!r} is not iterable")
@@ -576,9 +595,10 @@ class Evaluator:
 
     def iterate(self, value: Any) -> list[Any]:
         """Return the items that a loop over a value visits."""
-        items = list(self.iterable(value))
-        self.budget.charge(len(items))
-        return items
+        if isinstance(value, str):
+            self.budget.charge(len(value))
+            return list(texts.characters(value))
+        return self.budget.items(self.iterable(value))
 
     def nested(self) -> _Nested:
         """Count a call inside a call."""
@@ -616,9 +636,10 @@ class Evaluator:
         raise TemplateError(f"the template refuses the conversation: {self.to_text(message)}")
 
     def _strftime(self, pattern: Any) -> str:
+        if isinstance(pattern, str):
+            self.budget.charge_text(64 * len(pattern))
         if not isinstance(pattern, str) or not _DIRECTIVES.fullmatch(pattern):
             raise TemplateError("strftime_now: expected a format of directives such as %Y-%m-%d")
-        self.budget.charge_text(64 * len(pattern))
         return derived(self.now.strftime(str(pattern)), pattern)
 
 
@@ -687,6 +708,6 @@ _OPERATORS: dict[str, Callable[[Evaluator, Any, Any], Any]] = {
     "*": Evaluator._multiply,
     "/": Evaluator._divide,
     "//": Evaluator._floor_divide,
-    "%": Evaluator._modulo,
+    "%": Evaluator.modulo,
     "**": Evaluator._power,
 }

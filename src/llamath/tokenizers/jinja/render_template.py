@@ -1,29 +1,28 @@
-"""`JinjaTemplate`: renders a chat template as transformers does, within limits, and says where each character comes from."""
+"""`JinjaTemplate`: renders a chat template as transformers does, within limits, and says where each character comes from.
+
+The text of a file is rendered by `TemplateProcess`, in a process that does the same; here, nothing but the counter protects this process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ...utils.errors import LlamathError, MissingExtra, safe
+from ...utils.errors import MissingExtra, safe
+from .template_request import MAX_TEMPLATE_CHARACTERS, make_request, pack_text, read_answer, unpack
 from .template_text import TemplateText
 from .template_values import Budget, BudgetExceeded, Limits, TemplateError
 
 if TYPE_CHECKING:
     from jinja2 import nodes
 
-MAX_TEMPLATE_CHARACTERS = 1 << 18
-"""The longest template that is parsed; published ones have about 20,000 characters."""
-_MAX_DEPTH = 64
-"""The deepest nesting of messages, tools and arguments."""
 _ROLES = frozenset(
     "assistant context control developer document documents environment function ipython observation system tool user".split()
 )
 """Roles that a template may put together with text of its own to a control token, such as `<|user|>`."""
 _REASONING = ("reasoning_content", "thinking", "reasoning")
-_HINT = "--chat-template NAME uses a named format instead, and --raw none"
 
 
 class JinjaTemplate:
@@ -46,62 +45,67 @@ class JinjaTemplate:
 
         Tools and documents are arguments.
         """
-        from .evaluate_template import Evaluator
+        request = make_request(
+            self.text, self.special_tokens, messages, add_generation_prompt=add_generation_prompt, arguments=arguments, now=now
+        )
+        return read_answer(answer_request(request, self.limits), self.source)
 
-        if not messages:
-            raise LlamathError("the conversation is empty", hint="a chat template needs at least one message")
-        characters = 0
 
-        def copy(value: Any, depth: int = 0) -> Any:
-            nonlocal characters
-            if depth > _MAX_DEPTH:
-                raise LlamathError(f"expected messages, tools and arguments at most {_MAX_DEPTH} levels deep, found more")
-            characters += 1
-            if value is None or isinstance(value, bool | int | float):
-                return value
-            if isinstance(value, str):
-                characters += len(value)
-                return value if isinstance(value, TemplateText) else str(value)  # what the model itself wrote
-            if isinstance(value, Mapping):
-                return {copy(key, depth + 1): copy(x, depth + 1) for key, x in value.items()}
-            if isinstance(value, list | tuple):
-                return [copy(x, depth + 1) for x in value]
-            raise LlamathError(f"expected messages, tools and arguments of JSON values, found {type(value).__name__}")
+def answer_request(request: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    """Return the text of a rendering with its origins, or the problem of the template."""
+    try:
+        return {**pack_text(_render(request, limits))}
+    except BudgetExceeded as error:
+        return _problem(str(error), exceeded=True)
+    except MemoryError:
+        return _problem("it needs too much memory", exceeded=True)
+    except TemplateError as error:
+        return _problem(str(error))
 
-        variables = {
-            **{name: TemplateText(text) for name, text in self.special_tokens.items()},
-            **copy(dict(arguments or {})),
-            "messages": [_prepare_message(copy({k: v for k, v in x.items() if v is not None})) for x in messages],
-            "add_generation_prompt": add_generation_prompt,
-        }
-        variables.setdefault("tools", None)
-        variables.setdefault("documents", None)
-        run = Evaluator(Budget(self.limits, characters), variables, now or datetime.now())
-        tree = self._tree
-        try:
-            return run.render(tree)
-        except BudgetExceeded as error:
-            raise self._error(f"line {run.line}: {error}", hint=f"compare the template with the publisher's; {_HINT}") from None
-        except TemplateError as error:
-            raise self._error(f"line {run.line}: {safe(str(error), 400)}") from None
-        except RecursionError:
-            raise self._error(f"line {run.line}: it is nested too deeply") from None
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise self._error(f"line {run.line}: {safe(str(error) or type(error).__name__, 400)}") from None
 
-    @cached_property
-    def _tree(self) -> nodes.Template:
-        if len(self.text) > MAX_TEMPLATE_CHARACTERS:
-            raise self._error(f"expected at most {MAX_TEMPLATE_CHARACTERS:,} characters, found {len(self.text):,}")
-        try:
-            return _parse(self.text)
-        except _syntax_error() as error:
-            raise self._error(f"line {error.lineno}: {safe(str(error.message), 400)}") from None
-        except RecursionError:
-            raise self._error("it is nested too deeply") from None
+def parse_template(text: str) -> nodes.Template:
+    """Return the tree of a template, or raise `TemplateError`."""
+    if len(text) > MAX_TEMPLATE_CHARACTERS:
+        raise TemplateError(f"expected at most {MAX_TEMPLATE_CHARACTERS:,} characters, found {len(text):,}")
+    try:
+        return _parse(text)
+    except _syntax_error() as error:
+        raise TemplateError(f"line {error.lineno}: {safe(str(error.message), 400)}") from None
+    except RecursionError:
+        raise TemplateError("it is nested too deeply") from None
+    except ValueError as error:  # a number that Python does not read
+        raise TemplateError(safe(str(error).partition(";")[0], 400)) from None
 
-    def _error(self, problem: str, hint: str = _HINT) -> LlamathError:
-        return LlamathError(f"{safe(self.source)}: chat template: {problem}", hint=hint)
+
+def _problem(text: str, *, exceeded: bool = False) -> dict[str, Any]:
+    return {"problem": text, "exceeded": exceeded}
+
+
+def _render(request: Mapping[str, Any], limits: Limits) -> str:
+    from .evaluate_template import Evaluator
+
+    tree = parse_template(request["template"])
+    arguments, characters = unpack(request["arguments"])
+    messages, more = unpack(request["messages"])
+    variables = {
+        **{name: TemplateText(text) for name, text in request["special_tokens"].items()},
+        **arguments,
+        "messages": [_prepare_message(x) for x in messages],
+        "add_generation_prompt": request["add_generation_prompt"],
+    }
+    variables.setdefault("tools", None)
+    variables.setdefault("documents", None)
+    run = Evaluator(Budget(limits, characters + more), variables, datetime.fromisoformat(request["now"]))
+    try:
+        return run.render(tree)
+    except BudgetExceeded as error:
+        raise BudgetExceeded(f"line {run.line}: {error}") from None
+    except TemplateError as error:
+        raise TemplateError(f"line {run.line}: {safe(str(error), 400)}") from None
+    except RecursionError:
+        raise TemplateError(f"line {run.line}: it is nested too deeply") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise TemplateError(f"line {run.line}: {safe(str(error) or type(error).__name__, 400)}") from None
 
 
 def _prepare_message(message: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from math import ceil, floor
 from typing import TYPE_CHECKING, Any
 
 from . import template_text as texts
-from .template_methods import format_percent, join_texts, replace_text
+from .template_methods import format_percent, join_texts, lines_of, replace_text, strip_text
 from .template_text import derived
 from .template_values import Function, Group, Loop, TemplateError, Undefined
 
@@ -25,15 +25,16 @@ _WORD_BEGINNINGS = re.compile(r"([-\s({\[<]+)")
 def _tojson(
     run: Evaluator, value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    run.budget.check_padding(indent if isinstance(indent, int) else len(indent or ""))
-    run.budget.charge_value(value)
-    text = json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent if indent is None or isinstance(indent, int) else str(indent),
-        separators=_separators(separators),
-        sort_keys=sort_keys,
-    )
+    if not isinstance(indent, int | str | None):
+        raise TemplateError(f"tojson: expected an indentation, found {type(indent).__name__}")
+    width = 0 if indent is None else len(indent) if isinstance(indent, str) else max(0, indent)
+    run.budget.check_padding(width)
+    parts = _separators(separators)
+    before = run.budget.left
+    run.budget.charge_value(value, indent=width, separators=sum(map(len, parts or ())))
+    if sort_keys:
+        _charge_comparisons(run, before, len(value) if isinstance(value, Mapping) else before - run.budget.left)
+    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=parts, sort_keys=sort_keys)
     run.budget.charge_text(len(text))
     return derived(text, value) if isinstance(value, str) else text
 
@@ -41,7 +42,9 @@ def _tojson(
 def _separators(value: Any) -> tuple[str, str] | None:
     if value is None:
         return None
-    item, key = map(str, value)
+    item, key = value
+    if not isinstance(item, str) or not isinstance(key, str):
+        raise TemplateError("tojson: expected two separators, texts")
     return item, key
 
 
@@ -57,7 +60,7 @@ def _length(run: Evaluator, value: Any) -> int:
 
 
 def _trim(run: Evaluator, value: Any, chars: str | None = None) -> str:
-    return texts.strip(run.to_text(value), chars, True, True)
+    return strip_text(run.budget, run.to_text(value), chars)
 
 
 def _case(name: str) -> Filter:
@@ -85,9 +88,10 @@ def _indent(run: Evaluator, value: Any, width: int | str = 4, first: bool = Fals
         raise TemplateError(f"indent: expected text, found {type(value).__name__}")
     text = value
     prefix = texts.TemplateText(" " * width) if isinstance(width, int) else width
-    run.budget.charge_text(len(text) + (text.count("\n") + 1) * (len(prefix) + 1))
+    run.budget.charge_text(len(text))
     newline = texts.TemplateText("\n")
-    lines = texts.split_lines(texts.concat([text, newline]), False)
+    lines = lines_of(run.budget, texts.concat([text, newline]))
+    run.budget.charge_text(len(text) + len(lines) * (len(prefix) + 1))
     if blank:
         joined = texts.join(texts.concat([newline, prefix]), lines)
     else:
@@ -156,7 +160,10 @@ def _select(keep: bool, by_attribute: bool) -> Filter:
 
 
 def _sort_key(run: Evaluator, attribute: Any, case_sensitive: bool) -> Callable[[Any], Any]:
-    paths = [None] if attribute is None else str(attribute).split(",") if isinstance(attribute, str) else [attribute]
+    paths: list[Any] = [attribute]
+    if isinstance(attribute, str):
+        run.budget.charge(1 + len(attribute))
+        paths = attribute.split(",")
 
     def lowered(value: Any) -> Any:
         run.budget.charge_value(value)
@@ -173,7 +180,11 @@ def _charge_sorting(run: Evaluator, items: list[Any]) -> None:
     """Take the comparisons of a sort off the budget: as many of each item as the number of items has bits."""
     before = run.budget.left
     run.budget.charge_value(items)
-    run.budget.charge((before - run.budget.left) * len(items).bit_length())
+    _charge_comparisons(run, before, len(items))
+
+
+def _charge_comparisons(run: Evaluator, before: int, number: int) -> None:
+    run.budget.charge((before - run.budget.left) * number.bit_length())
 
 
 def _sort(run: Evaluator, value: Any, reverse: bool = False, case_sensitive: bool = False, attribute: Any = None) -> list[Any]:
@@ -187,7 +198,7 @@ def _dictsort(run: Evaluator, value: Any, case_sensitive: bool = False, by: str 
         raise TemplateError('dictsort: expected by="key" or by="value"')
     if isinstance(value, Undefined):
         raise value.error()
-    items = list(_mapping(value).items())
+    items = run.iterate(_mapping(value).items())
     _charge_sorting(run, items)
     key = _sort_key(run, None, case_sensitive)
     return sorted(items, key=lambda item: key(item[by == "value"]), reverse=reverse)
@@ -234,6 +245,7 @@ def _groupby(run: Evaluator, value: Any, attribute: Any, default: Any = None, ca
 def _batch(run: Evaluator, value: Any, linecount: int, fill_with: Any = None) -> Any:
     items = run.iterate(value)
     run.budget.check_padding(linecount)
+    run.budget.charge(abs(linecount))
     rows = [items[i : i + linecount] for i in range(0, len(items), linecount)]
     if fill_with is not None and rows:
         rows[-1] = rows[-1] + [fill_with] * (linecount - len(rows[-1]))
@@ -242,6 +254,7 @@ def _batch(run: Evaluator, value: Any, linecount: int, fill_with: Any = None) ->
 
 def _slice(run: Evaluator, value: Any, slices: int, fill_with: Any = None) -> Any:
     run.budget.check_padding(slices)
+    run.budget.charge(abs(slices))
     items = run.iterate(value)
     each, longer = divmod(len(items), slices)
     rows, at = [], 0
@@ -268,6 +281,7 @@ def _sum(run: Evaluator, value: Any, attribute: Any = None, start: Any = 0) -> A
 
 
 def _int(run: Evaluator, value: Any, default: Any = 0, base: int = 10) -> Any:
+    _charge_if_text(run, value)
     try:
         return run.budget.check_number(int(value, base) if isinstance(value, str) else int(value))
     except (TypeError, ValueError):
@@ -277,7 +291,13 @@ def _int(run: Evaluator, value: Any, default: Any = 0, base: int = 10) -> Any:
             return default
 
 
-def _float(_: Evaluator, value: Any, default: Any = 0.0) -> Any:
+def _charge_if_text(run: Evaluator, value: Any) -> None:
+    if isinstance(value, str):
+        run.budget.charge_text(len(value))
+
+
+def _float(run: Evaluator, value: Any, default: Any = 0.0) -> Any:
+    _charge_if_text(run, value)
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -314,7 +334,7 @@ def _center(run: Evaluator, value: Any, width: int = 80) -> str:
 
 
 def _wordcount(run: Evaluator, value: Any) -> int:
-    return len(_WORDS.findall(run.to_text(value)))
+    return sum(1 for _ in _WORDS.finditer(run.to_text(value)))
 
 
 def _attr(run: Evaluator, value: Any, name: str) -> Any:
@@ -390,16 +410,20 @@ def _is_sequence(value: Any) -> bool:
     return isinstance(value, str | list | tuple | Mapping | Undefined | range)
 
 
-def _divisible(value: Any, number: Any) -> bool:
-    return bool(value % number == 0)
+def _rest_is(rest: int) -> Callable[..., bool]:
+    return lambda run, x, number=2: bool(run.modulo(x, number) == rest)
+
+
+def _is_same(run: Evaluator, x: Any, y: Any) -> bool:
+    return x is y or (isinstance(x, str) and isinstance(y, str) and run.compare("eq", x, y))
 
 
 _TESTS: dict[str, Callable[..., Any]] = {
     "boolean": lambda _, x: isinstance(x, bool),
     "callable": lambda _, x: callable(x) or isinstance(x, Function | Undefined),
     "defined": lambda _, x: not isinstance(x, Undefined),
-    "divisibleby": lambda _, x, y: _divisible(x, y),
-    "even": lambda _, x: _divisible(x, 2),
+    "divisibleby": lambda run, x, y: _rest_is(0)(run, x, y),
+    "even": lambda run, x: _rest_is(0)(run, x),
     "false": lambda _, x: x is False,
     "float": lambda _, x: isinstance(x, float),
     "in": lambda run, x, y: run.contains(y, x),
@@ -409,8 +433,8 @@ _TESTS: dict[str, Callable[..., Any]] = {
     "mapping": lambda _, x: isinstance(x, Mapping),
     "none": lambda _, x: x is None,
     "number": lambda _, x: isinstance(x, int | float),
-    "odd": lambda _, x: x % 2 == 1,
-    "sameas": lambda _, x, y: x is y or (isinstance(x, str) and isinstance(y, str) and x == y),
+    "odd": lambda run, x: _rest_is(1)(run, x),
+    "sameas": _is_same,
     "sequence": lambda _, x: _is_sequence(x),
     "string": lambda _, x: isinstance(x, str),
     "true": lambda _, x: x is True,

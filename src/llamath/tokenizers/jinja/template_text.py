@@ -6,8 +6,13 @@ that an origin can be lost but never gained: what a user wrote is never taken fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+
+_WORD = re.compile(r"\S+")
+_LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+"""The ends of lines of `str.splitlines`."""
 
 
 class TemplateText(str):
@@ -80,46 +85,61 @@ def concat(parts: Sequence[str]) -> str:
 def cut(text: str, key: slice | int) -> str:
     """Return a slice or a character."""
     key = slice(key, key + 1 or None) if isinstance(key, int) else key
+    if not isinstance(text, TemplateText):
+        return str.__getitem__(text, key)  # not as much work as the rest of the text, which is cut into many parts
     return with_origins(str.__getitem__(text, key), origins_of(text)[key])
 
 
 def characters(text: str) -> Iterator[str]:
     """Yield each character."""
-    origins = origins_of(text)
+    if not isinstance(text, TemplateText):
+        return iter(text)
+    origins = text.origins
     return (with_origins(x, origins[i : i + 1]) for i, x in enumerate(text))
 
 
 def strip(text: str, chars: str | None, left: bool, right: bool) -> str:
     """Return the text without these characters, or without spaces, at its ends."""
-    start = len(text) - len(text.lstrip(chars)) if left else 0
-    end = len(text.rstrip(chars)) if right else len(text)
-    return cut(text, slice(start, max(start, end)))
+    start, end = 0, len(text)
+    if chars is None:
+        start = end - len(text.lstrip()) if left else 0
+        end = max(start, len(text.rstrip())) if right else end
+    else:  # Python compares every character with all of these
+        among = frozenset(chars)
+        while left and start < end and text[start] in among:
+            start += 1
+        while right and end > start and text[end - 1] in among:
+            end -= 1
+    return cut(text, slice(start, end))
 
 
-def split(text: str, parts: Sequence[str], separator: str | None) -> list[str]:
+def split(text: str, parts: Sequence[str], separator: str) -> list[str]:
     """Give the parts that `str.split` or `str.rsplit` found in a text their origins."""
     found, at = [], 0
     for part in parts:
-        at = text.index(part, at) if separator is None else at
         found.append(cut(text, slice(at, at + len(part))))
-        at += len(part) + len(separator or "")
+        at += len(part) + len(separator)
     return found
 
 
-def split_lines(text: str, keep_ends: bool) -> list[str]:
-    """Return the lines of a text."""
-    lines, at = [], 0
-    for whole, line in zip(text.splitlines(True), text.splitlines(keep_ends), strict=True):
-        lines.append(cut(text, slice(at, at + len(line))))
-        at += len(whole)
-    return lines
+def words(text: str) -> Iterator[slice]:
+    """Yield the places of the words in a text: what is between spaces."""
+    return (slice(*found.span()) for found in _WORD.finditer(text))
 
 
-def partition(text: str, parts: tuple[str, str, str]) -> tuple[str, str, str]:
-    """Give the parts that `str.partition` found in a text their origins."""
-    first, separator, _ = parts
-    end = len(first) + len(separator)
-    return cut(text, slice(0, len(first))), cut(text, slice(len(first), end)), cut(text, slice(end, None))
+def lines(text: str, keep_ends: bool) -> Iterator[str]:
+    """Yield the lines of a text."""
+    start = 0
+    for end in _LINE_END.finditer(text):
+        yield cut(text, slice(start, end.end() if keep_ends else end.start()))
+        start = end.end()
+    if start < len(text):
+        yield cut(text, slice(start, None))
+
+
+def partition(text: str, at: int, length: int) -> tuple[str, str, str]:
+    """Return the parts of a text before, in and after a place."""
+    return cut(text, slice(0, at)), cut(text, slice(at, at + length)), cut(text, slice(at + length, None))
 
 
 def join(separator: str, parts: Iterable[str]) -> str:

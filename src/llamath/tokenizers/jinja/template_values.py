@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import length_hint
 from typing import Any, ClassVar
 
 
@@ -25,6 +26,14 @@ class Limits:
     macro_depth: int = 48
     range_length: int = 100_000  # as in Jinja's sandbox
     padding: int = 1000  # characters of a field width or an indentation
+    nesting: int = 100  # lists in lists
+
+
+VIEWS: tuple[type[Any], ...] = (type({}.keys()), type({}.items()), type({}.values()))
+CONTAINERS: tuple[type[Any], ...] = (list, tuple, Mapping, *VIEWS)
+"""What is compared and written element by element."""
+_SHORT = 2500
+"""Characters of a text that Python searches by comparing at every position; longer ones take linear time."""
 
 
 class Budget:
@@ -44,28 +53,50 @@ class Budget:
         """Take a text of this length off the budget, before it is made."""
         self.charge(1 + length // 8)
 
-    def charge_value(self, value: object) -> None:
-        """Take what comparing or writing a value costs, every element of a list as often as it occurs, off the budget."""
-        stack = [value]
-        while stack:
-            x = stack.pop()
-            if isinstance(x, str):
-                self.charge_text(len(x))
-            elif isinstance(x, Mapping):
-                self.charge(1 + 2 * len(x))
-                stack += x.keys()
-                stack += x.values()
-            elif isinstance(x, list | tuple):
-                self.charge(1 + len(x))
-                stack += x
-            else:
-                self.charge(1)
+    def charge_search(self, text: str, part: str) -> None:
+        """Take what finding one text in another costs off the budget."""
+        short = min(len(text), _SHORT)
+        self.charge_text(len(text) + len(part) + short * min(short, len(part)) // 128)
 
-    def check_padding(self, *widths: object) -> None:
-        """Refuse a width that no prompt needs."""
-        for width in widths:
-            if isinstance(width, int) and abs(width) > self.limits.padding:
+    def charge_value(self, value: object, *, indent: int = 0, separators: int = 0) -> None:
+        """Take what hashing, comparing or writing a value costs, every element of a list as often as it occurs, off the budget.
+
+        Written as JSON, an element has separators, and an indentation for each list that it is in. A value that is nested so deeply that
+        these could exhaust the stack is refused.
+        """
+        level: list[Any] = [value]
+        depth = 0
+        while level:
+            if depth > self.limits.nesting:
+                raise BudgetExceeded(f"a value is nested too deeply: expected at most {self.limits.nesting} levels")
+            depth += 1
+            around = (indent * depth + separators) // 8
+            inner: list[Any] = []
+            for x in level:
+                if isinstance(x, str):
+                    self.charge_text(len(x))
+                elif isinstance(x, Mapping):
+                    self.charge(1 + 2 * len(x) + around * (len(x) + 1))
+                    inner += x.keys()
+                    inner += x.values()
+                elif isinstance(x, CONTAINERS):
+                    self.charge(1 + len(x) + around * (len(x) + 1))
+                    inner += x
+                else:
+                    self.charge(1)
+            level = inner
+
+    def items(self, values: Iterable[Any]) -> list[Any]:
+        """Return what an iteration visits, after it is paid for."""
+        self.charge(length_hint(values))
+        return list(values)
+
+    def check_padding(self, width: object) -> None:
+        """Refuse a width that no prompt needs, and take as many characters off the budget."""
+        if isinstance(width, int):
+            if abs(width) > self.limits.padding:
                 raise BudgetExceeded(f"expected a width of at most {self.limits.padding:,}, found {width:,}")
+            self.charge_text(abs(width))
 
     def check_number(self, value: Any) -> Any:
         """Return a number; refuse an integer that no prompt needs."""
