@@ -46,6 +46,7 @@ from .families.wrappers import (
     with_wrapper_prefix,
 )
 from .model import Model
+from .utils.access import is_restricted, may_read
 from .utils.errors import ArgumentError, ConfigError, FormatError, LlamathError, UnknownModel, nearest, safe
 from .utils.file_diagnosis import diagnose_keys
 from .utils.strict_json import MAX_BYTES, parse_json
@@ -124,6 +125,10 @@ def load(
             raise ArgumentError("via" if via else "changes", " is for configurations, and this model is built already")
         return _load_live(source)
     config = _find(source, None if check_tensors else [])
+    if is_restricted() and config.keys is not None and isinstance(source, (str, os.PathLike, FoundConfig)):
+        from .families.shown_keys import shown_config
+
+        config = config.replace(keys=shown_config(config.keys, config.source))
     if via is not None:
         return _load_via_transformers(config, changes or {})
     if isinstance(source, _SupportsToDict) and not isinstance(source, ModelArgs):
@@ -315,7 +320,8 @@ def _vocab_size(folder: str, notes: list[str]) -> int | None:
     from .checkpoint.formats.tokenizer_model import count_model_tokens
 
     for parent in (folder, os.path.dirname(os.path.abspath(folder))) if folder else ():
-        if os.path.lexists(path := os.path.join(parent, "tokenizer.model")):
+        path = os.path.join(parent, "tokenizer.model")
+        if may_read(path) and os.path.lexists(path):
             size = count_model_tokens(path)
             notes.append(f"vocab_size {size:,} taken from {safe(path)}")
             return size

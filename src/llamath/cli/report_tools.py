@@ -15,14 +15,14 @@ import click
 from ..loading import load
 from ..model import Model
 from ..render.table import unstyled
-from ..utils.errors import LlamathError, UnknownModel, nearest, safe
+from ..utils.errors import LlamathError, nearest, safe
 from ..utils.record_type import Record
 from .command_group import Command, cli
 from .model_options import ModelName, parse_changes, resolve_models
 from .output import capture_output, print_error
 
-_OUTPUT_OPTIONS = frozenset("json brief format svg png force".split())
-"""Options that choose an output or write files; a tool always answers in JSON."""
+_OMITTED_OPTIONS = frozenset("json brief format svg png force via".split())
+"""Options that choose an output, write files, or start a process that reads a config by other rules; a tool has none of them."""
 _MAX_TEXT, MAX_ANSWER = 4096, 32 << 20
 """The longest argument, and the longest answer, in characters."""
 
@@ -72,8 +72,8 @@ TOOLS: Mapping[str, ReportTool] = {
     )
 }
 """The tools by name; those that are `local` are not answered over HTTP."""
-LOCAL_PARAMETERS = frozenset(("via", "calibration"))
-"""Parameters that start a process or name a file, which HTTP does not accept."""
+LOCAL_PARAMETERS = frozenset(("calibration",))
+"""Parameters that name a file, which HTTP does not accept."""
 
 
 class ToolAnswer(Record):
@@ -88,7 +88,7 @@ class ToolAnswer(Record):
 
 def parameters(tool: ReportTool, *, local: bool) -> dict[str, click.Parameter]:
     """Return the parameters of a tool by name, arguments first: an option's name has underscores, `kv_dtype`."""
-    skipped = _OUTPUT_OPTIONS | tool.omitted | (frozenset() if local else LOCAL_PARAMETERS)
+    skipped = _OMITTED_OPTIONS | tool.omitted | (frozenset() if local else LOCAL_PARAMETERS)
     return {name: x for x in tool.command.params if (name := _name(x)) not in skipped}
 
 
@@ -251,8 +251,3 @@ def _changed_models(tool: ReportTool, values: Sequence[tuple[str, str]], resolve
                 yield load(model, changes=changes)
 
 
-def refuse_standard_input(text: str) -> str:
-    """Return the name of a model, unless it stands for standard input, which is not the caller's."""
-    if text == "-":
-        raise UnknownModel("standard input is not read here", hint="give a preset, a path, or a repository on the Hub")
-    return text

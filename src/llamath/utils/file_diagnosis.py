@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from .access import may_read, open_file
 from .errors import safe
 
 HEAD_BYTES = 1024
@@ -191,6 +192,8 @@ def unfinished_in(folder: str) -> list[str]:
     inside = os.path.join(".cache", "huggingface", "download")
     if (found := re.match(_HUB_CACHE, os.path.abspath(folder or "."))) and found["revision"]:
         inside = os.path.relpath(os.path.join(found[0], "..", "..", "blobs"), os.path.abspath(folder or "."))
+    if not may_read(os.path.join(folder, inside)):
+        return []
     try:
         return sorted(os.path.join(inside, x) for x in os.listdir(os.path.join(folder, inside)) if is_unfinished(x))
     except OSError:
@@ -277,8 +280,10 @@ def _find_repository(folder: str) -> tuple[str, str]:
 
 
 def _parents(folder: str) -> Iterator[str]:
-    """Yield a folder and the nearest folders that it is in."""
+    """Yield a folder and the nearest folders that it is in and that may be read."""
     for _ in range(_MAX_PARENTS):
+        if not may_read(folder):
+            return
         yield folder
         if (parent := os.path.dirname(folder)) == folder:
             return
@@ -295,7 +300,7 @@ def _git_repository(root: str) -> str:
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _MAX_GIT_CONFIG:
             return ""
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(open_file(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", errors="replace") as file:
             found = re.search(_REMOTE, file.read(_MAX_GIT_CONFIG))
     except OSError:
         return ""

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from .access import open_file
 from .errors import ConfigError, safe
 
 MAX_BYTES, MAX_TEXT_MEMORY, VALUES = 32 << 20, 64 << 20, 1 << 19
@@ -29,7 +30,7 @@ def read_json(path: str, times: int = 1, *, finite: bool = True) -> dict[str, An
     """Parse the object in a regular file of limited size; `times` raises the limits, for tokenizers."""
     name = safe(path)
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with open(open_file(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             stat_result = os.fstat(file.fileno())
             if not stat.S_ISREG(stat_result.st_mode):
                 raise ConfigError(f"{name} is not a regular file")

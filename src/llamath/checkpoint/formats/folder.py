@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from ...utils.access import check_path
 from ...utils.errors import FormatError, safe
 from ...utils.strict_json import read_json
 from .source import LocalFile, Source
@@ -60,6 +61,7 @@ class LocalFolder(Folder):
 
     def names(self) -> Sequence[str]:
         """Return the sorted names of the entries."""
+        check_path(self.name)
         try:
             return sorted(os.listdir(self.name or "."))
         except OSError as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
+from ...utils.access import check_address
 from ...utils.errors import ConfigError, RemoteError, safe
 from ...utils.strict_json import CONFIG_FILES
 from ..formats import checkpoint_files as checkpoint
@@ -106,6 +107,7 @@ def read_sums(text: str, *, limits: Limits | None = None) -> Mapping[str, str]:
     repo = parse_repo(text)
     if repo is None:
         raise RemoteError("id", f"{safe(text)}: expected a model on the Hub", hint="hf://org/name or hf://org/name@revision")
+    check_address(text, is_repository=True)
     with closing(new_session(limits)) as session:
         return fetch_sums(session, repo)
 
@@ -125,6 +127,7 @@ def _find_config(folder: Folder) -> tuple[str, dict[str, Any]] | None:
 def open_folder(text: str, limits: Limits | None = None) -> Iterator[_OpenedFolder]:
     """Open a repository on the Hub, a folder of a bucket, or an address on the web."""
     repo = parse_repo(text)
+    check_address(text, is_repository=repo is not None)
     if not repo and not text.startswith(("http://", "https://")):
         yield _OpenedFolder(*open_bucket(text))
         return
