@@ -89,6 +89,7 @@ class ToolRunner:
             finally:
                 if process.returncode is None:
                     process.kill()
+                    await process.communicate()
         if process.returncode:
             return _failure("the process that computes this was ended: it needed too much time or memory", "ended")
         answer = json.loads(written)

@@ -90,6 +90,11 @@ def open_file(path: str, flags: int) -> int:
     return _access[-1].open(path, flags) if _access else os.open(path, flags)
 
 
+def quoted(text: str, limit: int = 200) -> str:
+    """Return a text that a file says in quotes, for a message; where only some files may be read, nothing of it."""
+    return "another" if _access else safe(repr(text), limit)
+
+
 def _outside(path: str) -> FormatError:
     message = f"{safe(path)} is not in the folder that may be read here"
     return FormatError("not_allowed", message, hint="`llamath mcp --root DIR` names the folder; paths are relative to it")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from .access import open_file
+from .access import is_restricted, open_file
 from .errors import ConfigError, safe
 
 MAX_BYTES, MAX_TEXT_MEMORY, VALUES = 32 << 20, 64 << 20, 1 << 19
@@ -152,7 +152,7 @@ def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(merged) != len(pairs):
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _JsonError(f"the key {safe(repr(double), 60)} occurs twice")
+        raise _JsonError("a key occurs twice" if is_restricted() else f"the key {safe(repr(double), 60)} occurs twice")
     return merged
 
 

@@ -18,12 +18,13 @@ from ..formats.choose_files import gguf_parts
 from ..formats.folder import Folder
 from ..formats.manifest import Manifest
 from ..quantization_section import with_recipe_file
-from ..repo_id import parse_repo
+from ..repo_id import endpoint, parse_repo
 from .bucket import open_bucket
 from .http_client import Limits, Session
 from .http_file import HttpFile
 from .hub_repo import HubFolder, WebFolder, fetch_sums, new_session
 from .remote_folder import RemoteFolder
+from .urls import parse_url
 
 __all__ = ["HttpFile", "HubFolder", "Limits", "Session", "find_config", "read_config", "read_remote", "read_sums"]
 
@@ -131,7 +132,7 @@ def open_folder(text: str, limits: Limits | None = None) -> Iterator[_OpenedFold
     if not repo and not text.startswith(("http://", "https://")):
         yield _OpenedFolder(*open_bucket(text))
         return
-    with closing(new_session(limits) if repo else Session(limits=limits)) as session:
+    with closing(new_session(limits) if repo else Session(parse_url(endpoint()), limits=limits)) as session:
         if repo:
             folder = HubFolder(session, repo)
             yield _OpenedFolder(folder, folder.file, folder.commit)
