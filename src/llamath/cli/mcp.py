@@ -8,7 +8,10 @@ from ..utils.errors import MissingExtra
 from .command_group import command as make_command
 from .output import echo_json
 
-_EXAMPLES = ("llamath mcp --root ~/models  # started by an agent, which writes to its stdin", "llamath mcp --json  # the tools and their parameters")
+_EXAMPLES = (
+    "llamath mcp --root ~/models  # started by an agent, which writes to its stdin",
+    "llamath mcp --json  # the tools and their parameters",
+)
 
 
 @make_command("mcp", _EXAMPLES)

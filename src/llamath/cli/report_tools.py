@@ -252,5 +252,3 @@ def _changed_models(tool: ReportTool, values: Sequence[tuple[str, str]], resolve
             with suppress(LlamathError, click.UsageError):
                 changes = parse_changes(value for name, value in values if name == "set") if takes_changes else {}
                 yield load(model, changes=changes)
-
-

@@ -16,7 +16,10 @@ from .wrappers import COMPLETE_TYPES, FLAT_WRAPPERS, INNER_SECTIONS, TEXT_KEYS, 
 
 NOT_SHOWN = "(not shown)"
 """Stands for the value of an unknown key."""
-_TYPES = (MODEL_TYPES, COUNTED_MODELS, UNSUPPORTED_TYPES, COMPLETE_TYPES, TEXT_MODEL_TYPES, TEXT_TYPE_OF_WRAPPER, FLAT_WRAPPERS, INNER_SECTIONS)
+_TYPES = (
+    *(MODEL_TYPES, COUNTED_MODELS, UNSUPPORTED_TYPES, COMPLETE_TYPES, TEXT_MODEL_TYPES, TEXT_TYPE_OF_WRAPPER),
+    *(FLAT_WRAPPERS, INNER_SECTIONS),
+)
 _SECTIONS = frozenset((*TEXT_KEYS, *(key for key, _ in INNER_SECTIONS.values())))
 _NAMES = (NO_EFFECT, TOWER_KEYS, ModelArgs.fields, META_NAME_OF_KEY, _SECTIONS, ("additional_vocab_size",))
 _OBJECTS = ("block_configs", "projector_patch_to_query_dict.")

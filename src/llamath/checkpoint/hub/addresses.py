@@ -50,7 +50,7 @@ def is_odd_number(host: str) -> bool:
 
     Resolvers take such names for addresses; a top-level domain is never a number.
     """
-    if not re.fullmatch(r"\d+|0x[0-9a-f]*", host.rstrip(".").rpartition(".")[2]):
+    if ":" in host or not re.fullmatch(r"\d+|0x[0-9a-f]*", host.rstrip(".").rpartition(".")[2]):
         return False
     return not re.fullmatch(r"(?:(?:0|[1-9]\d{0,2})\.){3}(?:0|[1-9]\d{0,2})", host)
 

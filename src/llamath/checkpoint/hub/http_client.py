@@ -244,7 +244,10 @@ class Session:
 
     def _resolve(self, url: Url) -> Sequence[SocketAddress]:
         """Return the addresses of a host; raise if one of them is private and must not be."""
-        addresses = resolve(url.host, url.port)
+        try:
+            addresses = resolve(url.host, url.port)
+        except (OSError, ValueError) as error:
+            raise RemoteError("network", f"{url.display} cannot be reached: {_reason(error)}", hint=_OFFLINE) from None
         if not all(x.is_public for x in addresses):
             if url.origin not in self._may_be_private:
                 raise RemoteError("private", f"{url.display} has a private address, which is not requested here", hint=_PRIVATE)
