@@ -86,7 +86,7 @@ def test_addresses_in_odd_forms_are_refused_everywhere() -> None:
         assert parse_url(f"http://{host}/x").host == host.strip("[]")
 
 
-def test_a_redirect_from_a_public_host_leads_to_no_private_one(
+def test_a_public_host_redirects_to_no_private_one(
     pair: tuple[Site, Site], names: dict[str, list[str]], public_loopback: None
 ) -> None:
     outer, inner = pair
@@ -106,14 +106,14 @@ def test_a_redirect_from_a_public_host_leads_to_no_private_one(
     assert len(read_remote(f"http://public.example:{outer.port}/a").manifest.tensors) == 1
 
 
-def test_a_private_host_that_the_user_names_may_redirect_to_another(pair: tuple[Site, Site]) -> None:
+def test_a_named_private_host_may_redirect_to_another(pair: tuple[Site, Site]) -> None:
     first, second = pair
     first.pages["/a"], second.pages["/x"] = redirect(f"{second.url}/x"), file(WEIGHTS)
     assert len(read_remote(f"{first.url}/a").manifest.tensors) == 1  # with several requests to the second
     assert len(second.seen) > 1
 
 
-def test_only_the_endpoint_may_be_private_where_others_name_hosts(
+def test_only_the_endpoint_may_be_private_for_agents(
     pair: tuple[Site, Site], names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, other = pair
@@ -141,7 +141,7 @@ def test_only_the_endpoint_may_be_private_where_others_name_hosts(
     assert len(read_remote("org/name").manifest.tensors) == 1  # on the command line, the endpoint leads to its store
 
 
-def test_one_private_address_among_public_ones_is_enough_to_refuse(names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_private_address_of_several_is_refused(names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     mixed = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (x, 80)) for x in ("8.8.8.8", "10.0.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: mixed)
     with pytest.raises(RemoteError) as error:
@@ -149,7 +149,7 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse(names: dict[s
     assert error.value.code == "private"
 
 
-def test_the_address_that_was_checked_is_the_one_that_is_used(
+def test_the_checked_address_is_the_one_used(
     pair: tuple[Site, Site], names: dict[str, list[str]], public_loopback: None
 ) -> None:
     site, _ = pair
@@ -193,7 +193,7 @@ def test_tls_and_host_keep_the_name(names: dict[str, list[str]], tmp_path: Path,
             read_remote(f"https://other.invalid:{site.port}/x")
 
 
-def test_through_a_proxy_private_addresses_are_refused_too(
+def test_private_addresses_are_refused_through_a_proxy(
     pair: tuple[Site, Site], names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy, _ = pair
@@ -215,7 +215,7 @@ def test_through_a_proxy_private_addresses_are_refused_too(
         assert HttpFile("http://outer.example/x", strict).size == len(WEIGHTS)
 
 
-def test_the_served_page_reads_configs_from_the_endpoint_and_public_hosts_only(
+def test_the_served_page_reads_public_hosts_only(
     pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("uvicorn")

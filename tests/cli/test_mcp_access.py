@@ -50,7 +50,7 @@ def text_of(answer: Answer) -> str:
     return "\n".join((answer.text, *answer.notes))
 
 
-def test_parameters_that_take_a_model_are_all_among_the_paths() -> None:
+def test_parameters_that_take_a_model_are_all_checked() -> None:
     from llamath.cli.model_options import ModelName, SeriesName
 
     found = {(tool, name) for tool in TOOLS for name, x in parameters(TOOLS[tool], local=True).items() if isinstance(x.type, SeriesName)}
@@ -59,7 +59,7 @@ def test_parameters_that_take_a_model_are_all_among_the_paths() -> None:
     assert not any("via" in parameters(x, local=True) for x in TOOLS.values())
 
 
-def test_no_answer_contains_what_a_file_says_that_is_no_model(folders: tuple[Path, Path]) -> None:
+def test_no_answer_quotes_a_file_that_is_no_model(folders: tuple[Path, Path]) -> None:
     inside, outside = folders
     names = plant(inside)
     plant(outside)
@@ -92,7 +92,7 @@ def test_values_of_unknown_keys_are_not_shown(folders: tuple[Path, Path]) -> Non
     assert refused.is_error and "no configuration of a model" in refused.text
 
 
-def test_paths_outside_of_the_root_are_refused_alike_whether_they_exist(folders: tuple[Path, Path]) -> None:
+def test_paths_outside_of_the_root_are_refused_alike(folders: tuple[Path, Path]) -> None:
     inside, outside = folders
     (outside / "there").write_text("{}")
     (outside / "folder").mkdir()
@@ -121,7 +121,7 @@ def test_paths_outside_of_the_root_are_refused_alike_whether_they_exist(folders:
     assert asked("count", model="-").is_error
 
 
-def test_files_that_files_name_are_refused_outside_of_the_root(folders: tuple[Path, Path]) -> None:
+def test_files_that_files_name_are_refused_alike(folders: tuple[Path, Path]) -> None:
     inside, outside = folders
     weights = safetensors({"a": (2,)})
     for folder in (inside / "model", outside):
@@ -153,7 +153,7 @@ def test_files_that_files_name_are_refused_outside_of_the_root(folders: tuple[Pa
     assert len(texts) == 1
 
 
-def test_a_link_that_appears_after_the_check_is_not_followed(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_after_the_check_is_not_followed(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     inside, outside = folders
     (outside / "config.json").write_text(json.dumps(CONFIG))
     (inside / "a").mkdir()
@@ -223,7 +223,7 @@ def run_tool(runner: ToolRunner, tool: str, values: list[tuple[str, str]], form:
     return asyncio.run(asyncio.wait_for(runner.run(tool, values, form), HANG_S))
 
 
-def test_a_call_that_hangs_delays_no_other_and_can_be_cancelled(tmp_path: Path) -> None:
+def test_a_call_that_hangs_delays_no_other_call(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     code = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep({2 * HANG_S})"
 
@@ -257,7 +257,7 @@ def test_a_call_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert json.loads(run_tool(crashed, "count", [("model", "gpt2")]).text)["error"]["code"] == "ended"
 
 
-def test_a_process_reads_the_root_and_imports_nothing_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_imports_nothing_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("json", "click", "sitecustomize", "llamath", "numpy"):
         (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} of the folder was imported')")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
