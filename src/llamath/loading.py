@@ -63,6 +63,8 @@ UNSUPPORTED_KEYS = {
     "block_configs": "layers of individual shapes",
 }
 """Keys that, when they are true or not empty, change the weights in a way that no family counts."""
+_MAX_NAMED = 40
+"""The most unknown keys that a note names."""
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -553,7 +555,8 @@ def _config_notes(config: Config, unread: list[str], outer: Config | None) -> li
         from .config_keys import NO_EFFECT
 
         if unknown := [safe(key, 60) for key in unread if not _has_no_effect(key, NO_EFFECT)]:
-            notes.append(f"ignored config keys: {', '.join(unknown)}")
+            more = f", and {len(unknown) - _MAX_NAMED:,} more" if len(unknown) > _MAX_NAMED else ""
+            notes.append(f"ignored config keys: {', '.join(unknown[:_MAX_NAMED])}{more}")
     return notes
 
 

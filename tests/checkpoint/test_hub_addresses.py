@@ -86,9 +86,7 @@ def test_addresses_in_odd_forms_are_refused_everywhere() -> None:
         assert parse_url(f"http://{host}/x").host == host.strip("[]")
 
 
-def test_a_public_host_redirects_to_no_private_one(
-    pair: tuple[Site, Site], names: dict[str, list[str]], public_loopback: None
-) -> None:
+def test_a_public_host_redirects_to_no_private_one(pair: tuple[Site, Site], names: dict[str, list[str]], public_loopback: None) -> None:
     outer, inner = pair
     names |= {"public.example": ["127.0.0.1"], "inner.example": ["127.0.0.2"], "v6.example": ["::1"]}
     outer.pages["/b"] = redirect(f"http://inner.example:{inner.port}/x")
@@ -149,9 +147,7 @@ def test_one_private_address_of_several_is_refused(names: dict[str, list[str]], 
     assert error.value.code == "private"
 
 
-def test_the_checked_address_is_the_one_used(
-    pair: tuple[Site, Site], names: dict[str, list[str]], public_loopback: None
-) -> None:
+def test_the_checked_address_is_the_one_used(pair: tuple[Site, Site], names: dict[str, list[str]], public_loopback: None) -> None:
     site, _ = pair
     site.pages["/x"] = file(WEIGHTS)
     asked: list[str] = []
@@ -215,9 +211,7 @@ def test_private_addresses_are_refused_through_a_proxy(
         assert HttpFile("http://outer.example/x", strict).size == len(WEIGHTS)
 
 
-def test_the_served_page_reads_public_hosts_only(
-    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_served_page_reads_public_hosts_only(pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("uvicorn")
     from llamath.web.server.model_ids import load_hub_model
     from llamath.web.server.work_slots import PageError

@@ -220,7 +220,13 @@ def test_without_a_root_the_home_folder_is_not_read(tmp_path: Path, monkeypatch:
 
 
 def run_tool(runner: ToolRunner, tool: str, values: list[tuple[str, str]], form: str = "json") -> Answer:
-    return asyncio.run(asyncio.wait_for(runner.run(tool, values, form), HANG_S))
+    async def ask() -> Answer:
+        try:
+            return await asyncio.wait_for(runner.run(tool, values, form), HANG_S)
+        finally:
+            await runner.close()
+
+    return asyncio.run(ask())
 
 
 def test_a_call_that_hangs_delays_no_other_call(tmp_path: Path) -> None:
@@ -239,6 +245,7 @@ def test_a_call_that_hangs_delays_no_other_call(tmp_path: Path) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        await other.close()
         return answer
 
     assert "124,439,808" in asyncio.run(asyncio.wait_for(ask(), HANG_S)).text

@@ -31,14 +31,17 @@ def serve_tools(access: Access) -> None:
 
 
 async def _serve(access: Access) -> None:
-    server = create_server(access)
-    async with stdio_server() as (received, sent):
-        await server.run(received, sent, server.create_initialization_options())
-
-
-def create_server(access: Access) -> Server[Any]:
-    """Return the server with its tools."""
     runner = ToolRunner(access)
+    server = create_server(runner)
+    try:
+        async with stdio_server() as (received, sent):
+            await server.run(received, sent, server.create_initialization_options())
+    finally:
+        await runner.close()
+
+
+def create_server(runner: ToolRunner) -> Server[Any]:
+    """Return the server with its tools."""
 
     async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_tool(x) for x in TOOLS.values()])

@@ -1,6 +1,6 @@
-"""`ToolRunner`: runs each call of a tool of `llamath mcp` in a process of its own, which reads only what was allowed and can be ended.
+"""`ToolRunner`: runs the calls of the tools of `llamath mcp` in processes, which read only what was allowed and can be ended.
 
-The process has limits of time and memory that hold even if the server is gone.
+A process answers one call at a time, and has limits of time and memory that hold even if the server is gone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECONDS, MEMORY, _AT_ONCE = 60, 4 << 30, 4
 """The limits of one call, and how many are answered at once."""
 MAX_JSON = 100_000
 """Longer JSON, in characters, is replaced by the report as text."""
-_MAX_QUESTION = 1 << 20
+_MAX_QUESTION, _MAX_LINE = 1 << 20, 256 << 20
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -58,10 +58,11 @@ def agent_access(root: str | None, *, hub: bool = False, urls: bool = False) -> 
 
 
 class ToolRunner:
-    """Answers calls by processes whose current folder is the first one that may be read."""
+    """Answers calls by processes whose current folder is the first one that may be read; one that failed is not used again."""
 
     def __init__(self, access: Access, seconds: float = SECONDS) -> None:
         self._access, self._seconds, self._slots = access, seconds, asyncio.Semaphore(_AT_ONCE)
+        self._idle: list[asyncio.subprocess.Process] = []
         # the process imports what this one does, and nothing from its current folder
         paths = os.pathsep.join(os.path.abspath(x) for x in sys.path if x)
         self._environment = os.environ | {"PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
@@ -74,26 +75,49 @@ class ToolRunner:
         if len(data) > _MAX_QUESTION:
             return _failure(f"the arguments have more than {_MAX_QUESTION:,} bytes", "too_large")
         async with self._slots:
-            process = await asyncio.create_subprocess_exec(
-                *self.command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                cwd=self._access.folders[0],
-                env=self._environment,
-            )
+            process = await self._process()
+            written, failure = b"", _failure("the process that computes this was ended: it needed too much time or memory", "ended")
             try:
                 async with asyncio.timeout(self._seconds):
-                    written, _ = await process.communicate(data)
+                    assert process.stdin is not None and process.stdout is not None
+                    process.stdin.write(data + b"\n")
+                    written = await process.stdout.readline()
             except TimeoutError:
-                return _failure(f"this took longer than {self._seconds:g} seconds", "too_slow")
+                failure = _failure(f"this took longer than {self._seconds:g} seconds", "too_slow")
             finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.communicate()
-        if process.returncode:
-            return _failure("the process that computes this was ended: it needed too much time or memory", "ended")
+                if written.endswith(b"\n"):
+                    self._idle.append(process)
+                else:
+                    await _end(process)
+        if not written.endswith(b"\n"):
+            return failure
         answer = json.loads(written)
         return Answer(**answer | {"notes": tuple(answer["notes"])})
+
+    async def _process(self) -> asyncio.subprocess.Process:
+        """Return a process that waits for a question, or a new one."""
+        while self._idle:
+            if (process := self._idle.pop()).returncode is None:
+                return process
+        return await asyncio.create_subprocess_exec(
+            *self.command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_MAX_LINE,
+            cwd=self._access.folders[0],
+            env=self._environment,
+        )
+
+    async def close(self) -> None:
+        """End the processes that wait."""
+        while self._idle:
+            await _end(self._idle.pop())
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.communicate()
 
 
 def _failure(message: str, code: str) -> Answer:
@@ -134,10 +158,8 @@ def answer_question(question: dict[str, Any]) -> Answer:
     return Answer(text=found.text, notes=(notes,), is_json=form == "json")
 
 
-def _limit(seconds: float) -> None:
-    """End this process by itself after its time, or if it needs too much memory, where the system has such limits."""
-    if hasattr(signal, "alarm"):
-        signal.alarm(int(seconds) + 2)
+def _limit_memory() -> None:
+    """Limit the memory of this process, where the system can."""
     try:
         import resource
 
@@ -146,13 +168,23 @@ def _limit(seconds: float) -> None:
         pass
 
 
+def _limit_time(seconds: float) -> None:
+    """End this process by itself after some seconds, even if the one that asks is gone; 0 lifts the limit."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(int(seconds) + 2 if seconds else 0)
+
+
 def main() -> None:
-    """Answer the question on standard input."""
-    question = json.loads(sys.stdin.buffer.read())
-    _limit(question["seconds"])
-    with only(Access(**question["access"])):
-        answer = answer_question(question)
-    sys.stdout.write(json.dumps(answer.to_json()))
+    """Answer the questions on standard input, one a line, until it ends."""
+    _limit_memory()
+    for line in sys.stdin.buffer:
+        question = json.loads(line)
+        _limit_time(question["seconds"])
+        with only(Access(**question["access"])):
+            answer = answer_question(question)
+        sys.stdout.write(json.dumps(answer.to_json()) + "\n")
+        sys.stdout.flush()
+        _limit_time(0)
 
 
 if __name__ == "__main__":
