@@ -47,6 +47,7 @@ from .families.wrappers import (
     with_wrapper_prefix,
 )
 from .model import Model
+from .utils.access import is_restricted, may_read
 from .utils.errors import ArgumentError, ConfigError, FormatError, ImpossibleModel, LlamathError, UnknownModel, nearest, safe
 from .utils.file_diagnosis import diagnose_keys
 from .utils.strict_json import MAX_BYTES, parse_json
@@ -66,6 +67,8 @@ UNSUPPORTED_KEYS = {
     "lm_head_bias": "a bias of the output head",
 }
 """Keys that, when they are true or not empty, change the weights in a way that no family counts."""
+_MAX_NAMED = 40
+"""The most unknown keys that a note names."""
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -129,6 +132,10 @@ def load(
             raise ArgumentError("via" if via else "changes", " is for configurations, and this model is built already")
         return _load_live(source)
     config = _find(source, None if check_tensors else [])
+    if is_restricted() and config.keys is not None and isinstance(source, (str, os.PathLike, FoundConfig)):
+        from .families.shown_keys import shown_config
+
+        config = config.replace(keys=shown_config(config.keys, config.source))
     if via is not None:
         return _load_via_transformers(config, changes or {})
     if isinstance(source, _SupportsToDict) and not isinstance(source, ModelArgs):
@@ -321,7 +328,8 @@ def _vocab_size(folder: str, notes: list[str]) -> int | None:
     from .checkpoint.formats.tokenizer_model import count_model_tokens
 
     for parent in (folder, os.path.dirname(os.path.abspath(folder))) if folder else ():
-        if os.path.lexists(path := os.path.join(parent, "tokenizer.model")):
+        path = os.path.join(parent, "tokenizer.model")
+        if may_read(path) and os.path.lexists(path):
             size = count_model_tokens(path)
             notes.append(f"vocab_size {size:,} taken from {safe(path)}")
             return size
@@ -564,7 +572,8 @@ def _config_notes(config: Config, unread: list[str], outer: Config | None) -> li
         from .config_keys import NO_EFFECT
 
         if unknown := [safe(key, 60) for key in unread if not _has_no_effect(key, NO_EFFECT)]:
-            notes.append(f"ignored config keys: {', '.join(unknown)}")
+            more = f", and {len(unknown) - _MAX_NAMED:,} more" if len(unknown) > _MAX_NAMED else ""
+            notes.append(f"ignored config keys: {', '.join(unknown[:_MAX_NAMED])}{more}")
     return notes
 
 

@@ -188,7 +188,7 @@ def whole_copy(tmp_path: Path) -> Path:
 
 FOLDERS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "lfs pointer": (replaced(LFS), "is a Git LFS pointer"),
-    "html": (replaced(HTML), "is an HTML page ('Sign in')"),
+    "html": (replaced(HTML), "is an HTML page, not"),
     "empty": (replaced(b""), "is empty"),
     "truncated": (truncated, "is 100 bytes short"),
     "truncated torch": (truncated_torch, "the file is truncated"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from support.hub_server import (
     sites,
     status,
 )
+from support.hub_tls import make_certificate
 
 pytestmark = pytest.mark.usefixtures("alone")
 Pair = tuple[Site, Site]
@@ -162,14 +161,7 @@ def test_addresses_with_passwords_are_refused(site: Site) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    if (openssl := shutil.which("openssl")) is None:
-        pytest.skip("no openssl to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
-    paths = [f"{folder}/cert.pem", f"{folder}/key.pem"]
-    options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=hub.invalid".split()
-    names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:hub.invalid", "-out", paths[0], "-keyout", paths[1]]
-    subprocess.run([openssl, *options, *names], check=True, capture_output=True)
-    return paths[0], paths[1]
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls_is_verified(certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

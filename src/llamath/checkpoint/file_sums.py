@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ..utils.access import may_read
 from ..utils.errors import FormatError, LlamathError, safe
 from .formats.folder import check_file_name, resolve_inside
 from .formats.folder_kind import METADATA_FILE
@@ -104,6 +105,8 @@ def lfs_objects(folder: str) -> str:
     """Return the folder of the LFS objects of the git clone that a folder belongs to; empty if it belongs to none."""
     at = os.path.abspath(folder or ".")
     for _ in range(_MAX_PARENTS):
+        if not may_read(at):
+            return ""
         if os.path.isdir(os.path.join(at, ".git")):
             path = os.path.join(at, *_LFS_OBJECTS)
             return path if os.path.isdir(path) else ""
@@ -130,6 +133,8 @@ def _find_downloads(folder: str) -> str:
     """Return the folder with the metadata of the downloads into this folder, which may be inside of the one that was downloaded."""
     at, inside = os.path.abspath(folder or "."), ""
     for _ in range(_MAX_PARENTS):
+        if not may_read(at):
+            return ""
         path = os.path.join(at, *_DOWNLOADS)
         if os.path.isdir(path):
             return os.path.join(path, inside)

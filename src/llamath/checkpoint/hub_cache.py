@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from ..utils.access import may_read
 from ..utils.strict_json import CONFIG_FILES
 from .repo_id import Repo, is_commit
 
@@ -54,6 +55,8 @@ def hub_home() -> str:
 def find_cached(repo: Repo) -> CachedRepo | None:
     """Return the files of a repository in the cache, or None if its revision is not there."""
     folder = os.path.join(cache_folder(), "models--" + repo.id.replace("/", "--"))
+    if not may_read(folder):
+        return None
     commit = repo.revision if is_commit(repo.revision) else _read_ref(os.path.join(folder, "refs"), repo.revision)
     if not is_commit(commit) or not os.path.isdir(snapshot := os.path.join(folder, "snapshots", commit)):
         return None

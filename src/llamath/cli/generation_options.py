@@ -247,10 +247,10 @@ def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], Non
 
 
 def write(text: str, style: Callable[[str], str] = str) -> None:
-    """Write a piece of text to stdout at once; exit when the reader closed the pipe."""
+    """Write a piece of text to stdout at once, without characters that control a terminal; exit when the reader closed the pipe."""
     from ..render.text.generation_text import printable
 
-    if text and not echo(style(printable(text)) if sys.stdout.isatty() else text, end=""):
+    if text and not echo(style(printable(text)), end=""):
         raise click.exceptions.Exit(0)
 
 

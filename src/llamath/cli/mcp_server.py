@@ -13,37 +13,41 @@ import mcp_types as types
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
-from .report_tools import FORMATS, TOOLS, ReportTool, agent_schema, answer, refuse_standard_input
+from ..utils.access import Access
+from .report_tools import FORMATS, TOOLS, ReportTool, agent_schema
+from .tool_process import ToolRunner
 
 _INSTRUCTIONS = (
     "Exact facts about language models of the Llama kind: parameters weight by weight, memory, FLOPs, which GPUs run them and how fast at "
     "most, differences between models, dimensions for a size, and the contents of checkpoints. Numbers are computed, not looked up: prefer "
     "them to estimates. `models` lists the presets; any config.json is accepted."
 )
-_MAX_JSON = 100_000
-"""Longer JSON, in characters, is replaced by the report as text."""
 
 
-def serve_tools() -> None:
-    """Serve the tools over stdin and stdout until stdin ends."""
+def serve_tools(access: Access) -> None:
+    """Serve the tools over stdin and stdout until stdin ends; they read what `access` allows."""
     with suppress(KeyboardInterrupt):
-        asyncio.run(_serve())
+        asyncio.run(_serve(access))
 
 
-async def _serve() -> None:
-    server = create_server()
-    async with stdio_server() as (received, sent):
-        await server.run(received, sent, server.create_initialization_options())
+async def _serve(access: Access) -> None:
+    runner = ToolRunner(access)
+    server = create_server(runner)
+    try:
+        async with stdio_server() as (received, sent):
+            await server.run(received, sent, server.create_initialization_options())
+    finally:
+        await runner.close()
 
 
-def create_server() -> Server[Any]:
+def create_server(runner: ToolRunner) -> Server[Any]:
     """Return the server with its tools."""
 
     async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_tool(x) for x in TOOLS.values()])
 
     async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        return await asyncio.to_thread(call, params.name, params.arguments or {})
+        return await call(runner, params.name, params.arguments or {})
 
     return Server("llamath", version=version("llamath"), instructions=_INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool)
 
@@ -53,23 +57,16 @@ def _tool(tool: ReportTool) -> types.Tool:
     return types.Tool(name=tool.name, description=tool.description, input_schema=agent_schema(tool), annotations=hints)
 
 
-def call(name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
+async def call(runner: ToolRunner, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
     """Run a tool; its notes follow its answer."""
-    tool = TOOLS.get(name)
-    if tool is None:
+    if name not in TOOLS:
         return _result(f"there is no tool {name!r}: the tools are {', '.join(TOOLS)}", is_error=True)
     form = arguments.get("format", "json")
     if form not in FORMATS:
         return _result(f"format should be json, text or brief, found {form!r}", is_error=True)
     values = list(_texts({key: x for key, x in arguments.items() if key != "format"}))
-    found = answer(tool, values, refuse_standard_input, local=True, form=form)
-    notes = found.notes.strip()
-    if found.error is not None:
-        return _result(found.text.strip() or notes, is_error=True)
-    if form == "json" and len(found.text) > _MAX_JSON:
-        text = answer(tool, values, refuse_standard_input, local=True, form="text").text
-        return _result(text, f"the JSON has {len(found.text):,} characters: this is the report as text", notes)
-    return _result(found.text, notes, structured=json.loads(found.text) if form == "json" else None)
+    found = await runner.run(name, values, form)
+    return _result(found.text, *found.notes, is_error=found.is_error, structured=json.loads(found.text) if found.is_json else None)
 
 
 def _result(text: str, *notes: str, is_error: bool = False, structured: Any = None) -> types.CallToolResult:

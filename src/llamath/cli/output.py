@@ -104,7 +104,7 @@ def echo(text: str, *, err: bool = False, end: str = "\n") -> bool:
 
 def echo_json(data: Any) -> None:
     """Write one JSON value to stdout."""
-    echo(json.dumps(data, default=list))
+    echo(json.dumps(data, default=list).replace("\x7f", "\\u007f"))  # the one control character that JSON leaves as it is
 
 
 _R = TypeVar("_R", bound="Report")

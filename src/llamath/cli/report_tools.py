@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,16 +16,16 @@ import click
 from ..loading import load
 from ..model import Model
 from ..render.table import unstyled
-from ..utils.errors import LlamathError, UnknownModel, nearest, safe
+from ..utils.errors import LlamathError, nearest, safe
 from ..utils.record_type import Record
 from .command_group import Command, cli
 from .model_options import ModelName, parse_changes, resolve_models
 from .output import capture_output, print_error
 
-_OUTPUT_OPTIONS = frozenset("json brief format svg png force".split())
-"""Options that choose an output or write files; a tool always answers in JSON."""
-_MAX_TEXT, MAX_ANSWER = 4096, 32 << 20
-"""The longest argument, and the longest answer, in characters."""
+_OMITTED_OPTIONS = frozenset("json brief format svg png force via".split())
+"""Options that choose an output, write files, or start a process that reads a config by other rules; a tool has none of them."""
+_MAX_TEXT, _MAX_VALUES, MAX_ANSWER = 4096, 100, 32 << 20
+"""The longest argument, the most values of one argument, and the longest answer, in characters."""
 
 _ARGUMENTS: Mapping[str, str] = {
     "model": "The model",
@@ -72,8 +73,8 @@ TOOLS: Mapping[str, ReportTool] = {
     )
 }
 """The tools by name; those that are `local` are not answered over HTTP."""
-LOCAL_PARAMETERS = frozenset(("via", "calibration"))
-"""Parameters that start a process or name a file, which HTTP does not accept."""
+LOCAL_PARAMETERS = frozenset(("calibration",))
+"""Parameters that name a file, which HTTP does not accept."""
 
 
 class ToolAnswer(Record):
@@ -88,7 +89,7 @@ class ToolAnswer(Record):
 
 def parameters(tool: ReportTool, *, local: bool) -> dict[str, click.Parameter]:
     """Return the parameters of a tool by name, arguments first: an option's name has underscores, `kv_dtype`."""
-    skipped = _OUTPUT_OPTIONS | tool.omitted | (frozenset() if local else LOCAL_PARAMETERS)
+    skipped = _OMITTED_OPTIONS | tool.omitted | (frozenset() if local else LOCAL_PARAMETERS)
     return {name: x for x in tool.command.params if (name := _name(x)) not in skipped}
 
 
@@ -116,7 +117,7 @@ def is_list(parameter: click.Parameter) -> bool:
 def parameter_schema(name: str, parameter: click.Parameter, model: str) -> dict[str, Any]:
     """Return a parameter as JSON Schema; `model` describes the names of models."""
     item = _value_schema(parameter)
-    schema: dict[str, Any] = {"type": "array", "items": item} if is_list(parameter) else dict(item)
+    schema: dict[str, Any] = {"type": "array", "items": item, "maxItems": _MAX_VALUES} if is_list(parameter) else dict(item)
     if is_list(parameter) and parameter.required:
         schema["minItems"] = 1
     text = _ARGUMENTS[name] if isinstance(parameter, click.Argument) else getattr(parameter, "help", None) or ""
@@ -180,20 +181,22 @@ def command_line(tool: ReportTool, values: Iterable[tuple[str, str]], *, local: 
     `form` is `json`, `brief` or `text`.
     """
     known = parameters(tool, local=local)
-    options, arguments, seen = [], [], set()
+    options, arguments, seen = [], [], Counter[str]()
     for name, value in values:
         parameter = known.get(name)
         if parameter is None:
             near = nearest(name, known)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
             raise click.UsageError(f"{tool.name} has no parameter {safe(repr(name), 60)}: {hint}")
-        if name in seen and not is_list(parameter):
+        if seen[name] and not is_list(parameter):
             raise click.UsageError(f"{name} is given twice")
+        if seen[name] == _MAX_VALUES:
+            raise click.UsageError(f"{name} has more values than are read, at most {_MAX_VALUES}")
         if not value and not (isinstance(parameter, click.Option) and parameter.is_flag):
             raise click.UsageError(f"{name} is empty")
         if len(value) > _MAX_TEXT:
             raise click.UsageError(f"{name} has {len(value):,} characters, and at most {_MAX_TEXT:,} are read")
-        seen.add(name)
+        seen[name] += 1
         if isinstance(parameter, click.Argument):
             arguments.append(value)
         elif isinstance(parameter, click.Option) and parameter.is_flag:
@@ -249,10 +252,3 @@ def _changed_models(tool: ReportTool, values: Sequence[tuple[str, str]], resolve
             with suppress(LlamathError, click.UsageError):
                 changes = parse_changes(value for name, value in values if name == "set") if takes_changes else {}
                 yield load(model, changes=changes)
-
-
-def refuse_standard_input(text: str) -> str:
-    """Return the name of a model, unless it stands for standard input, which is not the caller's."""
-    if text == "-":
-        raise UnknownModel("standard input is not read here", hint="give a preset, a path, or a repository on the Hub")
-    return text

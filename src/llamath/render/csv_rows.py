@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..analysis.count.count_report import check_listable
@@ -11,6 +12,9 @@ from ..utils.errors import safe
 from ..utils.number_format import format_ranges
 from ..utils.report import HTMLTable, Report
 
+_FORMULA = re.compile(r"\s*[=@+\-]")
+"""The beginnings of cells that spreadsheets compute."""
+_NUMBER = re.compile(r"[+-][\d.,]+(?:[eE][+-]?\d{1,3})?(?:%| ?[A-Za-z/]{1,9})?")
 _MAX_TEXT = 1 << 16
 """Characters of a cell."""
 _HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
@@ -80,15 +84,14 @@ def tables_rows(summary: str, tables: Iterable[str], form: str, command: str) ->
 
     A blank line separates tables.
     """
-    mark = "# " if form == "csv" else ""
     yield from _statement(summary, form, command)
     for table in tables:
         if isinstance(table, HTMLTable):
             yield ""
             if table.caption:
-                yield f"{mark}{_line(table.caption)}"
+                yield markdown_text(_line(table.caption)) if form == "markdown" else _comment(_line(table.caption))
                 yield from [""] if form == "markdown" else []
-            rows = [tuple(_cell(x, form) for x in row) for row in table.rows]
+            rows = [tuple(map(_cell, row)) for row in table.rows]
             right = [bool(rows) and all(row[i][:1] in "0123456789-−+≈" for row in rows) for i in range(len(table.header))]
             yield from format_table(table.header, rows, form, right)
 
@@ -103,40 +106,55 @@ def stated_rows(summary: str, rows: Iterable[str], form: str, command: str) -> I
 def _statement(summary: str, form: str, command: str) -> Iterator[str]:
     """Yield what tables are of and the command that prints them: comments (`# …`) in CSV, paragraphs in Markdown."""
     if form == "csv":
-        yield f"# {_line(summary)}"
-        yield f"# {command}"
+        yield _comment(_line(summary))
+        yield _comment(command)
     else:
-        yield from (_line(summary), "", f"`{command}`")
+        fence = "`" * (1 + max(map(len, re.findall("`+", command)), default=0))
+        space = " " if len(fence) > 1 else ""
+        yield from (markdown_text(_line(summary)), "", f"{fence}{space}{command}{space}{fence}")
+
+
+def _comment(text: str) -> str:
+    """Return a comment of CSV; what follows a comma in it is a cell to a spreadsheet, and no formula either."""
+    return "# " + re.sub(r"([,;\t]\s*)(?=[=@]|[+-][^\d])", r"\1'", text)
 
 
 def _line(text: str) -> str:
     return safe(" ".join(text.split()), _MAX_TEXT)
 
 
-def _cell(value: object, form: str) -> str:
-    """Return a cell; names of files and models are escaped, and in CSV no spreadsheet takes them for a formula."""
+def _cell(value: object) -> str:
+    """Return a cell; names of files and models are escaped."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return str(int(value))
-    text = _line(str(value))
-    is_formula = text[:1] in ("=", "@") or (text[:1] in ("+", "-") and not text[1:2].isdigit())
-    return f"'{text}" if form == "csv" and is_formula else text
+    return _line(str(value))
 
 
 def format_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str, right: Sequence[bool] | None = None) -> Iterator[str]:
-    """Yield a header and rows as CSV or Markdown, in which columns are flushed right as `right` says."""
+    """Yield a header and rows as CSV or Markdown, in which columns are flushed right as `right` says.
+
+    No cell has markup in Markdown, and no spreadsheet takes one of CSV for a formula.
+    """
     if form == "markdown":
         flushed = [name not in _TEXT_COLUMNS for name in header] if right is None else right
-        yield f"| {' | '.join(header)} |"
+        yield f"| {' | '.join(map(markdown_text, header))} |"
         yield f"|{'|'.join(' ---: ' if x else ' --- ' for x in flushed)}|"
-        yield from (f"| {' | '.join(x.replace('|', '&#124;') for x in row)} |" for row in rows)
+        yield from (f"| {' | '.join(map(markdown_text, row))} |" for row in rows)
     else:
         yield ",".join(_quoted(x) for x in header)
         yield from (",".join(_quoted(x) for x in row) for row in rows)
 
 
+def markdown_text(text: str) -> str:
+    """Return a text of one line without HTML, links and code, as Markdown; it reads the same."""
+    return re.sub(r"[&<>|`\[\]\\]", lambda x: f"&#{ord(x[0])};", " ".join(text.splitlines()))
+
+
 def _quoted(cell: str) -> str:
+    if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+        cell = f"'{cell}"
     return f'"{cell.replace(chr(34), chr(34) * 2)}"' if any(x in cell for x in ',"\n\r') else cell

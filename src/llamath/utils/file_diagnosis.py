@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from .access import may_read, open_file
 from .errors import safe
 
 HEAD_BYTES = 1024
@@ -47,7 +48,7 @@ _KINDS = (
         "error_message",
         "the error message of a server",
         _BLANK
-        + r"(?:40[0-9]:? \w|50[0-9]:? \w|not found|entry not found|repository not found|revision not found|invalid (?:username|cred)|"
+        + r"(40[0-9](?=:? \w)|50[0-9](?=:? \w)|not found|entry not found|repository not found|revision not found|invalid (?:username|cred)|"
         r"access to (?:model|dataset|this)|access denied|forbidden|unauthorized|too many requests|rate limit|internal server error|"
         r"bad gateway|service unavailable|gateway time-?out|request has expired)",
         "login",
@@ -156,10 +157,10 @@ def diagnose(head: bytes, name: str, size: int, expected: str = "a checkpoint") 
         return Diagnosis("zeros", f"{safe(name)} begins with {len(head):,} zero bytes, unlike {expected}", _fix("space", name))
     text = head.decode("latin-1")
     for kind in _KINDS:
-        if re.search(kind.pattern, text, re.IGNORECASE | re.DOTALL):
+        if found := re.search(kind.pattern, text, re.IGNORECASE | re.DOTALL):
             if kind.code == "text_file" and expected != "a checkpoint":
                 break
-            what = f"{kind.what}{_details(kind.code, text)}"
+            what = f"{kind.what}{_details(kind.code, found, text)}"
             return Diagnosis(kind.code, f"{safe(name)} is {what}, not {_expected(kind, expected)}", _fix(kind.fix, name))
     return None
 
@@ -191,6 +192,8 @@ def unfinished_in(folder: str) -> list[str]:
     inside = os.path.join(".cache", "huggingface", "download")
     if (found := re.match(_HUB_CACHE, os.path.abspath(folder or "."))) and found["revision"]:
         inside = os.path.relpath(os.path.join(found[0], "..", "..", "blobs"), os.path.abspath(folder or "."))
+    if not may_read(os.path.join(folder, inside)):
+        return []
     try:
         return sorted(os.path.join(inside, x) for x in os.listdir(os.path.join(folder, inside)) if is_unfinished(x))
     except OSError:
@@ -277,8 +280,10 @@ def _find_repository(folder: str) -> tuple[str, str]:
 
 
 def _parents(folder: str) -> Iterator[str]:
-    """Yield a folder and the nearest folders that it is in."""
+    """Yield a folder and the nearest folders that it is in and that may be read."""
     for _ in range(_MAX_PARENTS):
+        if not may_read(folder):
+            return
         yield folder
         if (parent := os.path.dirname(folder)) == folder:
             return
@@ -295,7 +300,7 @@ def _git_repository(root: str) -> str:
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _MAX_GIT_CONFIG:
             return ""
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(open_file(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", errors="replace") as file:
             found = re.search(_REMOTE, file.read(_MAX_GIT_CONFIG))
     except OSError:
         return ""
@@ -349,21 +354,24 @@ def _expected(kind: _Kind, expected: str) -> str:
     return "the file itself" if kind.code.endswith("_pointer") else expected
 
 
-def _details(code: str, text: str) -> str:
-    """Return what a file says about itself, in parentheses."""
+def _details(code: str, found: re.Match[str], text: str) -> str:
+    """Return what a file says, in parentheses, if these are words that are expected there: nothing else of a file is quoted."""
     if code == "lfs_pointer":
-        found = re.search(r"^size (\d{1,19})$", text, re.MULTILINE)
-        return f" to {int(found[1]):,} bytes" if found else ""
+        size = re.search(r"^size (\d{1,19})$", text, re.MULTILINE)
+        return f" to {int(size[1]):,} bytes" if size else ""
     if code == "xml_document":
-        found = re.search(r"<code>\s{0,9}([\w. -]{1,60})", text, re.IGNORECASE)
-        return f" (the server's answer: {found[1]})" if found else ""
-    if code == "html_page":
-        found = re.search(r"<title>\s{0,9}([^<\r\n]{1,60})", text, re.IGNORECASE)
-        return f" ({safe(found[1].strip())!r})" if found else ""
-    if code in ("error_message", "text_file"):
-        first = next((x for x in text.splitlines() if x.strip()), "").strip()
-        return f" ({safe(first[:80])!r})"
+        answer = re.search(rf"<code>\s{{0,9}}({_XML_CODES})\s{{0,9}}</code>", text, re.IGNORECASE)
+        return f" (the server's answer: {answer[1]})" if answer else ""
+    if code == "error_message" and found.re.groups:
+        return f" ({found[1].lower()})"
     return ""
+
+
+_XML_CODES = (
+    "AccessDenied|AllAccessDisabled|AuthenticationFailed|AuthorizationFailure|BlobNotFound|ExpiredToken|InternalError|InvalidAccessKeyId|"
+    "NoSuchBucket|NoSuchKey|PublicAccessNotPermitted|RequestTimeTooSkewed|ResourceNotFound|SignatureDoesNotMatch|SlowDown"
+)
+"""Codes of errors of S3, Google Cloud Storage and Azure."""
 
 
 def _shown(path: str) -> str:

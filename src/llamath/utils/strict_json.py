@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from .access import is_restricted, open_file
 from .errors import ConfigError, safe
 
 MAX_BYTES, MAX_TEXT_MEMORY, VALUES = 32 << 20, 64 << 20, 1 << 19
@@ -29,7 +30,7 @@ def read_json(path: str, times: int = 1, *, finite: bool = True) -> dict[str, An
     """Parse the object in a regular file of limited size; `times` raises the limits, for tokenizers."""
     name = safe(path)
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with open(open_file(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             stat_result = os.fstat(file.fileno())
             if not stat.S_ISREG(stat_result.st_mode):
                 raise ConfigError(f"{name} is not a regular file")
@@ -151,7 +152,7 @@ def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(merged) != len(pairs):
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _JsonError(f"the key {safe(repr(double), 60)} occurs twice")
+        raise _JsonError("a key occurs twice" if is_restricted() else f"the key {safe(repr(double), 60)} occurs twice")
     return merged
 
 

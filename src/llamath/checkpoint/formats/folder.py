@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from ...utils.access import check_path, quoted
 from ...utils.errors import FormatError, safe
 from ...utils.strict_json import read_json
 from .conversion_marker import FOREIGN_HINT, MOVING, STAGING_FOLDER, is_own_move
@@ -59,6 +60,7 @@ class LocalFolder(Folder):
 
     def names(self) -> Sequence[str]:
         """Return the sorted names of the entries."""
+        check_path(self.name)
         try:
             return sorted(os.listdir(self.name or "."))
         except OSError as error:
@@ -113,7 +115,7 @@ def check_file_name(name: str) -> str:
         return name
     if not name or name in (".", "..") or safe(name, 255) != name or any(x in name for x in "/\\:"):
         raise FormatError(
-            "shard_name", f"expected a plain file name, found {safe(repr(name))}", hint="an index may name only files in its own folder"
+            "shard_name", f"expected a plain file name, found {quoted(name)}", hint="an index may name only files in its own folder"
         )
     return name
 

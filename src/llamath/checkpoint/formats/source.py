@@ -8,6 +8,7 @@ import struct
 from contextlib import suppress
 from typing import Any, Self
 
+from ...utils.access import check_path, open_file
 from ...utils.errors import FormatError, safe
 from ...utils.file_diagnosis import truncated_hint
 
@@ -88,9 +89,10 @@ class LocalFile(Source):
 
     def __init__(self, path: str | os.PathLike[str], known: os.stat_result | None = None) -> None:
         self.name = os.fspath(path)
+        check_path(self.name)
         try:
             self._check(known or os.stat(path))
-            self._file = os.open(self.name, _OPEN_FLAGS if known is None else _OPEN_FLAGS | os.O_NOFOLLOW)
+            self._file = open_file(self.name, _OPEN_FLAGS if known is None else _OPEN_FLAGS | os.O_NOFOLLOW)
             stat_result = os.fstat(self._file)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
+from ...utils.access import check_address
 from ...utils.errors import ConfigError, RemoteError, safe
 from ...utils.strict_json import CONFIG_FILES
 from ..formats import checkpoint_files as checkpoint
@@ -17,12 +18,13 @@ from ..formats.choose_files import gguf_parts
 from ..formats.folder import Folder
 from ..formats.manifest import Manifest
 from ..quantization_section import with_recipe_file
-from ..repo_id import parse_repo
+from ..repo_id import endpoint, parse_repo
 from .bucket import open_bucket
 from .http_client import Limits, Session
 from .http_file import HttpFile
 from .hub_repo import HubFolder, WebFolder, fetch_sums, new_session
 from .remote_folder import RemoteFolder
+from .urls import parse_url
 
 __all__ = ["HttpFile", "HubFolder", "Limits", "Session", "find_config", "read_config", "read_remote", "read_sums"]
 
@@ -106,6 +108,7 @@ def read_sums(text: str, *, limits: Limits | None = None) -> Mapping[str, str]:
     repo = parse_repo(text)
     if repo is None:
         raise RemoteError("id", f"{safe(text)}: expected a model on the Hub", hint="hf://org/name or hf://org/name@revision")
+    check_address(text, is_repository=True)
     with closing(new_session(limits)) as session:
         return fetch_sums(session, repo)
 
@@ -125,10 +128,11 @@ def _find_config(folder: Folder) -> tuple[str, dict[str, Any]] | None:
 def open_folder(text: str, limits: Limits | None = None) -> Iterator[_OpenedFolder]:
     """Open a repository on the Hub, a folder of a bucket, or an address on the web."""
     repo = parse_repo(text)
+    check_address(text, is_repository=repo is not None)
     if not repo and not text.startswith(("http://", "https://")):
         yield _OpenedFolder(*open_bucket(text))
         return
-    with closing(new_session(limits) if repo else Session(limits=limits)) as session:
+    with closing(new_session(limits) if repo else Session(parse_url(endpoint()), limits=limits)) as session:
         if repo:
             folder = HubFolder(session, repo)
             yield _OpenedFolder(folder, folder.file, folder.commit)

@@ -10,7 +10,7 @@ import io
 import socket
 import ssl
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email.message import Message
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
@@ -20,7 +20,9 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from ...utils.access import is_restricted
 from ...utils.errors import RemoteError, safe
+from .addresses import SocketAddress, connect, resolve
 from .urls import Url, parse_url
 
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
@@ -29,13 +31,14 @@ MAX_OVERHEAD, CHUNK = 256 << 10, 1 << 20
 
 
 class Limits(NamedTuple):
-    """Time limits in seconds, and the number of redirects to follow."""
+    """Time limits in seconds, the number of redirects to follow, and which hosts may have private addresses."""
 
     connect: float = 10
     read: float = 20
     response: float = 300
     session: float = 1800
     redirects: int = 5
+    public_only: bool = False  # only the endpoint may have a private address; otherwise the hosts that a user names may, too
 
 
 class Request(Protocol):
@@ -108,7 +111,11 @@ class _MeteredResponse(HTTPResponse):
 
 
 class Session:
-    """A thread-safe pool of connections, and a token that is sent only to the endpoint."""
+    """A thread-safe pool of connections, and a token that is sent only to the endpoint.
+
+    The endpoint and, unless `public_only`, the addresses that a user has named may be anywhere, and one at a private address may redirect
+    to others. All other hosts have to be on the public internet: a redirect from there never leads into the network around this machine.
+    """
 
     def __init__(
         self,
@@ -118,14 +125,19 @@ class Session:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.limits, self._endpoint, self._token, self._clock = limits or Limits(), endpoint, token, clock
+        self._public_only = self.limits.public_only or is_restricted()
+        self._may_be_private = set() if endpoint is None else {endpoint.origin}
+        self._is_private: set[tuple[str, str, int]] = set()
         self._until = clock() + self.limits.session
         self._idle: dict[tuple[str, str, int], list[HTTPConnection]] = {}
         self._lock = Lock()
         self._tls: ssl.SSLContext | None = None
 
     def parse_url(self, url: str) -> Url:
-        """Parse a URL; it is trusted with the token if it belongs to the endpoint and the connection is private."""
+        """Parse a URL that a user has named; it is trusted with the token if it belongs to the endpoint and the connection is private."""
         parsed = parse_url(url)
+        if not self._public_only:
+            self._may_be_private.add(parsed.origin)
         trusted = bool(self._token) and self._endpoint is not None and parsed.origin == self._endpoint.origin
         return parsed._replace(is_trusted=trusted and parsed.is_private)
 
@@ -137,7 +149,9 @@ class Session:
             response = self._send_with_retry(url, request, end)
             if response.status not in _REDIRECT_STATUSES:
                 return response
-            url = url.redirected_to(response.headers.get("Location", ""))
+            before, url = url, url.redirected_to(response.headers.get("Location", ""))
+            if before.origin in self._is_private and not self._public_only:
+                self._may_be_private.add(url.origin)
         raise RemoteError("redirect", f"{start.display} redirects more than {self.limits.redirects} times")
 
     def close(self) -> None:
@@ -214,12 +228,31 @@ class Session:
                 self._tls = ssl.create_default_context()
         proxy = _proxy_for(url)
         host, port = (proxy.host, proxy.port) if proxy else (url.host, url.port)
-        if url.scheme == "http":
-            return HTTPConnection(host, port)
-        connection = HTTPSConnection(host, port, context=self._tls)
-        if proxy:
+        connection = HTTPConnection(host, port) if url.scheme == "http" else HTTPSConnection(host, port, context=self._tls)
+        if not proxy:
+            connection._create_connection = partial(self._connect, url)  # type: ignore[attr-defined]
+            return connection
+        if url.origin not in self._may_be_private and (self._public_only or url.is_number):
+            self._resolve(url)  # the proxy resolves the name again, by itself
+        if url.scheme == "https":
             connection.set_tunnel(url.host, url.port, proxy.headers)
         return connection
+
+    def _connect(self, url: Url, _name: tuple[str, int], timeout: float | None = None, _source: Any = None) -> socket.socket:
+        """Connect to one of the addresses of a host that were checked; TLS, certificates and the Host header keep its name."""
+        return connect(self._resolve(url), timeout)
+
+    def _resolve(self, url: Url) -> Sequence[SocketAddress]:
+        """Return the addresses of a host; raise if one of them is private and must not be."""
+        try:
+            addresses = resolve(url.host, url.port)
+        except (OSError, ValueError) as error:
+            raise RemoteError("network", f"{url.display} cannot be reached: {_reason(error)}", hint=_OFFLINE) from None
+        if not all(x.is_public for x in addresses):
+            if url.origin not in self._may_be_private:
+                raise RemoteError("private", f"{url.display} has a private address, which is not requested here", hint=_PRIVATE)
+            self._is_private.add(url.origin)
+        return addresses
 
 
 def _read_body(response: HTTPResponse, expected: int | None, max_bytes: int, url: Url) -> bytes:
@@ -241,6 +274,7 @@ def _reason(error: Exception) -> str:
     return safe(error.strerror or str(error), 120) if isinstance(error, OSError) else type(error).__name__
 
 
+_PRIVATE = "an address in this network is requested only if it is HF_ENDPOINT, or named on the command line"
 _OFFLINE = "without a network, presets, local files and models in the Hugging Face cache can be used"
 _LOGIN = "if it is gated, accept its terms on its page; then set HF_TOKEN, which is sent over https alone, or run `hf auth login`"
 _ACCESS = "your token was sent and does not suffice: accept the model's terms on its page, or give the token read access to gated models"

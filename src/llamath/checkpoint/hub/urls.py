@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 from ...utils.errors import RemoteError, safe
+from .addresses import is_odd_number
 
 _PORTS = {"http": 80, "https": 443}
 _SAFE = "/%:@!$&'()*+,;=~"
@@ -57,6 +58,14 @@ class Url(NamedTuple):
         except ValueError:
             return False
 
+    @property
+    def is_number(self) -> bool:
+        """Whether the host is an address, which no one has to resolve."""
+        try:
+            return ip_address(self.host) is not None
+        except ValueError:
+            return False
+
     def redirected_to(self, location: str) -> Url:
         """Return the target of a redirect; another host, port or scheme is no longer trusted."""
         target = parse_url(location, "redirect", f"the redirect of {self.display}", self.url)
@@ -75,6 +84,8 @@ def parse_url(text: str, code: str = "url", subject: str = "the address", base: 
     if parts.scheme not in _PORTS or not host or not re.fullmatch(r"[a-z0-9._:-]+", host):
         found = f"{safe(parts.scheme, 20)}:" if parts.scheme else "no scheme"
         raise RemoteError(code, f"{subject} is not a web address: expected http:// or https:// and an ASCII host name, found {found}")
+    if is_odd_number(host):
+        raise RemoteError(code, f"{subject} has the host {safe(host)}: expected an address of four decimal numbers, or a name")
     if "@" in parts.netloc:
         raise RemoteError(
             code, f"{subject} contains a user name or a password, which is not sent", hint="set HF_TOKEN to send a token to the Hub"

@@ -306,7 +306,7 @@ def diff_csv(report: DiffReport) -> Iterator[str]:
 
 def diff_markdown(report: DiffReport) -> Iterator[str]:
     """Return three tables: causes, weights, and config keys."""
-    a, b = _escape_markdown(report.a.name), _escape_markdown(report.b.name)
+    a, b = safe(report.a.name), safe(report.b.name)
     causes = ((x.label, format_signed(x.delta), x.where) for x in report.causes)
     yield from format_table(("cause", "difference", "where"), causes, "markdown")
     yield ""
@@ -324,8 +324,3 @@ def _csv_row(pair: WeightPair) -> tuple[str, ...]:
 
 def _csv_shape(entry: WeightEntry | None) -> str:
     return "" if entry is None else "×".join(map(str, entry.shape)) + (" tied" if entry.tied else "")
-
-
-def _escape_markdown(name: str) -> str:
-    """Return a name that starts no markup."""
-    return "".join(f"&#{ord(x)};" if x in "|*_`<>[]&#\\" else x for x in name)

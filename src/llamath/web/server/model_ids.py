@@ -52,7 +52,7 @@ def load_hub_model(model_id: str, limits: Limits = HUB_LIMITS) -> Model:
     assert match is not None
     name = f"{match[1]}/{match[2]}"
     try:
-        config, source = read_config(f"hf://{name}", limits=limits)
+        config, source = read_config(f"hf://{name}", limits=limits._replace(public_only=True))
     except RemoteError as error:
         raise PageError(404 if error.code in ("missing", "id") else 424, str(error)) from None
     except LlamathError as error:

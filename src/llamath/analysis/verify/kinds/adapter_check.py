@@ -18,6 +18,7 @@ from ....checkpoint.open import OpenedCheckpoint, is_url, names_checkpoint, open
 from ....families.classes import headless_scheme
 from ....loading import Source, load
 from ....model import Model
+from ....utils.access import may_read
 from ....utils.errors import ConfigError, FormatError, UnknownModel, nearest, safe
 from ....utils.linear_regex import LinearRegex
 from ....utils.number_format import format_count, format_list
@@ -143,7 +144,7 @@ def find_base(adapter: Adapter, given: Source | None = None, changes: Mapping[st
     if given is None:
         named = f"the adapter names {safe(repr(adapter.base), 100)}" if adapter.base else "the adapter names no base model"
         missing = Finding(code="no_base", severity="info", message=f"its base model is not checked: {named}", hint="give it: --base MODEL")
-        if not adapter.base or is_url(adapter.base):
+        if not adapter.base or is_url(adapter.base) or not may_read(adapter.base):
             return missing
         if not os.path.exists(adapter.base):
             from ....catalog import find_preset

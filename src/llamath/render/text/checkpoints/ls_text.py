@@ -186,7 +186,7 @@ def ls_rows(listing: Listing, unfold: bool, form: str) -> Iterator[str]:
     """Return a line of CSV or Markdown for each folded row, or for each tensor with its file and offset."""
     if not unfold:
         return format_table(_CSV_HEADER, map(_csv_cells, listing.rows), form)
-    names = [_csv_name(x.name) for x in listing.files]
+    names = [_name(x.name) for x in listing.files]
     pairs = zip(listing.unfolded(), listing.manifest.tensors, strict=True)
     rows = ((*_csv_cells(row), names[x.file], str(x.start)) for row, x in pairs)
     return format_table((*_CSV_HEADER, "file", "offset"), rows, form)
@@ -194,10 +194,8 @@ def ls_rows(listing: Listing, unfold: bool, form: str) -> Iterator[str]:
 
 def _csv_cells(x: TensorRow) -> tuple[str, ...]:
     counts = (x.copies, x.elements * x.copies, x.bytes * x.copies, x.parameters * x.copies)
-    return _csv_name(x.pattern), x.dtype, "×".join(map(str, x.shape)), *map(str, counts), x.kind, x.role
+    return _name(x.pattern), x.dtype, "×".join(map(str, x.shape)), *map(str, counts), x.kind, x.role
 
 
-def _csv_name(name: str) -> str:
-    """Return a name escaped, and so that no spreadsheet takes it for a formula."""
-    text = safe(name, _MAX_NAME)
-    return f"'{text}" if text[:1] in tuple("=+-@") else text
+def _name(name: str) -> str:
+    return safe(name, _MAX_NAME)
