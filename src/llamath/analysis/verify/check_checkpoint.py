@@ -9,6 +9,7 @@ from ...checkpoint.formats.dtypes import PLAIN_FLOATS, find_dtype
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.safetensors import MAX_TENSORS
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight, canonical_scheme, fused_scheme
+from ...checkpoint.naming.tied_copies import find_tied_copies
 from ...checkpoint.naming.training_names import fold_numbers, model_tensors, training_state_totals
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...checkpoint.quantization import QUANTIZATION_KEYS
@@ -150,7 +151,15 @@ def _schemes(model: Model) -> list[Scheme]:
         *(family.hf, family.gguf, family.meta, *family.hf_forms),
         *(headless_scheme(family.hf), fused_scheme(family.hf), *map(fused_scheme, family.hf_forms), canonical_scheme(model.tree)),
     )
-    return [x for x in schemes if x is not None]
+    schemes = tuple(x for x in schemes if x is not None)
+    head = model.tree.head
+    return [*schemes, *(map(_embedding_as_head, schemes) if head is not None and head.weight.tied == "embed.weight" else ())]
+
+
+def _embedding_as_head(scheme: Scheme) -> Scheme:
+    """Return the names of files that hold a tied matrix under the name of the head alone, as safetensors' `save_model` writes them."""
+    stored = scheme.stored_name("head.weight")
+    return scheme.replace(name=f"{scheme.name}-head", outside={**scheme.outside, "embed.weight": f"/{stored}", "embed": ""})
 
 
 def _patterns(model: Model, scheme: Scheme) -> list[str]:
@@ -191,6 +200,7 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
         tokenizer_error=error,
         is_submodel=bool(model.wrapper) and not model.is_multimodal,
         has_other_mtp=model.tree.mtp is None and any(data.get(key) for key in MTP_KEYS),
+        tied_copies=find_tied_copies(checkpoint, model.tied_names),
     )
 
 

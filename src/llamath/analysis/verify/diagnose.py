@@ -10,6 +10,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
+from ...checkpoint.naming.tied_copies import TiedCopy
 from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.tree import fold
@@ -32,6 +33,7 @@ class Expectation(NamedTuple):
     tokenizer_error: Diagnosis | str = ""  # why they could not be counted
     is_submodel: bool = False  # the text model of a multimodal model, whose other tensors are in the same files
     has_other_mtp: bool = False  # the config declares multi-token prediction, whose layers the tree lacks
+    tied_copies: Sequence[TiedCopy] = ()  # matrices that are stored although the config ties them to others
 
 
 class _Diagnosis(NamedTuple):

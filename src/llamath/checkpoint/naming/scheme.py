@@ -50,6 +50,14 @@ class StoredTensor(NamedTuple):
     layout: str = ""
 
 
+class TiedNames(NamedTuple):
+    """The stored names of a matrix that is tied and of the one whose values it shares, and their shape."""
+
+    copy: str
+    original: str
+    shape: tuple[int, ...]
+
+
 class Scheme(Record):
     """The names and layouts of the weights of a family in one kind of file."""
 
