@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import LlamathError
 from ..formats.dtypes import PLAIN_FLOATS
 from ..formats.manifest import Manifest, Tensor
 from ..meta_shards import merge_tensor
@@ -31,7 +31,7 @@ class TiedCopy(NamedTuple):
 
 
 def find_tied_copies(opened: OpenedCheckpoint, tied: Iterable[TiedNames]) -> tuple[TiedCopy, ...]:
-    """Return the matrices that a checkpoint stores although they are tied; the values of local files are compared with the originals'."""
+    """Return the matrices that a checkpoint stores beside those that they are tied to; the values of local files are compared."""
     columns, found = opened.manifest.columns, dict[str, TiedCopy]()
     tied = tuple(tied)
     wanted = {name for x in tied for name in (x.copy, x.original)}.intersection(columns.name)
@@ -40,8 +40,8 @@ def find_tied_copies(opened: OpenedCheckpoint, tied: Iterable[TiedNames]) -> tup
         if name in wanted:
             stored.setdefault(name, []).append(opened.manifest.tensors[i])
     for x in tied:
-        if x.copy in stored and (x.copy not in found or x.original in stored):
-            found[x.copy] = _compare(opened, x, stored[x.copy], stored.get(x.original, []))
+        if x.copy in stored and x.original in stored:
+            found[x.copy] = _compare(opened, x, stored[x.copy], stored[x.original])
     return tuple(found.values())
 
 
@@ -51,8 +51,6 @@ def _compare(opened: OpenedCheckpoint, tied: TiedNames, copy: list[Tensor], orig
     def result(differs: bool | None, reason: str = "") -> TiedCopy:
         return TiedCopy(tied.copy, tied.original, differs, reason)
 
-    if not original:
-        return result(None, f"{safe(tied.original, 100)} is not stored")
     a, b = merge_tensor(tied.original, original, tied.shape), merge_tensor(tied.copy, copy, tied.shape)
     if a.shape != b.shape:
         return result(True, f"{list(b.shape)}, not {list(a.shape)}")
