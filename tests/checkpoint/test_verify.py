@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,36 @@ def test_truncated_file_finding_has_the_missing_bytes(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "model.safetensors", header_of(model), short=1234)
     result = verify_checkpoint(str(tmp_path))
     assert codes(result) == {"truncated": "error"} and "1,234 bytes short" in messages(result)
+
+
+def test_half_a_file_does_not_look_whole(tmp_path: Path) -> None:
+    """Tensors whose bytes are missing are not there, whatever the header says, and the verdict says it first."""
+    model = llamath.load(SMALL)
+    write_config(tmp_path, model)
+    write_safetensors(tmp_path / "model.safetensors", header_of(model), short=sum(map(size_of, header_of(model).values())) // 2)
+    result = verify_checkpoint(str(tmp_path))
+    assert codes(result) == {"truncated": "error"} and 0 < result.verdict.matched < result.verdict.expected
+    counted = f": incomplete, {result.verdict.matched} of {result.verdict.expected} tensors are there"
+    assert counted in result.summary
+    text = CliRunner().invoke(cli, ["verify", str(tmp_path)]).stdout
+    assert counted in " ".join(text.splitlines()[:2]) and f"of the {result.verdict.expected} tensors" not in text
+    (tmp_path / "model.safetensors").unlink()
+    write_sharded(tmp_path, header_of(model), 4)
+    (tmp_path / "model-00002-of-00004.safetensors").unlink()
+    assert ": incomplete, " in verify_checkpoint(str(tmp_path)).summary
+
+
+def size_of(tensor: tuple[str, tuple[int, ...]]) -> int:
+    return 2 * prod(tensor[1])
+
+
+def test_verdict_says_that_values_were_not_read(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    for changes, compared in (({"torch_dtype": None}, "names and shapes match"), ({"torch_dtype": "bfloat16"}, "names, shapes and dtypes match")):
+        result = write_and_verify(tmp_path, model, header_of(model), **changes)
+        assert f"{compared} {result.model.name}; values were not read (--full)" in result.summary
+        text = " ".join(CliRunner().invoke(cli, ["verify", str(tmp_path)]).stdout.split())
+        assert f"{compared} its config; values were not read (--full)" in text
 
 
 def test_index_is_checked_against_shards(tmp_path: Path) -> None:

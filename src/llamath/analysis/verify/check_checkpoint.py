@@ -11,7 +11,7 @@ from ...checkpoint.formats.safetensors import MAX_TENSORS
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight, canonical_scheme, fused_scheme
 from ...checkpoint.naming.tied_copies import find_tied_copies
 from ...checkpoint.naming.training_names import fold_numbers, model_tensors, training_state_totals
-from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
+from ...checkpoint.open import OpenedCheckpoint, open_checkpoint, single_shard
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...checkpoint.tensor_parallel_shard import parse_shard
 from ...core.config import Config
@@ -62,8 +62,28 @@ class VerifyReport(Report):
     def summary(self) -> str:
         """The verdict in one line."""
         bad = sum(x.severity != "info" for x in self.verdict.findings)
-        answer = f"matches {self.model.name}" if self.verdict.ok else f"does not match {self.model.name}, {format_count(bad, 'problem')}"
-        return f"{safe(self.path)}: {answer}{f'; {self.full.summary}' if self.full else ''}"
+        problems = "" if self.verdict.ok else f", {format_count(bad, 'problem')}"
+        return f"{safe(self.path)}: {self.answer(self.model.name)}{problems}{self.about_values}"
+
+    def answer(self, expected: str) -> str:
+        """Say whether the headers match what was `expected`, or how much of it is there."""
+        if self.verdict.ok:
+            compared = "names, shapes and dtypes" if self.verdict.compares_dtypes else "names and shapes"
+            return f"{compared} match {expected}"
+        if self.is_incomplete:
+            return f"incomplete, {self.verdict.matched:,} of {format_count(self.verdict.expected, 'tensor')} are there"
+        return f"does not match {expected}"
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether files are missing, truncated or unreadable."""
+        return bool(self.checkpoint.problems or self.manifest.absent_files or single_shard(self.manifest))
+
+    @property
+    def about_values(self) -> str:
+        """What was found out about values and sums, or that values were not read; it follows the verdict."""
+        unread = "; values were not read (--full)" if self.verdict.ok and not (self.full and self.full.values_checked) else ""
+        return f"; {self.full.summary}{unread}" if self.full else unread
 
     def html_tables(self) -> Iterable[str]:
         """One row for each finding."""

@@ -65,8 +65,9 @@ class Verdict(Record):
 
     scheme: str
     expected: int  # tensors
-    matched: int
+    matched: int  # whose bytes are in the files, too
     findings: tuple[Finding, ...]
+    compares_dtypes: bool = False  # False: the config declares none
     roles: Mapping[str, str] = {}  # stored name → role of its weight
 
     @property
@@ -100,7 +101,22 @@ def verify_tensors(
     findings += _dtypes(expectation, best, columns)
     findings += _padding(expectation)
     roles = {name: x.parts[0].weight.role for name, x in zip(best.names, best.tensors, strict=True)}
-    return Verdict(scheme=best.scheme.name, expected=len(best.names), matched=overlap, findings=tuple(findings), roles=roles)
+    if problems:
+        overlap -= len(_cut_off(columns, manifest).intersection(best.names, shapes))
+    return Verdict(
+        scheme=best.scheme.name,
+        expected=len(best.names),
+        matched=overlap,
+        findings=tuple(findings),
+        compares_dtypes=expectation.dtype in _FLOATS,
+        roles=roles,
+    )
+
+
+def _cut_off(columns: TensorColumns, manifest: Manifest) -> set[str]:
+    """Return the names of the tensors that end after their file does."""
+    sizes = [x.size for x in manifest.files]
+    return {name for name, file, end in zip(columns.name, columns.file, columns.end, strict=True) if end > sizes[file]}
 
 
 def file_findings(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
