@@ -221,7 +221,10 @@ def size_of(tensor: tuple[str, tuple[int, ...]]) -> int:
 
 def test_verdict_says_that_values_were_not_read(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
-    for changes, compared in (({"torch_dtype": None}, "names and shapes match"), ({"torch_dtype": "bfloat16"}, "names, shapes and dtypes match")):
+    for changes, compared in (
+        ({"torch_dtype": None}, "names and shapes match"),
+        ({"torch_dtype": "bfloat16"}, "names, shapes and dtypes match"),
+    ):
         result = write_and_verify(tmp_path, model, header_of(model), **changes)
         assert f"{compared} {result.model.name}; values were not read (--full)" in result.summary
         text = " ".join(CliRunner().invoke(cli, ["verify", str(tmp_path)]).stdout.split())

@@ -45,7 +45,7 @@ def last_value(numbers: Numbers) -> None:
 
 
 VARIANTS: dict[str, Callable[[Numbers], object]] = {
-    "not stored": lambda x: None,
+    "not stored": lambda _: None,
     "equal": lambda x: put(x, head=x[EMBED].clone()),
     "equal in another dtype": lambda x: put(x, head=x[EMBED].bfloat16().float(), embed=x[EMBED].bfloat16()),
     "head alone": lambda x: put(x, head=x.pop(EMBED)),
@@ -131,7 +131,7 @@ def test_changes_of_the_config_decide_over_files(tied: Path, tmp_path: Path) -> 
     folder = copy_checkpoint(tied, tmp_path / "hf", VARIANTS["differs"])
     total = llamath.load(str(folder)).parameters.total
     assert llamath.load(str(folder), changes={"tie_word_embeddings": True}).parameters.total == total - EMBEDDING
-    with pytest.raises(llamath.LlamathError, match="lm_head.weight differs from model.embed_tokens.weight"):
+    with pytest.raises(llamath.LlamathError, match=r"lm_head\.weight differs from model\.embed_tokens\.weight"):
         open_verified(str(folder), {"tie_word_embeddings": True})
     assert llamath.verify(str(folder), changes={"tie_word_embeddings": False}).ok
 

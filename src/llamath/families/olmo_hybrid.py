@@ -25,7 +25,9 @@ NAMES = OLMO2.with_changes(
 )
 
 SAVED = NAMES.with_changes(
-    inside={"attn_out_norm": "feedforward_layer_norm"}, name="hf-5", chunked=tuple(f"attn.{x}_conv.weight" for x in ("query", "key", "value"))
+    inside={"attn_out_norm": "feedforward_layer_norm"},
+    name="hf-5",
+    chunked=tuple(f"attn.{x}_conv.weight" for x in ("query", "key", "value")),
 )
 """The names that transformers saves: the norm of both kinds of layers has one name, and the three convolutions are cut into thirds."""
 

@@ -171,9 +171,8 @@ def _schemes(model: Model) -> list[Scheme]:
         *(family.hf, family.gguf, family.meta, *family.hf_forms),
         *(headless_scheme(family.hf), fused_scheme(family.hf), *map(fused_scheme, family.hf_forms), canonical_scheme(model.tree)),
     )
-    schemes = tuple(x for x in schemes if x is not None)
-    head = model.tree.head
-    return [*schemes, *(map(_embedding_as_head, schemes) if head is not None and head.weight.tied == "embed.weight" else ())]
+    named, head = [x for x in schemes if x is not None], model.tree.head
+    return [*named, *(map(_embedding_as_head, named) if head is not None and head.weight.tied == "embed.weight" else ())]
 
 
 def _embedding_as_head(scheme: Scheme) -> Scheme:

@@ -305,10 +305,7 @@ def tied_copy_finding(x: TiedCopy) -> Finding:
     if x.differs:
         code, severity = "untied_copy", "error"
         message = f"{name} differs from {original}, to which the config ties it{x.reason and f': {x.reason}'}"
-        hint = (
-            "transformers computes with both, other loaders with one of them: set tie_word_embeddings to false in the config if both belong "
-            "to the model, else delete one"
-        )
+        hint = "transformers uses both: set tie_word_embeddings to false in the config, or delete the one that is not the model's"
     elif x.differs is None:
         code, severity = "not_compared", "info" if x.is_remote else "warning"
         message = f"{name} is stored again though tied to {original}, and was not compared with it: {x.reason}"
@@ -358,7 +355,9 @@ def _embedding_as_head(expectation: Expectation, best: SchemeMatch) -> Iterator[
         return
     name = best.scheme.stored_name("head.weight")
     message = f"{safe(name, 100)} is stored instead of the embedding that is tied to it"
-    yield Finding(code="tied_copy", severity="info", message=message, hint="transformers ties both ways; other loaders may not", tensors=(name,))
+    yield Finding(
+        code="tied_copy", severity="info", message=message, hint="transformers ties both ways; other loaders may not", tensors=(name,)
+    )
 
 
 def _dtypes(expectation: Expectation, best: SchemeMatch, columns: TensorColumns) -> Iterator[Finding]:

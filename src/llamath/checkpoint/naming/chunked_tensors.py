@@ -11,7 +11,7 @@ from ..tensor_reader import MergedTensor
 from .scheme import Scheme, StoredTensor, is_chunked
 
 
-def rejoin_chunks(scheme: Scheme, tree: Block, tensors: Mapping[str, MergedTensor]) -> tuple[Scheme, Mapping[str, MergedTensor]]:
+def rejoin_chunks(scheme: Scheme, tree: Block, tensors: dict[str, MergedTensor]) -> tuple[Scheme, dict[str, MergedTensor]]:
     """Return the scheme without chunks, and the tensors with the rows that they have under it; what is not chunked is unchanged."""
     if not scheme.chunked:
         return scheme, tensors

@@ -18,7 +18,9 @@ from ...loading import load, with_stored_head
 from ...model import Model
 from ...utils.errors import FormatError, safe
 
-_NAME_CODES = frozenset("duplicate further layers missing missing_shard unexpected other_part packed tied_copy untied_copy not_compared buffer".split())
+_NAME_CODES = frozenset(
+    "duplicate further layers missing missing_shard unexpected other_part packed tied_copy untied_copy not_compared buffer".split()
+)
 _VOCABULARY_CODES = frozenset(("padded_vocabulary", "tokenizer", "vocabulary"))
 _MAX_TENSORS, _MAX_FILES = 50, 200
 """The number of tensors listed per finding, and of files."""
