@@ -16,7 +16,6 @@ from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import ROPE_FREQS
 from ..checkpoint.meta_shards import drop_copies, infer_missing_config, merge_tensor, merged_vocab_size
-from ..checkpoint.naming.chunked_tensors import rejoin_chunks
 from ..checkpoint.naming.detect_scheme import detect_scheme
 from ..checkpoint.naming.scheme import Scheme
 from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
@@ -90,7 +89,10 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
     expected = {x.name: tuple(map(int, x.shape)) for x in stored_tensors}
     merged = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in stored.items()}
     notes += _verify(checkpoint, model, merged)
-    scheme, merged = rejoin_chunks(scheme, model.tree, merged)
+    if scheme.chunked:
+        from ..checkpoint.naming.chunked_tensors import rejoin_chunks
+
+        scheme, merged = rejoin_chunks(scheme, model.tree, merged)
     mtp_shapes = _mtp_shapes(checkpoint, model, scheme)
     mtp_shapes |= {name: x.shape for name, x in merged.items() if _is_mtp_name(name, model.wrapper)}
     tensors = _source_tensors(checkpoint, merged, expected, mtp_shapes, reader)

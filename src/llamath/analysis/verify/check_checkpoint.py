@@ -9,7 +9,6 @@ from ...checkpoint.formats.dtypes import PLAIN_FLOATS, find_dtype
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.safetensors import MAX_TENSORS
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight, canonical_scheme, fused_scheme
-from ...checkpoint.naming.tied_copies import find_tied_copies
 from ...checkpoint.naming.training_names import fold_numbers, model_tensors, training_state_totals
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint, single_shard
 from ...checkpoint.quantization import QUANTIZATION_KEYS
@@ -30,6 +29,7 @@ from .diagnose import Expectation
 from .verify_tensors import Finding, Verdict, verify_tensors
 
 if TYPE_CHECKING:
+    from ...checkpoint.naming.tied_copies import TiedCopy
     from .full_check import FullCheck
 
 
@@ -172,7 +172,9 @@ def _schemes(model: Model) -> list[Scheme]:
         *(headless_scheme(family.hf), fused_scheme(family.hf), *map(fused_scheme, family.hf_forms), canonical_scheme(model.tree)),
     )
     named, head = [x for x in schemes if x is not None], model.tree.head
-    return [*named, *(map(_embedding_as_head, named) if head is not None and head.weight.tied == "embed.weight" else ())]
+    if head is None or head.weight.tied != "embed.weight":
+        return named
+    return [*named, *(_embedding_as_head(x) for x in named if x.name.startswith("hf"))]
 
 
 def _embedding_as_head(scheme: Scheme) -> Scheme:
@@ -219,8 +221,17 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
         tokenizer_error=error,
         is_submodel=bool(model.wrapper) and not model.is_multimodal,
         has_other_mtp=model.tree.mtp is None and any(data.get(key) for key in MTP_KEYS),
-        tied_copies=find_tied_copies(checkpoint, model.tied_names),
+        tied_copies=_tied_copies(model, checkpoint),
     )
+
+
+def _tied_copies(model: Model, checkpoint: OpenedCheckpoint) -> tuple[TiedCopy, ...]:
+    """Return the matrices that a checkpoint stores although the config ties them to others."""
+    if not (names := tuple(model.tied_names)):
+        return ()
+    from ...checkpoint.naming.tied_copies import find_tied_copies
+
+    return find_tied_copies(checkpoint, names)
 
 
 def refuse_large_models(model: Model, manifest: Manifest) -> None:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
-from ...checkpoint.naming.tied_copies import TiedCopy
 from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.tree import Split, fold
 from ...utils.errors import LlamathError, safe
 from ...utils.file_diagnosis import Diagnosis
 from ...utils.number_format import format_count
+
+if TYPE_CHECKING:
+    from ...checkpoint.naming.tied_copies import TiedCopy
 
 Shape = tuple[int, ...]
 

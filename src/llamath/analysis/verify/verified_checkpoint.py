@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.meta_shards import infer_missing_config, merge_tensor, merged_vocab_size
-from ...checkpoint.naming.chunked_tensors import rejoin_chunks
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
 from ...checkpoint.quantization.packed_tensors import Packing
@@ -105,7 +104,10 @@ def _stored_tensors(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, 
     verdict = verify_tensors(expectation, manifest, quantization=quantization)
     _raise_findings(checkpoint.name, verdict.findings, notes)
     scheme = next(x for x in expectation.schemes if x is not None and x.name == verdict.scheme)
-    scheme, merged = rejoin_chunks(scheme, model.tree, merged)
+    if scheme.chunked:
+        from ...checkpoint.naming.chunked_tensors import rejoin_chunks
+
+        scheme, merged = rejoin_chunks(scheme, model.tree, merged)
     return scheme, StoredTensors(merged, packings_of(manifest, quantization), quantization)
 
 

@@ -14,7 +14,6 @@ from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns, TensorsByName
 from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
-from ...checkpoint.naming.tied_copies import TiedCopy
 from ...checkpoint.open import packings_of, single_shard
 from ...checkpoint.tensor_reader import overlapping_tensors
 from ...core.multimodal import TOWER_FIELDS
@@ -25,6 +24,7 @@ from ...utils.record_type import Record
 from .diagnose import Expectation, Shape, diagnose
 
 if TYPE_CHECKING:
+    from ...checkpoint.naming.tied_copies import TiedCopy
     from ...checkpoint.quantization.packed_tensors import Packing
 
 _BUFFERS = (

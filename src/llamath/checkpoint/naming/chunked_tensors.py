@@ -13,8 +13,6 @@ from .scheme import Scheme, StoredTensor, is_chunked
 
 def rejoin_chunks(scheme: Scheme, tree: Block, tensors: dict[str, MergedTensor]) -> tuple[Scheme, dict[str, MergedTensor]]:
     """Return the scheme without chunks, and the tensors with the rows that they have under it; what is not chunked is unchanged."""
-    if not scheme.chunked:
-        return scheme, tensors
     whole = scheme.replace(chunked=())
     groups: dict[int, list[StoredTensor]] = {}
     for x in whole.tensors(tree):

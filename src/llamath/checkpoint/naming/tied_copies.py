@@ -34,7 +34,7 @@ def find_tied_copies(opened: OpenedCheckpoint, tied: Iterable[TiedNames]) -> tup
     """Return the matrices that a checkpoint stores beside those that they are tied to; the values of local files are compared."""
     columns, found = opened.manifest.columns, dict[str, TiedCopy]()
     tied = tuple(tied)
-    wanted = {name for x in tied for name in (x.copy, x.original)}.intersection(columns.name)
+    wanted = {name for x in tied for name in (x.copy, x.original)}
     stored: dict[str, list[Tensor]] = {}
     for i, name in enumerate(columns.name) if wanted else ():
         if name in wanted:
