@@ -364,7 +364,7 @@ def memory(
             targets=adapters.targets,
             saved=adapters.saved,
         )
-        loaded = loaded.replace(notes=(*loaded.notes, *_file_notes(loaded)))
+        loaded = loaded.replace(notes=tuple(dict.fromkeys((*loaded.notes, *_file_notes(loaded)))))
         return training(loaded, request, None if on is None else _gpus(on)[1].memory)
     changed = {"optimizer": optimizer != "adamw", "attention": attention != "flash", "kernels": kernels != "eager", "loss": loss != "whole"}
     changed |= {"fp8": fp8 != "", "adapter_dtype": adapter_dtype != "fp32", "accumulate": not accumulate, "offload": offload}

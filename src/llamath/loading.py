@@ -54,6 +54,7 @@ from .utils.strict_json import MAX_BYTES, parse_json
 
 if TYPE_CHECKING:
     from .checkpoint.formats.manifest import Manifest
+    from .checkpoint.open import OpenedCheckpoint
 
 Keys = Mapping[str, Any]
 
@@ -69,6 +70,8 @@ UNSUPPORTED_KEYS = {
 """Keys that, when they are true or not empty, change the weights in a way that no family counts."""
 _MAX_NAMED = 40
 """The most unknown keys that a note names."""
+STORED_INSTEAD = "the stored weight is used, as in transformers: "
+"""How the note on a head begins that differs from the embedding to which the config ties it."""
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -107,7 +110,16 @@ def load(
     With `via="transformers"`, the class of the configuration is built by transformers, in a process of its own and without weights: the
     model has a total, names and shapes, and neither formulas nor a forward pass. Modules and transformers configurations without a family,
     and state dicts, are such models, too.
+
+    The head of a model next to local files is that of the files, as in transformers: `with_stored_head`. Neither `changes` of
+    `tie_word_embeddings` nor `check_tensors=False` look at them.
     """
+    model = _load(source, changes, vocab_size, check_tensors, via)
+    return with_stored_head(model) if check_tensors and not isinstance(source, Model) and not says_tied(changes or {}) else model
+
+
+def _load(source: Source, changes: Keys | None, vocab_size: int | None, check_tensors: bool, via: Via | None) -> Model:
+    """Load a model as its configuration describes it."""
     if isinstance(changes, str) or not hasattr(changes or {}, "items"):
         hint = 'such as {"num_hidden_layers": 40}'
         raise ConfigError(f"changes should be a mapping of config keys, found {safe(repr(changes), 60)}", hint=hint)
@@ -158,6 +170,63 @@ def load(
     except ConfigError as error:
         raise (error if changed else _metadata_error(str(error))) from None
     return model if changed or not check_tensors else _check_gguf_matches_metadata(model, config.manifest)
+
+
+def says_tied(changes: Keys) -> bool:
+    """Whether changes say if head and embedding are tied."""
+    if not changes:
+        return False
+    from .config_keys import any_name
+
+    return not {x.rpartition(".")[2] for x in changes if isinstance(x, str)}.isdisjoint(any_name("tie_word_embeddings").split("|"))
+
+
+def with_stored_head(model: Model, opened: OpenedCheckpoint | None = None) -> Model:
+    """Return a model with a head of its own if its local files store one that differs from the embedding to which the config ties it.
+
+    transformers computes with such a head, and ties only what is stored once or twice the same. `opened` is the checkpoint if it has been
+    opened already.
+    """
+    if next(iter(model.tied_names), None) is None or (opened is None and (opened := _open_files(model.location)) is None):
+        return model
+    from .checkpoint.naming.tied_copies import find_tied_copies
+
+    differing = {x.name: x for x in find_tied_copies(opened, model.tied_names) if x.differs}
+    if not differing:
+        return model
+    note = STORED_INSTEAD + " and ".join(
+        f"{safe(x.name, 100)} differs from {safe(x.original, 100)}, to which the config ties it" for x in differing.values()
+    )
+    if model.claim:
+        from .generic.generic_model import GenericModel, untie
+
+        assert isinstance(model, GenericModel)
+        return untie(model, differing.keys(), note)
+    try:
+        untied = _load(model, {"tie_word_embeddings": False}, None, False, None)
+    except ConfigError:
+        untied = model
+    if next(iter(untied.tied_names), None) is not None:
+        first = next(iter(differing.values()))
+        raise ConfigError(
+            f"{model.source}: {safe(first.name, 100)} is stored and differs from {safe(first.original, 100)}, to which the config ties it, "
+            f"and the {model.family.name} family has no head of its own",
+            hint="llamath ls counts the tensors of the files",
+        )
+    return untied.replace(notes=(*model.notes, note))
+
+
+def _open_files(location: str) -> OpenedCheckpoint | None:
+    """Open the local files that a model was loaded from, as far as they can be read; None if there are none. Nothing is requested."""
+    from .checkpoint.open import cached_copy, is_remote_name, names_checkpoint, open_checkpoint
+
+    path = cached_copy(location) if location and is_remote_name(location) else location
+    if not path or not names_checkpoint(path):
+        return None
+    try:
+        return open_checkpoint(path, allow_partial=True, local_only=True)
+    except LlamathError:
+        return None  # what is wrong with the files is said by whoever needs them
 
 
 def _load_via_transformers(config: FoundConfig, changes: Keys) -> Model:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from .checkpoint.meta_args import ModelArgs
-from .checkpoint.naming.scheme import Scheme
+from .checkpoint.naming.scheme import Scheme, TiedNames
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.multimodal import Multimodal, parts_of
@@ -95,6 +95,17 @@ class Model(Record):
     def weights(self) -> Iterator[Leaf]:
         """Every weight in tensor order, one per expert, streamed; a tied head is included, with no parameters of its own."""
         return walk(self.tree)
+
+    @property
+    def tied_names(self) -> Iterator[TiedNames]:
+        """The stored names of the head and of the embedding that it is tied to, in each kind of file; none if it is not tied."""
+        head = self.tree.head
+        if head is None or not head.weight.tied:
+            return
+        shape = tuple(map(int, head.weight.shape))
+        for scheme in (self.family.hf, *self.family.hf_forms, self.family.gguf, self.family.meta):
+            if scheme is not None:
+                yield TiedNames(scheme.stored_name("head.weight"), scheme.stored_name(head.weight.tied), shape)
 
     def scheme(self, name: str) -> Scheme:
         """The names of its tensors in files of one format: `hf`, `meta` or `gguf`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -107,25 +108,50 @@ def test_half_a_matrix_is_one_of_two_shards(tmp_path: Path) -> None:
     assert "wq has 2,560 rows = one of 2 shards of 5,120" in messages(verify_checkpoint(str(tmp_path)))
 
 
+RANK = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "gate_proj": 0, "up_proj": 0, "embed_tokens": 0, "lm_head": 0, "o_proj": 1, "down_proj": 1}
+"""The axes along which tensor parallelism splits Llama's matrices."""
+
+
+def cut_for_rank(header: Header, n: int, axes: dict[str, int] = RANK) -> Header:
+    """The header of one of n ranks."""
+    cut = {}
+    for name, (dtype, shape) in header.items():
+        axis = axes.get(name.split(".")[-2]) if len(shape) > 1 else None
+        cut[name] = (dtype, tuple(size // n if i == axis else size for i, size in enumerate(shape)))
+    return cut
+
+
 def test_rank_of_a_parallel_run_is_recognized(tmp_path: Path) -> None:
-    model = llamath.load("llama-2-7b")
-    cut = {
-        "q_proj": 0,
-        "k_proj": 0,
-        "v_proj": 0,
-        "gate_proj": 0,
-        "up_proj": 0,
-        "embed_tokens": 0,
-        "lm_head": 0,
-        "o_proj": 1,
-        "down_proj": 1,
-    }
-    header = {}
-    for name, (dtype, shape) in header_of(model).items():
-        axis = cut.get(name.split(".")[-2])
-        header[name] = (dtype, tuple(n // 4 if i == axis else n for i, n in enumerate(shape)))
-    result = write_and_verify(tmp_path, model, header)
-    assert codes(result) == {"shard": "error"} and "one of 4 shards" in messages(result)
+    for slug, n, axes in (
+        ("llama-2-7b", 4, RANK),
+        ("llama-2-7b", 2, {x: axis for x, axis in RANK.items() if x not in ("embed_tokens", "lm_head")}),
+        ("llama-2-7b", 2, RANK | {"embed_tokens": 1}),  # as Llama 2's own files
+        ("gpt2", 2, {"c_attn": 1, "c_fc": 1, "c_proj": 0}),  # whose matrices are stored transposed
+    ):
+        model = llamath.load(slug)
+        header = cut_for_rank(header_of(model), n, axes)
+        if slug == "gpt2":
+            header |= {x: (dtype, (shape[0] // n,)) for x, (dtype, shape) in header.items() if x.endswith(("c_attn.bias", "c_fc.bias"))}
+        result = write_and_verify(tmp_path, model, header)
+        assert codes(result) == {"shard": "error"} and f"one of {n} shards" in messages(result), (slug, n, messages(result))
+
+
+def test_other_width_is_not_taken_for_a_shard(tmp_path: Path) -> None:
+    """Every rank of a tensor-parallel run holds the norms and the width of the residual stream whole."""
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
+    config = llamath.load({"model_type": "llama", "vocab_size": 320, "num_hidden_layers": 2, **sizes})
+    for changes in (
+        {"hidden_size": 64},
+        {"intermediate_size": 128},
+        {"hidden_size": 64, "intermediate_size": 128},
+        {"hidden_size": 32, "num_key_value_heads": 1},
+    ):
+        header = header_of(llamath.load(config, changes=changes))
+        result = write_and_verify(tmp_path, config, header)
+        assert {x.code for x in result.verdict.findings} == {"shape"} and len(result.verdict.findings) == len(changes), changes
+        assert all(f"{key} should be {value}" in messages(result) for key, value in changes.items()), messages(result)
+        both = write_and_verify(tmp_path, config, cut_for_rank(header, 2))
+        assert "shard" not in codes(both) or "hidden_size" not in changes, messages(both)
 
 
 def test_padded_vocabulary_is_an_info(tmp_path: Path) -> None:
@@ -170,6 +196,39 @@ def test_truncated_file_finding_has_the_missing_bytes(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "model.safetensors", header_of(model), short=1234)
     result = verify_checkpoint(str(tmp_path))
     assert codes(result) == {"truncated": "error"} and "1,234 bytes short" in messages(result)
+
+
+def test_half_a_file_does_not_look_whole(tmp_path: Path) -> None:
+    """Tensors whose bytes are missing are not there, whatever the header says, and the verdict says it first."""
+    model = llamath.load(SMALL)
+    write_config(tmp_path, model)
+    write_safetensors(tmp_path / "model.safetensors", header_of(model), short=sum(map(size_of, header_of(model).values())) // 2)
+    result = verify_checkpoint(str(tmp_path))
+    assert codes(result) == {"truncated": "error"} and 0 < result.verdict.matched < result.verdict.expected
+    counted = f": incomplete, {result.verdict.matched} of {result.verdict.expected} tensors are there"
+    assert counted in result.summary
+    text = CliRunner().invoke(cli, ["verify", str(tmp_path)]).stdout
+    assert counted in " ".join(text.splitlines()[:2]) and f"of the {result.verdict.expected} tensors" not in text
+    (tmp_path / "model.safetensors").unlink()
+    write_sharded(tmp_path, header_of(model), 4)
+    (tmp_path / "model-00002-of-00004.safetensors").unlink()
+    assert ": incomplete, " in verify_checkpoint(str(tmp_path)).summary
+
+
+def size_of(tensor: tuple[str, tuple[int, ...]]) -> int:
+    return 2 * prod(tensor[1])
+
+
+def test_verdict_says_that_values_were_not_read(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    for changes, compared in (
+        ({"torch_dtype": None}, "names and shapes match"),
+        ({"torch_dtype": "bfloat16"}, "names, shapes and dtypes match"),
+    ):
+        result = write_and_verify(tmp_path, model, header_of(model), **changes)
+        assert f"{compared} {result.model.name}; values were not read (--full)" in result.summary
+        text = " ".join(CliRunner().invoke(cli, ["verify", str(tmp_path)]).stdout.split())
+        assert f"{compared} its config; values were not read (--full)" in text
 
 
 def test_index_is_checked_against_shards(tmp_path: Path) -> None:
@@ -247,7 +306,7 @@ def test_packing_is_read_from_the_config(tmp_path: Path) -> None:
     header = {x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)}
     assert declared and write_and_verify(tmp_path, model, header, quantization_config=declared).verdict.ok
     result = write_and_verify(tmp_path, model, header, quantization_config={**declared, "bits": 8})
-    assert codes(result)["shard"] == "error" and "q_proj has 2,048 columns" in messages(result)
+    assert codes(result)["shape"] == "error" and "q_proj.weight and 31 other tensors are [4096, 2048]" in messages(result)
 
 
 def test_transposed_experts_of_gpt_oss_match(tmp_path: Path) -> None:

@@ -459,7 +459,9 @@ def test_exit_code_is_1_for_errors_only(tmp_path: Path) -> None:
     unusual = str(write_checkpoint(tmp_path / "unusual", "safetensors-BF16", zero_row))
     damaged = str(write_checkpoint(tmp_path / "damaged", "safetensors-BF16", nan))
     assert (run(unusual, "--full").exit_code, run(damaged, "--full").exit_code, run(damaged).exit_code) == (0, 1, 0)
-    assert "matches its config; values: 1 warning" in " ".join(run(unusual, "--full").stdout.split())
+    full = " ".join(run(unusual, "--full").stdout.split())
+    assert "names and shapes match its config; values: 1 warning" in full and "swapped or permuted weights cannot be found" in full
+    assert all("; values were not read (--full)" in " ".join(run(damaged, *x).stdout.split()) for x in ((), ("--brief",))), "it has NaN"
     found = json.loads(run(damaged, "--full", "--json").stdout)
     assert (found["ok"], found["full"]["values_checked"], found["findings"][0]["code"]) == (False, True, "not_finite")
     assert json.loads(run(damaged, "--json").stdout)["full"] is None

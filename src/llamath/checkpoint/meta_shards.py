@@ -8,14 +8,12 @@ more files than key/value heads, neighboring files repeat the same head (llama-m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any, NamedTuple
 
 from ..utils.errors import ConvertError, safe
-from .formats.dtypes import DTYPES
 from .formats.manifest import Tensor
 from .naming.scheme import Scheme
-from .tensor_reader import CHUNK_BYTES, MergedTensor, TensorReader
+from .tensor_reader import MergedTensor, TensorReader, have_equal_values
 
 Shape = tuple[int, ...]
 
@@ -88,12 +86,3 @@ def drop_copies(tensor: MergedTensor, files: TensorReader) -> MergedTensor:
                 f"{safe(tensor.name)} should be equal in {where}, and differs", hint="these files do not belong to one checkpoint"
             )
     return tensor._replace(parts=tensor.parts[::copies])
-
-
-def have_equal_values(a: MergedTensor, b: MergedTensor, files: TensorReader) -> bool:
-    """Whether two tensors are bit-identical."""
-    if (a.shape, a.dtype) != (b.shape, b.dtype):
-        return False
-    rows = prod(a.shape) // a.width
-    step = max(1, CHUNK_BYTES // (DTYPES[a.dtype].size(a.width)))
-    return all(files.read_rows(a, x, min(rows, x + step)) == files.read_rows(b, x, min(rows, x + step)) for x in range(0, rows, step))

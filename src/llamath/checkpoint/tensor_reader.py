@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import NamedTuple
 
@@ -128,6 +129,36 @@ class TensorReader:
         for source in self._open.values():
             source.close()
         self._open.clear()
+
+
+def have_equal_values(a: MergedTensor, b: MergedTensor, files: TensorReader) -> bool:
+    """Whether two tensors are equal bit by bit, those of two plain dtypes as float32; reading ends at the first difference."""
+    if a.shape != b.shape or (a.dtype != b.dtype and not {a.dtype, b.dtype} <= _AS_FLOAT32.keys()):
+        return False
+    if not prod(a.shape):
+        return True
+    rows = prod(a.shape) // a.width
+    step = max(1, CHUNK_BYTES // max(DTYPES[x.dtype].size(x.width) for x in (a, b)))
+    spans = ((first, min(rows, first + step)) for first in range(0, rows, step))
+    if a.dtype == b.dtype:
+        return all(files.read_rows(a, *span) == files.read_rows(b, *span) for span in spans)
+    widen_a, widen_b = _AS_FLOAT32[a.dtype], _AS_FLOAT32[b.dtype]
+    return all(widen_a(files.read_rows(a, *span)) == widen_b(files.read_rows(b, *span)) for span in spans)
+
+
+def _widen_bfloat16(data: bytes) -> bytes:
+    widened = bytearray(2 * len(data))
+    widened[2::4], widened[3::4] = data[::2], data[1::2]
+    return bytes(widened)
+
+
+def _widen_float16(data: bytes) -> bytes:
+    n = len(data) // 2
+    return struct.pack(f"<{n}f", *struct.unpack(f"<{n}e", data))
+
+
+_AS_FLOAT32: Mapping[str, Callable[[bytes], bytes]] = {"F32": bytes, "BF16": _widen_bfloat16, "F16": _widen_float16}
+"""Little-endian values of a dtype as those of float32, exactly."""
 
 
 def _row_width(shape: tuple[int, ...]) -> int:

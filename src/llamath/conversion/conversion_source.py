@@ -15,14 +15,14 @@ from ..checkpoint.formats.dtypes import find_dtype
 from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import ROPE_FREQS
-from ..checkpoint.meta_shards import drop_copies, have_equal_values, infer_missing_config, merge_tensor, merged_vocab_size
+from ..checkpoint.meta_shards import drop_copies, infer_missing_config, merge_tensor, merged_vocab_size
 from ..checkpoint.naming.detect_scheme import detect_scheme
 from ..checkpoint.naming.scheme import Scheme
 from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
 from ..checkpoint.quantization.dequantizers import packed_weights, why_not_dequantized
 from ..checkpoint.quantization.ggml_values import GGML_DECODERS
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
-from ..loading import load
+from ..loading import STORED_INSTEAD, load, says_tied, with_stored_head
 from ..model import Model
 from ..utils.errors import ConvertError, safe
 from .float_cast import FLOAT_BYTES, INTEGERS
@@ -34,7 +34,7 @@ _FIXED_BY_CONVERSION = frozenset({"dtype", "total_size", "index", "missing_index
 _NOT_ABOUT_WEIGHTS = frozenset({"vocabulary"})
 _UNIMPORTANT = frozenset({"buffer", "packed", "further"})
 """Codes of findings of `verify` that are not noted."""
-_KEPT_NOTES = ("not read", "not in GGUF", "rope_scaling was reconstructed")
+_KEPT_NOTES = ("not read", "not in GGUF", "rope_scaling was reconstructed", STORED_INSTEAD)
 """Beginnings of the model's notes that matter to a conversion."""
 Shape = tuple[int, ...]
 TensorsByName = Mapping[str, list[Tensor]]
@@ -73,26 +73,30 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
     model = _load_model(checkpoint, stored, changes)
     reject_shard(model, checkpoint.name)
     manifest = checkpoint.manifest
-    checkpoint, added = without_training_names(checkpoint, model)
+    checkpoint, added = without_training_names(checkpoint, model.text)
     notes += [x.message for x in added]
+    if not says_tied(changes):
+        model = with_stored_head(model, checkpoint)
+    model = model.text
     stored = checkpoint.tensors_by_name
     scheme = _detect_scheme(checkpoint, model, stored)
     if model.config.source.endswith("params.json"):
         inferred = {key: x for key, x in infer_missing_config(model.config.data, scheme, stored).items() if key not in changes}
         notes += [x.note for x in inferred.values()]
         if inferred:
-            model = _load_model(checkpoint, stored, {**changes, **{key: x.value for key, x in inferred.items()}})
+            model = _load_model(checkpoint, stored, {**changes, **{key: x.value for key, x in inferred.items()}}).text
     stored_tensors = list(scheme.tensors(model.tree))
     expected = {x.name: tuple(map(int, x.shape)) for x in stored_tensors}
     merged = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in stored.items()}
     notes += _verify(checkpoint, model, merged)
+    if scheme.chunked:
+        from ..checkpoint.naming.chunked_tensors import rejoin_chunks
+
+        scheme, merged = rejoin_chunks(scheme, model.tree, merged)
     mtp_shapes = _mtp_shapes(checkpoint, model, scheme)
     mtp_shapes |= {name: x.shape for name, x in merged.items() if _is_mtp_name(name, model.wrapper)}
     tensors = _source_tensors(checkpoint, merged, expected, mtp_shapes, reader)
     _check_dtypes(tensors, {part.weight.dtype for x in stored_tensors for part in x.parts})
-    head, embed = (scheme.stored_name(f"{x}.weight") for x in ("head", "embed"))
-    if head not in expected and head in merged:
-        _check_tied_head(merged[embed], merged[head], reader)
     notes += [x for x in model.notes if x.startswith(_KEPT_NOTES)]
     declared = find_dtype(str(model.config.data.get("torch_dtype") or model.config.data.get("dtype") or ""))
     return ConversionSource(
@@ -168,7 +172,7 @@ def _load_model(checkpoint: OpenedCheckpoint, tensors: TensorsByName, changes: M
         model = _load_from_gguf(checkpoint, changes)
     else:
         size = None if checkpoint.has_config_json else merged_vocab_size(tensors, "tok_embeddings.weight", "norm.weight")
-        model = load(checkpoint.folder or ".", changes=changes, vocab_size=size).text
+        model = load(checkpoint.folder or ".", changes=changes, vocab_size=size, check_tensors=False)
     head = model.tree.head
     if head is None or head.weight.shape[0] != model.tree.vocab:
         raise ConvertError(f"{safe(path)} is a model without a language-model head, which other formats do not support")
@@ -235,11 +239,3 @@ def _check_dtypes(tensors: Mapping[str, SourceTensor], own: Collection[str]) -> 
             raise ConvertError(f"{safe(x.name)} is {x.dtype}; expected {', '.join(FLOAT_BYTES)} or a quantization scheme with its scales")
         if len(x.shape) > 2 and not x.is_contiguous:
             raise ConvertError(f"{safe(x.name)} has {len(x.shape)} dimensions and is not contiguous", hint="save it with .contiguous()")
-
-
-def _check_tied_head(embed: MergedTensor, head: MergedTensor, reader: TensorReader) -> None:
-    if not have_equal_values(embed, head, reader):
-        raise ConvertError(
-            f"the configuration ties embedding and head, but {safe(head.name)} differs from {safe(embed.name)}",
-            hint="set tie_word_embeddings=false to keep both",
-        )

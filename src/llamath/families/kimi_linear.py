@@ -25,10 +25,12 @@ EXPERTS = {
 NAMES = HF_LATENT.with_changes(
     inside=delta_names("self_attn") | EXPERTS, layouts={**HF_LATENT.layouts, **DELTA_LAYOUTS, "attn.a_log": "lead lead"}
 )
+SAVED = NAMES.with_changes(inside={f"mlp.{x}": f"block_sparse_moe.{x}_proj" for x in ("gate", "up", "down")}, name="hf-5")
+"""The names that transformers saves: those of the dense layers are in the module of the experts, too."""
 NAMES_GGUF = GGUF_LATENT.with_changes(inside=DELTA_GGUF)
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="kimi-linear")
+@family(hf=NAMES, hf_forms=(SAVED,), gguf=NAMES_GGUF, gguf_arch="kimi-linear")
 def kimi_linear(c: Config) -> Decoder:
     d, V, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-5)
     full, moe = latent_attention(c, d, None, q_rank=None), kimi_experts(c, d, groups=1, kept=1, factor=2.446)

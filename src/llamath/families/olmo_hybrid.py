@@ -24,8 +24,15 @@ NAMES = OLMO2.with_changes(
     layouts=DELTA_LAYOUTS,
 )
 
+SAVED = NAMES.with_changes(
+    inside={"attn_out_norm": "feedforward_layer_norm"},
+    name="hf-5",
+    chunked=tuple(f"attn.{x}_conv.weight" for x in ("query", "key", "value")),
+)
+"""The names that transformers saves: the norm of both kinds of layers has one name, and the three convolutions are cut into thirds."""
 
-@family(hf=NAMES)
+
+@family(hf=NAMES, hf_forms=(SAVED,))
 def olmo_hybrid(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = H, K, h = c.heads(d)

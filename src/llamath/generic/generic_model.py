@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, NoReturn
 
 from ..checkpoint.formats.dtypes import DTYPES
 from ..checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
-from ..checkpoint.naming.scheme import Scheme
+from ..checkpoint.naming.scheme import Scheme, TiedNames
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.parameter_count import Count, Formula, Parameters, sections_of
@@ -97,6 +97,10 @@ class GenericModel(Model):
         family = _GenericFamily(name=str(read.get("model_type", "")), module="", build=_build, hf=STATE_DICT_NAMES)
         return Model(name=self.name, family=family, tree=tree, config=read, outer=read, source=self.source, notes=(*notes, ENCODER_NOTE))
 
+    @property
+    def tied_names(self) -> Iterator[TiedNames]:
+        return (TiedNames(x.name, x.tied, x.shape) for x in self.tensors if x.tied)
+
     def part(self, name: str) -> NoReturn:
         raise NoFormula(f"the {name} part needs a family: {self.name} is counted {self.claim}", hint="count sums by module")
 
@@ -156,3 +160,9 @@ def generic_model(
         tensors=tuple(tensors),
         claim=claim,
     )
+
+
+def untie(model: GenericModel, names: Collection[str], note: str) -> GenericModel:
+    """Return a model whose tensors of these names share no values with others."""
+    tensors = [x._replace(tied="") if x.name in names else x for x in model.tensors]
+    return model.replace(tree=module_tree(tensors, model.claim), tensors=tuple(tensors), notes=(*model.notes, note))

@@ -29,10 +29,10 @@ def count_files(model: Model) -> CountedFiles:
         return CountedFiles(model)
     location = found.opened.name
     if found.is_folder or location.endswith(".index.json") or found.opened.manifest.format == "gguf":
-        return CountedFiles(model.replace(notes=(*model.notes, *found.notes)), found.notes)
+        return CountedFiles(model.replace(notes=tuple(dict.fromkeys((*model.notes, *found.notes)))), found.notes)
     if found.same_parameters:
         own = [x for x in model.notes if x != beside_note(model.source, model.location)]
-        return CountedFiles(model.replace(notes=(*own, *found.notes)), found.notes)
+        return CountedFiles(model.replace(notes=tuple(dict.fromkeys((*own, *found.notes)))), found.notes)
     parameters = f"{model.parameters.total:,} parameters"
     reason = f"this file does not hold the model of {safe(model.source)} next to it, which has {parameters}"
     opened, name = found.opened, safe(os.path.basename(location))

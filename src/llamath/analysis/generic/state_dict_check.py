@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from math import prod
 
+from ...checkpoint.naming.tied_copies import find_tied_copies
 from ...checkpoint.naming.training_names import fold_numbers, model_tensors
 from ...checkpoint.open import OpenedCheckpoint, packings_of
 from ...generic.generic_model import GenericModel
@@ -12,7 +13,7 @@ from ...utils.errors import ConfigError, RemoteError, safe
 from ...utils.number_format import format_count
 from ..verify.kinds.files_check import files_facts, manifest_findings, problem_finding
 from ..verify.structure_report import StructureReport
-from ..verify.verify_tensors import Finding, is_buffer, summarize_names
+from ..verify.verify_tensors import Finding, is_buffer, summarize_names, tied_copy_finding
 
 Shape = tuple[int, ...]
 
@@ -21,7 +22,7 @@ def verify_state_dict(opened: OpenedCheckpoint, path: str, model: GenericModel) 
     """Compare a checkpoint with the state dict of a model; a tied tensor may be stored or not."""
     plain = model_tensors(opened.manifest, [frozenset(fold_numbers(x.name) for x in model.tensors)])
     manifest = plain.manifest
-    expected = {x.name: x.shape for x in model.tensors if not x.tied}
+    expected = _expected_shapes(model, frozenset(manifest.columns.name))
     shapes, packed = _stored_shapes(opened.replace(manifest=manifest), expected)
     findings = [*map(problem_finding, opened.problems), *manifest_findings(manifest, model.config.data)]
     if plain.description:
@@ -32,6 +33,7 @@ def verify_state_dict(opened: OpenedCheckpoint, path: str, model: GenericModel) 
         )
     incomplete = bool(manifest.absent_files or opened.problems)
     findings += _differences(model, expected, shapes, incomplete)
+    findings += map(tied_copy_finding, find_tied_copies(opened.replace(manifest=manifest), model.tied_names))
     return StructureReport(
         path=path,
         kind="state_dict",
@@ -47,6 +49,12 @@ def verify_state_dict(opened: OpenedCheckpoint, path: str, model: GenericModel) 
         note=opened.commit_note,
         matches=f"matches {model.name} {model.claim}",
     )
+
+
+def _expected_shapes(model: GenericModel, stored: Container[str]) -> dict[str, Shape]:
+    """Return the shapes of the tensors that files hold; of tied ones, a copy does if it is the only one that is stored."""
+    copies = {x.tied: x.name for x in model.tensors if x.tied and x.tied not in stored and x.name in stored}
+    return {copies.get(x.name, x.name): x.shape for x in model.tensors if not x.tied}
 
 
 def _stored_shapes(opened: OpenedCheckpoint, expected: Mapping[str, Shape]) -> tuple[dict[str, Shape], list[str]]:
@@ -77,7 +85,6 @@ def _differences(model: GenericModel, expected: Mapping[str, Shape], shapes: Map
         yield Finding(code="missing", severity=severity, message=message, hint=hint, tensors=tuple(missing))
     unexpected = [name for name in shapes if name not in expected]
     for code, severity, what, names in (
-        ("tied_copy", "info", "stored again though tied to another", [x for x in unexpected if x in tied]),
         ("buffer", "info", "recomputed by every loader (buffers)", [x for x in unexpected if x not in tied and is_buffer(x)]),
         ("unexpected", "warning", "not in the class that is built", [x for x in unexpected if x not in tied and not is_buffer(x)]),
     ):

@@ -298,7 +298,8 @@ class MemoryCalculator:
             from ..image_pass import image_notes
 
             images = image_notes(self.tree, passed)
-        return (*self.model.notes, *recipe, *self._mtp_notes(), *images, *self._fused_qkv_notes(), *self.checkpoint_notes)
+        notes = (*self.model.notes, *recipe, *self._mtp_notes(), *images, *self._fused_qkv_notes(), *self.checkpoint_notes)
+        return tuple(dict.fromkeys(notes))
 
     def _fused_qkv_notes(self) -> Iterator[str]:
         """Yield a note on the types of matrices of q, k and v, which llama.cpp chose in another way in published files."""

@@ -10,7 +10,7 @@ from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.safetensors import MAX_TENSORS
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight, canonical_scheme, fused_scheme
 from ...checkpoint.naming.training_names import fold_numbers, model_tensors, training_state_totals
-from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
+from ...checkpoint.open import OpenedCheckpoint, open_checkpoint, single_shard
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...checkpoint.tensor_parallel_shard import parse_shard
 from ...core.config import Config
@@ -29,6 +29,7 @@ from .diagnose import Expectation
 from .verify_tensors import Finding, Verdict, verify_tensors
 
 if TYPE_CHECKING:
+    from ...checkpoint.naming.tied_copies import TiedCopy
     from .full_check import FullCheck
 
 
@@ -61,8 +62,28 @@ class VerifyReport(Report):
     def summary(self) -> str:
         """The verdict in one line."""
         bad = sum(x.severity != "info" for x in self.verdict.findings)
-        answer = f"matches {self.model.name}" if self.verdict.ok else f"does not match {self.model.name}, {format_count(bad, 'problem')}"
-        return f"{safe(self.path)}: {answer}{f'; {self.full.summary}' if self.full else ''}"
+        problems = "" if self.verdict.ok else f", {format_count(bad, 'problem')}"
+        return f"{safe(self.path)}: {self.answer(self.model.name)}{problems}{self.about_values}"
+
+    def answer(self, expected: str) -> str:
+        """Say whether the headers match what was `expected`, or how much of it is there."""
+        if self.verdict.ok:
+            compared = "names, shapes and dtypes" if self.verdict.compares_dtypes else "names and shapes"
+            return f"{compared} match {expected}"
+        if self.is_incomplete:
+            return f"incomplete, {self.verdict.matched:,} of {format_count(self.verdict.expected, 'tensor')} are there"
+        return f"does not match {expected}"
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether files are missing, truncated or unreadable."""
+        return bool(self.checkpoint.problems or self.manifest.absent_files or single_shard(self.manifest))
+
+    @property
+    def about_values(self) -> str:
+        """What was found out about values and sums, or that values were not read; it follows the verdict."""
+        unread = "; values were not read (--full)" if self.verdict.ok and not (self.full and self.full.values_checked) else ""
+        return f"; {self.full.summary}{unread}" if self.full else unread
 
     def html_tables(self) -> Iterable[str]:
         """One row for each finding."""
@@ -150,7 +171,16 @@ def _schemes(model: Model) -> list[Scheme]:
         *(family.hf, family.gguf, family.meta, *family.hf_forms),
         *(headless_scheme(family.hf), fused_scheme(family.hf), *map(fused_scheme, family.hf_forms), canonical_scheme(model.tree)),
     )
-    return [x for x in schemes if x is not None]
+    named, head = [x for x in schemes if x is not None], model.tree.head
+    if head is None or head.weight.tied != "embed.weight":
+        return named
+    return [*named, *(_embedding_as_head(x) for x in named if x.name.startswith("hf"))]
+
+
+def _embedding_as_head(scheme: Scheme) -> Scheme:
+    """Return the names of files that hold a tied matrix under the name of the head alone, as safetensors' `save_model` writes them."""
+    stored = scheme.stored_name("head.weight")
+    return scheme.replace(name=f"{scheme.name}-head", outside={**scheme.outside, "embed.weight": f"/{stored}", "embed": ""})
 
 
 def _patterns(model: Model, scheme: Scheme) -> list[str]:
@@ -191,7 +221,17 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
         tokenizer_error=error,
         is_submodel=bool(model.wrapper) and not model.is_multimodal,
         has_other_mtp=model.tree.mtp is None and any(data.get(key) for key in MTP_KEYS),
+        tied_copies=_tied_copies(model, checkpoint),
     )
+
+
+def _tied_copies(model: Model, checkpoint: OpenedCheckpoint) -> tuple[TiedCopy, ...]:
+    """Return the matrices that a checkpoint stores although the config ties them to others."""
+    if not (names := tuple(model.tied_names)):
+        return ()
+    from ...checkpoint.naming.tied_copies import find_tied_copies
+
+    return find_tied_copies(checkpoint, names)
 
 
 def refuse_large_models(model: Model, manifest: Manifest) -> None:

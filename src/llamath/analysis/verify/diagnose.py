@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...core.blocks import Decoder
 from ...core.expr import Expr
-from ...core.tree import fold
+from ...core.tree import Split, fold
 from ...utils.errors import LlamathError, safe
 from ...utils.file_diagnosis import Diagnosis
 from ...utils.number_format import format_count
+
+if TYPE_CHECKING:
+    from ...checkpoint.naming.tied_copies import TiedCopy
 
 Shape = tuple[int, ...]
 
@@ -32,6 +35,7 @@ class Expectation(NamedTuple):
     tokenizer_error: Diagnosis | str = ""  # why they could not be counted
     is_submodel: bool = False  # the text model of a multimodal model, whose other tensors are in the same files
     has_other_mtp: bool = False  # the config declares multi-token prediction, whose layers the tree lacks
+    tied_copies: Sequence[TiedCopy] = ()  # matrices that are stored although the config ties them to others
 
 
 class _Diagnosis(NamedTuple):
@@ -103,6 +107,11 @@ def _rank_shard(
         return None
     n = counts.pop()
     vocabulary, split_patterns = _split_matrices(tree, n)
+    splits = {x.pattern: x.split for x in fold(tree)}
+    for group, (_, axis) in parts.items():
+        for part in (stored := expected[group.names[0]]).parts:
+            if part.pattern not in vocabulary and _split_axis(stored, splits.get(part.pattern)) != axis:
+                return None  # tensor parallelism leaves norms and the residual width whole
     unsplit = {part.pattern for name, x in expected.items() if shapes.get(name) == x.shape for part in x.parts} & split_patterns
     end_patterns = {part.pattern for group in groups for part in expected[group.names[0]].parts}
     if unsplit and not (end_patterns <= vocabulary and n & (n - 1) == 0):
@@ -120,6 +129,15 @@ def _split_matrices(tree: Decoder, n: int) -> tuple[set[str], set[str]]:
     """Return the vocabulary's matrices, which some runs do not split, and the others that tensor parallelism splits over n ranks."""
     ends = {x.pattern for x in fold(tree) if x.group in ("embedding", "head")}
     return ends, {x.pattern for x in fold(tree) if x.split and len(x.weight.shape) > 1 and not x.split.parts % n} - ends
+
+
+def _split_axis(stored: StoredTensor, split: Split | None) -> int | None:
+    """Return the axis of a stored tensor along which tensor parallelism splits it; None if every rank holds it whole."""
+    if split is None:
+        return None
+    axis = len(stored.parts[0].weight.shape) - 1 - split.axis if "flip" in stored.layout.split() else split.axis
+    is_stacked = len({x.indices for x in stored.parts}) > 1 and "below" not in stored.layout.split()
+    return axis + is_stacked
 
 
 def _nth_part(group: _ShapeMismatch) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ...checkpoint.adapters import find_adapter
 from ...checkpoint.formats.choose_files import EXTENSIONS
 from ...checkpoint.open import MAX_REMOTE_FILES, OpenedCheckpoint, cached_copy, is_remote_name, is_url, names_checkpoint, open_checkpoint
+from ...loading import STORED_INSTEAD
 from ...model import Model
 from ...utils.errors import FormatError, LlamathError, RemoteError, safe
 from ...utils.file_diagnosis import quote_path
@@ -21,8 +22,8 @@ _MAX_NOTES = 3
 """The most findings that are noted; `verify` lists all."""
 _IN_FILE_NOTES = frozenset(("missing_shard", "missing_index", "single_shard", "files"))
 """Codes of findings that `file_notes` says, too."""
-_TOLD = frozenset(("training_state", "other_part", "recipe"))
-"""Codes of remarks about tensors that a model's own count leaves out, and about a recipe that is not understood."""
+_TOLD = frozenset(("training_state", "other_part", "recipe", "not_compared"))
+"""Codes of remarks about tensors that a model's own count leaves out, and about what is not understood or was not read."""
 _ABOUT_SIZES = frozenset(
     ("layers", "shape", "shard", "missing", "missing_shard", "single_shard", "unexpected", "other_part", "duplicate", "overlap")
 )
@@ -54,7 +55,7 @@ def file_differences(model: Model, opened: OpenedCheckpoint) -> FileDifferences:
     if find_adapter(opened) is not None:
         return FileDifferences(opened=opened, notes=opened.file_notes, same_parameters=False)
     check = _check(model, opened)
-    notes = list(opened.file_notes)
+    notes = [*opened.file_notes, *(x for x in model.notes if x.startswith(STORED_INSTEAD))]
     told = [x for x in check.findings if (x.severity != "info" or x.code in _TOLD) and x.code not in _IN_FILE_NOTES]
     notes += [_note(x) for x in told[:_MAX_NOTES]]
     if check.error:

@@ -12,7 +12,7 @@ from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
 from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_reader import MergedTensor, check_expansion
-from ...loading import load
+from ...loading import load, says_tied, with_stored_head
 from ...model import Model
 from ...utils.errors import LlamathError, safe
 from ...utils.record_type import Record
@@ -59,8 +59,9 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
     notes: list[str] = []
     model = _model(folder, checkpoint, tensors, changes, notes)
     reject_shard(model, path)
-    checkpoint, added = without_training_names(checkpoint, model)
+    checkpoint, added = without_training_names(checkpoint, model.text)
     notes += [x.message for x in added]
+    model = (model if says_tied(changes) else with_stored_head(model, checkpoint)).text
     tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
     scheme, stored = _stored_tensors(checkpoint, model, tensors, notes)
     return VerifiedCheckpoint(
@@ -78,15 +79,15 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
 def _model(folder: str, checkpoint: OpenedCheckpoint, found: Tensors, changes: Mapping[str, Any], notes: list[str]) -> Model:
     """Return the model that the config or GGUF header describes; keys that Meta's params.json lacks are inferred from the tensors."""
     if checkpoint.manifest.format == "gguf" or checkpoint.has_config_json:
-        return load(folder, changes=changes, check_tensors=False).text
+        return load(folder, changes=changes, check_tensors=False)
     size = merged_vocab_size(found, "tok_embeddings.weight", "norm.weight")
-    model = load(folder, changes=changes, vocab_size=size)
+    model = load(folder, changes=changes, vocab_size=size, check_tensors=False)
     scheme = model.family.meta
     if scheme is None or not model.config.source.endswith("params.json"):
         return model
     inferred = {key: x for key, x in infer_missing_config(model.config.data, scheme, found).items() if key not in changes}
     notes += [remark for _, remark in inferred.values()]
-    return load(folder, changes={**changes, **{key: x for key, (x, _) in inferred.items()}}, vocab_size=size)
+    return load(folder, changes={**changes, **{key: x for key, (x, _) in inferred.items()}}, vocab_size=size, check_tensors=False)
 
 
 def _stored_tensors(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, notes: list[str]) -> tuple[Scheme, StoredTensors]:
@@ -103,6 +104,10 @@ def _stored_tensors(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, 
     verdict = verify_tensors(expectation, manifest, quantization=quantization)
     _raise_findings(checkpoint.name, verdict.findings, notes)
     scheme = next(x for x in expectation.schemes if x is not None and x.name == verdict.scheme)
+    if scheme.chunked:
+        from ...checkpoint.naming.chunked_tensors import rejoin_chunks
+
+        scheme, merged = rejoin_chunks(scheme, model.tree, merged)
     return scheme, StoredTensors(merged, packings_of(manifest, quantization), quantization)
 
 

@@ -24,6 +24,7 @@ from ...utils.record_type import Record
 from .diagnose import Expectation, Shape, diagnose
 
 if TYPE_CHECKING:
+    from ...checkpoint.naming.tied_copies import TiedCopy
     from ...checkpoint.quantization.packed_tensors import Packing
 
 _BUFFERS = (
@@ -64,8 +65,9 @@ class Verdict(Record):
 
     scheme: str
     expected: int  # tensors
-    matched: int
+    matched: int  # whose bytes are in the files, too
     findings: tuple[Finding, ...]
+    compares_dtypes: bool = False  # False: the config declares none
     roles: Mapping[str, str] = {}  # stored name → role of its weight
 
     @property
@@ -95,10 +97,26 @@ def verify_tensors(
         shapes |= {name: shape for name, shape in expected_shapes.items() if value_tensors[name].fits(shape)}
         overlap = sum(map(shapes.__contains__, best.names))
         findings += _differences(expectation, best.scheme, expected, shapes, manifest, packings)
+    findings += _embedding_as_head(expectation, best)
     findings += _dtypes(expectation, best, columns)
     findings += _padding(expectation)
     roles = {name: x.parts[0].weight.role for name, x in zip(best.names, best.tensors, strict=True)}
-    return Verdict(scheme=best.scheme.name, expected=len(best.names), matched=overlap, findings=tuple(findings), roles=roles)
+    if problems:
+        overlap -= len(_cut_off(columns, manifest).intersection(best.names, shapes))
+    return Verdict(
+        scheme=best.scheme.name,
+        expected=len(best.names),
+        matched=overlap,
+        findings=tuple(findings),
+        compares_dtypes=expectation.dtype in _FLOATS,
+        roles=roles,
+    )
+
+
+def _cut_off(columns: TensorColumns, manifest: Manifest) -> set[str]:
+    """Return the names of the tensors that end after their file does."""
+    sizes = [x.size for x in manifest.files]
+    return {name for name, file, end in zip(columns.name, columns.file, columns.end, strict=True) if end > sizes[file]}
 
 
 def file_findings(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
@@ -232,7 +250,7 @@ def _unexpected(
     """Yield the findings about tensors that the model does not have, by kind."""
     if tensors.positions.keys() <= expected.keys():
         return
-    tied = {scheme.stored_name("head.weight")} if expectation.tree.head and expectation.tree.head.weight.tied else set()
+    tied = {x.name: x for x in expectation.tied_copies}
     weights = {*tensors.positions, *(x.weight for x in packings.values())}
     forms = [x for x in (scheme, *expectation.schemes) if x.name.startswith("hf")]  # experts of MTP layers are often not fused
     layers = (layer for form in forms for layer in form.stored_mtp_layers(expectation.tree, weights))
@@ -249,13 +267,13 @@ def _unexpected(
                 name
             )
             continue
+        if name in tied:
+            yield tied_copy_finding(tied[name])
+            continue
         if name in packings:
             if packings[name].role != "values" or packings[name].weight in expected:
                 kinds.setdefault(("packed", "info", f"stored as {packings[name].kind}"), []).append(name)
                 continue
-        elif name in tied:
-            kinds.setdefault(("tied_copy", "info", "stored again though tied to another"), []).append(name)
-            continue
         elif is_buffer(name):
             kinds.setdefault(("buffer", "info", "recomputed by every loader (buffers)"), []).append(name)
             continue
@@ -278,6 +296,22 @@ def _unexpected(
             message=f"{format_count(len(names), 'tensor')}{sizes} {is_or_are} {what}: {summarize_names(names)}",
             tensors=tuple(names),
         )
+
+
+def tied_copy_finding(x: TiedCopy) -> Finding:
+    """Return the finding about a matrix that is stored although the config ties it to another."""
+    name, original = safe(x.name, 100), safe(x.original, 100)
+    code, severity, hint = "tied_copy", "info", ""
+    if x.differs:
+        code, severity = "untied_copy", "error"
+        message = f"{name} differs from {original}, to which the config ties it{x.reason and f': {x.reason}'}"
+        hint = "transformers uses both: set tie_word_embeddings to false in the config, or delete the one that is not the model's"
+    elif x.differs is None:
+        code, severity = "not_compared", "info" if x.is_remote else "warning"
+        message = f"{name} is stored again though tied to {original}, and was not compared with it: {x.reason}"
+    else:
+        message = f"{name} is stored again though tied to {original}, with the same values"
+    return Finding(code=code, severity=severity, message=message, hint=hint, tensors=(x.name,))
 
 
 def _is_in_model(name: str, scheme: Scheme, expectation: Expectation) -> bool:
@@ -312,6 +346,18 @@ def _is_mtp(name: str, x: Tensor, packing: Packing | None, mtp: Mapping[str, tup
     if weight not in mtp or (packing and packing.role != "values"):
         return weight in mtp
     return packing.fits(mtp[weight]) if packing else x.shape == mtp[weight]
+
+
+def _embedding_as_head(expectation: Expectation, best: SchemeMatch) -> Iterator[Finding]:
+    """Yield a finding about a tied matrix that is stored under the name of the head alone."""
+    head = expectation.tree.head
+    if head is None or not head.weight.tied or best.scheme.stored_name("head.weight") not in best.names:
+        return
+    name = best.scheme.stored_name("head.weight")
+    message = f"{safe(name, 100)} is stored instead of the embedding that is tied to it"
+    yield Finding(
+        code="tied_copy", severity="info", message=message, hint="transformers ties both ways; other loaders may not", tensors=(name,)
+    )
 
 
 def _dtypes(expectation: Expectation, best: SchemeMatch, columns: TensorColumns) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ A layout is a list of words:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...core.expr import Expr, product, total
@@ -50,6 +50,14 @@ class StoredTensor(NamedTuple):
     layout: str = ""
 
 
+class TiedNames(NamedTuple):
+    """The stored names of a matrix that is tied and of the one whose values it shares, and their shape."""
+
+    copy: str
+    original: str
+    shape: tuple[int, ...]
+
+
 class Scheme(Record):
     """The names and layouts of the weights of a family in one kind of file."""
 
@@ -61,6 +69,7 @@ class Scheme(Record):
     fused: Mapping[str, str] = {}  # names that transformers 5 changes when it fuses experts
     prefix: str = ""  # prefix of all names, in a submodel
     first_layer: int = 0  # number of the first layer in stored names
+    chunked: tuple[str, ...] = ()  # paths in a layer that were concatenated, and stored in equal chunks (`torch.chunk`) under their names
     mtp_layer: str = ""  # prefix of the names in MTP layers, numbered from 0, which do not store tied matrices again; empty: `layer`
 
     def with_changes(self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object) -> Scheme:
@@ -191,10 +200,13 @@ class Scheme(Record):
                     name, at = fill_pattern(name, at), ()
                 name = name.replace("{e}", str(at[-1])) if at else name
                 groups.setdefault(name, []).append(StoredPart(pattern, at, weight))
-        for name, parts in groups.items():
-            first = parts[0]
-            layout, stacked = self.layout_of(first.pattern), bool(first.indices) and "{e}" not in known[first.pattern]
-            yield StoredTensor(name=name, shape=_shape(parts, layout, stacked), parts=tuple(parts), layout=layout)
+        stored = (self._stored(name, parts, known) for name, parts in groups.items())
+        yield from _in_chunks(list(stored), self.chunked) if self.chunked else stored
+
+    def _stored(self, name: str, parts: list[StoredPart], known: Mapping[str, str]) -> StoredTensor:
+        first = parts[0]
+        layout, stacked = self.layout_of(first.pattern), bool(first.indices) and "{e}" not in known[first.pattern]
+        return StoredTensor(name=name, shape=_shape(parts, layout, stacked), parts=tuple(parts), layout=layout)
 
 
 def renamed_scheme(scheme: Scheme, name: str, prefixes: Mapping[str, str]) -> Scheme:
@@ -238,6 +250,26 @@ def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Expr, .
         return shape
     experts = Expr("E", len({part.indices for part in parts}))
     return (experts * shape[0], *shape[1:]) if "below" in layout else (experts, *shape)
+
+
+def _in_chunks(tensors: Sequence[StoredTensor], chunked: Sequence[str]) -> list[StoredTensor]:
+    """Return the tensors of a layer, those of the paths in `chunked` with the rows that `torch.chunk` gives each of them."""
+    rows = [int(x.shape[0]) for x in tensors if is_chunked(x, chunked)]
+    if not rows:
+        return list(tensors)
+    most, left = -(-sum(rows) // len(rows)), sum(rows)
+    result = []
+    for x in tensors:
+        if is_chunked(x, chunked):
+            x = x._replace(shape=(Expr.const(min(most, left)), *x.shape[1:]))
+            left -= int(x.shape[0])
+        result.append(x)
+    return result
+
+
+def is_chunked(x: StoredTensor, chunked: Sequence[str]) -> bool:
+    """Whether a stored tensor is a chunk of several weights."""
+    return x.parts[0].pattern.removeprefix("layers.{l}.") in chunked
 
 
 def canonical_scheme(block: Block) -> Scheme:

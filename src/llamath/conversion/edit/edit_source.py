@@ -110,4 +110,9 @@ def find_scheme(model: Model, tensors: Mapping[str, Tensor], packings: Mapping[s
             f"{safe(path)}: expected the tensor names of transformers, and {safe(missing)} is missing",
             hint="convert it first: llamath convert SRC DST --names hf",
         )
+    if match.scheme.chunked:
+        raise ConvertError(
+            f"{safe(path)}: expected one weight in a tensor, found {safe(match.scheme.chunked[0])} and others in chunks of several",
+            hint="convert it first: llamath convert SRC DST --names hf",
+        )
     return match.scheme

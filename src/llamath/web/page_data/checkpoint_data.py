@@ -14,11 +14,13 @@ from ...checkpoint.naming.scheme import StoredPart, StoredTensor
 from ...checkpoint.open import is_remote_name, names_checkpoint, packings_of
 from ...core.tree import Stack
 from ...embedded import resolve_name
-from ...loading import load
+from ...loading import load, with_stored_head
 from ...model import Model
 from ...utils.errors import FormatError, safe
 
-_NAME_CODES = frozenset("duplicate further layers missing missing_shard unexpected other_part packed tied_copy buffer".split())
+_NAME_CODES = frozenset(
+    "duplicate further layers missing missing_shard unexpected other_part packed tied_copy untied_copy not_compared buffer".split()
+)
 _VOCABULARY_CODES = frozenset(("padded_vocabulary", "tokenizer", "vocabulary"))
 _MAX_TENSORS, _MAX_FILES = 50, 200
 """The number of tensors listed per finding, and of files."""
@@ -52,7 +54,7 @@ def load_with_checkpoint(source: str) -> Model:
             return model
         note = f"its files were not verified: {error}" + (f"; {error.hint}" if error.hint else "")
         return model.replace(notes=(*model.notes, note))
-    model = report.model
+    model = with_stored_head(report.model, report.checkpoint)
     return CheckpointModel(**{name: getattr(model, name) for name in model.fields}, report=report, listing=list_tensors(report.manifest))
 
 

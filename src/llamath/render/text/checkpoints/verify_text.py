@@ -179,6 +179,7 @@ def _format_shape(shape: tuple[int, ...]) -> str:
     return "×".join(str(int(x)) for x in shape)
 
 
+_NOT_FOUND = "swapped or permuted weights cannot be found this way: `llamath same` compares with another copy"
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
 
@@ -189,22 +190,24 @@ def verify_text(report: VerifyReport) -> str:
     files = format_count(len(manifest.files), f"{manifest.format} file")
     what = f"{format_count(len(manifest.tensors), 'tensor')} in {files}, {size:,} bytes, {verdict.scheme} names"
     expected = "its config" if report.has_own_config else model.name
-    answer = f"matches {expected}" if verdict.ok else f"does not match {expected}"
-    answer += f"; {report.full.summary}" if report.full else ""
-    lines = [bold(line) for line in wrap(f"{safe(report.path)}: {answer}", "")]
+    lines = [bold(line) for line in wrap(f"{safe(report.path)}: {report.answer(expected)}{report.about_values}", "")]
     lines += [dim(line) for line in wrap(f"{what}; verified against {model.name} ({model.source})", "")]
     total = f"{format_count(verdict.expected, 'tensor')} of {format_count(model.parameters.total, 'parameter')}"
-    lines += wrap(f"{verdict.matched:,} of the {total} {'is' if verdict.matched == 1 else 'are'} there", "")
-    lines += wrap(_describe_reading(report.full), "") if report.full else []
+    if report.is_incomplete:
+        lines += wrap(f"the config describes {total}", "")
+    else:
+        lines += wrap(f"{verdict.matched:,} of the {total} {'is' if verdict.matched == 1 else 'are'} there", "")
+    lines += _describe_reading(report.full) if report.full else []
     return "\n".join([*lines, *_findings(report.findings)])
 
 
-def _describe_reading(full: FullCheck) -> str:
-    """Say how much was read, and what the files were compared with."""
+def _describe_reading(full: FullCheck) -> list[str]:
+    """Say how much was read, what the files were compared with, and what values cannot tell."""
     what = f"values of {format_count(full.tensors, 'tensor')} examined" if full.values_checked else "values not examined"
     sources = list(dict.fromkeys(source for x in full.files for source in x.compared_with))
     compared = f"sums of {full.compared} of {format_count(len(full.files), 'file')} compared with {format_list(sources)}"
-    return f"{full.bytes_read:,} bytes read, {what}; {safe(compared) if sources else 'no sums to compare with'}"
+    lines = wrap(f"{full.bytes_read:,} bytes read, {what}; {safe(compared) if sources else 'no sums to compare with'}", "")
+    return lines + (list(map(dim, wrap(_NOT_FOUND, ""))) if full.values_checked else [])
 
 
 def structure_text(report: StructureReport) -> str:
@@ -213,13 +216,14 @@ def structure_text(report: StructureReport) -> str:
     answer = (report.matches or "is whole") if report.is_whole else format_count(bad, "problem")
     answer += f"; {report.full.summary}" if report.full else ""
     lines = [bold(line) for line in wrap(f"{safe(report.path)}: {report.title}, {answer}", "")]
-    lines += [dim(line) for line in wrap(report.checked, "")]
+    checked = report.checked if report.full and report.full.values_checked else f"{report.checked}; values were not read (--full)"
+    lines += [dim(line) for line in wrap(checked, "")]
     rows = [(key.replace("_", " "), text) for key, value in report.facts.items() if (text := _fact(value))]
     width = max((len(key) for key, _ in rows), default=0)
     for key, text in rows:
         first, *rest = wrap(text, " " * (width + 2))
         lines += [f"{key:{width}}  {first.lstrip()}", *rest]
-    lines += wrap(_describe_reading(report.full), "") if report.full else []
+    lines += _describe_reading(report.full) if report.full else []
     return "\n".join([*lines, *_findings(report.all_findings)])
 
 
