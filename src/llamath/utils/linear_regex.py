@@ -5,8 +5,9 @@ nondeterministic automaton, which is simulated on sets of states. Patterns that 
 a character, or with a part of a dotted name, is computed once. Every visit of a state is counted: a list that needs more than `MAX_STEPS`
 is refused, however many names it is matched with.
 
-Lookaheads and lookbehinds are answered first, the innermost first, for all positions of a text: lookbehinds by reading it forwards,
-lookaheads by reading it backwards with an automaton of the reversed expression.
+A lookahead at the start of a pattern, as in `(?!.*vision).*proj`, is a pattern of its own that must match or must not. Other lookaheads and
+lookbehinds are answered first, the innermost first, for all positions of a text: lookbehinds by reading it forwards, lookaheads by reading
+it backwards with an automaton of the reversed expression.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import takewhile
 from typing import NamedTuple
 
 from .errors import ConfigError, LlamathError, safe
 from .regex_syntax import ANYTHING, Assertion, Characters, Choice, Item, Items, Look, RegexError, Repeat, parse_regex
 
-MAX_STATES, MAX_STEPS = 200_000, 10_000_000
+MAX_STATES, MAX_STEPS = 200_000, 5_000_000
 """The most states of the automaton of a list, and visits of its states in all texts together."""
 _MAX_CACHE = 500_000
 """The most states in the sets of states that are kept, and cached moves between them."""
@@ -41,7 +43,8 @@ class PatternList:
     def __init__(self, patterns: Iterable[str], refuse: Callable[[str], LlamathError] = ConfigError) -> None:
         self._budget = _Budget(refuse)
         self._automaton = _Automaton(self._budget)
-        self._looking: list[tuple[int, _Automaton]] = []  # patterns with lookarounds of more than a character, each for itself
+        self._conjunctions = _Conjunctions(self._budget)
+        self._looking: list[tuple[int, _Automaton]] = []  # patterns with other lookarounds, each for itself
         pattern = ""
         try:
             for i, pattern in enumerate(patterns):
@@ -49,7 +52,7 @@ class PatternList:
         except RegexError as error:
             reason = f"the regular expression {safe(repr(pattern), 80)} cannot be matched: {safe(str(error), 120)}"
             raise refuse(reason) from None
-        for automaton in (self._automaton, *(x for _, x in self._looking)):
+        for automaton in (self._automaton, self._conjunctions.automaton, *(x for _, x in self._looking)):
             automaton.finish()
 
     @property
@@ -59,7 +62,7 @@ class PatternList:
 
     def first_match(self, text: str) -> int | None:
         """Return the index of the first pattern that matches at the start of a text, as `re.match` decides it."""
-        lowest = self._automaton.read_name(text)[1]
+        lowest = min(self._automaton.read_name(text)[1], self._conjunctions.read(text)[1])
         for index, automaton in self._looking:
             if index < lowest and any(automaton.read(text)):
                 lowest = index
@@ -67,19 +70,19 @@ class PatternList:
 
     def full_matches(self, text: str) -> frozenset[int]:
         """Return the indices of the patterns that match the whole text, as `re.fullmatch` decides it."""
-        found = self._automaton.read_name(text)[0]
+        found = self._automaton.read_name(text)[0] | self._conjunctions.read(text)[0]
         more = [index for index, automaton in self._looking if list(automaton.read(text))[-1]]
         return found.union(more) if more else found
 
     def match_parents(self, text: str) -> Iterator[bool]:
         """Yield, for each parent of a dotted name and at last the name itself, whether a pattern matches all of it."""
         for parent, found in self._automaton.read_parents(text):
-            yield bool(found) or any(list(x.read(parent))[-1] for _, x in self._looking)
+            yield bool(found or self._conjunctions.read(parent)[0] or any(list(x.read(parent))[-1] for _, x in self._looking))
 
     def _add(self, items: Items, index: int) -> None:
         if not _looks_far(items):
             self._automaton.add(items, index)
-        else:
+        elif not self._conjunctions.add(items, index):
             automaton = _Automaton(self._budget)
             automaton.add(items, index)
             self._looking.append((index, automaton))
@@ -104,6 +107,46 @@ class LinearRegex:
     def match(self, text: str) -> bool:
         """Whether the start of a text matches, as `re.match` decides it."""
         return self._list.first_match(text) is not None
+
+
+class _Conjunctions:
+    """Patterns that begin with lookaheads: the rest of each and what it looks for are sequences of one automaton."""
+
+    def __init__(self, budget: _Budget) -> None:
+        self.automaton = _Automaton(budget)
+        self._budget = budget
+        self._number = 0
+        self._rules: list[tuple[int, int, tuple[tuple[int, bool], ...]]] = []  # index; number of the rest; those of looks, with the answer
+        self._known: dict[frozenset[int], tuple[frozenset[int], int]] = {}
+
+    def add(self, items: Items, index: int) -> bool:
+        """Add a pattern if it has lookarounds at its start alone."""
+        start = items[: int(items[:1] == (Assertion("\\A"),))]
+        looks = [*takewhile(lambda x: isinstance(x, Look) and x.is_ahead, items[len(start) :])]
+        rest = (*start, *items[len(start) + len(looks) :])
+        if _looks_far(rest) or any(_looks_far(x.body) for x in looks):
+            return False
+        wanted = tuple((self._add((*x.body, ANYTHING)), not x.is_negated) for x in looks)
+        self._rules.append((index, self._add(rest), wanted))
+        self._add((*rest, ANYTHING))
+        return True
+
+    def _add(self, items: Items) -> int:
+        self._number += 1
+        self.automaton.add(items, self._number)
+        return self._number
+
+    def read(self, text: str) -> tuple[frozenset[int], int]:
+        """Return the indices of the patterns that match the whole text, and the lowest of those that match at its start."""
+        if not self._rules:
+            return frozenset(), _NONE
+        held = self.automaton.read_name(text)[0]
+        if held not in self._known:
+            self._budget.visit(len(held) + len(self._rules))
+            matching = [(index, rest) for index, rest, looks in self._rules if all((x in held) is expected for x, expected in looks)]
+            lowest = min((index for index, rest in matching if rest + 1 in held), default=_NONE)
+            self._known[held] = frozenset(index for index, rest in matching if rest in held), lowest
+        return self._known[held]
 
 
 class _Budget:
@@ -261,7 +304,7 @@ class _Automaton:
 
     def read(self, text: str) -> Iterator[frozenset[int]]:
         """Yield, for each position in the direction of reading, the indices of the sequences that match up to there."""
-        self._budget.visit(1 + len(text) // 8)  # a move that is known takes a fraction of the time
+        self._budget.visit(1 + len(text) // 2)  # a move that is known takes half the time
         held = self._answer_looks(text)
         tokens = _tokens(text)
         node = self._first_node()
@@ -280,14 +323,19 @@ class _Automaton:
         return held
 
     def _first_node(self) -> _Node:
+        if self._cached > _MAX_CACHE:
+            self._forget()
         return self._node((self._root,), "")
+
+    def _forget(self) -> None:
+        self._nodes.clear()
+        self._cached = 0
 
     def _node(self, states: tuple[int, ...], last: str) -> _Node:
         found = self._nodes.get((states, last))
         if found is None:
             if self._cached > _MAX_CACHE:
-                self._nodes.clear()
-                self._cached = 0
+                self._forget()
             self._cached += 8 + len(states)
             found = self._nodes[states, last] = _Node(states, last)
         return found
