@@ -215,7 +215,7 @@ def _regex(data: bytes) -> object:
 
     pattern, _, text = data.decode("latin-1").partition("\0")
     regex = LinearRegex(pattern)
-    found = regex.matches(text)
+    found = regex.fullmatch(text)
     if not text.isascii() or not text.isprintable() or not pattern.isascii() or "\\B" in pattern:
         raise FormatError("not_compared", "characters or an assertion that versions of Python treat differently")
     with warnings.catch_warnings():

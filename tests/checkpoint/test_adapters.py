@@ -114,7 +114,7 @@ PLAIN = {f"{Q}.lora_A.weight": (4, 16), f"{Q}.lora_B.weight": (16, 4)}
         ({"peft_type": "LORA", "r": 0, "lora_alpha": 8}, "r should be a positive number"),
         ({"peft_type": "LORA", "r": 2.5, "lora_alpha": 8}, "a rank should be an integer"),
         ({"peft_type": "LORA", "r": 4}, "lora_alpha should be a positive number"),
-        ({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "rank_pattern": {"(?=a)q": 4}}, "cannot be matched"),
+        ({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "rank_pattern": {"(?>a)q": 4}}, "cannot be matched"),
         ({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "rank_pattern": {"q": "x"}}, "q should be a positive number"),
         ({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_parameters": "x"}, "should be a list of names"),
         ({"peft_type": 3}, "peft_type should be a name"),

@@ -125,8 +125,8 @@ CASES: dict[str, tuple[Callable[[bytes], object], Callable[[int], bytes]]] = {
     ),
     "adapter, names": (read_lora, lambda n: lora_names(n, {})),
     "adapter, patterns": (read_lora, lambda n: lora_names(n // 10, {"rank_pattern": {"(a*)*" * 20: 4, "q_proj": 4}})),
-    "regular expression, nested": (lambda x: LinearRegex("((a+)+)+b").matches(x.decode()), lambda n: b"a" * n),
-    "regular expression, alternatives": (lambda x: LinearRegex(x.decode()).matches("a"), lambda n: b"|".join([b"a"] * n)),
+    "regular expression, nested": (lambda x: LinearRegex("((a+)+)+b").fullmatch(x.decode()), lambda n: b"a" * n),
+    "regular expression, alternatives": (lambda x: LinearRegex(x.decode()).fullmatch("a"), lambda n: b"|".join([b"a"] * n)),
     "npz, members": (lambda x: npz.read(Bytes(x)), npz_members),
     "dcp, nested lists": (lambda x: dcp.parse_metadata(Bytes(x)), lambda n: b"\x80\x02" + b"]" * n + b"a" * (n - 1) + b"."),
     "dcp, keys": (

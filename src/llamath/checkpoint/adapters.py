@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from ..utils.dotted_names import DottedNames
 from ..utils.errors import ConfigError, FormatError, LlamathError, safe
-from ..utils.linear_regex import LinearRegex
+from ..utils.linear_regex import LinearRegex, PatternList
 from ..utils.record_type import Record
 from .formats.choose_files import ADAPTER_FILES
 from .formats.folder_kind import ADAPTER_CONFIG
@@ -218,10 +219,11 @@ class ModulePatterns:
         self.names: tuple[str, ...] = ()
         self.regex: LinearRegex | None = None
         if isinstance(names, str):
-            self.regex = LinearRegex(names)
+            self.regex = LinearRegex(names, lambda problem: ConfigError(f"{where}: {problem}"))
         elif names is not None:
             self.names = parse_names(names, where)
         self._exact = frozenset(self.names)
+        self._ends = DottedNames(self.names, from_end=True)
 
     def names_whole(self, module: str) -> bool:
         """Whether the whole name of a module is listed; such a module is selected in any layer."""
@@ -229,17 +231,7 @@ class ModulePatterns:
 
     def matches(self, module: str) -> bool:
         """Whether a module is selected: by its whole name, by its end, or by the regular expression."""
-        if self.regex is not None:
-            return self.regex.matches(module)
-        return module in self._exact or any(x in self._exact for x in _ends(module))
-
-
-def _ends(module: str) -> Iterator[str]:
-    """Yield the ends of a dotted name, without the name itself."""
-    at = module.find(".")
-    while at >= 0:
-        yield module[at + 1 :]
-        at = module.find(".", at + 1)
+        return any(True for _ in self._ends.along(module)) if self.regex is None else self.regex.fullmatch(module)
 
 
 def parse_names(value: object, where: str) -> tuple[str, ...]:
@@ -257,15 +249,23 @@ class ValuePattern:
         if not isinstance(patterns, Mapping):
             raise ConfigError(f"{where}: {key} should be an object, found {safe(repr(patterns), 60)}")
         self.values = {x: _number(patterns, x, f"{where}: {key}") for x in patterns}
-        self._regexes = {x: LinearRegex(rf"(.*\.)?({x})") for x in patterns}
-
-    def matches(self, pattern: str, module: str) -> bool:
-        """Whether one of the patterns matches a module."""
-        return pattern == module or self._regexes[pattern].matches(module)
+        self._patterns = tuple(patterns)
+        self._index = {x: i for i, x in enumerate(patterns)}
+        self._regexes = PatternList((rf"(.*\.)?({x})" for x in patterns), lambda problem: ConfigError(f"{where}: {key}: {problem}"))
 
     def find(self, module: str) -> str | None:
         """Return the first pattern that matches a module."""
-        return next((x for x in self._regexes if self.matches(x, module)), None)
+        found = self._regexes.full_matches(module)
+        own = self._index.get(module, len(self._patterns))
+        first = min(min(found, default=own), own)
+        return self._patterns[first] if first < len(self._patterns) else None
+
+    def unmatched(self, modules: Iterable[str]) -> list[str]:
+        """Return the patterns that match none of these modules."""
+        modules = set(modules)
+        found = set(map(self._regexes.full_matches, modules))  # most modules match the same patterns
+        matched = {x for indices in found for x in indices}
+        return [x for i, x in enumerate(self._patterns) if i not in matched and x not in modules]
 
 
 def _number(config: Keys, key: str, where: str) -> float:
@@ -310,7 +310,8 @@ def _read_peft(manifest: Manifest, config: Keys, name: str, where: str) -> Adapt
     targets: list[AdapterTarget] = []
     incomplete: list[str] = []
     sizes = LoraSizes(config, where) if method == "LORA" else None
-    parameters = parse_names(config.get("target_parameters") or (), f"{where}: target_parameters")
+    parameters = _TargetParameters(parse_names(config.get("target_parameters") or (), f"{where}: target_parameters"))
+    indices = _TokenIndices(config, where)
     depths: dict[str, int] = {}
     for module, depth in parts:
         depths[module] = max(depth, depths.get(module, 0))
@@ -326,8 +327,7 @@ def _read_peft(manifest: Manifest, config: Keys, name: str, where: str) -> Adapt
         elif "A" in roles or "embedding_A" in roles or "magnitude" in roles or "bias" in roles:
             incomplete.append(module)
         if "rows" in roles:
-            indices = _token_indices(config, module, where)
-            targets.append(AdapterTarget(name=f"{module}.weight", kind="rows", tensor=roles["rows"], indices=indices))
+            targets.append(AdapterTarget(name=f"{module}.weight", kind="rows", tensor=roles["rows"], indices=indices.of(module)))
     unsupported = [text for key, text in _UNSUPPORTED_OPTIONS.items() if config.get(key)]
     if method not in ("LORA", "IA3", "TRAINABLE_TOKENS"):
         unsupported.append(f"the method {safe(method, 40)}, whose tensors are listed and not interpreted")
@@ -375,11 +375,10 @@ def _group_peft(manifest: Manifest, method: str) -> tuple[dict[tuple[str, int], 
         else:
             name = name.replace(".modules_to_save.", ".").replace(".base_layer.", ".").removeprefix("modules_to_save.")
             module, role = name.rpartition(".")[0], f"replace:{name}"
-        plain = module.removesuffix(".base_layer")
-        depth = 0
-        while plain != module:
-            module, plain, depth = plain, plain.removesuffix(".base_layer"), depth + 1
-        roles = parts.setdefault((module, depth), {})
+        depth, end = 0, len(module)
+        while module.endswith(".base_layer", 0, end):
+            depth, end = depth + 1, end - len(".base_layer")
+        roles = parts.setdefault((module[:end], depth), {})
         if role in roles or (method != "LORA" and role in ("A", "B")):
             unread.append(x.name)
         else:
@@ -387,18 +386,35 @@ def _group_peft(manifest: Manifest, method: str) -> tuple[dict[tuple[str, int], 
     return parts, unread
 
 
-def _adapted_parameter(module: str, depth: int, deepest: int, targets: Sequence[str], where: str) -> str:
+class _TargetParameters:
+    """The names in `target_parameters`: of a parameter in any module, or of one in the modules whose names end as it says."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._anywhere = frozenset(x for x in names if "." not in x)
+        paths: dict[str, set[str]] = {}
+        for path, dot, parameter in (x.rpartition(".") for x in names):
+            if dot:
+                paths.setdefault(path, set()).add(parameter)
+        self._parameters = [*paths.values()]
+        self._ends = DottedNames(paths, from_end=True)
+
+    def of(self, module: str) -> frozenset[str]:
+        """Return the parameters of a module that are named."""
+        return self._anywhere.union(*(self._parameters[i] for i in self._ends.along(module)))
+
+
+def _adapted_parameter(module: str, depth: int, deepest: int, targets: _TargetParameters, where: str) -> str:
     """Return the parameter of a module that `target_parameters` names, or an empty string for an adapter of the module itself.
 
     Adapters of several parameters of one module are nested, the first parameter innermost.
     """
-    names = {x.rpartition(".")[2] for x in targets if f".{module}".endswith(f".{x.rpartition('.')[0]}") or "." not in x}
+    names = targets.of(module)
     if not names:
         if depth:
             raise ConfigError(f"{where}: target_parameters names no parameter of {safe(module)}, which has nested adapters")
         return ""
     if len(names) == 1 and not deepest:
-        return names.pop()
+        return next(iter(names))
     known = [x for x in _EXPERT_PARAMETERS if x in names]
     if len(known) != len(names) or deepest >= len(known):
         found = f"{deepest + 1} adapters for {', '.join(safe(x, 40) for x in sorted(names))}"
@@ -426,14 +442,22 @@ def _peft_update(module: str, roles: Mapping[str, Tensor], sizes: LoraSizes, par
     )
 
 
-def _token_indices(config: Keys, module: str, where: str) -> tuple[int, ...]:
-    """Return the rows that an adapter replaces, from `trainable_token_indices` or, for trainable tokens alone, `token_indices`."""
-    indices = config.get("trainable_token_indices") or config.get("token_indices") or ()
-    if isinstance(indices, Mapping):
-        indices = next((x for key, x in indices.items() if f".{module}".endswith(f".{key}")), ())
-    if not isinstance(indices, (list, tuple)) or not all(type(x) is int and x >= 0 for x in indices):
-        raise ConfigError(f"{where}: expected token ids for {safe(module)}, found {safe(repr(indices), 60)}")
-    return tuple(indices)
+class _TokenIndices:
+    """The rows that an adapter replaces, from `trainable_token_indices` or, for trainable tokens alone, `token_indices`."""
+
+    def __init__(self, config: Keys, where: str) -> None:
+        found = config.get("trainable_token_indices") or config.get("token_indices") or ()
+        self._where = where
+        self._ends = DottedNames(found, from_end=True) if isinstance(found, Mapping) else None
+        self._lists = [*found.values()] if isinstance(found, Mapping) else [found]
+
+    def of(self, module: str) -> tuple[int, ...]:
+        """Return the rows of a module: those of the first entry for the end of its name, or of the one list for all."""
+        first = 0 if self._ends is None else min(self._ends.along(module), default=None)
+        indices = () if first is None else self._lists[first]
+        if not isinstance(indices, (list, tuple)) or not all(type(x) is int and x >= 0 for x in indices):
+            raise ConfigError(f"{self._where}: expected token ids for {safe(module)}, found {safe(repr(indices), 60)}")
+        return tuple(indices)
 
 
 # GGUF

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..utils.errors import LlamathError, nearest, safe
 from .chat_formats import CHAT_FORMATS, ROLES, ChatFormat
+from .control_tokens import ControlTokens, token_at_start
 from .jinja import origin_runs
 from .model_template import ModelTemplate
 from .tokenizer import Tokenizer
@@ -87,16 +87,19 @@ def encode_chat(form: Prompting, tokenizer: Tokenizer, messages: Sequence[Messag
     that are written in a message stay plain text.
     """
     control = _control_tokens(tokenizer)
-    pattern = _control_pattern(control)
-    texts, between = [""], []  # each control token is between two texts
-    for part in _render_parts(form, messages, add_generation_prompt):
+    parts = _render_parts(form, messages, add_generation_prompt)
+    tokens = ControlTokens(control, (x.text for x in parts if not x.is_message))
+    runs: list[list[str]] = [[]]
+    between: list[str] = []  # each control token is between two runs of text
+    for part in parts:
         at = 0
-        for found in () if part.is_message else pattern.finditer(part.text):
-            texts[-1] += part.text[at : found.start()]
-            between.append(found[0])
-            texts.append("")
-            at = found.end()
-        texts[-1] += part.text[at:]
+        for start, end in () if part.is_message else tokens.find(part.text):
+            runs[-1].append(part.text[at:start])
+            between.append(part.text[start:end])
+            runs.append([])
+            at = end
+        runs[-1].append(part.text[at:])
+    texts = map("".join, runs)
     ids: list[int] = []
     for i, text in enumerate(texts):
         if i:
@@ -123,16 +126,11 @@ def _control_tokens(tokenizer: Tokenizer) -> dict[str, _ControlToken]:
     return {added[i].content: _ControlToken(i, added[i].lstrip, added[i].rstrip) for i in tokenizer.control_ids if added[i].content}
 
 
-def _control_pattern(names: Iterable[str]) -> re.Pattern[str]:
-    """Return the pattern of these names, the longest first."""
-    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
-
-
 def chat_stop_ids(form: Prompting, tokenizer: Tokenizer) -> frozenset[int]:
     """Return the ids that end a reply, including those of the tokenizer."""
     if isinstance(form, ModelTemplate):
         known = _format_by_markers(lambda marker: marker in form.text)
-        names = [*(known.stop_tokens if known else ()), *_end_of_reply(form, _control_pattern(_control_tokens(tokenizer)))]
+        names = [*(known.stop_tokens if known else ()), *_end_of_reply(form, _control_tokens(tokenizer))]
     else:
         names = [*form.stop_tokens]
     return tokenizer.stop_ids.union(token for x in names if (token := tokenizer.token_id(x)) is not None)
@@ -142,7 +140,7 @@ _PROBE = "llamath"
 """A reply that no template changes or writes itself."""
 
 
-def _end_of_reply(template: ModelTemplate, control: re.Pattern[str]) -> list[str]:
+def _end_of_reply(template: ModelTemplate, control: Iterable[str]) -> list[str]:
     """Return the control token that a template puts after a reply: at the end of a conversation, else before the next message."""
     for more in ([], [ChatMessage("user", "?")]):
         turns = [ChatMessage("user", "?"), ChatMessage("assistant", _PROBE), *more]
@@ -151,8 +149,8 @@ def _end_of_reply(template: ModelTemplate, control: re.Pattern[str]) -> list[str
         except LlamathError:
             continue
         after = "".join(x.text for x in parts).rpartition(_PROBE)[2]
-        if any(x.is_message and _PROBE in x.text for x in parts) and (found := control.match(after.lstrip())):
-            return [found[0]]
+        if any(x.is_message and _PROBE in x.text for x in parts) and (found := token_at_start(control, after.lstrip())):
+            return [found]
     return []
 
 

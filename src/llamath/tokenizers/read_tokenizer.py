@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -18,7 +17,7 @@ from ..checkpoint.formats.sentencepiece import BPE, CONTROL, NORMAL, UNIGRAM, pa
 from ..checkpoint.formats.source import LocalFile, Source
 from ..checkpoint.open import TOKENIZER_FILES, tokenizer_files
 from ..utils.errors import FormatError, LlamathError, nearest, safe
-from ..utils.strict_json import read_json
+from ..utils.strict_json import parse_tokenizer, read_json
 from .pretokenizers import GGUF_PRETOKENIZERS, IGNORE_MERGES, SPLIT_PATTERNS
 from .tokenizer import Tokenizer, wrap_engine_errors
 from .vocabulary_engines import (
@@ -218,9 +217,8 @@ def _load_json(data: bytes, path: str) -> Tokenizer:
     from tokenizers import Tokenizer as Engine
 
     with wrap_engine_errors(path):
-        text = data.decode()
-        _check_rules(json.loads(text), path)
-        return Tokenizer(Engine.from_str(text), path)
+        _check_rules(parse_tokenizer(data, safe(path)), path)
+        return Tokenizer(Engine.from_str(data.decode()), path)  # the bytes that were checked
 
 
 _MAX_EXPANSION = 256

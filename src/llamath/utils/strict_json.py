@@ -5,6 +5,7 @@ NaN and infinity are refused, except in a model's configuration, where transform
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import stat
@@ -44,6 +45,23 @@ def read_json(path: str, times: int = 1, *, finite: bool = True) -> dict[str, An
     return parse_json(data, name, times, finite=finite)
 
 
+def parse_tokenizer(data: bytes, source: str) -> dict[str, Any]:
+    """Parse the object in a tokenizer's file, which may have a million values.
+
+    Its numbers keep the limits of Python alone. The collector of reference cycles pauses: it would look through all values again and again.
+    """
+    pauses = gc.isenabled()
+    gc.disable()
+    try:
+        return _parse(data, source, 8, True, sys.maxsize, PIECE_BYTES, {})
+    except ConfigError as error:
+        error.hint = error.hint or "a tokenizer's file is one JSON object in UTF-8, each key once: compare it with the publisher's"
+        raise
+    finally:
+        if pauses:
+            gc.enable()
+
+
 def parse_json(
     data: bytes, source: str, times: int = 1, *, finite: bool = True, long_index: int = LONG_INDEX, piece_bytes: int = PIECE_BYTES
 ) -> dict[str, Any]:
@@ -62,7 +80,9 @@ def parse_json(
         raise
 
 
-def _parse(data: bytes, source: str, times: int, finite: bool, long_index: int, piece_bytes: int) -> dict[str, Any]:
+def _parse(
+    data: bytes, source: str, times: int, finite: bool, long_index: int, piece_bytes: int, numbers: _Numbers | None = None
+) -> dict[str, Any]:
     if len(data) > MAX_BYTES * times:
         raise ConfigError(f"{source} is longer than {MAX_BYTES * times:,} bytes; a configuration has a few thousand")
     try:
@@ -75,7 +95,7 @@ def _parse(data: bytes, source: str, times: int, finite: bool, long_index: int, 
                 raise _JsonError("not JSON: it begins with a byte order mark; save it as UTF-8 without one")
             if sys.getsizeof(text) > MAX_TEXT_MEMORY * times:
                 raise _JsonError("it is too long for a configuration")
-            value = _load_strict(text, _object_of_pairs, finite)
+            value = _load_strict(text, _object_of_pairs, finite, numbers)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source} is not UTF-8: byte {error.start}") from None
     except _JsonError as error:
@@ -90,9 +110,12 @@ def _parse(data: bytes, source: str, times: int, finite: bool, long_index: int, 
     return value
 
 
-def _load_strict(text: str, unique: Callable[[list[tuple[str, Any]]], Any], finite: bool = True) -> Any:
-    constant = _reject_constant if finite else float
-    return json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_float=_parse_float, parse_int=_parse_integer)
+_Numbers = dict[str, Callable[[str], Any]]
+
+
+def _load_strict(text: str, unique: Callable[[list[tuple[str, Any]]], Any], finite: bool = True, numbers: _Numbers | None = None) -> Any:
+    checked: _Numbers = {"parse_float": _parse_float, "parse_int": _parse_integer} if numbers is None else numbers
+    return json.loads(text, object_pairs_hook=unique, parse_constant=_reject_constant if finite else float, **checked)
 
 
 def _parse_long_index(data: bytes, max_around: int, piece_bytes: int) -> Any:

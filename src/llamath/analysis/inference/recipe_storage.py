@@ -281,10 +281,6 @@ def _recipe_matrices(
         )
 
 
-_MAX_MATCHES = 20_000_000
-"""The most products of layers, experts that a recipe names, and patterns."""
-
-
 IN_GATE_CLASS = (".correction", ".attn.kv_down.weight")
 """Weights of layers whose router is a class of its own in the original code, as in DeepSeek's, and not a linear layer."""
 
@@ -322,12 +318,12 @@ def _expert_choices(x: _RecipeTensor, recipe: Recipe, layer: int, experts: int) 
 
 
 def check_matches(layers: Stack, recipe: Recipe) -> None:
-    """Raise if there are too many modules to match with the patterns of a recipe."""
+    """Raise if there are too many modules whose names are matched with the patterns of a recipe, each for itself."""
     most = max((x.num_experts for block, _ in layers.distinct() for x in fold(block)), default=1) if recipe.names_experts else 1
-    if recipe.patterns and int(layers.n) * max(most, 1) * max(recipe.num_searched, 1) > _MAX_MATCHES:
+    if recipe.patterns and int(layers.n) * max(most, 1) > MAX_LISTED_LAYERS:
         experts = f" of {most:,} experts" if most > 1 else ""
         raise LlamathError(
-            f"{int(layers.n):,} layers{experts} are too many to match with the {recipe.num_searched:,} patterns of the recipe",
+            f"{int(layers.n):,} layers{experts} are too many to match with the {len(recipe.patterns):,} patterns of the recipe",
             hint="--dtype sets the format of the weights",
         )
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import translate
+from functools import cached_property
 from typing import Any, NamedTuple
 
+from ...utils.dotted_names import DottedNames
 from ...utils.errors import UnknownQuantization, safe
+from ...utils.linear_regex import PatternList
 from ...utils.record_type import Record
+from ...utils.regex_syntax import wildcard_regex
 from . import matrix_formats as formats
 from .matrix_formats import IN, OUT, Axis, MatrixFormat, MatrixPart, per
 
@@ -73,18 +76,13 @@ class Recipe(Record):
     notes: tuple[str, ...] = ()
     table: tuple[str, ...] = ()  # the formats that a table of layers names
 
-    @property
-    def num_searched(self) -> int:
-        """The number of patterns that are searched one by one for each module."""
-        return sum(not _PLAIN.fullmatch(x) or not _INDEX.search(x) for x in self.patterns)
-
-    @property
+    @cached_property
     def names_experts(self) -> bool:
         """Whether it treats experts of a layer one by one."""
         return any(_EXPERT.search(x) for x in self.patterns)
 
 
-_EXPERT = re.compile(r"expert\w*\W{1,3}(?:\d|\[|\()")
+_EXPERT = re.compile(r"expert(?:(?!expert)\w)*+\W{1,3}(?:\d|\[|\()")
 
 
 def _unknown(what: str, where: str = "quantization_config") -> UnknownQuantization:
@@ -97,56 +95,8 @@ def _unknown(what: str, where: str = "quantization_config") -> UnknownQuantizati
 # Matching of names
 
 
-def _check_pattern(pattern: str) -> None:
-    """Refuse a regular expression whose matching may take exponential time, or polynomial time of a high degree."""
-    inner, repeats, i, in_class = [False], 0, 0, False
-    closed = False  # the last token closed a group that has a repetition or alternatives inside
-    while i < len(pattern):
-        c = pattern[i]
-        if c == "\\":
-            if pattern[i + 1 : i + 2].isdecimal():
-                repeats = _MAX_REPEATS + 1
-            i, closed = i + 2, False
-            continue
-        if in_class:
-            in_class = c != "]"
-        elif c == "[":
-            in_class, closed = True, False
-            i += 1 if pattern[i + 1 : i + 2] == "]" else 2 if pattern[i + 1 : i + 3] == "^]" else 0
-        elif c == "(":
-            inner.append(False)
-        elif c == ")" and len(inner) > 1:
-            closed = inner.pop()
-            inner[-1] |= closed
-            i += 1
-            continue
-        elif c == "|":
-            inner[-1] = True
-        elif c in "*+{":
-            repeats += 1 + _MAX_REPEATS * closed
-            inner[-1] = True
-        closed = False
-        i += 1
-    if repeats > _MAX_REPEATS or len(pattern) > _MAX_PATTERN:
-        raise UnknownQuantization(
-            f"quantization_config: {safe(repr(pattern), 80)} may take too long to match", hint="--dtype sets the format of the weights"
-        )
-
-
-_MAX_REPEATS, _MAX_PATTERN = 4, 20_000
-"""The most repetitions in a regular expression of a config, none inside another, and its length."""
-
-
-def _compile(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):
-        raise UnknownQuantization(f"quantization_config: {safe(repr(pattern), 80)} should be a regular expression") from None
-
-
-def _regex(pattern: str) -> re.Pattern[str]:
-    _check_pattern(pattern)
-    return _compile(pattern)
+def _refuse(problem: str) -> UnknownQuantization:
+    return UnknownQuantization(f"quantization_config: {problem}", hint="--dtype sets the format of the weights")
 
 
 def _strings(config: Keys, *keys: str) -> tuple[str, ...] | None:
@@ -164,32 +114,29 @@ def _strings(config: Keys, *keys: str) -> tuple[str, ...] | None:
 
 
 class _Names:
-    """A list of names or patterns. Plain names with a layer's number match whole names and parents, by a lookup; the others one by one."""
+    """A list of names or patterns. Plain names with a layer's number match names and parents; `translate` makes patterns of others."""
 
     def __init__(self, patterns: Iterable[str], translate: Callable[[str], str]) -> None:
         self.patterns = tuple(dict.fromkeys(patterns))
         self.exact = frozenset(self.patterns)
-        special = [x for x in self.patterns if not _PLAIN.fullmatch(x) or not _INDEX.search(x)]
-        self.compiled = [(x, _compile(regex)) for x in special if (regex := translate(x))]
-        self.any_special = _compile("|".join(f"(?:{x.pattern})" for _, x in self.compiled)) if self.compiled else None
+        self._parents = DottedNames(self.patterns)
+        special = {x: regex for x in self.patterns if not (_PLAIN.fullmatch(x) and _INDEX.search(x)) and (regex := translate(x))}
+        self._special = tuple(special)
+        self._regexes = PatternList(special.values(), _refuse)
 
     def find(self, names: Iterable[str]) -> str:
         """Return the pattern that matches one of the names or a parent, or an empty string."""
         for name in names:
-            part = name
-            while part:
-                if part in self.exact:
-                    return part
-                part = part.rpartition(".")[0]
+            if found := [*self._parents.along(name)]:
+                return self.patterns[found[-1]]
         return self.find_special(names)
 
     def find_special(self, names: Iterable[str]) -> str:
         """Return the first pattern, other than a plain name with a number, that matches one of the names; or an empty string."""
-        if self.any_special is None:
-            return ""
-        for name in names:
-            if self.any_special.match(name):
-                return next(text for text, pattern in self.compiled if pattern.match(name))
+        if self._special:
+            for name in names:
+                if (found := self._regexes.first_match(name)) is not None:
+                    return self._special[found]
         return ""
 
 
@@ -199,8 +146,11 @@ _INDEX = re.compile(r"\.\d+(\.|$)")
 
 def _like_transformers(key: str) -> str:
     """Translate as transformers' `should_convert_module`: from the start to a boundary, as a regular expression, or as a suffix."""
-    _check_pattern(key)
-    return rf"(?:{key})(?:(?<=\.)|(?=\.|$))|.*{re.escape(key)}$"
+    return rf"(?:{key})(?:(?<=\.)|(?=\.|$))|{_suffix(key)}"
+
+
+def _suffix(key: str) -> str:
+    return f".*{re.escape(key)}$"
 
 
 def _inside_name(key: str) -> str:
@@ -215,22 +165,17 @@ def _like_awq(key: str) -> str:
 
 def _like_modelopt(key: str) -> str:
     """Translate a shell wildcard over the name; other names match exactly, or as a parent."""
-    return translate(key) if any(x in key for x in "*?[") else ""
+    return wildcard_regex(key) if any(x in key for x in "*?[") else ""
 
 
 def _like_compressed_tensors(key: str) -> str:
     """Translate `re:` and a regular expression; other names match exactly."""
-    if key.startswith("re:"):
-        _check_pattern(key[3:])
     return key.removeprefix("re:") if key.startswith("re:") else ""
 
 
 def _like_auto_round(key: str) -> str:
     """Translate a regular expression of the whole name; other names match exactly, or as a parent."""
-    if _PLAIN.fullmatch(key):
-        return ""
-    _check_pattern(key)
-    return f"(?:{key})$"
+    return "" if _PLAIN.fullmatch(key) else f"(?:{key})$"
 
 
 def _like_quark(key: str) -> str:
@@ -332,12 +277,13 @@ def _fp8(config: Keys, dtype: str) -> Recipe:
     layers: Keys = found if isinstance(found, Mapping) else {}
     by_layer = _modelopt_layers(layers, dtype) if layers else None
     tables, kept = _strings(config, "modules_to_convert") or (), _Names(_strings(config, *_FP8_LISTS) or (), _like_transformers)
+    ends = PatternList(map(_suffix, tables), _refuse)
 
     def choose(x: Matrix) -> Choice:
         if x.kind == "embedding" and tables:
-            if any(name.endswith(tables) for name in x.names):
+            if any(ends.first_match(name) is not None for name in x.names):
                 return Choice(None, f"in {_FP8_LISTS[0]}") if kept.find(x.names) else Choice(formats.fp8_table_format())
-            if any(_SHARD.sub("", name).endswith(tables) for name in x.names):
+            if any(ends.first_match(_SHARD.sub("", name)) is not None for name in x.names):
                 listed = safe(", ".join(tables), 80)
                 raise UnknownQuantization(
                     f"quantization_config: modules_to_convert ({listed}) names a table in shards, whose scales are not described anywhere",
@@ -378,14 +324,16 @@ def _gptq(config: Keys, _: str) -> Recipe:
     to, dynamic = make(bits, group), config.get("dynamic") or {}
     if not isinstance(dynamic, Mapping):
         raise UnknownQuantization(f"quantization_config: dynamic should be an object, found {safe(repr(dynamic), 60)}")
-    rules: list[tuple[re.Pattern[str], MatrixFormat | None]] = []
+    changes: list[MatrixFormat | None] = []
     for pattern, keys in dynamic.items():
         overrides = keys if isinstance(keys, Mapping) else {}
         changed = make(_bits(overrides, allowed, default=bits), _group(overrides, group))
-        rules.append((_regex(pattern.removeprefix("+:").removeprefix("-:")), None if pattern.startswith("-:") else changed))
+        changes.append(None if pattern.startswith("-:") else changed)
+    rules = PatternList((x.removeprefix("+:").removeprefix("-:") for x in dynamic), _refuse)
     inside = config.get("modules_in_block_to_quantize")
     parts = inside if isinstance(inside, list) else [] if inside is None else [inside]
-    names = {x for part in parts for x in _strings({"modules_in_block_to_quantize": part}, "modules_in_block_to_quantize") or ()}
+    names = [x for part in parts for x in _strings({"modules_in_block_to_quantize": part}, "modules_in_block_to_quantize") or ()]
+    ends = DottedNames(names, from_end=True)
     skipped = _Names(_strings(config, "modules_to_not_convert") or (), _inside_name)
 
     def choose(x: Matrix) -> Choice:
@@ -393,10 +341,10 @@ def _gptq(config: Keys, _: str) -> Recipe:
             return choice
         if x.kind == "head" and config.get("lm_head") is not True:
             return Choice(None, "output head")
-        for pattern, changed in rules:
-            if any(pattern.match(name) for name in x.names):
-                return Choice(changed, "" if changed else "excluded in dynamic")
-        if inside is not None and not any(name.endswith("." + inner) for inner in names for name in x.names):
+        if matched := [i for name in x.names if (i := rules.first_match(name)) is not None]:
+            changed = changes[min(matched)]
+            return Choice(changed, "" if changed else "excluded in dynamic")
+        if inside is not None and not any(names[i] != name for name in x.names for i in ends.along(name)):
             return Choice(None, "not in modules_in_block_to_quantize")
         return Choice(None, "in modules_to_not_convert") if skipped.find(x.names) else Choice(to)
 
@@ -463,6 +411,7 @@ def _hqq(config: Keys, dtype: str) -> Recipe:
 
     uniform = format_of(common) if isinstance(common, Mapping) else None
     by_name = {name: format_of(keys) for name, keys in layers.items()}
+    all_formats, ends = list(by_name.values()), DottedNames(by_name, from_end=True)
     if uniform is None and not by_name:
         raise _unknown("hqq without weight_quant_params")
 
@@ -473,8 +422,8 @@ def _hqq(config: Keys, dtype: str) -> Recipe:
             return Choice(None, "in skip_modules")
         if uniform is not None:
             return Choice(uniform)
-        found = next((to for name, to in by_name.items() for own in x.names if own == name or own.endswith("." + name)), None)
-        return Choice(found, "" if found else "in no entry of quant_config")
+        matched = [i for own in x.names for i in ends.along(own)]
+        return Choice(all_formats[min(matched)]) if matched else Choice(None, "in no entry of quant_config")
 
     name = "+".join(dict.fromkeys(x.name for x in ([uniform] if uniform else by_name.values())))
     return Recipe(method="hqq", name=name, choose=choose, patterns=(*by_name, *skip.patterns))
@@ -937,6 +886,7 @@ def _auto_round(config: Keys, dtype: str) -> Recipe:
     names = _Names(overrides, _like_auto_round)
     blocks = _strings(config, "block_name_to_quantize", "to_quant_block_names")
     inside = tuple(y.strip() for x in blocks or () for y in x.split(",") if y.strip())
+    parents = DottedNames(inside)
     skipped = _Names(_strings(config, "modules_to_not_convert") or (), _inside_name)
 
     def choose(x: Matrix) -> Choice:
@@ -946,7 +896,7 @@ def _auto_round(config: Keys, dtype: str) -> Recipe:
             return choice
         if x.kind == "head":
             return Choice(None, "output head")
-        if inside and not any(name.startswith(block + ".") for block in inside for name in x.names):
+        if inside and not any(inside[i] != name for name in x.names for i in parents.along(name)):
             return Choice(None, "not in block_name_to_quantize")
         return Choice(None, "in modules_to_not_convert") if skipped.find(x.names) else Choice(to)
 
@@ -1024,11 +974,21 @@ def _quark_format(keys: object, dtype: str) -> MatrixFormat | None:
     return MatrixFormat(name=name, title=title, parts=(*parts, *_quark_extras(keys, dtype)), compute_rate=rate if has_inputs else "")
 
 
+_last_quark_names: list[tuple[Keys, _Names]] = []
+"""The overrides of the config that was read last, as the number types of all its matrices are asked one by one."""
+
+
+def _quark_names(overrides: Keys) -> _Names:
+    if not _last_quark_names or _last_quark_names[0][0] is not overrides:
+        _last_quark_names[:] = [(overrides, _Names(overrides, _like_modelopt))]
+    return _last_quark_names[0][1]
+
+
 def quark_number_types(config: Keys, weight: str) -> tuple[str, ...]:
     """Return the number types of a weight in Quark's config, one for each stage; none if the config does not tell."""
     layers = config.get("layer_quant_config")
     overrides = layers if isinstance(layers, Mapping) else {}
-    found = _Names(overrides, _like_modelopt).find(module_names(weight.removesuffix(".weight")))
+    found = _quark_names(overrides).find(module_names(weight.removesuffix(".weight")))
     keys = overrides[found] if found else config.get("global_quant_config")
     declared = keys.get("weight") if isinstance(keys, Mapping) else None
     stages = declared if isinstance(declared, list) else [declared]

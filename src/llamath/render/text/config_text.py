@@ -150,16 +150,22 @@ def format_value(value: object, limit: int) -> str:
         return "{}" if not value else "1 key" if len(value) == 1 else f"{len(value)} keys"
     if not isinstance(value, (list, tuple)):
         return _cut(json.dumps(value, ensure_ascii=False, default=str), limit)
-    runs = ((x if isinstance(x, str) else json.dumps(x, ensure_ascii=False, default=str), len(list(same))) for x, same in groupby(value))
-    parts = [_cut(f"{n} × {x}" if n > 1 else x, limit - 2) for x, n in runs]
-    full = f"[{', '.join(parts)}]"
-    if len(full) <= limit or len(parts) == 1:
-        return full
     count = f", …] ({len(value)})"
-    while len(parts) > 1 and len(f"[{', '.join(parts)}{count}") > limit:
-        parts.pop()
-    text = f"[{', '.join(parts)}{count}"
-    return text if len(text) <= limit else f"[…] ({len(value)})"
+    parts: list[str] = []
+    lengths = [1]  # of the text up to each part
+    for x, same in groupby(value):
+        n = sum(1 for _ in same)
+        text = x if isinstance(x, str) else json.dumps(x, ensure_ascii=False, default=str)
+        parts.append(_cut(f"{n} × {text}" if n > 1 else text, limit - 2))
+        lengths.append(lengths[-1] + len(parts[-1]) + 2 * (len(parts) > 1))
+        if lengths[-1] >= limit and len(parts) > 1:  # nor does the rest fit
+            break
+    else:
+        full = f"[{', '.join(parts)}]"
+        if len(full) <= limit or len(parts) == 1:
+            return full
+    kept = max((i for i in range(1, len(parts)) if lengths[i] + len(count) <= limit), default=0)
+    return f"[{', '.join(parts[:kept])}{count}" if kept else f"[…] ({len(value)})"
 
 
 def _cut(text: str, limit: int) -> str:

@@ -19,8 +19,9 @@ from ....families.classes import headless_scheme
 from ....loading import Source, load
 from ....model import Model
 from ....utils.access import may_read
+from ....utils.dotted_names import DottedNames
 from ....utils.errors import ConfigError, FormatError, UnknownModel, nearest, safe
-from ....utils.linear_regex import LinearRegex
+from ....utils.linear_regex import PatternList
 from ....utils.number_format import format_count, format_list
 from ....utils.record_type import Record
 from ..check_checkpoint import refuse_large_models
@@ -471,7 +472,8 @@ def selected_modules(config: Mapping[str, Any], base: BaseModel, where: str) -> 
     named = ModulePatterns(None if is_all else targets, f"{where}: target_modules")
     matches: Callable[[str], bool] = base.is_inner_linear if is_all else named.matches
     excluded = ModulePatterns(config.get("exclude_modules"), f"{where}: exclude_modules")
-    saved = [LinearRegex(rf"((^|.*\.){x}($|\..*)).*") for x in _saved_modules(config, where)]
+    patterns = (rf"((^|.*\.){x}($|\..*)).*" for x in _saved_modules(config, where))
+    saved = PatternList(patterns, lambda problem: ConfigError(f"{where}: modules_to_save: {problem}"))
     in_layers = _LayerFilter(config, where)
     return {
         name
@@ -479,7 +481,7 @@ def selected_modules(config: Mapping[str, Any], base: BaseModel, where: str) -> 
         if matches(name)
         and not excluded.matches(name)
         and (named.names_whole(name) or in_layers.has(name))
-        and not any(x.matches(name) for x in saved)
+        and not saved.full_matches(name)
     }
 
 
@@ -502,7 +504,8 @@ def _peft_selection(adapter: Adapter, base: BaseModel) -> Iterator[Finding]:
     parameters = [str(x) for x in config.get("target_parameters") or ()]
     kinds = {"rows"} if adapter.method == "trainable_tokens" else {"linear", "embedding", "experts", "scaling"}
     present = {x.module for x in adapter.targets if x.kind in kinds and x.name in base.weights}
-    by_parameter = {x.module for x in adapter.targets if any(f".{x.name}".endswith(f".{p}") for p in parameters)}
+    ends = DottedNames(parameters, from_end=True)
+    by_parameter = {x.module for x in adapter.targets if any(True for _ in ends.along(x.name))}
     uncertain = {name for name in modules if modules[name].part in ("router", "expert")}
     if missing := sorted(selected - present - uncertain):
         message = f"{_modules(missing)} no tensors in the adapter, though the configuration selects them: {summarize_names(missing)}"
@@ -518,23 +521,32 @@ def _useless_targets(patterns: ModulePatterns, modules: Iterable[str], base: Bas
     """Yield a finding for each name in `target_modules`, or the regular expression, that matches no module of the base model."""
     severity = "info" if base.text_prefix else "error"  # other parts of a multimodal model may have such modules
     if patterns.regex is not None:
-        if not any(map(patterns.regex.matches, modules)):
+        if not any(map(patterns.regex.fullmatch, modules)):
             message = f"target_modules {safe(repr(patterns.regex.pattern), 80)} matches no linear layer or embedding of {base.name}"
             yield Finding(code="target", severity=severity, message=message)
         return
-    ends = {x.rpartition(".")[2] for x in modules}
-    known = {end for module in modules for end in (module, *_ends_of(module))}
-    for name in patterns.names:
-        if name not in known:
-            near = nearest(name, ends)
-            message = f"target_modules names {safe(repr(name), 80)}, which matches no linear layer or embedding of {base.name}"
-            hint = f"did you mean {' or '.join(near)}?" if near else f"it has {format_list(sorted(ends), 12)}"
-            yield Finding(code="target", severity=severity, message=message, hint=hint)
+    ends = sorted({x.rpartition(".")[2] for x in modules})
+    useless = _without_name(patterns.names, modules)
+    for name in useless[:_MAX_USELESS]:
+        near = nearest(name, ends[:_MAX_COMPARED])
+        message = f"target_modules names {safe(repr(name), 80)}, which matches no linear layer or embedding of {base.name}"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"it has {format_list(ends, 12)}"
+        yield Finding(code="target", severity=severity, message=message, hint=hint)
+    if more := useless[_MAX_USELESS:]:
+        message = f"target_modules has {format_count(len(more), 'more name')} without a linear layer or embedding: {summarize_names(more)}"
+        yield Finding(code="target", severity=severity, message=message)
 
 
-def _ends_of(module: str) -> Iterator[str]:
-    parts = module.split(".")
-    return (".".join(parts[i:]) for i in range(1, len(parts)))
+_MAX_USELESS, _MAX_COMPARED = 20, 200
+"""The most names with a finding of their own, and names of modules that each is compared with for a hint."""
+
+
+def _without_name(ends: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Return those of these ends with which none of the dotted names ends."""
+    known = DottedNames(ends, from_end=True)
+    found = {i for name in names for i in known.along(name)}
+    kept = {ends[i] for i in found}
+    return [x for x in ends if x not in kept]
 
 
 def _saved_modules(config: Mapping[str, Any], where: str) -> tuple[str, ...]:
@@ -552,7 +564,8 @@ class _LayerFilter:
         self.layers = None if isinstance(config.get("target_modules"), str) or not numbers else frozenset(numbers)
         patterns = config.get("layers_pattern") or ()
         names = (patterns,) if isinstance(patterns, str) else parse_names(patterns, f"{where}: layers_pattern")
-        self.patterns = tuple(LinearRegex(rf"(.*?\.)?({x})") for x in names)
+        self._has_patterns = bool(names)
+        self._patterns = PatternList((rf"(.*?\.)?({x})" for x in names), lambda problem: ConfigError(f"{where}: layers_pattern: {problem}"))
 
     def has(self, module: str) -> bool:
         """Whether a module is in one of the layers."""
@@ -561,9 +574,10 @@ class _LayerFilter:
     def _layer(self, module: str) -> int | None:
         """Return the number of its layer, which follows `layers_pattern`, or any name inside another."""
         parts = module.split(".")
-        for i in range(1, len(parts) - 1):
-            if parts[i].isdecimal() and (any(x.matches(".".join(parts[:i])) for x in self.patterns) if self.patterns else i > 1):
-                return int(parts[i])
+        is_before = self._patterns.match_parents(module) if self._has_patterns else (i > 0 for i in range(len(parts)))
+        for part, matched in zip(parts[1:-1], is_before, strict=False):
+            if matched and part.isdecimal() and len(part) < 10:
+                return int(part)
         return None
 
     def findings(self, base: BaseModel) -> Iterator[Finding]:
@@ -580,32 +594,36 @@ def _unmatched_patterns(adapter: Adapter, where: str) -> Iterator[Finding]:
     updates = [x.module if x.name.endswith(".weight") else x.name for x in adapter.targets if x.a]
     for key in ("rank_pattern", "alpha_pattern"):
         pattern = ValuePattern(adapter.config, key, where)
-        if unmatched := [x for x in pattern.values if not any(pattern.matches(x, name) for name in updates)]:
+        if unmatched := pattern.unmatched(updates):
             message = f"{key} has {format_list((safe(repr(x), 60) for x in unmatched), 4)}, which matches no target"
             yield Finding(code="pattern", severity="warning", message=message, hint="peft ignores it")
 
 
 def _useless_parameters(config: Mapping[str, Any], base: BaseModel) -> Iterator[Finding]:
-    for name in map(str, config.get("target_parameters") or ()):
-        if not any(x == name or x.endswith(f".{name}") for x in base.weights):
-            message = f"target_parameters names {safe(repr(name), 80)}, which matches no parameter of {base.name}"
-            yield Finding(code="target", severity="error", message=message)
+    for name in _without_name([*map(str, config.get("target_parameters") or ())], base.weights):
+        message = f"target_parameters names {safe(repr(name), 80)}, which matches no parameter of {base.name}"
+        yield Finding(code="target", severity="error", message=message)
 
 
-def _useless_saved(adapter: Adapter, saved: Iterable[str], base: BaseModel) -> Iterator[Finding]:
-    names = {x.rpartition(".")[0] for x in base.weights}
-    names |= {".".join(x.split(".")[:i]) for x in tuple(names) for i in range(1, x.count(".") + 1)}
-    present = {x.module for x in adapter.targets if x.kind == "replacement"}
-    for name in saved:
+def _useless_saved(adapter: Adapter, saved: Sequence[str], base: BaseModel) -> Iterator[Finding]:
+    ends = PatternList(rf".*{re.escape(x)}(\..*)?" for x in saved)
+    replaced = (x.module for x in adapter.targets if x.kind == "replacement")
+    found, trained = (
+        {i for indices in set(map(ends.full_matches, modules)) for i in indices} for modules in (map(_module_of, base.weights), replaced)
+    )
+    for i, name in enumerate(saved):
         if name in _new_heads(adapter):
             continue
-        found = [x for x in names if x.endswith(name)]
-        if not found:
+        if i not in found:
             message = f"modules_to_save names {safe(repr(name), 80)}, which matches no module of {base.name}"
             yield Finding(code="target", severity="error", message=message)
-        elif not any(x == y or x.startswith(f"{y}.") for y in found for x in present):
+        elif i not in trained:
             message = f"modules_to_save names {safe(repr(name), 80)}, and the file has no tensor of it"
             yield Finding(code="untrained", severity="warning", message=message, hint="the module stays as it is in the base model")
+
+
+def _module_of(weight: str) -> str:
+    return weight.rpartition(".")[0]
 
 
 # What MLX selects
@@ -615,9 +633,10 @@ def _mlx_selection(adapter: Adapter, base: BaseModel) -> Iterator[Finding]:
     """Yield findings about layers that mlx-lm does not adapt, and keys that match nothing."""
     parameters = adapter.config.get("lora_parameters")
     keys = parameters.get("keys") if isinstance(parameters, Mapping) else None
-    ends = {x.rpartition(".")[0] for x in base.weights}
-    for key in keys or () if isinstance(keys, list) else ():
-        if not any(x == key or x.endswith(f".{key}") for x in ends):
+    listed = keys if isinstance(keys, list) else []
+    useless = {*_without_name([x for x in listed if isinstance(x, str)], map(_module_of, base.weights))}
+    for key in listed:
+        if not isinstance(key, str) or key in useless:
             message = f"lora_parameters.keys names {safe(repr(key), 80)}, which matches no module of {base.name}"
             yield Finding(code="target", severity="error", message=message)
     count = adapter.config.get("num_layers")
