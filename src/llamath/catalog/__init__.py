@@ -147,9 +147,9 @@ def find_preset(name: str) -> Preset:
         for preset in all_presets:
             if form(name) in map(form, preset.aliases):
                 return preset
-            for known in preset.ids:
-                if form(name) in (form(known), form(known.rpartition("/")[2])):
-                    return preset.for_id(known)
+            for public_id in preset.ids:
+                if form(name) in (form(public_id), form(public_id.rpartition("/")[2])):
+                    return preset.for_id(public_id)
     known = {normalize_name(x): x for preset in all_presets for x in (*preset.ids, preset.slug)}
     near = [known[x] for x in nearest(normalize_name(name), known)]
     hint = f"did you mean {', '.join(near)}?" if near else "llamath.models() lists the presets; a repository on the Hub is owner/name"
