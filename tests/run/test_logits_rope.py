@@ -92,3 +92,17 @@ def test_longrope_switch_is_detected() -> None:
     assert [ours.crosses_long_rope_switch(cache, n) for n in (2, 3, 12, 13)] == [False, True, True, True]
     ours(torch.ones(2, 13, dtype=torch.long), cache)
     assert not ours.crosses_long_rope_switch(cache, 20)
+
+
+@torch.no_grad()
+def test_odd_rotary_widths_are_rounded_up() -> None:
+    moe = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    for config in (
+        LLAMA | moe | {"model_type": "minimax_m2", "head_dim": 16, "rotary_dim": 7},
+        LLAMA | {"model_type": "glm4", "head_dim": 8, "partial_rotary_factor": 0.4, "pad_token_id": 0},
+        LLAMA | {"model_type": "phi3", "partial_rotary_factor": 0.6, "pad_token_id": 0},
+    ):
+        both = pair(config)
+        assert both.ours.layers[0].attn.spec.rope.dim % 2
+        ids = both.ids(24)
+        assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids), config["model_type"]
