@@ -390,3 +390,16 @@ def test_config_accepts_model_args() -> None:
 
 def test_config_reference_page_is_up_to_date() -> None:
     assert page.PAGE.read_text() == page.page(), "python tools/config_reference.py writes it"
+
+
+def test_a_long_list_is_shown_in_steps_linear_in_its_length() -> None:
+    class Counted(list[int]):
+        read = 0
+
+        def __iter__(self) -> Iterator[int]:
+            for x in super().__iter__():
+                Counted.read += 1
+                yield x
+
+    assert format_value(Counted(range(300_000)), 60) == f"[{', '.join(map(str, range(14)))}, …] (300000)"
+    assert Counted.read < 100  # what does not fit is not read

@@ -7,19 +7,33 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import llamath
+from llamath.checkpoint.adapters import ValuePattern
 from llamath.checkpoint.formats import safetensors
+from llamath.checkpoint.quantization.recipes import Matrix, module_names, read_recipe
+from llamath.utils import linear_regex
+from llamath.utils.errors import LlamathError
 from support.regex_steps import StepCounter, growth
 
 _FUNCTIONS = {"compile", "match", "fullmatch", "search", "sub", "split", "findall", "finditer"}
 _SEARCHES = _FUNCTIONS - {"match", "fullmatch", "compile"}
 _TRUSTED = {"llamath.web.server.page_html"}
 """Modules whose expressions read only files of this package."""
+_LOCAL = {
+    # built from names and numbers of this package's own tables, or from an escaped name of a table of tensor names
+    "checkpoint.formats.tokenizer_model": 1,
+    "analysis.serving.layer_sizes": 1,
+    "conversion.edit.edited_config": 1,
+    "conversion.edit.plan_edit": 1,
+}
+"""Calls of `re` whose pattern is no constant of its module; a pattern from a file is matched by `utils.linear_regex` alone."""
 _SIZE = 100
 """Characters of the shorter text: enough for a square to show, as it would grow 4-fold."""
 _LINEAR = 2.6
@@ -96,3 +110,83 @@ def test_step_counter_matches_what_python_matches() -> None:
         for text in texts:
             expected = re.match(pattern, text)
             assert StepCounter(pattern).match(text) == (expected.end() if expected else None), (pattern, text)
+
+
+def test_no_pattern_from_a_file_reaches_python_matcher() -> None:
+    found: dict[str, int] = {}
+    for path in sorted(Path(llamath.__path__[0]).rglob("*.py")):
+        name = ".".join(path.relative_to(llamath.__path__[0]).with_suffix("").parts)
+        tree = ast.parse(path.read_text())
+        constants = {x.id for node in tree.body for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+        imported = {x.asname or x.name for node in tree.body if isinstance(node, ast.ImportFrom) for x in node.names}
+        for node in ast.walk(tree):
+            modules = [x.name for x in node.names] if isinstance(node, ast.Import) else []
+            modules += [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
+            assert not {"fnmatch", "sre_parse", "sre_compile", "re._parser"}.intersection(modules), name
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _FUNCTIONS:
+                continue
+            if isinstance(node.func.value, ast.Name) and node.func.value.id == "re":
+                names = {x.id for x in ast.walk(node.args[0]) if isinstance(x, ast.Name)}
+                inner = {x.id for x in ast.walk(node.args[0]) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+                found[name] = found.get(name, 0) + bool(names - constants - imported - inner - {"map"})
+    assert {name: n for name, n in found.items() if n} == _LOCAL
+
+
+_HARD = ("(?:[a-z._0-9]?){40}!", "((a+)+)+b", ".*.*.*.*.*.*x", "(?:a|a?|b)*!", "^(?!.*(a|b|c)+d).*!", r"(?:layers\.\d+\.?)*(?=.*x.*y)!")
+
+
+def _recipe(section: Callable[[list[str]], dict[str, Any]]) -> Callable[[list[str], list[str]], None]:
+    def ask(patterns: list[str], names: list[str]) -> None:
+        recipe = read_recipe(section(patterns))
+        for name in names:
+            recipe.choose(Matrix(module_names(name), "linear"))
+
+    return ask
+
+
+def _adapter(patterns: list[str], names: list[str]) -> None:
+    values = ValuePattern({"rank_pattern": dict.fromkeys(patterns, 1)}, "rank_pattern", "adapter")
+    for name in names:
+        values.find(name)
+    values.unmatched(names)
+
+
+_READERS: dict[str, Callable[[list[str], list[str]], None]] = {
+    "dynamic": _recipe(lambda x: {"quant_method": "gptq", "bits": 4, "dynamic": {f"-:{y}": {} for y in x}}),
+    "modules_to_not_convert": _recipe(lambda x: {"quant_method": "fp8", "modules_to_not_convert": x}),
+    "ignore": _recipe(
+        lambda x: {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"a": {"targets": ["Linear"], "weights": {"num_bits": 8}}},
+            "ignore": [f"re:{y}" for y in x],
+        }
+    ),
+    "extra_config": _recipe(lambda x: {"quant_method": "auto-round", "bits": 4, "extra_config": {y: {"bits": 8} for y in x}}),
+    "rank_pattern": _adapter,
+}
+
+
+def test_steps_of_patterns_from_files_grow_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of all lists in a file are bounded, linear in the names, and linear in the patterns where these differ."""
+    steps = [0]
+    visit = linear_regex._Budget.visit
+    monkeypatch.setattr(linear_regex._Budget, "visit", lambda self, n: (steps.__setitem__(0, steps[0] + n), visit(self, n))[1])
+
+    def count(ask: Callable[[list[str], list[str]], None], patterns: list[str], names: list[str]) -> int:
+        steps[0] = 0
+        ask(patterns, names)
+        return steps[0]
+
+    for key, ask in _READERS.items():
+        for pattern in _HARD:
+            few, many, most = (count(ask, [pattern], [f"model.layers.0.{'abc.' * n}q_proj"]) for n in (50, 100, 200))
+            assert most <= 2.2 * many <= 5 * few + 5000, (key, pattern, few, many, most)
+        few, many, most = (
+            count(ask, [f"{i}.*" + ".*" * 5 + str(i) for i in range(n)], [f"model.layers.{i}.mlp" for i in range(n)]) for n in (25, 50, 100)
+        )
+        assert most <= 2.6 * many <= 7 * few + 5000, (key, few, many, most)
+    monkeypatch.setattr(linear_regex, "MAX_STEPS", 50_000)
+    for key, ask in _READERS.items():
+        with pytest.raises(LlamathError, match="take more than 50,000 steps"):
+            ask([f".*{i}.*{i}.*{i}!" for i in range(300)], [f"{i:09b}.{i * 7919}" for i in range(10_000)])
+        assert steps[0] < 10_000_000, key

@@ -370,6 +370,18 @@ REFUSED = {
 }
 
 
+def test_duplicate_keys_are_refused_before_the_library_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    for text in (
+        '{"normalizer": {"type": "NFC"}, "model": {"type": "BPE", "vocab": {}, "merges": []}, "normalizer": null}',
+        '{"model": {"type": "BPE", "vocab": {"a": 0}, "vocab": {}, "merges": []}}',
+        '{"normalizer": {"type": "NFC"}, "norma\\u006cizer": null}',
+    ):
+        path.write_text(text)
+        with pytest.raises(LlamathError, match="occurs twice"):
+            load_tokenizer(str(path))
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_rules_that_exhaust_memory_or_time_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"

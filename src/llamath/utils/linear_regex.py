@@ -122,7 +122,8 @@ class _Conjunctions:
     def add(self, items: Items, index: int) -> bool:
         """Add a pattern if it has lookarounds at its start alone."""
         start = items[: int(items[:1] == (Assertion("\\A"),))]
-        looks = [*takewhile(lambda x: isinstance(x, Look) and x.is_ahead, items[len(start) :])]
+        first = takewhile(lambda x: isinstance(x, Look) and x.is_ahead, items[len(start) :])
+        looks = [x for x in first if isinstance(x, Look)]
         rest = (*start, *items[len(start) + len(looks) :])
         if _looks_far(rest) or any(_looks_far(x.body) for x in looks):
             return False

@@ -110,7 +110,8 @@ def _parse(
     return value
 
 
-_Numbers = dict[str, Callable[[str], Any]]
+_Numbers = dict[str, Any]
+"""The parsers of numbers, as arguments of `json.loads`."""
 
 
 def _load_strict(text: str, unique: Callable[[list[tuple[str, Any]]], Any], finite: bool = True, numbers: _Numbers | None = None) -> Any:
