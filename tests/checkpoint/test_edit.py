@@ -394,8 +394,13 @@ def test_packed_embedding_is_copied_with_its_scales(tmp_path: Path) -> None:
 
 
 def test_tied_copies_do_not_outlive_an_untied_head(tmp_path: Path) -> None:
-    """Loaders of a tied model ignore a stored head, which may differ."""
+    """A stored head that differs is refused, since loaders do not agree about it; a copy is edited as the embedding is."""
     source = write_checkpoint(tmp_path / "source", {**LLAMA, "tie_word_embeddings": True}, {"lm_head.weight": (100, 32)})
+    refused(source, tmp_path / "out", "lm_head.weight differs from model.embed_tokens.weight", untie=True)
+    at = {x.name: slice(x.start, x.end) for x in read_checkpoint(str(source)).tensors}
+    data = bytearray((source / "model.safetensors").read_bytes())
+    data[at["lm_head.weight"]] = data[at["model.embed_tokens.weight"]]
+    (source / "model.safetensors").write_bytes(data)
     llamath.edit(source, tmp_path / "out", untie=True)
     new = tensor_bytes(tmp_path / "out")
     assert new["lm_head.weight"] == new["model.embed_tokens.weight"] == tensor_bytes(source)["model.embed_tokens.weight"]

@@ -79,6 +79,11 @@ class OpenedCheckpoint(Record):
         return is_url(self.location)
 
     @property
+    def has_local_values(self) -> bool:
+        """Whether values can be read from local files."""
+        return not self.is_remote
+
+    @property
     def folder(self) -> str:
         """The folder of the files: a local path, or the address of a remote folder."""
         return self.location if self.is_remote or os.path.isdir(self.name) else os.path.dirname(self.name)

@@ -60,7 +60,7 @@ def _compare(opened: OpenedCheckpoint, tied: TiedNames, copy: list[Tensor], orig
         return result(None, "their values are packed")
     if [x._replace(name="") for x in a.parts] == [x._replace(name="") for x in b.parts]:
         return result(False)
-    if opened.is_remote:
+    if not opened.has_local_values:
         return TiedCopy(tied.copy, tied.original, None, "the files are remote", is_remote=True)
     if any(x.end > opened.manifest.files[x.file].size for x in (*a.parts, *b.parts)):
         return result(None, "the file is too short")

@@ -350,6 +350,10 @@ class _PlannedCheckpoint(OpenedCheckpoint):
     keys: Mapping[str, Any]
 
     @property
+    def has_local_values(self) -> bool:
+        return False
+
+    @property
     def quantization_config(self) -> Mapping[str, Any] | None:
         """The section of the new config about the quantization of weights."""
         return quantization_section(self.keys)
