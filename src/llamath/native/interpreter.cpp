@@ -53,6 +53,7 @@ struct Engine {
     View logits;
     LookupLimits limits;
     std::vector<std::vector<const float*>> biases;  // of the experts of a product
+    std::vector<std::vector<float>> slopes;         // of an operation with ALiBi
     int64_t owners = 1;                             // its creator and its sessions
 
     const float* vector(int64_t i) const { return i < 0 ? nullptr : static_cast<const float*>(weights[i].data); }
@@ -244,8 +245,7 @@ void attention(const Session& s, const Pass& pass, const OpSpec& op) {
     const Cache &k = s.caches[op.i[0]], &v = s.caches[op.i[3]];
     const CacheSpec &k_spec = e.caches[op.i[0]], &v_spec = e.caches[op.i[3]];
     int64_t bytes = type_bytes(s.kv_type), row = 0;
-    std::vector<float> slopes;
-    if (op.i[8]) alibi_slopes(slopes, q.heads, op.f[2], op.f[3]);
+    const std::vector<float>& slopes = e.slopes[&op - e.ops.data()];  // a late helper reads them after this function has returned
     for (int64_t i = 0; i < pass.num_segments; i++) {
         const Segment& g = pass.segments[i];
         Attention a = {};
@@ -511,7 +511,7 @@ Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p, int64_t* where, 
         write_message(mistake, text, size);
         return nullptr;
     }
-    auto* e = new Engine{pool, {}, {}, {}, {}, {}, {}, {}, p->logits, lookup_limits(*p), {}, 1};
+    auto* e = new Engine{pool, {}, {}, {}, {}, {}, {}, {}, p->logits, lookup_limits(*p), {}, {}, 1};
     e->ops.assign(p->ops, p->ops + p->num_ops);
     e->products.assign(p->products, p->products + p->num_products);
     e->buffers.assign(p->buffers, p->buffers + p->num_buffers);
@@ -519,6 +519,9 @@ Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p, int64_t* where, 
     e->caches.assign(p->caches, p->caches + p->num_caches);
     e->state_sizes.assign(p->state_sizes, p->state_sizes + p->num_states);
     e->rope_pairs.assign(p->rope_pairs, p->rope_pairs + p->num_ropes);
+    e->slopes.resize(e->ops.size());
+    for (size_t i = 0; i < e->ops.size(); i++)
+        if (const OpSpec& op = e->ops[i]; op.code == ATTENTION && op.i[8]) alibi_slopes(e->slopes[i], op.in[0].heads, op.f[2], op.f[3]);
     e->biases.resize(e->products.size());
     for (const OpSpec& op : e->ops)
         if (op.code == EXPERT_LINEAR)
