@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from llamath.native.build import LIBRARY, cached_library, commands, find_compiler, source_hash
+from llamath.native.build import LIBRARY, cached_library, commands, find_cached, find_compiler, source_hash
 
 TESTS = Path(__file__).parents[1] / "tests" / "native"
 FLAGS = ("-O1", "-g1", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -86,7 +86,9 @@ def compile_sanitized(folder: Path, paths: Sequence[str] = ()) -> tuple[Path, li
 def cached_sanitized(paths: Sequence[str]) -> Path:
     """Return the sanitized library of these sources; it is compiled unless an earlier run did so."""
     name = f"sanitized-{source_hash(' '.join((_compiler(), *FLAGS)), paths)}"
-    target = cached_library().parent.with_name(name) / LIBRARY
+    beside, problem = cached_library(), find_cached()[1]
+    folder_of_all = Path(tempfile.mkdtemp()) if beside is None or problem else beside.parent.parent
+    target = folder_of_all / name / LIBRARY
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
