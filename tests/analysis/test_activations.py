@@ -101,7 +101,7 @@ EAGER: dict[str, tuple[dict[str, Any], float]] = {
     "latent with an indexer": (
         LLAMA | {"model_type": "deepseek_v32", "kv_lora_rank": 32, "q_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
         "v_head_dim": 16, "index_n_heads": 4, "index_head_dim": 16, "index_topk": 8, "mlp_layer_types": ["dense", "dense"],
-        "moe_intermediate_size": 48, "n_routed_experts": 8, "num_experts_per_tok": 2, "head_dim": 8},
+        "moe_intermediate_size": 48, "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "head_dim": 8},
         0.02,
     ),
 }  # fmt: skip

@@ -200,7 +200,7 @@ sizes = st.integers(1, 12)
 def test_random_llamas_match_the_formula(data: st.DataObject) -> None:
     K, group, h, L, V, F, d = (data.draw(sizes) for _ in range(7))
     bias, tied, mlp_bias = (data.draw(st.booleans()) for _ in range(3))
-    H = K * group
+    H, h = K * group, 2 * h  # an odd head has no pairs of channels to rotate
     model = llamath.load(
         {
             "model_type": "llama", "hidden_size": d, "vocab_size": V, "intermediate_size": F, "num_hidden_layers": L, "num_attention_heads": H,

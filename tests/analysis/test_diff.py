@@ -139,7 +139,7 @@ sizes = st.integers(1, 9)
 shapes = st.fixed_dictionaries(
     {
         "hidden_size": sizes, "vocab_size": sizes, "intermediate_size": sizes, "num_hidden_layers": sizes, "num_key_value_heads": sizes,
-        "group": st.integers(1, 4), "head_dim": sizes, "attention_bias": st.booleans(), "mlp_bias": st.booleans(),
+        "group": st.integers(1, 4), "head_dim": sizes.map(lambda x: 2 * x), "attention_bias": st.booleans(), "mlp_bias": st.booleans(),
         "tie_word_embeddings": st.booleans(), "num_local_experts": st.integers(2, 6), "model_type": st.sampled_from(["llama", "mixtral"]),
     }
 )  # fmt: skip
@@ -161,8 +161,8 @@ def test_causes_of_random_models_sum_and_reverse(a: dict[str, Any], b: dict[str,
 
 def test_models_of_equal_size_reverse() -> None:
     shape = {"model_type": "llama", "hidden_size": 1, "vocab_size": 1, "intermediate_size": 1, "num_hidden_layers": 2}
-    one = llamath.load({**shape, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 2})
-    two = llamath.load({**shape, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 1})
+    one = llamath.load({**shape, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4})
+    two = llamath.load({**shape, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 2})
     there, back = checked_diff(one, two), checked_diff(two, one)
     assert there.delta == 0 and [x.kind for x in there.causes] and reversed_causes(back) == causes_of(there)
 
@@ -171,6 +171,7 @@ def test_models_of_equal_size_reverse() -> None:
 @given(shapes, st.sampled_from(["vocab_size", "num_hidden_layers", "hidden_size", "intermediate_size", "head_dim"]), sizes)
 @pytest.mark.slow
 def test_one_changed_key_is_one_cause(shape: dict[str, Any], key: str, n: int) -> None:
+    n = 2 * n if key == "head_dim" else n
     one, two = llamath.load(config_of_shape(shape)), llamath.load(config_of_shape({**shape, key: n}))
     letter = {"vocab_size": "V", "num_hidden_layers": "L", "hidden_size": "d", "head_dim": "h"}.get(key)
     letter = letter or ("Fe" if shape["model_type"] == "mixtral" else "F")

@@ -272,7 +272,7 @@ def test_unknown_quantization_is_refused_by_name(tmp_path: Path, command: tuple[
     "keys",
     [
         {"model_type": "mixtral", "num_local_experts": 10**9, "num_experts_per_tok": 2},
-        {"hidden_size": 10**18, "num_attention_heads": 10**9, "num_key_value_heads": 10**9},
+        {"hidden_size": 10**18, "num_attention_heads": 10**14, "num_key_value_heads": 10**14},
     ],
 )
 def test_hostile_sizes_are_handled_quickly(tmp_path: Path, keys: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ REFUSED = {
     "cohere2-listed": "rope",
     "cohere2-plain": "rope",
     "deepseek_v2-plain attention": "other kinds of layers",
+    "deepseek_v2-without a latent query, biased, tied, all sparse": "bias",
     "deepseek_v3-without a latent query, biased, tied, one group, halves": "rope",
     **dict.fromkeys(("exaone4-every-second", "exaone4-listed", "exaone4-plain"), "windows only in models of 64 layers"),
     "falcon-11B: one norm, grouped": "activation",

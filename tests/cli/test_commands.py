@@ -51,6 +51,7 @@ OF_LATER_COMMANDS = {
     ("models", "--type"),
     ("names", "--dtype"),
     ("same", "--base"),
+    *(("mcp", x) for x in ("--root", "--hub", "--allow-urls")),
     ("verify", "--full"),
     ("verify", "--write-sums"),
     *(("edit", x) for x in ("--drop-layers", "--keep-experts", "--resize-vocab", "--untie", "--tp-shard", "--join-shards")),

@@ -392,7 +392,7 @@ def test_config_reference_page_is_up_to_date() -> None:
     assert page.PAGE.read_text() == page.page(), "python tools/config_reference.py writes it"
 
 
-def test_a_long_list_is_shown_in_steps_linear_in_its_length() -> None:
+def test_a_long_list_is_shown_in_linear_steps() -> None:
     class Counted(list[int]):
         read = 0
 

@@ -71,7 +71,7 @@ def test_contradictory_sizes_are_refused_by_name() -> None:
         assert caught.value.hint, changes
 
 
-def test_refusal_of_a_text_model_is_an_error_of_its_config() -> None:
+def test_refusal_of_a_text_model_names_its_config() -> None:
     config = next(x.values[0] for x in multimodal_configs() if str(x.id).startswith("llava-"))
     with pytest.raises(ConfigError, match=r"channels of each head rotate"):
         llamath.load({**config, "text_config": {**config["text_config"], "head_dim": 5}})

@@ -10,10 +10,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
-from ...core.blocks import Decoder
+from ...core.blocks import Attention, Decoder
 from ...core.expr import Expr
-from ...core.tree import Split, fold
-from ...utils.errors import LlamathError, safe
+from ...core.tree import Split, fold, fold_blocks
+from ...utils.errors import ImpossibleModel, LlamathError, safe
 from ...utils.file_diagnosis import Diagnosis
 from ...utils.number_format import format_count
 
@@ -157,7 +157,9 @@ def _wrong_key(
     best: tuple[int, str, int, set[str]] | None = None
     for key, value in dict.fromkeys(_candidates(expectation.config_keys, groups)):
         try:
-            new_shapes = {name: x.shape for name, x in zip(*scheme.flat_tensors(expectation.rebuild({**changes, key: value})), strict=True)}
+            new_shapes = {
+                name: x.shape for name, x in zip(*scheme.flat_tensors(_rebuild(expectation, {**changes, key: value})), strict=True)
+            }
         except LlamathError:
             continue
         remaining = {name for name, shape in shapes.items() if name in new_shapes and new_shapes[name] != shape}
@@ -178,6 +180,18 @@ def _wrong_key(
     return _Diagnosis(
         "shape", message, f"either the config or the file belongs to another model; {key}={value} describes this file", names
     ), set(names)
+
+
+def _rebuild(expectation: Expectation, changes: Mapping[str, int]) -> Decoder:
+    """Return the tree with these keys; heads keep their size where one that follows from another width is impossible."""
+    try:
+        return expectation.rebuild(changes)
+    except ImpossibleModel:
+        blocks = (x.block for x in fold_blocks(expectation.tree))
+        sizes = {int(x.head_dim) for x in blocks if isinstance(x, Attention)}
+        if len(sizes) != 1 or "head_dim" in changes:
+            raise
+        return expectation.rebuild({**changes, "head_dim": sizes.pop()})
 
 
 def _join(kinds: Iterable[str]) -> str:

@@ -37,8 +37,11 @@ _TIED = "tie_word_embeddings"
 _NUM_CHECKS, _MAX_ATTEMPTS = 4, 30
 """The number of random points that must agree, and the number of attempts."""
 _MAX_DIM = 2**32 - 1
-_HEAD_PAIRS = (("H", "K"), ("Hv", "Hk"))
+_HEAD_PAIRS = (("H", "K"), ("Hv", "Hk"), ("H", "Kg"))
 """Head counts and the KV head counts that should divide them."""
+
+_HEAD_SIZES = ("h", "p", "hg")
+"""Head sizes and rotary parts of heads, which are even where pairs of channels rotate."""
 
 _Sizes = Mapping[str, int]
 
@@ -337,7 +340,7 @@ def _candidate_rules(space: _DesignSpace) -> Iterator[_Rule]:
     if {"w", "d"} <= forms.keys() and {"w", "d"} & keys.keys() and sizes["w"] < sizes["d"]:
         text = f"{names['w']} should be less than {names['d']}"  # embeddings of the same width have no projections
         yield _Rule(left=forms["w"] + 1, right=forms["d"], text=text, bounds_expressions=True)
-    for x in keys.keys() & {"h", "p"}:
+    for x in sorted(keys.keys() & {*_HEAD_SIZES}):
         yield _Rule(left=forms[x], right=2 * floor_div(forms[x], 2), text=f"{keys[x]} should be even")
 
 
@@ -353,7 +356,11 @@ def _enforced_rules(space: _DesignSpace, form: Expr) -> Iterator[_Rule]:
         heads = Expr.variable("H", space.sizes["H"])
         text = f"{space.keys['H']} should be a multiple of {multiple}"
         yield _Rule(left=heads, right=multiple * floor_div(heads, multiple), text=text)
-    if _width_must_be_even(space):
+    if (multiple := _multiple_of_head_size(space)) > 1:
+        size = space.derived["h"]
+        text = f"{space.keys['d']} / {space.keys.get('H', space.sizes['H'])} should be a multiple of {multiple}"
+        yield _Rule(left=size, right=multiple * floor_div(size, multiple), text=text)
+    elif _width_must_be_even(space):
         width = Expr.variable("d", space.sizes["d"])
         yield _Rule(left=width, right=2 * floor_div(width, 2), text=f"{space.keys['d']} should be even")
     if "L" in space.keys and (min_layers := _min_layers(space, form)) > 1:
@@ -373,6 +380,19 @@ def _multiple_of_heads(space: _DesignSpace) -> int:
         return _count_at(space, {**space.sizes, **{x: changes[x] for x in changed_letters & space.keys.keys()}}) is not None
 
     return next((x for x in (1, 2, 4, 8) if n % x == 0 and is_accepted(n + x)), 1)
+
+
+def _multiple_of_head_size(space: _DesignSpace) -> int:
+    """Return the power of two that the library requires to divide a derived head size, as pairs of channels rotate; 1 for any size."""
+    if "h" not in space.derived or "d" not in space.keys:
+        return 1
+    heads = space.sizes["H"]
+    n = space.sizes["d"] // heads // 16 * 16 + 16
+
+    def is_accepted(size: int) -> bool:
+        return _count_at(space, {**space.sizes, "d": heads * size}) is not None
+
+    return next((x for x in (1, 2, 4, 8, 16) if is_accepted(n + x) and is_accepted(n + 3 * x)), 1)
 
 
 def _width_must_be_even(space: _DesignSpace) -> bool:
@@ -425,11 +445,13 @@ def _agrees_everywhere(space: _DesignSpace, tied: bool | None, forms: _CountForm
 def _random_dimensions(space: _DesignSpace, rng: random.Random) -> dict[str, int]:
     """Return random dimensions, most of them plausible."""
     dimensions = {x: max(int(n * 2 ** rng.uniform(-2, 2)), 1) for x, n in space.sizes.items()}
-    dimensions |= {x: dimensions[x] + dimensions[x] % 2 for x in ("h", "p") if x in dimensions}
+    dimensions |= {x: dimensions[x] + dimensions[x] % 2 for x in _HEAD_SIZES if x in dimensions}
     dimensions |= {x: n for x, n in space.sizes.items() if x not in space.keys}
-    for many, few in _HEAD_PAIRS:
+    for many, few in _HEAD_PAIRS[:2]:
         if many in dimensions:
             dimensions[many] = dimensions.get(few, 1) * rng.randint(1, 8)
+    if "Kg" in dimensions:
+        dimensions["Kg"] = gcd(dimensions["Kg"], dimensions["H"])
     if "h" in space.derived:
         dimensions["d"] = dimensions["H"] * 2 * rng.randint(1, 99)
     if "k" in dimensions:
