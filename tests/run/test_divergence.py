@@ -71,7 +71,7 @@ def test_equal_models_do_not_diverge() -> None:
     x = measure_divergence(a, a, ids)
     assert x.kld.maximum == 0 and x.delta_p.mean == (0, 0) and x.rms_delta_p == (0, 0) and x.same_top == (1, 0)
     # the errors are roots of differences that are zero but for the order of sums, which differs between processors
-    assert np.allclose(x.ratio, (1, 0), atol=1e-6) and np.allclose(x.difference, (0, 0), atol=1e-5) and np.isclose(x.correlation, 1)
+    assert np.allclose(x.ratio, (1, 0), atol=1e-6) and np.allclose(x.difference, (0, 0), atol=1e-4) and np.isclose(x.correlation, 1)
 
 
 def test_two_tokens_have_one_position_without_errors() -> None:
