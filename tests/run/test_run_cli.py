@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from llamath import embedded, run
 from llamath.native.engine import NativeSession
+from llamath.render.text.generation_text import printable
 from llamath.run.torch_session import Llama
 from support.tiny_checkpoint import CHATML, tiny_checkpoint
 from support.typed_commands import Typed
@@ -312,7 +313,7 @@ def test_chat_through_a_pipe(typed: Typed, talker: Path) -> None:
     assert actual.status == 0
     brief = ("system", "Be brief.")
     expected = [[("user", "hi")], [brief, ("user", "Who?")], [brief, ("user", "hi")], [brief, ("user", "hi")]]
-    assert actual.out == "".join(llama.chat(x, max_tokens=8).text + "\n" for x in expected)
+    assert actual.out == "".join(printable(llama.chat(x, max_tokens=8).text) + "\n" for x in expected)
     for message in (
         "unknown command /nonsense",
         "\nBe brief.\n",
@@ -328,7 +329,7 @@ def test_chat_keeps_its_history(typed: Typed, talker: Path) -> None:
     result = typed("chat", talker, "--max-tokens", 8, stdin=b"hi\nWho are you?\n")
     first = llama.chat([("user", "hi")], max_tokens=8).text
     second = llama.chat([("user", "hi"), ("assistant", first), ("user", "Who are you?")], max_tokens=8).text
-    assert result.out == f"{first}\n{second}\n"
+    assert result.out == f"{printable(first)}\n{printable(second)}\n"
 
 
 @pytest.mark.parametrize(
