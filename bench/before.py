@@ -38,7 +38,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
     for slug, shards in SHARDS.items():
         model = llamath.load(slug)
         place = write_sharded(folder / slug, header_of(model), shards)
-        write_config(place, model)
+        write_config(place, model, drop=("quantization_config",))
         found[f"verify {slug}, {shards} shards"] = ["-m", "llamath", "verify", str(place)]
     return found
 
