@@ -103,7 +103,8 @@ def test_attacks_end_with_an_error_and_in_little_memory() -> None:
             except LlamathError as error:
                 answer = str(error)
             print(json.dumps([name, answer]), flush=True)
-        print(json.dumps(["", max(resource.getrusage(x).ru_maxrss for x in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))]))
+        own = [int(x.split()[1]) for x in open("/proc/self/status") if x.startswith("VmHWM")]  # ru_maxrss is also that of the tests
+        print(json.dumps(["", max(*own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)]))
     """
     texts = {name: text for name, (text, _) in (ATTACKS | HARMLESS).items()}
     done = run_python(code, input=json.dumps(texts))
