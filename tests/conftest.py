@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from support.typed_commands import Answer, Typed
 
 settings.register_profile("llamath", deadline=None)  # no test depends on seconds
 settings.load_profile("llamath")
+
+with suppress(ValueError):  # a shell that starts the tests in the background ignores Ctrl-C, and so would the commands that get it here
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOW_FOLDERS = {"run", "native", "page", "oracle"}
 SLOW_FILES = {
