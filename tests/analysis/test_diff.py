@@ -147,7 +147,11 @@ shapes = st.fixed_dictionaries(
 
 def config_of_shape(shape: dict[str, Any]) -> dict[str, Any]:
     keys = {**shape, "num_attention_heads": shape["num_key_value_heads"] * shape["group"], "num_experts_per_tok": 1}
-    unknown = ("group",) if shape["model_type"] == "mixtral" else ("group", "num_local_experts", "num_experts_per_tok")
+    unknown = (
+        ("group", "attention_bias", "mlp_bias")
+        if shape["model_type"] == "mixtral"
+        else ("group", "num_local_experts", "num_experts_per_tok")
+    )
     return {key: x for key, x in keys.items() if key not in unknown}
 
 

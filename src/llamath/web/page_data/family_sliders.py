@@ -363,6 +363,10 @@ def _enforced_rules(space: _DesignSpace, form: Expr) -> Iterator[_Rule]:
     elif _width_must_be_even(space):
         width = Expr.variable("d", space.sizes["d"])
         yield _Rule(left=width, right=2 * floor_div(width, 2), text=f"{space.keys['d']} should be even")
+    if {"h", "hi"} <= space.keys.keys() and (least := _least_indexer_head(space)) > 1:
+        size, indexer = (Expr.variable(x, space.sizes[x]) for x in ("h", "hi"))
+        text = f"{space.keys['hi']} should be at least the channels of {space.keys['h']} that rotate"
+        yield _Rule(left=least * size, right=space.sizes["h"] * indexer, text=text)
     if "L" in space.keys and (min_layers := _min_layers(space, form)) > 1:
         text = f"{space.keys['L']} should be at least {min_layers}"
         yield _Rule(left=Expr.const(min_layers), right=Expr.variable("L", space.sizes["L"]), text=text)
@@ -393,6 +397,12 @@ def _multiple_of_head_size(space: _DesignSpace) -> int:
         return _count_at(space, {**space.sizes, "d": heads * size}) is not None
 
     return next((x for x in (1, 2, 4, 8, 16) if is_accepted(n + x) and is_accepted(n + 3 * x)), 1)
+
+
+def _least_indexer_head(space: _DesignSpace) -> int:
+    """Return the smallest head size of an indexer that the library accepts: its keys rotate as many channels as those of attention."""
+    sizes = range(1, space.sizes["hi"])
+    return next((n for n in sizes if _count_at(space, {**space.sizes, "hi": n}) is not None), space.sizes["hi"])
 
 
 def _width_must_be_even(space: _DesignSpace) -> bool:
