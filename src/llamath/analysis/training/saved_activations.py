@@ -16,9 +16,9 @@ COMPARED = frozenset(
     """bloom deepseek_v3 deepseek_v32 gemma gemma2 gpt_neox gpt_oss granite lfm2 llama mistral mixtral olmo opt phi3 qwen2 qwen2_moe qwen3
     qwen3_moe smollm3 starcoder2""".split()
 )
-"""The families whose classes in transformers save what the rules say, in float32 and in bfloat16, with and without FlashAttention.
+"""The families whose classes in transformers save what the rules say, in float32 and in bfloat16; tests compare each.
 
-Others may scale a norm before they round, or compute a softmax in another dtype: OLMo 2 saves 10 % more than the rules say, Cohere 28 %.
+Others differ: the rules give 10 % less than OLMo 2 saves, which scales a norm before it rounds, and up to 28 % less than Cohere.
 """
 _COMPARED_WITH_FLASH = frozenset({"gpt2"})
 

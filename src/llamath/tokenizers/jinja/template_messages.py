@@ -18,12 +18,12 @@ class ProcessLimits(NamedTuple):
     clock: float = 4.0  # seconds of the clock per second of the processor: a machine may be busy
 
     def processor_seconds(self, size: int) -> float:
-        """Return the time that a rendering may take of the processor, for a request of so many bytes."""
+        """Return the time that a rendering may take of the processor, for a request of this length in bytes."""
         return self.cpu_seconds + 1e-6 * size * self.cpu_seconds_per_megabyte
 
 
 def read_message(stream: IO[bytes], most: int | None = None) -> bytes:
-    """Return the next message, of at most so many bytes; an empty one at the end."""
+    """Return the next message, of at most this length in bytes; an empty one at the end."""
     length = int.from_bytes(stream.read(_HEADER_BYTES), "big")
     if most is not None and length > most:
         raise LlamathError(f"expected an answer of at most {most:,} bytes, found {length:,}")
