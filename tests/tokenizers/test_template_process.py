@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from llamath import embedded
+from llamath.generation.session import FolderTemplates
 from llamath.tokenizers import template_process
 from llamath.tokenizers.jinja import JinjaTemplate, origin_runs, template_text
 from llamath.tokenizers.jinja.template_messages import ProcessLimits
@@ -390,3 +391,15 @@ def test_hostile_template_is_an_error_of_the_command(hostile_model: Path, tmp_pa
     assert (done.returncode, done.stdout) == (2, "")
     assert "chat template: line 1: a value is nested too deeply" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_own_template_needs_no_process_and_others_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    shutil.copytree(embedded.path(), theirs)
+    own, other = (FolderTemplates(str(x)) for x in (embedded.path(), theirs))
+    expected = other.process.render(other.texts["default"], "test", {}, MESSAGES)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+    own.prepare()
+    text = own.process.render(own.texts["default"], "test", {}, MESSAGES)
+    assert list(origin_runs(text)) == list(origin_runs(expected))
+    assert isinstance(other.process, TemplateProcess)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypedDict, Unpack, overload
 
+from .. import embedded
 from ..checkpoint.open import tokenizer_files
 from ..model import Model
 from ..tokenizers import Tokenizer, load_tokenizer
@@ -13,7 +14,7 @@ from ..tokenizers import chat_prompt as chats
 from ..tokenizers.chat_formats import CHAT_FORMATS
 from ..tokenizers.chat_template import find_chat_templates, read_sampling_settings, read_special_tokens, read_template_file
 from ..tokenizers.model_template import ModelTemplate
-from ..tokenizers.template_process import TemplateProcess
+from ..tokenizers.template_process import OwnTemplates, TemplateProcess
 from ..utils.errors import LlamathError, safe
 from ..utils.record_type import Record
 from .generation import GeneratedPiece, Generation, GenerationLimits
@@ -58,12 +59,12 @@ class Completion(Record):
 
 
 class FolderTemplates:
-    """The chat templates in a folder or GGUF file, and the process that renders them."""
+    """The chat templates in a folder or GGUF file, and the process that renders them; the package's own need none."""
 
     def __init__(self, folder: str) -> None:
         self.texts = find_chat_templates(folder)
         self.choice = next(iter(self.texts), "") if self.texts and "default" not in self.texts else ""
-        self.process = TemplateProcess()
+        self.process = OwnTemplates() if os.path.abspath(folder) == embedded.path() else TemplateProcess()
 
     def prepare(self) -> None:
         """Let the process start and parse the template while this one loads weights."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..utils.errors import LlamathError, nearest, safe
-from .template_process import TemplateProcess
+from .template_process import OwnTemplates, TemplateProcess
 
 _RESERVED = ("messages", "add_generation_prompt")
 _LISTS = ("tools", "documents")
@@ -23,7 +23,7 @@ class ModelTemplate:
         *,
         choice: str = "",
         arguments: Mapping[str, Any] | None = None,
-        process: TemplateProcess | None = None,
+        process: TemplateProcess | OwnTemplates | None = None,
     ) -> None:
         self.templates, self.source, self.special_tokens = dict(templates), source, dict(special_tokens or {})
         self.arguments = dict(arguments or {})

@@ -21,6 +21,7 @@ from signal import Signals
 from typing import Any, NamedTuple
 
 from ..utils.errors import LlamathError, MissingExtra
+from .jinja.render_template import JinjaTemplate
 from .jinja.template_messages import ProcessLimits, read_message, write_message
 from .jinja.template_request import make_request, read_answer, template_error
 
@@ -93,6 +94,19 @@ class TemplateProcess:
 
     def _forget(self) -> None:
         self._owner, self._lock, self._kept = os.getpid(), threading.Lock(), None
+
+
+class OwnTemplates:
+    """Renders the templates that this package contains, in this process: no stranger wrote them, and the counter bounds their work."""
+
+    def prepare(self, template: str) -> None:
+        """Do nothing: there is no process to start."""
+
+    def render(
+        self, template: str, source: str, special_tokens: Mapping[str, str], messages: Sequence[Mapping[str, Any]], **options: Any
+    ) -> str:
+        """Return what `TemplateProcess.render` returns."""
+        return JinjaTemplate(template, source, special_tokens).render(messages, **options)
 
 
 class _Message(NamedTuple):

@@ -1,6 +1,7 @@
 """`JinjaTemplate`: renders a chat template as transformers does, within limits, and says where each character comes from.
 
-The text of a file is rendered by `TemplateProcess`, in a process that does the same; here, nothing but the counter protects this process.
+The text of a stranger's file is rendered by `TemplateProcess`, in a process that does the same; here, nothing but the counter protects
+this process.
 """
 
 from __future__ import annotations
