@@ -41,6 +41,14 @@ SLOW_FILES = {
 """Modules that `make test-fast` skips, in addition to tests marked as slow: torch, transformers, Chromium, mypy and many processes."""
 
 
+pytest.register_assert_rewrite("contract.checks")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of checks of configurations."""
+    parser.addoption("--check", default="", metavar="WORD", help="of each configuration, run the checks whose names contain WORD")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the slow files for `-m "not slow"`: torch and transformers take seconds."""
     only_fast = config.option.markexpr == "not slow"
@@ -59,9 +67,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _text_models_of_wrappers(request: pytest.FixtureRequest) -> None:
     """Let `AutoModelForCausalLM` find a class of text models that transformers lists under its wrapper alone."""
     if request.node.get_closest_marker("transformers"):
-        import transformers
+        from support.transformers_pair import register_text_classes
 
-        transformers.AutoModelForCausalLM.register(transformers.MllamaTextConfig, transformers.MllamaForCausalLM, exist_ok=True)
+        register_text_classes()
 
 
 @pytest.fixture(scope="session", autouse=True)

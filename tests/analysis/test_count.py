@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
+from contract.checks.counted import evaluated
 from llamath.analysis.count.count_report import CountReport
 from llamath.analysis.inference.stored_names import stored_names
 from llamath.catalog import slugs
-from llamath.checkpoint.naming.scheme import UnnamedWeight
 from llamath.cli import cli
-from llamath.core.tree import fold, walk
+from llamath.core.tree import fold
 from llamath.render.text.count_text import count_text
 from support.csv_tables import csv_rows
-from support.reference_data import tiny_configs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = ["llama-3-8b", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v3", "gemma-2-2b", "gpt2"]
@@ -32,89 +28,6 @@ SHOWN = ["llama-3-8b", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v3", "gemma-2-2
 def run(*args: str) -> str:
     done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, args, catch_exceptions=False, standalone_mode=False)
     return done.stdout
-
-
-def evaluate(text: str, letters: dict[str, int] | None = None) -> int:
-    return int(eval(text.replace("·", "*").replace("−", "-"), {}, letters or {}))
-
-
-def configs() -> list[Any]:
-    return [*tiny_configs(), *(pytest.param(slug, id=slug) for slug in slugs())]
-
-
-@pytest.mark.parametrize("source", configs())
-def test_parts_sum_to_the_total(source: Any) -> None:
-    model = llamath.load(source)
-    report, p = model.count, model.parameters
-    assert sum(report.groups.values()) == p.total
-    assert sum(x.each * int(x.times) for x in report.sections) == p.total
-    assert (
-        evaluate(report.formula.numbers)
-        == evaluate(report.formula.symbols, dict(report.formula.letters))
-        == report.formula.value
-        == p.total
-    )
-    assert sum(report.share(n) for n in report.groups.values()) == 1
-    assert p.without_embeddings == p.total - report.groups["embedding"] and p.without_head == p.total - report.groups["head"]
-    assert p.blocks <= p.active <= p.total or p.active <= p.total <= p.tied_counted_twice
-
-
-@pytest.mark.parametrize("source", configs())
-def test_folded_and_streamed_weights_agree(source: Any) -> None:
-    tree = llamath.load(source).tree
-    streamed: Counter[tuple[str, str]] = Counter()
-    for leaf in walk(tree):
-        streamed[leaf.pattern, leaf.group] += leaf.parameters
-    folded: Counter[tuple[str, str]] = Counter()
-    for x in fold(tree):
-        folded[x.pattern, x.group] += int(x.weight.parameters) * int(x.copies)
-    assert streamed == folded
-
-
-@pytest.mark.parametrize("source", configs())
-@pytest.mark.slow
-def test_paths_and_stored_names_are_a_bijection(source: Any) -> None:
-    model = llamath.load(source)
-    paths = [x.path for x in model.weights]
-    assert len(paths) == len(set(paths))
-    for scheme in model.family.schemes.values():
-        try:
-            tensors = list(scheme.tensors(model.tree))
-        except UnnamedWeight:
-            continue
-        names = [x.name for x in tensors]
-        assert len(names) == len(set(names)) and not any("{" in name for name in names)
-        parts = sum(len(x.parts) for x in tensors)
-        assert parts == sum(not x.weight.tied for x in model.weights)
-        for x in tensors:
-            size = 1
-            for n in x.shape:
-                size *= int(n)
-            assert size == sum(int(part.weight.size) for part in x.parts), x.name
-
-
-@pytest.mark.parametrize("source", tiny_configs())
-def test_one_letter_has_one_value(source: Any) -> None:
-    letters: dict[str, int] = {}
-    for x in fold(llamath.load(source).tree):
-        for symbol, value in ((s, v) for n in x.weight.shape for s, v in n.atoms.items()):
-            assert letters.setdefault(symbol, value) == value, f"{symbol} in {x.pattern}"
-
-
-@pytest.mark.parametrize("source", configs())
-def test_json_has_the_documented_keys(source: Any) -> None:
-    model = llamath.load(source)
-    if sum(int(x.copies) for x in fold(model.tree)) > 5000:
-        pytest.skip("the large ones are tested by name below")
-    output = json.loads(json.dumps(CountReport(model=model).to_json()))
-    assert output.keys() >= {"model", "family", "source", "parameters", "groups", "formula", "weights", "notes"}
-    assert output["parameters"].keys() >= {"total", "active", "tied_counted_twice", "without_embeddings", "without_head"}
-    assert output["groups"].keys() >= {"embedding", "attention", "mlp", "norm", "head"}
-    assert sum(x["parameters"] for x in output["weights"]) == output["parameters"]["total"] == sum(output["groups"].values())
-    fields = {"path", "shape", "dims", "parameters", "role", "group", "tied", "names"}
-    assert all(x.keys() >= fields and x["names"].keys() == {"hf", "meta", "gguf"} for x in output["weights"])
-    assert all("{" not in name for x in output["weights"] for name in (x["path"], *x["names"].values()) if name)
-    assert [x["path"] for x in output["weights"]] == [x.path for x in model.weights]
 
 
 @pytest.mark.slow
@@ -210,5 +123,5 @@ def test_random_llamas_match_the_formula(data: st.DataObject) -> None:
     attention = 2 * d * H * h + 2 * d * K * h + bias * (H * h + 2 * K * h + d)
     layer = attention + 3 * d * F + mlp_bias * (2 * F + d) + 2 * d
     assert model.parameters.total == V * d * (2 - tied) + L * layer + d
-    assert evaluate(model.count.formula.symbols, dict(model.count.formula.letters)) == model.parameters.total
+    assert evaluated(model.count.formula.symbols, dict(model.count.formula.letters)) == model.parameters.total
     assert len(list(model.weights)) == sum(int(x.copies) for x in fold(model.tree))

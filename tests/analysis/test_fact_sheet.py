@@ -8,12 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.fact_sheet import FactSheet, fact_rows, fact_sheet
+from llamath.analysis.fact_sheet import FactSheet, fact_sheet
 from llamath.analysis.fit.gpu_ranking import rank_gpus
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError
-from support.reference_data import tiny_configs
 
 
 def facts_of(name: str) -> FactSheet:
@@ -115,15 +114,6 @@ def test_unknown_quantization_is_noted_and_sizes_of_other_formats_remain() -> No
 def test_part_without_layers_of_text_is_refused() -> None:
     with pytest.raises(LlamathError, match="no decoder"):
         fact_sheet(llamath.load("qwen2-vl-7b").part("vision"))
-
-
-@pytest.mark.parametrize("config", tiny_configs())
-def test_every_family_has_a_fact_sheet(config: dict[str, object]) -> None:
-    facts = fact_sheet(llamath.load(config))
-    assert facts.description.startswith("A ")
-    assert sum(x.layers for x in facts.mixer_pattern.runs) <= facts.layers
-    assert all(name and value for name, value in fact_rows(facts))
-    assert facts.to_json()["layers"] == facts.layers
 
 
 def test_billion_layers_cost_what_few_do() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from math import prod
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,85 +12,9 @@ from hypothesis import strategies as st
 
 import llamath
 from llamath.analysis.parallel_layout import Layout, check_layout, layout_problems, pipeline_stages, slice_layers, weight_shards
-from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.blocks import Block, Norm
 from llamath.core.tree import Stack, fold, walk
 from llamath.utils.errors import LlamathError
-from support.reference_data import tiny_configs
-
-GATHERED = {"linear_attn.out_proj"}
-"""transformers splits the outputs of this layer and gathers; Megatron and llamath split the inputs, which are already sharded."""
-
-WHOLE = {"indexer.index_qk_proj", "input_mix_weight_down"}
-"""Small matrices of Qwen4-Exp that every rank has whole here."""
-
-OTHER_NAMES = {
-    "granitemoe",
-    "granitemoehybrid",
-    "granitemoeshared",
-    "jamba",
-    "lfm2_moe",
-}
-"""Their plans name only experts, by their module names, or nothing that is stored under this name."""
-
-
-def tp_plan_of(config: dict[str, Any]) -> dict[str, str]:
-    """Return the published plan of a class: the split of each stored name, with `*` for the layer."""
-    import transformers
-
-    hf_config = transformers.AutoConfig.for_model(**config)
-    return getattr(hf_config, "base_model_tp_plan", None) or {}
-
-
-def split_axis_of(style: str) -> int | None:
-    words = {"colwise": 0, "rowwise": 1}
-    return next((n for word, n in words.items() if word in style), None)
-
-
-@pytest.mark.transformers
-@pytest.mark.parametrize("config", tiny_configs())
-def test_splits_match_the_plans_of_transformers(config: dict[str, Any]) -> None:
-    model = llamath.load(config)
-    styles = tp_plan_of(config)
-    if not styles:
-        pytest.skip("transformers has no plan for this class")
-    splits = {x.pattern: x.split for x in fold(model.tree)}
-    stored = {x.name: x for scheme in (model.family.hf, fused_scheme(model.family.hf)) if scheme for x in scheme.tensors(model.tree)}
-    compared = 0
-    for name, x in stored.items():
-        plain = re.sub(r"\.\d+\.", ".*.", re.sub(r"^(model|backbone|transformer|gpt_neox)\.", "", name.removesuffix(".weight")))
-        if (style := styles.get(plain)) is None or plain.endswith(tuple(GATHERED | WHOLE)):
-            continue
-        theirs = 0 if style == "embedding_rowwise" else split_axis_of(style)
-        if theirs is not None and "flip" in x.layout:
-            theirs = 1 - theirs
-        ours = {splits[part.pattern] for part in x.parts}
-        assert {s.axis if s else None for s in ours} == {theirs}, (name, style, ours)
-        compared += 1
-    assert compared or config["model_type"] in OTHER_NAMES
-
-
-@pytest.mark.parametrize("source", tiny_configs())
-def test_shards_join_to_the_whole(source: Any) -> None:
-    tree = llamath.load(source).tree
-    for tp in (1, 2, 4):
-        layout = Layout(tp=tp)
-        if layout_problems(tree, layout):
-            continue
-        (stage,) = pipeline_stages(tree, layout)
-        whole = {x.pattern: x for x in fold(tree) if not x.weight.tied}
-        sharded = Counter[str]()
-        for x in weight_shards(tree, stage, layout):
-            sharded[x.pattern] += x.elements
-        numbers = Counter[str]()
-        for x in fold(tree):
-            numbers[x.pattern] += int(x.weight.parameters) * int(x.copies)
-        assert set(sharded) == set(whole)
-        for pattern, x in whole.items():
-            if x.split is None or (x.split.on_indivisible == "copy" and x.split.parts < tp):
-                continue
-            spare = sharded[pattern] * tp - numbers[pattern]
-            assert spare == 0 or (x.split.on_indivisible == "pad" and 0 < spare < tp * numbers[pattern] // x.split.parts), pattern
 
 
 def test_stage_without_the_first_use_copies_shared_blocks() -> None:
@@ -100,28 +23,6 @@ def test_stage_without_the_first_use_copies_shared_blocks() -> None:
     first, last = (sum(x.elements for x in weight_shards(tree, stage, layout)) for stage in pipeline_stages(tree, layout))
     shared = sum(int(x.weight.size) for x in fold(tree.layers[2].shared))  # type: ignore[attr-defined]
     assert first + last == llamath.load("zamba-7b").parameters.total + shared + int(tree.embed.weight.size)
-
-
-@pytest.mark.parametrize("source", tiny_configs())
-def test_every_matrix_is_split_or_declared_whole(source: Any) -> None:
-    whole = re.compile(
-        r"(q_down|kv_down|attn\.kv|compressor\.\w+|indexer\.(keys\.)?\w+|\w+_norm\.gate_(down|up)|router|shared_gate|latent_(down|up)|per_layer\.\w+"
-        r"|projection|positions|(embed|head)\.projection|attn\.(forget|gate)_down|altup\.\w+|laurel\.\w+|expand\.{l}|contract\.{l}|\w+_hc\.\w+"
-        r"|collapse\.\w+|ngrams\.\w+(\.{e})?|link|adapters\.{e}\.down|head\.dense)\.weight$"
-    )
-    together = source["model_type"] in ("diffllama", "zamba")  # the halves of its heads; the heads of Mamba
-    for x in fold(llamath.load(source).tree):
-        if x.weight.role in ("matmul", "lookup") and not (together and re.search(r"\.(attn|mixer)\.", x.pattern)):
-            assert bool(x.split) != bool(whole.search(x.pattern)) or x.pattern in ("per_layer.embed.weight", "layers.{l}.mlp.table"), (
-                x.pattern
-            )
-
-
-def test_only_per_head_norms_are_split() -> None:
-    for config in tiny_configs():
-        for x in fold(llamath.load(config.values[0]).tree):
-            if x.group == "norm":
-                assert x.split is None or len(x.weight.shape) == 2, x.pattern
 
 
 def test_every_declared_split_names_a_field() -> None:

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.flops.flop_count import list_flops
 from llamath.analysis.graph.recorder import Graph, record
 from llamath.analysis.graph.rules import RULES, pairs_in_blocks, pairs_in_window, windows_seen
 from llamath.analysis.inference.cache_bytes import cache_specs
-from llamath.catalog import slugs
 from llamath.core.attention_facts import AttentionWindow
 from llamath.core.expr import Expr
 from support.reference_data import tiny_configs
-
-
-def graphs_of(config: Any) -> list[Graph]:
-    tree = llamath.load(config).tree
-    return [record(tree, batch=2, new_tokens=3, past_tokens=4), record(tree, batch=2, past_tokens=4, decode=True)]
-
-
-@pytest.mark.parametrize("config", tiny_configs())
-def test_every_operation_has_a_rule(config: dict[str, Any]) -> None:
-    for graph in graphs_of(config):
-        for _, node in graph.nodes():
-            rule = RULES[node.op]
-            assert rule.flops is None or int(rule.flops(node, False)) >= int(rule.flops(node, True)) > 0
-
-
-@pytest.mark.parametrize("source", [*tiny_configs(), *(pytest.param(slug, id=slug) for slug in slugs())])
-def test_letters_do_not_collide(source: Any) -> None:
-    graph, values = record(llamath.load(source).tree, batch=3, new_tokens=5003, past_tokens=107), dict[str, int]()
-    for region in graph.regions:
-        for letters in (region.times.atoms, *(x.flops.atoms for x in list_flops(region))):
-            assert all(values.setdefault(letter, n) == n for letter, n in letters.items())
 
 
 @settings(deadline=None, max_examples=300)

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "api": "utils core checkpoint hardware engines generic loading model analysis conversion native",
     "analysis": "utils core config_keys checkpoint catalog families hardware engines embedded generic model loading",
     "conversion": "utils core config_keys checkpoint families tokenizers loading model analysis",
-    "generation": "utils core checkpoint tokenizers model analysis",
+    "generation": "utils core checkpoint embedded tokenizers model analysis",
     "run": "utils core checkpoint tokenizers embedded loading model analysis generation",
     "native": "utils core checkpoint tokenizers embedded model analysis generation",
     "render": "utils core config_keys hardware checkpoint model analysis",

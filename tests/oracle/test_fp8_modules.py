@@ -21,14 +21,6 @@ from support.reference_data import tiny_configs
 
 HEADS = ["lm_head", "embed_out", "output_projection"]
 FP8 = {"quant_method": "fp8", "weight_block_size": [16, 16], "modules_to_not_convert": HEADS}
-OTHER_CLASSES = {"falcon", "gpt2", "openai_gpt"}
-"""Families whose linear layers are of classes that transformers' quantizer does not replace."""
-LINEAR_ROUTERS = {"afmoe", "hunyuan_v1_moe", "longcat_flash", "gemma4"}
-"""Families whose router transformers would convert, unless a config lists it; published files have it unquantized."""
-INDEXER_WEIGHTS = {"hy_v4"}
-"""Families whose class, unlike those of the other indexers, does not except the weights of the indexer's heads."""
-NOT_CONVERTED = {"aria", "gpt_oss", "lfm2_moe", "nemotron_h", "mllama"}
-"""Families that transformers' FP8 experts cannot be made for, and text models without a class of their own."""
 
 
 def storage_of(config: dict[str, Any]) -> WeightStorage:
@@ -40,41 +32,6 @@ def storage_of(config: dict[str, Any]) -> WeightStorage:
 def quantized(storage: WeightStorage) -> int:
     """Return the number of weights in quantized matrices."""
     return sum(int(x.out) * int(x.into) * x.copies for x in storage.matrices if x.choice.format is not None)
-
-
-@pytest.mark.transformers
-@pytest.mark.parametrize("config", tiny_configs())
-def test_fp8_quantizes_the_matrices_that_transformers_replaces(config: dict[str, Any]) -> None:
-    import torch
-    import transformers
-    from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
-    from transformers.quantizers.base import HfQuantizer
-
-    model = llamath.load({**config, "quantization_config": FP8})
-    if model.family.name in OTHER_CLASSES | NOT_CONVERTED:
-        pytest.skip("transformers does not convert this family")
-    with torch.device("meta"):
-        theirs: Any = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config), dtype=torch.bfloat16)
-    try:
-        listed = HfQuantizer.get_modules_to_not_convert(theirs, HEADS, theirs._keep_in_fp32_modules)
-        settings = transformers.FineGrainedFP8Config(weight_block_size=(16, 16))
-        theirs = replace_with_fp8_linear(theirs, listed, settings, pre_quantized=True)
-    except AttributeError:
-        pytest.skip("transformers' FP8 experts cannot be made for this config")
-    replaced = {name: x for name, x in theirs.named_modules() if type(x).__name__.startswith("FP8")}
-    expected = {
-        name: sum(p.numel() for key, p in x.named_parameters() if p.dim() > 1 and "scale" not in key) for name, x in replaced.items()
-    }
-    if theirs.config.get_text_config().tie_word_embeddings:  # a tied head is the matrix of the embedding
-        expected = {name: n for name, n in expected.items() if f"{name}.weight" not in (theirs._tied_weights_keys or ())}
-    if model.family.name in LINEAR_ROUTERS:
-        expected = {name: n for name, n in expected.items() if "router" not in name and not name.endswith("mlp.gate.wg")}
-    if model.family.name in INDEXER_WEIGHTS:
-        expected = {name: n for name, n in expected.items() if not name.endswith("indexer.weights_proj")}
-    if model.family.name in ("zamba", "zamba2"):  # later uses of shared blocks are the same tensors
-        stored = {x.name for x in model.scheme("hf").tensors(model.tree)}
-        expected = {name: n for name, n in expected.items() if f"{name}.weight" in stored}
-    assert expected and quantized(storage_of({**config, "quantization_config": FP8})) == sum(expected.values())
 
 
 # DeepSeek-V4, and tables of layers

@@ -15,9 +15,8 @@ from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, 
 from llamath.run.torch_session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
 from llamath.utils.errors import LlamathError
-from support.reference_data import tiny_configs
 from support.tiny_checkpoint import CONFIG, tiny_checkpoint, train_tokenizer
-from support.transformers_pair import is_bidirectional, pair
+from support.transformers_pair import generated_by_transformers, pair
 
 NEW = 12
 
@@ -36,33 +35,6 @@ def ids(
     return [row.ids for row in generation.rows]
 
 
-def greedy(theirs: Any, prompt: list[int], new: int) -> list[int]:
-    """Greedy generation by transformers, without a batch."""
-    row = torch.tensor([prompt])
-    how: dict[str, Any] = {"do_sample": False, "eos_token_id": -1, "pad_token_id": 0, "max_new_tokens": new}
-    if hasattr(theirs.config, "time_step_limit"):
-        how["use_cache"] = False  # with a cache, transformers does not clamp the time step of Mamba-2
-    return theirs.generate(row, attention_mask=torch.ones_like(row), **how)[0, len(prompt) :].tolist()
-
-
-@pytest.mark.transformers
-@pytest.mark.parametrize("config", tiny_configs())
-def test_greedy_generation_matches_transformers(config: dict[str, Any]) -> None:
-    both = pair(config)
-    context = both.ours.spec.context or 99
-    long, short = both.ids(min(40, context - NEW)).tolist()  # beyond every window
-    if is_bidirectional(config):
-        with pytest.raises(LlamathError, match="bidirectional"):
-            ids(both.ours, [long], max_tokens=NEW)
-        return
-    prompts = [long, short[:5], short[:19]]
-    actual = ids(both.ours, prompts, max_tokens=NEW)
-    for prompt, generated in zip(prompts, actual, strict=True):
-        known = both.ours.per_layer.embed.weight.shape[0] if both.ours.per_layer else max(generated) + 1
-        expected = greedy(both.theirs, prompt, NEW) if max(generated) < known and both.ours.spec.vocab <= known else generated
-        assert generated == expected
-
-
 @pytest.mark.transformers
 def test_longrope_switch_matches_transformers() -> None:
     long = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 2.0, 3.0, 6.0]}
@@ -78,7 +50,7 @@ def test_longrope_switch_matches_transformers() -> None:
     both = pair(config | scaling | {"num_key_value_heads": 2, "pad_token_id": 0})
     first, second = both.ids(30).tolist()
     prompts = [first[:10], second[:14], first]
-    assert ids(both.ours, prompts, max_tokens=20) == [greedy(both.theirs, prompt, 20) for prompt in prompts]
+    assert ids(both.ours, prompts, max_tokens=20) == [generated_by_transformers(both.theirs, prompt, 20) for prompt in prompts]
 
 
 @pytest.mark.parametrize("config", [{}, {"model_type": "mistral", "sliding_window": 6}], ids=["whole", "window"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -11,18 +10,16 @@ import torch
 import llamath
 from llamath import run
 from llamath.analysis.graph.recorder import GraphRecorder
-from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.blocks import Layer
 from llamath.core.config import Config
 from llamath.core.expr import Expr
-from llamath.core.tree import walk
 from llamath.families.registry import find_family
 from llamath.run.kv_cache import Cache
 from llamath.run.module import Module, TensorOptions, set_weight
 from llamath.run.torch_machine import TorchMachine
 from llamath.utils.errors import LlamathError
-from support.reference_data import tiny_configs, unproven_configs
-from support.transformers_pair import is_bidirectional, pair
+from support.reference_data import tiny_configs
+from support.transformers_pair import pair
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -39,49 +36,6 @@ IDS = torch.randint(0, 99, (3, 12), generator=torch.Generator().manual_seed(0))
 
 def tiny(**changes: Any) -> run.Decoder:
     return run.initialize(run.build(llamath.load(LLAMA | changes)), seed=1, std=0.1)
-
-
-@pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
-def test_parameters_match_the_tree(config: dict[str, Any]) -> None:
-    tree = find_family(config["model_type"])(Config(config))
-    module = run.build(tree, torch.bfloat16, "meta")
-    leaves = list(walk(tree))
-    assert {name: x.shape for name, x in module.state_dict().items()} == {x.path: x.shape for x in leaves}
-    assert sum(x.numel() for x in module.parameters()) == sum(x.parameters for x in leaves if not x.weight.buffer)
-    assert sum(x.numel() for x in module.buffers()) == sum(x.parameters for x in leaves if x.weight.buffer)
-
-
-@pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
-def test_config_runs_on_the_meta_device(config: dict[str, Any]) -> None:
-    module = run.build(find_family(config["model_type"])(Config(config)), device="meta")
-    out = config["vocab_size"] if module.head is None else module.head.weight.shape[0]
-    out = module.kept_logits or out
-    assert module(torch.zeros(2, 9, dtype=torch.long, device="meta")).shape == (2, 9, out)
-
-
-@pytest.mark.parametrize("config", unproven_configs())
-@torch.no_grad()
-def test_other_families_agree_with_their_cache(config: dict[str, Any]) -> None:
-    module = run.initialize(run.build(find_family(config["model_type"])(Config(config))), std=0.1)
-    ids, pads, cache = torch.randint(0, 9, (2, 30)), torch.tensor([0, 7]), module.new_cache(30)
-    whole = module(ids)
-    assert torch.isfinite(whole).all()
-    first = 29 if config["model_type"] == "qwen" else 11  # whose angles are those of the prompt's length
-    cuts = [0, first, *range(first + 1, 20), 30]
-    result = torch.cat([module(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)], 1)
-    assert torch.allclose(result, whole, atol=1e-5 * float(whole.abs().max()))
-    padded = module(ids, None, pads)
-    assert torch.allclose(padded[1:, 7:], module(ids[1:, 7:]), atol=1e-5 * float(whole.abs().max()))
-
-
-@pytest.mark.parametrize("config", [x for x in tiny_configs() + unproven_configs() if not is_bidirectional(x.values[0])])
-@torch.no_grad()
-def test_cache_size_matches_the_prediction(config: dict[str, Any]) -> None:
-    tree = find_family(config["model_type"])(Config(config))
-    module = run.build(tree, torch.bfloat16, "meta")
-    cache = module.new_cache(40)
-    module(torch.zeros(3, 40, dtype=torch.long, device="meta"), cache)
-    assert cache.nbytes == predicted(tree, 40, batch=3, dtype="bf16").bytes
 
 
 def test_tied_head_shares_the_embedding() -> None:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from math import exp
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-import llamath
 from llamath.checkpoint.naming.scheme import half_split_order, interleaved_order
 from llamath.checkpoint.naming.stored_layouts import (
     LayoutParams,
-    apply_layout,
-    group_by_stored_name,
-    join_tensors,
-    layout_params_at,
     reorder_rows,
     split_tensor,
     undo_layout,
 )
-from llamath.run import canonical_weights
-from support.reference_data import tiny_configs
 
 HEADS = LayoutParams(groups=2, heads=4, head_dim=4, values_per_key=2, value_channels=8, offset=1.0)
 
@@ -99,43 +91,3 @@ def test_tiled_value_heads_are_reordered() -> None:
     stored = rows(-1, -2, 10, 11, 30, 31, 20, 21, 40, 41)  # behind queries' and keys' channels, heads of two
     own = LayoutParams(groups=2, values_per_key=2, value_channels=8)
     assert same(undo_layout(stored, "tiled", own, "conv.weight", torch), -1, -2, 10, 11, 20, 21, 30, 31, 40, 41)
-
-
-@pytest.mark.parametrize("config", tiny_configs())
-def test_every_stored_value_is_used_once(config: dict[str, Any]) -> None:
-    model = llamath.load(config)
-    for scheme in model.family.schemes.values():
-        count, tensors = 0, {}
-        for x in scheme.tensors(model.tree):
-            size = torch.Size(x.shape).numel()
-            tensors[x.name] = torch.arange(count, count + size, dtype=torch.float64).view(tuple(x.shape))
-            count += size
-        result = dict(canonical_weights(model.tree, scheme, tensors))
-        assert {path: tuple(x.shape) for path, x in result.items()} == {x.path: x.shape for x in model.weights if not x.weight.tied}
-        if not {"shifted", "decay"} & {word for layout in scheme.layouts.values() for word in layout.split()}:
-            assert torch.equal(torch.cat([x.flatten() for x in result.values()]).sort().values, torch.arange(count, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("config", tiny_configs())
-def test_layouts_are_applied_and_undone(config: dict[str, Any]) -> None:
-    model = llamath.load(config)
-    for scheme in model.family.schemes.values():
-        shapes = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
-        for name, leaves in group_by_stored_name(model.tree, scheme).items():
-            own = [x for x in leaves if x.indices == leaves[0].indices]
-            shape = shapes[name] if len(own) == len(leaves) else shapes[name][1:]
-            if len(own) < len(leaves) and "below" in scheme.layout_of(own[0].pattern):
-                experts = len({x.indices for x in leaves if x.indices[0] == leaves[0].indices[0]})
-                shape = (shapes[name][0] // experts, *shape)
-            layout, params = scheme.layout_of(own[0].pattern), layout_params_at(model.tree, own[0])
-            stored = torch.rand(shape, dtype=torch.float64) - (1.0 if "decay" in layout else 0.0)
-            parts = split_tensor(stored, [tuple(map(int, x.shape)) for x in own], layout, params)
-            modules = [x.path.split(".", 3)[-1] for x in own]
-            weights = [
-                undo_layout(x, scheme.layout_of(leaf.pattern), params, y, torch) for x, leaf, y in zip(parts, own, modules, strict=True)
-            ]
-            again = [
-                apply_layout(x, scheme.layout_of(leaf.pattern), params, y, torch) for x, leaf, y in zip(weights, own, modules, strict=True)
-            ]
-            result = join_tensors(again, layout, params, torch, shape)
-            assert result.shape == shape and torch.allclose(result, stored, rtol=1e-14, atol=1e-14), name

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
+from contract.checks.modules import shapes_are_those_of_tensors
 from llamath import run
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record
@@ -29,53 +30,12 @@ from llamath.core.tree import Block, fold
 from llamath.run.debug.trace_run import Trace, TracedPass, trace
 from llamath.run.module import Module
 from llamath.utils.errors import LlamathError
-from support.reference_data import TINY, tiny_configs, unproven_configs
+from support.reference_data import TINY
 from support.tiny_checkpoint import tiny_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]
 Typed = Callable[..., tuple[int, str, str]]
-
-
-def plain() -> list[Any]:
-    """One config per family."""
-    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs() + unproven_configs())}.values())
-
-
-def check_shapes(seen: TracedPass | None) -> None:
-    """Every step has the shape of its tensor."""
-    if seen is None:
-        return
-    assert not seen.mismatches
-    for stage, shapes in zip(seen.walk.stages, seen.shapes, strict=True):
-        assert {x.name for x in stage.steps} == shapes.keys()
-        for x in stage.steps:
-            assert shapes[x.name] == tuple(map(int, x.shape)), x.name
-
-
-@pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
-def test_shapes_match_tensors(config: dict[str, Any]) -> None:
-    model = llamath.load(config)
-    report = trace(model, [3, 1, 4, 1, 5, 9, 2], run.initialize(run.build(model), std=0.1))
-    assert report.has_values
-    check_shapes(report.first)
-    check_shapes(report.following)
-    if report.following is not None:
-        assert report.cache.elements == report.following.walk.cached == kv_cache_size(model.tree, 8).elements
-
-
-@pytest.mark.parametrize("config", plain())
-@pytest.mark.parametrize("tokens", [1, 9])
-def test_shapes_match_meta_tensors(config: dict[str, Any], tokens: int) -> None:
-    report = trace(llamath.load(config), [0] * tokens)
-    assert (report.device, report.has_values, report.top_tokens) == ("meta", False, ())
-    check_shapes(report.first)
-    check_shapes(report.following)
-
-
-@pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
-def test_step_sums_match_the_model(config: dict[str, Any]) -> None:
-    sums_are_exact(llamath.load(config).tree)
 
 
 @pytest.mark.parametrize("slug", slugs()[::3])
@@ -105,16 +65,6 @@ def sums_are_exact(tree: llamath.Decoder) -> None:
             assert sum(x.times for x in result.layers) == tree.layers.n
 
 
-@pytest.mark.parametrize("config", plain())
-def test_step_inputs_exist(config: dict[str, Any]) -> None:
-    for stage in walkthrough(prompt_graph(llamath.load(config).tree, 5)).stages:
-        known = {"x", "per_layer_inputs", "embeddings"}
-        for x in stage.steps:
-            assert set(x.inputs) <= known, x.name
-            assert x.name not in known
-            known.add(x.name)
-
-
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "mixtral", "deepseek_v3", "qwen3", "phi3", "falcon", "opt"])
 def test_flops_match_torch(family: str) -> None:
     config = next(iter(json.loads((TINY / f"{family}.json").read_text()).values()))
@@ -129,8 +79,8 @@ def test_flops_match_torch(family: str) -> None:
 def test_largest_models_trace_without_memory(slug: str) -> None:
     report = trace(llamath.load(slug), [0] * 7)
     assert report.device == "meta"
-    check_shapes(report.first)
-    check_shapes(report.following)
+    shapes_are_those_of_tensors(report.first)
+    shapes_are_those_of_tensors(report.following)
 
 
 def test_recording_does_not_change_logits() -> None:
@@ -318,7 +268,7 @@ def test_declared_experts_and_layers_build_no_modules(monkeypatch: pytest.Monkey
         built = 0
         keys = {"num_local_experts": experts, "num_experts_per_tok": 2, "num_hidden_layers": layers, "num_key_value_heads": 2}
         report = trace(llamath.load({**config, **keys}), [0] * 3)
-        check_shapes(report.first)
+        shapes_are_those_of_tensors(report.first)
         counts.append(built)
     assert len(set(counts)) == 1, counts
 

@@ -49,3 +49,9 @@ def random_module(config: dict[str, Any], dtype: torch.dtype = torch.float32) ->
             if x.dim() < 2:
                 x.add_(torch.randn(x.shape, generator=generator) * 0.1)
     return module.to(dtype)
+
+
+def random_ids(vocab: int, count: int = 11) -> list[int]:
+    """Token ids, the same each time."""
+    ids: list[int] = torch.randint(0, vocab, (count,), generator=torch.Generator().manual_seed(0)).tolist()
+    return ids

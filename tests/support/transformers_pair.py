@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -32,6 +32,8 @@ class Pair(NamedTuple):
     config: dict[str, Any]
     theirs: Any
     ours: Decoder
+    saved: dict[str, tuple[int, ...]]
+    """Shapes of the tensors that transformers saves, by their published names."""
 
     def ids(self, tokens: int, rows: int = 2) -> Tensor:
         """Reproducible random tokens, at most as many as the model has learned positions."""
@@ -47,16 +49,19 @@ def pair(config: dict[str, Any], dtype: str = "float32") -> Pair:
     return _pair(json.dumps(config), dtype)
 
 
-@cache
+@lru_cache(maxsize=32)
 def _pair(text: str, dtype: str) -> Pair:
+    config = json.loads(text)
+    return make_pair(config) if dtype == "float32" else copy_pair(pair(config), getattr(torch, dtype))
+
+
+def make_pair(config: dict[str, Any]) -> Pair:
+    """Both models of a config in float32."""
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    config = json.loads(text)
-    if dtype != "float32":
-        theirs, ours = _copied(pair(config), getattr(torch, dtype))
-        return Pair(config, theirs, ours)
+    register_text_classes()
     hf_config = transformers.AutoConfig.for_model(**config)
     attention = "sdpa" if config.get("alibi") else "eager"  # eager adds Falcon's ALiBi twice
     torch.manual_seed(0)
@@ -65,13 +70,21 @@ def _pair(text: str, dtype: str) -> Pair:
     with TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         tensors = {published_name(name): x for name, x in as_published(config, load_file(f"{folder}/model.safetensors")).items()}
+    saved = {name: tuple(x.shape) for name, x in tensors.items()}
     model = llamath.load(config)
     if any(isinstance(x, CountedBlock) for _, x in model.tree.children):  # a tower without a forward pass: the text model alone
         model = model.text
         tensors = {x.name: tensors[x.name] for x in model.scheme("hf").tensors(model.tree)}
     ours = build(model)
     load_weights(ours, canonical_weights(model.tree, model.scheme("hf"), tensors))
-    return Pair(config, theirs, ours)
+    return Pair(config, theirs, ours, saved)
+
+
+def register_text_classes() -> None:
+    """Let `AutoModelForCausalLM` find a class of text models that transformers lists under its wrapper alone."""
+    import transformers
+
+    transformers.AutoModelForCausalLM.register(transformers.MllamaTextConfig, transformers.MllamaForCausalLM, exist_ok=True)
 
 
 def as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -125,13 +138,13 @@ def transformers_class(config: dict[str, Any]) -> Any:
     return transformers.AutoModelForImageTextToText if "text_config" in config else transformers.AutoModelForCausalLM
 
 
-def _copied(both: Pair, dtype: torch.dtype) -> tuple[Any, Decoder]:
+def copy_pair(both: Pair, dtype: torch.dtype) -> Pair:
     """Both models in another dtype."""
     from copy import deepcopy
 
     ours = build(both.ours.spec, dtype)
     load_weights(ours, ((name, x.to(dtype) if x.is_floating_point() else x) for name, x in both.ours.state_dict().items()))
-    return deepcopy(both.theirs).to(dtype), ours
+    return both._replace(theirs=deepcopy(both.theirs).to(dtype), ours=ours)
 
 
 @torch.no_grad()
@@ -175,3 +188,13 @@ def rounding_effect(both: Pair, ids: Tensor) -> float:
 def is_bidirectional(config: dict[str, Any]) -> bool:
     """Whether attention is bidirectional, so that generation is impossible."""
     return bool(config.get("use_bidirectional_attention"))
+
+
+def generated_by_transformers(theirs: Any, prompt: list[int], new: int) -> list[int]:
+    """Greedy generation by transformers, without a batch."""
+    row = torch.tensor([prompt])
+    how: dict[str, Any] = {"do_sample": False, "eos_token_id": -1, "pad_token_id": 0, "max_new_tokens": new}
+    if hasattr(theirs.config, "time_step_limit"):
+        how["use_cache"] = False  # with a cache, transformers does not clamp the time step of Mamba-2
+    ids: list[int] = theirs.generate(row, attention_mask=torch.ones_like(row), **how)[0, len(prompt) :].tolist()
+    return ids

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import ClassVar
 
-from ..catalog import Preset, normalize_name, presets, slugs
+from ..catalog import Preset, normalize_name, presets, read_preset, slugs
 from ..checkpoint.quantization.weight_format import declared_weight_format
 from ..core.blocks import AttentionBase, Decoder
 from ..core.mixers import RecurrentMixer
@@ -102,7 +103,7 @@ def find_presets(words: Sequence[str] = (), sort: str | None = None, kind: str |
         near = nearest(wanted, slugs())
         hint = f"did you mean {near[0]}? llamath.models() lists all" if near else "llamath.models() lists all"
         raise UnknownModel(f"no preset matches {safe(repr(wanted), 60)}", hint=hint)
-    summaries = [x for x in map(_summarize_preset, found) if _is_wanted(x, kind, max_bytes)]
+    summaries = [x for x in (_summarize_preset(x.slug) for x in found) if _is_wanted(x, kind, max_bytes)]
     if not summaries:
         limit = f" within {format_bytes(max_bytes)}" if max_bytes is not None else ""
         raise UnknownModel(f"no {kind + ' ' if kind else ''}preset{limit} matches", hint="llamath.models() lists all")
@@ -113,9 +114,10 @@ def _is_wanted(x: PresetSummary, kind: str | None, max_bytes: int | None) -> boo
     return (kind is None or kind in x.kinds) and (max_bytes is None or x.weight_bytes <= max_bytes)
 
 
-def _summarize_preset(preset: Preset) -> PresetSummary:
-    """Load a preset and return its sizes."""
-    model = load(preset.slug)
+@cache
+def _summarize_preset(slug: str) -> PresetSummary:
+    """Load a preset and return its sizes; a server or an agent lists them more than once."""
+    preset, model = read_preset(slug), load(slug)
     tree = model.tree
     attention = next((x for layer, _ in tree.layers.distinct() for x in _mixers(layer) if hasattr(x, "heads")), None)
     return PresetSummary(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -136,21 +136,32 @@ def nearest_ids(public_id: str) -> list[str]:
     return [known[x] for x in nearest(normalize_name(public_id), known, cutoff=0.8)]
 
 
+@cache
+def _by_slug(form: Callable[[str], str]) -> dict[str, tuple[str, str]]:
+    return {form(slug): (slug, "") for slug in slugs()}
+
+
+@cache
+def _by_other_name(form: Callable[[str], str]) -> dict[str, tuple[str, str]]:
+    """Return the preset of each alias, and the preset and id of each id with and without its organization."""
+    found: dict[str, tuple[str, str]] = {}
+    for preset in presets():
+        for alias in preset.aliases:
+            found.setdefault(form(alias), (preset.slug, ""))
+        for public_id in preset.ids:
+            for text in (public_id, public_id.rpartition("/")[2]):
+                found.setdefault(form(text), (preset.slug, public_id))
+    return found
+
+
 def find_preset(name: str) -> Preset:
     """Find a preset by name, alias or public id, ignoring case and punctuation; the error for an unknown name lists the nearest."""
-    for form in FORMS:
-        by_slug = {form(slug): slug for slug in slugs()}
-        if (normalized := form(name)) in by_slug:
-            return read_preset(by_slug[normalized])
-    all_presets = list(presets())
-    for form in FORMS:
-        for preset in all_presets:
-            if form(name) in map(form, preset.aliases):
-                return preset
-            for public_id in preset.ids:
-                if form(name) in (form(public_id), form(public_id.rpartition("/")[2])):
-                    return preset.for_id(public_id)
-    known = {normalize_name(x): x for preset in all_presets for x in (*preset.ids, preset.slug)}
+    for names in (_by_slug, _by_other_name):
+        for form in FORMS:
+            if found := names(form).get(form(name)):
+                slug, public_id = found
+                return read_preset(slug).for_id(public_id) if public_id else read_preset(slug)
+    known = {normalize_name(x): x for preset in presets() for x in (*preset.ids, preset.slug)}
     near = [known[x] for x in nearest(normalize_name(name), known)]
     hint = f"did you mean {', '.join(near)}?" if near else "llamath.models() lists the presets; a repository on the Hub is owner/name"
     raise UnknownModel(f"{safe(name)!r} is not a file, folder, preset or known public id", hint=hint)

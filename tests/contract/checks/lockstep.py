@@ -1,0 +1,89 @@
+"""The recorded graph and the torch machine execute the same operations, with the same shapes, views and FLOPs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from llamath import run
+from llamath.analysis.graph.recorder import Graph, Node, record
+from llamath.analysis.graph.rules import RULES
+from llamath.analysis.graph.walkthrough import reads_on
+from llamath.core.expr import total
+from llamath.run.debug.operation_log import LoggedOperation, OperationLog
+from llamath.run.kv_cache import Cache
+from support.contract import Contract, check
+
+BATCH, PROMPT, CHUNK, CAPACITY = 2, 7, 5, 16
+RECURRENCES = frozenset(("gated_delta_rule", "linear_attention", "selective_scan", "ssm_scan"))
+COPIED = frozenset(("merge_heads",))
+"""Views of the graph that torch copies where attention or a recurrence returned its heads transposed."""
+
+
+def passes(cached: bool) -> tuple[tuple[int, int], ...]:
+    """Return past and new tokens of the passes: a prompt, a chunk and one token."""
+    return ((0, PROMPT), (PROMPT, CHUNK), (PROMPT + CHUNK, 1)) if cached else ((0, PROMPT),)
+
+
+def execute(module: run.Decoder, cache: Cache, tokens: int) -> Sequence[LoggedOperation]:
+    """Run one pass and return its operations."""
+    ids = torch.arange(BATCH * tokens).reshape(BATCH, tokens) % 7
+    cache.reserve(tokens, None)
+    machine = OperationLog(ids, cache)
+    module.compute(machine, ids)
+    cache.length += tokens
+    return machine.log
+
+
+def nodes_in_order(graph: Graph) -> Iterator[Node]:
+    """Yield the nodes of every layer in execution order."""
+    regions = {id(x.block): x for x in graph.layers}
+    for node in graph.regions[0].nodes:
+        if node.op == "layers":
+            for block in graph.tree.layers:
+                yield from regions[id(block)].nodes
+        yield node
+
+
+def compare(graph: Graph, log: Sequence[LoggedOperation], past: int, tokens: int, cached: bool) -> None:
+    """Compare a graph with executed operations; without a cache, keys and values are passed on as they are."""
+    nodes = list(nodes_in_order(graph))
+    assert [x.op for x in nodes] == [x.op for x in log]
+    for node, executed in zip(nodes, log, strict=True):
+        shape = tuple(int(x.at(B=BATCH, T=tokens, P=past)) for x in node.shape)
+        assert executed.shape == shape and executed.width == node.width, node
+        if node.op not in COPIED and (cached or node.op != "update_cache"):
+            assert executed.is_view == node.is_view, node
+
+
+@check("text", "unproven")
+@torch.inference_mode()
+def graph_and_torch_run_in_lockstep(case: Contract) -> None:
+    cached = reads_on(case.tree)
+    for dtype in (torch.float32, torch.bfloat16):
+        module = case.module if dtype == torch.float32 else run.initialize(run.build(case.tree, dtype), std=0.1)
+        cache = module.new_cache(CAPACITY if cached else 0)
+        for past, tokens in passes(cached):
+            graph = record(case.tree, new_tokens=9, past_tokens=4, decode=tokens == 1, activation_bytes=dtype.itemsize)
+            compare(graph, execute(module, cache, tokens), past, tokens, cached)
+
+
+@check("text", "unproven")
+@torch.inference_mode()
+def flops_of_every_pass_equal_torch(case: Contract) -> None:
+    """But for recurrences, whose chunks have other products (tests/run/test_operations.py)."""
+    if not case.is_plain or any(node.op in RECURRENCES for _, node in record(case.tree).nodes()):
+        return
+    cached = reads_on(case.tree)
+    cache = case.module.new_cache(CAPACITY if cached else 0)
+    for past, tokens in passes(cached):
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            case.module(torch.arange(BATCH * tokens).reshape(BATCH, tokens) % 7, cache)
+        graph = record(case.tree, decode=tokens == 1)
+        flops = total(region.times * rule(x, False) for region, x in graph.nodes() if (rule := RULES[x.op].flops))
+        expected, found = flops.at(B=BATCH, T=tokens, P=past), counter.get_total_flops()
+        # experts without weights compute nothing
+        assert 0 < found <= expected if case.config.get("zero_expert_num") else found == expected

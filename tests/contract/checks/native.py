@@ -1,0 +1,73 @@
+"""The native engine computes what the torch module computes."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+
+from llamath.core.mixers import Mamba, MambaHead
+from llamath.core.tree import fold_blocks
+from llamath.native.lowering import NotExpressible, lower
+from llamath.run import Decoder
+from support.contract import Contract, check
+from support.native_models import native_logits, random_ids
+
+ON_TORCH = {
+    *(
+        "axk2",
+        "deepseek_v32",
+        "glm_moe_dsa",
+        "hy_v4",
+        "minimax_m3",
+        "deepseek_v4",
+        "mistral_large4",
+        "glm5_next",
+    ),  # attention to selected keys
+    *("qwen4_exp", "deepseek_v41", "muse_spark", "diffllama", "recurrent_gemma"),
+    "inkling",  # a bias for each distance
+    "minimax",  # fixed decays
+    "jetmoe",  # experts of attention
+}
+"""Files of families that the native engine does not express."""
+ON_TORCH_ALONE = {
+    "falcon-1B: serial, multi-head, alibi",  # biases rounded to bfloat16
+    *("gemma3-both ways", "gemma4-biased, untied, both ways"),  # attention to later tokens
+}
+LIMITS = {"gemma4-per-layer inputs, borrowed keys, wide": 5e-5, "zamba-plain": 2e-3}
+"""Limits of models whose logits are ill-conditioned: in float64, changes of the weights by half a float32 ulp change these by 3e-5 and 4e-4.
+
+Each operation rounds, and in another order on another processor.
+"""
+
+
+def has_float32_states(module: Decoder) -> bool:
+    """Whether torch computes states in float32 in any dtype."""
+    return any(isinstance(x.block, Mamba | MambaHead) for x in fold_blocks(module.spec))
+
+
+def distance(x: torch.Tensor, y: torch.Tensor) -> float:
+    """The largest difference, relative to the largest logit."""
+    return float((x - y).abs().max() / y.abs().max())
+
+
+@check("text", "unproven")
+def logits_equal_those_of_torch(case: Contract) -> None:
+    name = case.name.removeprefix("unproven-")
+    if name in ON_TORCH_ALONE or name.partition("-")[0] in ON_TORCH:
+        with pytest.raises(NotExpressible):
+            lower(case.tree)
+        return
+    module, model = case.random_module, case.native
+    ids = random_ids(model.vocab)
+    with torch.inference_mode():
+        expected: Any = module(torch.tensor([ids]))[0]
+        exact = expected
+        if not has_float32_states(module):
+            exact = deepcopy(module).double()(torch.tensor([ids]))[0]
+    limit = (1e-5 if exact is not expected else 2e-5) + 5 * distance(expected, exact)  # rounding differs with the order of sums
+    limit = LIMITS.get(name, limit)
+    for chunk in (None, 4, 1):
+        assert distance(native_logits(model, ids, chunk), exact) < limit, chunk
