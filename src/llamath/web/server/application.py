@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -109,10 +109,14 @@ class _RouteHandlers:
         """Return the OpenAPI description of the routes."""
         from starlette.responses import Response
 
+        return Response(self._description, media_type="application/json")
+
+    @cached_property
+    def _description(self) -> bytes:
+        """The OpenAPI description of the routes, made when it is first asked for."""
         from .description import describe
 
-        text = json.dumps(describe(self.api), ensure_ascii=False)
-        return Response(text, media_type="application/json")
+        return json.dumps(describe(self.api), ensure_ascii=False).encode()
 
     async def _page(self, model_ids: tuple[str, ...], link_prefix: str) -> Response:
         from starlette.responses import HTMLResponse
