@@ -49,7 +49,10 @@ LOADED = """() => new Promise((done) => {
   const drawn = () => ({ ready, first_screen: Math.max(ready, ...largest.map((x) => x.startTime)), whole: at("whole") });
   setTimeout(() => done({ ...drawn(), longest_later_task: longest() }), 200);
 })"""
-"""When the first screen (its largest part) and the page were drawn, and the longest task after the first one that took 50 ms or more; 0 if there was none."""
+"""When the first screen (its largest part) and the page were drawn, and the longest task after the first one that took 50 ms or more.
+
+That is 0 if there was none.
+"""
 
 
 def steps(tab: Page, wire: CDPSession) -> list[tuple[float, float]]:
