@@ -53,14 +53,12 @@ lint: $(VENV)/.oracles
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/lock.py --check
-	$(BIN)/python tools/openapi.py --check
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/config_reference.py --check
 	$(BIN)/python tools/accuracy.py --check
 
 docs: $(VENV)/.oracles
 	$(BIN)/python tools/docs.py
-	$(BIN)/python tools/openapi.py
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/accuracy.py
 

@@ -49,7 +49,10 @@ const result = await build({
 	entryPoints: Object.entries(ENTRIES).map(([out, path]) => ({ in: path, out })),
 	bundle: true,
 	minify: true,
-	format: "iife",
+	format: "esm",
+	// the modules wait for the page's data, and scripts of a site, which pages on a disk load, cannot be modules
+	banner: { js: '"use strict";(async()=>{' },
+	footer: { js: "})();" },
 	target: "es2022",
 	charset: "ascii",
 	legalComments: "none",

@@ -1001,9 +1001,7 @@ def edit(
     target: str | os.PathLike[str],
     *,
     drop_layers: str | int | Iterable[int] | None = None,
-    keep_experts: str | int | Iterable[int] | None = None,
     resize_vocab: int | None = None,
-    untie: bool = False,
     tp_shard: str = "",
     join_shards: bool = False,
     force: bool = False,
@@ -1012,8 +1010,8 @@ def edit(
 ) -> EditReport:
     """Write an edited copy of a checkpoint, with a config that describes it; an edit that no config can express is refused.
 
-    Layers and experts are numbers, or half-open ranges: `drop_layers="20:28"` or `range(20, 28)`. New rows of a larger vocabulary are the
-    mean of the others. `tp_shard="0/4"` writes the part of rank 0 of 4; `join_shards` joins the ranks in the subfolders of `source`.
+    Layers are numbers, or half-open ranges: `drop_layers="20:28"` or `range(20, 28)`. New rows of a larger vocabulary are the mean of the
+    others. `tp_shard="0/4"` writes the part of rank 0 of 4; `join_shards` joins the ranks in the subfolders of `source`.
     `dry_run` checks the source and writes nothing; `progress` is called with the bytes done and the bytes in total.
     """
     from .conversion.edit.edit_checkpoint import edit_checkpoint
@@ -1023,9 +1021,7 @@ def edit(
         _positive("resize_vocab", resize_vocab)
     options = EditOptions(
         drop_layers=tuple(drop_layers) if isinstance(drop_layers, Iterable) and not isinstance(drop_layers, str) else drop_layers,
-        keep_experts=tuple(keep_experts) if isinstance(keep_experts, Iterable) and not isinstance(keep_experts, str) else keep_experts,
         resize_vocab=resize_vocab,
-        untie=untie,
         tp_shard=tp_shard,
         join_shards=join_shards,
         force=force,

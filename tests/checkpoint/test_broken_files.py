@@ -57,7 +57,7 @@ READ_WEIGHTS = {
     "verify full": "verify {} --full",
     "hash": "hash {}",
     "same": "same {} {}",
-    "edit": "edit {} OUT --untie",
+    "edit": "edit {} OUT --drop-layers 0",
     "memory": "memory {}",
     "memory json": "memory {} --json",
     "fit": "fit {} --on h100",

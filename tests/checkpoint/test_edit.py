@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import llamath
 from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.cli import cli
-from llamath.conversion.edit.edit_options import select_numbers
+from llamath.conversion.edit.edit_options import select_layers
 from llamath.utils.errors import ConvertError, LlamathError
 from support import kill_conversions, quantized_headers
 from support.cost_limits import peak_bytes
@@ -98,7 +98,7 @@ def run(*args: object) -> Result:
 def test_ranges_select_what_python_slices_do(count: int, first: int, last: int, step: int) -> None:
     numbers = list(range(count))
     try:
-        found = select_numbers(f"{first}:{last}:{step}", count, "--drop-layers", "layer")
+        found = select_layers(f"{first}:{last}:{step}", count)
     except ConvertError as error:
         assert not -count <= first <= count or not -count <= last <= count or not numbers[first:last:step], error
     else:
@@ -109,7 +109,7 @@ def test_ranges_select_what_python_slices_do(count: int, first: int, last: int, 
     ("text", "selected"), [("3", [3]), ("-1", [9]), ("7:", [7, 8, 9]), (":2,9", [0, 1, 9]), ("::4", [0, 4, 8]), (" 1 , 1", [1])]
 )
 def test_numbers_and_open_ranges_are_selected(text: str, selected: list[int]) -> None:
-    assert list(select_numbers(text, 10, "--drop-layers", "layer")) == selected
+    assert list(select_layers(text, 10)) == selected
 
 
 @pytest.mark.parametrize(
@@ -128,18 +128,18 @@ def test_numbers_and_open_ranges_are_selected(text: str, selected: list[int]) ->
         (["--drop-layers", "0:4:0"], "the step should be at least 1"),
         (["--drop-layers", "0:4"], "expected at least one layer to remain"),
         (["--drop-layers", "9" * 400], "--drop-layers expects numbers"),
-        (["--keep-experts", "0:2"], "the model has no experts"),
         (["--resize-vocab", "0"], "should be a positive integer"),
         (["--resize-vocab", "-3"], "should be a positive integer"),
         (["--resize-vocab", "1e3"], "is not a valid integer"),
         (["--resize-vocab", "100"], "has this size already"),
         (["--resize-vocab", "70"], "eos_token_id is 70, which needs at least 71 rows"),
-        (["--untie"], "embedding and head are not tied"),
         (["--tp-shard", "2/2"], "expected a rank from 0 to 1, found 2"),
         (["--tp-shard", "0/1"], "at least 2 ranks"),
         (["--tp-shard", "0"], "--tp-shard expects RANK/RANKS"),
         (["--tp-shard", "0/8"], "TP 8: 4 heads"),
-        (["--tp-shard", "0/2", "--untie"], "--tp-shard cannot be combined with --untie"),
+        (["--tp-shard", "0/2", "--resize-vocab", "90"], "--tp-shard cannot be combined with --resize-vocab"),
+        (["--keep-experts", "0:2"], "No such option"),
+        (["--untie"], "No such option"),
         (["--tp-shard", "0/2", "--join-shards"], "--tp-shard cannot be combined with --join-shards"),
         (["--join-shards"], "has no subfolder with one rank"),
     ],
@@ -210,34 +210,15 @@ def test_vocabulary_rows_are_kept_and_the_mean_appended(source: Path, tmp_path: 
     assert all(old[x] == data for x, data in tensor_bytes(tmp_path / "less").items() if ".layers." in x)
 
 
-def test_experts_groups_and_prediction_layers_are_renumbered(moe: Path, tmp_path: Path) -> None:
-    llamath.edit(moe, tmp_path / "out", drop_layers="1", keep_experts="2:4,6:8")
-    old, new, config = tensor_bytes(moe), tensor_bytes(tmp_path / "out"), config_of(tmp_path / "out")
-    changed = {"num_hidden_layers": 3, "first_k_dense_replace": 1, "n_routed_experts": 4, "n_group": 2}
-    assert config == {**MOE, **changed}
-    for old_layer, new_layer in ((2, 1), (3, 2), (4, 3)):  # 4 predicts further tokens
-        prefixes = [f"model.layers.{x}." for x in (old_layer, new_layer)]
-        for expert, name in ((2, 0), (3, 1), (6, 2), (7, 3)):
-            up = [f"{x}mlp.experts.{e}.up_proj.weight" for x, e in zip(prefixes, (expert, name), strict=True)]
-            assert new[up[1]] == old[up[0]]
-        for part in ("mlp.gate.weight", "mlp.gate.e_score_correction_bias"):
-            row = len(old[f"{prefixes[0]}{part}"]) // 8
-            parts = [old[f"{prefixes[0]}{part}"][e * row : (e + 1) * row] for e in (2, 3, 6, 7)]
-            assert new[f"{prefixes[1]}{part}"] == b"".join(parts)
-    assert new["model.layers.3.eh_proj.weight"] == old["model.layers.4.eh_proj.weight"] and llamath.verify(tmp_path / "out").ok
-
-
-@pytest.mark.parametrize(
-    ("experts", "message"),
-    [
-        ("0", "passes through 2 experts, and 1 would remain"),
-        ("0:3", "expected as many experts in each group that remains, found 1 to 2"),
-        ("::2", "ranked by their 2 best experts, and 1 would remain"),
-        ("0:9", "expected experts from 0 to 7, found 9"),
-    ],
-)
-def test_experts_that_a_router_cannot_use_are_refused(experts: str, message: str, moe: Path, tmp_path: Path) -> None:
-    refused(moe, tmp_path / "out", message, keep_experts=experts)
+def test_prediction_layers_are_renumbered(moe: Path, tmp_path: Path) -> None:
+    llamath.edit(moe, tmp_path / "out", drop_layers="1")
+    old, new = tensor_bytes(moe), tensor_bytes(tmp_path / "out")
+    assert config_of(tmp_path / "out") == {**MOE, "num_hidden_layers": 3, "first_k_dense_replace": 1}
+    expected = {x: data for x, data in old.items() if ".layers." not in x or ".layers.0." in x}
+    for before, after in ((2, 1), (3, 2), (4, 3)):  # 4 predicts further tokens
+        prefix = f"model.layers.{before}."
+        expected |= {x.replace(prefix, f"model.layers.{after}."): data for x, data in old.items() if x.startswith(prefix)}
+    assert new == expected and llamath.verify(tmp_path / "out").ok
 
 
 PATTERNS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
@@ -298,7 +279,7 @@ def test_layer_patterns_are_rewritten(keys: dict[str, Any], dropped: str, change
     config = keys if "n_layer" in keys else {**LLAMA, "architectures": None, **keys}
     source = write_checkpoint(tmp_path / "source", config)
     report = llamath.edit(source, tmp_path / "out", drop_layers=dropped)
-    gone = set(select_numbers(dropped, int(llamath.load(config).tree.layers.n), "", "layer"))
+    gone = set(select_layers(dropped, int(llamath.load(config).tree.layers.n)))
     old, new = llamath.load(config).tree, llamath.load(str(tmp_path / "out")).tree
     assert list(new.layers) == [x for i, x in enumerate(old.layers) if i not in gone]
     number = {} if "n_layer" in changed else {"num_hidden_layers": len(new.layers)}
@@ -312,30 +293,6 @@ def test_inexpressible_layers_are_refused_by_name(tmp_path: Path) -> None:
     refused(source, tmp_path / "out", "layer 1, layer 2 of the original, would have another attn.score_transform", drop_layers="1")
     llamath.edit(source, tmp_path / "out", drop_layers="-1")
     assert config_of(tmp_path / "out")["n_layer"] == 3
-
-
-def test_fused_experts_are_cut_along_their_first_axis(tmp_path: Path) -> None:
-    """The names and shapes that transformers 5 has in memory."""
-    source = write_checkpoint(tmp_path / "source", {**MOE, "num_nextn_predict_layers": 0})
-    path = source / "model.safetensors"
-    shapes = {x.name: x.shape for x in read_checkpoint(str(path)).tensors if ".experts." not in x.name}
-    for layer in (2, 3):
-        shapes |= {
-            f"model.layers.{layer}.mlp.experts.gate_up_proj": (8, 32, 32),
-            f"model.layers.{layer}.mlp.experts.down_proj": (8, 32, 16),
-        }
-    write_safetensors(path, {name: ("BF16", shape) for name, shape in shapes.items()})
-    data = bytes(i % 61 for i in range(path.stat().st_size))
-    for x in read_checkpoint(str(path)).tensors:
-        with path.open("r+b") as file:
-            file.seek(x.start)
-            file.write(data[: x.bytes])
-    llamath.edit(source, tmp_path / "out", keep_experts="4:6,0:2")
-    old, new = tensor_bytes(source), tensor_bytes(tmp_path / "out")
-    for name, size in (("gate_up_proj", 2 * 32 * 32), ("down_proj", 2 * 32 * 16)):
-        x = old[f"model.layers.3.mlp.experts.{name}"]
-        assert new[f"model.layers.3.mlp.experts.{name}"] == b"".join(x[e * size : (e + 1) * size] for e in (0, 1, 4, 5))
-    assert llamath.verify(tmp_path / "out").ok
 
 
 def test_multimodal_checkpoints_keep_their_other_parts(tmp_path: Path) -> None:
@@ -358,21 +315,17 @@ def test_multimodal_checkpoints_keep_their_other_parts(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", config)
     (source / "preprocessor_config.json").write_text("{}")
     refused(source, tmp_path / "out", "image_token_id is 99", resize_vocab=99)
-    llamath.edit(source, tmp_path / "out", drop_layers="0:2", untie=True, resize_vocab=110)
+    llamath.edit(source, tmp_path / "out", drop_layers="0:2", resize_vocab=110)
     old, new, keys = tensor_bytes(source), tensor_bytes(tmp_path / "out"), config_of(tmp_path / "out")
     assert new["model.visual.blocks.0.attn.qkv.weight"] == old["model.visual.blocks.0.attn.qkv.weight"]
-    assert new["lm_head.weight"] == new["model.language_model.embed_tokens.weight"]
-    assert (keys["tie_word_embeddings"], keys["text_config"]["tie_word_embeddings"], keys["text_config"]["vocab_size"]) == (
-        False,
-        False,
-        110,
-    )
+    changed = {"num_hidden_layers": 2, "vocab_size": 110, "layer_types": ["linear_attention", "full_attention"]}
+    assert "lm_head.weight" not in new and keys["text_config"] == {**text, **changed}
     assert (tmp_path / "out" / "preprocessor_config.json").exists() and llamath.verify(tmp_path / "out").ok
     llamath.edit(cut(source, tmp_path / "ranks", 2), tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == old and llamath.verify(tmp_path / "ranks" / "r1").ok
 
 
-def test_packed_embedding_is_copied_with_its_scales(tmp_path: Path) -> None:
+def test_packed_embedding_is_cut_with_its_scales(tmp_path: Path) -> None:
     config = {
         **LLAMA,
         "hidden_size": 128,
@@ -386,26 +339,25 @@ def test_packed_embedding_is_copied_with_its_scales(tmp_path: Path) -> None:
     headers: list[Header] = [(x.name, "BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]
     stored = packed(headers, quantized_headers.mlx(4, 64), include_embeddings=True)
     write_safetensors(tmp_path / "source" / "model.safetensors", {name: (dtype, shape) for name, dtype, shape in stored})
-    llamath.edit(tmp_path / "source", tmp_path / "out", untie=True, resize_vocab=80)
+    llamath.edit(tmp_path / "source", tmp_path / "out", resize_vocab=80)
     names = {x.name: x.shape for x in read_checkpoint(str(tmp_path / "out")).tensors}
-    assert [names[f"lm_head.{x}"] for x in ("weight", "scales", "biases")] == [(80, 16), (80, 2), (80, 2)]
+    assert [names[f"model.embed_tokens.{x}"] for x in ("weight", "scales", "biases")] == [(80, 16), (80, 2), (80, 2)]
     assert llamath.verify(tmp_path / "out").ok
     refused(tmp_path / "source", tmp_path / "more", "rows cannot be appended", resize_vocab=101)
 
 
-def test_tied_copies_do_not_outlive_an_untied_head(tmp_path: Path) -> None:
+def test_stored_copies_of_a_tied_head_are_resized_with_it(tmp_path: Path) -> None:
     """A stored head that differs is refused, since loaders do not agree about it; a copy is edited as the embedding is."""
     source = write_checkpoint(tmp_path / "source", {**LLAMA, "tie_word_embeddings": True}, {"lm_head.weight": (100, 32)})
-    refused(source, tmp_path / "out", "lm_head.weight differs from model.embed_tokens.weight", untie=True)
+    refused(source, tmp_path / "out", "lm_head.weight differs from model.embed_tokens.weight", resize_vocab=80)
     at = {x.name: slice(x.start, x.end) for x in read_checkpoint(str(source)).tensors}
     data = bytearray((source / "model.safetensors").read_bytes())
     data[at["lm_head.weight"]] = data[at["model.embed_tokens.weight"]]
     (source / "model.safetensors").write_bytes(data)
-    llamath.edit(source, tmp_path / "out", untie=True)
+    llamath.edit(source, tmp_path / "out", resize_vocab=80)
     new = tensor_bytes(tmp_path / "out")
-    assert new["lm_head.weight"] == new["model.embed_tokens.weight"] == tensor_bytes(source)["model.embed_tokens.weight"]
-    llamath.edit(source, tmp_path / "resized", resize_vocab=80)
-    assert len(tensor_bytes(tmp_path / "resized")["lm_head.weight"]) == 80 * 64 and llamath.verify(tmp_path / "resized").ok
+    assert new["lm_head.weight"] == new["model.embed_tokens.weight"] == tensor_bytes(source)["model.embed_tokens.weight"][: 80 * 64]
+    assert llamath.verify(tmp_path / "out").ok
 
 
 # ── files next to the weights ───────────────────────────────────────────────────────────────────────────────────────
@@ -493,31 +445,6 @@ def test_layers_of_packed_checkpoints_can_be_dropped(tmp_path: Path) -> None:
     found = edited_headers(source, drop_layers="20:28", resize_vocab=128_512)
     assert found["config"] == {"num_hidden_layers": 24, "vocab_size": 128_512} and found["tensors"] == 3 + 24 * (2 + 7 * 3)
     refused(source, tmp_path / "out", "packed as awq, in groups that a cut would split", tp_shard="0/32")
-
-
-def test_experts_of_packed_checkpoints_can_be_removed(tmp_path: Path) -> None:
-    source = sparse_checkpoint(tmp_path / "fp8", "mixtral-8x7b", packed_experts("mixtral-8x7b"), FP8)
-    found = edited_headers(source, keep_experts="1:8:2", drop_layers="-1")
-    assert found["config"] == {"num_hidden_layers": 31, "num_local_experts": 4}
-    assert found["bytes"]["before"] / found["bytes"]["after"] > 1.9
-    stacked = tmp_path / "mxfp4"
-    sparse_checkpoint(
-        stacked,
-        "gpt-oss-20b",
-        quantized_headers.gpt_oss("gpt-oss-20b"),
-        {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"]},
-    )
-    found = edited_headers(stacked, keep_experts="0:16", drop_layers="0,1")
-    assert found["config"]["num_local_experts"] == 16 and found["parameters"]["after"] < found["parameters"]["before"] / 1.9
-
-
-def packed_experts(model: str) -> Iterator[Header]:
-    """The experts and projections of Mixtral in FP8."""
-    for name, dtype, shape in plain(model):
-        if len(shape) == 2 and ("_proj" in name or ".experts." in name):
-            yield from quantized_headers.fp8_blocks(name.removesuffix(".weight"), *shape)
-        else:
-            yield name, dtype, shape
 
 
 def test_modules_in_recipes_follow_the_layers(tmp_path: Path) -> None:
@@ -647,23 +574,6 @@ def test_shards_of_wrong_shape_fail_verify(source: Path, tmp_path: Path) -> None
     assert not llamath.verify(folder).ok
     (folder / "config.json").write_text(json.dumps({**LLAMA, "tensor_parallel_shard": {"rank": 0, "world_size": 3}}))
     assert run("verify", folder).exit_code == 2
-
-
-def test_metas_files_are_joined_into_one(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    llamath.convert(write_checkpoint(tmp_path / "hf", {**LLAMA, "bos_token_id": 1}), tmp_path / "meta", names="meta")
-    whole = torch.load(tmp_path / "meta" / "consolidated.00.pth")
-    columns = ("wo.weight", "w2.weight", "tok_embeddings.weight")
-    (tmp_path / "ranks").mkdir()
-    (tmp_path / "ranks" / "params.json").write_bytes((tmp_path / "meta" / "params.json").read_bytes())
-    for rank in range(2):
-        shard = {name: (x if x.ndim == 1 else x.chunk(2, 1 if name.endswith(columns) else 0)[rank]).clone() for name, x in whole.items()}
-        torch.save(shard, tmp_path / "ranks" / f"consolidated.0{rank}.pth")
-    report = llamath.edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
-    joined = torch.load(tmp_path / "joined" / "consolidated.00.pth")
-    assert joined.keys() == whole.keys() and all(torch.equal(x, joined[name]) for name, x in whole.items())
-    assert report.edits == ("joined 2 ranks",) and report.bytes.before > report.bytes.after
-    refused(tmp_path / "meta", tmp_path / "out", "consolidated.00.pth alone", join_shards=True)
 
 
 # ── killed and failing edits ────────────────────────────────────────────────────────────────────────────────────────

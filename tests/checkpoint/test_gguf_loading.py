@@ -86,15 +86,6 @@ def test_files_that_would_not_load_are_refused(tmp_path: Path) -> None:
     assert llamath.same(source, tmp_path / "x.gguf").verdict == "identical"
 
 
-def test_tied_model_that_needs_a_head_is_told_how(tmp_path: Path) -> None:
-    source = checkpoint(tmp_path / "olmo", OLMO)
-    with pytest.raises(ConvertError, match=r"needs output\.weight for architecture olmo2") as caught:
-        llamath.convert(source, tmp_path / "x.gguf", names="gguf")
-    assert "llamath edit SRC DST --untie" in caught.value.hint
-    llamath.edit(source, tmp_path / "untied", untie=True)
-    llamath.convert(tmp_path / "untied", tmp_path / "x.gguf", names="gguf")
-
-
 def test_names_follow_from_a_gguf_target(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "a", LLAMA)
     run = lambda *args: CliRunner().invoke(cli, ["convert", str(source), *map(str, args)])  # noqa: E731

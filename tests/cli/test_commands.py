@@ -54,7 +54,7 @@ OF_LATER_COMMANDS = {
     *(("mcp", x) for x in ("--root", "--hub", "--allow-urls")),
     ("verify", "--full"),
     ("verify", "--write-sums"),
-    *(("edit", x) for x in ("--drop-layers", "--keep-experts", "--resize-vocab", "--untie", "--tp-shard", "--join-shards")),
+    *(("edit", x) for x in ("--drop-layers", "--resize-vocab", "--tp-shard", "--join-shards")),
 }
 """Options that came after the limit on their number was set, by command."""
 

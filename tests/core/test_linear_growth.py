@@ -31,7 +31,6 @@ _LOCAL = {
     "checkpoint.formats.tokenizer_model": 1,
     "analysis.serving.layer_sizes": 1,
     "conversion.edit.edited_config": 1,
-    "conversion.edit.plan_edit": 1,
 }
 """Calls of `re` whose pattern is no constant of its module; a pattern from a file is matched by `utils.linear_regex` alone."""
 _SIZE = 100

@@ -14,7 +14,7 @@ import llamath
 from llamath.catalog import presets
 from llamath.web.gallery.live_gallery import LiveGallery
 from llamath.web.server.error_page import PageError, error_page
-from support.browser_page import browser, new_context, page_data
+from support.browser_page import browser, new_context, page_data, visit
 from support.serving import Place, served
 
 pytest.importorskip("uvicorn")
@@ -76,7 +76,7 @@ def test_notice_is_shown_as_text() -> None:
 
 
 def test_model_is_found_and_opened_by_keyboard(tab: Any, place: Place) -> None:
-    tab.goto(place.address)
+    visit(tab, place.address)
     assert len(visible_models(tab)) == 3 + len(list(presets()))
     tab.keyboard.press("/")
     tab.keyboard.type("llama 3 8b")
@@ -100,7 +100,7 @@ def test_model_is_found_and_opened_by_keyboard(tab: Any, place: Place) -> None:
 
 
 def test_two_models_are_compared(tab: Any, place: Place) -> None:
-    tab.goto(f"{place.address}model/gpt2")
+    visit(tab, f"{place.address}model/gpt2")
     tab.click("text=Compare with…")
     tab.wait_for_url("**/choose#with=gpt2")
     assert "GPT-2 small" in tab.text_content(".comparing")
@@ -110,7 +110,7 @@ def test_two_models_are_compared(tab: Any, place: Place) -> None:
     assert "−42,527,232" in tab.text_content("main")
     tab.click("text=Swap models")
     tab.wait_for_url("**/models/distilgpt2/gpt2")
-    tab.goto(f"{place.address}choose")
+    visit(tab, f"{place.address}choose")
     tab.click(".models .compare-button >> nth=0")
     assert tab.evaluate("document.activeElement.id") == "find" and "mine" in tab.text_content(".comparing")
     tab.focus(".comparing button")
@@ -119,7 +119,7 @@ def test_two_models_are_compared(tab: Any, place: Place) -> None:
 
 
 def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
-    tab.goto(place.address)
+    visit(tab, place.address)
     for text in ("x", "https://x.invalid/a", "../..", "a/b/c", "javascript:pwned()", "a/b?c"):
         tab.fill("#hub", text)
         tab.keyboard.press("Enter")
@@ -134,6 +134,6 @@ def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
 
 @pytest.mark.parametrize("at", ["#with=<img src=x onerror=pwned()>", "#with=none", "#with=hub:a", "#with=~9", "#" + "x" * 5000, "#%"])
 def test_invalid_address_shows_the_initial_state(tab: Any, place: Place, at: str) -> None:
-    tab.goto(f"{place.address}choose{at}")
+    visit(tab, f"{place.address}choose{at}")
     assert tab.is_hidden(".comparing") and tab.get_attribute(".models a.model >> nth=0", "href") == "model/~1"
     assert tab.locator("img, script:not([type])").count() == 0 and visible_models(tab)[1:3] == PAYLOADS[:2]

@@ -21,7 +21,7 @@ from llamath.web.gallery.gallery_entry import catalog_entry, gallery_entry
 from llamath.web.gallery.known_forms import FORMS
 from llamath.web.gallery.site_files import MARKER, write_gallery
 from llamath.web.gallery.site_pages import site_assets
-from support.browser_page import browser, new_context, page_data, shown_text, wait_until_drawn
+from support.browser_page import browser, new_context, page_data, shown_text, visit, wait_until_drawn
 
 assert browser
 SAMPLE = ["llama-2-7b", "llama-3-8b", "deepseek-v3", "gemma-3-27b", "gpt2", "jamba-v0.1", "qwen2-vl-7b", "falcon-mamba-7b"]
@@ -133,7 +133,7 @@ class SiteTab:
         self.page.on("pageerror", lambda x: self.wrong.append(str(x)))
         self.page.on("console", lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None)
         self.page.on("request", lambda x: None if x.url.startswith((site.as_uri(), "blob:")) else self.wrong.append(x.url))
-        self.page.goto(f"{(site / 'index.html').as_uri()}{at}")
+        visit(self.page, f"{(site / 'index.html').as_uri()}{at}")
 
     def __enter__(self) -> Any:
         return self.page
@@ -294,7 +294,7 @@ def open_config(tab: Any, folder: Path, config: dict[str, Any]) -> None:
 @pytest.mark.parametrize("slug", ["llama-3.1-70b", "llama-2-13b", "gpt2-xl", "deepseek-v3"])
 def test_config_of_every_known_form_is_counted(tab: Any, site: Path, tmp_path: Path, slug: str, at: str) -> None:
     model = llamath.load(slug)
-    tab.goto((site / at).as_uri())
+    visit(tab, (site / at).as_uri())
     open_config(tab, tmp_path, dict(model.config.data))
     tab.wait_for_selector("[data-part=designed]")
     assert shown_text(tab, "[data-part=designed]") == f"{model.parameters.total:,}"
@@ -304,7 +304,7 @@ def test_config_of_every_known_form_is_counted(tab: Any, site: Path, tmp_path: P
 
 @pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
 def test_config_without_a_known_form_is_named(tab: Any, site: Path, tmp_path: Path, at: str) -> None:
-    tab.goto((site / at).as_uri())
+    visit(tab, (site / at).as_uri())
     open_config(tab, tmp_path, {"model_type": "novel", "num_hidden_layers": 3})
     tab.wait_for_selector(".wrong")
     text = tab.text_content(".wrong")
@@ -327,7 +327,7 @@ def test_closed_forms_are_loaded_only_for_a_config(browser: Any, site: Path, tmp
         assert [x for x in asked if x.endswith(FORMS)]
     context = new_context(browser)
     stranger = context.new_page()
-    stranger.goto((site / "index.html").as_uri())
+    visit(stranger, (site / "index.html").as_uri())
     for attempt in ("trustedTypes.createPolicy('other', {})", "document.createElement('script').src = 'x.js'"):
         assert stranger.evaluate(f"() => {{ try {{ {attempt}; return false }} catch {{ return true }} }}"), attempt
     context.close()

@@ -158,8 +158,8 @@ def test_page_data_sum_to_totals(slug: str) -> None:
 def test_exported_page_is_small(slugs: str) -> None:
     """The budget of a page, as a file and as a web server sends it; these are among the largest."""
     page = model_page([llamath.load(x) for x in slugs.split()]).encode()
-    assert len(page) <= 700_000
-    assert len(gzip.compress(page, 9)) <= 201_000  # of these, 900 are the licenses of the packages in the script
+    assert len(page) <= 550_000
+    assert len(gzip.compress(page, 9)) <= 230_000  # of these, 900 are the licenses of the packages in the script
 
 
 def test_export_does_not_overwrite_a_file(tmp_path: Path) -> None:

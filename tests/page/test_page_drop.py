@@ -18,7 +18,7 @@ from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.utils.errors import FormatError, LlamathError
 from llamath.web.server.page_html import model_page
-from support.browser_page import Tab, browser, new_context, shown_text, wait_until_drawn
+from support.browser_page import Tab, browser, new_context, shown_text, visit, wait_until_drawn
 from support.serving import Place, served
 
 __all__ = ["browser"]
@@ -522,7 +522,7 @@ def config_file(folder: Path, slug: str, name: str = "config.json") -> Path:
 @pytest.mark.parametrize("slug", CONFIGS)
 def test_config_of_any_family_opens_on_the_server(visitor: Any, place: Place, tmp_path: Path, slug: str) -> None:
     model = llamath.load(slug)
-    visitor.goto(place.address)
+    visit(visitor, place.address)
     visitor.set_input_files("#file-input", str(config_file(tmp_path, slug)))
     visitor.wait_for_url("**/models/~1/~*#view=b")
     visitor.wait_for_selector(f"h1:has-text('config.json ({model.family.name})')")
@@ -547,7 +547,7 @@ def test_params_json_opens_on_the_server(visitor: Any, place: Place, tmp_path: P
         "ffn_dim_multiplier": 1.3,
     }
     (tmp_path / "params.json").write_text(json.dumps(params))
-    visitor.goto(f"{place.address}choose")
+    visit(visitor, f"{place.address}choose")
     visitor.set_input_files("#file-input", str(tmp_path / "params.json"))
     visitor.wait_for_url("**/model/~*")
     assert "8,030,261,248" in visitor.text_content("main")
@@ -557,7 +557,7 @@ def test_params_json_opens_on_the_server(visitor: Any, place: Place, tmp_path: P
 
 
 def test_config_is_compared_from_the_gallery(visitor: Any, place: Place, tmp_path: Path) -> None:
-    visitor.goto(f"{place.address}choose#with=gpt2")
+    visit(visitor, f"{place.address}choose#with=gpt2")
     visitor.set_input_files("#file-input", str(config_file(tmp_path, "llama-3.2-1b")))
     visitor.wait_for_url("**/models/gpt2/~*")
 
@@ -576,7 +576,7 @@ SERVER_ANSWERS = {
 def test_server_answers_every_file_clearly(visitor: Any, place: Place, tmp_path: Path, name: str) -> None:
     data, answer = SERVER_ANSWERS[name]
     (tmp_path / name).write_bytes(data)
-    visitor.goto(place.address)
+    visit(visitor, place.address)
     assert answer in drop(visitor, tmp_path / name)["wrong"]
     assert visitor.url == place.address
 
@@ -585,6 +585,6 @@ def test_server_that_has_ended_is_named(browser: Any, tmp_path: Path) -> None:
     context = new_context(browser)
     page = context.new_page()
     with served([llamath.load("gpt2")]) as short:
-        page.goto(short.address)
+        visit(page, short.address)
     assert "Does `llamath serve` still run?" in drop(page, config_file(tmp_path, "gpt2"))["wrong"]
     context.close()

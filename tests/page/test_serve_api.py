@@ -1,24 +1,21 @@
-"""The shipped OpenAPI file describes the server, and generated requests find no failure."""
+"""The description that the server answers is valid OpenAPI of exactly its routes, and requests that are made from it find no failure."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import sysconfig
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 import llamath
-import openapi
-from llamath.cli.report_tools import TOOLS
+from llamath.cli.report_tools import TOOLS, parameters, required
 from llamath.web.server.application import ROUTES
-from schema import SCHEMA, requested
+from schema import requested
 from support.serving import Place, served
 
 pytest.importorskip("uvicorn")
-FILE: dict[str, Any] = json.loads(SCHEMA.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -29,28 +26,59 @@ def place() -> Iterator[Place]:
             yield found
 
 
-def described_responses(path: str) -> dict[str, Any]:
-    found = FILE["paths"][path]["get"]["responses"]
-    names = {status: x["$ref"].rpartition("/")[2] for status, x in found.items() if "$ref" in x}
-    return {status: FILE["components"]["responses"].get(names.get(status), x) for status, x in found.items()}
-
-
-def test_openapi_describes_exactly_the_routes() -> None:
-    pages = {x[1:] for x in FILE["paths"] if not x.startswith("/api/")}
-    assert pages == set(ROUTES)
-    assert {x.removeprefix("/api/") for x in FILE["paths"]} - {f"/{x}" for x in pages} == {x.name for x in TOOLS.values() if not x.local}
-    for path in (f"/{x}" for x in pages):
-        own = FILE["paths"][path]["get"].get("parameters", [])
-        assert {x["$ref"].rpartition("/")[2] for x in own} == {x for x in ("a", "b", "chunk") if f"{{{x}}}" in path}
-
-
-def test_openapi_file_is_generated() -> None:
-    assert openapi.description() == FILE
-
-
-def test_openapi_file_is_served_unchanged(place: Place) -> None:
+@pytest.fixture(scope="module")
+def description(place: Place) -> dict[str, Any]:
     status, headers, text = place.ask(f"{place.path}openapi.json")
-    assert status == 200 and json.loads(text) == FILE and headers["content-type"] == "application/json"
+    assert status == 200 and headers["content-type"] == "application/json"
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def parts(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside a description."""
+    if isinstance(value, dict):
+        yield value
+    for x in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from parts(x)
+
+
+def resolve(description: dict[str, Any], reference: str) -> Any:
+    """What a reference stands for."""
+    found: Any = description
+    for name in reference.removeprefix("#/").split("/"):
+        found = found[name]
+    return found
+
+
+def test_description_is_of_exactly_the_routes_and_parameters(description: dict[str, Any]) -> None:
+    pages = {x[1:] for x in description["paths"] if not x.startswith("/api/")}
+    assert pages == set(ROUTES)
+    tools = {f"/api/{x.name}": x for x in TOOLS.values() if not x.local}
+    assert description["paths"].keys() - {f"/{x}" for x in pages} == tools.keys()
+    for path in (f"/{x}" for x in pages):
+        own = description["paths"][path]["get"]["parameters"]
+        assert {x["$ref"].rpartition("/")[2] for x in own} == {x for x in ("a", "b", "chunk") if f"{{{x}}}" in path}
+    for path, tool in tools.items():
+        found = {x["name"]: x for x in description["paths"][path]["get"]["parameters"]}
+        known = parameters(tool, local=False)
+        assert found.keys() == known.keys() and all(x["description"] for x in found.values()), path
+        assert {name for name, x in found.items() if x.get("required")} == {name for name, x in known.items() if required(name, x)}, path
+
+
+def test_description_is_valid_openapi(description: dict[str, Any]) -> None:
+    """Its schemas are valid, its references lead somewhere, and everything that is described once is used."""
+    validator = pytest.importorskip("jsonschema").Draft202012Validator
+    used = {x["$ref"] for x in parts(description) if "$ref" in x}
+    assert all(isinstance(resolve(description, x), dict) for x in used)
+    assert used == {f"#/components/{kind}/{name}" for kind, found in description["components"].items() for name in found}
+    schemas = [x["schema"] for x in parts(description) if "schema" in x] + list(description["components"]["schemas"].values())
+    for schema in schemas:
+        validator.check_schema(schema)
+    assert description["openapi"].startswith("3.1.") and {"title", "version"} <= description["info"].keys()
+    operations = [path[x] for path in description["paths"].values() for x in ("get", "post") if x in path]
+    names = [x["operationId"] for x in operations]
+    assert len(names) == len(set(names)) and all(x["summary"] and "200" in x["responses"] for x in operations)
+    assert all("description" in x for x in description["components"]["responses"].values())
 
 
 WAYS: list[tuple[str, dict[str, Any], int]] = [
@@ -73,7 +101,7 @@ WAYS: list[tuple[str, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("path", "how", "status"), WAYS)
-def test_every_response_is_described(place: Place, path: str, how: dict[str, Any], status: int) -> None:
+def test_every_response_is_described(place: Place, description: dict[str, Any], path: str, how: dict[str, Any], status: int) -> None:
     found, headers, _ = place.ask(place.path + path, **how)
     assert found == status
     if status == 405:
@@ -88,15 +116,16 @@ def test_every_response_is_described(place: Place, path: str, how: dict[str, Any
         if path.startswith("models/")
         else f"/{path}"
     )
-    response = described_responses(pattern)[str(status)]
+    response = resolve(description, description["paths"][pattern]["get"]["responses"][str(status)]["$ref"])
     assert headers["content-type"].partition(";")[0] in response["content"]
     for name, header in response.get("headers", {}).items():
-        schema = FILE["components"]["headers"][header["$ref"].rpartition("/")[2]]["schema"]
+        schema = resolve(description, header["$ref"])["schema"]
         assert headers[name.lower()] in schema.get("enum", [headers[name.lower()]])
 
 
-@pytest.mark.skipif(shutil.which("schemathesis", path=sysconfig.get_path("scripts")) is None, reason="schemathesis is not installed")
-def test_schemathesis_finds_no_failure(place: Place) -> None:
+@pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
+def test_schemathesis_finds_no_failure(place: Place, description: dict[str, Any]) -> None:
     found = requested(place.address, 20)
-    assert found["requests"] >= 300 and found["operations"] == sum(x in ("get", "post") for path in FILE["paths"].values() for x in path)
+    operations = sum(x in ("get", "post") for path in description["paths"].values() for x in path)
+    assert found["requests"] >= 300 and found["operations"] == operations
     assert not found["failures"] and not found["errors"], found["output"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import lzma
 import re
 import shutil
+import zlib
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,37 +69,8 @@ def page_data(text: str) -> dict[str, Any]:
     """Return the data of a page."""
     found = re.search('id="data">([^<]*)</script>', text)
     assert found is not None
-    data: dict[str, Any] = unpack_json(found[1])
+    data: dict[str, Any] = json.loads(zlib.decompress(b64decode(found[1])))
     return data
-
-
-def unpack_json(text: str) -> Any:
-    """Return the data that `pack_json` packed."""
-    packed = b64decode(text)
-    how = {"id": lzma.FILTER_LZMA1, "lc": 3, "lp": 0, "pb": 0, "dict_size": 1 << 22}
-    data = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[how]).decompress(packed[4:], int.from_bytes(packed[:4], "big"))
-    keys, parts, root = json.loads(data)
-    known: list[Any] = []
-
-    def read(x: Any) -> Any:
-        if not isinstance(x, list):
-            return x
-        tag, *rest = x
-        if type(tag) not in (int, float):
-            return [read(y) for y in x]
-        if not rest:
-            return known[tag - 1] if tag else []
-        values = [read(y) for y in rest]
-        if tag == 0:
-            return values
-        names = keys[abs(tag) - 1]
-        if tag > 0:
-            return dict(zip(names, values, strict=False))
-        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
-
-    for x in parts:
-        known.append(read(x))  # noqa: PERF401, which the next part may read
-    return read(root)
 
 
 def new_context(browser: Any, **how: Any) -> Any:

@@ -1,6 +1,7 @@
 // The gallery: a table, cards, a timeline and a plot of many models, and two of them side by side.
 import { render } from "preact";
 import { applyTheme } from "./lib/theme";
+import { markBusy } from "./lib/turns";
 import "./styles/tokens.css";
 import "./styles/base.css";
 import { GalleryApp } from "./views/gallery/gallery_app";
@@ -9,3 +10,5 @@ applyTheme();
 const main = document.getElementById("page")!;
 main.replaceChildren();
 render(<GalleryApp />, main);
+// the element was busy until the data were read
+markBusy("data", false);

@@ -36,7 +36,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "names": "tensor names in HF, Meta and GGUF files",
         "convert": "write a checkpoint as safetensors, .pth or GGUF",
         "merge": "merge an adapter into its base model",
-        "edit": "drop layers or experts, resize the vocabulary, cut shards",
+        "edit": "drop layers, resize the vocabulary, cut and join shards",
         "same": "do two checkpoints hold the same weights, and if not, why?",
         "hash": "one hash of the weights, equal in all lossless formats",
         "logits": "do two checkpoints compute the same, and if not, where?",

@@ -12,8 +12,7 @@ from .output import TABLES, echo, echo_json, echo_report
 
 _EXAMPLES = (
     "llamath edit Llama-3.2-1B pruned --drop-layers 10:14",
-    "llamath edit Mixtral-8x7B four-experts --keep-experts 0:4 --dry-run",
-    "llamath edit Qwen3-0.6B padded --resize-vocab 152064 --untie",
+    "llamath edit Qwen3-0.6B padded --resize-vocab 152064",
     "llamath edit Llama-3.1-70B ranks/0 --tp-shard 0/4",
     "llamath edit ranks joined --join-shards",
 )
@@ -23,17 +22,15 @@ _EXAMPLES = (
 @click.argument("source", metavar="SRC", type=MODEL)
 @click.argument("target", metavar="DST")
 @click.option("--drop-layers", metavar="LAYERS", help="Layers to remove: 20:28 for layers 20 to 27, or a list such as 3,5,-1.")
-@click.option("--keep-experts", metavar="EXPERTS", help="Experts to keep in each layer: 0:32, or a list.")
 @click.option("--resize-vocab", type=int, metavar="N", help="Rows of embedding and head; new rows are the mean of the others.")
-@click.option("--untie", is_flag=True, help="Store the head as a matrix of its own.")
 @click.option("--tp-shard", default="", metavar="R/N", help="Write the part of rank R of N (tensor parallelism); ranks count from 0.")
-@click.option("--join-shards", is_flag=True, help="Join the ranks in the subfolders of SRC, or Meta's consolidated.NN.pth.")
+@click.option("--join-shards", is_flag=True, help="Join the ranks in the subfolders of SRC.")
 @force_option
 @dry_run_option
 def command(source: str, target: str, *, form: str | None, **options: Any) -> None:
     """Write an edited copy of the checkpoint SRC to the folder DST, with a config that describes it.
 
-    Layers are dropped first, then experts; then the vocabulary is resized and the head untied.
+    Layers are dropped first, then the vocabulary is resized.
     """
     from ..api import edit
     from ..render.progress import Bar

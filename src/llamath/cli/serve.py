@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ..web.server.server import ServerAddress
 
 
+_MODEL_OVER_HTTP = (
+    "a preset's name or public id, ~1 for the first model of the command line, ModelArgs (dim=4096,n_layers=32,…), or with --hub owner/name"
+)
 _EXAMPLES = ("llamath serve llama-3-8b", "llamath serve llama-2-7b llama-3-8b", "llamath serve --hub --port 8080 --no-browser")
 
 
@@ -70,7 +73,7 @@ def api_functions() -> Api:
     """Return the functions that answer `/api/NAME`: the commands themselves, for models that the server finds."""
     from ..web.server.json_api import ApiAnswer, ApiTool
     from ..web.server.model_ids import refuse_huge
-    from .report_tools import TOOLS, ReportTool, answer, parameter_of_models
+    from .report_tools import TOOLS, ReportTool, answer, input_schema, parameter_of_models
 
     def answers(tool: ReportTool) -> ApiFunction:
         def call(values: Sequence[tuple[str, str]], resolve: ModelResolver) -> ApiAnswer:
@@ -78,7 +81,16 @@ def api_functions() -> Api:
 
         return call
 
-    return {name: ApiTool(answer=answers(tool), models=parameter_of_models(tool)) for name, tool in TOOLS.items() if not tool.local}
+    return {
+        name: ApiTool(
+            answer=answers(tool),
+            models=parameter_of_models(tool),
+            summary=tool.description,
+            schema=input_schema(tool, _MODEL_OVER_HTTP, local=False),
+        )
+        for name, tool in TOOLS.items()
+        if not tool.local
+    }
 
 
 def is_interactive() -> bool:

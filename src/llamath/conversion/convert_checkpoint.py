@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ..checkpoint.formats.dtypes import parse_dtype
-from ..checkpoint.gguf_metadata import loader_version, loading_problems, needs_own_head
+from ..checkpoint.gguf_metadata import loader_version, loading_problems
 from ..checkpoint.naming.scheme import Scheme, fused_scheme
 from ..families.registry import find_family
 from ..utils.errors import ArgumentError, ConvertError
@@ -182,8 +182,7 @@ def _loading_notes(keys: GGUFKeys, plan: TensorPlan, *, force: bool) -> list[str
     more = f" (and {len(problems) - 2} more)" if len(problems) > 2 else ""
     text = f"{'; '.join(problems[:2])}{more}: it would refuse to load the file ({loader_version()})"
     if not force:
-        own_head = "store a head of its own first: llamath edit SRC DST --untie; or " if needs_own_head(problems) else ""
-        raise ConvertError(text, hint=f"{own_head}convert to hf; --force writes the file for other programs")
+        raise ConvertError(text, hint="convert to hf; --force writes the file for other programs")
     return [text]
 
 

@@ -60,4 +60,4 @@ export interface PageData {
 	[part: string]: unknown;
 }
 
-export const data = readData() as PageData;
+export const data = (await readData()) as PageData;

@@ -11,7 +11,7 @@ from .gguf_header import COUNT_HINT
 from .gguf_keys import MetadataValue
 from .gguf_rope import ROPE_FREQS, ROTARY_TENSORS
 from .gguf_to_config import config_from_gguf, is_auxiliary_tensor
-from .loaded_tensors import LOADED_TENSORS, loader_version, loading_problems, needs_own_head
+from .loaded_tensors import LOADED_TENSORS, loader_version, loading_problems
 
 __all__ = [
     "ARCHITECTURES",
@@ -24,5 +24,4 @@ __all__ = [
     "is_auxiliary_tensor",
     "loader_version",
     "loading_problems",
-    "needs_own_head",
 ]

@@ -16,7 +16,6 @@ from typing import Any
 LOADED_TENSORS = Path(__file__).with_name("llama_cpp_tensors.json")
 _SCALES = (".scale", ".input_scale")
 """Ends of scales, which the loader takes beside any matrix."""
-_HEAD = "output.weight"
 
 
 @cache
@@ -41,11 +40,6 @@ def loading_problems(arch: str, tensors: Iterable[str]) -> list[str]:
     missing = sorted(required - names)
     problems = [f"llama.cpp has no {_words(x)} for architecture {arch}" for x in _without_weights_of_biases(extra)]
     return problems + [f"llama.cpp needs {_words(x)} for architecture {arch}" for x in missing]
-
-
-def needs_own_head(problems: Iterable[str]) -> bool:
-    """Whether a problem is that the output head has to be stored."""
-    return any(f"needs {_words(_HEAD)}" in x for x in problems)
 
 
 def _words(name: str) -> str:

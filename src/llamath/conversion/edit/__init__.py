@@ -1,1 +1,1 @@
-"""Edits of checkpoints: layers and experts removed, the vocabulary resized, the head untied, tensor-parallel shards cut and joined."""
+"""Edits of checkpoints: layers removed, the vocabulary resized, tensor-parallel shards cut and joined."""

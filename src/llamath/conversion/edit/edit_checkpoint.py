@@ -1,4 +1,4 @@
-"""`edit_checkpoint`: write a checkpoint with fewer layers or experts, another vocabulary, a head of its own, or one rank's part of it.
+"""`edit_checkpoint`: write a checkpoint with fewer layers, another vocabulary, or one rank's part of it.
 
 The edited tree says what the new config.json has to describe. Before anything is written, the planned tensors are verified against it.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 from ...analysis.default_context import default_context
@@ -16,7 +15,6 @@ from ...analysis.flops.flop_count import forward_flops
 from ...analysis.graph.recorder import record
 from ...analysis.shard_tree import check_shardable, shard_of, shard_tree
 from ...analysis.verify.check_checkpoint import verify_opened
-from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from ...checkpoint.open import OpenedCheckpoint
@@ -30,24 +28,22 @@ from ...utils.errors import ConvertError, safe
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ...utils.strict_json import parse_json, read_json
-from ..conversion_source import open_source
-from ..convert_checkpoint import ConvertOptions, WrittenFile, convert_checkpoint
+from ..convert_checkpoint import WrittenFile
 from ..copy_tokenizer import find_tokenizer_files, read_tokenizer_file
 from ..source_files import SourceFiles
 from ..write.output_files import ConcatFile
 from ..write.write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, safetensors_files
 from ..write.write_output import OutputFolder, Progress, write_error, write_output
-from .edit_options import EditOptions, describe_numbers, parse_tp_shard, select_numbers
+from .edit_options import EditOptions, describe_layers, parse_tp_shard, select_layers
 from .edit_source import KEPT_FINDINGS, EditSource, open_edit_source
-from .edited_config import NameNumbers, edit_config, special_token_ids
+from .edited_config import LayerNumbers, edit_config, special_token_ids
 from .edited_tensor import EditedTensor
-from .edited_tree import TreeEdit, count_experts, edit_tree, keep_groups, mixtures
+from .edited_tree import TreeEdit, edit_tree
 from .join_ranks import join_ranks, open_ranks
 from .packed_cuts import packed_cuts
 from .plan_edit import plan_edit
 from .plan_shards import plan_shard, stored_cuts
 
-_META_FILE = "consolidated.00.pth"
 _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 """Files of multimodal models, copied like the tokenizer."""
 
@@ -122,8 +118,6 @@ class _Edited(NamedTuple):
 def edit_checkpoint(source: str, target: str, options: EditOptions, progress: Progress = lambda _done, _all: None) -> EditReport:
     """Write an edited copy of the checkpoint in a folder to another folder."""
     options.check()
-    if options.join_shards and _is_meta_folder(source):
-        return _join_meta(source, target, options, progress)
     edited: _Edited | None = None
     try:
         edited = _join(source) if options.join_shards else _shard(source, options) if options.tp_shard else _edit(source, options)
@@ -154,7 +148,7 @@ def edit_checkpoint(source: str, target: str, options: EditOptions, progress: Pr
 
 
 def _edit(path: str, options: EditOptions) -> _Edited:
-    """Plan the edits of layers, experts, vocabulary and head."""
+    """Plan the edits of layers and vocabulary."""
     source = open_edit_source(path)
     try:
         return _plan_tree_edit(source, options)
@@ -168,19 +162,14 @@ def _plan_tree_edit(source: EditSource, options: EditOptions) -> _Edited:
     if shard_of(model) is not None:
         raise ConvertError(f"{safe(source.path)} is one rank's part of a checkpoint", hint="join the ranks first: --join-shards")
     edit, edits, notes = TreeEdit(), list[str](), list[str]()
-    groups = None
     if options.drop_layers is not None:
         count = int(tree.layers.n)
-        dropped = select_numbers(options.drop_layers, count, "--drop-layers", "layer")
+        dropped = select_layers(options.drop_layers, count)
         if len(dropped) == count:
             raise ConvertError(f"--drop-layers: expected at least one layer to remain, found all {count} dropped")
         gone = set(dropped)
         edit = edit.replace(layers=tuple(x for x in range(count) if x not in gone))
-        edits.append(f"dropped {describe_numbers(dropped, 'layer', count)}")
-    if options.keep_experts is not None:
-        count = count_experts(tree)
-        edit = edit.replace(experts=(experts := select_numbers(options.keep_experts, count, "--keep-experts", "expert")))
-        edits.append(f"kept {describe_numbers(experts, 'expert', count)}")
+        edits.append(f"dropped {describe_layers(dropped, count)}")
     if options.resize_vocab is not None:
         edit = edit.replace(vocab=_check_vocab(source, options.resize_vocab))
         edits.append(f"resized the vocabulary from {int(tree.vocab):,} to {options.resize_vocab:,}")
@@ -188,15 +177,10 @@ def _plan_tree_edit(source: EditSource, options: EditOptions) -> _Edited:
             first = int(tree.vocab)
             rows = f"row {first:,} is" if more == 1 else f"rows {first:,}–{options.resize_vocab - 1:,} are"
             notes.append(f"{rows} the mean of the rows before, in the embedding and in the head")
-    if options.untie:
-        edit = edit.replace(untie=True)
-        edits.append("untied the head, which is a copy of the embedding")
     edited_tree = edit_tree(tree, edit)
-    if edit.experts is not None:
-        groups = next((x for moe in mixtures(tree) if (x := keep_groups(moe, edit.experts)) is not None), None)
-    config, after = edit_config(model, dict(source.config), edited_tree, edit, groups)
+    config, after = edit_config(model, dict(source.config), edited_tree, edit)
     tensors = plan_edit(source, edit, edited_tree)
-    names = NameNumbers(edit, model.family.hf.layer.rstrip(".").split(".")[-2])
+    names = LayerNumbers(edit, model.family.hf.layer.rstrip(".").split(".")[-2])
     notes += [x.message for x in source.report.findings if x.severity != "info"]
     return _Edited(
         source=source,
@@ -296,37 +280,6 @@ def _join(path: str) -> _Edited:
         raise
 
 
-def _is_meta_folder(path: str) -> bool:
-    return os.path.isdir(path) and os.path.isfile(os.path.join(path, "params.json")) and os.path.isfile(os.path.join(path, _META_FILE))
-
-
-def _join_meta(source: str, target: str, options: EditOptions, progress: Progress) -> EditReport:
-    """Join the files of Meta's model-parallel ranks into one; the names do not change."""
-    opened = open_source(source, {})
-    model, files = opened.model, opened.manifest.files
-    before = sum(x.bytes for x in opened.manifest.tensors)
-    after = sum(prod(x.shape) * PLAIN[x.dtype].bytes for x in opened.tensors.values())
-    opened.reader.close()
-    if len(files) < 2:
-        raise ConvertError(f"{safe(source)}: expected the files of several ranks, found {safe(os.path.basename(files[0].name))} alone")
-    report = convert_checkpoint(source, target, ConvertOptions(to="meta", force=options.force, dry_run=options.dry_run), progress)
-    flops, context = _flops(model.tree, model.tree)
-    return EditReport(
-        model=model.name,
-        folder=report.folder,
-        edits=(f"joined {len(files)} ranks",),
-        parameters=_change(model.parameters.total, model.parameters.total),
-        bytes=_change(before, after),
-        flops=flops,
-        context=context,
-        config={},
-        tensors=report.tensors,
-        files=report.files,
-        kept=report.kept,
-        notes=report.notes,
-    )
-
-
 def _check_result(edited: _Edited) -> None:
     """Raise if the planned checkpoint would not match its config."""
     stored: list[Tensor] = []
@@ -369,7 +322,7 @@ def _files(edited: _Edited) -> list[ConcatFile]:
     return [*safetensors_files(edited.tensors, MAX_SHARD_SIZE), *copies, ConcatFile("config.json", [_json_bytes(edited.config)])]
 
 
-def _recipes(folder: str, names: NameNumbers | None) -> dict[str, bytes]:
+def _recipes(folder: str, names: LayerNumbers | None) -> dict[str, bytes]:
     """Return the new files that have a recipe of their own, by name."""
     recipes = {}
     for name in RECIPE_FILES:

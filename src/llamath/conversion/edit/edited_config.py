@@ -21,7 +21,7 @@ from ...families.wrappers import TEXT_KEYS
 from ...loading import load
 from ...model import Model
 from ...utils.errors import ConvertError, LlamathError, safe
-from .edited_tree import KeptGroups, TreeEdit, equal_trees
+from .edited_tree import TreeEdit, equal_trees
 
 Keys = dict[str, Any]
 
@@ -41,27 +41,21 @@ _LAST_LAYERS = ("num_kv_shared_layers",)
 """Keys with the number of layers at the end that differ."""
 _BY_LAYER = ("per_layer_config",)
 """Keys with an object by layer number."""
-_TIED_KEYS = tuple(any_name("tie_word_embeddings").split("|"))
 
 
-class NameNumbers:
-    """Renumbers layers and experts in module names of a quantization recipe."""
+class LayerNumbers:
+    """Renumbers layers in module names of a quantization recipe."""
 
     def __init__(self, edit: TreeEdit, layer_word: str) -> None:
-        self._layers, self._experts = (
-            {old: new for new, old in enumerate(x)} if x is not None else None for x in (edit.layers, edit.experts)
-        )
+        self._layers = None if edit.layers is None else {old: new for new, old in enumerate(edit.layers)}
         self._layer = re.compile(rf"(?<![\w])({re.escape(layer_word)}\.)(\d{{1,9}})(?![\w])")
-        self._expert = re.compile(r"(?<![\w])(experts\.)(\d{1,9})(?![\w])")
 
     def rename(self, text: str) -> str | None:
-        """Return a name with new numbers; None if its layer or expert is gone."""
-        for pattern, numbers in ((self._layer, self._layers), (self._expert, self._experts)):
-            if numbers is not None and (match := pattern.search(text)):
-                if int(match[2]) not in numbers:
-                    return None
-                text = f"{text[: match.start()]}{match[1]}{numbers[int(match[2])]}{text[match.end() :]}"
-        return text
+        """Return a name with the layer's new number; None if the layer is gone."""
+        if self._layers is None or (match := self._layer.search(text)) is None:
+            return text
+        number = self._layers.get(int(match[2]))
+        return None if number is None else f"{text[: match.start()]}{match[1]}{number}{text[match.end() :]}"
 
     def rename_all(self, value: Any) -> Any:
         """Return a section of a config with the names in it renamed, and those of removed modules left out."""
@@ -76,10 +70,10 @@ class NameNumbers:
         return value
 
 
-def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, groups: KeptGroups | None) -> tuple[Keys, Model]:
+def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> tuple[Keys, Model]:
     """Return the keys of the new config.json, and the model that they describe, whose tree is the edited one."""
     reason = ""
-    for keys in _candidates(model, stored, tree, edit, groups):
+    for keys in _candidates(model, stored, tree, edit):
         try:
             edited = load(keys).text
         except LlamathError as error:
@@ -87,13 +81,13 @@ def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, group
             continue
         if equal_trees(edited.tree, tree):
             return keys, edited.replace(name=model.name, source=model.source)
-    reason = reason or _first_difference(model, stored, tree, edit, groups)
+    reason = reason or _first_difference(model, stored, tree, edit)
     raise ConvertError(f"a config of the {model.family.name} family cannot express this edit{reason}")
 
 
-def _candidates(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, groups: KeptGroups | None) -> Iterator[Keys]:
+def _candidates(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> Iterator[Keys]:
     """Yield configs that may describe the tree: with the patterns of the original, then with layers listed one by one."""
-    base = _edit_keys(model, stored, edit, groups)
+    base = _edit_keys(model, stored, edit)
     yield base
     if edit.layers is None:
         return
@@ -104,9 +98,9 @@ def _candidates(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, group
             yield _with_text_keys(base, added)
 
 
-def _first_difference(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, groups: KeptGroups | None) -> str:
+def _first_difference(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> str:
     """Describe the first layer that the config with the original's patterns describes otherwise."""
-    built = load(_edit_keys(model, stored, edit, groups)).text.tree
+    built = load(_edit_keys(model, stored, edit)).text.tree
     for new, (a, b) in enumerate(zip(built.layers, tree.layers, strict=False)):
         if a != b:
             old = edit.layers[new] if edit.layers is not None else new
@@ -125,30 +119,19 @@ def _differing_field(a: Block, b: Block) -> str:
     return name
 
 
-def _edit_keys(model: Model, stored: Keys, edit: TreeEdit, groups: KeptGroups | None) -> Keys:
+def _edit_keys(model: Model, stored: Keys, edit: TreeEdit) -> Keys:
     """Return the keys with the numbers of the edits, in the order in which they are stored."""
     text_key = _text_key(stored)
     text = dict(stored[text_key]) if text_key else dict(stored)
     changes: Keys = {}
     if edit.layers is not None:
         changes |= _layer_keys(model, text, edit.layers)
-    if edit.experts is not None:
-        changes |= _renamed_number(model, text, "E", "num_experts", len(edit.experts))
-        if groups is not None:
-            named = next((x for x in any_name("n_group").split("|") if x in text), "n_group")
-            changes |= {key: n for key, n in ((named, groups.groups), ("topk_group", groups.kept)) if key in text or n != 1}
     if edit.vocab is not None:
         changes |= _renamed_number(model, text, "V", "vocab_size", edit.vocab)
-    if edit.untie:
-        read = [x for x in _TIED_KEYS if x in model.config.keys_read]
-        changes |= dict.fromkeys([x for x in _TIED_KEYS if x in text] or read[:1], False)
     keys = _with_text_keys(stored, changes)
-    if text_key:
-        if edit.untie:
-            keys |= {"tie_word_embeddings": False}
-        if edit.vocab is not None and keys.get("vocab_size") == int(model.tree.vocab):
-            keys["vocab_size"] = edit.vocab
-    names = NameNumbers(edit, model.family.hf.layer.rstrip(".").split(".")[-2])
+    if text_key and edit.vocab is not None and keys.get("vocab_size") == int(model.tree.vocab):
+        keys["vocab_size"] = edit.vocab
+    names = LayerNumbers(edit, model.family.hf.layer.rstrip(".").split(".")[-2])
     for part in (keys, keys[text_key]) if text_key else (keys,):
         for key in QUANTIZATION_KEYS:
             if isinstance(part.get(key), Mapping):

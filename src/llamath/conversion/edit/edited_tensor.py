@@ -161,11 +161,6 @@ def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(merged)
 
 
-def ranges_of(numbers: Iterable[int]) -> Ranges:
-    """Return ascending numbers as ranges."""
-    return merge_ranges((x, x + 1) for x in numbers)
-
-
 def _check_contiguous(x: Tensor) -> None:
     if x.strides is not None:
         raise ConvertError(

@@ -116,7 +116,7 @@ def _find_ranks(path: str) -> list[str]:
     if not found:
         raise ConvertError(
             f"{safe(path)} has no subfolder with one rank of a checkpoint",
-            hint="llamath edit SRC DST/0 --tp-shard 0/2 writes one; Meta's consolidated.NN.pth need params.json beside them",
+            hint="llamath edit SRC DST/0 --tp-shard 0/2 writes one; llamath convert joins Meta's consolidated.NN.pth",
         )
     if len(sizes) > 1:
         raise ConvertError(f"{safe(path)}: expected ranks of one cut, found ranks of {' and of '.join(map(str, sorted(sizes)))}")

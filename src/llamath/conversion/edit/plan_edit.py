@@ -1,9 +1,7 @@
-"""`plan_edit`: the tensors of a checkpoint without the dropped layers and experts, with another vocabulary, or with a head of its own."""
+"""`plan_edit`: the tensors of a checkpoint without the dropped layers, or with another vocabulary."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...checkpoint.formats.manifest import Tensor
@@ -11,7 +9,7 @@ from ...checkpoint.naming.scheme import StoredTensor
 from ...core.blocks import Decoder
 from ...utils.errors import ConvertError, safe
 from .edit_source import EditSource
-from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_ranges, ranges_of, slice_tensor
+from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_ranges, slice_tensor
 from .edited_tree import TreeEdit
 
 Shape = tuple[int, ...]
@@ -30,40 +28,28 @@ class _Names:
     """The new names of stored tensors."""
 
     def __init__(self, source: EditSource, edit: TreeEdit) -> None:
-        _, _, rest = (source.scheme.prefix + source.scheme.layer).partition("{l}")
-        prefixes = {x.partition("{e}")[0] for path, x in source.scheme.inside.items() if "experts.{e}" in path and "{e}" in x}
-        inside = "|".join(map(re.escape, sorted(prefixes))) or "(?!)"
-        self._expert = re.compile(rf"({re.escape(rest)}(?:{inside}))(\d{{1,9}})(\..*)", re.DOTALL)
         self._scheme, self._old_layers = source.scheme, int(source.model.tree.layers.n)
         self._layers = None if edit.layers is None else {old: new for new, old in enumerate(edit.layers)}
-        self._experts = None if edit.experts is None else {old: new for new, old in enumerate(edit.experts)}
 
     def rename(self, name: str) -> str | None:
-        """Return the new name of a tensor; None if its layer or expert is gone. Later layers are those of multi-token prediction."""
+        """Return the new name of a tensor; None if its layer is gone. Later layers are those of multi-token prediction."""
         number, pattern = self._scheme.split_layer(name)
-        if number < 0:
+        if number < 0 or self._layers is None:
             return name
-        start, letter, inside = pattern.partition("{l}")
-        if self._layers is not None:
-            if number < self._old_layers and number not in self._layers:
-                return None
-            number = self._layers[number] if number < self._old_layers else number - self._old_layers + len(self._layers)
-        if self._experts is not None and (found := self._expert.fullmatch(inside)):
-            if int(found[2]) not in self._experts:
-                return None
-            inside = f"{found[1]}{self._experts[int(found[2])]}{found[3]}"
-        return self._scheme.in_layer(f"{start}{letter}{inside}", number)
+        if number < self._old_layers and number not in self._layers:
+            return None
+        number = self._layers[number] if number < self._old_layers else number - self._old_layers + len(self._layers)
+        return self._scheme.in_layer(pattern, number)
 
 
 def plan_edit(source: EditSource, edit: TreeEdit, tree: Decoder) -> list[EditedTensor]:
     """Plan the tensors of the edited checkpoint, in the order of the source; `tree` is the edited one."""
     names, old, new = _Names(source, edit), source.expected(source.model.tree), source.expected(tree)
-    head = source.scheme.stored_name("head.weight") if edit.untie else ""
     tensors: list[EditedTensor] = []
     for name, x in source.tensors.items():
         packing = source.packings.get(name)
         weight = name if packing is None else packing.weight
-        if weight == head or (target := names.rename(name)) is None:
+        if (target := names.rename(name)) is None:
             continue
         before, after = old.get(weight), new.get(names.rename(weight) or "")
         if before is None or after is None or before.shape == after.shape:
@@ -78,9 +64,7 @@ def plan_edit(source: EditSource, edit: TreeEdit, tree: Decoder) -> list[EditedT
             if not x.shape or x.shape[0] != before.shape[0]:
                 tensors.append(copy_tensor(x, target))  # one scale for the whole matrix
                 continue
-        tensors.append(_apply(x, target, axis, chosen))
-    if edit.untie:
-        tensors += _untied_head(source, head, {x.name: x for x in tensors})
+        tensors.append(slice_tensor(target, axis, [Slice(x, chosen.ranges)], chosen.appended, "mean"))
     return tensors
 
 
@@ -98,31 +82,10 @@ def _choose(source: EditSource, edit: TreeEdit, tensor: StoredTensor, axis: int)
         assert edit.layers is not None
         each = size // int(source.model.tree.layers.n)
         return _Chosen(merge_ranges((i * each, (i + 1) * each) for i in edit.layers))
-    if re.fullmatch(r"(layers\.\{l\}\.)?(embed|head)\.\w+", pattern):
-        assert edit.vocab is not None
-        return _Chosen(((0, min(size, edit.vocab)),), max(0, edit.vocab - size))
-    assert edit.experts is not None
-    return _Chosen(ranges_of(edit.experts))
-
-
-def _apply(x: Tensor, name: str, axis: int, chosen: _Chosen) -> EditedTensor:
-    return slice_tensor(name, axis, [Slice(x, chosen.ranges)], chosen.appended, "mean")
+    assert edit.vocab is not None, f"an edit of the vocabulary changes {tensor.name}"
+    return _Chosen(((0, min(size, edit.vocab)),), max(0, edit.vocab - size))
 
 
 def _can_cut(x: Tensor, kind: str, weight: StoredTensor, axis: int, chosen: _Chosen) -> bool:
-    """Whether a tensor of a packed weight can be cut along the first axis: experts of a stack, or rows that are packed by themselves."""
-    if axis != 0 or chosen.appended:
-        return False
-    if weight.parts[0].indices:
-        return bool(x.shape) and x.shape[0] == weight.shape[0]
-    return kind in _ROW_PACKINGS and (not x.shape or x.shape[0] in (1, weight.shape[0]))
-
-
-def _untied_head(source: EditSource, name: str, tensors: Mapping[str, EditedTensor]) -> list[EditedTensor]:
-    """Return the head of a model whose embedding and head were one matrix: copies of the edited embedding and of its scales."""
-    embed = source.scheme.stored_name("embed.weight")
-    packed = [x for x, packing in source.packings.items() if packing.weight == embed]
-    stems = embed.removesuffix("weight"), name.removesuffix("weight")
-    if not all(x.startswith(stems[0]) for x in packed):
-        raise ConvertError("--untie: the embedding is packed, and its scales have no name for a head")
-    return [tensors[x]._replace(name=stems[1] + x.removeprefix(stems[0])) for x in packed or [embed]]
+    """Whether a tensor of a packed weight can be cut along the first axis: rows are packed by themselves."""
+    return axis == 0 and not chosen.appended and kind in _ROW_PACKINGS and (not x.shape or x.shape[0] in (1, weight.shape[0]))

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..server.packed_json import pack_json
+from ..server.page_html import compressed_json
 
 FORMS = "assets/forms.js"
 """The script's place in a site."""
@@ -23,7 +23,7 @@ def form_of(model_id: str, name: str, design: Mapping[str, Any]) -> dict[str, An
 def forms_script(forms: Sequence[Mapping[str, Any]]) -> str:
     """Return the script; of models that differ in nothing but dimensions, it has the first."""
     distinct = {_structure(x["design"]): x for x in reversed(forms)}
-    return f'llamathForms="{pack_json(list(reversed(distinct.values())))}";\n'
+    return f'llamathForms="{compressed_json(list(reversed(distinct.values())))}";\n'
 
 
 def _structure(design: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The HTML of a static site: a page with packed data, whose script and style are files that all pages share."""
+"""The HTML of a static site: a page with its data, whose script and style are files that all pages share."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
 """The page over HTTP for a browser on this machine: requests need the token of this launch, a known host name and no foreign origin.
 
 A request names models only by id (see `web/server/pages.py`), or carries a config (`web/server/posted_configs.py`); no path or address is
-ever taken from it. The server sets no cookie and allows no other origin. `openapi.json` describes the same for programs.
+ever taken from it. The server sets no cookie and allows no other origin. `description.py` describes the same for programs.
 """
 
 from __future__ import annotations
 
 import hmac
+import json
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from ...utils.record_type import Record
 from .error_page import RETRY_AFTER, PageError, error_json, error_page
 from .json_api import SENT, Api
 from .messages import Answer
-from .page_html import read_asset
 from .pages import Pages
 from .posted_configs import ID_HEADER, MAX_POSTED, discard_body, read_posted
 
@@ -66,7 +66,7 @@ def create_application(pages: Pages, policy: AccessPolicy, api: Api) -> ASGIApp:
     from starlette.applications import Starlette
     from starlette.routing import Route
 
-    handlers = _RouteHandlers(pages)
+    handlers = _RouteHandlers(pages, api)
     configs = frozenset(f"/{policy.token}/api/{name}" for name, tool in api.items() if tool.models)
     routes = [Route(f"/{policy.token}/{path}", partial(handler, handlers), methods=["GET"]) for path, handler in ROUTES.items()]
     for name, tool in api.items():
@@ -80,8 +80,8 @@ def create_application(pages: Pages, policy: AccessPolicy, api: Api) -> ASGIApp:
 class _RouteHandlers:
     """The handlers of the routes."""
 
-    def __init__(self, pages: Pages) -> None:
-        self.pages = pages
+    def __init__(self, pages: Pages, api: Api) -> None:
+        self.pages, self.api = pages, api
 
     async def start(self, _: Request) -> Response:
         """Show the launch's models, or the page to choose one."""
@@ -109,7 +109,14 @@ class _RouteHandlers:
         """Return the OpenAPI description of the routes."""
         from starlette.responses import Response
 
-        return Response(read_asset("../openapi.json"), media_type="application/json")
+        return Response(self._description, media_type="application/json")
+
+    @cached_property
+    def _description(self) -> bytes:
+        """The OpenAPI description of the routes, made when it is first asked for."""
+        from .description import describe
+
+        return json.dumps(describe(self.api), ensure_ascii=False).encode()
 
     async def _page(self, model_ids: tuple[str, ...], link_prefix: str) -> Response:
         from starlette.responses import HTMLResponse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ...model import Model
 from ...utils.errors import LlamathError, RemoteError, UnknownModel
@@ -42,10 +43,12 @@ ApiFunction = Callable[[Sequence[tuple[str, str]], ModelResolver], ApiAnswer]
 
 
 class ApiTool(Record):
-    """What answers one route, and its parameter for models, of which one may be a config that is sent."""
+    """What answers one route, its parameter for models, of which one may be a config that is sent, and its parameters as JSON Schema."""
 
     answer: ApiFunction
     models: str = ""
+    summary: str = ""
+    schema: Mapping[str, Any] = {}
 
 
 Api = Mapping[str, ApiTool]

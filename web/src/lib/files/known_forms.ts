@@ -1,6 +1,6 @@
 // The closed forms of the models of a static gallery: a script of its own, loaded when a config is opened. Pages from disk can load nothing else.
 import type { Known } from "./config";
-import { unpack } from "../read_data";
+import { decompress } from "../read_data";
 
 export interface GalleryForm extends Known {
 	/** The file name of the model's page, without its ending. */
@@ -18,7 +18,7 @@ function loadScript(address: string): Promise<GalleryForm[]> {
 	const script = document.createElement("script");
 	script.src = trustedTypes ? trustedTypes.createPolicy("llamath-forms", { createScriptURL: () => address }).createScriptURL(address) : address;
 	return new Promise((done, fail) => {
-		script.onload = () => done(unpack((globalThis as unknown as { llamathForms: string }).llamathForms) as GalleryForm[]);
+		script.onload = () => done(decompress((globalThis as unknown as { llamathForms: string }).llamathForms) as Promise<GalleryForm[]>);
 		script.onerror = () => fail(new Error("missing"));
 		document.head.append(script);
 	});
