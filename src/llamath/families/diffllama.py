@@ -1,19 +1,36 @@
-"""DiffLlama: Llama with differential attention, whose share of the second half of the heads begins at another number in each layer."""
+"""DiffLlama: Llama with differential attention (arXiv:2410.05258).
+
+The family is counted only: differential attention is not part of the machine.
+"""
 
 from __future__ import annotations
 
-from math import exp
+from typing import ClassVar
 
 from ..checkpoint.naming.hf_names import HF
-from ..core.blocks import Decoder, DifferentialAttention, Layer, RMSNorm
+from ..core.blocks import Attention, Decoder, Layer, Norm, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu, weight
-from ..core.tree import sequence
+from ..core.tree import Cut, Weight, counted_only, repeat
 from .layers_shared import check_listed
 from .registry import family
 from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside={f"attn.{x}": f"self_attn.lambda_{x}" for x in ("q1", "k1", "q2", "k2")})
+
+
+
+class DifferentialAttention(Attention):
+    """The outputs of the first half of the heads minus a learned share of those of the second; each difference is normalized."""
+
+    cuts: ClassVar[dict[str, Cut]] = {}  # the halves of the heads belong together
+    q1: Weight
+    k1: Weight
+    q2: Weight
+    k2: Weight
+    out_norm: Norm
+
+    forward = counted_only("DiffLlama's differential attention")
 
 
 @family(hf=NAMES)
@@ -26,11 +43,6 @@ def diffllama(c: Config) -> Decoder:
     plain = gqa(d, heads, c.get("attention_bias", False), rope=read_rope(c, heads.head_dim))
     c.ignore("lambda_std_dev")
     share, norm, mlp = weight(heads.head_dim, role="scale"), rms(d, eps), swiglu(d, F, c.activation("hidden_act"))
-    attention = plain.extended(DifferentialAttention, q1=share, k1=share, q2=share, k2=share, out_norm=RMSNorm(eps=eps), initial=0.0)
-
-    def layer(i: int) -> Layer:
-        attn = attention.replace(initial=0.8 - 0.6 * exp(-0.3 * i))
-        return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
-
-    layers = sequence((layer(i) for i in range(L)), count_dim=L)
+    attention = plain.extended(DifferentialAttention, q1=share, k1=share, q2=share, k2=share, out_norm=RMSNorm(eps=eps))
+    layers = repeat(Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp), L)
     return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

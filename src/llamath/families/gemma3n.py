@@ -1,15 +1,18 @@
-"""Gemma 3n: several residual streams, per-layer embeddings, low-rank residuals, sparse activations, shared keys and values."""
+"""Gemma 3n: several residual streams, per-layer embeddings, low-rank residuals, sparse activations, shared keys and values.
+
+The family is counted only: what AltUp computes is not part of the machine.
+"""
 
 from __future__ import annotations
 
-from statistics import NormalDist
+from typing import ClassVar
 
 from ..core.attention_facts import AttentionWindow, ScoreTransform
-from ..core.blocks import MLP, AltUp, AltUpDecoder, AltUpLayer, Attention, Decoder, Laurel, OutlierMLP, RMSNorm
+from ..core.blocks import AltUpDecoder, Attention, Decoder, Layer, Linear, Norm, PerLayerInput, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.tree import repeat
+from ..core.tree import Block, Weight, counted_only, repeat
 from .gemma_shared import HF_PER_LAYER, kv_layers, per_layer_embedding, per_layer_input, with_kv_of
 from .layers_shared import layer_kinds, layers_from
 from .registry import family
@@ -31,6 +34,45 @@ NAMES = HF_PER_LAYER.with_changes(
 THETAS = {"full_attention": 1e6, "sliding_attention": 1e4}
 
 
+
+class AltUp(Block):
+    """Alternating updates (Baykal et al. 2023, arXiv:2301.13310): of several residual streams a layer computes one.
+
+    The layer's input is predicted from all streams, and the difference that it makes is added to each, both with weights that depend on
+    the token.
+    """
+
+    group: ClassVar[str] = "mlp"
+    scale: Weight  # factors of the corrected stream that the per-layer input reads
+    correct: Linear
+    predict: Linear
+    router: Linear
+    router_norm: Norm
+
+    forward = counted_only("Gemma 3n's AltUp")
+
+
+class Laurel(Block):
+    """x + norm(right(left x)), a learned low-rank residual (LAuReL, arXiv:2411.07501)."""
+
+    group: ClassVar[str] = "mlp"
+    left: Linear
+    right: Linear
+    norm: Norm
+
+    forward = counted_only("Gemma 3n's low-rank residual")
+
+
+class AltUpLayer(Layer):
+    """A layer of a model with several residual streams and per-layer embeddings."""
+
+    altup: AltUp
+    laurel: Laurel
+    per_layer: PerLayerInput
+
+    forward = counted_only("Gemma 3n's AltUp")
+
+
 @family(hf=NAMES)
 def gemma3n(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size", default=262_400), c.dim("L", "num_hidden_layers")
@@ -40,21 +82,21 @@ def gemma3n(c: Config) -> Decoder:
     attention, altup = {kind: _attention(c, d, kind) for kind in dict.fromkeys(types)}, _altup(c, d, n)
     laurel = Laurel(left=linear(r, d), right=linear(d, r), norm=norm)
 
-    def layer(kind: str, kv_layer: int | None, F: int, sparsity: float) -> AltUpLayer:
+    def layer(kind: str, kv_layer: int | None, F: int) -> AltUpLayer:
         return AltUpLayer(
             attn_norm=norm,
             attn=with_kv_of(attention[kind], kv_layer),
             attn_out_norm=norm,
             mlp_norm=norm,
-            mlp=_mlp(d, F, sparsity, activation),
+            mlp=swiglu(d, F, activation),
             mlp_out_norm=norm,
             altup=altup,
             laurel=laurel,
             per_layer=per_layer_input(d, p, norm, activation),
         )
 
-    layers = layers_from(layer, types, kv_layers(c, types, sharing=15), _widths(c, L), _sparsities(c, L), count_dim=L)
-    c.ignore("altup_coef_clip")
+    layers = layers_from(layer, types, kv_layers(c, types, sharing=15), _widths(c, L), count_dim=L)
+    c.ignore("altup_coef_clip", "altup_active_idx", "activation_sparsity_pattern")
     tied, context, cap = (
         c.get("tie_word_embeddings", True),
         c.positive_int("max_position_embeddings"),
@@ -63,7 +105,7 @@ def gemma3n(c: Config) -> Decoder:
     embed, per_layer = embedding(V, d, scale=d**0.5), per_layer_embedding(c, d, L, p)
     plain = decoder(V, d, layers, norm, tied, embed=embed, per_layer=per_layer, context=context, softcap=cap)
     projections = repeat(linear(d, d), n - 1)
-    return plain.extended(AltUpDecoder, expand=projections, contract=projections, streams=n)
+    return plain.extended(AltUpDecoder, expand=projections, contract=projections)
 
 
 def _attention(c: Config, d: Expr, kind: str) -> Attention:
@@ -80,19 +122,13 @@ def _eps(c: Config) -> float:
 
 
 def _altup(c: Config, d: Expr, n: Expr) -> AltUp:
-    active = c.get("altup_active_idx", 0)
     c.require("altup_correct_scale", True, "the published models have it")
-    if not 0 <= active < n:
-        raise c.error("altup_active_idx", f"is {active}, but there are {n} streams")
     return AltUp(
         scale=weight(d, role="scale"),
         correct=linear(n, n),
         predict=linear(n * n, n),
         router=linear(n, d),
         router_norm=rms(d, _eps(c)),
-        width=d,
-        streams=n,
-        active=active,
     )
 
 
@@ -105,18 +141,3 @@ def _widths(c: Config, n: int) -> list[Expr]:
     if len(value) != n:
         raise c.error("intermediate_size", f"should be an integer or a list of {n}")
     return [Config({"F": x}, c.source).dim("F" if x == value[0] else f"F{x}", "F") for x in value]
-
-
-def _sparsities(c: Config, n: int) -> list[float]:
-    """Read the share of activations that each layer sets to zero."""
-    if "activation_sparsity_pattern" not in c:
-        return [0.95 if i < 10 < n else 0.0 for i in range(n)]
-    values = c.data["activation_sparsity_pattern"]
-    if not isinstance(values, list) or len(values) != n or not all(type(x) in (int, float) and 0 <= x < 1 for x in values):
-        raise c.error("activation_sparsity_pattern", f"should be a list of {n} numbers from 0 to 1")
-    return [float(x) for x in values]
-
-
-def _mlp(d: Expr, F: int, sparsity: float, activation: str) -> MLP:
-    mlp = swiglu(d, F, activation)
-    return mlp.extended(OutlierMLP, deviations=NormalDist().inv_cdf(sparsity)) if sparsity else mlp
