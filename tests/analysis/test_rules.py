@@ -16,7 +16,7 @@ from llamath.analysis.inference.cache_bytes import cache_specs
 from llamath.catalog import slugs
 from llamath.core.attention_facts import AttentionWindow
 from llamath.core.expr import Expr
-from support.reference_data import tiny_configs
+from support.reference_data import computed_slugs, tiny_configs
 
 
 def graphs_of(config: Any) -> list[Graph]:
@@ -24,7 +24,7 @@ def graphs_of(config: Any) -> list[Graph]:
     return [record(tree, batch=2, new_tokens=3, past_tokens=4), record(tree, batch=2, past_tokens=4, decode=True)]
 
 
-@pytest.mark.parametrize("config", tiny_configs())
+@pytest.mark.parametrize("config", tiny_configs(computed=True))
 def test_every_operation_has_a_rule(config: dict[str, Any]) -> None:
     for graph in graphs_of(config):
         for _, node in graph.nodes():
@@ -32,7 +32,7 @@ def test_every_operation_has_a_rule(config: dict[str, Any]) -> None:
             assert rule.flops is None or int(rule.flops(node, False)) >= int(rule.flops(node, True)) > 0
 
 
-@pytest.mark.parametrize("source", [*tiny_configs(), *(pytest.param(slug, id=slug) for slug in slugs())])
+@pytest.mark.parametrize("source", [*tiny_configs(computed=True), *(pytest.param(slug, id=slug) for slug in computed_slugs())])
 def test_letters_do_not_collide(source: Any) -> None:
     graph, values = record(llamath.load(source).tree, batch=3, new_tokens=5003, past_tokens=107), dict[str, int]()
     for region in graph.regions:
@@ -85,7 +85,7 @@ def test_matmul_flops_equal_torch() -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.flop_counter import FlopCounterMode
 
-    graph = record(llamath.load(next(x for x in tiny_configs() if x.id == "deepseek_v3-plain").values[0]).tree, batch=2, new_tokens=5)
+    graph = record(llamath.load(next(x for x in tiny_configs(computed=True) if x.id == "deepseek_v3-plain").values[0]).tree, batch=2, new_tokens=5)
     checked = set()
     for _, node in graph.nodes():
         if node.op == "linear":
@@ -119,7 +119,7 @@ def test_more_ranks_than_heads_keep_copies() -> None:
 
 
 def test_layers_that_share_keys_and_values_cache_none() -> None:
-    (config,) = (x.values[0] for x in tiny_configs() if x.id == "gemma4-per-layer inputs, borrowed keys, wide")
+    (config,) = (x.values[0] for x in tiny_configs(computed=True) if x.id == "gemma4-per-layer inputs, borrowed keys, wide")
     tree = llamath.load(config).tree
     assert sum(int(x.layers) for x in cache_specs(record(tree))) < tree.layers.n
 

@@ -37,7 +37,7 @@ LIMITS = {"gemma4-per-layer inputs, borrowed keys, wide": 5e-5, "zamba-plain": 2
 
 Each operation rounds, and in another order on another processor.
 """
-CONFIGS = [*tiny_configs(), *unproven_configs()]
+CONFIGS = [*tiny_configs(computed=True), *unproven_configs(computed=True)]
 PROMPT = 11
 
 

@@ -61,7 +61,7 @@ RECURRENT = {
 
 def plain() -> list[Any]:
     """One configuration of each family."""
-    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs() + renamed_configs())}.values())
+    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs(computed=True) + renamed_configs())}.values())
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -186,7 +186,7 @@ def total_flops(graph: Graph, config: dict[str, Any]) -> int:
 @pytest.mark.parametrize(
     ("config", "attention"),
     [
-        *(pytest.param(x.values[0], "eager", id=f"{x.id}-eager") for x in tiny_configs()),
+        *(pytest.param(x.values[0], "eager", id=f"{x.id}-eager") for x in tiny_configs(computed=True)),
         *(pytest.param(x.values[0], "sdpa", id=f"{x.id}-sdpa") for x in plain() if x.values[0]["model_type"] not in NO_SDPA),
     ],
 )

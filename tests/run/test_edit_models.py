@@ -60,7 +60,7 @@ class Case:
         return model.eval()
 
 
-@pytest.fixture(params=tiny_configs())
+@pytest.fixture(params=tiny_configs(computed=True))
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     return Case(request.param, tmp_path)
 

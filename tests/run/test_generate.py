@@ -46,7 +46,7 @@ def greedy(theirs: Any, prompt: list[int], new: int) -> list[int]:
 
 
 @pytest.mark.transformers
-@pytest.mark.parametrize("config", tiny_configs())
+@pytest.mark.parametrize("config", tiny_configs(computed=True))
 def test_greedy_generation_matches_transformers(config: dict[str, Any]) -> None:
     both = pair(config)
     context = both.ours.spec.context or 99

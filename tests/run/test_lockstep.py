@@ -58,7 +58,7 @@ def check(graph: Graph, log: Sequence[LoggedOperation], past: int, tokens: int, 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
+@pytest.mark.parametrize("config", tiny_configs(computed=True) + unproven_configs(computed=True))
 def test_graph_and_torch_run_in_lockstep(config: dict[str, Any], dtype: torch.dtype) -> None:
     tree = llamath.load(config).tree
     module = run.initialize(run.build(tree, dtype), std=0.1)
@@ -70,7 +70,7 @@ def test_graph_and_torch_run_in_lockstep(config: dict[str, Any], dtype: torch.dt
             check(graph, execute(module, cache, tokens), past, tokens, cached)
 
 
-@pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
+@pytest.mark.parametrize("config", tiny_configs(computed=True) + unproven_configs(computed=True))
 def test_flops_of_every_pass_equal_torch(config: dict[str, Any]) -> None:
     """But for recurrences, whose chunks have other products (test_operations.py)."""
     tree = llamath.load(config).tree

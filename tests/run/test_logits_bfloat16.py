@@ -13,7 +13,7 @@ from support.transformers_pair import logits, pair
 pytestmark = pytest.mark.transformers
 
 
-@pytest.mark.parametrize("config", tiny_configs())
+@pytest.mark.parametrize("config", tiny_configs(computed=True))
 @torch.no_grad()
 def test_bfloat16_is_as_accurate_as_transformers(config: dict[str, Any]) -> None:
     exact, both = pair(config), pair(config, "bfloat16")

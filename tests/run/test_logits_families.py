@@ -25,7 +25,7 @@ LLAMA = {
 LONG = 44  # beyond every window of the tiny configurations
 
 
-@pytest.fixture(params=tiny_configs())
+@pytest.fixture(params=tiny_configs(computed=True))
 def config(request: pytest.FixtureRequest) -> dict[str, Any]:
     return request.param
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, NoReturn
 
+from ..utils.errors import LlamathError
 from .blocks import (
     AltUpDecoder,
     CrossedDecoder,
@@ -19,7 +20,7 @@ from .blocks import (
 )
 from .extensions.hyper_connections import HyperDecoder
 from .machine import Machine, X
-from .tree import Block, CountedOnly, Cut, Stack, Weight, counted_only
+from .tree import Block, Cut, Stack, Weight, counted_only
 
 TOWER_FIELDS = ("vision", "projector", "audio", "audio_projector")
 """The fields that `Multimodal` adds to a decoder."""
@@ -104,7 +105,8 @@ class CountedBlock(Block):
         return self.kind
 
     def forward(self, *_: object) -> NoReturn:
-        raise CountedOnly("a module of this model")
+        hint = "`count`, `names`, `verify`, `ls` and `diff` have its weights"
+        raise LlamathError("this model has modules that are counted, but what they compute is not known", hint=hint)
 
     @property
     def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:

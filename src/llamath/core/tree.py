@@ -122,7 +122,7 @@ def counted_only(what: str) -> Callable[..., NoReturn]:
     def forward(*_inputs: object) -> NoReturn:
         raise CountedOnly(what)
 
-    vars(forward)["counted_only"] = True
+    vars(forward)["counted_only"] = what
     return forward
 
 

@@ -200,12 +200,10 @@ _RESULTS = {
 """The operations of the graph for the results of a machine's operation, where they are named differently."""
 _SIMPLE = (
     "bounded_decay",
-    *("hash_merged_ngrams"),
     *("add_open_window", "dot", "hash_ngrams", "lookup_in_parts", "signed_root"),
     *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
     *(
         "gated",
-        *("gated_recurrence"),
         "l2_norm",
         "last_token",
         "layer_norm",

@@ -114,9 +114,8 @@ def _head_groups_and_experts(steps: Sequence[Operation]) -> Iterator[dict[str, A
         elif x.op == "dispatch":
             moe: MoE = x.attributes["moe"]
             groups = moe.expert_groups.groups if moe.expert_groups else 1
-            yield {
-                "kind": "experts", "n": _count(moe.experts.n), "k": _count(moe.top_k), "shared": moe.shared is not None, "groups": int(groups)
-            }
+            n, k = _count(moe.experts.n), _count(moe.top_k)
+            yield {"kind": "experts", "n": n, "k": k, "shared": moe.shared is not None, "groups": int(groups)}
 
 
 def _heads(many: tuple[str, int], few: tuple[str, int], note: str) -> dict[str, Any]:
