@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath import catalog, hardware
+from llamath import hardware
 from llamath.analysis.fit.fit_report import FitReport, fit
 from llamath.analysis.fit.gpu_ranking import rank_gpus
 from llamath.analysis.fit.serving_layouts import choose_layout

@@ -19,7 +19,6 @@ from llamath.analysis.flops.flop_count import forward_flops, layer_flops, list_f
 from llamath.analysis.flops.flops_report import FlopsReport, FlopsRequest, count_model_flops, expected_copies
 from llamath.analysis.flops.mfu import Throughput, flops_by_convention, speed_of, utilization
 from llamath.analysis.graph.recorder import record
-from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.blocks import Decoder
 from llamath.core.multimodal import CrossAttentionLayer

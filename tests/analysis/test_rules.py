@@ -13,7 +13,6 @@ from llamath.analysis.flops.flop_count import list_flops
 from llamath.analysis.graph.recorder import Graph, record
 from llamath.analysis.graph.rules import RULES, pairs_in_blocks, pairs_in_window, windows_seen
 from llamath.analysis.inference.cache_bytes import cache_specs
-from llamath.catalog import slugs
 from llamath.core.attention_facts import AttentionWindow
 from llamath.core.expr import Expr
 from support.reference_data import computed_slugs, tiny_configs

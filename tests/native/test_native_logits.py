@@ -18,16 +18,10 @@ ON_TORCH = {
     *("axk2-plain", "axk2-groups-tied", "deepseek_v32-plain", "deepseek_v32-yarn-mtp-tied", "glm_moe_dsa-plain", "glm_moe_dsa-shared"),
     *("glm_moe_dsa-pattern-tied", "glm_moe_dsa-every-third", "hy_v4-plain", "hy_v4-types-tied", "minimax_m3-plain"),
     *("minimax_m3-MiniMax's keys, tied", "deepseek_v4-plain", "deepseek_v4-yarn-tied"),  # attention to selected keys
-    *("mistral_large4-plain", "mistral_large4-shared keys, shared indexers, groups, biased"),
     *("glm5_next-plain", "glm5_next-shared indexers, pools of 3, grouped, tied"),
     *("qwen4_exp-plain", "qwen4_exp-tables of n-grams, tied, sigmoid gates"),
-    *("deepseek_v41-windows of 2 tokens and of 1, candidates", "deepseek_v41-n-grams, tied"),
-    *("muse_spark-plain", "muse_spark-biased, scaled, not tied"),  # learned shares of branches
-    *("diffllama-plain", "diffllama-biased, tied, multi-head"),
-    *("recurrent_gemma-plain", "recurrent_gemma-wide, biased, two kinds in turn"),
     *("inkling-plain", "inkling-Thinking Machines' keys, scaled, padded"),  # a bias for each distance
     *("minimax-plain", "minimax-factors, layers listed, tied, long heads", "minimax-MiniMax's keys"),  # fixed decays
-    *("jetmoe-plain", "jetmoe-three experts, untied"),  # experts of attention
     "falcon-1B: serial, multi-head, alibi",  # biases rounded to bfloat16
     *("gemma3-both ways", "gemma4-biased, untied, both ways"),  # attention to later tokens
 }

@@ -30,7 +30,7 @@ NO_SDPA = frozenset(
     hy_v4 mamba mamba2 mimo_v2_flash mpt openai-gpt vaultgemma xglm""".split()
 )
 """Families that transformers runs only with eager attention, or that have no attention."""
-UNCACHED = frozenset({"openai-gpt", "recurrent_gemma"})
+UNCACHED = frozenset({"openai-gpt"})
 """Families whose classes have no cache, or keep states outside of it."""
 RECURRENT = {
     "bailing_hybrid",
@@ -133,7 +133,7 @@ def conv_outputs(graph: Graph, more: Callable[[int], int]) -> int:
 
 
 def states(graph: Graph) -> int:
-    return sum(flops_of(graph, op) for op in ("gated_delta_rule", "gated_recurrence", "linear_attention", "selective_scan", "ssm_scan"))
+    return sum(flops_of(graph, op) for op in ("gated_delta_rule", "linear_attention", "selective_scan", "ssm_scan"))
 
 
 def read_outs(graph: Graph) -> int:

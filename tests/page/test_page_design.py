@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.multimodal import Multimodal
 from llamath.utils.errors import ConfigError, LlamathError

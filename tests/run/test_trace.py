@@ -21,7 +21,6 @@ from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import MISTAKEN_PRODUCT, attention_wiring, decode_graph, prompt_graph, reads_on, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
-from llamath.catalog import slugs
 from llamath.cli import main
 from llamath.core.multimodal import CrossAttentionLayer
 from llamath.core.parameter_count import count_parameters

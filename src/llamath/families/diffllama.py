@@ -5,13 +5,14 @@ The family is counted only: differential attention is not part of the machine.
 
 from __future__ import annotations
 
+from math import exp
 from typing import ClassVar
 
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Attention, Decoder, Layer, Norm, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu, weight
-from ..core.tree import Cut, Weight, counted_only, repeat
+from ..core.tree import Cut, Weight, counted_only, sequence
 from .layers_shared import check_listed
 from .registry import family
 from .rope_shared import read_rope
@@ -29,6 +30,7 @@ class DifferentialAttention(Attention):
     q2: Weight
     k2: Weight
     out_norm: Norm
+    initial: float  # share before training, which depends on the number of the layer
 
     forward = counted_only("DiffLlama's differential attention")
 
@@ -43,6 +45,11 @@ def diffllama(c: Config) -> Decoder:
     plain = gqa(d, heads, c.get("attention_bias", False), rope=read_rope(c, heads.head_dim))
     c.ignore("lambda_std_dev")
     share, norm, mlp = weight(heads.head_dim, role="scale"), rms(d, eps), swiglu(d, F, c.activation("hidden_act"))
-    attention = plain.extended(DifferentialAttention, q1=share, k1=share, q2=share, k2=share, out_norm=RMSNorm(eps=eps))
-    layers = repeat(Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp), L)
+    attention = plain.extended(DifferentialAttention, q1=share, k1=share, q2=share, k2=share, out_norm=RMSNorm(eps=eps), initial=0.0)
+
+    def layer(i: int) -> Layer:
+        attn = attention.replace(initial=0.8 - 0.6 * exp(-0.3 * i))
+        return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
+
+    layers = sequence((layer(i) for i in range(L)), count_dim=L)
     return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -5,10 +5,11 @@ The family is counted only: what AltUp computes is not part of the machine.
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import ClassVar
 
 from ..core.attention_facts import AttentionWindow, ScoreTransform
-from ..core.blocks import AltUpDecoder, Attention, Decoder, Layer, Linear, Norm, PerLayerInput, RMSNorm
+from ..core.blocks import MLP, AltUpDecoder, Attention, Decoder, Layer, Linear, Norm, PerLayerInput, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..core.expr import Expr
@@ -33,6 +34,14 @@ NAMES = HF_PER_LAYER.with_changes(
 )
 THETAS = {"full_attention": 1e6, "sliding_attention": 1e4}
 
+
+
+class OutlierMLP(MLP):
+    """An MLP whose gate reads only what exceeds the mean by `deviations` standard deviations."""
+
+    deviations: float
+
+    forward = counted_only("Gemma 3n's sparse MLP")
 
 
 class AltUp(Block):
@@ -82,21 +91,21 @@ def gemma3n(c: Config) -> Decoder:
     attention, altup = {kind: _attention(c, d, kind) for kind in dict.fromkeys(types)}, _altup(c, d, n)
     laurel = Laurel(left=linear(r, d), right=linear(d, r), norm=norm)
 
-    def layer(kind: str, kv_layer: int | None, F: int) -> AltUpLayer:
+    def layer(kind: str, kv_layer: int | None, F: int, sparsity: float) -> AltUpLayer:
         return AltUpLayer(
             attn_norm=norm,
             attn=with_kv_of(attention[kind], kv_layer),
             attn_out_norm=norm,
             mlp_norm=norm,
-            mlp=swiglu(d, F, activation),
+            mlp=_mlp(d, F, sparsity, activation),
             mlp_out_norm=norm,
             altup=altup,
             laurel=laurel,
             per_layer=per_layer_input(d, p, norm, activation),
         )
 
-    layers = layers_from(layer, types, kv_layers(c, types, sharing=15), _widths(c, L), count_dim=L)
-    c.ignore("altup_coef_clip", "altup_active_idx", "activation_sparsity_pattern")
+    layers = layers_from(layer, types, kv_layers(c, types, sharing=15), _widths(c, L), _sparsities(c, L), count_dim=L)
+    c.ignore("altup_coef_clip", "altup_active_idx")
     tied, context, cap = (
         c.get("tie_word_embeddings", True),
         c.positive_int("max_position_embeddings"),
@@ -141,3 +150,18 @@ def _widths(c: Config, n: int) -> list[Expr]:
     if len(value) != n:
         raise c.error("intermediate_size", f"should be an integer or a list of {n}")
     return [Config({"F": x}, c.source).dim("F" if x == value[0] else f"F{x}", "F") for x in value]
+
+
+def _sparsities(c: Config, n: int) -> list[float]:
+    """Read the share of activations that each layer sets to zero."""
+    if "activation_sparsity_pattern" not in c:
+        return [0.95 if i < 10 < n else 0.0 for i in range(n)]
+    values = c.data["activation_sparsity_pattern"]
+    if not isinstance(values, list) or len(values) != n or not all(type(x) in (int, float) and 0 <= x < 1 for x in values):
+        raise c.error("activation_sparsity_pattern", f"should be a list of {n} numbers from 0 to 1")
+    return [float(x) for x in values]
+
+
+def _mlp(d: Expr, F: int, sparsity: float, activation: str) -> MLP:
+    mlp = swiglu(d, F, activation)
+    return mlp.extended(OutlierMLP, deviations=NormalDist().inv_cdf(sparsity)) if sparsity else mlp
