@@ -448,7 +448,7 @@ int64_t execute(Session& s, const Pass& pass, const OpSpec& op) {
         case SSM_SCAN:
         case SELECTIVE_SCAN: recurrence(s, pass, op); break;
         case ROUTE:
-        case ROUTE_BY_TOKEN:
+        case ROUTE_BY_TOKEN: route(s, pass, op); break;
         case DISPATCH: dispatch(at(s, out), at(s, x), at(s, y), n, x.dim, op.i[0]); break;
         case COMBINE: {
             const float* weights = at(s, y);
