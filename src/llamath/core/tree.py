@@ -111,16 +111,13 @@ class Block(Record):
 class CountedOnly(LlamathError):
     """The forward pass of a block was asked for whose weights are counted, but not computed with."""
 
-    def __init__(self, what: str) -> None:
-        hint = "`count`, `names`, `ls`, `verify`, `diff`, `quants` and `convert` need no forward pass"
-        super().__init__(f"what {what} computes is not part of llamath's machine: its weights are counted only", hint=hint)
-
 
 def counted_only(what: str) -> Callable[..., NoReturn]:
     """Return the `forward` of a block that is counted only: it refuses, by the name of the family and of its part."""
 
     def forward(*_inputs: object) -> NoReturn:
-        raise CountedOnly(what)
+        hint = "`count`, `names`, `ls`, `verify`, `diff`, `quants` and `convert` need no forward pass"
+        raise CountedOnly(f"what {what} computes is not part of llamath's machine: its weights are counted only", hint=hint)
 
     vars(forward)["counted_only"] = what
     return forward
