@@ -71,7 +71,9 @@ def test_passes_are_refused_by_name_and_weights_are_not() -> None:
 def test_what_depends_on_the_number_of_a_layer_stays() -> None:
     """An edit of the layers compares trees: those of DiffLlama and Gemma 3n cannot be numbered anew."""
     configs = {str(x.id): x.values[0] for x in tiny_configs()}
-    diffllama, gemma3n = (llamath.load(configs[x]).tree.layers for x in ("diffllama-plain", "gemma3n-widths, sparse, two streams, biased, untied"))
+    diffllama, gemma3n = (
+        llamath.load(configs[x]).tree.layers for x in ("diffllama-plain", "gemma3n-widths, sparse, two streams, biased, untied")
+    )
     assert len(diffllama.distinct()) == len(diffllama) and len({x.mlp.__class__ for x in gemma3n}) == 2  # type: ignore[attr-defined]
 
 

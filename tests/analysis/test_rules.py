@@ -84,7 +84,9 @@ def test_matmul_flops_equal_torch() -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.flop_counter import FlopCounterMode
 
-    graph = record(llamath.load(next(x for x in tiny_configs(computed=True) if x.id == "deepseek_v3-plain").values[0]).tree, batch=2, new_tokens=5)
+    graph = record(
+        llamath.load(next(x for x in tiny_configs(computed=True) if x.id == "deepseek_v3-plain").values[0]).tree, batch=2, new_tokens=5
+    )
     checked = set()
     for _, node in graph.nodes():
         if node.op == "linear":

@@ -74,7 +74,9 @@ def test_other_families_agree_with_their_cache(config: dict[str, Any]) -> None:
     assert torch.allclose(padded[1:, 7:], module(ids[1:, 7:]), atol=1e-5 * float(whole.abs().max()))
 
 
-@pytest.mark.parametrize("config", [x for x in tiny_configs(computed=True) + unproven_configs(computed=True) if not is_bidirectional(x.values[0])])
+@pytest.mark.parametrize(
+    "config", [x for x in tiny_configs(computed=True) + unproven_configs(computed=True) if not is_bidirectional(x.values[0])]
+)
 @torch.no_grad()
 def test_cache_size_matches_the_prediction(config: dict[str, Any]) -> None:
     tree = find_family(config["model_type"])(Config(config))

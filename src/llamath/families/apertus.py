@@ -21,7 +21,6 @@ NAMES = HF.with_changes(
 )
 
 
-
 class XIELUMLP(MLP):
     """down(xIELU(up x)) with two learned slopes and two stored constants (Huang and Schlag 2024, arXiv:2411.13010)."""
 

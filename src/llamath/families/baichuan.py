@@ -21,7 +21,6 @@ _VOCABULARY_OF_2 = 125696
 """By which programs tell Baichuan 2 from the first: their configs have no other difference."""
 
 
-
 class NormalizedHead(Linear):
     """y = W x with each row of W divided by its length."""
 

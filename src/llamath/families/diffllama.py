@@ -20,7 +20,6 @@ from .rope_shared import read_rope
 NAMES = HF.with_changes(inside={f"attn.{x}": f"self_attn.lambda_{x}" for x in ("q1", "k1", "q2", "k2")})
 
 
-
 class DifferentialAttention(Attention):
     """The outputs of the first half of the heads minus a learned share of those of the second; each difference is normalized."""
 

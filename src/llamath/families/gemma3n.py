@@ -35,7 +35,6 @@ NAMES = HF_PER_LAYER.with_changes(
 THETAS = {"full_attention": 1e6, "sliding_attention": 1e4}
 
 
-
 class OutlierMLP(MLP):
     """An MLP whose gate reads only what exceeds the mean by `deviations` standard deviations."""
 

@@ -30,7 +30,6 @@ NAMES = HF.with_changes(
 )
 
 
-
 class BiasedMoE(MoE):
     """A mixture of experts with one bias for all of them."""
 

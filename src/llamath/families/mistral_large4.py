@@ -56,7 +56,6 @@ _YARN = {
 }  # fmt: skip
 
 
-
 class LogPositionScale(Block):
     """x · (scale · ln(t + 1) + bias) at position t, with numbers for each head."""
 

@@ -32,7 +32,6 @@ NAMES = HF_SANDWICH.with_changes(
 )
 
 
-
 class NormedLatentMoE(LatentMoE):
     """Experts in a latent space that is normalized; one norm of all experts applies to the output of each."""
 

@@ -42,7 +42,6 @@ NAMES = HF.with_changes(
 _KINDS = ("recurrent", "attention")
 
 
-
 class GatedRecurrence(RecurrentMixer):
     """A linear recurrence of single channels with gates, both projected from each head of the channels alone (arXiv:2402.19427)."""
 
