@@ -341,7 +341,33 @@ transformers saves for it.
 - **wrong**: another number.
 - **not built**: transformers itself cannot build it, or needs a package that is not installed.
 """
+COUNTED_ONLY = """
+## Counted only
+
+Of some text models llamath knows every weight, but does not compute their passes, because one of
+their operations serves no model that people discuss or download much. `count`, `names`, `ls`,
+`verify`, `diff`, `facts`, `quants` and `convert` work; `flops`, `memory`, `fit`, `plan`, `trace`
+and `run` refuse them by name, with exit code 2. What is not computed:
+
+{parts}
+"""
 _COMPLETED_NOTE = "Where the default configuration of a class lacks a value that the class needs, it is added"
+
+
+def counted_only_parts() -> list[str]:
+    """Return what the text models that are counted only would compute, by family and part."""
+    from llamath.core.tree import Block
+    from llamath.families.registry import MODEL_TYPES, find_family
+
+    for model_type in MODEL_TYPES:
+        find_family(model_type)
+
+    def kinds(one: type[Block]) -> Iterator[type[Block]]:
+        yield one
+        for x in one.__subclasses__():
+            yield from kinds(x)
+
+    return sorted({what for x in kinds(Block) if (what := getattr(x.forward, "counted_only", ""))})
 
 
 def page(rows: list[Row], version: str) -> str:
@@ -364,6 +390,7 @@ def page(rows: list[Row], version: str) -> str:
     others = {x: y for x, y in known.items() if y != "exact"}
     if others:
         lines += ["", *wrap("Not exact: " + ", ".join(f"`{x}` ({downloads['millions'][x]} million, {y})" for x, y in others.items()) + ".")]
+    lines += COUNTED_ONLY.format(parts="\n".join(f"- {x}" for x in counted_only_parts())).rstrip("\n").split("\n")
     lines += [
         "",
         "## By type",

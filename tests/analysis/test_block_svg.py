@@ -21,7 +21,7 @@ SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next
 
 
 def tiny_config_params() -> list[Any]:
-    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs())}.values())
+    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs(computed=True))}.values())
 
 
 @pytest.mark.parametrize("config", tiny_config_params())

@@ -1,23 +1,18 @@
-"""DeepSeek-V4.1 against what was published: its config, the bytes of its index by part, names and shapes, hashes, and bytes of its cache."""
+"""DeepSeek-V4.1 against what was published: its config, the bytes of its index by part, names, shapes and hashes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from fractions import Fraction
 from math import prod
 from typing import Any
 
-import numpy as np
 import pytest
 
 import llamath
-from llamath.analysis.graph.recorder import record
-from llamath.analysis.graph.rules import RULES
 from llamath.analysis.image_pass import Images, image_pass
 from llamath.checkpoint.naming.scheme import StoredTensor
-from llamath.core.expr import ceil_div, total
-from llamath.core.extensions.hyper_connections import DeferredHyperLayer
-from llamath.core.extensions.ngram_tables import NGramMemory, odd_factors
+from llamath.core.expr import ceil_div
+from llamath.core.extensions.ngram_tables import rows_of_hashes
 from llamath.core.multimodal import Multimodal
 from llamath.core.towers import VisionTower
 from llamath.core.tree import fold
@@ -26,8 +21,6 @@ TOTAL_SIZE, TENSORS = 510_286_023_000, 96_085
 """`total_size` of the published index of DeepSeek-V4.1-Flash, and its number of tensors."""
 SIZES = {"engram": 203_073_076_240, "mtp": 7_921_077_000 + 11_797_632, "experts": 288_777_830_400, "vision": 970_506_240}
 """Bytes of parts of its files, as several loaders of them state."""
-CACHED_BYTES = 890
-"""Bytes of a token in the cache of windows, as its report states them."""
 BACKBONE, MEMORY, ACTIVE = 552, 196, 16
 """Parameters of its model card, in billions."""
 TEXT: dict[str, Any] = {
@@ -170,53 +163,10 @@ def test_wrong_values_are_named(changes: dict[str, Any], message: str) -> None:
         llamath.load({**CONFIG, "text_config": {**TEXT, **changes}})
 
 
-def test_rows_of_hashes_fill_the_published_tables(model: llamath.Model) -> None:
-    tables = [x.ngrams for x in model.tree.layers if isinstance(x, DeferredHyperLayer) and x.ngrams is not None]
-    assert [sum(x.head_sizes) for x in tables if isinstance(x, NGramMemory)] == TEXT["engram_num_embeddings"]
-
-
-@pytest.mark.parametrize(("layer", "tokens"), [(0, 2), (1, 99_092), (14, 99_092), (10**6, 50)])
-def test_factors_of_hashes_are_those_of_numpy(layer: int, tokens: int) -> None:
-    drawn = np.random.default_rng(10007 * layer).integers(0, (2**63 - 1) // tokens // 2, 4)
-    assert odd_factors(10007 * layer, tokens, 4) == tuple(2 * int(x) + 1 for x in drawn)
-
-
-def test_bytes_of_a_cached_token_are_those_of_its_report(model: llamath.Model) -> None:
-    """Numbers in FP4: windows with a scale of eight bits for 16 of them, keys of indexers for 32."""
-    kept = [(region.times, x) for region, x in record(model.text.tree).nodes() if x.op == "update_windows"]
-    per_token = {
-        keys: sum(Fraction(int(n * x.shape[-1]), x.attributes["ratio"]) for n, x in kept if x.without_gradient is keys)
-        for keys in (False, True)
-    }
-    assert per_token == {False: Fraction(5, 2) * 512, True: Fraction(5, 2) * 128}
-    assert per_token[False] * Fraction(9, 16) + per_token[True] * Fraction(17, 32) == CACHED_BYTES
-
-
-def test_flops_of_a_token_are_twice_its_active_weights(model: llamath.Model) -> None:
-    """But for norms, tables and the products of activations with each other; at the end of a window of two tokens."""
-    graph = record(model.text.tree, decode=True)
-    products = total(region.times * rule(x, True) for region, x in graph.nodes() if (rule := RULES[x.op].flops) and not RULES[x.op].mixing)
-    matrices = sum(int(x.weight.size) * int(x.active) for x in fold(model.text.tree) if x.weight.role == "matmul")
-    assert products.at(B=1, T=1, P=1) == 2 * matrices
-
-
-def test_candidates_bound_the_scores_of_later_indexers(model: llamath.Model) -> None:
-    graph = record(model.text.tree, new_tokens=100_000)
-    found = {x.attributes["candidates"]: x for _, x in graph.nodes() if x.op == "select_windows" and x.attributes["candidates"] is not None}
-    seen = {blocks.chosen_here: int(RULES["select_windows"].flops(x, True).at(B=1, T=100_000, P=0)) for blocks, x in found.items()}  # type: ignore[misc]
-    blocks, size = TEXT["candidate_topk_blocks"], TEXT["candidate_block_size"]
-    pairs = sum(t if t <= blocks * size else (blocks - 1) * size + (t - 1) % size + 1 for t in range(1, 100_001))
-    each = 2 * TEXT["index_n_heads"] * (TEXT["index_head_dim"] + 1)
-    assert seen == {True: each * 100_000 * 100_001 // 2, False: each * pairs}
-
-
-def test_memory_and_shards_are_computed(model: llamath.Model) -> None:
-    near, far = (llamath.memory(model, context=n).kv_cache for n in (1000, 100_000))
-    assert far - near == 99_000 * 5 * 640
-    report = llamath.fit(model, on="16xh200", layout="tp=8", context=8192)
-    assert report.layout.tp == 8 and report.kv_dtype
-    with pytest.raises(llamath.LlamathError, match="8 of o_groups"):
-        llamath.fit(model, on="16xh200", layout="tp=16", context=8192)
+def test_rows_of_hashes_fill_the_published_tables() -> None:
+    hashes = (TEXT["engram_max_ngram_size"] - 1) * TEXT["engram_n_heads"]
+    tables = [rows_of_hashes(TEXT["engram_vocab_size"], place, hashes) for place in range(2)]
+    assert [sum(x) for x in tables] == TEXT["engram_num_embeddings"]
 
 
 def test_heads_groups_and_rows_are_sharded(model: llamath.Model) -> None:

@@ -59,7 +59,7 @@ def test_no_ignored_key_is_computed_with(monkeypatch: pytest.MonkeyPatch) -> Non
         ignore(config, *keys)
 
     monkeypatch.setattr(Config, "ignore", noted)
-    for case in tiny_configs():
+    for case in tiny_configs(computed=True):
         (config,) = case.values
         model_type = str(config["model_type"])
         load(config)

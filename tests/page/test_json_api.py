@@ -11,12 +11,12 @@ from urllib.parse import urlencode
 import pytest
 
 import llamath
-from llamath.catalog import slugs
 from llamath.cli.report_tools import TOOLS, parameters, required
 from llamath.utils.errors import ArgumentError, ConfigError, LlamathError, RemoteError, UnknownModel
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.server.error_page import PageError
 from llamath.web.server.json_api import ApiAnswer
+from support.reference_data import computed_slugs
 from support.serving import Place, served
 from support.typed_commands import Typed
 
@@ -36,7 +36,7 @@ def query(**values: object) -> str:
 
 
 REQUESTS: list[tuple[str, str]] = [
-    *((f"{name} {slug}", f"{name}?{query(model=slug)}") for name in ("memory", "flops", "config", "fit") for slug in slugs()[::17]),
+    *((f"{name} {slug}", f"{name}?{query(model=slug)}") for name in ("memory", "flops", "config", "fit") for slug in computed_slugs()[::17]),
     *((f"count {slug}", f"count?{query(model=slug)}") for slug in ("gpt2", "llama-3.1-405b", "gemma-3-4b", "qwen3.5-4b", "mixtral-8x7b")),
     *((f"fit llama-3.1-8b --on '{on}' --context max", f"fit?{query(model='llama-3.1-8b', on=on, context='max')}") for on in GPUS),
     ("facts deepseek-v3", "facts?model=deepseek-v3"),

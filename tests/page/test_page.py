@@ -49,7 +49,7 @@ def random_models() -> list[Model]:
     """Return models of many kinds, with random sizes where their config allows it."""
     rng = random.Random(7)
     made = [llamath.load(slug) for slug in SAMPLE]
-    firsts = {str(x.id).rpartition("-")[0]: x.values[0] for x in reversed(tiny_configs())}
+    firsts = {str(x.id).rpartition("-")[0]: x.values[0] for x in reversed(tiny_configs(computed=True))}
     for config in list(firsts.values())[::2]:
         changes = {
             key: rng.randint(1, 40) * 8 for key in ("vocab_size", "intermediate_size", "sliding_window") if isinstance(config.get(key), int)

@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.multimodal import Multimodal
 from llamath.utils.errors import ConfigError, LlamathError
@@ -23,7 +22,7 @@ from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import Tab, browser, wait_until_drawn
 from support.page_expressions import evaluate
-from support.reference_data import tiny_configs
+from support.reference_data import computed_slugs, tiny_configs
 
 __all__ = ["browser"]
 PAIRS = [("llama-3-8b", "qwen3-30b-a3b"), ("deepseek-v3", "gemma-3-27b"), ("gpt2", "mixtral-8x7b"), ("falcon-40b", "gpt-oss-20b")]
@@ -139,7 +138,7 @@ def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> No
 def test_sliders_match_what_the_library_accepts() -> None:
     """At random points the expression equals the count, or a constraint is violated, for every family and tiny config."""
     rng, known, points = random.Random(3), dict[str, Any](), 0
-    models = [*map(llamath.load, slugs()), *(llamath.load(x.values[0]) for x in tiny_configs()[::3])]
+    models = [*map(llamath.load, computed_slugs()), *(llamath.load(x.values[0]) for x in tiny_configs(computed=True)[::3])]
     for model in models:
         known.setdefault(f"{model.family.name} {len(model.source) > 30}", model)
     without, unruled = set[str](), set[str]()

@@ -31,11 +31,11 @@ MODELS = {
     "mixtral": "plain",
     "gpt_oss": "plain",  # experts in stacks, biases
     "deepseek_v3": "plain",  # latent attention, experts after dense layers
-    "gemma3n": "plain",  # a table for each layer, later layers with the keys of earlier ones
+    "gemma4": "per-layer inputs, borrowed keys, wide",
     "nemotron_h": "plain",  # state-space layers by pattern
     "qwen3_next": "plain",  # linear attention, a multi-token prediction layer is not saved
 }
-INEXPRESSIBLE = {"gemma3n": "keys and values that later layers use"}
+INEXPRESSIBLE = {"gemma4": "keys and values that later layers use"}
 """Part of the error about a dropped layer, for models in which some cannot be dropped."""
 
 

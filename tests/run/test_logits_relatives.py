@@ -148,18 +148,6 @@ def test_glm5_next_in_a_wrapper(label: str) -> None:
     assert same_with_cache_and_padding(both)
 
 
-@pytest.mark.parametrize("label", ["plain", "biased, scaled, not tied"])
-@torch.no_grad()
-def test_muse_spark_in_a_wrapper(label: str) -> None:
-    text = unproven(f"muse_spark-{label}")
-    eyes = EYES | {"rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}
-    ears = {"patch_sizes": [4], "hidden_sizes": [6], "depths": [1], "num_hidden_layers": 1, "out_hidden_size": text["hidden_size"]}
-    outer = {"out_hidden_size": 128, "projector_hidden_size": 16, "vision_config": eyes, "audio_config": ears}
-    both = pair({"model_type": "muse_spark", "text_config": text} | outer | tied(text))
-    assert same_logits(both)
-    assert same_with_cache_and_padding(both)
-
-
 def tied(text: dict[str, Any]) -> dict[str, bool]:
     """The outer key of a wrapper whose text model has tied embeddings."""
     return {"tie_word_embeddings": text.get("tie_word_embeddings", False)}
@@ -171,15 +159,6 @@ def test_inkling_in_a_wrapper(label: str) -> None:
     text = unproven(f"inkling-{label}")
     eyes = {"patch_size": 4, "hidden_size": 16, "num_hidden_layers": 8}
     both = pair({"model_type": "inkling_mm_model", "text_config": text, "vision_config": eyes, "audio_config": {"n_mel_bins": 4}})
-    assert same_logits(both)
-    assert same_with_cache_and_padding(both)
-
-
-@pytest.mark.parametrize("label", ["plain", "shared keys, shared indexers, groups, biased"])
-@torch.no_grad()
-def test_mistral_large4_in_a_wrapper(label: str) -> None:
-    eyes = EYES | {"model_type": "pixtral", "patch_size": 4, "image_size": 16}
-    both = pair({"model_type": "mistral_large4", "text_config": unproven(f"mistral_large4-{label}"), "vision_config": eyes})
     assert same_logits(both)
     assert same_with_cache_and_padding(both)
 

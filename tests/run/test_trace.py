@@ -22,7 +22,6 @@ from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import MISTAKEN_PRODUCT, attention_wiring, decode_graph, prompt_graph, reads_on, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
-from llamath.catalog import slugs
 from llamath.cli import main
 from llamath.core.multimodal import CrossAttentionLayer
 from llamath.core.parameter_count import count_parameters
@@ -30,7 +29,7 @@ from llamath.core.tree import Block, fold
 from llamath.run.debug.trace_run import Trace, TracedPass, trace
 from llamath.run.module import Module
 from llamath.utils.errors import LlamathError
-from support.reference_data import TINY
+from support.reference_data import TINY, computed_slugs
 from support.tiny_checkpoint import tiny_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -38,7 +37,7 @@ SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next
 Typed = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.parametrize("slug", slugs()[::3])
+@pytest.mark.parametrize("slug", computed_slugs()[::3])
 def test_step_sums_match_presets(slug: str) -> None:
     sums_are_exact(llamath.load(slug).text.tree)
 

@@ -27,14 +27,37 @@ def published_runs(name: str) -> Any:
     return json.loads((TRUTH / "published_runs.json").read_text())[name]
 
 
-def tiny_configs() -> list[Any]:
-    """Return every tiny config of `tests/tiny/FAMILY.json`: `{"label": {HF keys with model_type}}`."""
-    return _configs_in(TINY)
+COUNTED = (
+    *("apertus-plain", "apertus-biased", "baichuan-2", "deepseek_v41-", "diffllama-", "gemma3n-", "jetmoe-", "mistral_large4-"),
+    *("muse_spark-", "phimoe-", "recurrent_gemma-"),
+)
+"""The tiny configs of text models that are counted only, by the beginning of their names."""
 
 
-def unproven_configs() -> list[Any]:
-    """Return the tiny configs of models without a class in transformers, `tests/tiny_unproven/FAMILY.json`."""
-    return _configs_in(TINY.with_name("tiny_unproven"))
+COUNTED_PRESETS = ("apertus-", "baichuan2-", "jetmoe-", "phi-3.5-moe", "phi-mini-moe", "phi-tiny-moe")
+"""The presets of text models that are counted only, by the beginning of their names."""
+
+
+def computed_slugs() -> list[str]:
+    """Return the names of the presets that are computed."""
+    from llamath.catalog import slugs
+
+    return [x for x in slugs() if not x.startswith(COUNTED_PRESETS)]
+
+
+def tiny_configs(computed: bool = False) -> list[Any]:
+    """Return every tiny config of `tests/tiny/FAMILY.json`, `{"label": {HF keys with model_type}}`, or those that are `computed`."""
+    return _only_computed(_configs_in(TINY)) if computed else _configs_in(TINY)
+
+
+def unproven_configs(computed: bool = False) -> list[Any]:
+    """Return the same of models without a class in transformers, `tests/tiny_unproven/FAMILY.json`."""
+    found = _configs_in(TINY.with_name("tiny_unproven"))
+    return _only_computed(found) if computed else found
+
+
+def _only_computed(configs: list[Any]) -> list[Any]:
+    return [x for x in configs if not str(x.id).startswith(COUNTED)]
 
 
 def multimodal_configs() -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from ..core.blocks import MLP, AttentionBase, MoE
-from ..core.extensions.compressed_attention import CompressedAttention, SharedCompressedAttention
+from ..core.extensions.compressed_attention import CompressedAttention
 from ..core.latent_attention import IndexedAttention, LatentAttention
 from ..core.mixers import GatedDeltaNet, KimiDeltaAttention, LightningAttention, Mamba, Mamba2, RecurrentMixer, ShortConv
 from ..core.multimodal import CrossAttention
@@ -16,7 +16,6 @@ from ..utils.record_type import Record
 _MIXER_NAMES: dict[type[Block], str] = {
     CrossAttention: "cross-attention",
     CompressedAttention: "compressed attention",
-    SharedCompressedAttention: "compressed attention",
     IndexedAttention: "sparse MLA",
     LatentAttention: "MLA",
     GatedDeltaNet: "DeltaNet",

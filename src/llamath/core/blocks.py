@@ -12,7 +12,7 @@ from ..utils.errors import ImpossibleModel, safe
 from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
 from .machine import Machine, X
 from .positions import Rope
-from .tree import Block, Cut, Stack, Weight
+from .tree import Block, Cut, Stack, Weight, counted_only
 
 
 class Linear(Block):
@@ -23,13 +23,6 @@ class Linear(Block):
 
     def forward(self, m: Machine[X], x: X) -> X:
         return m.linear(x, self.weight, self.bias)
-
-
-class NormalizedHead(Linear):
-    """y = W x with each row of W divided by its length (Baichuan 2)."""
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return m.normalized_linear(x, self.weight)
 
 
 class Embedding(Block):
@@ -151,17 +144,6 @@ class RMSNorm(Norm):
 
     def forward(self, m: Machine[X], x: X) -> X:
         return m.rms_norm(x, self.weight, self.eps, self.offset)
-
-
-class InputScaledNorm(RMSNorm):
-    """(1 + w) · x / rms((1 + w) · x): the input is scaled, not the result (Muse Spark)."""
-
-    offset: float = 1.0
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.weight is not None
-        wide = m.to_float32(x)
-        return m.rms_norm(m.to_model_dtype(m.add(wide, m.scale_by_weight(wide, self.weight))), None, self.eps)
 
 
 class GatedNorm(Norm):
@@ -309,33 +291,6 @@ class NarrowValueAttention(Attention):
         return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks)))
 
 
-class DifferentialAttention(Attention):
-    """The outputs of the first half of the heads minus a learned share of those of the second (arXiv:2410.05258).
-
-    All heads attend once to each half of the values, and both outputs are joined; each difference is normalized.
-    """
-
-    cuts: ClassVar[dict[str, Cut]] = {}  # the halves of the heads belong together
-    q1: Weight
-    k1: Weight
-    q2: Weight
-    k2: Weight
-    out_norm: Norm
-    initial: float  # share before training, which depends on the number of the layer
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.k is not None and self.v is not None
-        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
-        k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))
-        k, v = m.update_cache(self, k, project_heads(self, m, self.v, x))  # (B, S, K, h)
-        half = self.kv_heads * self.head_dim // 2
-        halves = [m.split_heads(m.concat(y, y), self.head_dim) for y in m.split(m.merge_heads(v), half, half)]
-        y = m.merge_heads(m.concat(*[m.attention(self, q, k, values, self.head_dim) for values in halves]))  # (B, T, H · 2h)
-        first, second = (m.split_heads(z, 2 * self.head_dim) for z in m.split(y, *(self.heads * self.head_dim,) * 2))
-        y = self.out_norm(m, m.subtract_weighted(first, second, self.q1, self.k1, self.q2, self.k2, self.initial))
-        return self.o(m, m.merge_heads(m.scale(y, 1 - self.initial)))
-
-
 class MLP(Block):
     """down(act(gate x) · up x), or down(act(up x)) without a gate."""
 
@@ -373,16 +328,6 @@ class ClampedMLP(MLP):
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.gate is not None
         return self.down(m, m.clamped_gated(self.gate(m, x), self.up(m, x), self.limit, self.alpha))
-
-
-class OutlierMLP(MLP):
-    """An MLP whose gate reads only what exceeds the mean by `deviations` standard deviations (Gemma 3n)."""
-
-    deviations: float
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.gate is not None
-        return self.down(m, m.gated(m.keep_outliers(self.gate(m, x), self.deviations), self.up(m, x), self.activation))
 
 
 class WeightedMLP(MLP):
@@ -434,18 +379,6 @@ class SituMLP(MLP):
         return self.down(m, m.to_model_dtype(y))
 
 
-class XIELUMLP(MLP):
-    """down(xIELU(up x)) with two learned slopes and two stored constants (Huang and Schlag 2024, arXiv:2411.13010; Apertus)."""
-
-    alpha_p: Weight
-    alpha_n: Weight
-    beta: Weight
-    eps: Weight
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return self.down(m, m.xielu(self.up(m, x), self.alpha_p, self.alpha_n, self.beta, self.eps))
-
-
 class MLPAdapter(Block):
     """gate(down x) and up(down x), which are added to the projections of an MLP."""
 
@@ -485,7 +418,7 @@ SCORINGS = ("softmax", "sigmoid", "sqrtsoftplus")
 """Functions of a router's logits whose values are the routing weights."""
 
 
-def check_routing(moe: MoE | AttentionExperts) -> None:
+def check_routing(moe: MoE) -> None:
     """Refuse to choose more experts than a router has outputs, groups that do not divide them, and unknown functions of the logits."""
     experts, top_k, groups = int(moe.router.weight.shape[0]), int(moe.top_k), moe.expert_groups
     if moe.scoring not in SCORINGS:
@@ -533,15 +466,6 @@ class MoE(Block):
         return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
 
 
-class BiasedMoE(MoE):
-    """A mixture of experts with one bias for all of them (JetMoE)."""
-
-    bias: Weight
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return m.add_bias(MoE.forward(self, m, x), self.bias)
-
-
 class ModalityMoE(MoE):
     """Experts for tokens of text, which are computed here, and others with a router of their own for tokens of images (ERNIE 4.5 VL)."""
 
@@ -557,13 +481,6 @@ class ModalityMoE(MoE):
     vision_experts: Stack
 
 
-class ImageBiasedMoE(MoE):
-    """Experts with a correction of the choice for tokens of text, as here, and another for those of images (DeepSeek-V4.1)."""
-
-    groups: ClassVar[dict[str, str]] = {**MoE.groups, "image_correction": "router"}
-    image_correction: Weight
-
-
 class HashMoE(MoE):
     """Experts that a table gives for each token id; the router only weighs them (DeepSeek-V4)."""
 
@@ -573,88 +490,6 @@ class HashMoE(MoE):
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route_by_token(_router_logits(self, m, x), self.table, self)
         return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
-
-
-class SparseMixerMoE(MoE):
-    """Two experts, chosen one after the other; each weight is a softmax over the remaining logits x close to the best logit b,
-    (b − x) / max(|x|, b) ≤ 2 · jitter (SparseMixer, arXiv:2409.12136).
-    """
-
-    jitter: float
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        chosen, weights = m.route_in_turn(_router_logits(self, m, x), self.top_k, self.jitter)
-        return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
-
-
-class QueryExpert(Linear):
-    """The projection of an expert of attention to its queries."""
-
-    cuts: ClassVar[dict[str, Cut]] = {"weight": Cut(0, "heads")}
-    heads: int
-
-
-class OutputExpert(Linear):
-    """The projection of an expert of attention from its heads."""
-
-    cuts: ClassVar[dict[str, Cut]] = {"weight": Cut(1, "heads")}
-    heads: int
-
-
-class AttentionExperts(Block):
-    """Experts of attention: a router chooses `top_k` of them for each token, with weights that sum to 1; each has queries and an output."""
-
-    group: ClassVar[str] = "attention"
-    groups: ClassVar[dict[str, str]] = {"router": "router"}
-    router: Linear
-    queries: Stack
-    outputs: Stack
-    bias: Weight  # of the sum of the outputs
-    top_k: int
-    scoring: str = "softmax"
-    norm_topk_prob: bool = True
-    routed_scaling_factor: float = 1.0
-    expert_groups: ExpertGroups | None = None
-    routing: str = ""
-    choice_by_logits: bool = False
-
-    def __post_init__(self) -> None:
-        check_routing(self)
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        """Return the router's logits in float32."""
-        return m.to_float32(self.router(m, x))
-
-
-class ExpertAttention(AttentionBase):
-    """Softmax attention of experts: each chosen one has a query for every head of the keys, which all share (JetMoE, arXiv:2404.07413)."""
-
-    cuts: ClassVar[dict[str, Cut]] = dict.fromkeys("kv", Cut(0, "kv_heads"))
-    experts: AttentionExperts
-    k: Linear
-    v: Linear
-    kv_heads: int
-    head_dim: int
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        chosen, weights = m.route(self.experts(m, x), None, self.experts)
-        one = (1,) * self.experts.top_k
-        k = m.rope(m.split_heads(self.k(m, x), self.head_dim), self.rope)  # (B, T, K, h)
-        k, v = m.update_cache(self, k, m.split_heads(self.v(m, x), self.head_dim))
-        parts = [
-            m.experts(
-                self.experts,
-                self.experts.outputs,
-                m.merge_heads(m.attention(self, _expert_queries(self, self.experts, m, x, e), k, v, self.head_dim)),
-                e,
-                weight,
-            )
-            for e, weight in zip(m.split(chosen, *one), m.split(weights, *one), strict=True)
-        ]
-        first, *others = parts
-        for part in others:
-            first = m.add(first, part)
-        return m.add_bias(first, self.experts.bias)
 
 
 class SharedRoutingMoE(MoE):
@@ -690,19 +525,6 @@ class LatentMoE(MoE):
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)
         y = m.experts(self, self.experts, self.latent_down(m, x), chosen, weights)
         return _add_shared_experts(self, m, x, self.latent_up(m, apply_optional(self.latent_norm, m, y)))
-
-
-class NormedLatentMoE(LatentMoE):
-    """Experts in a latent space that is normalized; one norm of all experts applies to the output of each (Muse Spark)."""
-
-    input_norm: Norm
-    expert_norm: Norm
-    logit_scale: float  # of the router
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        chosen, weights = m.route(m.scale(_router_logits(self, m, x), self.logit_scale), self.correction, self)
-        latent = self.input_norm(m, self.latent_down(m, x))
-        return self.latent_up(m, m.experts(self, self.experts, latent, chosen, weights, self.expert_norm))
 
 
 class ScaledMoE(MoE):
@@ -805,22 +627,6 @@ class WeightedResidualLayer(Layer):
         return m.add(m.scale(x, second_stream), m.scale(m.dropout(self.mlp(m, x)), fed))
 
 
-class BlendedLayer(Layer):
-    """x = √(1 − b²) · x + b · branch, for both branches, with a learned b in each channel (Muse Spark)."""
-
-    groups: ClassVar[dict[str, str]] = {"attn_blend": "norm", "mlp_blend": "norm"}
-    attn_blend: Weight  # temperature · logit of b
-    mlp_blend: Weight
-    temperature: float
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.attn is not None and self.mlp is not None
-        y = residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm)
-        x = m.blend(x, y, self.attn_blend, self.temperature)
-        y = residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, x), self.mlp_out_norm)
-        return m.blend(x, y, self.mlp_blend, self.temperature)
-
-
 class ShortcutLayer(Layer):
     """Two times attention and an MLP; `shortcut` reads what the first MLP reads, and is added at the end (LongCat, arXiv:2509.01322)."""
 
@@ -865,69 +671,6 @@ class ScaledLayer(Layer):
         if self.per_layer is not None:
             x = m.add(x, self.per_layer(m, x, *per_layer))
         return m.scale_by_weight(x, self.scalar)
-
-
-class AltUp(Block):
-    """Alternating updates (Baykal et al. 2023, arXiv:2301.13310): of n residual streams a layer computes one, the `active` one.
-
-    The layer's input is predicted from all streams, and the difference that it makes is added to each, both with weights that depend on
-    the token (Gemma 3n).
-    """
-
-    group: ClassVar[str] = "mlp"
-    scale: Weight  # factors of the corrected stream that the per-layer input reads
-    correct: Linear
-    predict: Linear
-    router: Linear
-    router_norm: Norm
-    width: int
-    streams: int
-    active: int
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        """Return the router's features of a stream, `(B, T, n)`."""
-        y = self.router(m, m.scale(self.router_norm(m, x), 1 / self.width))
-        return m.to_model_dtype(m.act(m.to_float32(y), "tanh"))
-
-
-class Laurel(Block):
-    """x + norm(right(left x)), a learned low-rank residual (LAuReL, arXiv:2411.07501)."""
-
-    group: ClassVar[str] = "mlp"
-    left: Linear
-    right: Linear
-    norm: Norm
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return m.add(x, self.norm(m, self.right(m, self.left(m, x))))
-
-
-class AltUpLayer(Layer):
-    """A layer of a model with several residual streams and per-layer embeddings (Gemma 3n)."""
-
-    altup: AltUp
-    laurel: Laurel
-    per_layer: PerLayerInput
-
-    def forward(self, m: Machine[X], x: X, *per_layer: X) -> X:
-        assert self.attn is not None and self.mlp is not None
-        d, n, active = self.altup.width, self.altup.streams, self.altup.active
-        sizes = (d,) * n
-        streams = m.split_heads(x, d)  # (B, T, n, d)
-        weights = m.split_heads(self.altup.predict(m, self.altup(m, m.split(x, *sizes)[active])), n)  # (B, T, n, n)
-        predicted = m.merge_heads(m.add(m.mix_streams(streams, weights), streams))
-        x = m.split(predicted, *sizes)[active]
-        normed = apply_optional(self.attn_norm, m, x)
-        y = m.add(x, residual_branch(self, m, self.attn, normed, self.attn_out_norm))
-        y = m.scale(m.add(y, self.laurel(m, normed)), 2**-0.5)
-        y = m.add(y, residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, y), self.mlp_out_norm))
-        change = m.add(y, m.scale(x, -1.0))
-        steps = m.split(self.altup.correct(m, self.altup(m, y)), *(1,) * n)
-        corrected = m.add(predicted, m.concat(*[m.add(change, m.multiply(change, step)) for step in steps]))
-        first, *rest = m.split(corrected, *sizes)
-        y = m.scale_by_weight([first, *rest][active], self.altup.scale)
-        e = self.per_layer(m, y, *per_layer)
-        return m.concat(first, *[m.add(stream, e) for stream in rest])
 
 
 class DepthAttention(Block):
@@ -1060,51 +803,29 @@ class Decoder(Block):
 
 
 class AltUpDecoder(Decoder):
-    """A decoder with several residual streams: `expand` makes all but the first from the embeddings, `contract` joins them (Gemma 3n)."""
+    """A decoder with several residual streams: `expand` makes all but the first from the embeddings, `contract` joins them."""
 
     expand: Stack
     contract: Stack
-    streams: int
 
-    def forward(self, m: Machine[X], ids: X) -> X:
-        assert self.per_layer is not None and self.head is not None
-        x, n = self.embed(m, ids), self.streams
-        streams = [x, *[m.match_rms(project(m, x), x) for project in self.expand]]
-        x = m.last_token(m.layers(self.layers, m.concat(*streams), self.per_layer(m, ids, x)))
-        first, *rest = m.split(x, *(self.width,) * n)
-        x = first
-        for stream, project in zip(rest, self.contract, strict=True):
-            x = m.add(x, m.match_rms(project(m, stream), first))
-        x = apply_optional(self.norm, m, m.scale(x, 1 / n))
-        return m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)
+    forward = counted_only("Gemma 3n's AltUp")
 
 
 class LearnedRopeDecoder(Decoder):
-    """A decoder with one learned factor for each frequency of the rotary embeddings of all layers (Mistral Large 4)."""
+    """A decoder with one learned factor for each frequency of the rotary embeddings of all layers."""
 
     groups: ClassVar[dict[str, str]] = {**Decoder.groups, "rope_factors": "attention"}
     rope_factors: Weight  # logarithms
 
-    def forward(self, m: Machine[X], ids: X) -> X:
-        assert self.head is not None
-        x = m.layers(self.layers, m.scale_frequencies(self.embed(m, ids), self.rope_factors))
-        x = apply_optional(self.norm, m, m.last_token(x))
-        return m.softcap(self.head(m, x), self.softcap)
+    forward = counted_only("Mistral Large 4's learned rotary embedding")
 
 
 class CrossedDecoder(Decoder):
-    """A decoder with layers that attend to images before every few of its own; they take part in every pass (Idefics).
-
-    What a pass without images would compute is not defined.
-    """
+    """A decoder with layers that attend to images before every few of its own; they take part in every pass."""
 
     cross_layers: Stack
 
-    def forward(self, m: Machine[X], ids: X) -> X:
-        x = self.embed(m, ids)
-        for layer in self.cross_layers:
-            x = layer(m, x)
-        return x
+    forward = counted_only("Idefics's cross-attention to images")
 
 
 def _soft_clamp(m: Machine[X], x: X, limit: float) -> X:
@@ -1114,11 +835,6 @@ def _soft_clamp(m: Machine[X], x: X, limit: float) -> X:
 def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:
     """Return block(x), or x without a block."""
     return x if block is None else block(m, x)
-
-
-def _expert_queries(attn: ExpertAttention, experts: AttentionExperts, m: Machine[X], x: X, chosen: X) -> X:
-    """Return the queries of one chosen expert, `(B, T, K, h)`."""
-    return m.rope(m.split_heads(m.experts(experts, experts.queries, x, chosen), attn.head_dim), attn.rope)
 
 
 def _adapted_projections(mlp: AdaptedMLP, adapter: MLPAdapter, m: Machine[X], x: X) -> tuple[X, X]:

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from .attention_facts import ScoreTransform
 from .blocks import AttentionBase, Linear, Norm, apply_optional
-from .constructors import layer_norm, linear, rms, weight
+from .constructors import layer_norm, linear, rms
 from .expr import Expr
 from .machine import Machine, X
 from .positions import Rope
@@ -19,27 +19,16 @@ from .tree import Block, Cut, Weight
 _PLAIN_SCORES = ScoreTransform()
 
 
-class LogPositionScale(Block):
-    """x · (scale · ln(t + 1) + bias) at position t, with numbers for each head (Mistral Large 4)."""
-
-    scale: Weight
-    bias: Weight
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return m.scale_by_log_position(x, self.scale, self.bias)
-
-
 class LatentAttention(AttentionBase):
     """Multi-head latent attention: keys and values are projected from one latent vector for each token."""
 
-    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "q_scale", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
+    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
     cached_rows: ClassVar[tuple[str, ...]] = ("latents",)
     rotary_part: ClassVar[str] = "rope_dim"
     q: Linear | None = None  # either one matrix
     q_down: Linear | None = None  # or two with a norm between
     q_norm: Norm | None = None
     q_up: Linear | None = None
-    q_scale: LogPositionScale | None = None
     kv_down: Linear | None  # to the latent vector and the rotary key that all heads share; None: those of another layer are used
     kv_norm: Norm | None
     k_up: Linear
@@ -113,21 +102,6 @@ class Indexer(AttentionBase):
         (k,) = m.update_cache(self, k)
         weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)  # (B, T, Hi)
         return m.select_keys(self, q, k, weights)
-
-
-class NormedIndexer(Indexer):
-    """An indexer whose queries are projected from the normalized x, and scaled by their positions (Mistral Large 4)."""
-
-    input_norm: Norm
-    q_scale: LogPositionScale
-
-    def forward(self, m: Machine[X], x: X, latent: X) -> X:  # noqa: ARG002
-        assert self.k is not None and self.k_norm is not None
-        q = self.q_scale(m, m.split_heads(self.q(m, self.input_norm(m, x)), self.head_dim))
-        k = rotate_part(self, m, m.split_heads(self.k_norm(m, self.k(m, x)), self.head_dim))  # (B, T, 1, hi)
-        (k,) = m.update_cache(self, k)
-        weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)  # (B, T, Hi)
-        return m.select_keys(self, rotate_part(self, m, q), k, weights)
 
 
 class IndexedAttention(LatentAttention):
@@ -228,7 +202,6 @@ def _queries(attn: LatentAttention, m: Machine[X], latent: X) -> tuple[X, X | No
     """Return the parts of the queries without and with rotation, `(B, T, H, n)` and `(B, T, H, p)`."""
     q = apply_optional(attn.q_up, m, apply_optional(attn.q, m, latent))  # one of both
     q = m.scale_by_position(m.split_heads(m.scale(q, attn.q_factor), attn.nope_dim + attn.rope_dim), attn.score_transform.temperature)
-    q = apply_optional(attn.q_scale, m, q)
     if not attn.rope_dim:
         return q, None
     q, q_rope = m.split(q, attn.nope_dim, attn.rope_dim)
@@ -315,11 +288,6 @@ def mla(
         rope=rope,
         score_transform=score_transform,
     )
-
-
-def log_position_scale(heads: Expr) -> LogPositionScale:
-    """The scaling of queries by a learned logarithm of their positions."""
-    return LogPositionScale(scale=weight(heads, role="scale"), bias=weight(heads, role="bias"))
 
 
 class IndexerSizes(NamedTuple):

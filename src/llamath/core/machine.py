@@ -50,10 +50,6 @@ class Machine(Protocol[X]):
         """W x + b, with W `[out, in]`."""
         ...
 
-    def normalized_linear(self, x: X, weight: Weight) -> X:
-        """W x, with each row of W `[out, in]` divided by its length."""
-        ...
-
     def per_head_linear(self, x: X, weight: Weight, size: int, transposed: bool = False) -> X:
         """Apply to each head its own `size` rows of W: W x, or Wᵀ x if `transposed`."""
         ...
@@ -84,10 +80,6 @@ class Machine(Protocol[X]):
 
     def clamped_gated(self, gate: X, up: X, limit: float, alpha: float) -> X:
         """(up + 1) · g · sigmoid(alpha · g), with g = gate clamped from above to `limit`, and up clamped to ± limit."""
-        ...
-
-    def xielu(self, x: X, alpha_p: Weight, alpha_n: Weight, beta: Weight, eps: Weight) -> X:
-        """softplus(alpha_p) x² + beta x where x > 0; (exp(min(x, eps)) − 1 − x) (beta + softplus(alpha_n)) + beta x elsewhere."""
         ...
 
     def add(self, x: X, y: X) -> X:
@@ -122,32 +114,8 @@ class Machine(Protocol[X]):
         """Queries times a factor that depends on their positions."""
         ...
 
-    def scale_by_log_position(self, x: X, scale: Weight, bias: Weight) -> X:
-        """Queries `(B, T, H, h)` at position t times scale · ln(t + 1) + bias, with one number of each for each head."""
-        ...
-
-    def add_bias(self, x: X, bias: Weight) -> X:
-        """X + b, with one stored number for each channel."""
-        ...
-
     def softcap(self, x: X, cap: float | None) -> X:
         """Cap · tanh(x / cap); x itself without a cap."""
-        ...
-
-    def subtract_weighted(self, x: X, y: X, q1: Weight, k1: Weight, q2: Weight, k2: Weight, initial: float) -> X:
-        """X − λ y with λ = exp(Σ q1 k1) − exp(Σ q2 k2) + initial (differential attention, arXiv:2410.05258)."""
-        ...
-
-    def keep_outliers(self, x: X, deviations: float) -> X:
-        """Max(x − mean − deviations · std, 0), with the mean and the standard deviation of each vector."""
-        ...
-
-    def match_rms(self, x: X, y: X) -> X:
-        """X · rms(y) / √max(mean(x²), 1e-5)."""
-        ...
-
-    def blend(self, x: X, y: X, weight: Weight, temperature: float) -> X:
-        """√max(1 − b², 0.001) · x + b · y, with b = sigmoid(w / temperature) in each channel."""
         ...
 
     def mix_streams(self, x: X, weights: X) -> X:
@@ -195,10 +163,6 @@ class Machine(Protocol[X]):
 
     def to_model_dtype(self, x: X) -> X:
         """X in the dtype of the model."""
-        ...
-
-    def constants(self, x: X, values: Sequence[float]) -> X:
-        """These numbers for each token of x: `(B, T, d)` → `(B, T, n)`."""
         ...
 
     def dropout(self, x: X) -> X:
@@ -431,10 +395,6 @@ class Machine(Protocol[X]):
         """Rotate pairs of channels of each head by its position; x itself without a rope."""
         ...
 
-    def scale_frequencies(self, x: X, factors: Weight) -> X:
-        """X itself; from here on, `rope` multiplies the frequency of each pair by exp(factors)."""
-        ...
-
     def update_cache(self, mixer: Block, *rows: X) -> Sequence[X]:
         """Store rows of this mixer's new tokens in its cache; return those of all tokens that its queries attend to."""
         ...
@@ -478,18 +438,6 @@ class Machine(Protocol[X]):
         """Store the vectors of this pass's windows; return those of all windows, `(B, S / ratio, 1, h)`."""
         ...
 
-    def read_windows(self, reader: Block) -> X:
-        """The vectors of all windows that the nearest earlier layer with its own has, `(B, S / ratio, 1, head_dim)`."""
-        ...
-
-    def select_windows(self, indexer: Block, q: X, k: X, weights: X) -> X:
-        """Like `select_keys`, of the windows that are complete at a query.
-
-        An indexer with `candidates` also chooses the blocks with the best windows and the one that is not full, for later layers; or it
-        considers only the windows in the blocks that an earlier layer chose.
-        """
-        ...
-
     def compressed_attention(
         self, mixer: Block, q: X, k: X, windows: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None
     ) -> X:
@@ -521,13 +469,6 @@ class Machine(Protocol[X]):
         """
         ...
 
-    def hash_merged_ngrams(self, mixer: Block) -> X:
-        """The same rows, of tokens that a map of the tokenizer has merged, with the numbers of the mixer.
-
-        Tokens before the first count as `mixer.pad_token`.
-        """
-        ...
-
     def causal_conv(self, mixer: Block, x: X, weight: Weight, bias: Weight | None, dilation: int = 1) -> X:
         """Causal depthwise convolution over the last inputs of each channel, every `dilation`-th, those of earlier passes included."""
         ...
@@ -551,13 +492,6 @@ class Machine(Protocol[X]):
         """In each channel s ← exp(−exp(a_log) dt) s + dt x b; y = s · c + skip x: x and dt `(B, T, i)`, b and c `(B, T, N)`."""
         ...
 
-    def gated_recurrence(self, mixer: Block, x: X, gate: X, decay: X, gate_bias: Weight, decay_bias: Weight, a: Weight) -> X:
-        """In each channel s ← eˡ s + √(1 − e²ˡ) sigmoid(gate + bias) x with l = −8 sigmoid(decay + bias) softplus(a); the result is s.
-
-        The root is 1 at position 0. X is `(B, T, n)`, gate and decay are `(B, T, H, n / H)` (RG-LRU, arXiv:2402.19427).
-        """
-        ...
-
     # One of many
 
     def route(self, logits: X, correction: Weight | None, moe: Block) -> tuple[X, X]:
@@ -568,16 +502,12 @@ class Machine(Protocol[X]):
         """The experts that a table gives for each token, and their weights, `(B, T, k)` each."""
         ...
 
-    def route_in_turn(self, logits: X, top_k: int, jitter: float) -> tuple[X, X]:
-        """Experts chosen one after the other, each weighted by its softmax among the logits close to it (SparseMixer)."""
-        ...
-
     def scale_by_expert(self, weights: X, chosen: X, scale: Weight) -> X:
         """The experts' weights times a learned factor for each expert."""
         ...
 
-    def experts(self, moe: Block, experts: Stack, x: X, chosen: X, weights: X | None = None, norm: Block | None = None) -> X:
-        """The weighted sum of the chosen experts' outputs for each token; without weights, their sum. A norm applies to each output."""
+    def experts(self, moe: Block, experts: Stack, x: X, chosen: X, weights: X) -> X:
+        """The weighted sum of the chosen experts' outputs for each token."""
         ...
 
     def layers(self, layers: Stack, x: X, *extra: X) -> X:

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from .blocks import MLP, Attention, Layer, Linear, Norm, RMSNorm, apply_optional, norm_heads_of, project_heads
 from .constructors import linear, rms, weight
-from .expr import Expr, product
+from .expr import Expr
 from .machine import Machine, X
 from .tree import Block, Cut, Stack, Weight, repeat
 
@@ -273,38 +273,6 @@ class Mamba2(RecurrentMixer):
         return self.out(m, apply_optional(self.norm, m, m.to_model_dtype(m.multiply(y, gate))))
 
 
-class GatedRecurrence(RecurrentMixer):
-    """out(act(y x) · rg_lru(conv(x x))): a linear recurrence of single channels with gates (Griffin, arXiv:2402.19427).
-
-    Both gates are projected from each head of the channels alone.
-    """
-
-    cuts: ClassVar[dict[str, Cut]] = {
-        **dict.fromkeys(("x", "y", "conv", "gate", "gate_bias", "decay", "decay_bias", "a"), Cut(0, "heads")),
-        "out": Cut(1, "heads"),
-    }
-    y: Linear
-    x: Linear
-    out: Linear
-    conv: Convolution
-    a: Weight
-    gate: Weight  # the matrices of all heads below each other, inputs first
-    gate_bias: Weight
-    decay: Weight
-    decay_bias: Weight
-    heads: int
-    head_dim: int
-    activation: str
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        u = self.conv(m, self.x(m, x))
-        heads = m.split_heads(u, self.head_dim)
-        gate = m.per_head_linear(heads, self.gate, self.head_dim, transposed=True)
-        decay = m.per_head_linear(heads, self.decay, self.head_dim, transposed=True)
-        s = m.gated_recurrence(self, u, gate, decay, self.gate_bias, self.decay_bias, self.a)
-        return self.out(m, m.multiply(s, m.act(self.y(m, x), self.activation)))
-
-
 class LightningAttention(RecurrentMixer):
     """Linear attention with a fixed decay for each head and layer (arXiv:2501.08313); each head keeps S `[head_dim, head_dim]`.
 
@@ -472,26 +440,6 @@ def kimi_delta(
         head_dim=h,
         activation=activation,
         lower_bound=lower_bound,
-    )
-
-
-def gated_recurrence(d: int, H: Expr, n: Expr, kernel: int, activation: str) -> GatedRecurrence:
-    """A gated linear recurrence of H heads with n channels each, and a convolution of this kernel size; all projections have biases."""
-    channels = product((H, n))
-    matrices, bias, into = weight(channels, n), weight(channels, role="bias"), linear(channels, d, True)
-    return GatedRecurrence(
-        y=into,
-        x=into,
-        out=linear(d, channels, True),
-        conv=convolution(channels, kernel, bias=True),
-        a=weight(channels, role="scale"),
-        gate=matrices,
-        gate_bias=bias,
-        decay=matrices,
-        decay_bias=bias,
-        heads=H,
-        head_dim=n,
-        activation=activation,
     )
 
 

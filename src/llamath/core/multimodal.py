@@ -20,7 +20,7 @@ from .blocks import (
 )
 from .extensions.hyper_connections import HyperDecoder
 from .machine import Machine, X
-from .tree import Block, Cut, Stack, Weight
+from .tree import Block, Cut, Stack, Weight, counted_only
 
 TOWER_FIELDS = ("vision", "projector", "audio", "audio_projector")
 """The fields that `Multimodal` adds to a decoder."""
@@ -61,7 +61,6 @@ class MultimodalAltUp(Multimodal, AltUpDecoder):
     text_type: ClassVar[type[Decoder]] = AltUpDecoder
     expand: Stack
     contract: Stack
-    streams: int
 
 
 class MultimodalLearnedRope(Multimodal, LearnedRopeDecoder):
@@ -85,7 +84,6 @@ class MultimodalHyper(Multimodal, HyperDecoder):
     text_type: ClassVar[type[Decoder]] = HyperDecoder
     collapse: Block
     sizes: tuple[int, ...]
-    first_weights: tuple[float, ...] = ()
 
 
 def add_parts(text: Decoder, parts: Mapping[str, Block]) -> Multimodal:
@@ -128,16 +126,17 @@ def is_computed(block: Block | Stack) -> bool:
         return all(is_computed(x) for x, _ in block.distinct())
     if isinstance(block, CountedBlock):
         return isinstance(block, UnreadBlock)
+    if hasattr(type(block).forward, "counted_only"):
+        return False
     return all(is_computed(x) for _, x in block.children if not isinstance(x, Weight))
 
 
 class SegmentedEmbedding(SinusoidalEmbedding):
-    """A sinusoidal embedding with a learned row for each kind of token, text or image, added, which is counted only (Kosmos-2.5)."""
+    """A sinusoidal embedding with a learned row for each kind of token, text or image, added (Kosmos-2.5)."""
 
     segments: CountedBlock
 
-    def forward(self, m: Machine[X], ids: X) -> X:
-        return self.segments(m, SinusoidalEmbedding.forward(self, m, ids))
+    forward = counted_only("Kosmos-2.5's embedding of kinds of tokens")
 
 
 class ModelPart(Block):

@@ -5,10 +5,11 @@ Paths are canonical (`layers.3.attn.q.weight`); in a pattern, `{l}` stands for t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar, overload
 
+from ..utils.errors import LlamathError
 from ..utils.record_type import Record
 from .expr import Expr, product
 
@@ -105,6 +106,21 @@ class Block(Record):
         axis = cut.axis % n
         parts = int(getattr(self, cut.parts) if cut.parts else weight.shape[axis])
         return Split(axis, parts, cut.on_indivisible, cut.parts or weight.shape[axis].symbol)
+
+
+class CountedOnly(LlamathError):
+    """The forward pass of a block was asked for whose weights are counted, but not computed with."""
+
+
+def counted_only(what: str) -> Callable[..., NoReturn]:
+    """Return the `forward` of a block that is counted only: it refuses, by the name of the family and of its part."""
+
+    def forward(*_inputs: object) -> NoReturn:
+        hint = "`count`, `names`, `ls`, `verify`, `diff`, `quants` and `convert` need no forward pass"
+        raise CountedOnly(f"what {what} computes is not part of llamath's machine: its weights are counted only", hint=hint)
+
+    vars(forward)["counted_only"] = what
+    return forward
 
 
 class Stack(Sequence[Block]):

@@ -1,14 +1,17 @@
-"""Apertus: a norm for each head, and a two-matrix MLP with xIELU, whose two slopes are learned in each layer."""
+"""Apertus: a norm for each head, and a two-matrix MLP with xIELU, whose two slopes are learned in each layer.
+
+The family is counted only: xIELU is not part of the machine.
+"""
 
 from __future__ import annotations
 
 from ..checkpoint.naming.hf_names import HF
-from ..core.blocks import MLP, XIELUMLP, Decoder, Layer
+from ..core.blocks import MLP, Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, mlp, rms, weight
 from ..core.expr import Expr
 from ..core.positions import Llama3Rope, Rope
-from ..core.tree import repeat
+from ..core.tree import Weight, counted_only, repeat
 from .registry import family
 from .rope_shared import read_rope
 
@@ -16,6 +19,17 @@ _XIELU = ("alpha_p", "alpha_n", "beta", "eps")
 NAMES = HF.with_changes(
     inside={"attn_norm": "attention_layernorm", "mlp_norm": "feedforward_layernorm", **{f"mlp.{x}": f"mlp.act_fn.{x}" for x in _XIELU}}
 )
+
+
+class XIELUMLP(MLP):
+    """down(xIELU(up x)) with two learned slopes and two stored constants (Huang and Schlag 2024, arXiv:2411.13010)."""
+
+    alpha_p: Weight
+    alpha_n: Weight
+    beta: Weight
+    eps: Weight
+
+    forward = counted_only("Apertus's xIELU")
 
 
 @family(hf=NAMES)  # GGUF files have the slopes in their metadata

@@ -1,21 +1,30 @@
-"""Baichuan and Baichuan 2: Llama's layers with q, k and v in one matrix; 13B with ALiBi, and Baichuan 2 with a normalized head."""
+"""Baichuan: Llama's layers with q, k and v in one matrix, 13B with ALiBi.
+
+Baichuan 2 is counted only: its normalized head is not part of the machine.
+"""
 
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import ScoreTransform
-from ..core.blocks import Decoder, Layer, NormalizedHead
+from ..core.blocks import Decoder, Layer, Linear
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu, unembedding
 from ..core.positions import Alibi
-from ..core.tree import repeat
+from ..core.tree import counted_only, repeat
 from .registry import family
 from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "self_attn.W_pack"))
 _VOCABULARY_OF_2 = 125696
 """By which programs tell Baichuan 2 from the first: their configs have no other difference."""
+
+
+class NormalizedHead(Linear):
+    """y = W x with each row of W divided by its length."""
+
+    forward = counted_only("Baichuan 2's normalized head")
 
 
 @family(hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="baichuan")

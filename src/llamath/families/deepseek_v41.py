@@ -1,30 +1,25 @@
 """DeepSeek-V4.1: attention to compressed windows that layers share, memories of n-grams, experts, and deferred hyper-connections.
 
-Its draft layers are counted alone.
+The family is counted only: windows that layers share, and n-grams of merged tokens, are not part of the machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from ..core.blocks import Decoder, ImageBiasedMoE
+from ..core.blocks import Decoder, Embedding, Linear, MoE, Norm
 from ..core.config import Config
-from ..core.constructors import decoder, linear, rms, weight
-from ..core.expr import Expr
-from ..core.extensions.compressed_attention import (
-    CandidateBlocks,
-    CompressedAttention,
-    SharedCompressedAttention,
-    latent_compressor,
-    latent_indexer,
-    latent_keys,
-)
-from ..core.extensions.hyper_connections import CarriedSum, DeferredHyperLayer, HyperDecoder, HyperLayer
-from ..core.extensions.ngram_tables import HashSizes, NGramMemory, ngram_memory, rows_of_hashes
+from ..core.constructors import decoder, linear, rms, side_table, weight
+from ..core.expr import Expr, product
+from ..core.extensions.compressed_attention import CompressedAttention, Compressor
+from ..core.extensions.hyper_connections import HyperLayer
+from ..core.extensions.ngram_tables import MAX_ROWS, rows_of_hashes, streams_norm
+from ..core.latent_attention import Indexer, WindowKeys
+from ..core.mixers import RecurrentMixer
 from ..core.multimodal import CountedBlock
-from ..core.tree import Block, Stack, Weight, sequence
+from ..core.tree import Block, Cut, Stack, Weight, counted_only, sequence
 from .compressed_shared import PUBLISHED, compressed_attention, indexer_sizes, limited_experts
 from .hyper_shared import hyper_connection, stream_mixer
 from .layers_shared import MAX_LISTED_LAYERS
@@ -52,6 +47,84 @@ NAMES = PUBLISHED.with_changes(
     },
     mtp_layer="mtp.{l}.",
 )
+
+
+class SharedCompressedAttention(CompressedAttention):
+    """Attention whose windows and selection are those of the nearest earlier layer that has its own."""
+
+    forward = counted_only("DeepSeek-V4.1's attention to windows that layers share")
+
+
+class LatentKeys(WindowKeys):
+    """One key for each window, projected from the window's vector."""
+
+    unquantized: ClassVar[frozenset[str]] = frozenset({"k"})
+
+    forward = counted_only("DeepSeek-V4.1's indexer")
+
+
+class LatentIndexer(Indexer):
+    """Chooses windows by keys of its own, or by those of the nearest earlier layer; later layers may consider some of them only."""
+
+    keys: LatentKeys | None
+
+    forward = counted_only("DeepSeek-V4.1's indexer")
+
+
+class NGramMemory(RecurrentMixer):
+    """To each residual stream, rows of a table for the n-grams that end at each token are added, weighted by their product with it.
+
+    Tokens that normalize alike, as a map of the tokenizer says, are the same in an n-gram (Engram).
+    """
+
+    group: ClassVar[str] = "mlp"
+    groups: ClassVar[dict[str, str]] = {"table": "embedding"}
+    cuts: ClassVar[dict[str, Cut]] = {"table": Cut(0, on_indivisible="pad")}
+    table: Embedding
+    kv: Linear  # a key for each stream, and a value
+    query_norm: Norm
+    key_norm: Norm
+
+    forward = counted_only("DeepSeek-V4.1's memory of n-grams")
+
+
+class ImageBiasedMoE(MoE):
+    """Experts with a correction of the choice for tokens of text, and another for those of images."""
+
+    groups: ClassVar[dict[str, str]] = {**MoE.groups, "image_correction": "router"}
+    image_correction: Weight
+
+
+class DeferredHyperLayer(HyperLayer):
+    """A layer whose branches read the residual streams with the weights that the branch before them computed.
+
+    Features of n-grams may be added to the streams first.
+    """
+
+    ngrams: Block | None = None
+
+    forward = counted_only("DeepSeek-V4.1's deferred hyper-connections")
+
+
+class _HashSizes(NamedTuple):
+    """The longest n-gram, the hashes of each length, the least rows of a hash, and the number of tokens."""
+
+    longest: int
+    each: int
+    least: int
+    tokens: int
+
+    @property
+    def hashes(self) -> int:
+        """The hashes of all lengths from 2 on."""
+        return (self.longest - 1) * self.each
+
+    @property
+    def problem(self) -> str:
+        """What is out of range; empty if nothing is."""
+        if self.longest >= 2 and 0 < self.hashes <= 1000 and 0 < self.least < MAX_ROWS and 0 < self.tokens <= 1 << 30:
+            return ""
+        return f"is {self.longest} with {self.each} hashes of {self.least} rows and {self.tokens} tokens, which is out of range"
 
 
 class _Role(NamedTuple):
@@ -88,11 +161,10 @@ def deepseek_v41(c: Config) -> Decoder:
         raise c.error("gate_temp", f"is {heat!r:.60}; only routers without a temperature are known")
     c.ignore(
         "num_key_value_heads", "topk_method", "attention_bias", "layer_types", "engram_vocab_size", "dspark_block_size",
-        "dspark_noise_token_id",
+        "dspark_noise_token_id", "engram_pad_token_id",
     )  # fmt: skip
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
-    found = decoder(V, d, layers, norm, tied, context=context, mtp=sequence(drafts) if drafts else None)
-    return found.extended(HyperDecoder, collapse=CarriedSum(sizes=(d,) * n), sizes=(d,) * n, first_weights=(1.0, *(0.0,) * (n - 1)))
+    return decoder(V, d, layers, norm, tied, context=context, mtp=sequence(drafts) if drafts else None)
 
 
 def _numbers(c: Config, key: str) -> list[int]:
@@ -133,10 +205,26 @@ def _attention(c: Config, d: Expr, eps: float, far: CompressedAttention, role: _
     size, count = c.get("candidate_block_size", 8), c.get("candidate_topk_blocks", 2048)
     if role.chooses is not None and (size < 1 or count < 1 or size * count - size + 1 < sizes.top_k):
         raise c.error("candidate_topk_blocks", f"is {count} blocks of {size} windows, too few for the {sizes.top_k} of index_topk")
-    windows = latent_compressor(d, h, role.ratio, eps, far.rope) if role.has_windows else None
-    keys = latent_keys(h, sizes.head_dim, role.ratio, eps, far.rope) if role.has_windows else None
-    candidates = None if role.chooses is None else CandidateBlocks(size, count, role.chooses)
-    indexer = latent_indexer(d, s, sizes, role.ratio, far.rope, keys).replace(candidates=candidates) if role.has_indexer else None
+    windows, keys, indexer = None, None, None
+    if role.has_windows:
+        kv, ratio = linear(h, d), role.ratio
+        windows = Compressor(kv=kv, weights=kv if ratio > 1 else None, norm=rms(h, eps), head_dim=h, ratio=ratio, rope=far.rope)
+        keys = LatentKeys(k=linear(sizes.head_dim, h), k_norm=rms(sizes.head_dim, eps), head_dim=sizes.head_dim, ratio=ratio, rope=far.rope)
+    if role.has_indexer:
+        Hi, hi, ki = sizes
+        indexer = LatentIndexer(
+            q=linear(Hi * hi, s),
+            k=None,
+            k_norm=None,
+            head_weights=linear(Hi, d),
+            heads=Hi,
+            head_dim=hi,
+            top_k=ki,
+            rope=far.rope,
+            rope_last=True,
+            ratio=role.ratio,
+            keys=keys,
+        )
     return far.replace(compressor=windows, indexer=indexer, ratio=role.ratio, top_k=sizes.top_k).extended(SharedCompressedAttention)
 
 
@@ -146,14 +234,15 @@ def _tables(c: Config, d: Expr, n: Expr, eps: float) -> Iterator[NGramMemory]:
     if len(rows) != len(places):
         raise c.error("engram_num_embeddings", f"should have a number for each of the {len(places)} layers of engram_layer_ids")
     keys = {"engram_max_ngram_size": 4, "engram_n_heads": 8, "engram_vocab_size": 16_000_000, "engram_compressed_vocab_size": 99_092}
-    sizes = HashSizes(*(c.get(key, default) for key, default in keys.items()))
+    sizes = _HashSizes(*(c.get(key, default) for key, default in keys.items()))
     if problem := sizes.problem:
         raise c.error("engram_max_ngram_size", problem)
     for place, (layer, size) in enumerate(zip(places, rows, strict=True)):
         table, heads = (Expr.const(size), c.dim("he", "engram_head_dim", default=256)), rows_of_hashes(sizes.least, place, sizes.hashes)
         if size < sum(heads):
             raise c.error("engram_num_embeddings", f"is {size:,}, less than the {sum(heads):,} rows of the hashes of layer {layer}")
-        yield ngram_memory(d, n, eps, table, sizes, heads, seed=10007 * layer, pad=c.get("engram_pad_token_id", 2))
+        wide, kv = streams_norm(d, n, eps), linear((n + 1) * d, product((sizes.hashes, table[1])))
+        yield NGramMemory(table=side_table(*table, rows_read=sizes.hashes), kv=kv, query_norm=wide, key_norm=wide)
 
 
 def _experts(c: Config, d: Expr, E: Expr, k: Expr) -> ImageBiasedMoE:

@@ -1,19 +1,37 @@
-"""DiffLlama: Llama with differential attention, whose share of the second half of the heads begins at another number in each layer."""
+"""DiffLlama: Llama with differential attention (arXiv:2410.05258).
+
+The family is counted only: differential attention is not part of the machine.
+"""
 
 from __future__ import annotations
 
 from math import exp
+from typing import ClassVar
 
 from ..checkpoint.naming.hf_names import HF
-from ..core.blocks import Decoder, DifferentialAttention, Layer, RMSNorm
+from ..core.blocks import Attention, Decoder, Layer, Norm, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu, weight
-from ..core.tree import sequence
+from ..core.tree import Cut, Weight, counted_only, sequence
 from .layers_shared import check_listed
 from .registry import family
 from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside={f"attn.{x}": f"self_attn.lambda_{x}" for x in ("q1", "k1", "q2", "k2")})
+
+
+class DifferentialAttention(Attention):
+    """The outputs of the first half of the heads minus a learned share of those of the second; each difference is normalized."""
+
+    cuts: ClassVar[dict[str, Cut]] = {}  # the halves of the heads belong together
+    q1: Weight
+    k1: Weight
+    q2: Weight
+    k2: Weight
+    out_norm: Norm
+    initial: float  # share before training, which depends on the number of the layer
+
+    forward = counted_only("DiffLlama's differential attention")
 
 
 @family(hf=NAMES)

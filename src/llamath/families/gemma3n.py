@@ -1,15 +1,19 @@
-"""Gemma 3n: several residual streams, per-layer embeddings, low-rank residuals, sparse activations, shared keys and values."""
+"""Gemma 3n: several residual streams, per-layer embeddings, low-rank residuals, sparse activations, shared keys and values.
+
+The family is counted only: what AltUp computes is not part of the machine.
+"""
 
 from __future__ import annotations
 
 from statistics import NormalDist
+from typing import ClassVar
 
 from ..core.attention_facts import AttentionWindow, ScoreTransform
-from ..core.blocks import MLP, AltUp, AltUpDecoder, AltUpLayer, Attention, Decoder, Laurel, OutlierMLP, RMSNorm
+from ..core.blocks import MLP, AltUpDecoder, Attention, Decoder, Layer, Linear, Norm, PerLayerInput, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.tree import repeat
+from ..core.tree import Block, Weight, counted_only, repeat
 from .gemma_shared import HF_PER_LAYER, kv_layers, per_layer_embedding, per_layer_input, with_kv_of
 from .layers_shared import layer_kinds, layers_from
 from .registry import family
@@ -29,6 +33,52 @@ NAMES = HF_PER_LAYER.with_changes(
     },
 )
 THETAS = {"full_attention": 1e6, "sliding_attention": 1e4}
+
+
+class OutlierMLP(MLP):
+    """An MLP whose gate reads only what exceeds the mean by `deviations` standard deviations."""
+
+    deviations: float
+
+    forward = counted_only("Gemma 3n's sparse MLP")
+
+
+class AltUp(Block):
+    """Alternating updates (Baykal et al. 2023, arXiv:2301.13310): of several residual streams a layer computes one.
+
+    The layer's input is predicted from all streams, and the difference that it makes is added to each, both with weights that depend on
+    the token.
+    """
+
+    group: ClassVar[str] = "mlp"
+    scale: Weight  # factors of the corrected stream that the per-layer input reads
+    correct: Linear
+    predict: Linear
+    router: Linear
+    router_norm: Norm
+
+    forward = counted_only("Gemma 3n's AltUp")
+
+
+class Laurel(Block):
+    """x + norm(right(left x)), a learned low-rank residual (LAuReL, arXiv:2411.07501)."""
+
+    group: ClassVar[str] = "mlp"
+    left: Linear
+    right: Linear
+    norm: Norm
+
+    forward = counted_only("Gemma 3n's low-rank residual")
+
+
+class AltUpLayer(Layer):
+    """A layer of a model with several residual streams and per-layer embeddings."""
+
+    altup: AltUp
+    laurel: Laurel
+    per_layer: PerLayerInput
+
+    forward = counted_only("Gemma 3n's AltUp")
 
 
 @family(hf=NAMES)
@@ -54,7 +104,7 @@ def gemma3n(c: Config) -> Decoder:
         )
 
     layers = layers_from(layer, types, kv_layers(c, types, sharing=15), _widths(c, L), _sparsities(c, L), count_dim=L)
-    c.ignore("altup_coef_clip")
+    c.ignore("altup_coef_clip", "altup_active_idx")
     tied, context, cap = (
         c.get("tie_word_embeddings", True),
         c.positive_int("max_position_embeddings"),
@@ -63,7 +113,7 @@ def gemma3n(c: Config) -> Decoder:
     embed, per_layer = embedding(V, d, scale=d**0.5), per_layer_embedding(c, d, L, p)
     plain = decoder(V, d, layers, norm, tied, embed=embed, per_layer=per_layer, context=context, softcap=cap)
     projections = repeat(linear(d, d), n - 1)
-    return plain.extended(AltUpDecoder, expand=projections, contract=projections, streams=n)
+    return plain.extended(AltUpDecoder, expand=projections, contract=projections)
 
 
 def _attention(c: Config, d: Expr, kind: str) -> Attention:
@@ -80,19 +130,13 @@ def _eps(c: Config) -> float:
 
 
 def _altup(c: Config, d: Expr, n: Expr) -> AltUp:
-    active = c.get("altup_active_idx", 0)
     c.require("altup_correct_scale", True, "the published models have it")
-    if not 0 <= active < n:
-        raise c.error("altup_active_idx", f"is {active}, but there are {n} streams")
     return AltUp(
         scale=weight(d, role="scale"),
         correct=linear(n, n),
         predict=linear(n * n, n),
         router=linear(n, d),
         router_norm=rms(d, _eps(c)),
-        width=d,
-        streams=n,
-        active=active,
     )
 
 

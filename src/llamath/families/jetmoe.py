@@ -1,12 +1,17 @@
-"""JetMoE: experts of the MLP and of attention, where each chosen expert has a query for every key, and one bias for all outputs."""
+"""JetMoE: experts of the MLP and of attention, where each chosen expert has a query for every key, and one bias for all outputs.
+
+The family is counted only: the bias of all experts is not part of the machine.
+"""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..checkpoint.naming.hf_names import HF
-from ..core.blocks import AttentionExperts, BiasedMoE, Decoder, ExpertAttention, Layer, OutputExpert, QueryExpert
+from ..core.blocks import AttentionBase, Decoder, Layer, Linear, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu, weight
-from ..core.tree import repeat
+from ..core.tree import Block, Cut, Stack, Weight, counted_only, repeat
 from .registry import family
 from .rope_shared import read_rope
 
@@ -25,6 +30,54 @@ NAMES = HF.with_changes(
 )
 
 
+class BiasedMoE(MoE):
+    """A mixture of experts with one bias for all of them."""
+
+    bias: Weight
+
+    forward = counted_only("JetMoE's mixture of experts")
+
+
+class QueryExpert(Linear):
+    """The projection of an expert of attention to its queries."""
+
+    cuts: ClassVar[dict[str, Cut]] = {"weight": Cut(0, "heads")}
+    heads: int
+
+
+class OutputExpert(Linear):
+    """The projection of an expert of attention from its heads."""
+
+    cuts: ClassVar[dict[str, Cut]] = {"weight": Cut(1, "heads")}
+    heads: int
+
+
+class AttentionExperts(Block):
+    """Experts of attention, of which a router chooses some for each token; each has queries and an output."""
+
+    group: ClassVar[str] = "attention"
+    groups: ClassVar[dict[str, str]] = {"router": "router"}
+    router: Linear
+    queries: Stack
+    outputs: Stack
+    bias: Weight  # of the sum of the outputs
+
+    forward = counted_only("JetMoE's mixture of attention experts")
+
+
+class ExpertAttention(AttentionBase):
+    """Softmax attention of experts: each chosen one has a query for every head of the keys, which all share (arXiv:2404.07413)."""
+
+    cuts: ClassVar[dict[str, Cut]] = dict.fromkeys("kv", Cut(0, "kv_heads"))
+    experts: AttentionExperts
+    k: Linear
+    v: Linear
+    kv_heads: int
+    head_dim: int
+
+    forward = counted_only("JetMoE's mixture of attention experts")
+
+
 @family(hf=NAMES)
 def jetmoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
@@ -38,7 +91,6 @@ def jetmoe(c: Config) -> Decoder:
         queries=repeat(linear(K * h, d).extended(QueryExpert, heads=K), E, active=k),
         outputs=repeat(linear(d, K * h).extended(OutputExpert, heads=K), E, active=k),
         bias=bias,
-        top_k=k,
     )
     keys = linear(K * h, d)
     layer = Layer(

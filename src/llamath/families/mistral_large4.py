@@ -1,18 +1,23 @@
 """Mistral Large 4: indexed latent attention whose queries are scaled by learned logarithms of positions, with learned rotary frequencies.
 
 Some layers have no positions, and some read the latent vectors of an earlier one.
+
+The family is counted only: neither scaling is part of the machine.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..checkpoint.naming.scheme import Scheme
 from ..core.attention_facts import ScoreTransform
-from ..core.blocks import Decoder, ExpertGroups, Layer, LearnedRopeDecoder
+from ..core.blocks import Decoder, ExpertGroups, Layer, LearnedRopeDecoder, Norm
 from ..core.config import Config
 from ..core.constructors import decoder, layer_norm, linear, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.latent_attention import IndexedAttention, NormedIndexer, log_position_scale
+from ..core.latent_attention import IndexedAttention, Indexer
 from ..core.positions import Rope
+from ..core.tree import Block, Cut, Weight, counted_only
 from .deepseek_shared import Routing, deepseek_moe, latent_attention
 from .glm_moe_dsa import indexer_types
 from .indexed_shared import INDEXER_NAMES, read_indexer
@@ -51,6 +56,33 @@ _YARN = {
 }  # fmt: skip
 
 
+class LogPositionScale(Block):
+    """x · (scale · ln(t + 1) + bias) at position t, with numbers for each head."""
+
+    scale: Weight
+    bias: Weight
+
+    forward = counted_only("Mistral Large 4's logarithmic scaling of queries")
+
+
+class NormedIndexer(Indexer):
+    """An indexer whose queries are projected from the normalized x, and scaled by their positions."""
+
+    input_norm: Norm
+    q_scale: LogPositionScale
+
+    forward = counted_only("Mistral Large 4's indexer")
+
+
+class ScaledAttention(IndexedAttention):
+    """Indexed attention whose queries are scaled by their positions."""
+
+    cuts: ClassVar[dict[str, Cut]] = {**IndexedAttention.cuts, "q_scale": Cut(0, "heads")}
+    q_scale: LogPositionScale
+
+    forward = counted_only("Mistral Large 4's logarithmic scaling of queries")
+
+
 @family(hf=NAMES)
 def mistral_large4(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
@@ -85,7 +117,7 @@ def mistral_large4(c: Config) -> Decoder:
     return tree.extended(LearnedRopeDecoder, rope_factors=factors)
 
 
-def _attention(c: Config, d: Expr, rope: Rope, rotary: bool, full: bool) -> IndexedAttention:
+def _attention(c: Config, d: Expr, rope: Rope, rotary: bool, full: bool) -> ScaledAttention:
     """Latent attention; without rotation all of a head is without positions."""
     attn = latent_attention(c, d, rope, q_rank=None)
     if attn.q is None:
@@ -97,10 +129,14 @@ def _attention(c: Config, d: Expr, rope: Rope, rotary: bool, full: bool) -> Inde
         attn = attn.replace(kv_down=down, k_up=up, nope_dim=whole, rope_dim=Expr.const(0), rope=None)
     read = read_indexer(c, d, d, rope if rotary else None, heads=32)
     normed = layer_norm(d, 1e-6)
-    indexer = read.extended(NormedIndexer, input_norm=normed, q_scale=log_position_scale(Expr("Hi", read.heads))) if full else None
+    indexer = read.extended(NormedIndexer, input_norm=normed, q_scale=_log_position_scale(Expr("Hi", read.heads))) if full else None
     scores = ScoreTransform(scale=attn.score_transform.scale)
-    attn = attn.replace(kv_norm=rms(r, c.get("rms_norm_eps", 1e-5)), q_scale=log_position_scale(H), score_transform=scores)
-    return attn.extended(IndexedAttention, indexer=indexer, top_k=read.top_k)
+    attn = attn.replace(kv_norm=rms(r, c.get("rms_norm_eps", 1e-5)), score_transform=scores)
+    return attn.extended(ScaledAttention, indexer=indexer, top_k=read.top_k, q_scale=_log_position_scale(H))
+
+
+def _log_position_scale(heads: Expr) -> LogPositionScale:
+    return LogPositionScale(scale=weight(heads, role="scale"), bias=weight(heads, role="bias"))
 
 
 def _rotary_layers(c: Config, n: int) -> list[bool]:

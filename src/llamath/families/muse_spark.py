@@ -1,13 +1,18 @@
-"""Muse Spark: Muse Glimmer's attention with normalized heads, narrowed experts, and learned shares of each branch and its residual."""
+"""Muse Spark: Muse Glimmer's attention with normalized heads, narrowed experts, and learned shares of each branch and its residual.
+
+The family is counted only: residual connections with learned shares is not part of the machine.
+"""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..checkpoint.naming.hf_names import HF_SANDWICH
-from ..core.blocks import BlendedLayer, Decoder, InputScaledNorm, Layer, MoE, NormedLatentMoE, RMSNorm
+from ..core.blocks import Decoder, LatentMoE, Layer, MoE, Norm, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, linear, mixture, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.tree import Block
+from ..core.tree import Block, Weight, counted_only
 from .layers_shared import layer_kinds, layers_from, mlp_kinds
 from .muse_glimmer import FULL, SLIDING, glimmer_attention
 from .registry import family
@@ -27,13 +32,30 @@ NAMES = HF_SANDWICH.with_changes(
 )
 
 
+class NormedLatentMoE(LatentMoE):
+    """Experts in a latent space that is normalized; one norm of all experts applies to the output of each."""
+
+    input_norm: Norm
+    expert_norm: Norm
+
+    forward = counted_only("Muse Spark's mixture of experts")
+
+
+class BlendedLayer(Layer):
+    """x = √(1 − b²) · x + b · branch, for both branches, with a learned b in each channel."""
+
+    groups: ClassVar[dict[str, str]] = {"attn_blend": "norm", "mlp_blend": "norm"}
+    attn_blend: Weight
+    mlp_blend: Weight
+
+    forward = counted_only("Muse Spark's residual connection")
+
+
 @family(hf=NAMES)
 def muse_spark(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, out_eps, n = c.get("rms_norm_eps", 1e-5), c.get("post_norm_eps", 1e-8), int(L)
-    norm, plain, temperature = rms(d, eps, offset=1.0), RMSNorm(eps=eps), c.get("residual_gate_temperature", 0.3)
-    if not temperature > 0:
-        raise c.error("residual_gate_temperature", f"should be positive, not {temperature:g}")
+    norm, plain = rms(d, eps, offset=1.0), RMSNorm(eps=eps)
     types = layer_kinds(c, L, (SLIDING, FULL), lambda i: SLIDING if (n - 1 - i) % 4 else FULL)
     thetas = c.get("layer_rope_theta", [(n - 1 - i) % 4 for i in range(n)])
     if len(thetas) != n:
@@ -47,21 +69,15 @@ def muse_spark(c: Config) -> Decoder:
             attn_out_norm=RMSNorm(eps=out_eps),
             mlp_norm=norm,
             mlp=_experts(c, d, eps, out_eps) if mlp == "sparse" else _mlp(c, d),
-            mlp_out_norm=InputScaledNorm(weight=norm.weight, eps=out_eps),
+            mlp_out_norm=rms(d, out_eps, offset=1.0),
             attn_blend=weight(d, role="scale"),
             mlp_blend=weight(d, role="scale"),
-            temperature=temperature,
         )
 
-    c.ignore("output_router_logits", "tie_word_embeddings")
+    c.ignore("output_router_logits", "output_multiplier", "residual_gate_temperature", "tie_word_embeddings")
     layers = layers_from(layer, types, map(bool, thetas), mlp_kinds(c, L, first=0), count_dim=L)
     context, cap = c.positive_int("max_position_embeddings"), c.get("final_logit_softcapping", 20.0)
-    return decoder(V, d, layers, rms(d, eps), False, embed_norm=plain, context=context, logit_scale=_factor(c), softcap=cap)
-
-
-def _factor(c: Config) -> float:
-    """Read the factor of the logits, and of those of the routers."""
-    return float(c.get("output_multiplier", 0.1767766952966369))
+    return decoder(V, d, layers, rms(d, eps), False, embed_norm=plain, context=context, softcap=cap)
 
 
 def _mlp(c: Config, d: Expr) -> Block:
@@ -79,6 +95,5 @@ def _experts(c: Config, d: Expr, eps: float, out_eps: float) -> MoE:
         latent_down=linear(e, d),
         latent_up=linear(d, e),
         input_norm=rms(e, eps, offset=1.0),
-        expert_norm=InputScaledNorm(weight=weight(e, role="scale"), eps=out_eps),
-        logit_scale=_factor(c),
+        expert_norm=rms(e, out_eps, offset=1.0),
     )

@@ -1,16 +1,25 @@
-"""Phi-3.5-MoE: Mixtral's layers with layer norms, biases, and two experts chosen one after the other (SparseMixer)."""
+"""Phi-3.5-MoE: Mixtral's layers with layer norms, biases, and two experts chosen one after the other (SparseMixer).
+
+The family is counted only: SparseMixer is not part of the machine.
+"""
 
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..core.attention_facts import AttentionWindow
-from ..core.blocks import Decoder, Layer, SparseMixerMoE
+from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, linear, swiglu, unembedding
-from ..core.tree import repeat
+from ..core.tree import counted_only, repeat
 from .mixtral import NAMES
 from .registry import family
 from .rope_shared import read_rope
+
+
+class SparseMixerMoE(MoE):
+    """Two experts, chosen one after the other, each weighted by a softmax over the logits close to it (arXiv:2409.12136)."""
+
+    forward = counted_only("Phi-3.5-MoE's SparseMixer")
 
 
 @family(hf=NAMES.with_changes(fused={"mlp.router": "mlp.router"}), gguf=GGUF, gguf_arch="phimoe")
@@ -21,14 +30,14 @@ def phimoe(c: Config) -> Decoder:
         raise c.error("num_experts_per_tok", f"is {k}, but this family's router chooses 2")
     heads, bias = c.heads(d, num_kv_heads=8), c.get("attention_bias", False)
     norm = layer_norm(d, c.get("rms_norm_eps", 1e-5))
-    experts, jitter = repeat(swiglu(d, F, c.activation("hidden_act")), E, active=k), c.get("router_jitter_noise", 0.01)
+    experts = repeat(swiglu(d, F, c.activation("hidden_act")), E, active=k)
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias, rope=read_rope(c, heads.head_dim, 1e6), window=AttentionWindow(size=c.positive_int("sliding_window"))),
         mlp_norm=norm,
-        mlp=SparseMixerMoE(router=linear(E, d), experts=experts, top_k=k, norm_topk_prob=False, jitter=jitter),
+        mlp=SparseMixerMoE(router=linear(E, d), experts=experts, top_k=k, norm_topk_prob=False),
     )
     layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", False)
     head = unembedding(V, d, tied, c.get("lm_head_bias", False))
-    c.ignore("input_jitter_noise", "expert_dropout")
+    c.ignore("router_jitter_noise", "input_jitter_noise", "expert_dropout")
     return decoder(V, d, layers, norm, tied, head=head, context=c.positive_int("max_position_embeddings"))

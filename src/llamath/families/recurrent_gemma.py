@@ -1,17 +1,20 @@
-"""RecurrentGemma: two layers with gated linear recurrences, then one of attention in a window, with half of each head rotary."""
+"""RecurrentGemma: two layers with gated linear recurrences, then one of attention in a window, with half of each head rotary.
+
+The family is counted only: the gated recurrence is not part of the machine.
+"""
 
 from __future__ import annotations
 
-from struct import pack, unpack
+from typing import ClassVar
 
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow
-from ..core.blocks import Decoder, Layer
+from ..core.blocks import Decoder, Layer, Linear
 from ..core.config import Config
-from ..core.constructors import decoder, embedding, gqa, rms, swiglu
-from ..core.expr import Expr
-from ..core.mixers import GatedRecurrence, gated_recurrence
-from ..core.tree import Block, cycle
+from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
+from ..core.expr import Expr, product
+from ..core.mixers import Convolution, RecurrentMixer, convolution
+from ..core.tree import Block, Cut, Weight, counted_only, cycle
 from ..utils.errors import safe
 from .registry import family
 from .rope_shared import read_rope, rotary_dim
@@ -39,6 +42,27 @@ NAMES = HF.with_changes(
 _KINDS = ("recurrent", "attention")
 
 
+class GatedRecurrence(RecurrentMixer):
+    """A linear recurrence of single channels with gates, both projected from each head of the channels alone (arXiv:2402.19427)."""
+
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("x", "y", "conv", "gate", "gate_bias", "decay", "decay_bias", "a"), Cut(0, "heads")),
+        "out": Cut(1, "heads"),
+    }
+    y: Linear
+    x: Linear
+    out: Linear
+    conv: Convolution
+    a: Weight
+    gate: Weight  # the matrices of all heads below each other, inputs first
+    gate_bias: Weight
+    decay: Weight
+    decay_bias: Weight
+    heads: int
+
+    forward = counted_only("RecurrentGemma's gated recurrence")
+
+
 @family(hf=NAMES)
 def recurrent_gemma(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("2·F", "intermediate_size"), c.dim("L", "num_hidden_layers")
@@ -53,24 +77,31 @@ def recurrent_gemma(c: Config) -> Decoder:
     def layer(mixer: Block) -> Layer:
         return Layer(attn_norm=norm, attn=mixer, mlp_norm=norm, mlp=mlp)
 
-    kinds = {"recurrent": layer(_recurrence(c, d, heads.num_heads, activation)), "attention": layer(attention)}
+    kinds = {"recurrent": layer(_recurrence(c, d, heads.num_heads)), "attention": layer(attention)}
     types = c.get("block_types", ["recurrent", "recurrent", "attention"])
     if not types or any(x not in _KINDS for x in types):
         raise c.error("block_types", f"should list {' and '.join(_KINDS)}, not {safe(repr(types), 60)}")
     c.ignore("layers_block_type", "layer_types", "w_init_variance_scale", "final_w_init_variance_scale", "conv1d_width")
-    embed, cap = embedding(V, d, scale=_bfloat16(d**0.5)), c.get("logits_soft_cap", 30.0)
+    embed, cap = embedding(V, d), c.get("logits_soft_cap", 30.0)
     return decoder(V, d, cycle([kinds[x] for x in types], L), norm, c.get("tie_word_embeddings", True), embed=embed, softcap=cap)
 
 
-def _recurrence(c: Config, d: Expr, H: Expr, activation: str) -> GatedRecurrence:
+def _recurrence(c: Config, d: Expr, H: Expr) -> GatedRecurrence:
     w = c.dim("w", "lru_width", default=d)
     if w % H:
         raise c.error("lru_width", f"is {w}, which the {H} heads do not divide")
-    return gated_recurrence(d, H, Expr("n", w // H), c.dim("c", "conv1d_width", default=4), activation)
-
-
-def _bfloat16(x: float) -> float:
-    """Round as the class stores the factor of the embeddings."""
-    bits = int(unpack("<I", pack("<f", x))[0])
-    found: float = unpack("<f", pack("<I", (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000))[0]
-    return found
+    n, kernel = Expr("n", w // H), c.dim("c", "conv1d_width", default=4)
+    channels = product((H, n))
+    matrices, bias, into = weight(channels, n), weight(channels, role="bias"), linear(channels, d, True)
+    return GatedRecurrence(
+        y=into,
+        x=into,
+        out=linear(d, channels, True),
+        conv=convolution(channels, kernel, bias=True),
+        a=weight(channels, role="scale"),
+        gate=matrices,
+        gate_bias=bias,
+        decay=matrices,
+        decay_bias=bias,
+        heads=H,
+    )

@@ -370,7 +370,6 @@ void route(const Session& s, const Pass& pass, const OpSpec& op) {
     int64_t n = rows_of(s, x);
     auto* chosen = reinterpret_cast<int32_t*>(at(s, op.out[0]));
     float* weights = at(s, op.out[1]);
-    if (op.code == ROUTE_IN_TURN) return route_in_turn(chosen, weights, at(s, x), n, x.dim, op.i[0], op.f[0]);
     if (op.code == ROUTE_BY_TOKEN)
         return route_by_token(chosen, weights, at(s, x), n, x.dim, pass.ids, e.vector(op.w[0]), op.i[2], op.i[0], op.i[1], op.f[0]);
     Route r = {};
@@ -416,9 +415,6 @@ int64_t execute(Session& s, const Pass& pass, const OpSpec& op) {
         case CLAMPED_GATED:
             llamath_clamped_gated(pool, at(s, out), out.stride, at(s, x), x.stride, at(s, y), y.stride, n, x.size(), 1, op.f[0], op.f[1]);
             break;
-        case XIELU:
-            xielu(at(s, out), at(s, x), n * x.size(), *e.vector(op.w[0]), *e.vector(op.w[1]), *e.vector(op.w[2]), *e.vector(op.w[3]));
-            break;
         case ADD: llamath_add(pool, at(s, out), at(s, x), at(s, y), n * x.size()); break;
         case MULTIPLY: {
             bool by_row = y.dim == 1 && x.dim > 1;
@@ -452,8 +448,7 @@ int64_t execute(Session& s, const Pass& pass, const OpSpec& op) {
         case SSM_SCAN:
         case SELECTIVE_SCAN: recurrence(s, pass, op); break;
         case ROUTE:
-        case ROUTE_BY_TOKEN:
-        case ROUTE_IN_TURN: route(s, pass, op); break;
+        case ROUTE_BY_TOKEN: route(s, pass, op); break;
         case DISPATCH: dispatch(at(s, out), at(s, x), at(s, y), n, x.dim, op.i[0]); break;
         case COMBINE: {
             const float* weights = at(s, y);
@@ -470,8 +465,6 @@ int64_t execute(Session& s, const Pass& pass, const OpSpec& op) {
             scale_by_expert(at(s, out), at(s, x), reinterpret_cast<const int32_t*>(at(s, y)), e.vector(op.w[0]), n * x.size(), op.i[0]);
             break;
         case ADD_SINUSOIDS: add_sinusoids(at(s, out), at(s, x), s.positions.data(), n, x.size(), op.i[0], op.i[1]); break;
-        case KEEP_OUTLIERS: keep_outliers(at(s, out), at(s, x), n * x.heads, x.dim, op.f[0]); break;
-        case MATCH_RMS: match_rms(at(s, out), at(s, x), at(s, y), n * x.heads, x.dim); break;
         case MIX_STREAMS: mix_streams(at(s, out), at(s, x), at(s, y), n, out.heads, x.heads, x.dim); break;
         case SINKHORN: sinkhorn(at(s, out), at(s, x), n, x.dim, op.i[1], op.f[0]); break;
         case NORMALIZE_SUM: normalize_sum(at(s, out), at(s, x), n * x.heads, x.dim); break;

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..analysis.graph.recorder import Node, UsedWeight
 from ..analysis.graph.unrolled import record_unrolled
-from ..core.blocks import AttentionExperts, Decoder, MoE
+from ..core.blocks import Decoder, MoE
 from ..core.positions import LogNScaling, LogTuning, Rope, TemperatureTuning
 from ..utils.errors import ImpossibleModel, LlamathError
 from .program import Buffer, CacheRows, Linear, Op, Program, ProgramWeight, State, View
@@ -184,8 +184,8 @@ class _Lowering:
 
 
 _ELEMENTWISE = frozenset(
-    """act add_sinusoids add_bias bounded_decay cast clamp clamped_gated dropout gated keep_outliers l2_norm match_rms normalize_sum offset
-    scale scale_by_position sinkhorn softcap xielu""".split()
+    """act add_sinusoids bounded_decay cast clamp clamped_gated dropout gated l2_norm normalize_sum offset
+    scale scale_by_position sinkhorn softcap""".split()
 )
 """Operations whose inputs all have the size of the result."""
 
@@ -209,7 +209,7 @@ def check_shapes(node: Node) -> None:
     expect(all(n > 0 for shape in (*inputs, *weights) for n in shape))
     if node.op in _ELEMENTWISE:
         expect(len({prod(x) for x in inputs}) == 1)
-    elif node.op in ("linear", "normalized_linear"):
+    elif node.op == "linear":
         expect(prod(weights[0][1:]) == last and all(x == weights[0][:1] for x in weights[1:]))
     elif node.op == "per_head_linear":
         size, transposed = int(node.attributes["size"]), node.attributes["transposed"]
@@ -245,9 +245,9 @@ def check_shapes(node: Node) -> None:
         x, b, c, dt = inputs
         expect(b == c and x == dt and weights[0] == (last, b[-1]) and prod(weights[1]) == last)
     elif node.op == "route":
-        moe, by_token = node.attributes.get("moe"), node.attributes.get("by_token")
+        moe, by_token = node.attributes["moe"], node.attributes.get("by_token")
         expect(int(node.shape[-1]) <= last and (not weights or by_token or prod(weights[0]) == last))
-        expect(not isinstance(moe, MoE) or last == moe.experts.n + moe.zero_experts, "another number of experts")
+        expect(last == moe.experts.n + moe.zero_experts, "another number of experts")
 
 
 def _check_views(op: Op, buffers: list[Buffer]) -> None:
@@ -327,9 +327,8 @@ def _linear(m: _Lowering, node: Node) -> View:
     weight, *bias = node.weights
     if node.in_expert:
         return _expert_linear(m, node, x)
-    kind = "normalized" if node.op == "normalized_linear" else "matrix"
     out = m.out(node)
-    product = Linear(m.weight(weight, kind), m.vector(bias[0]) if bias else -1, out)
+    product = Linear(m.weight(weight, "matrix"), m.vector(bias[0]) if bias else -1, out)
     op = m._products.get(x)
     if op is None or len(op.products) == _MAX_PRODUCTS:
         op = m._products[x] = m.emit(node, "linear", (), x, ints=(m.rows[node],))
@@ -426,10 +425,6 @@ def _clamped_gated(m: _Lowering, node: Node) -> View:
     gate, up = (m.joined(x) for x in node.inputs)
     floats = (node.attributes["limit"], node.attributes["alpha"])
     return m.simple(node, "clamped_gated", gate, up, ints=(m.rows[node],), floats=floats)
-
-
-def _xielu(m: _Lowering, node: Node) -> View:
-    return m.simple(node, "xielu", m.whole(node.inputs[0]), weights=map(m.vector, node.weights), ints=(m.rows[node],))
 
 
 def _add(m: _Lowering, node: Node) -> View:
@@ -642,9 +637,6 @@ def _route(m: _Lowering, node: Node) -> View:
     k = int(node.shape[-1])
     chosen, weights = m.buffer(k, m.rows[node]), m.buffer(k, m.rows[node])
     m._routed[node] = weights
-    if "jitter" in facts:
-        m.emit(node, "route_in_turn", (chosen, weights), logits, ints=(k,), floats=(facts["jitter"],))
-        return chosen
     moe: MoE = facts["moe"]
     scoring = _SCORINGS[moe.scoring]
     if facts.get("by_token"):
@@ -686,8 +678,6 @@ def _scale_by_expert(m: _Lowering, node: Node) -> View:
 
 
 def _dispatch(m: _Lowering, node: Node) -> View:
-    if isinstance(node.attributes["moe"], AttentionExperts):
-        raise NotExpressible(f"the native engine has no experts of attention ({node.path})")
     moe: MoE = node.attributes["moe"]
     m.rows[node] = int(moe.top_k)
     if moe.routing != "input":  # the experts' first products read the rows of tokens
@@ -713,7 +703,6 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("ids", "positions"), _ids),
     "lookup": _lookup,
     "linear": _linear,
-    "normalized_linear": _linear,
     "per_head_linear": _per_head,
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,
@@ -721,7 +710,6 @@ HANDLERS: dict[str, Handler] = {
     "act": _act,
     "gated": _gated,
     "clamped_gated": _clamped_gated,
-    "xielu": _xielu,
     "add": _add,
     "multiply": _multiply,
     "scale": _scaled("factor"),
@@ -731,8 +719,6 @@ HANDLERS: dict[str, Handler] = {
     "scale_by_position": _scale_by_position,
     "softcap": _with_floats("softcap", "cap"),
     "clamp": _with_floats("clamp", "limit"),
-    "keep_outliers": _with_floats("keep_outliers", "deviations"),
-    "match_rms": _with_floats("match_rms"),
     "mix_streams": _with_floats("mix_streams"),
     "normalize_sum": _with_floats("normalize_sum"),
     "sinkhorn": _sinkhorn,

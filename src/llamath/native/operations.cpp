@@ -24,14 +24,6 @@ void alibi_slopes(std::vector<float>& slopes, int64_t heads, double max_bias, do
     for (int64_t i = 1; i < 2 * (heads - power) + 1; i += 2) slopes.push_back(static_cast<float>(std::exp2(-max_bias * i / (2 * power)) * scale));
 }
 
-void xielu(float* out, const float* x, int64_t count, float alpha_p, float alpha_n, float beta, float eps) {
-    float positive = softplus(alpha_p), negative = beta + softplus(alpha_n);
-    for (int64_t i = 0; i < count; i++) {
-        float y = x[i];
-        out[i] = (y > 0 ? positive * y * y : (std::expm1(std::min(y, eps)) - y) * negative) + beta * y;
-    }
-}
-
 void scale_by_weight(float* out, const float* x, const float* w, int64_t n, int64_t heads, int64_t dim, int64_t size, bool tanh) {
     for (int64_t i = 0; i < n * heads; i++)
         for (int64_t j = 0; j < dim; j++) {
@@ -50,26 +42,6 @@ void scale_by_position(float* out, const float* x, const int32_t* positions, int
         else
             factor = std::max(std::log(t + 1) / std::log(floor), 1.0f);
         for (int64_t j = 0; j < size; j++) out[i * size + j] = x[i * size + j] * factor;
-    }
-}
-
-void route_in_turn(int32_t* chosen, float* weights, const float* logits, int64_t n, int64_t experts, int64_t top_k, float jitter) {
-    constexpr float none = -std::numeric_limits<float>::infinity();
-    std::vector<float> remaining(experts);
-    for (int64_t i = 0; i < n; i++) {
-        const float* x = logits + i * experts;
-        std::copy(x, x + experts, remaining.begin());
-        for (int64_t k = 0; k < top_k; k++) {
-            int64_t best = std::max_element(remaining.begin(), remaining.end()) - remaining.begin();
-            float largest = remaining[best], total = 0;
-            for (int64_t j = 0; j < experts; j++) {
-                bool far = (largest - x[j]) / std::max(std::abs(x[j]), largest) > 2 * jitter;
-                if (!far && remaining[j] != none) total += std::exp(remaining[j] - largest);
-            }
-            chosen[i * top_k + k] = static_cast<int32_t>(best);
-            weights[i * top_k + k] = 1 / total;
-            remaining[best] = none;
-        }
     }
 }
 
@@ -107,26 +79,6 @@ void add_sinusoids(float* out, const float* x, const int32_t* positions, int64_t
             out[i * size + j] = x[i * size + j] + std::sin(angle);
             out[i * size + half + j] = x[i * size + half + j] + std::cos(angle);
         }
-}
-
-void keep_outliers(float* out, const float* x, int64_t n, int64_t cols, float deviations) {
-    for (int64_t i = 0; i < n; i++, x += cols, out += cols) {
-        float mean = 0, variance = 0;
-        for (int64_t j = 0; j < cols; j++) mean += x[j];
-        mean /= static_cast<float>(cols);
-        for (int64_t j = 0; j < cols; j++) variance += (x[j] - mean) * (x[j] - mean);
-        float threshold = mean + std::sqrt(variance / static_cast<float>(cols)) * deviations;
-        for (int64_t j = 0; j < cols; j++) out[j] = x[j] - threshold < 0 ? 0 : x[j] - threshold;
-    }
-}
-
-void match_rms(float* out, const float* x, const float* y, int64_t n, int64_t cols) {
-    for (int64_t i = 0; i < n; i++, x += cols, y += cols, out += cols) {
-        float of_x = 0, of_y = 0;
-        for (int64_t j = 0; j < cols; j++) of_x += x[j] * x[j], of_y += y[j] * y[j];
-        float count = static_cast<float>(cols), divisor = std::sqrt(std::max(of_x / count, 1e-5f)), factor = std::sqrt(of_y / count);
-        for (int64_t j = 0; j < cols; j++) out[j] = x[j] * factor / divisor;
-    }
 }
 
 void mix_streams(float* out, const float* x, const float* weights, int64_t n, int64_t outputs, int64_t streams, int64_t cols) {

@@ -13,13 +13,13 @@
 #define LLAMATH_OPERATIONS(EACH)                                                                                                            \
     EACH(LOOKUP, lookup) EACH(LINEAR, linear) EACH(EXPERT_LINEAR, expert_linear) EACH(PER_HEAD, per_head) EACH(RMS_NORM, rms_norm)          \
     EACH(LAYER_NORM, layer_norm) EACH(L2_NORM, l2_norm) EACH(ACT, act) EACH(GATED, gated) EACH(CLAMPED_GATED, clamped_gated)                \
-    EACH(XIELU, xielu) EACH(ADD, add) EACH(MULTIPLY, multiply) EACH(SCALE, scale) EACH(SCALE_BY_WEIGHT, scale_by_weight)                    \
+    EACH(ADD, add) EACH(MULTIPLY, multiply) EACH(SCALE, scale) EACH(SCALE_BY_WEIGHT, scale_by_weight)                                       \
     EACH(SCALE_BY_POSITION, scale_by_position) EACH(SOFTCAP, softcap) EACH(CLAMP, clamp) EACH(SOFTPLUS, softplus) EACH(DECAY, decay)        \
     EACH(BOUNDED_DECAY, bounded_decay) EACH(COPY, copy) EACH(LAST_TOKEN, last_token) EACH(ROPE, rope) EACH(STORE, store)                    \
     EACH(ATTENTION, attention) EACH(CAUSAL_CONV, causal_conv) EACH(DELTA_RULE, delta_rule) EACH(SSM_SCAN, ssm_scan)                         \
-    EACH(SELECTIVE_SCAN, selective_scan) EACH(ROUTE, route) EACH(ROUTE_BY_TOKEN, route_by_token) EACH(ROUTE_IN_TURN, route_in_turn)         \
+    EACH(SELECTIVE_SCAN, selective_scan) EACH(ROUTE, route) EACH(ROUTE_BY_TOKEN, route_by_token)                                            \
     EACH(DISPATCH, dispatch) EACH(COMBINE, combine) EACH(SCALE_BY_EXPERT, scale_by_expert) EACH(ADD_SINUSOIDS, add_sinusoids)               \
-    EACH(KEEP_OUTLIERS, keep_outliers) EACH(MATCH_RMS, match_rms) EACH(MIX_STREAMS, mix_streams) EACH(SINKHORN, sinkhorn)                   \
+    EACH(MIX_STREAMS, mix_streams) EACH(SINKHORN, sinkhorn)                                                                                 \
     EACH(NORMALIZE_SUM, normalize_sum) EACH(LAYER_END, layer_end)
 
 enum Code : int64_t {

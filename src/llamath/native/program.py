@@ -69,7 +69,7 @@ class ProgramWeight(NamedTuple):
     """A weight as the program uses it: a matrix in its stored type, or float32 values."""
 
     path: str  # `{e}` stands for the expert
-    kind: str  # matrix, vector, normalized (rows of length 1) or per_head (one for each head, joined)
+    kind: str  # matrix, vector or per_head (one for each head, joined)
     shape: tuple[int, ...]
     experts: int = 0  # consecutive numbers for as many experts; 0: one weight
 

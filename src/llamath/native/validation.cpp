@@ -175,7 +175,6 @@ void check_route(Arguments& a) {
     const int64_t experts = a.x.size(), top_k = a.integer(0, "the number of chosen experts", 1, experts);
     a.equal("the number of heads", a.x.heads, 1);
     for (int64_t j = 0; j < 2; j++) a.output(j, WHOLE, a.rows(a.x), top_k);
-    if (a.op.code == ROUTE_IN_TURN) return;
     a.integer(1, "the scoring function", LLAMATH_SCORE_SOFTMAX, LLAMATH_SCORE_SQRTSOFTPLUS);
     if (a.op.code == ROUTE_BY_TOKEN) {
         a.input(0, WHOLE, 1);
@@ -311,11 +310,6 @@ constexpr Rule RULES[] = {
     {ACT, [](Arguments& a) { a.like(WHOLE, 1), a.activation(1); }},
     {GATED, [](Arguments& a) { a.like(JOINED, 2), a.activation(1); }},
     {CLAMPED_GATED, [](Arguments& a) { a.like(JOINED, 2); }},
-    {XIELU,
-     [](Arguments& a) {
-         a.like(WHOLE, 1);
-         for (int j = 0; j < 4; j++) a.vector(j, 1);
-     }},
     {ADD, [](Arguments& a) { a.like(WHOLE, 2); }},
     {MULTIPLY,
      [](Arguments& a) {  // y has the shape of x, or one number for each head
@@ -366,7 +360,6 @@ constexpr Rule RULES[] = {
     {SELECTIVE_SCAN, check_scan},
     {ROUTE, check_route},
     {ROUTE_BY_TOKEN, check_route},
-    {ROUTE_IN_TURN, check_route},
     {DISPATCH,
      [](Arguments& a) {
          a.inputs(2);
@@ -383,8 +376,6 @@ constexpr Rule RULES[] = {
          a.expect(a.x.size() % 2 == 0, {"input", 0}, "has %lld numbers in a row, expected as many sines as cosines", a.x.size());
          a.integer(0, "the offset of the positions", -LIMIT, LIMIT), a.integer(1, "the number of steps", -LIMIT, LIMIT);
      }},
-    {KEEP_OUTLIERS, [](Arguments& a) { a.like(WHOLE, 1); }},
-    {MATCH_RMS, [](Arguments& a) { a.like(WHOLE, 2); }},
     {MIX_STREAMS,
      [](Arguments& a) {
          a.inputs(2);

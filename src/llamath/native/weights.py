@@ -274,8 +274,6 @@ class LoadedWeights:
             values = (ctypes.c_float * (x.rows * x.cols))()
             ctypes.memmove(values, x.address, 4 * x.rows * x.cols)
             x = _stored_floats(values, x.rows, x.cols)
-        elif weight.kind == "normalized":
-            x = self._normalized(x)
         elif self._int8 and weight.kind == "matrix" and x.type in (F32, F16, BF16):
             x = self._quantized.setdefault(x.address, self._quantized.get(x.address) or self._to_int8(x))
         if weight.kind != "vector" and len(weight.shape) > 2:  # of a convolution over patches
@@ -299,15 +297,6 @@ class LoadedWeights:
             raise _does_not_fit(x)
         address, bytes_, owner = ctypes.addressof(values), ctypes.sizeof(values), (values, scales)
         return Stored(address, I8, x.rows, x.cols, bytes_, owner, ctypes.addressof(scales), len(scales))
-
-    def _normalized(self, x: Stored) -> Stored:
-        """Return a matrix with each row divided by its length, in float32."""
-        import numpy as np
-
-        values = np.empty((x.rows, x.cols), np.float32)
-        self._to_float32(x, int(values.ctypes.data))
-        values /= np.maximum(np.sqrt((values * values).sum(1, keepdims=True)), 1e-12)
-        return Stored(int(values.ctypes.data), F32, x.rows, x.cols, int(values.nbytes), values)
 
 
 def _matrix(x: Stored) -> Matrix:

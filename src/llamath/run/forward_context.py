@@ -76,7 +76,6 @@ class ForwardContext:
         self.positions = self.to_positions(self.token_index)  # (T,), or (B, T) if rows are padded
         self.block_limits = block_limits
         self.per_layer_inputs: Tensor | None = None  # (B, T, L, p), the per-layer embeddings
-        self.rope_factors: Tensor | None = None  # of the frequencies of all rotary embeddings
         self.image_shape = 1  # number of the arrangement of an image's tiles, for towers with rows for each
         self.patch_grid: tuple[int, int] | None = None  # rows and columns of the patches of an image; None: a square
         self.tile_grid = (1, 1)  # rows and columns of the tiles of an image
@@ -129,11 +128,9 @@ class ForwardContext:
             return RopeCosSin(cos.unsqueeze(-2), sin.unsqueeze(-2), rope.interleaved)
         end = self.cache.prefill_length if isinstance(rope, QwenDynamicRope) else self.past_length + self.new_length
         if self.padding is None or not isinstance(rope, LENGTH_DEPENDENT):
-            cos, sin = cos_sin(rope, self.positions, end, self.rope_factors)
+            cos, sin = cos_sin(rope, self.positions, end)
         else:
-            rows = [
-                cos_sin(rope, row, end - int(padding), self.rope_factors) for row, padding in zip(self.positions, self.padding, strict=True)
-            ]
+            rows = [cos_sin(rope, row, end - int(padding)) for row, padding in zip(self.positions, self.padding, strict=True)]
             cos, sin = (torch.stack(x) for x in zip(*rows, strict=True))
         return RopeCosSin(cos.unsqueeze(-2), sin.unsqueeze(-2), rope.interleaved)
 

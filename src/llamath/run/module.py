@@ -16,8 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..core import blocks
 from ..core.blocks import AttentionBase
 from ..core.expr import Expr
-from ..core.extensions.compressed_attention import Compressor, SharedCompressedAttention
-from ..core.extensions.ngram_tables import NGramMemory
+from ..core.extensions.compressed_attention import Compressor
 from ..core.latent_attention import IndexedAttention, WindowKeys
 from ..core.mixers import RecurrentMixer
 from ..core.multimodal import CountedBlock
@@ -50,10 +49,6 @@ class Module(nn.Module):
     shares_kv: bool = False  # whether other layers read the keys and values of this mixer
     shares_selection: bool = False  # whether later layers use the selection of this indexer
     selecting_layer: int  # of attention to selected keys: the layer whose indexer selects them
-    candidate_layer: int  # of an indexer that chooses from candidates: the layer whose indexer makes them
-    shares_windows: bool = False  # whether later layers read the windows of this compressor
-    window_source: int  # of a reader of windows: the cache that has them
-    token_map: Tensor | None = None  # of tables of n-grams: the number of each token after merging
 
     def __init__(self, spec: Block, options: TensorOptions, layer: int = -1) -> None:
         super().__init__()
@@ -155,10 +150,7 @@ class Decoder(Module):
     def _connect_indexers(self) -> None:
         """Find the layer whose selection of keys each layer without an indexer uses."""
         last: Module | None = None
-        sources: dict[str, Module] = {}
         for layer in self.layers:
-            if layer.attn is not None and isinstance(layer.attn.spec, SharedCompressedAttention):
-                _connect_windows(layer.attn, sources)
             if layer.attn is None or not isinstance(layer.attn.spec, IndexedAttention):
                 continue
             if layer.attn.indexer is not None:
@@ -241,28 +233,6 @@ class Decoder(Module):
         return next((x for x in all_gather_text(self.mesh, text) if x), "")
 
 
-def _connect_windows(attn: Module, sources: dict[str, Module]) -> None:
-    """Find the nearest earlier modules whose windows, keys, selection and candidates an attention uses; `sources` has them by name."""
-    if not attn.ratio:
-        return
-    if attn.compressor is not None:
-        sources["windows"] = attn.compressor
-    else:
-        sources["windows"].shares_windows, attn.window_source = True, sources["windows"].cache_layer
-    if attn.indexer is None:
-        sources["selection"].shares_selection, attn.selecting_layer = True, sources["selection"].layer
-        return
-    sources["selection"] = indexer = attn.indexer
-    if indexer.keys is not None:
-        sources["keys"] = indexer.keys
-    else:
-        sources["keys"].shares_windows, indexer.window_source = True, sources["keys"].cache_layer
-    if (candidates := indexer.spec.candidates) is not None and candidates.chosen_here:
-        sources["candidates"] = indexer
-    elif candidates is not None:
-        indexer.candidate_layer = sources["candidates"].layer
-
-
 def _mixers_inside(module: nn.Module) -> Iterator[Module]:
     """Yield the attention blocks and recurrent mixers of a layer, in the order of its fields; some are inside of others."""
     for child in module.children():
@@ -289,7 +259,7 @@ def build(model: blocks.Decoder | _HasTree, dtype: torch.dtype = torch.float32, 
 
 @torch.no_grad()
 def initialize(module: Decoder, seed: int = 0, std: float = 0.02) -> Decoder:
-    """Set matrices from a normal distribution, norms to the identity and biases to zero; no two tokens are alike in an n-gram."""
+    """Set matrices from a normal distribution, norms to the identity and biases to zero."""
     generator = torch.Generator(next(module.parameters()).device).manual_seed(seed)
     weights = module.state_dict()
     for leaf in walk(module.spec):
@@ -305,8 +275,6 @@ def initialize(module: Decoder, seed: int = 0, std: float = 0.02) -> Decoder:
     for child in module.modules():
         if isinstance(child, Module) and isinstance(child.spec, blocks.RMSNorm) and child.weight is not None:
             child.weight.fill_(1.0 - child.offset)
-        if isinstance(child, Module) and isinstance(child.spec, NGramMemory):
-            child.token_map = torch.arange(module.spec.vocab)  # no tokenizer says which tokens are alike
     return module
 
 

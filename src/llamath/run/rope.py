@@ -33,13 +33,10 @@ def apply_rope(x: Tensor, rotation: RopeCosSin | None) -> Tensor:
     return rotated if rest is None else torch.cat((rotated, rest), -1)
 
 
-def cos_sin(rope: Rope, positions: Tensor, length: int, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the cosine and sine of each pair's angle at these positions in a sequence of this length, `(…, dim / 2)`; `factors` are those
-    of the frequencies.
-    """
+def cos_sin(rope: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """Return the cosine and sine of each pair's angle at these positions in a sequence of this length, `(…, dim / 2)`."""
     frequencies, scale = _cached_frequencies(rope, length if isinstance(rope, LENGTH_DEPENDENT) else 0)
-    frequencies = frequencies.to(positions.device)
-    angle = positions[..., None].float() * (frequencies if factors is None else frequencies * factors)
+    angle = positions[..., None].float() * frequencies.to(positions.device)
     return angle.cos() * scale, angle.sin() * (-scale if rope.reverse else scale)
 
 

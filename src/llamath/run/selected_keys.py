@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.extensions.compressed_attention import CandidateBlocks
 from .forward_context import Mask, MaskBlock
 
 _MAX_SCORES = 1 << 25
@@ -23,26 +22,6 @@ def select_keys(q: Tensor, k: Tensor, weights: Tensor | None, visible: Visible, 
     """Return the keys with the highest scores: q `(B, T, H, h)`, k `(B, S, h)`, weights `(B, T, H)` → `(B, T, min(S, top_k))`."""
     kept = min(k.shape[1], top_k)
     return torch.cat([scores.topk(kept, -1).indices for scores in _scores(q, k, weights, visible)], 1)
-
-
-def select_keys_and_blocks(
-    q: Tensor, k: Tensor, weights: Tensor, visible: Visible, top_k: int, blocks: CandidateBlocks
-) -> tuple[Tensor, Tensor]:
-    """Return the keys with the highest scores, and which keys are in the blocks with the highest ones, `(B, T, S)`.
-
-    The block of the last key that a query sees is one of them.
-    """
-    kept, count = min(k.shape[1], top_k), -(-k.shape[1] // blocks.size)
-    selected, candidates = [], []
-    for scores in _scores(q, k, weights, visible):
-        selected.append(scores.topk(kept, -1).indices)
-        padded = torch.nn.functional.pad(scores, (0, count * blocks.size - k.shape[1]), value=-torch.inf)
-        best = padded.unflatten(-1, (count, blocks.size)).amax(-1)
-        last = ((scores > -torch.inf).sum(-1, keepdim=True) - 1) // blocks.size  # -1 if no key is visible
-        top = best.masked_fill(torch.arange(count, device=q.device) == last, torch.inf).topk(min(blocks.kept, count), -1)
-        chosen = torch.zeros_like(best, dtype=torch.bool).scatter(-1, top.indices, top.values > -torch.inf)
-        candidates.append(chosen.repeat_interleave(blocks.size, -1)[..., : k.shape[1]])
-    return torch.cat(selected, 1), torch.cat(candidates, 1)
 
 
 def _scores(q: Tensor, k: Tensor, weights: Tensor | None, visible: Visible) -> Iterator[Tensor]:

@@ -31,7 +31,6 @@ from .selected_keys import (
     mean_of_windows,
     select_blocks,
     select_keys,
-    select_keys_and_blocks,
 )
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -59,8 +58,6 @@ class TorchMachine(ForwardContext):
         self.image_states: Tensor | None = None  # features of the images that layers of text attend to, in the first pass
         self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
         self._selections: dict[int, Tensor] = {}  # the keys that later layers attend to as well, by layer
-        self._candidates: dict[int, Tensor] = {}  # the windows that later layers choose from, by layer
-        self._shared_windows: dict[int, Tensor] = {}  # windows that later layers read, by cache
         self._shared_kv: dict[int, tuple[Tensor, ...]] = {}  # keys and values that later layers read, by layer
 
     # Each token alone
@@ -93,9 +90,6 @@ class TorchMachine(ForwardContext):
         if weight.dim() > 2:  # of a patch embedding
             weight = weight.flatten(1)
         return F.linear(x, weight, None if bias is None else local_tensor(bias).to(x.dtype))
-
-    def normalized_linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.linear(x, F.normalize(local_tensor(weight)))
 
     def per_head_linear(self, x: Tensor, weight: Tensor, size: int, transposed: bool = False) -> Tensor:
         matrices = local_tensor(weight).unflatten(0, (-1, size))  # (H, size, r)
@@ -135,10 +129,6 @@ class TorchMachine(ForwardContext):
         gate = gate.clamp(max=limit)
         return (up.clamp(-limit, limit) + 1) * gate * torch.sigmoid(alpha * gate)
 
-    def xielu(self, x: Tensor, alpha_p: Tensor, alpha_n: Tensor, beta: Tensor, eps: Tensor) -> Tensor:
-        negative = (torch.expm1(torch.minimum(x, eps)) - x) * (beta + F.softplus(alpha_n))
-        return torch.where(x > 0, F.softplus(alpha_p) * x * x, negative) + beta * x
-
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
@@ -164,31 +154,8 @@ class TorchMachine(ForwardContext):
     def scale_by_position(self, x: Tensor, temperature: TemperatureTuning | LogNScaling | None) -> Tensor:
         return x if temperature is None else x * self.temperature_scale(temperature).to(x.dtype)
 
-    def scale_by_log_position(self, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-        logs = torch.log(self.positions.float() + 1).to(x.dtype)[..., None]
-        return x * (logs * local_tensor(scale).to(x.dtype) + local_tensor(bias).to(x.dtype))[..., None]
-
-    def add_bias(self, x: Tensor, bias: Tensor) -> Tensor:
-        return x + bias.to(x.dtype)
-
     def softcap(self, x: Tensor, cap: float | None) -> Tensor:
         return x if cap is None else cap * torch.tanh(x / cap)
-
-    def subtract_weighted(self, x: Tensor, y: Tensor, q1: Tensor, k1: Tensor, q2: Tensor, k2: Tensor, initial: float) -> Tensor:
-        first, second = ((q * k).sum(-1, dtype=torch.float32).exp().to(x.dtype) for q, k in ((q1, k1), (q2, k2)))
-        return x - (first - second + initial) * y
-
-    def keep_outliers(self, x: Tensor, deviations: float) -> Tensor:
-        return F.relu(x - (x.mean(-1, keepdim=True) + x.std(-1, keepdim=True, unbiased=False) * deviations))
-
-    def match_rms(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y.square().mean(-1, keepdim=True).sqrt() / x.square().mean(-1, keepdim=True).clamp(min=1e-5).sqrt()
-
-    def blend(self, x: Tensor, y: Tensor, weight: Tensor, temperature: float) -> Tensor:
-        w = weight.float() / temperature
-        share = w.sigmoid()
-        kept = ((-w).sigmoid() * (1 + share)).clamp(min=1e-3).sqrt()
-        return (kept * x + share * y).to(x.dtype)
 
     def mix_streams(self, x: Tensor, weights: Tensor) -> Tensor:
         return weights @ x
@@ -229,9 +196,6 @@ class TorchMachine(ForwardContext):
 
     def to_model_dtype(self, x: Tensor) -> Tensor:
         return x if self.dtype is None else x.to(self.dtype)
-
-    def constants(self, x: Tensor, values: Sequence[float]) -> Tensor:
-        return x.new_tensor(values).repeat(*x.shape[:-1], 1)
 
     def dropout(self, x: Tensor) -> Tensor:
         return x  # models of this family are trained and run without dropout
@@ -511,10 +475,6 @@ class TorchMachine(ForwardContext):
             return torch.cat([apply_rope(part, y) for part, y in zip(x.chunk(2, -1), self.split_rope(rope), strict=True)], -1)
         return apply_rope(x, self.rope_cos_sin(rope))
 
-    def scale_frequencies(self, x: Tensor, factors: Tensor) -> Tensor:
-        self.rope_factors = factors.float().exp()
-        return x
-
     def update_cache(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:
         visible = self._kv_cache(mixer).update(tuple(x.transpose(1, 2) for x in rows), self.past_length)
         rows = tuple(x.transpose(1, 2) for x in visible)
@@ -586,26 +546,7 @@ class TorchMachine(ForwardContext):
 
     def update_windows(self, compressor: Any, x: Tensor) -> Tensor:
         windows = self._windows(compressor.ratio)
-        found = self._window_cache(compressor).add_windows(x, windows.first.expand(len(x)), int(windows.end.max()))
-        if compressor.shares_windows:
-            self._shared_windows[compressor.cache_layer] = found
-        return found
-
-    def read_windows(self, reader: Any) -> Tensor:
-        return self._shared_windows[reader.window_source]
-
-    def select_windows(self, indexer: Any, q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
-        visible, candidates = partial(self._visible_windows, indexer.ratio, k.shape[1]), indexer.candidates
-        if candidates is None:
-            selected = select_keys(q, k[:, :, 0], weights, visible, indexer.top_k)
-        elif candidates.chosen_here:
-            selected, self._candidates[indexer.layer] = select_keys_and_blocks(q, k[:, :, 0], weights, visible, indexer.top_k, candidates)
-        else:
-            chosen = self._candidates[indexer.candidate_layer]
-            selected = select_keys(q, k[:, :, 0], weights, lambda at: visible(at) & chosen[:, at], indexer.top_k)
-        if indexer.shares_selection:
-            self._selections[indexer.layer] = selected
-        return selected
+        return self._window_cache(compressor).add_windows(x, windows.first.expand(len(x)), int(windows.end.max()))
 
     def compressed_attention(
         self,
@@ -675,35 +616,6 @@ class TorchMachine(ForwardContext):
             rows.append(mixed[..., None] % sizes[heads] + offsets[heads])
         return torch.cat(rows, -1)
 
-    def hash_merged_ngrams(self, mixer: Any) -> Tensor:
-        state, most, none = self._state(mixer), mixer.ngram_size - 1, -1
-        merged = self._merged_tokens(mixer)
-        ids, pad = (self.ids, 0) if merged is None else (merged[self.ids], merged[mixer.pad_token])
-        ids = ids if self.token_mask is None else ids.masked_fill(~self.token_mask[..., 0], none)
-        before = state.conv_states.get(id(mixer))
-        history = torch.cat((ids.new_full((len(ids), most), none) if before is None else before.to(ids.dtype), ids), 1)
-        state.conv_states[id(mixer)] = history[:, ids.shape[1] :].int()
-        sizes = torch.tensor(mixer.head_sizes, device=ids.device)
-        offsets, heads = sizes.cumsum(0) - sizes, mixer.heads_per_ngram
-        mixed, ended, rows = torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool), []
-        for n, multiplier in enumerate(mixer.multipliers):
-            earlier = history[:, most - n : history.shape[1] - n]
-            ended = ended | (earlier == none)
-            mixed = mixed ^ (torch.where(ended, pad, earlier) * multiplier)
-            at = slice((n - 1) * heads, n * heads)
-            rows += [mixed[..., None] % sizes[at] + offsets[at]] if n else []
-        return torch.cat(rows, -1)
-
-    def _merged_tokens(self, mixer: Any) -> Tensor | None:
-        """The number of each token after those that the tokenizer normalizes alike are merged; None on the meta device."""
-        if self.ids.is_meta:
-            return None
-        if mixer.token_map is None:
-            message = "tables of n-grams need a map from each token to those that its tokenizer normalizes alike"
-            raise LlamathError(message, hint="set `token_map` of the modules that have a table")
-        found: Tensor = mixer.token_map
-        return found.to(self.ids.device)
-
     def causal_conv(self, mixer: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int = 1) -> Tensor:
         state, reach = self._state(mixer), (weight.shape[1] - 1) * dilation  # earlier positions
         x, weight = x if self.token_mask is None else x * self.token_mask, weight.to(x.dtype)
@@ -743,17 +655,6 @@ class TorchMachine(ForwardContext):
         y, state.recurrent_state = selective_scan(*inputs, -a_log.float().exp(), state.recurrent_state)
         return y + skip.float() * x
 
-    def gated_recurrence(
-        self, mixer: Any, x: Tensor, gate: Tensor, decay: Tensor, gate_bias: Tensor, decay_bias: Tensor, a: Tensor
-    ) -> Tensor:
-        state = self._state(mixer)
-        rate = 8 * torch.sigmoid(decay.flatten(-2).float() + local_tensor(decay_bias)) * F.softplus(local_tensor(a).float())
-        root = torch.where((self.positions == 0)[..., None], 1.0, torch.sqrt(-torch.expm1(-2 * rate)))
-        u = x.float() * torch.sigmoid(gate.flatten(-2).float() + local_tensor(gate_bias)) * root
-        u, one = u if self.token_mask is None else u * self.token_mask, torch.ones_like(u[..., :1])
-        y, state.recurrent_state = selective_scan(rate, u, one, one, -torch.ones_like(u[0, 0, :, None]), state.recurrent_state)
-        return y.to(x.dtype)
-
     def _state(self, mixer: Any) -> RecurrentState:
         """Return the state of a mixer; without a cache it starts anew, so that a checkpointed layer can be computed twice."""
         state = self.cache.layers[mixer.cache_layer]
@@ -779,43 +680,22 @@ class TorchMachine(ForwardContext):
         weights = _expert_scores(logits, moe.scoring).gather(-1, chosen)
         return chosen, weights / (weights.sum(-1, keepdim=True) + 1e-20) * moe.routed_scaling_factor
 
-    def route_in_turn(self, logits: Tensor, top_k: int, jitter: float) -> tuple[Tensor, Tensor]:
-        remaining = logits
-        experts, weights = [], []
-        for _ in range(top_k):
-            best, expert = remaining.max(-1, keepdim=True)
-            far = (best - logits) / logits.abs().maximum(best) > 2 * jitter
-            experts.append(expert)
-            weights.append(remaining.masked_fill(far, -torch.inf).softmax(-1).gather(-1, expert))
-            remaining = remaining.scatter(-1, expert, -torch.inf)
-        return torch.cat(experts, -1), torch.cat(weights, -1)
-
     def scale_by_expert(self, weights: Tensor, chosen: Tensor, scale: Tensor) -> Tensor:
         return weights * scale[chosen]
 
-    def experts(
-        self,
-        moe: Any,
-        experts: nn.ModuleList,
-        x: Tensor,
-        chosen: Tensor,
-        weights: Tensor | None = None,
-        norm: nn.Module | None = None,
-    ) -> Tensor:
+    def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Run each expert on its tokens and sum the outputs; weights apply to the experts' outputs, or inputs if `routing` is "input"."""
-        normalize = _identity if norm is None else norm
         if x.is_meta:  # no values to route by: one expert gets the rows of all that a token has
-            out = normalize(self, experts[0](self, x.flatten(0, -2).repeat(chosen.shape[-1], 1)))
+            out = experts[0](self, x.flatten(0, -2).repeat(chosen.shape[-1], 1))
             return out.new_empty(*x.shape[:-1], out.shape[-1])
-        tokens, chosen = x.flatten(0, -2), chosen.flatten(0, -2)
-        weights = torch.ones_like(chosen, dtype=torch.float32) if weights is None else weights.flatten(0, -2)
+        tokens, chosen, weights = x.flatten(0, -2), chosen.flatten(0, -2), weights.flatten(0, -2)
         y: Tensor | None = None
         for e in chosen.unique().tolist():
             at, slot = torch.where(chosen == e)
             inputs, weight = tokens[at], weights[at, slot, None]
             expert = experts[e] if e < len(experts) else _identity
             scaled = moe.routing == "input"
-            out = normalize(self, expert(self, (inputs * weight).to(x.dtype) if scaled else inputs))
+            out = expert(self, (inputs * weight).to(x.dtype) if scaled else inputs)
             out = out if scaled else out * weight
             y = torch.zeros(len(tokens), out.shape[-1], device=x.device) if y is None else y
             y = y.index_add(0, at, out.float())

@@ -28,7 +28,7 @@ NO_SDPA = frozenset(
     hy_v4 mamba mamba2 mimo_v2_flash mpt openai-gpt vaultgemma xglm""".split()
 )
 """Families that transformers runs only with eager attention, or that have no attention."""
-UNCACHED = frozenset({"openai-gpt", "recurrent_gemma"})
+UNCACHED = frozenset({"openai-gpt"})
 """Families whose classes have no cache, or keep states outside of it."""
 RECURRENT = {
     "bailing_hybrid",
@@ -88,7 +88,7 @@ def conv_outputs(graph: Graph, more: Callable[[int], int]) -> int:
 
 
 def states(graph: Graph) -> int:
-    return sum(flops_of(graph, op) for op in ("gated_delta_rule", "gated_recurrence", "linear_attention", "selective_scan", "ssm_scan"))
+    return sum(flops_of(graph, op) for op in ("gated_delta_rule", "linear_attention", "selective_scan", "ssm_scan"))
 
 
 def read_outs(graph: Graph) -> int:
@@ -157,7 +157,7 @@ def ids() -> torch.Tensor:
     return torch.randint(0, 20, (B, T), generator=torch.Generator().manual_seed(0))
 
 
-@check("text")
+@check("text", computed=True)
 def forward_and_backward_flops_equal_torch(case: Contract) -> None:
     graph, tokens = record(case.tree, batch=B, new_tokens=T), ids()
     padding = conv_outputs(graph, lambda kernel: kernel - 1)  # a convolution padded on both sides
@@ -198,7 +198,7 @@ def as_cached(case: Contract) -> Any:
     return find_family(case.model_type)(Config({**case.config, "window_size": T})) if case.model_type == "gpt_neo" else case.tree
 
 
-@check("text")
+@check("text", computed=True)
 def decode_and_chunk_flops_equal_torch(case: Contract) -> None:
     """With latent attention, transformers expands the cached latent vectors of all tokens again for each new token."""
     if not case.is_plain or case.model_type in UNCACHED:

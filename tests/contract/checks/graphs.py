@@ -15,7 +15,7 @@ from llamath.core.tree import Block, fold
 from support.contract import Contract, check
 
 
-@check("text")
+@check("text", computed=True)
 def every_operation_has_a_rule(case: Contract) -> None:
     for graph in (record(case.tree, batch=2, new_tokens=3, past_tokens=4), record(case.tree, batch=2, past_tokens=4, decode=True)):
         for _, node in graph.nodes():
@@ -23,7 +23,7 @@ def every_operation_has_a_rule(case: Contract) -> None:
             assert rule.flops is None or int(rule.flops(node, False)) >= int(rule.flops(node, True)) > 0
 
 
-@check("text")
+@check("text", computed=True)
 def letters_of_flops_do_not_collide(case: Contract) -> None:
     graph, values = record(case.tree, batch=3, new_tokens=5003, past_tokens=107), dict[str, int]()
     for region in graph.regions:
@@ -36,7 +36,7 @@ def crossing_layers(tree: Decoder) -> list[tuple[Block, int]]:
     return [(x, int(n)) for x, n in tree.layers.distinct() if isinstance(x, CrossAttentionLayer)]
 
 
-@check("text")
+@check("text", computed=True)
 def flops_parts_sum_to_the_total(case: Contract) -> None:
     tree, tokens = case.model.text.tree, 57 * 3
     counted = count_model_flops(case.model, FlopsRequest(context=57, batch=3))
@@ -65,7 +65,7 @@ def of_images(tree: Decoder) -> int:
     return sum(int(x.weight.parameters) * int(x.copies) for x in fold(tree) if x.pattern.endswith("mlp.image_correction"))
 
 
-@check("text", "unproven")
+@check("text", "unproven", computed=True)
 def steps_sum_to_the_model(case: Contract) -> None:
     tree = case.tree
     skipped = sum(int(x.weight.parameters) * int(x.copies) * n for block, n in crossing_layers(tree) for x in fold(block))
@@ -77,7 +77,7 @@ def steps_sum_to_the_model(case: Contract) -> None:
         assert sum(x.times for x in result.layers) == tree.layers.n
 
 
-@check("text", "unproven")
+@check("text", "unproven", computed=True)
 def inputs_of_steps_exist(case: Contract) -> None:
     for stage in walkthrough(prompt_graph(case.tree, 5)).stages:
         known = {"x", "per_layer_inputs", "embeddings"}

@@ -59,7 +59,7 @@ def compare(graph: Graph, log: Sequence[LoggedOperation], past: int, tokens: int
             assert executed.is_view == node.is_view, node
 
 
-@check("text", "unproven")
+@check("text", "unproven", computed=True)
 @torch.inference_mode()
 def graph_and_torch_run_in_lockstep(case: Contract) -> None:
     cached = reads_on(case.tree)
@@ -71,7 +71,7 @@ def graph_and_torch_run_in_lockstep(case: Contract) -> None:
             compare(graph, execute(module, cache, tokens), past, tokens, cached)
 
 
-@check("text", "unproven")
+@check("text", "unproven", computed=True)
 @torch.inference_mode()
 def flops_of_every_pass_equal_torch(case: Contract) -> None:
     """But for recurrences, whose chunks have other products (tests/run/test_operations.py)."""

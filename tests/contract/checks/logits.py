@@ -18,7 +18,7 @@ LONG = 44  # beyond every window of the tiny configurations
 NEW = 12
 
 
-@check("text")
+@check("text", computed=True)
 @torch.no_grad()
 def logits_equal_transformers(case: Contract) -> None:
     both = case.pair
@@ -30,7 +30,7 @@ def rope(layer: Any) -> object:
     return getattr(getattr(layer.attn, "spec", None), "rope", None)
 
 
-@check("text")
+@check("text", computed=True)
 @torch.no_grad()
 def cached_passes_equal_one_pass(case: Contract) -> None:
     both = case.pair
@@ -50,7 +50,7 @@ def cached_passes_equal_one_pass(case: Contract) -> None:
         both.ours(ids[:, :1], cache)
 
 
-@check("text")
+@check("text", computed=True)
 @torch.no_grad()
 def padding_does_not_change_a_row(case: Contract) -> None:
     both = case.pair
@@ -68,7 +68,7 @@ def padding_does_not_change_a_row(case: Contract) -> None:
         assert logits_match(row[None, pad:], expected, both, ids)
 
 
-@check("text")
+@check("text", computed=True)
 @torch.no_grad()
 def bfloat16_is_as_accurate_as_transformers(case: Contract) -> None:
     if not case.is_plain:
@@ -87,7 +87,7 @@ def generated(module: Any, prompts: list[list[int]]) -> list[list[int]]:
     return [row.ids for row in generation.rows]
 
 
-@check("text")
+@check("text", computed=True)
 def greedy_generation_equals_transformers(case: Contract) -> None:
     both = case.pair
     context = both.ours.spec.context or 99

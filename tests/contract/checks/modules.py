@@ -25,7 +25,7 @@ TOKENS = 40
 IDS = torch.randint(0, 20, (2, 9), generator=torch.Generator().manual_seed(0))
 
 
-@check("text", "unproven")
+@check("text", "unproven", computed=True)
 def parameters_match_the_tree(case: Contract) -> None:
     leaves = list(walk(case.tree))
     assert {name: x.shape for name, x in case.module.state_dict().items()} == {x.path: x.shape for x in leaves}
@@ -33,7 +33,7 @@ def parameters_match_the_tree(case: Contract) -> None:
     assert sum(x.numel() for x in case.module.buffers()) == sum(x.parameters for x in leaves if x.weight.buffer)
 
 
-@check("text", "unproven")
+@check("text", "unproven", computed=True)
 @torch.no_grad()
 def cache_has_the_predicted_size(case: Contract) -> None:
     if is_bidirectional(case.config):
@@ -43,7 +43,7 @@ def cache_has_the_predicted_size(case: Contract) -> None:
     assert cache.nbytes == kv_cache_size(case.tree, TOKENS, batch=3, dtype="fp32").bytes
 
 
-@check("text", "unproven")
+@check("text", "unproven", computed=True)
 @torch.no_grad()
 def model_runs_without_values(case: Contract) -> None:
     """On the meta device."""
@@ -55,7 +55,7 @@ def model_runs_without_values(case: Contract) -> None:
     assert logits.shape == (2, 9, module.kept_logits or out)
 
 
-@check("unproven")
+@check("unproven", computed=True)
 @torch.no_grad()
 def passes_agree_with_their_cache(case: Contract) -> None:
     module = case.module
@@ -80,7 +80,7 @@ def shapes_are_those_of_tensors(seen: TracedPass | None) -> None:
             assert shapes[x.name] == tuple(map(int, x.shape)), x.name
 
 
-@check("text", "unproven")
+@check("text", "unproven", computed=True)
 def traced_shapes_are_those_of_tensors(case: Contract) -> None:
     if not case.is_plain:
         return
@@ -113,7 +113,7 @@ def new_module(case: Contract) -> run.Decoder:
     return run.initialize(run.build(case.tree), std=0.2)
 
 
-@check("text", "unproven")
+@check("text", "unproven", computed=True)
 @torch.no_grad()
 def forward_hook_of_every_block_fires(case: Contract) -> None:
     if not case.is_plain:
@@ -138,7 +138,7 @@ def gradients(module: run.Decoder) -> dict[str, Tensor | None]:
     return {name: x.grad for name, x in module.named_parameters()}
 
 
-@check("text", "unproven")
+@check("text", "unproven", computed=True)
 def gradients_reach_every_weight_checkpointed_or_not(case: Contract) -> None:
     if not case.is_plain:
         return

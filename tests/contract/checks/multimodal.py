@@ -33,7 +33,7 @@ def counted_only(model: llamath.Model) -> None:
         lambda: llamath.memory(model, context=64),
         lambda: llamath.memory(model, train=True, context=64),
     ):
-        with pytest.raises(llamath.LlamathError, match="modules that are counted, but what they compute is not known"):
+        with pytest.raises(llamath.LlamathError, match="is not part of llamath's machine"):
             ask()
 
 

@@ -20,8 +20,7 @@ _FIELDS = {
 
 def lookup(node: Node) -> str:
     """Describe a table by its ids."""
-    names = {"positions": "learned position embedding", "hash_merged_ngrams": "rows of the n-grams"}
-    return names.get(node.inputs[0].op, "token embedding")
+    return "learned position embedding" if node.inputs[0].op == "positions" else "token embedding"
 
 
 def hash_ngrams(node: Node) -> str:
@@ -77,11 +76,6 @@ def add(node: Node) -> str:
     if not node.path.endswith("{l}"):
         return "shared experts added" if node.inputs[0].op == "combine" else "sum of both"
     return "added to the normalized x" if node.inputs[0].op.endswith("norm") else "added to the residual stream"
-
-
-def blend(node: Node) -> str:
-    """Describe a residual connection with learned shares."""
-    return f"√(1 − b²) · residual stream + b · branch, b = sigmoid(w / {node.attributes['temperature']:g}) in each channel"
 
 
 def multiply(node: Node) -> str:
@@ -170,16 +164,6 @@ def select_keys(node: Node) -> str:
     return f"the {int(node.attributes['top_k']):,} {what} with the highest scores Σ {weight}relu(q · k)"
 
 
-def select_windows(node: Node) -> str:
-    """Describe the choice of windows by an indexer."""
-    blocks = node.attributes["candidates"]
-    words = f"the {int(node.attributes['top_k']):,} windows with the highest scores Σ weight · relu(q · k)"
-    if blocks is None:
-        return words
-    best = f"the {blocks.kept:,} best blocks of {blocks.size} windows"
-    return f"{words}, and {best}" if blocks.chosen_here else f"{words}, of {best} that an earlier layer chose"
-
-
 def select_blocks(node: Node) -> str:
     """Describe the choice of blocks by an indexer."""
     size, kept = map(int, node.attributes["blocks"])
@@ -231,9 +215,7 @@ def causal_conv(node: Node) -> str:
 
 def route(node: Node) -> str:
     """Describe the choice of experts."""
-    moe, choice = node.attributes.get("moe"), f"top {int(node.shape[-1])} of {int(node.inputs[0].shape[-1]):,} experts"
-    if moe is None:
-        return f"{choice} with their weights, chosen one after the other"
+    moe, choice = node.attributes["moe"], f"top {int(node.shape[-1])} of {int(node.inputs[0].shape[-1]):,} experts"
     groups = f", from the best {moe.expert_groups.kept} of {moe.expert_groups.groups} groups" if moe.expert_groups else ""
     return f"{choice} with their weights ({moe.scoring}){groups}"
 

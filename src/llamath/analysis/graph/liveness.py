@@ -10,7 +10,7 @@ from .recorder import Graph, Node, Region
 from .rules import RULES
 from .saved_rules import elements_per_token
 
-CACHED = frozenset({"keep_encoded", "read_encoded", "update_cache", "read_cache", "read_windows", "update_windows"})
+CACHED = frozenset({"keep_encoded", "read_encoded", "update_cache", "read_cache", "update_windows"})
 """Operations whose results are in the KV cache, which counts by itself."""
 
 

@@ -12,7 +12,6 @@ from typing import Any, Literal, cast
 from ...core.attention_facts import AttentionWindow, ScoreTransform
 from ...core.blocks import Decoder
 from ...core.expr import Expr, ceil_div, floor_div, minimum, product, total
-from ...core.extensions.compressed_attention import CandidateBlocks, CompressedAttention
 from ...core.extensions.encoder_decoder import EncoderDecoder
 from ...core.image_sizes import patches_of_tiles
 from ...core.positions import LogNScaling, Rope, TemperatureTuning
@@ -100,8 +99,6 @@ def _sharding(op: str, inputs: tuple[Node, ...], weights: tuple[UsedWeight, ...]
     A column-parallel weight shards its result; a row-parallel one makes it whole again. The rows of experts are those that were routed to
     the experts of a rank.
     """
-    if op == "combine" and inputs[0].sharding == "tensor":  # the queries of experts of attention
-        return "tensor", inputs[0].max_parts
     if op in ("lookup", "combine"):
         return "", 0
     whole: Sharding = "expert" if op == "dispatch" or any(x.in_expert for x in inputs) else ""
@@ -320,9 +317,6 @@ class GraphRecorder:
     def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
         return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
 
-    def normalized_linear(self, x: Node, weight: UsedWeight) -> Node:
-        return self.add_node("normalized_linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight,))
-
     def per_head_linear(self, x: Node, weight: UsedWeight, size: int, transposed: bool = False) -> Node:
         shape = (*x.shape[:-1], weight.shape[1] if transposed else size)
         return self.add_node("per_head_linear", (x,), shape, weights=(weight,), size=size, transposed=transposed)
@@ -351,9 +345,6 @@ class GraphRecorder:
     def clamped_gated(self, gate: Node, up: Node, limit: float, alpha: float) -> Node:
         return self.add_node("clamped_gated", (gate, up), up.shape, limit=limit, alpha=alpha)
 
-    def xielu(self, x: Node, alpha_p: UsedWeight, alpha_n: UsedWeight, beta: UsedWeight, eps: UsedWeight) -> Node:
-        return self.add_node("xielu", (x,), x.shape, weights=(alpha_p, alpha_n, beta, eps))
-
     def add(self, x: Node, y: Node) -> Node:
         return self.add_node("add", (x, y), x.shape)
 
@@ -378,26 +369,8 @@ class GraphRecorder:
     def scale_by_position(self, x: Node, temperature: TemperatureTuning | LogNScaling | None) -> Node:
         return x if temperature is None else self.add_node("scale_by_position", (x,), x.shape, temperature=temperature)
 
-    def scale_by_log_position(self, x: Node, scale: UsedWeight, bias: UsedWeight) -> Node:
-        return self.add_node("scale_by_log_position", (x,), x.shape, weights=(scale, bias))
-
-    def add_bias(self, x: Node, bias: UsedWeight) -> Node:
-        return self.add_node("add_bias", (x,), x.shape, weights=(bias,))
-
     def softcap(self, x: Node, cap: float | None) -> Node:
         return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
-
-    def subtract_weighted(self, x: Node, y: Node, q1: UsedWeight, k1: UsedWeight, q2: UsedWeight, k2: UsedWeight, initial: float) -> Node:
-        return self.add_node("subtract_weighted", (x, y), x.shape, weights=(q1, k1, q2, k2), initial=initial)
-
-    def keep_outliers(self, x: Node, deviations: float) -> Node:
-        return self.add_node("keep_outliers", (x,), x.shape, deviations=deviations)
-
-    def match_rms(self, x: Node, y: Node) -> Node:
-        return self.add_node("match_rms", (x, y), x.shape)
-
-    def blend(self, x: Node, y: Node, weight: UsedWeight, temperature: float) -> Node:
-        return self.add_node("blend", (x, y), x.shape, weights=(weight,), temperature=float(temperature))
 
     def mix_streams(self, x: Node, weights: Node) -> Node:
         return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
@@ -433,9 +406,6 @@ class GraphRecorder:
 
     def to_model_dtype(self, x: Node) -> Node:
         return x if x.width == self.activation_bytes else self.add_node("cast", (x,), x.shape, width=self.activation_bytes)
-
-    def constants(self, x: Node, values: Sequence[float]) -> Node:
-        return self.add_node("constants", (x,), (*x.shape[:-1], len(values)))
 
     def dropout(self, x: Node) -> Node:
         return self.add_node("dropout", (x,), x.shape) if self.with_dropout else x
@@ -630,10 +600,6 @@ class GraphRecorder:
     def rope(self, x: Node, rope: Rope | None) -> Node:
         return x if rope is None else self.add_node("rope", (x,), x.shape, rope=rope)
 
-    def scale_frequencies(self, x: Node, factors: UsedWeight) -> Node:
-        self.add_node("scale_frequencies", (), factors.shape, width=FLOAT32, weights=(factors,))
-        return x
-
     def update_cache(self, mixer: _Bound, *rows: Node) -> list[Node]:
         window: AttentionWindow = mixer.window
         keys = self.visible_keys(window)
@@ -699,25 +665,12 @@ class GraphRecorder:
         inputs = (q, k, windows) if selected is None else (q, k, windows, selected)
         return self.add_node("compressed_attention", inputs, q.shape, weights=(sinks,), **facts)
 
-    def read_windows(self, reader: _Bound) -> Node:
-        windows = floor_div(self.past_tokens + self.new_tokens, reader.ratio)
-        return self.add_node("read_windows", (), (self.batch, windows, 1, reader.head_dim), ratio=reader.ratio)
-
-    def select_windows(self, indexer: _Bound, q: Node, k: Node, weights: Node) -> Node:
-        shape = (*q.shape[:2], minimum(k.shape[1], indexer.top_k))
-        candidates: CandidateBlocks | None = indexer.candidates
-        facts = {"past_tokens": self.past_tokens, "top_k": indexer.top_k, "ratio": indexer.ratio, "candidates": candidates}
-        return self.add_node("select_windows", (q, k, weights), shape, width=INT64, **facts)
-
     def select_blocks(self, indexer: _Bound, q: Node, k: Node) -> Node:
         shape = (*q.shape[:3], minimum(ceil_div(k.shape[1], indexer.block_size), indexer.top_blocks))
         facts = {"past_tokens": self.past_tokens, "window": indexer.window, "blocks": (indexer.block_size, indexer.top_blocks)}
         return self.add_node("select_blocks", (q, k), shape, width=INT64, **facts)
 
     def reuse_selection(self, mixer: _Bound) -> Node:
-        if isinstance(mixer.block, CompressedAttention):
-            windows = floor_div(self.past_tokens + self.new_tokens, mixer.ratio)
-            return self.add_node("reuse_selection", (), (self.batch, self.new_tokens, minimum(windows, mixer.top_k)), width=INT64)
         keys = self.visible_keys(mixer.window)
         if mixer.block_size == 1:
             return self.add_node("reuse_selection", (), (self.batch, self.new_tokens, minimum(keys, mixer.top_k)), width=INT64)
@@ -753,10 +706,6 @@ class GraphRecorder:
         shape, weights = (self.batch, self.new_tokens, sizes.shape[0]), (multipliers, sizes, offsets)
         return self.add_node("hash_ngrams", (), shape, width=INT64, weights=weights, ngram_size=mixer.ngram_size)
 
-    def hash_merged_ngrams(self, mixer: _Bound) -> Node:
-        shape = (self.batch, self.new_tokens, len(mixer.head_sizes))
-        return self.add_node("hash_merged_ngrams", (), shape, width=INT64, ngram_size=mixer.ngram_size)
-
     def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None, dilation: int = 1) -> Node:  # noqa: ARG002
         return self.add_node("causal_conv", (x,), x.shape, weights=(weight, bias), dilation=dilation)
 
@@ -772,18 +721,6 @@ class GraphRecorder:
     def selective_scan(self, mixer: _Bound, x: Node, b: Node, c: Node, dt: Node, a_log: UsedWeight, skip: UsedWeight) -> Node:  # noqa: ARG002
         return self.add_node("selective_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log, skip))
 
-    def gated_recurrence(
-        self,
-        mixer: _Bound,  # noqa: ARG002
-        x: Node,
-        gate: Node,
-        decay: Node,
-        gate_bias: UsedWeight,
-        decay_bias: UsedWeight,
-        a: UsedWeight,
-    ) -> Node:
-        return self.add_node("gated_recurrence", (x, gate, decay), x.shape, weights=(gate_bias, decay_bias, a))
-
     # One of many
 
     def route(self, logits: Node, correction: UsedWeight | None, moe: _Bound) -> tuple[Node, Node]:
@@ -796,23 +733,14 @@ class GraphRecorder:
         chosen = self.add_node("route", (logits,), shape, width=INT64, weights=(table,), moe=moe.block, by_token=True)
         return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
 
-    def route_in_turn(self, logits: Node, top_k: int, jitter: float) -> tuple[Node, Node]:
-        shape = (*logits.shape[:-1], Expr.const(top_k))
-        chosen = self.add_node("route", (logits,), shape, width=INT64, jitter=jitter)
-        return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
-
     def scale_by_expert(self, weights: Node, chosen: Node, scale: UsedWeight) -> Node:
         return self.add_node("scale_by_expert", (weights, chosen), weights.shape, weights=(scale,))
 
-    def experts(
-        self, moe: _Bound, experts: _BoundStack, x: Node, chosen: Node, weights: Node | None = None, norm: _Bound | None = None
-    ) -> Node:
+    def experts(self, moe: _Bound, experts: _BoundStack, x: Node, chosen: Node, weights: Node) -> Node:
         expert = experts.bind(experts.stack[0], LETTERS[1])
         rows = self.add_node("dispatch", (x, chosen), (product(chosen.shape), x.shape[-1]), moe=moe.block)
         y: Node = expert(self, rows)
-        y = y if norm is None else norm(self, y)
-        inputs = (y, chosen) if weights is None else (y, chosen, weights)
-        return self.add_node("combine", inputs, (*x.shape[:-1], y.shape[-1]), moe=moe.block)
+        return self.add_node("combine", (y, chosen, weights), (*x.shape[:-1], y.shape[-1]), moe=moe.block)
 
     def layers(self, layers: _BoundStack, x: Node, *extra: Node) -> Node:
         outer = self._region

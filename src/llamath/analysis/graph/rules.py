@@ -19,7 +19,6 @@ from .saved_rules import (
     SavedRule,
     save_act,
     save_attention,
-    save_blend,
     save_bounded_decay,
     save_clamp,
     save_compressed_attention,
@@ -27,10 +26,8 @@ from .saved_rules import (
     save_expert_outputs,
     save_gated,
     save_ids,
-    save_keep_outliers,
     save_l2_norm,
     save_linear,
-    save_match_rms,
     save_mix_streams,
     save_mixer_inputs,
     save_multiply,
@@ -43,7 +40,6 @@ from .saved_rules import (
     save_softcap,
     save_softmax,
     save_softplus,
-    save_xielu,
 )
 
 
@@ -194,11 +190,6 @@ def _rows_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
     return product((2, *node.shape, node.weights[0].shape[0]))
 
 
-def _channel_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
-    """Return the FLOPs of the update of one number in each channel."""
-    return product((2, *node.shape))
-
-
 def _mix_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
     return product((2, *node.shape, node.inputs[1].shape[-1]))
 
@@ -211,30 +202,6 @@ def _select_flops(node: Node, masked: bool) -> Expr:
     seen = pairs_in_window(window, new, past).alias("A") if ratio == 1 else windows_seen(ratio, new, past, None)
     pairs = seen if masked else product((new, k.shape[1]))
     return product((2, q.shape[0], q.shape[2], q.shape[3] + len(weights), pairs))
-
-
-def _select_windows_flops(node: Node, masked: bool) -> Expr:
-    """Return the FLOPs of the scores of windows, or of those in candidate blocks, and of their sum over the heads."""
-    q, k, _ = node.inputs
-    new, past, facts = node.shape[1], node.attributes["past_tokens"], node.attributes
-    ratio, candidates = facts["ratio"], facts["candidates"]
-    pairs = product((new, k.shape[1]))
-    if masked and (candidates is None or candidates.chosen_here):
-        pairs = windows_seen(ratio, new, past, None)
-    elif masked:
-        pairs = _candidates_seen(ratio, new, past, (candidates.size, candidates.kept))
-    return product((2, q.shape[0], q.shape[2], q.shape[3] + 1, pairs))
-
-
-def _candidates_seen(ratio: int, new: Expr, past: Expr, blocks: tuple[int, int]) -> Expr:
-    """Return the pairs of `new` queries after `past` tokens and the complete windows in their blocks."""
-
-    def of_first(n: Expr) -> Expr:
-        windows = floor_div(n, ratio)
-        before, last = (pairs_in_blocks(blocks, x) for x in (windows - 1, windows))
-        return ratio * before + (n - ratio * windows + 1) * (last - before)
-
-    return of_first(past + new) - of_first(past)
 
 
 def windows_seen(ratio: int, new: Expr, past: Expr, most: int | None) -> Expr:
@@ -341,10 +308,6 @@ def _delta_state(node: Node) -> CachedTensor:
     return CachedTensor(kind="state", description="delta rule's state", size=size, parts=_num_parts(node))
 
 
-def _channel_state(node: Node) -> CachedTensor:
-    return CachedTensor(kind="state", description="RG-LRU's state", size=node.shape[-1], parts=_num_parts(node))
-
-
 def _scan_state(node: Node) -> CachedTensor:
     size = product((*node.shape[2:], node.inputs[1].shape[-1]))
     name = {"linear_attention": "linear attention", "selective_scan": "Mamba", "ssm_scan": "Mamba-2"}[node.op]
@@ -397,7 +360,6 @@ RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
     "add_open_window": Rule(kind="choice", name="windows", description="and the window that is not complete yet"),
-    "add_bias": Rule(kind="add", description="plus one stored number for each channel"),
     "add_resized_positions": Rule(kind="add", description="plus one learned row for each patch, interpolated"),
     "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
     "add_grid_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch, and for the frame"),
@@ -414,7 +376,6 @@ RULES: Mapping[str, Rule] = {
     "pad_tokens": Rule(kind="view", description="tokens of zeros up to a multiple"),
     "split_tiles": Rule(),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
-    "blend": Rule(kind="add", name="{source}_add", description=describe.blend, saved=save_blend),
     "bounded_decay": Rule(kind="act", name="decay", description=describe.bounded_decay, saved=save_bounded_decay),
     "cast": Rule(),
     "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
@@ -430,7 +391,6 @@ RULES: Mapping[str, Rule] = {
     "concat": Rule(),
     "concat_tokens": Rule(kind="view", name="tokens", description="the tokens of both, one after the other"),
     "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
-    "constants": Rule(),
     "convolve": Rule(kind="conv", description="convolution over the grid of patches", flops=_convolution_flops, saved=save_mixer_inputs),
     "convolve_channels": Rule(
         kind="conv", description="convolution of each channel over the grid of patches", flops=_convolution_flops, saved=save_mixer_inputs
@@ -446,9 +406,6 @@ RULES: Mapping[str, Rule] = {
         "attention with learned vectors for the distances of rows and columns", _grid_flops, save_mixer_inputs
     ),
     "stitch_tiles": Rule(kind="sum", name="stitched", description="the whole image, with averages of the features of its tiles"),
-    "subtract_weighted": Rule(
-        kind="add", name="difference", description="minus a learned share of the other half of the heads", saved=save_multiply
-    ),
     "to_windows": Rule(kind="view", name="windows", description="windows of patches, each by itself"),
     "dispatch": Rule(kind="view", name="dispatch", description=describe.dispatch),
     "drop_tokens": Rule(kind="view", name="patches_only", description="without the class token"),
@@ -457,23 +414,12 @@ RULES: Mapping[str, Rule] = {
     "encoder_attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "first_tokens": Rule(),
     "gated": Rule(kind="act", name="act", description=describe.gated, saved=save_gated),
-    "gated_recurrence": Rule(
-        kind="state",
-        name="state",
-        description="one number per channel, updated token by token",
-        flops=_channel_flops,
-        mixing=True,
-        cached=_channel_state,
-        saved=save_mixer_inputs,
-    ),
     "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
     "hash_ngrams": Rule(kind="choice", name="rows", description=describe.hash_ngrams, cached=_cached_ids),
     "hidden_states": Rule(),
-    "hash_merged_ngrams": Rule(kind="choice", name="rows", description=describe.hash_ngrams, cached=_cached_ids),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
     "image_features": Rule(),
     "keep_encoded": Rule(kind="cache", description="kept for all later tokens", cached=_kept_rows),
-    "keep_outliers": Rule(kind="act", name="{source}_outliers", description="what exceeds a threshold", saved=save_keep_outliers),
     "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
     "last_token": Rule(),
     "layer_norm": Rule(kind="norm", description=describe.layer_norm, saved=save_norm),
@@ -482,14 +428,12 @@ RULES: Mapping[str, Rule] = {
     "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops, saved=save_linear),
     "lookup": Rule(kind="lookup", description=describe.lookup, saved=save_ids),
     "lookup_in_parts": Rule(kind="lookup", description="rows of the n-grams", saved=save_ids),
-    "match_rms": Rule(kind="norm", description="scaled to the magnitude of the first stream", saved=save_match_rms),
     "merge_heads": Rule(kind="view", name="concat", description="heads concatenated per token"),
     "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
     "normalize_sum": Rule(kind="multiply", name="{source}_share", description="divided by the sum", saved=save_normalize_sum),
     "mix_streams": Rule(kind="mix", description="weighted sums of the streams", flops=_mix_flops, mixing=True, saved=save_mix_streams),
     "mix_rows": Rule(kind="linear", description="sums of rows of a table, weighted by softmax", flops=_rows_flops, saved=save_mixer_inputs),
     "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
-    "normalized_linear": Rule(kind="linear", description="W x with rows of length 1", flops=_matmul_flops, saved=save_linear),
     "offset": Rule(kind="add", name="{source}_offset", description=describe.offset),
     "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
     "pool_patches": Rule(kind="sum", name="pool_patches", description=describe.pool_patches),
@@ -497,7 +441,6 @@ RULES: Mapping[str, Rule] = {
     "prepend": Rule(kind="view", name="prepend", description="learned tokens before the patches"),
     "read_cache": Rule(kind="cache", description=describe.read_cache),
     "read_encoded": Rule(kind="cache", description="kept since the first pass", cached=_kept_rows),
-    "read_windows": Rule(kind="cache", name="windows", description="windows of the nearest earlier layer that has its own"),
     "reuse_selection": Rule(kind="choice", name="selection", description="the keys that the nearest earlier indexer selected"),
     "repeat_rows": Rule(kind="view", name="learned", description="learned vectors for each image"),
     "rms_norm": Rule(kind="norm", description=describe.rms_norm, saved=save_norm),
@@ -507,17 +450,12 @@ RULES: Mapping[str, Rule] = {
     "rope_windows": Rule(kind="rope", name="rope", description="rotated by the position of the window", saved=save_rope),
     "scale": Rule(kind="multiply", name="{source}_scale", description=describe.scale),
     "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert", saved=save_scale_by_expert),
-    "scale_by_log_position": Rule(
-        kind="multiply", description="times scale · ln(position) + bias of each head", saved=save_scale_by_weight
-    ),
     "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
     "scale_by_tanh": Rule(kind="multiply", description="times the tanh of a stored number", saved=save_scale_by_weight),
     "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
-    "scale_frequencies": Rule(kind="multiply", name="frequencies", description="learned factors of the rotary frequencies"),
     "select_layer": Rule(),
     "select_blocks": Rule(kind="choice", name="selection", description=describe.select_blocks, flops=_block_flops, mixing=True),
     "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),
-    "select_windows": Rule(kind="choice", name="selection", description=describe.select_windows, flops=_select_windows_flops, mixing=True),
     "linear_attention": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "softmax": Rule(kind="act", name="softmax", description="shares that sum to 1", saved=save_softmax),
@@ -531,5 +469,4 @@ RULES: Mapping[str, Rule] = {
     "standardize": Rule(kind="multiply", name="{source}_standard", description="(x − bias) · scale", saved=save_scale_by_weight),
     "update_windows": Rule(kind="cache", name="windows", description="appended to the cache of windows", cached=_cached_windows),
     "update_cache": Rule(kind="cache", description=describe.update_cache, cached=_cached_rows),
-    "xielu": Rule(kind="act", name="act", description="xIELU, with stored slopes", saved=save_xielu),
 }

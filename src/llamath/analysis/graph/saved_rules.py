@@ -18,7 +18,7 @@ from ...core.tree import LETTERS
 from ...utils.record_type import Record
 from .recorder import FLOAT32, INT64, Node
 
-_ESTIMATED = frozenset({"compress", "gated_delta_rule", "gated_recurrence", "linear_attention", "selective_scan", "sinkhorn", "ssm_scan"})
+_ESTIMATED = frozenset({"compress", "gated_delta_rule", "linear_attention", "selective_scan", "sinkhorn", "ssm_scan"})
 """Operations whose kernels save more, which is not known."""
 _INT32 = 4
 """Bytes of an index."""
@@ -162,7 +162,7 @@ def _name_of_input(x: Node, stored: Node) -> str:
         return "inputs of experts"
     if x.path.endswith(".attn.out"):
         return "mixer states"
-    if stored.op in ("act", "gated", "clamped_gated", "xielu"):
+    if stored.op in ("act", "gated", "clamped_gated"):
         return _within(x, "input of down")
     if stored.op == "attention" or (stored.op == "multiply" and any(y.storage.op == "attention" for y in stored.inputs)):
         return "output of attention"
@@ -202,14 +202,6 @@ def save_act(x: Node, k: Kernels) -> Iterator[Saved]:
         yield _extra(what, x, x.size * _DECOMPOSED_ACTIVATIONS[name], x.width)
 
 
-def save_xielu(x: Node, k: Kernels) -> Iterator[Saved]:
-    """Its input and, with one kernel for each step, three tensors in between and the mask of the positive numbers."""
-    yield from _result(_within(x, "MLP"), x.inputs[0], k)
-    if not k.fused:
-        yield _extra(_within(x, "MLP"), x, x.size * 3, x.width)
-        yield _extra(_within(x, "MLP"), x, x.size, _MASK)
-
-
 def _name_of_activation(x: Node) -> str:
     """Return the name of what an activation function outside a gated MLP saves."""
     if x.path.endswith(".attn"):
@@ -247,20 +239,6 @@ def save_softcap(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
     yield _extra("tanh of logits", x, x.size, x.width)
 
 
-def save_keep_outliers(x: Node, k: Kernels) -> Iterator[Saved]:
-    """Its input, the mean and the deviation of each vector, and the result."""
-    yield from _result("MLP", x.inputs[0], k)
-    yield _extra("MLP", x, x.size, x.width)
-    yield _extra("MLP", x, 2 * product(x.shape[:-1]), x.width)
-
-
-def save_match_rms(x: Node, k: Kernels) -> Iterator[Saved]:
-    """Both inputs, and the magnitudes of their vectors."""
-    for y in x.inputs:
-        yield from _result("residual streams", y, k)
-    yield _extra("residual streams", x, 4 * product(x.shape[:-1]), x.width)
-
-
 def save_normalize_sum(x: Node, k: Kernels) -> Iterator[Saved]:
     """Its input and the sum of each vector."""
     yield from _result("router", x.inputs[0], k)
@@ -270,12 +248,6 @@ def save_normalize_sum(x: Node, k: Kernels) -> Iterator[Saved]:
 def save_softmax(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
     """Its result."""
     yield _extra("residual streams", x, x.size, x.width)
-
-
-def save_blend(x: Node, k: Kernels) -> Iterator[Saved]:
-    """Both inputs, for the gradient of the weight."""
-    for y in x.inputs:
-        yield from _result("residual streams", y, k, for_weight_gradient=True)
 
 
 def save_mix_streams(x: Node, k: Kernels) -> Iterator[Saved]:
@@ -335,7 +307,7 @@ def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
         yield _extra("sums of softmax", x, product(x.shape[:-1]), FLOAT32)
         yield from _result("output of attention", x, k)
         for y in others:
-            if y.op not in ("select_blocks", "select_keys", "select_windows", "add_open_window", "reuse_selection"):
+            if y.op not in ("select_blocks", "select_keys", "add_open_window", "reuse_selection"):
                 yield from _result("biases of scores", y, k)
                 continue
             if y.op == "select_blocks":

@@ -5,12 +5,12 @@ Letters: H heads of size h, in G groups; Hi and hi the heads of the indexer and 
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from ..blocks import AttentionBase, Linear, Norm, apply_optional
+from ..blocks import AttentionBase, Linear, Norm
 from ..constructors import linear, rms, weight
 from ..expr import Expr
-from ..latent_attention import Indexer, IndexerSizes, WindowKeys, rotate_part
+from ..latent_attention import Indexer, IndexerSizes, rotate_part
 from ..machine import Machine, X
 from ..positions import Rope
 from ..tree import Cut, Weight
@@ -36,13 +36,6 @@ class Compressor(AttentionBase):
         return m.update_windows(self, _rotate_windows(self, m, _vectors_of_windows(self, m, x)))
 
 
-class LatentCompressor(Compressor):
-    """The same vectors before their rotation: the keys of an indexer are projected from them, too (DeepSeek-V4.1)."""
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return _vectors_of_windows(self, m, x)
-
-
 class CompressedIndexer(Indexer):
     """An indexer whose keys are windows of tokens."""
 
@@ -53,35 +46,6 @@ class CompressedIndexer(Indexer):
         q = rotate_part(self, m, m.split_heads(self.q(m, latent), self.head_dim))
         weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)
         return m.select_keys(self, q, k, weights)
-
-
-class LatentKeys(WindowKeys):
-    """One key for each window, projected from the window's vector (DeepSeek-V4.1)."""
-
-    unquantized: ClassVar[frozenset[str]] = frozenset({"k"})
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return m.update_windows(self, _rotate_windows(self, m, apply_optional(self.k_norm, m, self.k(m, x))))
-
-
-class CandidateBlocks(NamedTuple):
-    """The first of two choices: `kept` blocks of `size` consecutive windows, those with the best windows and the one that is not full."""
-
-    size: int
-    kept: int
-    chosen_here: bool  # else they are those of an earlier layer
-
-
-class LatentIndexer(Indexer):
-    """Chooses windows by keys of its own, or by those of the nearest earlier layer; later layers may consider some blocks only."""
-
-    keys: LatentKeys | None
-    candidates: CandidateBlocks | None = None
-
-    def forward(self, m: Machine[X], x: X, latent: X, *vectors: X) -> X:
-        k = m.read_windows(self) if self.keys is None else self.keys(m, *vectors)
-        q = rotate_part(self, m, m.split_heads(self.q(m, latent), self.head_dim))  # (B, T, Hi, hi)
-        return m.select_windows(self, q, k, m.scale(self.head_weights(m, x), self.heads**-0.5))
 
 
 class CompressedAttention(AttentionBase):
@@ -130,23 +94,6 @@ class CompressedAttention(AttentionBase):
         return _project_groups(self, m, y)
 
 
-class SharedCompressedAttention(CompressedAttention):
-    """The same whose windows and selection are those of the nearest earlier layer that has its own (DeepSeek-V4.1)."""
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        latent = self.q_norm(m, self.q_down(m, x))
-        q, k = _queries_and_keys(self, m, x, latent)
-        if not self.ratio:
-            return _project_groups(self, m, m.attention(self, q, k, k, self.head_dim, self.sinks))
-        vectors = () if self.compressor is None else (self.compressor(m, x),)  # (B, W, 1, h)
-        chosen = m.reuse_selection(self) if self.indexer is None else self.indexer(m, x, latent, *vectors)
-        if self.compressor is None:
-            windows = m.read_windows(self)
-        else:
-            windows = m.update_windows(self.compressor, _rotate_windows(self.compressor, m, *vectors))
-        return _project_groups(self, m, m.compressed_attention(self, q, k, windows, self.head_dim, self.sinks, chosen))
-
-
 def _queries_and_keys(attn: CompressedAttention, m: Machine[X], x: X, latent: X) -> tuple[X, X]:
     """Return the queries of this pass, `(B, T, H, h)`, and the keys of the last tokens, `(B, S, 1, h)`."""
     q = m.split_heads(attn.q_up(m, latent), attn.head_dim)
@@ -169,7 +116,7 @@ def _vectors_of_windows(compressor: Compressor, m: Machine[X], x: X) -> X:
     return compressor.norm(m, m.compress(compressor, kv, gate, compressor.bias))
 
 
-def _rotate_windows(windows: Compressor | WindowKeys, m: Machine[X], y: X) -> X:
+def _rotate_windows(windows: Compressor, m: Machine[X], y: X) -> X:
     """Rotate the last channels of the vectors of windows."""
     assert windows.rope is not None
     plain, rotary = m.split(y, windows.head_dim - windows.rope.dim, windows.rope.dim)
@@ -190,12 +137,6 @@ def compressor(d: Expr, h: Expr, ratio: int, eps: float, rope: Rope | None, *, o
     return Compressor(kv=kv, weights=kv, bias=bias, norm=rms(h, eps), head_dim=h, ratio=ratio, overlap=overlap, rope=rope)
 
 
-def latent_compressor(d: Expr, h: Expr, ratio: int, eps: float, rope: Rope | None) -> LatentCompressor:
-    """Windows of `ratio` tokens without overlap and bias; those of one token have no weights."""
-    kv = linear(h, d)
-    return LatentCompressor(kv=kv, weights=kv if ratio > 1 else None, norm=rms(h, eps), head_dim=h, ratio=ratio, rope=rope)
-
-
 def compressed_indexer(d: Expr, into: Expr, sizes: IndexerSizes, ratio: int, eps: float, rope: Rope | None) -> CompressedIndexer:
     """An indexer with windows of its own, whose queries are projected from `into` numbers."""
     Hi, hi, ki = sizes
@@ -212,26 +153,3 @@ def compressed_indexer(d: Expr, into: Expr, sizes: IndexerSizes, ratio: int, eps
         ratio=ratio,
         compressor=compressor(d, hi, ratio, eps, rope, overlap=True),
     )
-
-
-def latent_indexer(d: Expr, into: Expr, sizes: IndexerSizes, ratio: int, rope: Rope | None, keys: LatentKeys | None) -> LatentIndexer:
-    """An indexer of windows with these keys, or with those of an earlier layer."""
-    Hi, hi, ki = sizes
-    return LatentIndexer(
-        q=linear(Hi * hi, into),
-        k=None,
-        k_norm=None,
-        head_weights=linear(Hi, d),
-        heads=Hi,
-        head_dim=hi,
-        top_k=ki,
-        rope=rope,
-        rope_last=True,
-        ratio=ratio,
-        keys=keys,
-    )
-
-
-def latent_keys(h: Expr, hi: Expr, ratio: int, eps: float, rope: Rope | None) -> LatentKeys:
-    """Keys of an indexer, projected from vectors of windows."""
-    return LatentKeys(k=linear(hi, h), k_norm=rms(hi, eps), head_dim=hi, ratio=ratio, rope=rope)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..blocks import Decoder, Layer, Linear, Norm, apply_optional, residual_branch
-from ..expr import total
 from ..machine import Machine, X
 from ..tree import Block, Weight
 
@@ -76,33 +75,6 @@ class HyperLayer(Layer):
         return _add_to_streams(self.mlp_hc, m, x, y, normed)
 
 
-class DeferredHyperLayer(HyperLayer):
-    """A layer whose branches read the streams with the weights that the branch before them computed, the last numbers of x.
-
-    Features of n-grams may be added to the streams first (DeepSeek-V4.1).
-    """
-
-    ngrams: Block | None = None
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.attn is not None and self.mlp is not None
-        x, pre = m.split(x, total(self.attn_hc.sizes), len(self.attn_hc.sizes))
-        x = apply_optional(self.ngrams, m, x)
-        x, pre = _deferred_branch(self.attn_hc, m, x, pre, self.attn_norm, self.attn)
-        x, pre = _deferred_branch(self.mlp_hc, m, x, pre, self.mlp_norm, self.mlp)
-        return m.concat(x, m.to_model_dtype(pre))
-
-
-class CarriedSum(Block):
-    """The sum of streams with the weights after them in x (DeepSeek-V4.1)."""
-
-    sizes: tuple[int, ...]
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        streams, weights = m.split(x, total(self.sizes), len(self.sizes))
-        return _weighted_sum(self.sizes, m, m.to_float32(streams), weights)
-
-
 class StreamMean(Block):
     """The mean of residual streams (GLM-5.3 Flash)."""
 
@@ -152,13 +124,11 @@ class HyperDecoder(Decoder):
 
     collapse: Block  # a StreamSum, a StreamMean
     sizes: tuple[int, ...]  # of the streams
-    first_weights: tuple[float, ...] = ()  # of the streams in the first branch, where layers hand such weights on
 
     def forward(self, m: Machine[X], ids: X) -> X:
         assert self.head is not None
         x = self.embed(m, ids)
-        more = (m.constants(x, self.first_weights),) if self.first_weights else ()
-        x = m.layers(self.layers, m.concat(*[x for _ in self.sizes], *more))  # (B, T, n·d)
+        x = m.layers(self.layers, m.concat(*[x for _ in self.sizes]))  # (B, T, n·d)
         x = self.collapse(m, m.last_token(x))
         return self.head(m, apply_optional(self.norm, m, x))
 
@@ -182,14 +152,6 @@ def _weighted_sum(sizes: tuple[int, ...], m: Machine[X], flat: X, weights: X) ->
     for x in rest:
         y = m.add(y, x)
     return m.to_model_dtype(y)
-
-
-def _deferred_branch(connection: HyperConnection, m: Machine[X], x: X, pre: X, norm: Norm | None, branch: Block) -> tuple[X, X]:
-    """Return the streams after a branch that reads them with the weights `pre`, and the weights for the next one."""
-    flat = m.to_float32(x)
-    normed = connection.norm(m, flat)
-    y = m.dropout(branch(m, apply_optional(norm, m, _weighted_sum(connection.sizes, m, flat, pre))))
-    return _add_to_streams(connection, m, x, y, normed), connection.pre(m, normed)
 
 
 def _add_to_streams(connection: HyperConnection, m: Machine[X], x: X, y: X, normed: X) -> X:

@@ -52,10 +52,6 @@ class OperationLog(TorchMachine):
         self._add(inner[0].op, y)
         return y
 
-    def scale_frequencies(self, x: Tensor, factors: Tensor) -> Tensor:
-        self._add("scale_frequencies", factors)
-        return super().scale_frequencies(x, factors)
-
     def attention(
         self,
         mixer: Any,
@@ -128,15 +124,7 @@ class OperationLog(TorchMachine):
         self._add_recurrence("selective_scan", mixer, y)
         return y
 
-    def experts(
-        self,
-        moe: Any,
-        experts: nn.ModuleList,
-        x: Tensor,
-        chosen: Tensor,
-        weights: Tensor | None = None,
-        norm: nn.Module | None = None,
-    ) -> Tensor:
+    def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         outer = self.log
         inputs: list[Shape] = []
         logs: list[list[LoggedOperation]] = []
@@ -151,7 +139,7 @@ class OperationLog(TorchMachine):
 
             return run
 
-        y = super().experts(moe, [start(expert) for expert in experts], x, chosen, weights, norm)  # type: ignore[arg-type]
+        y = super().experts(moe, [start(expert) for expert in experts], x, chosen, weights)  # type: ignore[arg-type]
         self.log = outer
         idle = 0 if x.is_meta else int((chosen >= len(experts)).sum())  # rows for experts without weights, which return their input
         outer.append(LoggedOperation("dispatch", (_total_rows(inputs, idle),), x.element_size(), False, self._layer))
@@ -204,7 +192,6 @@ def _num_rows(shape: Shape) -> int:
 _RESULTS = {
     "route": ("route", "routing_weights"),
     "route_by_token": ("route", "routing_weights"),
-    "route_in_turn": ("route", "routing_weights"),
     "split": ("slice",),
     "to_float32": ("cast",),
     "to_model_dtype": ("cast",),
@@ -213,29 +200,24 @@ _RESULTS = {
 """The operations of the graph for the results of a machine's operation, where they are named differently."""
 _SIMPLE = (
     "bounded_decay",
-    "add_bias",
-    *("constants", "hash_merged_ngrams", "read_windows", "select_windows"),
-    *("add_open_window", "blend", "dot", "hash_ngrams", "lookup_in_parts", "signed_root"),
+    *("add_open_window", "dot", "hash_ngrams", "lookup_in_parts", "signed_root"),
     *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
     *(
         "gated",
-        *("gated_recurrence", "subtract_weighted"),
-        "keep_outliers",
         "l2_norm",
         "last_token",
         "layer_norm",
         "linear",
         "lookup",
-        "match_rms",
         "merge_heads",
         "mix_streams",
     ),
-    *("multiply", "normalize_sum", "normalized_linear", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm"),
-    *("rope", "rope_windows", "route", "route_by_token", "route_in_turn", "scale", "scale_by_expert", "scale_by_log_position"),
+    *("multiply", "normalize_sum", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm"),
+    *("rope", "rope_windows", "route", "route_by_token", "scale", "scale_by_expert"),
     "scale_by_position",
     *("scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "sinkhorn", "softcap", "softmax", "softplus"),
     *("split", "split_heads"),
-    *("to_float32", "to_model_dtype", "token_positions", "update_cache", "update_windows", "xielu"),
+    *("to_float32", "to_model_dtype", "token_positions", "update_cache", "update_windows"),
 )
 
 

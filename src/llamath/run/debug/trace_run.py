@@ -25,7 +25,6 @@ from ...analysis.image_pass import ImagePass, Images, check_tokens, crossing_fea
 from ...analysis.inference.inference_memory import MemoryRequest
 from ...core.blocks import Attention, Layer
 from ...core.blocks import Decoder as Tree
-from ...core.extensions.compressed_attention import LatentIndexer, SharedCompressedAttention
 from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder
 from ...core.latent_attention import IndexedAttention
 from ...core.tree import Block, Stack, Weight, fold, sequence
@@ -240,37 +239,15 @@ def _build_on_meta(tree: Tree, shown: Sequence[int]) -> tuple[Decoder, dict[int,
 
 
 def _selection_sources(layers: Stack, layer: int) -> Iterator[int]:
-    """Yield the layers whose windows of tokens, or choices of an indexer, a layer uses, and those that these use."""
-    wanted = _missing(layers[layer])
+    """Yield the layer whose choice of keys a layer without an indexer uses: the nearest earlier one that has an indexer."""
+    attn = _mixer(layers[layer])
+    if not isinstance(attn, IndexedAttention) or attn.indexer is not None:
+        return
     for i in range(layer - 1, -1, -1):
-        if not wanted:
-            return
-        if found := wanted & _own(layers[i]):
+        earlier = _mixer(layers[i])
+        if isinstance(earlier, IndexedAttention) and earlier.indexer is not None:
             yield i
-            wanted = wanted - found | _missing(layers[i])
-
-
-def _missing(block: Block) -> frozenset[str]:
-    """Return what the attention of a layer reads from earlier ones."""
-    attn = _mixer(block)
-    if isinstance(attn, IndexedAttention):
-        return frozenset({"selection"}) if attn.indexer is None else frozenset()
-    if not isinstance(attn, SharedCompressedAttention) or not attn.ratio:
-        return frozenset()
-    later = isinstance(attn.indexer, LatentIndexer) and attn.indexer.candidates is not None and not attn.indexer.candidates.chosen_here
-    needs = {"windows": attn.compressor is None, "selection": attn.indexer is None, "candidates": later}
-    return frozenset(name for name, missing in needs.items() if missing)
-
-
-def _own(block: Block) -> frozenset[str]:
-    """Return what the attention of a layer has for later ones."""
-    attn = _mixer(block)
-    if not isinstance(attn, IndexedAttention | SharedCompressedAttention):
-        return frozenset()
-    first = isinstance(attn.indexer, LatentIndexer) and attn.indexer.candidates is not None and attn.indexer.candidates.chosen_here
-    windows = isinstance(attn, SharedCompressedAttention) and attn.compressor is not None
-    has = {"windows": windows, "selection": attn.indexer is not None, "candidates": first}
-    return frozenset(name for name, own in has.items() if own)
+            return
 
 
 def _without_ties(block: Block) -> Block:

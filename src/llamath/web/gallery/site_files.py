@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from typing import Any, ClassVar
 
 from ...catalog import slugs
+from ...core.tree import CountedOnly
 from ...model import Model
 from ...utils.errors import LlamathError, safe, writing
 from ...utils.number_format import format_count
@@ -38,17 +39,19 @@ _OnProgress = Callable[[int, int], None]
 class GallerySite(Report):
     """What was written."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("output", "models", "files", "bytes")
+    json_fields: ClassVar[tuple[str, ...]] = ("output", "models", "files", "bytes", "left_out")
 
     output: str
     models: int
     files: int
     bytes: int
+    left_out: int = 0  # presets that are counted only, of which a page would have no passes
 
     @property
     def summary(self) -> str:
         """The numbers of models and bytes."""
-        return f"{format_count(self.models, 'model')} in {format_count(self.files, 'file')}, {self.bytes / 1e6:,.1f} MB"
+        left = f"; without {format_count(self.left_out, 'preset')} that are counted only" if self.left_out else ""
+        return f"{format_count(self.models, 'model')} in {format_count(self.files, 'file')}, {self.bytes / 1e6:,.1f} MB{left}"
 
 
 def write_gallery(
@@ -76,7 +79,8 @@ def write_gallery(
                 os.mkdir(top)
                 created.append(top)
             new = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=parent)
-        written = _write_pages(new, sources, processes, on_progress or (lambda *_: None))
+        found = _write_pages(new, sources, processes, on_progress or (lambda *_: None))
+        written = [x for x in found if x is not None]
         entries = [entry for entry, _ in written]
         _write_shared(new, entries, [form for _, form in written if form])
         files = sorted(os.path.relpath(os.path.join(where, x), new) for where, _, names in os.walk(new) for x in names)
@@ -92,7 +96,7 @@ def write_gallery(
         for path in reversed(created):
             with suppress(OSError):
                 os.rmdir(path)
-    return GallerySite(output=folder, models=len(entries), files=len(files) + 1, bytes=size)
+    return GallerySite(output=folder, models=len(entries), files=len(files) + 1, bytes=size, left_out=len(found) - len(written))
 
 
 def _first_missing(path: str) -> str:
@@ -121,13 +125,13 @@ def _check_folder(folder: str, force: bool) -> list[str]:
     return []
 
 
-def _write_pages(new: str, sources: Sequence[str], processes: int | None, on_progress: _OnProgress) -> list[_Written]:
-    """Write the page of each model, and return their entries and closed forms."""
+def _write_pages(new: str, sources: Sequence[str], processes: int | None, on_progress: _OnProgress) -> list[_Written | None]:
+    """Write the page of each model, and return their entries and closed forms; None of a preset that is counted only."""
     with writing("models"):
         os.mkdir(os.path.join(new, "models"))
     ids = _ids_of(sources) if sources else dict.fromkeys(slugs(), "")
-    tasks = [(new, model_id, source) for model_id, source in ids.items()]
-    written = []
+    tasks = [(new, model_id, source, bool(sources)) for model_id, source in ids.items()]
+    written: list[_Written | None] = []
     most = min(processes or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(tasks))
     on_progress(0, len(tasks))
     if most == 1:
@@ -159,13 +163,18 @@ def _ids_of(sources: Sequence[str]) -> dict[str, str]:
     return ids
 
 
-def _write_model(task: tuple[str, str, str]) -> _Written:
-    """Write one page, and return the model's entry and closed forms."""
-    new, model_id, source = task
+def _write_model(task: tuple[str, str, str, bool]) -> _Written | None:
+    """Write one page, and return the model's entry and closed forms; None of one that is counted only, unless it was asked for."""
+    new, model_id, source, is_wanted = task
     model: Model = load_with_checkpoint(source) if source else load_preset(model_id)
     refuse_huge(model)
     links = {"all": "../index.html", "with": f"../index.html#with={model_id}", "forms": f"../{FORMS}", "link": "{id}.html"}
-    data = build_page_data([model]) | {"gallery": links}
+    try:
+        data = build_page_data([model]) | {"gallery": links}
+    except CountedOnly:
+        if is_wanted:
+            raise
+        return None
     name = str(data["models"][0]["name"])
     text = site_page(name, data, "page", "../", [f"{model.parameters.total:,} parameters", '<a href="../index.html">All models</a>'])
     _write(new, f"models/{model_id}.html", text)

@@ -10,7 +10,7 @@ from ...analysis.graph.descriptions import OVER_CACHED_KEYS
 from ...analysis.graph.operations import Operation, WeightUse
 from ...analysis.graph.recorder import Graph, record
 from ...analysis.graph.walkthrough import WalkthroughStage, reads_on, walkthrough
-from ...core.blocks import AttentionExperts, MoE
+from ...core.blocks import MoE
 from ...core.expr import Expr, Json, product
 from ...model import Model
 from ...render.svg.block_svg import step_color
@@ -112,10 +112,10 @@ def _head_groups_and_experts(steps: Sequence[Operation]) -> Iterator[dict[str, A
         elif x.op == "ssm_scan":
             yield _heads(("head with a state", x.shape[2]), ("group of b and c", x.inputs[1].shape[2]), "not cached: the states are")
         elif x.op == "dispatch":
-            moe: MoE | AttentionExperts = x.attributes["moe"]
+            moe: MoE = x.attributes["moe"]
             groups = moe.expert_groups.groups if moe.expert_groups else 1
-            experts, shared = (moe.experts, moe.shared is not None) if isinstance(moe, MoE) else (moe.outputs, False)
-            yield {"kind": "experts", "n": _count(experts.n), "k": _count(moe.top_k), "shared": shared, "groups": int(groups)}
+            n, k = _count(moe.experts.n), _count(moe.top_k)
+            yield {"kind": "experts", "n": n, "k": k, "shared": moe.shared is not None, "groups": int(groups)}
 
 
 def _heads(many: tuple[str, int], few: tuple[str, int], note: str) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from ...analysis.graph.recorder import record
 from ...analysis.inference.gpu_shards import BATCH, ShardedModel, WeightRead
 from ...analysis.inference.inference_memory import MemoryCalculator
 from ...analysis.parallel_layout import Layout
-from ...core.blocks import AttentionExperts, MoE
+from ...core.blocks import MoE
 from ...core.parameter_count import layer_ranges
-from ...core.tree import Block, Stack, fold
+from ...core.tree import Block, fold
 from ...model import Model
 from ...utils.number_format import format_ranges
 from .sizing.inference_data import variable
@@ -26,7 +26,7 @@ def build_experts(model: Model, memory_by_dtype: Mapping[str, MemoryCalculator])
     graph = record(model.tree)
     kinds: dict[tuple[str, ...], tuple[dict[str, Any], int, set[int]]] = {}
     for region in graph.layers:
-        for node in (x for x in region.nodes if x.op.startswith("route") and "moe" in x.attributes):
+        for node in (x for x in region.nodes if x.op == "route"):
             kind = _kind(node.attributes["moe"])
             first, layers, ids = kinds.get(key := tuple(map(str, kind.values())), (kind, 0, set()))
             kinds[key] = (first, layers + int(region.times), ids | {id(region.block)})
@@ -48,28 +48,26 @@ def build_experts(model: Model, memory_by_dtype: Mapping[str, MemoryCalculator])
     }
 
 
-def _kind(moe: MoE | AttentionExperts) -> dict[str, Any]:
-    """Return the sizes of one mixture; an expert of attention has queries and an output."""
-    stacks: tuple[Stack, ...] = (moe.experts,) if isinstance(moe, MoE) else (moe.queries, moe.outputs)
-    experts, shared = stacks[0], moe.shared if isinstance(moe, MoE) else None
-    n = int(experts.n)
-    active = n if experts.active is None else int(experts.active)
+def _kind(moe: MoE) -> dict[str, Any]:
+    """Return the sizes of one mixture."""
+    n = int(moe.experts.n)
+    active = n if moe.experts.active is None else int(moe.experts.active)
     missed, of = Fraction(n - active, n).as_integer_ratio()
     return {
         "experts": str(n),
         "chosen": str(active),
-        "zero": str(moe.zero_experts) if isinstance(moe, MoE) else "0",
-        "shared": shared is not None or getattr(moe, "num_shared", None) is not None,
-        "sharedParameters": _parameters(shared),
-        "each": _parameters(*(x[0] for x in stacks)),
+        "zero": str(moe.zero_experts),
+        "shared": moe.shared is not None or getattr(moe, "num_shared", None) is not None,
+        "sharedParameters": _parameters(moe.shared),
+        "each": _parameters(moe.experts[0]),
         "groups": None if moe.expert_groups is None else [str(moe.expert_groups.groups), str(moe.expert_groups.kept)],
         "scoring": moe.scoring,
         "distinct": WeightRead(_HUNDREDTHS * n, 1, 0, missed, of).of(BATCH).to_expression_json(),
     }
 
 
-def _parameters(*blocks: Block | None) -> str:
-    return str(sum(int(x.weight.parameters) * int(x.copies) for block in blocks if block is not None for x in fold(block)))
+def _parameters(block: Block | None) -> str:
+    return "0" if block is None else str(sum(int(x.weight.parameters) * int(x.copies) for x in fold(block)))
 
 
 def _reads(found: MemoryCalculator) -> dict[tuple[int, int], int]:
