@@ -32,11 +32,11 @@ void xielu(float* out, const float* x, int64_t count, float alpha_p, float alpha
     }
 }
 
-void scale_by_weight(float* out, const float* x, const float* w, int64_t n, int64_t heads, int64_t dim, int64_t size, bool tanh) {
+void scale_by_weight(float* out, const float* x, const float* w, int64_t n, int64_t heads, int64_t dim, int64_t size) {
     for (int64_t i = 0; i < n * heads; i++)
         for (int64_t j = 0; j < dim; j++) {
             float factor = w[size == 1 ? 0 : heads == 1 ? j : i % heads];
-            out[i * dim + j] = x[i * dim + j] * (tanh ? std::tanh(factor) : factor);
+            out[i * dim + j] = x[i * dim + j] * factor;
         }
 }
 
