@@ -109,7 +109,7 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
     if not isinstance(vision, VisionTower) or not is_computed(part):
         known = ""
         if isinstance(vision, CountedTower):
-            known = f"; {images} have {format_count(vision.tokens(images.count, images.width, images.height), 'token')} in the text"
+            known = f" ({images}: {format_count(image_tokens(tree, images), 'token')})"
         hint = "`count`, `names`, `memory` and `verify` have its weights; without images, all other numbers are of the text model"
         raise LlamathError(f"the vision tower of this model is counted, not computed{known}", hint=hint)
     sizes = vision.image_sizes.of_images(images.count)

@@ -259,8 +259,8 @@ class CanvasImage(ImageSizes):
 
 
 class EnlargedImage(ImageSizes):
-    """An image is enlarged to as many tiles as there may be, padded and cut, after the whole; all tiles are read, also empty ones. A learned
-    token follows each row of the whole image and of all tiles together, and one stands between them (Phi-3 Vision).
+    """An image is enlarged to as many tiles as there may be, padded and cut, after the whole; all tiles are read, empty ones, too. A
+    learned token follows each row of the whole image and of all tiles together, and one stands between them (Phi-3 Vision).
     """
 
     size: int  # side of a tile

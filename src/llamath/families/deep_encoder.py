@@ -57,7 +57,9 @@ def deep_tower(c: Config, sam: CountedTower, encoder: CountedBlock, d: Expr, max
     if len(channels) != 2 or channels[1] != d:
         raise c.error("downsample_channels", f"should be two widths, the second that of CLIP, {d}, not {channels!r:.40}")
     neck = sam.parts["neck"]
-    assert isinstance(neck, CountedBlock) and isinstance(mix := neck.parts["mix"], Linear)
+    assert isinstance(neck, CountedBlock)
+    mix = neck.parts["mix"]
+    assert isinstance(mix, Linear)
     size = sam.image_sizes.grid(1, 1).rows * int(sam.patch_size)
     more = {
         "first": conv(channels[0], mix.weight.shape[0], 3, 3, bias=False),
