@@ -5,29 +5,30 @@ channels (arXiv:2204.03645).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from ..core.config import Config
 from ..core.constructors import layer_norm, linear, weight
-from ..core.image_sizes import FixedImage
+from ..core.image_sizes import FixedImage, UnsupportedImage
 from ..core.multimodal import CountedTower
 from ..core.tree import Block, Stack, Weight
 from .counted_towers import Modules, conv, counted, stack, table
 
 IMAGE_SIDE = 768
 """The pixels of a side of every image, as the published processors resize it."""
-_STRIDES = [4, 2, 2, 2]
+_FEATURES = ["spatial_avg_pool", "temporal_avg_pool"]
 
 
 def davit(v: Config) -> CountedTower:
     """Return the tower of a vision configuration; its projector makes a token of each patch of the last stage, and one of all of them."""
     widths, bias, ratio = _widths(v), v.get("qkv_bias", True), v.get("mlp_ratio", 4.0)
     depths, sides = _list(v, "depths", [1, 1, 9, 1]), _list(v, "patch_size", [7, 3, 3, 3])
-    before, strides = _list(v, "patch_prenorm", [False, True, True, True], bool), _list(v, "patch_stride", _STRIDES[: len(widths)])
-    if not len(widths) == len(depths) == len(sides) == len(before) == len(strides):
-        raise v.error("depths", f"should have as many stages as embed_dim, {len(widths)}, like patch_size, patch_stride and patch_prenorm")
+    before = _list(v, "patch_prenorm", [False, True, True, True], bool)
+    if not len(widths) == len(depths) == len(sides) == len(before):
+        raise v.error("depths", f"should have as many stages as embed_dim, {len(widths)}, like patch_size and patch_prenorm")
     v.ignore("drop_path_rate", "initializer_range", "enable_checkpoint")
-    v.ignore("activation_function", "num_groups", "num_heads", "patch_padding", "window_size", "image_feature_source")
+    v.ignore("activation_function", "num_groups", "num_heads", "patch_padding", "window_size")
     into = [v.get("in_channels", 3), *widths]
     modules: dict[str, Weight | Block | Stack | None] = {}
     for i, d in enumerate(widths):
@@ -40,11 +41,15 @@ def davit(v: Config) -> CountedTower:
             for name, x in _half(d, int(d * ratio), bias, attention).items()
         }
         modules[f"blocks.{i}"] = stack(depths[i], halves)
-    side, patch = IMAGE_SIDE, 1
+    parts, strides = counted(modules).parts, _list(v, "patch_stride", [4, 2, 2, 2])
+    if len(strides) != len(widths) or not all(strides) or v.get("image_feature_source", _FEATURES) != _FEATURES:
+        reason = "patch_stride or image_feature_source is not that of published models"
+        return CountedTower(parts=parts, patch_size=1, image_sizes=UnsupportedImage(patch=1, reason=reason))
+    side = IMAGE_SIDE
     for x in strides:
-        side, patch = -(-side // max(x, 1)), patch * max(x, 1)
-    sizes = FixedImage(patch=patch, size=IMAGE_SIDE)
-    return CountedTower(parts=counted(modules).parts, patch_size=patch, image_sizes=sizes, per_tile=side * side + 1)
+        side = -(-side // x)
+    patch = prod(strides)
+    return CountedTower(parts=parts, patch_size=patch, image_sizes=FixedImage(patch=patch, size=IMAGE_SIDE), per_tile=side * side + 1)
 
 
 def davit_projector(v: Config, transposed: bool) -> Modules:
