@@ -23,7 +23,7 @@ def check_counted(model: llamath.Model) -> None:
         lambda: llamath.memory(model, context=64),
         lambda: llamath.memory(model, train=True, context=64),
     ):
-        with pytest.raises(llamath.LlamathError, match="modules that are counted, but what they compute is not known"):
+        with pytest.raises(llamath.LlamathError, match="modules that are counted, not computed"):
             ask()
 
 

@@ -182,7 +182,7 @@ def test_report_adds_prompt_and_decoder() -> None:
     keys = {"model_type": "florence2", **CONFIGS["base"]}
     report = llamath.flops(keys, context=1000, batch=2)
     data = json.loads(json.dumps(report.to_json()))
-    with pytest.raises(llamath.LlamathError, match="counted, not computed .*577 tokens"):
+    with pytest.raises(llamath.LlamathError, match=r"counted, not computed .*577 tokens"):
         llamath.flops(keys, context=1000, images="768")
     rows = data["products"]
     assert sum(x["forward"] for x in rows) == data["forward"] and sum(x["decode"] for x in rows) == data["decode"]

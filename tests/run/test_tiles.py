@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from math import ceil, floor, prod, sqrt
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,11 +75,6 @@ def test_tiles_of_moondream_equal_its_processor() -> None:
         rows, columns = select_tiling(height - 112, width - 112, 266, 12)
         assert sizes.canvas(width, height) == (rows, columns), (width, height)
         assert sizes.grid(width, height) == (rows * columns + 1, 27, 27)
-
-
-def multimodal_config(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((Path(__file__).parent.parent / "tiny_multimodal" / f"{name}.json").read_text())["plain"]
-    return found
 
 
 def test_moondream2_file_has_its_published_size_to_the_byte() -> None:

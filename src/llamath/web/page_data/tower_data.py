@@ -19,7 +19,7 @@ from .block_data import encode_stage
 from .plate_data import layer_sizes, layer_weights
 
 _IMAGE = Images(count=1, width=1024, height=1024)
-_UNKNOWN_SOUND = "no command takes sound: the weights of this part are counted, but what it computes is not known"
+_UNKNOWN_SOUND = "no command takes sound: the weights of this part are counted, not computed"
 _STACKS = {"layers": "layer", "deepstack": "deepstack merger"}
 """What the blocks of a stack are called, by its field."""
 
