@@ -158,7 +158,9 @@ def test_a_tower_opens_down_to_a_head_by_keyboard(browser: Any, tmp_path: Path) 
         facts = {x: tab.text_content(f"[data-matrix-fact={x}]") for x in ("shape", "parameters", "flops")}
         assert "1,024 × 1,024" in facts["shape"] and "1,048,576" in facts["parameters"] and "2,097,152" in facts["flops"]
         names = tab.text_content(".matrix-facts")
-        assert "vision.layers.{l}.attn.q.weight" in names and "vision_tower.vision_model.encoder.layers.{l}.self_attn.q_proj.weight" in names
+        assert (
+            "vision.layers.{l}.attn.q.weight" in names and "vision_tower.vision_model.encoder.layers.{l}.self_attn.q_proj.weight" in names
+        )
         tab.focus("[data-head='0']")
         tab.keyboard.press("ArrowDown")
         tab.keyboard.press("Enter")

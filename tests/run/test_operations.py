@@ -202,9 +202,7 @@ SINGLE = Compressor(
     kv=linear(h, d), weights=linear(h, d), bias=weight(4, h, role="bias"), norm=rms(h, 1e-5), head_dim=h, ratio=4, overlap=False
 )
 COMPRESSOR = SINGLE.replace(overlap=True)
-ENCODED = CrossAttention(
-    q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), heads=H, kv_heads=K, head_dim=h
-)
+ENCODED = CrossAttention(q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), heads=H, kv_heads=K, head_dim=h)
 MEANS = WindowKeys(k=linear(h, d), head_dim=h, ratio=4)
 COMPRESSED = Compressed(window=AttentionWindow(size=4))
 NEW_WINDOWS, WINDOWS = floor_div(P + T, 4) - floor_div(P, 4), floor_div(P + T, 4)
