@@ -20,8 +20,6 @@ from .plate_data import layer_sizes, layer_weights
 
 _IMAGE = Images(count=1, width=1024, height=1024)
 _UNKNOWN_SOUND = "no command takes sound: the weights of this part are counted, not computed"
-_STACKS = {"layers": "layer", "deepstack": "deepstack merger"}
-"""What the blocks of a stack are called, by its field."""
 
 
 def build_towers(model: Model) -> dict[str, Any]:
@@ -110,7 +108,7 @@ def _stack_path(stage: WalkthroughStage) -> str:
 
 def _block_name(stack: str) -> str:
     *owners, field = stack.split(".")[1:] or [""]
-    return " ".join([*owners, _STACKS.get(field, field.replace("_", " ").removesuffix("s"))])
+    return " ".join([*owners, field.replace("_", " ").removesuffix("s")])
 
 
 def _run_title(part: str, stack: str, nodes: Sequence[Node]) -> str:
