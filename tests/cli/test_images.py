@@ -114,16 +114,15 @@ def test_trace_sums_to_the_flops_of_the_images(config: str) -> None:
     assert run("trace", config, "hello", "--images", "1x300").exit_code == 2
 
 
-@pytest.mark.parametrize(("name", "stacks"), [("qwen3_vl", 2), ("mllama", 2), ("blip_2", 1), ("idefics2", 1)])
-def test_trace_reaches_every_stack_of_a_tower(name: str, stacks: int, tmp_path: Path) -> None:
-    """Layers inside a projector are stages of their own, unless they are computed one by one."""
-    pytest.importorskip("torch")
-    tiny = json.loads((Path(__file__).parent.parent / "tiny_multimodal" / f"{name}.json").read_text())
+def test_images_of_counted_towers_are_refused_with_their_tokens(tmp_path: Path) -> None:
+    tiny = json.loads((Path(__file__).parent.parent / "tiny_multimodal" / "blip_2.json").read_text())
     config = tmp_path / "config.json"
     config.write_text(json.dumps(next(iter(tiny.values()))))
-    images = json.loads(run("trace", str(config), "--images", "1x64", "--tokens", "2", "--json").stdout)["images"]
-    names = [x["name"] for x in images["stages"]]
-    assert names.count("layers") == stacks and sum(x["times"] * x["flops"] for x in images["stages"]) == images["flops"]
+    for command in (("flops",), ("memory",), ("trace", "--tokens", "2")):
+        name, *options = command
+        assert run(name, str(config), *options, "--json").exit_code == 0
+        result = run(name, str(config), *options, "--images", "2x64")
+        assert result.exit_code == 2 and "counted, not computed (2 images of 64 × 64 pixels: 10 tokens)" in result.stderr
 
 
 SIZES: list[tuple[Any, tuple[int, int], tuple[int, int, int]]] = [

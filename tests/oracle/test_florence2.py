@@ -1,4 +1,4 @@
-"""Florence-2 computed: FLOPs, cache, features and logits, compared with transformers; trace and memory."""
+"""The text of Florence-2 computed: FLOPs, cache and logits, compared with transformers; trace and memory; tokens of images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import llamath
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record, record_prefill
-from llamath.analysis.image_pass import image_pass, parse_images
+from llamath.analysis.image_pass import image_tokens, parse_images
 from llamath.analysis.inference.cache_bytes import cache_specs, sum_cache_specs
 from llamath.core.expr import Expr
 from llamath.core.extensions.encoder_decoder import EncoderDecoder
@@ -72,9 +72,8 @@ def test_flops_and_cache_equal_those_of_transformers(label: str) -> None:
 
     theirs, tree = reference(label, "meta"), computable(label).tree
     pixels = torch.empty(BATCH, 3, 768, 768, device="meta")
-    flops, features = count(lambda: theirs.model.get_image_features(pixels).pooler_output)
-    images = image_pass(tree, parse_images(f"{BATCH}x640"))
-    assert (int(images.flops.total), images.tokens) == (flops, BATCH * features.shape[1])
+    _, features = count(lambda: theirs.model.get_image_features(pixels).pooler_output)
+    assert image_tokens(tree, parse_images(f"{BATCH}x640")) == BATCH * features.shape[1]
     embedded = torch.empty(BATCH, PROMPT, int(tree.width), device="meta")
     ids = torch.zeros(BATCH, ANSWER, dtype=torch.long, device="meta")
     sizes = {"batch": Expr.const(BATCH), "past_tokens": Expr.const(0)}
@@ -149,12 +148,10 @@ def their_name(path: str) -> str:
 
 @pytest.mark.transformers
 @pytest.mark.parametrize("label", ["small", "untied"])
-def test_features_and_logits_equal_those_of_transformers(label: str) -> None:
+def test_logits_equal_those_of_transformers(label: str) -> None:
     import torch
 
-    from llamath.core.multimodal import ModelPart
-    from llamath.run.module import Module, TensorOptions, build
-    from llamath.run.torch_machine import TorchMachine
+    from llamath.run.module import build
 
     torch.manual_seed(5)
     theirs, tree = reference(label, "cpu"), computable(label).tree
@@ -162,21 +159,14 @@ def test_features_and_logits_equal_those_of_transformers(label: str) -> None:
         for x in theirs.parameters():
             x.normal_(0, 0.3)
     state = theirs.state_dict()
-    options = TensorOptions(torch.float32, torch.device("cpu"))
-    part, ours = Module(ModelPart(vision=tree.vision, projector=tree.projector), options), build(tree.text)
-    for module in (part, ours):
-        own = module.state_dict(keep_vars=True)
-        with torch.no_grad():
-            for path, x in own.items():
-                x.copy_(state[their_name(path)])
-    pixels = torch.randn(BATCH, 3, 768, 768)
+    ours = build(tree.text)
+    with torch.no_grad():
+        for path, x in ours.state_dict(keep_vars=True).items():
+            x.copy_(state[their_name(path)])
     ids = torch.randint(4, 70, (BATCH, PROMPT))
     answer = torch.randint(4, 70, (BATCH, ANSWER))
     cache = ours.new_cache(ANSWER)
     with torch.no_grad():
-        features = theirs.model.get_image_features(pixels).pooler_output
-        machine = TorchMachine(ids, ours.new_cache(0))
-        torch.testing.assert_close(part(machine, pixels.flatten(2).mT), features, atol=1e-4, rtol=1e-4)
         embedded = theirs.get_input_embeddings()(ids)
         logits = theirs(inputs_embeds=embedded, decoder_input_ids=answer).logits
         found = []
@@ -188,11 +178,12 @@ def test_features_and_logits_equal_those_of_transformers(label: str) -> None:
     torch.testing.assert_close(torch.cat(found, 1), logits, atol=1e-4, rtol=1e-4)
 
 
-def test_report_adds_images_prompt_and_decoder() -> None:
+def test_report_adds_prompt_and_decoder() -> None:
     keys = {"model_type": "florence2", **CONFIGS["base"]}
-    report = llamath.flops(keys, context=1000, images="768", batch=2)
+    report = llamath.flops(keys, context=1000, batch=2)
     data = json.loads(json.dumps(report.to_json()))
-    assert data["images"]["tokens"] == 577 and set(data["images"]["groups"]) == {"vision", "projector"}
+    with pytest.raises(llamath.LlamathError, match=r"counted, not computed .*577 tokens"):
+        llamath.flops(keys, context=1000, images="768")
     rows = data["products"]
     assert sum(x["forward"] for x in rows) == data["forward"] and sum(x["decode"] for x in rows) == data["decode"]
     assert {x["section"] for x in rows} == {"layers", "head", "encoder.layers"}
@@ -211,8 +202,6 @@ def test_memory_has_both_caches_and_whole_prompts() -> None:
     each = 2 * 6 * 768 * 1024 * 3 * 2
     assert caches == {"cache, keys and values": each, "cache, keys and values of the encoder": each}
     assert report.chunk == 3 * 1024 and report.prefill > report.decode
-    with_images: Any = llamath.memory(keys, context=1024, batch=3, dtype="bf16", images="768")
-    assert with_images.prefill > report.prefill
     with pytest.raises(llamath.LlamathError, match="packs some matrices"):
         llamath.memory(keys, dtype="bnb-nf4")
     with pytest.raises(llamath.LlamathError, match="an encoder reads whole prompts"):
@@ -225,35 +214,22 @@ def test_trace_shows_encoder_then_decoder() -> None:
     from llamath.run.debug.trace_run import trace
 
     model = computable("base")
-    images = parse_images("768")
-    report = trace(model, [0] * (577 + 7), images=images)
-    assert report.images is not None and report.images.images.tokens == 577
+    report = trace(model, [0] * 584)
     assert [x.name for x in report.first.walk.stages] == ["encoder", "encoder layers", "embedding", "layers", "head"]
     inputs = {x for stage in report.first.walk.stages for step in stage.steps for x in step.inputs}
     assert "encoder_states" in inputs and "embeddings" not in inputs
     assert not report.first.mismatches and report.following is not None and not report.following.mismatches
-    tower = image_pass(model.tree, images)
-    assert sum(x.flops * x.times for x in report.images.stages) == int(tower.flops.total)
     prefill = forward_flops(record_prefill(model.tree.text, tokens=584))
     assert report.first.walk.flops == int(prefill.total)
     assert report.cache.elements == 2 * 6 * 768 * (584 + 2) == report.following.walk.cached
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_heads": [2, 5]}, "num_heads should divide the widths"),
-        ({"patch_padding": [2, 1]}, "patch_padding should be half of patch_size"),
-        ({"patch_stride": [1, 4]}, "image_pos_embed should have a row for each of 192"),
-        ({"image_feature_source": ["last_frame"]}, "image_feature_source should be"),
-        ({"num_groups": [2]}, "num_groups should have as many stages"),
-    ],
-)
-def test_unknown_towers_are_counted_and_not_computed(changes: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize("changes", [{"patch_stride": [1, 4, 2]}, {"image_feature_source": ["last_frame"]}])
+def test_tokens_of_unknown_towers_are_refused(changes: dict[str, Any]) -> None:
     model = llamath.load({"model_type": "florence2", "text_config": TEXT, "vision_config": VISION | changes})
-    assert model.parameters.total
-    with pytest.raises(llamath.ConfigError, match=message):
-        llamath.flops(model)
+    assert model.parameters.total and llamath.flops(model, context=10)
+    with pytest.raises(llamath.LlamathError, match="patch_stride or image_feature_source is not that of published models"):
+        llamath.flops(model, context=10, images="768")
 
 
 def test_heads_divide_the_width() -> None:

@@ -233,13 +233,13 @@ def test_covering_tiles_equal_the_processor_of_ovis() -> None:
 @pytest.mark.parametrize("most", [1, 8, 24])
 def test_tiles_equal_the_processor_of_molmo(most: int) -> None:
     functions = functions_of("molmo2/image_processing_molmo2.py")
-    sizes = LeastScaledTiles(patch=14, size=378, margin=4, most=most)
+    sizes = LeastScaledTiles(patch=14, size=378, margin=4, most=most, side=2)
     for width, height in [*IMAGES, (112, 112), (112, 500), (700, 111), (532, 378)]:
         rows, columns, *_ = functions["compute_crop_geometry"](height, width, most, [4, 4], 378, 14)
         assert sizes.canvas(width, height) == (rows, columns), (width, height)
         assert sizes.grid(width, height) == (rows * columns + 1, 27, 27)
         grid, squares = squares_of_molmo2(width, height, 378, 14, most)
-        assert sizes.tokens(width, height, len(squares)) == len(squares) == grid[0] * grid[1] + grid[2] * grid[3]
+        assert sizes.tokens(width, height, 14 * 14) == len(squares) == grid[0] * grid[1] + grid[2] * grid[3]
 
 
 def test_tiles_and_tokens_equal_the_processor_of_unlimited_ocr() -> None:

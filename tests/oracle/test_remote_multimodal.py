@@ -8,7 +8,7 @@ import pytest
 
 import llamath
 from llamath.core.image_sizes import EnlargedImage
-from llamath.core.towers import VisionTower
+from llamath.core.multimodal import CountedTower
 
 TOTAL_SIZES = {"deepseek-ocr": 6_672_212_480, "internvl2-8b": 16_150_730_752, "video-llava-7b": 14_732_558_336}
 """`metadata.total_size` in model.safetensors.index.json of a preset, in 16 bits."""
@@ -111,7 +111,7 @@ def test_clip_of_phi_3_vision_equals_transformers() -> None:
     import transformers
 
     vision = llamath.load("phi-3-vision").tree.vision  # type: ignore[attr-defined]
-    assert isinstance(vision, VisionTower) and isinstance(vision.image_sizes, EnlargedImage)
+    assert isinstance(vision, CountedTower) and isinstance(vision.image_sizes, EnlargedImage)
     config = transformers.CLIPVisionConfig(
         hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16, image_size=336, patch_size=14
     )

@@ -14,20 +14,18 @@ from test_page_plate import BOXES, WRONG_TEXT
 import llamath
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.image_pass import Images, image_pass
-from llamath.core.multimodal import CrossAttentionLayer, Multimodal
+from llamath.core.multimodal import Multimodal
 from llamath.core.tree import fold
 from llamath.utils.errors import LlamathError
-from llamath.web.page_data.block_data import build_block_diagrams
 from llamath.web.page_data.page_data import build_page_data
-from llamath.web.page_data.plate_data import build_plate
 from llamath.web.page_data.tower_data import build_towers
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, browser, wait_until_drawn
 from support.page_expressions import evaluate
 
 assert browser
-SAMPLE = "llama-3.2-11b-vision qwen3-vl-8b qwen2.5-vl-7b llava-1.5-7b gemma-4-31b internvl2.5-1b ministral-3-3b".split()
-DRAWN = "llama-3.2-11b-vision qwen3-vl-8b gemma-4-31b".split()
+SAMPLE = "qwen3-vl-8b qwen2.5-vl-7b llava-1.5-7b gemma-4-31b internvl2.5-1b ministral-3-3b".split()
+DRAWN = "llava-1.5-7b qwen3-vl-8b gemma-4-31b".split()
 IMAGE = Images(count=1, width=1024, height=1024)
 
 
@@ -82,10 +80,10 @@ def test_stages_of_every_kind_of_tower_sum_to_its_pass() -> None:
             if not isinstance(model.tree, Multimodal):
                 continue
             try:
-                found, plate = image_pass(model.tree, IMAGE), build_plate(model, build_block_diagrams(model)["prompt"])
+                found = image_pass(model.tree, IMAGE)
             except LlamathError:  # counted, but not computed
                 continue
-            parts = build_towers(model, plate)["parts"]
+            parts = build_towers(model)["parts"]
             stages = [x for part in parts for x in part["stages"]]
             drawn = sum(evaluate(y["flops"], {}) * int(x["times"]) for x in stages for y in x["steps"])
             assert drawn == int(forward_flops(found.graph).total) > 0, (path, name)
@@ -95,53 +93,27 @@ def test_stages_of_every_kind_of_tower_sum_to_its_pass() -> None:
                 used = sum(int(x["parameters"]) * int(x["times"]) for x in part["stages"]) + sum(int(n) for _, n in part["unread"])
                 assert not part["stages"] or used == own, (path, name, part["name"])
             opened += bool(stages)
-    assert opened > 70
+    assert opened > 60
 
 
 def test_inputs_of_a_stage_are_steps_or_named() -> None:
-    given = {"x", "pixels", "features", "features of the image", "output of the layers", "output of the global layers"}
+    given = {"x", "pixels", "features", "output of the layers"}
     for slug in SAMPLE:
-        crossing = [x for x in towers_of(slug)["crossing"] if x]
-        for stage in [*(x for _, _, x in stages_of(slug)), *crossing]:
+        for _, _, stage in stages_of(slug):
             names = {x["name"] for x in stage["steps"]}
             for step in stage["steps"]:
-                assert step["takes"] and set(step["takes"]) <= names | given | {"output of the deepstack mergers"}, (slug, step)
-
-
-def test_cross_attention_layers_are_recorded_with_an_image() -> None:
-    tree = llamath.load("llama-3.2-11b-vision").tree
-    data, tokens, width = data_of("llama-3.2-11b-vision")["models"][0], 100, 4096
-    kinds = [kind for kind, n in data["plate"]["order"] for _ in range(n)]
-    for layer, kind in zip(tree.layers, kinds, strict=True):
-        stage = data["towers"]["crossing"][kind]
-        assert (stage is not None) == isinstance(layer, CrossAttentionLayer)
-    stage = next(x for x in data["towers"]["crossing"] if x)
-    flops = {x["name"]: evaluate(x["flops"], {"B": 1, "T": tokens}) for x in stage["steps"]}
-    image = 4 * (40 * 40 + 1)  # tokens of four tiles, each with its class token
-    assert flops["cross_attn.q"] == 2 * tokens * width * width and flops["cross_attn.k"] == 2 * image * width * 1024
-    assert flops["cross_attn.scores"] == 2 * tokens * image * width
-
-
-def test_tower_with_two_passes_shows_that_of_the_whole_image() -> None:
-    found = image_pass(llamath.load("deepseek-ocr").tree, IMAGE)
-    sums = [evaluate(step["flops"], {}) * int(stage["times"]) for _, _, stage in stages_of("deepseek-ocr") for step in stage["steps"]]
-    assert 0 < sum(sums) == int(forward_flops(found.graph).total) < int(found.flops.total)
-    for part in towers_of("deepseek-ocr")["parts"]:
-        assert part["image"].startswith(found.summary) and "the pass of the whole image" in part["image"]
-    names = {x["name"] for _, _, x in stages_of("deepseek-ocr")}
-    assert {"layer", "encoder layer"} <= names
-    unread = [x for part in towers_of("deepseek-ocr")["parts"] for x, _ in part["unread"]]
-    assert unread == ["vision.encoder.unread.patch_embedding.weight", "projector.newline", "projector.separator"]
+                assert step["takes"] and set(step["takes"]) <= names | given, (slug, step)
 
 
 def test_counted_towers_say_why_they_are_not_opened() -> None:
-    parts = towers_of("video-llava-7b")["parts"]
-    assert parts and all(not x["stages"] and "what it computes is not known" in x["unknown"] for x in parts)
+    for slug, tokens in (("video-llava-7b", "computed"), ("llama-3.2-11b-vision", "computed (1 image of 1,024 × 1,024 pixels: 1 token)")):
+        parts = towers_of(slug)["parts"]
+        assert parts and all(not x["stages"] and f"is counted, not {tokens}" in x["unknown"] for x in parts)
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3"])
 def test_text_models_have_no_towers(slug: str) -> None:
-    assert towers_of(slug)["parts"] == [] and not any(towers_of(slug)["crossing"])
+    assert towers_of(slug)["parts"] == []
 
 
 # what follows needs Chromium
@@ -174,19 +146,21 @@ def test_matrices_of_towers_are_drawn_to_one_scale(browser: Any, tmp_path: Path,
 
 
 def test_a_tower_opens_down_to_a_head_by_keyboard(browser: Any, tmp_path: Path) -> None:
-    with tower_tab(browser, tmp_path, "llama-3.2-11b-vision", reduced_motion="reduce") as tab:
+    with tower_tab(browser, tmp_path, "llava-1.5-7b", reduced_motion="reduce") as tab:
         title = "document.querySelector('.plate-path [aria-current]').textContent"
         tab.focus(".plate-whole-wide [data-part-name=vision]")
         tab.keyboard.press("Enter")
         assert tab.evaluate(title) == "Vision tower" and tab.text_content(".plate-panel h2") == "Vision tower: layer"
         assert tab.get_attribute("[data-stage='vision.1']", "aria-pressed") == "true"
-        assert "19,672,320" in tab.text_content("[data-layer=parameters]")
+        assert "12,596,224" in tab.text_content("[data-layer=parameters]")
         tab.focus(".layer-picture [data-node='attn.q']")
         tab.keyboard.press("Enter")
         facts = {x: tab.text_content(f"[data-matrix-fact={x}]") for x in ("shape", "parameters", "flops")}
-        assert "1,280 × 1,280" in facts["shape"] and "1,638,400" in facts["parameters"] and "3,276,800" in facts["flops"]
+        assert "1,024 × 1,024" in facts["shape"] and "1,048,576" in facts["parameters"] and "2,097,152" in facts["flops"]
         names = tab.text_content(".matrix-facts")
-        assert "vision.layers.{l}.attn.q.weight" in names and "vision_model.transformer.layers.{l}.self_attn.q_proj.weight" in names
+        assert (
+            "vision.layers.{l}.attn.q.weight" in names and "vision_tower.vision_model.encoder.layers.{l}.self_attn.q_proj.weight" in names
+        )
         tab.focus("[data-head='0']")
         tab.keyboard.press("ArrowDown")
         tab.keyboard.press("Enter")
@@ -194,19 +168,19 @@ def test_a_tower_opens_down_to_a_head_by_keyboard(browser: Any, tmp_path: Path) 
         tab.click("[data-level=layer]")
         tab.focus("[data-stage='projector.0']")
         tab.keyboard.press("Enter")
-        assert tab.text_content(".plate-panel h2") == "Projector" and "31,461,376 parameters" in tab.text_content(".plate-head")
+        assert tab.text_content(".plate-panel h2") == "Projector" and "20,979,712 parameters" in tab.text_content(".plate-head")
         assert "layer=projector.0" in tab.evaluate("new Promise((done) => setTimeout(() => done(location.hash), 100))")
 
 
-def test_layers_that_text_skips_are_shown_with_an_image(browser: Any, tmp_path: Path) -> None:
+def test_layers_that_text_skips_show_their_weights(browser: Any, tmp_path: Path) -> None:
     with tower_tab(browser, tmp_path, "llama-3.2-11b-vision", "#layer=3") as tab:
         assert "Text alone skips this layer" in tab.text_content(".plate-panel")
-        assert tab.locator(".layer-picture [data-matrix='cross_attn.k.weight']").count() == 1 and not tab.locator(".flow").count()
+        assert "cross_attn.k.weight" in tab.text_content(".skipped") and not tab.locator(".flow").count()
 
 
 def test_unknown_towers_list_their_weights(browser: Any, tmp_path: Path) -> None:
     with tower_tab(browser, tmp_path, "video-llava-7b", "#layer=vision") as tab:
-        assert "what it computes is not known" in tab.text_content(".plate-panel") and tab.locator(".skipped li").count() == 12
+        assert "is counted, not computed" in tab.text_content(".plate-panel") and tab.locator(".skipped li").count() == 12
     for at in ("#layer=vision", "#layer=projector.3", "#layer=audio"):
         with tower_tab(browser, tmp_path, "llama-3-8b", at) as tab:
             assert tab.text_content(".plate-panel h2").startswith("Layer 16")

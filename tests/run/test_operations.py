@@ -24,7 +24,7 @@ from llamath.core.extensions.compressed_attention import Compressor
 from llamath.core.latent_attention import WindowKeys
 from llamath.core.machine import Machine
 from llamath.core.mixers import RecurrentMixer, StateLayer
-from llamath.core.multimodal import KeptCrossAttention
+from llamath.core.multimodal import CrossAttention
 from llamath.core.positions import Alibi, LogNScaling, ProportionalRope, Rope, TemperatureTuning
 from llamath.core.tree import Block, Stack, Weight, repeat
 from llamath.run.kv_cache import Cache, KVCache
@@ -37,8 +37,7 @@ B, T, P, S = (Expr.variable(x, 1) for x in "BTPS")
 d, F, V, H, K, h, p = (Expr(*x) for x in (("d", 12), ("F", 10), ("V", 23), ("H", 4), ("K", 2), ("h", 6), ("p", 4)))
 E, k, L, r, n, m, c, G = (Expr(*x) for x in (("E", 6), ("k", 2), ("L", 3), ("r", 5), ("n", 8), ("m", 7), ("c", 4), ("G", 2)))
 PATCHES = Expr("N", 36)
-METHODS = ("bilinear", "centers", "bicubic", "antialias", "zeros", "cropped", "nearest", "transposed", "smooth")
-SQUARES = Expr("n", 10)
+METHODS = ("bilinear", "centers", "bicubic", "antialias", "zeros", "cropped", "transposed")
 """Of 4 × 4 patches of an image of 6 × 6, and of one of 6 × 10 whose two tiles overlap."""
 CAPACITY = 64
 """Tokens in the cache, more than in any pass."""
@@ -186,9 +185,7 @@ SINGLE = Compressor(
     kv=linear(h, d), weights=linear(h, d), bias=weight(4, h, role="bias"), norm=rms(h, 1e-5), head_dim=h, ratio=4, overlap=False
 )
 COMPRESSOR = SINGLE.replace(overlap=True)
-ENCODED = KeptCrossAttention(
-    q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), heads=H, kv_heads=K, head_dim=h
-)
+ENCODED = CrossAttention(q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), heads=H, kv_heads=K, head_dim=h)
 MEANS = WindowKeys(k=linear(h, d), head_dim=h, ratio=4)
 COMPRESSED = Compressed(window=AttentionWindow(size=4))
 NEW_WINDOWS, WINDOWS = floor_div(P + T, 4) - floor_div(P, 4), floor_div(P + T, 4)
@@ -253,7 +250,6 @@ CASES = [
     case("signed_root", x(B, T, G, Expr.const(1)), 1e-6, **OTHER_STEPS),
     case("scale", x(B, T, d), 0.5),
     case("scale", x(B, T, d), 1.0),
-    case("scale_by_tanh", x(B, T, d), w(1)),
     case("scale_by_weight", x(B, T, d), w(1)),
     case("scale_by_weight", f32(B, T, H, m), w(H)),
     case("scale_by_weight", x(B, T, d), w(d)),
@@ -291,63 +287,23 @@ CASES = [
     # Images and sound
     case("prepend", x(B, PATCHES, d), w(d)),
     case("prepend", x(B, PATCHES, d), w(r, d), w(1, 1, d)),
-    case("first_tokens", x(B, PATCHES, d), 2),
     case("drop_tokens", x(B, PATCHES, d), 1),
     case("add_positions", x(B, PATCHES, d), w(PATCHES, d)),
     case("add_positions", x(B, PATCHES, d), w(1, PATCHES, d)),
-    case("append", x(B, PATCHES, d), w(d)),
-    case("repeat_rows", x(B, PATCHES, d), w(r, F)),
-    case("repeat_rows", x(B, PATCHES, d), w(1, r, F)),
-    case("concat_tokens", x(B, PATCHES, d), x(B, L, d)),
-    case("add_gated_positions", x(B, PATCHES, d), w(PATCHES, d), w(1)),
-    case("add_tile_rows", x(2 * B, PATCHES, d), w(3, 2 * d), w(1), 2),
-    case("add_tile_rows", x(2 * B, PATCHES, d), w(3, 2 * PATCHES * d), w(1), 2),
-    case("pad_tokens", x(B, PATCHES, d), 5),
-    case("join_tiles", x(2 * B, PATCHES, d), 2),
-    case("split_tiles", x(B, 2 * PATCHES, d), 2),
-    case("interleave", x(B, PATCHES, d), 2),
-    *(case("add_resized_positions", x(B, PATCHES, d), w(9, d), how) for how in METHODS),
-    case("add_resized_positions", x(B, PATCHES + 1, d), w(10, d), "smooth"),
+    *(case("add_positions", x(B, PATCHES, d), w(9, d), method) for method in METHODS),
+    case("add_positions", x(B, PATCHES, d), w(2, 9, d), "axial"),
+    case("add_positions", x(B, PATCHES, d), w(9, 2, d), "axial_last"),
     case("merge_patches", x(B, PATCHES, d), 2, saves=()),
     case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
     case("merge_patches", x(B, PATCHES, d), 4, padded=True, saves=()),
     case("pool_patches", x(B, PATCHES, d), 2),
-    case("add_axial_positions", x(B, PATCHES, d), w(2, 9, d)),
-    case("add_axial_positions", x(B, PATCHES, d), w(9, 2, d), places_first=True),
     case("standardize", x(B, PATCHES, d), w(d), w(d), **OTHER_STEPS),
     case("clip", x(B, PATCHES, d), w(), w(), **OTHER_STEPS),
     case("encoder_attention", x(B, PATCHES, H, h), *(x(B, PATCHES, K, h),) * 2, 1.0, saves=()),
     case("encoder_attention", *(x(B, PATCHES, H, h),) * 3, saves=()),
-    case("arrange_tiles", x(4 * B, PATCHES, d), 4, w(1, 1, 1, d), w(1, 1, d)),
-    case("stitch_tiles", x(3 * B, PATCHES, d), 1, saves=()),
-    *(case("mix_rows", x(B, PATCHES, V), w(Expr("r", 17), d), hard, **OTHER_STEPS) for hard in (False, True)),
-    case("end_rows", x(B, Expr("n", 9), d), w(d), 2),
-    *(case("to_windows", x(B, PATCHES, d), side, saves=()) for side in (3, 4)),
-    case("from_windows", x(4 * B, Expr("w", 16), d), 4, x(B, PATCHES, d), saves=()),
-    *(case("grid_attention", *(x(B, PATCHES, H, h),) * 3, w(rows, h), w(rows, h), **OTHER_STEPS) for rows in (11, 7)),
-    case("gather_squares", x(3 * B, PATCHES, d), 4, 1, saves=()),
-    case("average_squares", x(B, SQUARES, Expr("s", 16), d), x(3 * B, PATCHES, d), 4, 1, **OTHER_STEPS),
-    *(
-        case(
-            "square_attention",
-            x(B, SQUARES, H, h),
-            *(x(B, SQUARES, Expr("s", 16), heads, h),) * 2,
-            x(3 * B, PATCHES, d),
-            4,
-            1,
-            **OTHER_STEPS,
-        )
-        for heads in (H, K)
-    ),
-    *(case("convolve_channels", x(B, PATCHES, d), w(d, 1, 3, 3), bias, **OTHER_STEPS) for bias in (w(d), None)),
-    *(case("convolve", x(B, PATCHES, d), w(F, d, side, side), w(F), how, **OTHER_STEPS) for side, how in ((1, 1), (3, 1), (3, 2))),
-    case("channel_attention", *(x(B, PATCHES, H, h),) * 3, **OTHER_STEPS),
-    case("add_grid_positions", x(B, PATCHES, d), w(7, 5), w(6, int(d) - 5), w(3, d)),
     case("encoder_tokens"),
-    case("image_features", ENCODED, **OTHER_STEPS),
     case("keep_encoded", ENCODED, x(B, T, K, h), x(B, T, K, h)),
     case("read_encoded", ENCODED),
-    case("each", repeat(linear(d, d), 2), x(B, PATCHES, d), x(B, PATCHES, d), **OTHER_STEPS),
     case("layer_outputs", repeat(linear(d, d), L), x(B, PATCHES, d), (-1, 0, 2), **OTHER_STEPS),
     # Tokens meet
     case("rope", Q, None),
@@ -510,8 +466,7 @@ def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32, batch: in
 
     new, keys = Expr.const(1) if at.is_decode else T, S if at.past else T
     recorder = GraphRecorder(B, new, P, decode=at.is_decode, last_only=at.last_only, activation_bytes=dtype.itemsize)
-    recorder.has_images = case.spec.name == "image_features"
-    recorder.patch_grid, recorder.tile_grid = (6, 6), (1, 2)
+    recorder.patch_grid = (6, 6)
     widths = {"model": dtype.itemsize, "float32": FLOAT32, "ids": INT64, "first": INT64}
     result = recorder.record_block(case.spec, *((tuple(y.at(T=new, S=keys) for y in x.shape), widths[x.kind]) for x in case.inputs))
     input_nodes = recorder.regions[0].nodes[: len(case.inputs)]
@@ -523,7 +478,7 @@ def prepare(
 ) -> tuple[dict[str, int], Callable[[], Any], list[Tensor]]:
     """Return the sizes of a pass, its computation, and the inputs of the operation."""
     m = TorchMachine(torch.zeros(batch, at.tokens, dtype=torch.long), cache, last_only=at.last_only)
-    m.dtype, m.tile_grid = dtype, (1, 2)
+    m.dtype = dtype
     sizes = {"B": batch, "T": at.tokens, "P": at.past, "S": 0}
     if isinstance(case.spec.a, AttentionBase):
         kept = cache.layers[0]
@@ -537,8 +492,6 @@ def prepare(
         m.update_cache(module.a, *torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
     if case.spec.name == "encoder_tokens":
         m.encoder_ids = torch.zeros(batch, at.tokens, dtype=torch.long)
-    if case.spec.name == "image_features":
-        m.image_states = torch.randn(batch, at.tokens, int(d), dtype=dtype)
     if case.spec.name == "read_encoded":
         cache.encoded[0] = tuple(torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
     if case.spec.name == "reuse_selection":

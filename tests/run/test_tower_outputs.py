@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
-from llamath.analysis.image_pass import Images, image_pass
+from llamath.analysis.image_pass import Images, image_pass, image_tokens
 from llamath.core.image_sizes import (
     BoundedImage,
     CanvasImage,
@@ -22,14 +22,13 @@ from llamath.core.image_sizes import (
     LeastScaledTiles,
     LinedImage,
     PatchRange,
-    PixelBudget,
     ScaledImage,
     SplitImage,
     TiledImage,
     UnsupportedImage,
 )
-from llamath.core.multimodal import ModelPart, is_computed
-from llamath.core.towers import PooledVisionTower, TiledVisionTower
+from llamath.core.multimodal import CountedTower, ModelPart, is_computed
+from llamath.core.towers import PooledVisionTower
 from llamath.run.kv_cache import Cache
 from llamath.run.torch_machine import TorchMachine
 from support.image_processors import squares_of_molmo2
@@ -98,8 +97,6 @@ def whole_features(reference: Any, tiles: Tensor) -> tuple[Tensor, int] | None:
     if kind == "step3p7":
         y = torch.cat(list(reference.model.get_image_features(pixel_values=tiles).pooler_output))
         return y, len(y)
-    if kind == "lfm3_vl":
-        return qwen_features(reference, tiles)
     if kind in ("blip-2", "janus", "ovis2"):
         y = getattr(reference, "model", reference).get_image_features(pixel_values=tiles).pooler_output
         return y.flatten(0, -2), y[..., 0].numel()
@@ -172,15 +169,14 @@ def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Te
 
 
 def products_of_masks(vision: Any, patches: int) -> int:
-    """FLOPs of products with zeros and ones: the mask of Llama 3.2's padding, and what averages Gemma 4's features."""
-    if isinstance(vision, TiledVisionTower):
-        return 2 * int(vision.tiles * vision.layers[0].attn.padded[1]) ** 2  # type: ignore[attr-defined]
+    """FLOPs of products with zeros and ones: what averages Gemma 4's features."""
     return 2 * patches * patches // vision.pool**2 * int(vision.patches.weight.shape[0]) if isinstance(vision, PooledVisionTower) else 0
 
 
 @pytest.mark.parametrize("config", multimodal_configs())
 @torch.no_grad()
 def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
+    """Of a tower that is counted, the tokens alone."""
     model, reference = llamath.load(config), reference_of(config)
     vision = model.tree.vision  # type: ignore[attr-defined]
     if vision is None:
@@ -188,29 +184,41 @@ def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
     if isinstance(getattr(vision, "image_sizes", None), UnsupportedImage):
         with pytest.raises(llamath.LlamathError, match="images cannot be computed"):
             image_pass(model.tree, Images(count=1, width=64, height=64))
-        if config["model_type"] != "lfm3_vl":
-            return
-        vision = vision.replace(image_sizes=PixelBudget(patch=4, multiple=8, fewest=64, most=4096))
-        model = model.replace(tree=model.tree.replace(vision=vision))
-    if not is_computed(ModelPart(vision=vision, projector=model.tree.projector)):  # type: ignore[attr-defined]
-        with pytest.raises(llamath.LlamathError, match="is counted, but what it computes is not known"):
-            image_pass(model.tree, Images(count=1, width=64, height=64))
         return
-    module, (width, height) = part_with_weights(model, reference), image_size(vision.image_sizes)
+    computed = is_computed(ModelPart(vision=vision, projector=model.tree.projector))  # type: ignore[attr-defined]
+    if not computed:
+        with pytest.raises(llamath.LlamathError, match="the vision tower of this model is counted, not computed"):
+            image_pass(model.tree, Images(count=1, width=64, height=64))
+        if not isinstance(vision, CountedTower):
+            return
+    width, height = image_size(vision.image_sizes)
     grid, patch = vision.image_sizes.grid(width, height), int(vision.patch_size)
-    shape = vision.patches.weight.shape
-    times = int(shape[2]) if len(shape) > 4 else 2 if config["model_type"] == "lfm3_vl" else 1
+    shape = vision.child("patches").weight.shape
+    times = int(shape[2]) if len(shape) > 4 else 1
     tiles = torch.randn(grid.tiles, prod(shape[1:]) // patch**2 // times, grid.rows * patch, grid.columns * patch)
-    patches = patches_of(tiles, patch, times)
-    machine = TorchMachine(torch.zeros(patches.shape[:2], dtype=torch.long), Cache([], 0))
-    machine.patch_grid, machine.tile_grid = (grid.rows, grid.columns), vision.image_sizes.canvas(width, height)
-    ours = module(machine, patches).flatten(0, -2)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         expected, tokens = features(reference, tiles, width, height)
+    assert image_tokens(model.tree, Images(count=1, width=width, height=height)) == tokens
+    if not computed:
+        return
+    module, patches = part_with_weights(model, reference), patches_of(tiles, patch, times)
+    machine = TorchMachine(torch.zeros(patches.shape[:2], dtype=torch.long), Cache([], 0))
+    machine.patch_grid = (grid.rows, grid.columns)
+    ours = module(machine, patches).flatten(0, -2)
     assert ours.shape == expected.shape
     torch.testing.assert_close(ours, expected, atol=2e-5, rtol=1e-4)
     images = image_pass(model.tree, Images(count=1, width=width, height=height))
-    assert images.tokens == tokens
     if vision.pooling is None:  # transformers computes it, though nothing reads it
         assert images.flops.total + products_of_masks(vision, grid.patches) == counter.get_total_flops()
     assert image_pass(model.tree, Images(count=1, width=width, height=height), batch=3).flops.total == 3 * images.flops.total
+
+
+@torch.no_grad()
+def test_tokens_of_windows_equal_those_of_step() -> None:
+    """The whole image and six windows of another size."""
+    (config,) = [x.values[0] for x in multimodal_configs() if x.id == "step3p7-plain"]
+    vision = {"width": 24, "layers": 1, "heads": 3, "patch_size": 14, "image_size": 728, "mlp_ratio": 1.5}
+    config = {**config, "vision_config": vision}
+    pixels = torch.zeros(1, 3, 728, 728), torch.zeros(6, 3, 504, 504)
+    found = reference_of(config).model.get_image_features(pixels[0], pixel_values_local=pixels[1], num_local_patches=[6])
+    assert image_tokens(llamath.load(config).tree, Images(count=1, width=1500, height=1000)) == len(found.pooler_output[0]) == 169 + 6 * 81

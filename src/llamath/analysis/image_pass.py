@@ -10,7 +10,7 @@ from typing import ClassVar
 from ..core.blocks import Decoder
 from ..core.expr import Expr, maximum, product, total
 from ..core.image_sizes import PatchGrid
-from ..core.multimodal import CrossAttentionLayer, ModelPart, Multimodal, is_computed
+from ..core.multimodal import CountedTower, ModelPart, Multimodal, is_computed
 from ..core.towers import VisionTower
 from ..utils.errors import LlamathError, safe
 from ..utils.number_format import format_count
@@ -93,6 +93,13 @@ def _sums(groups: Sequence[Mapping[str, Expr]]) -> dict[str, Expr]:
     return {name: total(x[name] for x in groups if name in x) for name in names}
 
 
+def image_tokens(tree: Decoder, images: Images) -> int:
+    """Return the tokens of the images of one sequence in the text; those of a tower that is counted, too, where they are known."""
+    if isinstance(tree, Multimodal) and isinstance(tree.vision, CountedTower):
+        return tree.vision.tokens(images.count, images.width, images.height)
+    return image_pass(tree, images).tokens
+
+
 def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePass:
     """Record the pass of these images of each of `batch` sequences."""
     if not isinstance(tree, Multimodal) or tree.vision is None:
@@ -100,15 +107,18 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
     vision = tree.vision
     part = ModelPart(vision=vision, projector=tree.projector)
     if not isinstance(vision, VisionTower) or not is_computed(part):
+        known = ""
+        if isinstance(vision, CountedTower):
+            known = f" ({images}: {format_count(image_tokens(tree, images), 'token')})"
         hint = "`count`, `names`, `memory` and `verify` have its weights; without images, all other numbers are of the text model"
-        raise LlamathError("the vision tower of this model is counted, but what it computes is not known", hint=hint)
+        raise LlamathError(f"the vision tower of this model is counted, not computed{known}", hint=hint)
     sizes = vision.image_sizes.of_images(images.count)
-    grid, canvas = sizes.grid(images.width, images.height), sizes.canvas(images.width, images.height)
+    grid = sizes.grid(images.width, images.height)
 
     def record(tiles: PatchGrid) -> tuple[Graph, int]:
         """Return the pass of such tiles, and the tokens that the projector makes of one."""
         shape = (product((batch, images.count * tiles.tiles)), Expr.const(tiles.patches), vision.numbers)
-        graph, output = record_part(part, shape, grid=(tiles.rows, tiles.columns), canvas=canvas)
+        graph, output = record_part(part, shape, grid=(tiles.rows, tiles.columns))
         return graph, int(output.shape[1])
 
     graph, per_tile = record(grid)
@@ -117,23 +127,6 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
         graph_beside, per_tile = record(beside)
         tokens += images.count * beside.tiles * per_tile
     return ImagePass(images=images, grid=grid, tokens=tokens, patch=sizes.patch, graph=graph, beside=beside, graph_beside=graph_beside)
-
-
-def crossing_features(tree: Decoder, images: ImagePass | None) -> Expr | None:
-    """Return the number of features of the images of one sequence to which layers of text attend; None where no layers do."""
-    if images is None or not any(isinstance(x, CrossAttentionLayer) for x, _ in tree.layers.distinct()):
-        return None
-    output = images.graph.regions[0].output
-    assert output is not None
-    return Expr("I", images.images.count * images.grid.tiles * int(output.shape[1]))
-
-
-def image_notes(tree: Decoder, images: ImagePass) -> list[str]:
-    """Return a note on layers of text that attend to images."""
-    if (features := crossing_features(tree, images)) is None:
-        return []
-    layers = sum(int(n) for x, n in tree.layers.distinct() if isinstance(x, CrossAttentionLayer))
-    return [f"in {format_count(layers, 'layer')} each token of text attends to all {int(features):,} features of the images (I)"]
 
 
 def check_tokens(images: ImagePass | None, context: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, floor, inf, isqrt, sqrt
+from math import ceil, floor, inf, isqrt, prod, sqrt
 from typing import NamedTuple
 
 from ..utils.errors import LlamathError
@@ -147,6 +147,13 @@ class PixelBudget(ImageSizes):
         return round(length / self.multiple) * self.multiple
 
 
+class FramedBudget(PixelBudget):
+    """The same, with a learned token after each row of tokens, one before and one after all of them (Hunyuan-VL)."""
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:
+        return per_tile + self.grid(width, height).rows * self.patch // self.multiple + 2
+
+
 class RowBudget(ImageSizes):
     """An image keeps its shape, in whole patches. It is shrunk to a number of tokens, of which each row has one more, and the image two
     (DeepSeek-V4.1).
@@ -164,6 +171,10 @@ class RowBudget(ImageSizes):
         if self.tokens_of(rows, columns) > self.most:
             rows, columns = self._shrunk(width, height)
         return PatchGrid(1, rows, columns)
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:  # noqa: ARG002
+        _, rows, columns = self.grid(width, height)
+        return self.tokens_of(rows, columns)
 
     def tokens_of(self, rows: int, columns: int) -> int:
         """Return the tokens of so many patches."""
@@ -248,8 +259,8 @@ class CanvasImage(ImageSizes):
 
 
 class EnlargedImage(ImageSizes):
-    """An image is enlarged to as many tiles as there may be, padded and cut, after the whole; all tiles are read, also empty ones, and the
-    projector arranges them (Phi-3 Vision).
+    """An image is enlarged to as many tiles as there may be, padded and cut, after the whole; all tiles are read, empty ones, too. A
+    learned token follows each row of the whole image and of all tiles together, and one stands between them (Phi-3 Vision).
     """
 
     size: int  # side of a tile
@@ -266,8 +277,9 @@ class EnlargedImage(ImageSizes):
         side = self.size // self.patch
         return PatchGrid(self.most + 1, side, side)
 
-    def tokens(self, width: int, height: int, per_tile: int) -> int:  # noqa: ARG002
-        return per_tile
+    def tokens(self, width: int, height: int, per_tile: int) -> int:
+        side, (rows, columns) = isqrt(per_tile), self.canvas(width, height)
+        return side * (side + 1) + 1 + rows * side * (columns * side + 1)
 
 
 class WindowedImage(FixedImage):
@@ -328,6 +340,8 @@ class OverlappingTiles(ImageSizes):
 class LeastScaledTiles(OverlappingTiles):
     """The same with the grid of tiles for which the image is enlarged least, or, if none is large enough, shrunk least (Molmo 2)."""
 
+    side: int  # patches on a side of the square that becomes one token
+
     def canvas(self, width: int, height: int) -> tuple[int, int]:
         ends, n = 2 * self.margin * self.patch, self.most
         step = self.size - ends
@@ -340,10 +354,10 @@ class LeastScaledTiles(OverlappingTiles):
         enlarged = {x: y for x, y in scales.items() if y >= 1}
         return min(enlarged, key=enlarged.__getitem__) if enlarged else max(scales, key=scales.__getitem__)
 
-
-def patches_of_tiles(tiles: int, patches: int, margin: int) -> int:
-    """Return the patches on a side of an image that is cut into tiles, each of which overlaps its neighbors by 2 · margin patches."""
-    return tiles * (patches - 2 * margin) + 2 * margin
+    def tokens(self, width: int, height: int, per_tile: int) -> int:
+        patches = self.size // self.patch
+        joined = (n * (patches - 2 * self.margin) + 2 * self.margin for n in self.canvas(width, height))
+        return per_tile + prod(-(-n // self.side) for n in joined)
 
 
 class SplitImage(ImageSizes):

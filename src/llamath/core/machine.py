@@ -106,10 +106,6 @@ class Machine(Protocol[X]):
         """X · w, with one stored number w, one for each head of x `(B, T, H, h)`, or one for each channel of x `(B, T, d)`."""
         ...
 
-    def scale_by_tanh(self, x: X, weight: Weight) -> X:
-        """X · tanh(w), with one stored number w."""
-        ...
-
     def scale_by_position(self, x: X, temperature: TemperatureTuning | LogNScaling | None) -> X:
         """Queries times a factor that depends on their positions."""
         ...
@@ -197,103 +193,19 @@ class Machine(Protocol[X]):
         """Learned tokens before those of x: `(B, N, d)` → `(B, n + N, d)`."""
         ...
 
-    def append(self, x: X, row: Weight) -> X:
-        """A learned token after those of x."""
-        ...
-
-    def concat_tokens(self, x: X, y: X) -> X:
-        """The tokens of x, then those of y."""
-        ...
-
-    def repeat_rows(self, x: X, rows: Weight) -> X:
-        """Learned vectors for each image of x: `(B, N, …)` → `(B, n, d)`."""
-        ...
-
-    def mix_rows(self, x: X, table: Weight, hard: bool) -> X:
-        """Σ softmax(x)ᵢ · row i of a table that may have more rows; if `hard`, the row of the largest x: `(B, N, V)` → `(B, N, d)`."""
-        ...
-
-    def end_rows(self, x: X, row: Weight, side: int) -> X:
-        """A learned token after each row of an image whose tokens are squares of side × side patches."""
-        ...
-
-    def arrange_tiles(self, x: X, tiles: int, newline: Weight, separator: Weight) -> X:
-        """The tokens of an image's tiles as it was cut, a learned token, and those of the whole: `(B · t, N, d)` → `(B, n, d)`.
-
-        The first of t tiles is the whole image, and the last ones may be empty. A learned token follows each row.
-        """
-        ...
-
-    def stitch_tiles(self, x: X, margin: int) -> X:
-        """The features of the whole image, the first tile, joined with averages of those of other tiles: `(B · t, N, d)` → `(B, N, 2 d)`.
-
-        Neighboring tiles overlap by 2 · margin patches, of which each has its own half.
-        """
-        ...
-
-    def gather_squares(self, x: X, side: int, margin: int) -> X:
-        """The features of each square of side × side patches of the whole image, the first tile, then of all tiles joined to one image:
-        `(B · t, N, d)` → `(B, n, side², d)`.
-
-        Neighboring tiles overlap by 2 · margin patches, of which each has its own half. Squares at the end are filled with zeros.
-        """
-        ...
-
-    def average_squares(self, x: X, tiles: X, side: int, margin: int) -> X:
-        """The average of the patches of each square that was gathered from these tiles, without zeros: `(B, n, side², d)` → `(B, n, d)`."""
-        ...
-
-    def square_attention(self, q: X, k: X, v: X, tiles: X, side: int, margin: int) -> X:
-        """softmax(q kᵀ / √h) v of one query for each square that was gathered from these tiles with its patches, without zeros:
-        q `(B, n, H, h)`, k and v `(B, n, side², K, h)` → `(B, n, H, h)`.
-        """
-        ...
-
-    def add_gated_positions(self, x: X, table: Weight, gate: Weight) -> X:
-        """X + (1 − tanh gate) · a row of a table for each token."""
-        ...
-
-    def add_tile_rows(self, x: X, table: Weight, gate: Weight, tiles: int) -> X:
-        """X + tanh gate · rows that belong to the shape of the image: for each tile one row, or one for each of its tokens."""
-        ...
-
-    def pad_tokens(self, x: X, multiple: int) -> X:
-        """X with tokens of zeros after its own, up to a multiple."""
-        ...
-
-    def join_tiles(self, x: X, tiles: int) -> X:
-        """The tokens of all tiles of an image in one sequence: `(B · t, N, d)` → `(B, t · N, d)`."""
-        ...
-
-    def split_tiles(self, x: X, tiles: int) -> X:
-        """The inverse of `join_tiles`."""
-        ...
-
-    def interleave(self, x: X, parts: int) -> X:
-        """The parts of the last dimension channel by channel: `(…, parts · d)` → `(…, d · parts)`."""
-        ...
-
-    def first_tokens(self, x: X, n: int) -> X:
-        """The first n tokens of x."""
-        ...
-
     def drop_tokens(self, x: X, n: int) -> X:
         """X without its first n tokens."""
         ...
 
-    def add_positions(self, x: X, table: Weight) -> X:
-        """X plus a row of a table for each token."""
-        ...
+    def add_positions(self, x: X, table: Weight, method: str = "") -> X:
+        """X plus learned positions: a row of a table for each token, or, given a method, what it makes of the table for a grid of patches.
 
-    def add_resized_positions(self, x: X, table: Weight, method: str) -> X:
-        """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches.
-
-        The method is `bilinear` (the corners of both grids coincide), `centers` (bilinear, the edges coincide), `bicubic`, `antialias`
-        (like `centers`, averaged where the grid shrinks), `smooth` (like `antialias`, bicubic), `zeros` (like `centers`, with zeros around
-        the grid), `cropped` (like `centers`, to a square with the longer side of the image, of which the first rows and columns are used),
-        `nearest` (the row of the place that has the patch's upper left corner) or `transposed` (like `zeros`, for an image with rows and
-        columns exchanged, whose rows are read one after the other for those of this one). A row before those of the grid belongs to a
-        token before the patches, if there is one.
+        `axial`: two rows of a table `[2, places, d]` for each patch, one for its column, one for its row; `axial_last` of one
+        `[places, 2, d]`. The other methods interpolate between the rows of a square grid of patches: `bilinear` (the corners of both grids
+        coincide), `centers` (bilinear, the edges coincide), `bicubic`, `antialias` (like `centers`, averaged where the grid shrinks),
+        `zeros` (like `centers`, with zeros around the grid), `cropped` (like `centers`, to a square with the longer side of the image, of
+        which the first rows and columns are used) or `transposed` (like `zeros`, for an image with rows and columns exchanged, whose rows
+        are read one after the other for those of this one).
         """
         ...
 
@@ -308,10 +220,6 @@ class Machine(Protocol[X]):
         """The average of side × side patches: `(B, N, d)` → `(B, N / side², d)`."""
         ...
 
-    def add_axial_positions(self, x: X, table: Weight, places_first: bool = False) -> X:
-        """X plus two rows of a table `[2, places, d]`, or `[places, 2, d]`, for each patch: one for its column, one for its row."""
-        ...
-
     def standardize(self, x: X, bias: Weight, scale: Weight) -> X:
         """(x − bias) · scale, with one number of each for each channel."""
         ...
@@ -320,57 +228,15 @@ class Machine(Protocol[X]):
         """X clamped to two stored numbers."""
         ...
 
-    def encoder_attention(
-        self, q: X, k: X, v: X, scale: float | None = None, window: int | None = None, padded: tuple[int, int] | None = None
-    ) -> X:
+    def encoder_attention(self, q: X, k: X, v: X, scale: float | None = None, window: int | None = None) -> X:
         """softmax(q kᵀ · scale) v of every token of an image or sound with all of them, nothing cached: `(B, N, H, h)` each.
 
         The scale is 1 / √h unless it is given. Given a `window`, the image is cut into windows of that many patches a side, each by itself.
-        `padded` is (n, m): of every m tokens those after the first n are padding, which do not attend to each other.
         """
-        ...
-
-    def to_windows(self, x: X, side: int) -> X:
-        """Windows of side × side patches of a square image, each by itself: `(B, N, d)` → `(B · w, side², d)`; the last are padded with
-        zeros.
-        """
-        ...
-
-    def from_windows(self, x: X, side: int, image: X) -> X:
-        """The inverse of `to_windows` for square images with as many patches as this one, without the padding."""
-        ...
-
-    def grid_attention(self, q: X, k: X, v: X, rows: Weight, columns: Weight) -> X:
-        """Attention of all patches of a square grid of n × n; a score has q · rows[i] + q · columns[j] added, with learned vectors for the
-        distances between the patches, from −(n − 1) to n − 1: `(B, N, H, h)` each, rows and columns `[2n − 1, h]`, or as many others,
-        which are interpolated.
-        """
-        ...
-
-    def convolve(self, x: X, weight: Weight, bias: Weight | None = None, stride: int = 1) -> X:
-        """A convolution over square images, padded with zeros by half of the kernel: `(B, N, d)` → `(B, N / stride², out)`."""
-        ...
-
-    def convolve_channels(self, x: X, weight: Weight, bias: Weight | None = None) -> X:
-        """A convolution of each channel by itself over the grid of patches, padded with zeros by half of the kernel: `(B, N, d)` each."""
-        ...
-
-    def channel_attention(self, q: X, k: X, v: X) -> X:
-        """softmax(qᵀ k / √N) over the channels of each group, times v: every channel of N patches reads those of its group:
-        `(B, N, G, h)` each, for G groups of h channels.
-        """
-        ...
-
-    def add_grid_positions(self, x: X, rows: Weight, columns: Weight, frames: Weight) -> X:
-        """X plus, for each patch of a square image, [the vector of its column; that of its row], and the first row of `frames`."""
         ...
 
     def encoder_tokens(self) -> tuple[X, X] | None:
         """The ids of the tokens that the encoder reads, `(B, E)`, and their positions; None where an earlier pass has read them."""
-        ...
-
-    def image_features(self, mixer: Block) -> tuple[X, ...] | None:
-        """The features of images that a layer of text attends to, `(B, I, d)`; () in later passes, None where there are no images."""
         ...
 
     def keep_encoded(self, mixer: Block, *rows: X) -> Sequence[X]:
@@ -383,10 +249,6 @@ class Machine(Protocol[X]):
 
     def layer_outputs(self, layers: Stack, x: X, numbers: Sequence[int]) -> X:
         """Like `layers`, but the result is joined from the hidden states with these numbers: 0 is x, −1 that of the last layer."""
-        ...
-
-    def each(self, blocks: Stack, *inputs: X) -> Sequence[X]:
-        """Each block of a stack on an input of its own."""
         ...
 
     # Tokens meet

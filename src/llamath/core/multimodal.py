@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import ceil
 from typing import ClassVar, NoReturn
 
 from ..utils.errors import LlamathError
@@ -19,6 +20,7 @@ from .blocks import (
     apply_optional,
 )
 from .extensions.hyper_connections import HyperDecoder
+from .image_sizes import ImageSizes
 from .machine import Machine, X
 from .tree import Block, Cut, Stack, Weight, counted_only
 
@@ -106,7 +108,7 @@ class CountedBlock(Block):
 
     def forward(self, *_: object) -> NoReturn:
         hint = "`count`, `names`, `verify`, `ls` and `diff` have its weights"
-        raise LlamathError("this model has modules that are counted, but what they compute is not known", hint=hint)
+        raise LlamathError("this model has modules that are counted, not computed", hint=hint)
 
     @property
     def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
@@ -114,6 +116,23 @@ class CountedBlock(Block):
 
     def child(self, name: str) -> Weight | Block | Stack:
         return self.parts[name]
+
+
+class CountedTower(CountedBlock):
+    """A vision tower that is counted but not computed, of whose images the tokens are known."""
+
+    patch_size: int
+    image_sizes: ImageSizes
+    per_tile: int = 0  # tokens that the projector makes of a tile; 0: one of each square of patches
+    merge: int = 1  # patches on a side of this square
+
+    def tokens(self, count: int, width: int, height: int) -> int:
+        """Return the tokens in the text of `count` images of this size."""
+        sizes = self.image_sizes.of_images(count)
+        tiles = [sizes.grid(width, height), sizes.beside(width, height)]
+        first, *others = (self.per_tile or ceil(x.rows / self.merge) * ceil(x.columns / self.merge) for x in tiles if x is not None)
+        beside = 0 if tiles[1] is None else tiles[1].tiles * others[0]
+        return count * (sizes.tokens(width, height, first) + beside)
 
 
 class UnreadBlock(CountedBlock):
@@ -171,7 +190,10 @@ def with_text(tree: Decoder, text: Decoder) -> Decoder:
 
 
 class CrossAttention(Block):
-    """Softmax attention of text, or of learned queries, to images: queries of the tokens, keys and values of the features."""
+    """Softmax attention of text to what an encoder has read; its keys and values are computed in the first pass, and kept for later ones.
+
+    Layers that attend to images have one, too, whose weights are counted.
+    """
 
     group: ClassVar[str] = "attention"
     cuts: ClassVar[dict[str, Cut]] = {
@@ -189,61 +211,34 @@ class CrossAttention(Block):
     kv_heads: int
     head_dim: int
 
-    def forward(self, m: Machine[X], x: X, images: X) -> X:
-        q, (k, v) = cross_queries(self, m, x), cross_keys_and_values(self, m, images)
-        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
-
-
-class KeptCrossAttention(CrossAttention):
-    """The same, whose keys and values are computed in the first pass alone, and kept for later ones."""
-
-    of_images: bool = True  # or of the tokens of an encoder
-
     def forward(self, m: Machine[X], x: X, *states: X) -> X:
-        q = cross_queries(self, m, x)
-        k, v = m.keep_encoded(self, *cross_keys_and_values(self, m, *states)) if states else m.read_encoded(self)
+        q = _heads_of(self, m, self.q, self.q_norm, x)  # (B, T, H, h)
+        if states:
+            k, v = _heads_of(self, m, self.k, self.k_norm, *states), _heads_of(self, m, self.v, None, *states)  # (B, E, K, h)
+            k, v = m.keep_encoded(self, k, v)
+        else:
+            k, v = m.read_encoded(self)
         return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
 
 
-def cross_queries(attn: CrossAttention, m: Machine[X], x: X) -> X:
-    """Return the queries of the tokens, `(B, T, H, h)`."""
-    q = m.split_heads(attn.q(m, x), attn.head_dim)
-    return q if attn.q_norm is None else m.norm_heads(attn.q_norm, q)
-
-
-def cross_keys_and_values(attn: CrossAttention, m: Machine[X], states: X) -> tuple[X, X]:
-    """Return the keys and values of what the tokens attend to, `(B, I, K, h)` each."""
-    k = m.split_heads(attn.k(m, states), attn.head_dim)
-    k = k if attn.k_norm is None else m.norm_heads(attn.k_norm, k)
-    return k, m.split_heads(attn.v(m, states), attn.head_dim)
+def _heads_of(attn: CrossAttention, m: Machine[X], projection: Linear, norm: Norm | None, x: X) -> X:
+    y = m.split_heads(projection(m, x), attn.head_dim)
+    return y if norm is None else m.norm_heads(norm, y)
 
 
 class CaptionLayer(PostNormLayer):
-    """x = attn_norm(x + attn x); x = cross_norm(x + cross_attn(x, images)), if there are images; x = mlp_norm(x + mlp x) (BLIP)."""
+    """A layer that attends to an image as well, after itself (BLIP): without an image, which is counted alone, it does not."""
 
     cross_attn: CrossAttention
     cross_norm: Norm
 
-    def forward(self, m: Machine[X], x: X, *images: X) -> X:
-        if not images:
-            return PostNormLayer.forward(self, m, x)
-        assert self.attn is not None and self.mlp is not None
-        x = apply_optional(self.attn_norm, m, m.add(x, self.attn(m, x)))
-        x = self.cross_norm(m, m.add(x, self.cross_attn(m, x, *images)))
-        return apply_optional(self.mlp_norm, m, m.add(x, self.mlp(m, x)))
-
 
 class CrossAttentionLayer(Layer):
-    """x += tanh(attn_gate) · cross_attn(norm x, images); x += tanh(mlp_gate) · mlp(norm x); without images x is left as it is."""
+    """A layer that attends to images alone, which are counted: it leaves text without images as it is (Llama 3.2 Vision)."""
 
     cross_attn: CrossAttention
     attn_gate: Weight
     mlp_gate: Weight
 
-    def forward(self, m: Machine[X], x: X, *images: X) -> X:
-        features = images or m.image_features(self.cross_attn)
-        if features is None:
-            return x
-        assert self.attn_norm is not None and self.mlp_norm is not None and self.mlp is not None
-        x = m.add(x, m.scale_by_tanh(self.cross_attn(m, self.attn_norm(m, x), *features), self.attn_gate))
-        return m.add(x, m.scale_by_tanh(self.mlp(m, self.mlp_norm(m, x)), self.mlp_gate))
+    def forward(self, m: Machine[X], x: X, *_: X) -> X:  # noqa: ARG002
+        return x

@@ -200,7 +200,6 @@ class AxialRope(Rope):
     alternating: bool = False  # the two take turns, with the same frequencies (MoonViT)
     offset: int = 0  # the number of the first row and column
     still: int = 0  # pairs before the others that turn with time, which an image has none of (MiniMax-M3)
-    unrotated: int = 0  # tokens after the patches, which stay as they are
 
     @property
     def num_pairs(self) -> int:

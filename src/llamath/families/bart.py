@@ -8,7 +8,7 @@ from ..core.config import Config
 from ..core.constructors import gqa, layer_norm, linear, mlp, weight
 from ..core.expr import Expr
 from ..core.extensions.encoder_decoder import EncodedLayer, EncoderDecoder, TextEncoder
-from ..core.multimodal import CountedBlock, KeptCrossAttention, UnreadBlock
+from ..core.multimodal import CountedBlock, CrossAttention, UnreadBlock
 from ..core.towers import EncoderAttention
 from ..core.tree import Block, Stack, Weight, repeat
 from .counted_towers import Modules, counted
@@ -51,7 +51,7 @@ def bart(t: Config, tied_head: bool, computes: bool) -> EncoderDecoder:
     layer = EncodedLayer(
         attn_norm=norm,
         attn=gqa(d, Heads(H, H, h), bias=True),
-        cross_attn=KeptCrossAttention(q=into, k=into, v=into, o=out, heads=H, kv_heads=H, head_dim=h, of_images=False),
+        cross_attn=CrossAttention(q=into, k=into, v=into, o=out, heads=H, kv_heads=H, head_dim=h),
         cross_norm=norm,
         mlp_norm=norm,
         mlp=mlp(d, t.dim("F", "decoder_ffn_dim", default=4096), activation, bias=True),

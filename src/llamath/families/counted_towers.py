@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from ..core.blocks import Linear
 from ..core.constructors import weight
-from ..core.multimodal import CountedBlock, UnreadBlock
+from ..core.multimodal import CountedBlock, CountedTower, UnreadBlock
+from ..core.towers import VisionTower
 from ..core.tree import Block, Stack, Weight, fold, repeat
 from .multimodal_registry import Names, Part, Tower
 
@@ -38,9 +39,19 @@ def counted_part(modules: Modules, renames: Names = MappingProxyType({}), in_mem
     return Part(block, names, in_memory={path: in_memory + path for path in names} if in_memory else {})
 
 
-def counted_tower(tower: Tower) -> Part:
-    """Return a tower whose weights are those of another, but which computes something else."""
-    return Part(CountedBlock(parts=dict(tower.block.children)), tower.names, tower.layouts)
+def count_tower(tower: VisionTower, more: Modules = MappingProxyType({}), *, per_tile: int = 0, merge: int = 1) -> CountedTower:
+    """Return a tower with the weights of another, and `more`, that is counted: its projector makes `per_tile` tokens of a tile, or one of
+    each square of `merge` × `merge` patches.
+    """
+    parts = {**dict(tower.children), **counted(more).parts}
+    return CountedTower(parts=parts, patch_size=tower.patch_size, image_sizes=tower.image_sizes, per_tile=per_tile, merge=merge)
+
+
+def counted_tower(tower: Tower | Part, more: Modules = MappingProxyType({}), *, per_tile: int = 0, merge: int = 1) -> Part:
+    """Return the same of a tower with its names."""
+    assert isinstance(tower.block, VisionTower)
+    block = count_tower(tower.block, more, per_tile=per_tile, merge=merge)
+    return Part(block, tower.names, tower.layouts, tower.in_memory if isinstance(tower, Part) else {})
 
 
 def with_unread(part: Named, modules: Modules) -> Named:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.constructors import weight
-from ..core.extensions.davit import DavitTower, PositionedProjector
 from ..core.extensions.encoder_decoder import EncoderDecoder, MultimodalEncoderDecoder
 from ..core.multimodal import CountedBlock
 from .bart import bart, bart_modules
 from .counted_towers import Modules, counted
-from .davit import davit, davit_modules, davit_projector, projector_modules
+from .davit import davit, davit_projector
 from .tower_parts import part_config
 
 _SHARED = "model.language_model.shared.weight"
@@ -38,11 +37,11 @@ def florence2(c: Config) -> tuple[CountedBlock, dict[str, str]]:
     """Return the modules, and the parts of names that differ in the files of this configuration."""
     v = part_config(c, "vision_config", {})
     original = "dim_embed" in v or v.get("model_type", "") == "davit"
-    tower, projector, text = _parts(c, computes=False)
+    text = _text(c, computes=False)
     rows = text.embed.weight
     modules: Modules = {
-        **{f"model.vision_tower.{name}": x for name, x in davit_modules(tower).items()},
-        **{f"model.multi_modal_projector.{name}": x for name, x in projector_modules(projector, transposed=original).items()},
+        **{f"model.vision_tower.{name}": x for name, x in davit(v).parts.items()},
+        **{f"model.multi_modal_projector.{name}": x for name, x in davit_projector(v, transposed=original).items()},
         **{f"model.language_model.{name}": x for name, x in bart_modules(text, _SHARED).items()},
         "lm_head.weight": rows.replace(tied=_SHARED) if c.get("tie_word_embeddings", True) else rows,
         "language_model.final_logits_bias": weight(1, rows.shape[0], role="bias").replace(buffer=True) if original else None,
@@ -51,13 +50,13 @@ def florence2(c: Config) -> tuple[CountedBlock, dict[str, str]]:
 
 
 def florence2_tree(c: Config) -> Decoder:
-    """Return the tree that computes."""
-    tower, projector, text = _parts(c, computes=True)
-    return text.extended(MultimodalEncoderDecoder, vision=tower, projector=projector)
+    """Return the tree whose text computes."""
+    v = part_config(c, "vision_config", {})
+    return _text(c, computes=True).extended(
+        MultimodalEncoderDecoder, vision=davit(v), projector=counted(davit_projector(v, transposed=False))
+    )
 
 
-def _parts(c: Config, computes: bool) -> tuple[DavitTower, PositionedProjector, EncoderDecoder]:
-    v, t = part_config(c, "vision_config", {}), part_config(c, "text_config", {})
+def _text(c: Config, computes: bool) -> EncoderDecoder:
     c.ignore("projection_dim", "vocab_size", "image_token_id", "is_encoder_decoder")
-    tower = davit(v, computes)
-    return tower, davit_projector(v, tower, computes), bart(t, c.get("tie_word_embeddings", True), computes)
+    return bart(part_config(c, "text_config", {}), c.get("tie_word_embeddings", True), computes)

@@ -7,7 +7,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..core.expr import total
-from ..core.multimodal import CrossAttentionLayer, KeptCrossAttention
+from ..core.multimodal import CrossAttention, CrossAttentionLayer
 from ..core.tree import cycle
 from ..utils.errors import safe
 from .layers_shared import check_listed
@@ -36,7 +36,7 @@ def mllama(c: Config) -> Decoder:
     eps, feed_forward = c.get("rms_norm_eps", 1e-5), swiglu(d, F, c.activation("hidden_act", "silu"))
     norm, head_norm, gate = rms(d, eps), rms(h, eps), weight(1, role="scale")
     attention = gqa(d, heads, rope=read_rope(c, h, 5e5))
-    cross = KeptCrossAttention(
+    cross = CrossAttention(
         q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), q_norm=head_norm, k_norm=head_norm,
         heads=H, kv_heads=K, head_dim=h,
     )  # fmt: skip

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ..core.config import Config
 from ..core.constructors import layer_norm, linear, mlp, weight
 from ..core.expr import Expr
-from ..core.multimodal import CrossAttention, UnreadBlock
-from ..core.towers import QueryLayer, Resampler
+from ..core.multimodal import CountedBlock, CrossAttention, UnreadBlock
 from ..core.tree import sequence
 from .counted_towers import Modules, counted, table
 from .tower_parts import encoder_attention
@@ -32,8 +31,8 @@ QFORMER_NAMES = {
 }
 
 
-def qformer(c: Config, q: Config, features: Expr, out: int, instructed: bool) -> Resampler:
-    """Read the layers; InstructBLIP's read the instruction, too, which is embedded inside."""
+def qformer(q: Config, features: Expr, out: int, queries: Expr, instructed: bool) -> CountedBlock:
+    """Read the layers, for a number of queries; InstructBLIP's read the instruction, too, which is embedded inside."""
     q.ignore("pad_token_id", "encoder_hidden_size", "position_embedding_type")
     d, F = q.dim("d_q", "hidden_size", default=768), q.dim("F_q", "intermediate_size", default=3072)
     L, H = q.dim("L_q", "num_hidden_layers", default=12), q.dim("H_q", "num_attention_heads", default=12)
@@ -43,17 +42,19 @@ def qformer(c: Config, q: Config, features: Expr, out: int, instructed: bool) ->
     texts: Modules = {"up": feed_forward.up, "down": feed_forward.down, "norm": norm}
     reads_text = q.get("use_qformer_text_input", False) or instructed
     unread = UnreadBlock(parts=counted(texts).parts) if reads_text else None
-    alone = QueryLayer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=feed_forward, unread=unread)
+    alone: Modules = {"attn_norm": norm, "attn": attention, "mlp_norm": norm, "mlp": feed_forward}
     cross = CrossAttention(q=attention.q, k=into, v=into, o=attention.o, heads=H, kv_heads=H, head_dim=h)
-    crossing = alone.replace(cross_attn=cross, cross_norm=norm)
+    layer, crossing = (counted({**alone, **x, "unread": unread}) for x in ({}, {"cross_attn": cross, "cross_norm": norm}))
     embeddings: Modules = {
         "words": table(q.dim("V_q", "vocab_size", default=30_522), d),
         "positions": table(q.dim("T_q", "max_position_embeddings", default=512), d),
     }
-    return Resampler(
-        latents=weight(1, c.dim("n_q", "num_query_tokens", default=32), d, role="lookup"),
-        norm_before=norm,
-        layers=sequence((alone if i % every else crossing for i in range(L)), L),
-        linear=linear(out, d, True),
-        unread=UnreadBlock(parts=counted(embeddings).parts) if instructed else None,
+    return counted(
+        {
+            "latents": weight(1, queries, d, role="lookup"),
+            "norm_before": norm,
+            "layers": sequence((layer if i % every else crossing for i in range(L)), L),
+            "linear": linear(out, d, True),
+            "unread": UnreadBlock(parts=counted(embeddings).parts) if instructed else None,
+        }
     )

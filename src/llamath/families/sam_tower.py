@@ -7,10 +7,11 @@ from ..core.config import Config
 from ..core.constructors import layer_norm, linear, mlp, weight
 from ..core.expr import Expr
 from ..core.image_sizes import FixedImage
-from ..core.towers import GridAttention, GridConvolution, PatchEmbedding, SamNeck, SamTower, WindowedLayer
+from ..core.multimodal import CountedBlock, CountedTower
+from ..core.towers import PatchEmbedding, VisionTower
 from ..core.tree import sequence
+from .counted_towers import Modules, conv, count_tower, counted, each
 from .layers_shared import layer_numbers, listed_layers
-from .multimodal_registry import Tower
 from .tower_parts import side
 
 NECK_NAMES = {"reduce": "conv1", "reduce_norm": "layer_norm1", "mix": "conv2", "mix_norm": "layer_norm2"}
@@ -39,8 +40,8 @@ ORIGINAL_SAM_NAMES = {
 """Names in Meta's files."""
 
 
-def sam_tower(c: Config, letter: str = "v") -> Tower:
-    """Read SAM's encoder; the letters of its dimensions end in this one."""
+def sam_tower(c: Config, letter: str = "v") -> CountedTower:
+    """Read SAM's encoder, whose names in transformers are `SAM_NAMES`; the letters of its dimensions end in this one."""
     c.ignore("attention_dropout", "initializer_range", "num_pos_feats")
     d, L = c.dim(f"d_{letter}", "hidden_size", default=768), c.dim(f"L_{letter}", "num_hidden_layers", default=12)
     H = c.dim(f"H_{letter}", "num_attention_heads", default=12)
@@ -54,28 +55,23 @@ def sam_tower(c: Config, letter: str = "v") -> Tower:
     def layer(span: int) -> Layer:
         into, h = linear(d, d, c.get("qkv_bias", True)), Expr(f"h_{letter}", d // H)
         table = weight(2 * span - 1, h, role="lookup") if relative else None
-        attn = GridAttention(rows=table, columns=table, q=into, k=into, v=into, o=linear(d, d, True), heads=H, head_dim=h)
+        weights: Modules = {**each("", "rows columns", table), **each("", "q k v", into), "o": linear(d, d, True)}
+        attn = CountedBlock(kind="attention", parts=counted(weights).parts)
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=feed_forward)
 
-    everywhere, windowed = layer(n), layer(window).extended(WindowedLayer, window=window)
-    tower = SamTower(
+    everywhere, windowed = layer(n), layer(window)
+    tower = VisionTower(
         positions=weight(1, n, n, d, role="lookup") if c.get("use_abs_pos", True) else None,
         patches=PatchEmbedding(weight=weight(d, channels, p, p), bias=weight(d, role="bias")),
         layers=sequence((everywhere if i in whole else windowed for i in listed_layers(c, L)), L),
-        neck=sam_neck(c, letter),
         patch_size=p,
         image_sizes=FixedImage(patch=p, size=s),
     )
-    return Tower(tower, SAM_NAMES)
+    return count_tower(tower, {"neck": sam_neck(c, letter)}, merge=4)
 
 
-def sam_neck(c: Config, letter: str = "v") -> SamNeck:
+def sam_neck(c: Config, letter: str = "v") -> CountedBlock:
     """Read the convolutions that bring the features to fewer channels."""
     d, o = c.dim(f"d_{letter}", "hidden_size", default=768), c.dim(f"o_{letter}", "output_channels", default=256)
-    norm = layer_norm(o, 1e-6)
-    return SamNeck(reduce=convolution(o, d, 1), reduce_norm=norm, mix=convolution(o, o), mix_norm=norm)
-
-
-def convolution(out: int, into: int, side: int = 3, stride: int = 1) -> GridConvolution:
-    """A convolution without a bias."""
-    return GridConvolution(weight=weight(out, into, side, side), stride=stride)
+    reduce, mix = conv(o, d, 1, 1, bias=False), conv(o, o, 3, 3, bias=False)
+    return counted({"reduce": reduce, "reduce_norm": layer_norm(o, 1e-6), "mix": mix, "mix_norm": layer_norm(o, 1e-6)})

@@ -14,10 +14,12 @@ from ..core.config import Config
 from ..core.constructors import layer_norm, mlp, rms, swiglu, weight
 from ..core.expr import Expr, product
 from ..core.image_sizes import FixedImage, NativeImage, SplitImage
+from ..core.multimodal import UnreadBlock
 from ..core.positions import AxialRope
-from ..core.towers import AttentionPooling, LayerScale, PatchEmbedding, VisionTower
+from ..core.towers import LayerScale, PatchEmbedding, VisionTower
 from ..core.tree import repeat
 from ..utils.errors import UnknownModel, safe
+from .counted_towers import Modules, counted
 from .multimodal_registry import Tower
 from .tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes
 
@@ -150,10 +152,8 @@ def _siglip(c: Config, sizes: tuple[Expr, Expr, Expr, Expr], patch: int, head: b
     norm, attention, feed_forward = layer_norm(d, eps), encoder_attention(c, d, H, bias=True), mlp(d, F, activation, bias=True)
     pooling = None
     if head:
-        q, probe = attention.q, weight(1, 1, d, role="scale")
-        pooling = AttentionPooling(
-            probe=probe, q=q, k=q, v=q, o=attention.o, norm=norm, mlp=feed_forward, heads=H, head_dim=attention.head_dim
-        )
+        weights: Modules = {"probe": weight(1, 1, d, role="scale"), **dict.fromkeys("qkv", attention.q), "o": attention.o}
+        pooling = UnreadBlock(parts=counted({**weights, "norm": norm, "mlp": feed_forward}).parts)
     tower = VisionTower(
         patches=patch_embedding(c, d, p, bias=True),
         positions=weight(Expr("N_v", (s // p) ** 2), d, role="lookup"),

@@ -422,7 +422,7 @@ int64_t execute(Session& s, const Pass& pass, const OpSpec& op) {
             break;
         }
         case SCALE: llamath_scale(pool, at(s, out), at(s, x), n * x.size(), op.f[0], op.f[1]); break;
-        case SCALE_BY_WEIGHT: scale_by_weight(at(s, out), at(s, x), e.vector(op.w[0]), n, x.heads, x.dim, op.i[2], op.i[1]); break;
+        case SCALE_BY_WEIGHT: scale_by_weight(at(s, out), at(s, x), e.vector(op.w[0]), n, x.heads, x.dim, op.i[1]); break;
         case SCALE_BY_POSITION:
             scale_by_position(at(s, out), at(s, x), s.positions.data(), n, x.size(), op.i[0], op.f[0], op.f[1], op.f[2]);
             break;

@@ -218,7 +218,7 @@ def check_shapes(node: Node) -> None:
         expect(all(x[-1] == last or prod(x) == prod(inputs[0][2:]) for x in weights))
     elif node.op in ("add", "multiply"):
         expect(all(a in (b, 1) or b == 1 for a, b in zip(reversed(inputs[0]), reversed(inputs[1]), strict=False)))
-    elif node.op in ("scale_by_weight", "scale_by_tanh", "softplus", "decay"):
+    elif node.op in ("scale_by_weight", "softplus", "decay"):
         expect(prod(weights[0]) in (1, last, inputs[0][2], prod(inputs[0][2:])))  # inputs[0][2]: one for each head, or channel
     elif node.op == "slice":
         start, size = int(node.attributes["start"]), int(node.shape[-1])
@@ -445,7 +445,7 @@ def _scaled(factor: str = "", amount: str = "") -> Handler:
 
 
 def _scale_by_weight(m: _Lowering, node: Node) -> View:
-    ints = (m.rows[node], int(node.op == "scale_by_tanh"), int(node.weights[0].weight.size))
+    ints = (m.rows[node], int(node.weights[0].weight.size))
     return m.simple(node, "scale_by_weight", m.whole(node.inputs[0]), weights=(m.vector(node.weights[0]),), ints=ints)
 
 
@@ -715,7 +715,6 @@ HANDLERS: dict[str, Handler] = {
     "scale": _scaled("factor"),
     "offset": _scaled(amount="amount"),
     "scale_by_weight": _scale_by_weight,
-    "scale_by_tanh": _scale_by_weight,
     "scale_by_position": _scale_by_position,
     "softcap": _with_floats("softcap", "cap"),
     "clamp": _with_floats("clamp", "limit"),

@@ -24,11 +24,11 @@ void alibi_slopes(std::vector<float>& slopes, int64_t heads, double max_bias, do
     for (int64_t i = 1; i < 2 * (heads - power) + 1; i += 2) slopes.push_back(static_cast<float>(std::exp2(-max_bias * i / (2 * power)) * scale));
 }
 
-void scale_by_weight(float* out, const float* x, const float* w, int64_t n, int64_t heads, int64_t dim, int64_t size, bool tanh) {
+void scale_by_weight(float* out, const float* x, const float* w, int64_t n, int64_t heads, int64_t dim, int64_t size) {
     for (int64_t i = 0; i < n * heads; i++)
         for (int64_t j = 0; j < dim; j++) {
             float factor = w[size == 1 ? 0 : heads == 1 ? j : i % heads];
-            out[i * dim + j] = x[i * dim + j] * (tanh ? std::tanh(factor) : factor);
+            out[i * dim + j] = x[i * dim + j] * factor;
         }
 }
 

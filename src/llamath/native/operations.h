@@ -7,7 +7,7 @@
 #include <vector>
 
 void alibi_slopes(std::vector<float>& slopes, int64_t heads, double max_bias, double scale);
-void scale_by_weight(float* out, const float* x, const float* w, int64_t n, int64_t heads, int64_t dim, int64_t size, bool tanh);
+void scale_by_weight(float* out, const float* x, const float* w, int64_t n, int64_t heads, int64_t dim, int64_t size);
 void scale_by_position(float* out, const float* x, const int32_t* positions, int64_t n, int64_t size, int64_t kind, float scale, float floor, float offset);
 void route_by_token(int32_t* chosen, float* weights, const float* logits, int64_t n, int64_t experts, const int32_t* ids, const float* table,
                     int64_t table_rows, int64_t top_k, int64_t scoring, float scaling);

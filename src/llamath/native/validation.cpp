@@ -322,10 +322,10 @@ constexpr Rule RULES[] = {
     {SCALE, [](Arguments& a) { a.like(WHOLE, 1); }},
     {SCALE_BY_WEIGHT,
      [](Arguments& a) {
-         a.like(WHOLE, 1), a.flag(1, "tanh");
-         if (a.fine()) a.vector(0, a.integer(2, "the size of the weight", 1, LIMIT));
+         a.like(WHOLE, 1);
+         if (a.fine()) a.vector(0, a.integer(1, "the size of the weight", 1, LIMIT));
          const int64_t each = a.x.heads == 1 ? a.x.dim : a.x.heads;
-         a.expect(a.op.i[2] == 1 || a.op.i[2] == each, {"weight", 0}, "has %lld factors, expected 1 or %lld", a.op.i[2], each);
+         a.expect(a.op.i[1] == 1 || a.op.i[1] == each, {"weight", 0}, "has %lld factors, expected 1 or %lld", a.op.i[1], each);
      }},
     {SCALE_BY_POSITION, [](Arguments& a) { a.like(WHOLE, 1, 1), a.integer(0, "the kind of scale", 1, 3); }},
     {SOFTCAP, [](Arguments& a) { a.like(WHOLE, 1); }},

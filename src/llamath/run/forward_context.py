@@ -76,9 +76,7 @@ class ForwardContext:
         self.positions = self.to_positions(self.token_index)  # (T,), or (B, T) if rows are padded
         self.block_limits = block_limits
         self.per_layer_inputs: Tensor | None = None  # (B, T, L, p), the per-layer embeddings
-        self.image_shape = 1  # number of the arrangement of an image's tiles, for towers with rows for each
         self.patch_grid: tuple[int, int] | None = None  # rows and columns of the patches of an image; None: a square
-        self.tile_grid = (1, 1)  # rows and columns of the tiles of an image
         self._rope_cos_sin: dict[int, RopeCosSin] = {}
         self._rope_complex: dict[int, Tensor] = {}
         self._masks: dict[tuple[int, int], Mask] = {}  # by identity: `shared_pattern` makes equal patterns the same object

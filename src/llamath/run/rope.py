@@ -51,7 +51,7 @@ def axial_cos_sin(rope: AxialRope, rows: int, columns: int, device: torch.device
     column = (torch.arange(columns, device=device) + rope.offset).repeat(rows)[:, None] * of_columns
     parts = (column, row) if rope.columns_first else (row, column)
     angle = torch.stack(parts, -1).flatten(-2) if rope.alternating else torch.cat(parts, -1)
-    angle = torch.nn.functional.pad(angle, (rope.still, 0, 0, rope.unrotated))
+    angle = torch.nn.functional.pad(angle, (rope.still, 0))
     return angle.cos(), angle.sin()
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf, isqrt, log, prod
+from math import inf, isqrt, log
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.image_sizes import patches_of_tiles
 from ..core.positions import LogNScaling, Rope, SplitAxialRope, TemperatureTuning
 from ..utils.errors import LlamathError
 from .attention import ScoreParams, attend, attend_block
@@ -55,7 +54,6 @@ class TorchMachine(ForwardContext):
         self.ids = ids
         self.last_only = last_only
         self.encoder_ids: Tensor | None = None  # of the prompt, of a model with an encoder, in the first pass
-        self.image_states: Tensor | None = None  # features of the images that layers of text attend to, in the first pass
         self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
         self._selections: dict[int, Tensor] = {}  # the keys that later layers attend to as well, by layer
         self._shared_kv: dict[int, tuple[Tensor, ...]] = {}  # keys and values that later layers read, by layer
@@ -148,9 +146,6 @@ class TorchMachine(ForwardContext):
         weight = weight.to(x.dtype)
         return x * (weight[:, None] if weight.numel() > 1 and x.dim() == 4 else weight)
 
-    def scale_by_tanh(self, x: Tensor, weight: Tensor) -> Tensor:
-        return x * weight.tanh()
-
     def scale_by_position(self, x: Tensor, temperature: TemperatureTuning | LogNScaling | None) -> Tensor:
         return x if temperature is None else x * self.temperature_scale(temperature).to(x.dtype)
 
@@ -224,131 +219,24 @@ class TorchMachine(ForwardContext):
         learned = [row.reshape(1, -1, x.shape[-1]).expand(x.shape[0], -1, -1) for row in rows]
         return torch.cat([*(row.to(x.dtype) for row in learned), x], 1)
 
-    def append(self, x: Tensor, row: Tensor) -> Tensor:
-        return torch.cat([x, row.to(x.dtype).reshape(1, 1, -1).expand(x.shape[0], -1, -1)], 1)
-
-    def concat_tokens(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.cat((x, y), 1)
-
-    def repeat_rows(self, x: Tensor, rows: Tensor) -> Tensor:
-        return rows.to(x.dtype).reshape(1, -1, rows.shape[-1]).repeat(x.shape[0], 1, 1)
-
-    def mix_rows(self, x: Tensor, table: Tensor, hard: bool) -> Tensor:
-        weights = F.one_hot(x.argmax(-1), x.shape[-1]).to(x.dtype) if hard else x.softmax(-1)
-        return F.pad(weights, (0, len(table) - x.shape[-1])) @ table.to(x.dtype)
-
-    def end_rows(self, x: Tensor, row: Tensor, side: int) -> Tensor:
-        rows, columns = self.patch_grid or (isqrt(x.shape[1] * side * side),) * 2
-        grid = x.unflatten(1, (-(-rows // side), -(-columns // side)))
-        return torch.cat([grid, row.to(x.dtype).expand(*grid.shape[:2], 1, -1)], 2).flatten(1, 2)
-
-    def arrange_tiles(self, x: Tensor, tiles: int, newline: Tensor, separator: Tensor) -> Tensor:
-        (rows, columns), side = self.tile_grid, isqrt(x.shape[1])
-        images = x.unflatten(1, (side, side)).unflatten(0, (-1, tiles))  # (B, t, side, side, d)
-        cut = images[:, 1 : 1 + rows * columns].unflatten(1, (rows, columns)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
-        ended = []
-        for grid in (cut, images[:, 0]):
-            ends = newline.to(x.dtype).reshape(-1).expand(*grid.shape[:2], 1, -1)
-            ended.append(torch.cat([grid, ends], 2).flatten(1, 2))
-        between = separator.to(x.dtype).reshape(1, 1, -1).expand(len(images), -1, -1)
-        return torch.cat([ended[0], between, ended[1]], 1)
-
-    def stitch_tiles(self, x: Tensor, margin: int) -> Tensor:
-        whole, joined = self._join_tiles(x, margin)
-        pooled = F.adaptive_avg_pool2d(joined.permute(0, 3, 1, 2), whole.shape[1]).flatten(2).mT
-        return torch.cat([whole.flatten(1, 2), pooled], -1)
-
-    def _join_tiles(self, x: Tensor, margin: int) -> tuple[Tensor, Tensor]:
-        """The features of the whole image, and of its tiles as one image, `(B, rows, columns, d)` each."""
-        (rows, columns), side = self.tile_grid, isqrt(x.shape[1])
-        images = x.unflatten(1, (side, side)).unflatten(0, (-1, rows * columns + 1))  # (B, t, side, side, d)
-        tiles, (down, across) = images[:, 1:].unflatten(1, (rows, columns)), (_own_parts(n, side, margin) for n in self.tile_grid)
-        bands = [torch.cat([tiles[:, i, j, a:b, c:d] for j, (c, d) in enumerate(across)], 2) for i, (a, b) in enumerate(down)]
-        return images[:, 0], torch.cat(bands, 1)
-
-    def gather_squares(self, x: Tensor, side: int, margin: int) -> Tensor:
-        return torch.cat([_squares_of(y, side) for y in self._join_tiles(x, margin)], 1)
-
-    def average_squares(self, x: Tensor, tiles: Tensor, side: int, margin: int) -> Tensor:
-        return x.sum(2) / self._filled(tiles, side, margin).sum(1, keepdim=True).to(x.dtype)
-
-    def square_attention(self, q: Tensor, k: Tensor, v: Tensor, tiles: Tensor, side: int, margin: int) -> Tensor:
-        mask = self._filled(tiles, side, margin).repeat(len(q), 1)[:, None, None]  # (B · n, 1, 1, side²)
-        k, v = (y.flatten(0, 1).transpose(1, 2) for y in (k, v))
-        y = F.scaled_dot_product_attention(q.flatten(0, 1)[:, :, None], k, v, mask, enable_gqa=q.shape[2] != k.shape[1])
-        return y[:, :, 0].unflatten(0, (len(q), -1))
-
-    def _filled(self, tiles: Tensor, side: int, margin: int) -> Tensor:
-        """Which patches of the squares of these tiles are no padding, `(n, side²)`."""
-        patches = isqrt(tiles.shape[1])
-        joined = [patches_of_tiles(n, patches, margin) for n in self.tile_grid]
-        ones = (torch.ones(1, *size, 1, dtype=torch.bool, device=tiles.device) for size in ((patches, patches), joined))
-        return torch.cat([_squares_of(x, side) for x in ones], 1)[0, :, :, 0]
-
-    def add_gated_positions(self, x: Tensor, table: Tensor, gate: Tensor) -> Tensor:
-        return x + (1 - gate.tanh()) * table
-
-    def add_tile_rows(self, x: Tensor, table: Tensor, gate: Tensor, tiles: int) -> Tensor:
-        rows = gate.tanh() * table[self.image_shape].unflatten(0, (tiles, -1, x.shape[-1]))  # (t, 1 or N, d)
-        return x + rows.repeat(x.shape[0] // tiles, 1, 1)
-
-    def pad_tokens(self, x: Tensor, multiple: int) -> Tensor:
-        return F.pad(x, (0, 0, 0, -x.shape[1] % multiple))
-
-    def join_tiles(self, x: Tensor, tiles: int) -> Tensor:
-        return x.unflatten(0, (-1, tiles)).flatten(1, 2)
-
-    def split_tiles(self, x: Tensor, tiles: int) -> Tensor:
-        return x.unflatten(1, (tiles, -1)).flatten(0, 1)
-
-    def interleave(self, x: Tensor, parts: int) -> Tensor:
-        return x.unflatten(-1, (parts, -1)).transpose(-1, -2).flatten(-2)
-
-    def first_tokens(self, x: Tensor, n: int) -> Tensor:
-        return x[:, :n]
-
     def drop_tokens(self, x: Tensor, n: int) -> Tensor:
         return x[:, n:]
 
-    def add_positions(self, x: Tensor, table: Tensor) -> Tensor:
+    def add_positions(self, x: Tensor, table: Tensor, method: str = "") -> Tensor:
+        if method.startswith("axial"):
+            table = table.transpose(0, 1) if method == "axial_last" else table
+            rows, columns = self._grid_of(x.shape[1])
+            return x + (table[1, :rows, None] + table[0, None, :columns]).flatten(0, 1)
         table = table.flatten(0, -2)
+        if method:
+            return x + _resized(table.float(), method, self._grid_of(x.shape[1])).to(x.dtype)
         if x.shape[1] != len(table):
             raise LlamathError(f"the tower has positions for {len(table):,} tokens, found {x.shape[1]:,}", hint="resize the images")
         return x + table
 
-    def add_resized_positions(self, x: Tensor, table: Tensor, method: str) -> Tensor:
-        table = table.float().flatten(0, -2)
-        places = isqrt(len(table))
-        before = table[: len(table) - places**2]
-        square = table[len(before) :].unflatten(0, (places, -1)).permute(2, 0, 1)[None]
-        size = self._grid_of(x.shape[1])
-        if method == "transposed":
-            size, method = (size[1], size[0]), "zeros"
-        if method == "zeros":
-            rows, columns = (torch.arange(1, 2 * n, 2, device=x.device) / n - 1 for n in size)  # centers of patches, from -1 to 1
-            centers = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)[None]
-            resized = F.grid_sample(square, centers, align_corners=False)
-        elif method == "nearest":
-            row, column = (_places_of_corners(n, places, x.device) for n in size)
-            resized = square[:, :, row[:, None], column]
-        elif method == "cropped":
-            resized = F.interpolate(square, size=(max(size),) * 2, mode="bilinear", align_corners=False)[:, :, : size[0], : size[1]]
-        elif method in ("antialias", "centers"):
-            resized = F.interpolate(square, size=size, mode="bilinear", align_corners=False, antialias=method == "antialias")
-        elif method == "smooth":
-            resized = F.interpolate(square, size=size, mode="bicubic", align_corners=False, antialias=True)
-        else:
-            resized = F.interpolate(square, size=size, mode=method, align_corners=method == "bilinear")
-        rows_of_patches = resized[0].flatten(1).mT
-        if len(rows_of_patches) < x.shape[1]:
-            rows_of_patches = torch.cat([before, rows_of_patches])
-        return x + rows_of_patches.to(x.dtype)
-
     def _grid_of(self, tokens: int) -> tuple[int, int]:
-        """Rows and columns of so many tokens of an image, which may follow a class token."""
-        if self.patch_grid is not None and tokens - prod(self.patch_grid) in (0, 1):
-            return self.patch_grid
-        return (isqrt(tokens),) * 2
+        """Rows and columns of the patches of an image, a square if none are given."""
+        return self.patch_grid or (isqrt(tokens),) * 2
 
     def merge_patches(self, x: Tensor, side: int, by_channel: bool = False, padded: bool = False) -> Tensor:
         squares = self._squares(x, side, padded)  # (B, n, side · side, d)
@@ -359,17 +247,12 @@ class TorchMachine(ForwardContext):
 
     def _squares(self, x: Tensor, side: int, padded: bool = False) -> Tensor:
         """Group the patches of each side × side square: `(B, N, d)` → `(B, N / side², side², d)`."""
-        rows, columns = self.patch_grid or (isqrt(x.shape[1]),) * 2
+        rows, columns = self._grid_of(x.shape[1])
         if padded:
             grid = F.pad(x.unflatten(1, (rows, columns)), (0, 0, 0, -columns % side, 0, -rows % side))
         else:
             grid = x.unflatten(1, (rows, columns))[:, : rows // side * side, : columns // side * side]
         return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
-
-    def add_axial_positions(self, x: Tensor, table: Tensor, places_first: bool = False) -> Tensor:
-        table = table.transpose(0, 1) if places_first else table
-        rows, columns = self.patch_grid or (isqrt(x.shape[1]),) * 2
-        return x + (table[1, :rows, None] + table[0, None, :columns]).flatten(0, 1)
 
     def standardize(self, x: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
         return ((x.float() - bias.float()) * scale.float()).to(x.dtype)
@@ -377,67 +260,15 @@ class TorchMachine(ForwardContext):
     def clip(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         return x.clamp(low.to(x.dtype), high.to(x.dtype))
 
-    def encoder_attention(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float | None = None,
-        window: int | None = None,
-        padded: tuple[int, int] | None = None,
-    ) -> Tensor:
+    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, window: int | None = None) -> Tensor:
         mask = None
-        if padded is not None:
-            real = torch.arange(q.shape[1], device=q.device) % padded[1] < padded[0]
-            mask = real[:, None] | real
         if window is not None:
-            rows, columns = self.patch_grid or (isqrt(q.shape[1]),) * 2
+            rows, columns = self._grid_of(q.shape[1])
             row, column = (torch.arange(n, device=q.device) // window for n in (rows, columns))
             places = (row[:, None] * columns + column).flatten()
             mask = places[:, None] == places
         q, k, v = (y.transpose(1, 2) for y in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
-
-    def to_windows(self, x: Tensor, side: int) -> Tensor:
-        n = isqrt(x.shape[1])
-        grid = F.pad(x.unflatten(1, (n, n)), (0, 0, 0, -n % side, 0, -n % side))
-        return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(0, 2)
-
-    def from_windows(self, x: Tensor, side: int, image: Tensor) -> Tensor:
-        n = isqrt(image.shape[1])
-        windows = -(-n // side)
-        grid = x.unflatten(1, (side, side)).unflatten(0, (-1, windows, windows)).transpose(2, 3)
-        return grid.flatten(3, 4).flatten(1, 2)[:, :n, :n].flatten(1, 2)
-
-    def grid_attention(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        n = isqrt(q.shape[1])
-        if len(rows) != 2 * n - 1:
-            rows, columns = (F.interpolate(x.float().mT[None], size=2 * n - 1, mode="linear")[0].mT for x in (rows, columns))
-        q, k, v = (y.transpose(1, 2) for y in (q, k, v))  # (B, H, N, h)
-        place = torch.arange(n, device=q.device)
-        distance, squares = place[:, None] - place + n - 1, q.unflatten(2, (n, n))
-        by_row = torch.einsum("bhrcd,rkd->bhrck", squares, rows[distance].to(q.dtype))
-        by_column = torch.einsum("bhrcd,ckd->bhrck", squares, columns[distance].to(q.dtype))
-        bias = (by_row[..., None] + by_column[..., None, :]).flatten(-2).flatten(2, 3)
-        return F.scaled_dot_product_attention(q, k, v, bias).transpose(1, 2)
-
-    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int = 1) -> Tensor:
-        n = isqrt(x.shape[1])
-        y = F.conv2d(x.mT.unflatten(-1, (n, n)), weight, bias, stride=stride, padding=weight.shape[-1] // 2)
-        return y.flatten(2).mT
-
-    def convolve_channels(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        y = F.conv2d(x.mT.unflatten(-1, self._grid_of(x.shape[1])), weight, bias, padding=weight.shape[-1] // 2, groups=x.shape[-1])
-        return y.flatten(2).mT
-
-    def channel_attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k, v = (y.permute(0, 2, 3, 1) for y in (q, k, v))  # (B, G, h, N)
-        return F.scaled_dot_product_attention(q, k, v).permute(0, 3, 1, 2)
-
-    def add_grid_positions(self, x: Tensor, rows: Tensor, columns: Tensor, frames: Tensor) -> Tensor:
-        n = isqrt(x.shape[1])
-        places = torch.cat((columns[:n].expand(n, n, -1), rows[:n, None].expand(n, n, -1)), -1)
-        return x + places.flatten(0, 1).to(x.dtype) + frames[0].to(x.dtype)
 
     def encoder_tokens(self) -> tuple[Tensor, Tensor] | None:
         if self.past_length:
@@ -446,11 +277,6 @@ class TorchMachine(ForwardContext):
         if ids is None:
             raise LlamathError("the encoder has nothing to read", hint="give the machine the ids of the prompt, `encoder_ids`")
         return ids, torch.arange(ids.shape[1], device=ids.device)
-
-    def image_features(self, mixer: Any) -> tuple[Tensor, ...] | None:  # noqa: ARG002
-        if self.image_states is not None:
-            return (self.image_states,)
-        return () if self.cache.encoded else None
 
     def keep_encoded(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:
         self.cache.encoded[mixer.layer] = kept = tuple(x.view_as(x) for x in rows)
@@ -464,9 +290,6 @@ class TorchMachine(ForwardContext):
         for layer in layers:
             states.append(layer(self, states[-1]))
         return torch.cat([states[i] for i in numbers], -1)
-
-    def each(self, blocks: nn.ModuleList, *inputs: Tensor) -> list[Tensor]:
-        return [block(self, x) for block, x in zip(blocks, inputs, strict=True)]
 
     # Tokens meet
 
@@ -728,23 +551,22 @@ def _identity(m: TorchMachine, x: Tensor) -> Tensor:  # noqa: ARG001
     return x
 
 
-def _own_parts(tiles: int, side: int, margin: int) -> list[tuple[int, int]]:
-    """The first and last patch of each of several tiles in a row that no neighbor has."""
-    return [(margin if i else 0, side - (margin if i < tiles - 1 else 0)) for i in range(tiles)]
-
-
-def _squares_of(x: Tensor, side: int) -> Tensor:
-    """The squares of side × side patches of a grid `(B, rows, columns, d)` that is padded with zeros on all sides: `(B, n, side², d)`."""
-    rows, columns = (-n % side for n in x.shape[1:3])
-    x = F.pad(x, (0, 0, columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
-    return x.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
-
-
-def _places_of_corners(patches: int, places: int, device: torch.device) -> Tensor:
-    """Return the place of each patch on a side of so many places, in the same rounding as Idefics 2."""
-    starts = torch.arange(1 / places, 1.0, 1 / places, device=device)
-    corners = (torch.arange(patches, device=device, dtype=torch.float32) * (1.0 / patches)).clamp(max=1.0 - 1e-6)
-    return torch.bucketize(corners, starts, right=True)
+def _resized(table: Tensor, method: str, size: tuple[int, int]) -> Tensor:
+    """The rows of a square grid of patches, interpolated to the grid of the image, `(N, d)`."""
+    square = table.unflatten(0, (isqrt(len(table)), -1)).permute(2, 0, 1)[None]
+    if method == "transposed":
+        size, method = (size[1], size[0]), "zeros"
+    if method == "zeros":
+        rows, columns = (torch.arange(1, 2 * n, 2, device=table.device) / n - 1 for n in size)  # centers of patches, from -1 to 1
+        centers = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)[None]
+        resized = F.grid_sample(square, centers, align_corners=False)
+    elif method == "cropped":
+        resized = F.interpolate(square, size=(max(size),) * 2, mode="bilinear", align_corners=False)[:, :, : size[0], : size[1]]
+    elif method in ("antialias", "centers"):
+        resized = F.interpolate(square, size=size, mode="bilinear", align_corners=False, antialias=method == "antialias")
+    else:
+        resized = F.interpolate(square, size=size, mode=method, align_corners=method == "bilinear")
+    return resized[0].flatten(1).mT
 
 
 def local_tensor(x: Tensor) -> Tensor:

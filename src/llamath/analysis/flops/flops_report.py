@@ -19,7 +19,7 @@ from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..default_context import default_context
 from ..graph.recorder import Graph, Region, record, record_prefill
-from ..image_pass import ImagePass, Images, check_tokens, crossing_features, image_notes, image_pass, mask_notes
+from ..image_pass import ImagePass, Images, check_tokens, image_pass, mask_notes
 from ..inference.cache_bytes import KVCacheSize, cache_specs, sum_cache_specs
 from ..inference.inference_memory import MAX_TOKENS, MemoryCalculator, MemoryRequest
 from ..inference.weight_bytes import WeightStorage
@@ -53,7 +53,7 @@ class _Intensity(Record):
 
 def _arithmetic_intensity(flops: Flops, weights: Mapping[str, int], cached: KVCacheSize) -> tuple[_Intensity, ...]:
     """Return the intensity of each group of a pass, and of all groups as `total`."""
-    states = sum(x.fixed for x in cached.parts if x.spec.num_rows is None)
+    states = sum(x.fixed for x in cached.parts)
     cache_bytes = {"attention": cached.bytes - states, "mixer": states}
     groups = list(dict.fromkeys((*flops.weights, *flops.mixing)))
     parts = [_Intensity(group=x, flops=flops.of(x), weights=weights.get(x, 0), cache=cache_bytes.get(x, 0)) for x in groups]
@@ -313,7 +313,6 @@ def _notes(model: Model, report: FlopsReport) -> Iterator[str]:
     if "mixer" in report.forward.mixing:
         yield "recurrent states are counted token by token; chunked kernels compute more"
     if report.images is not None:
-        yield from image_notes(model.tree, report.images)
         yield from mask_notes(model.tree, report.images)
     if model.tree.mtp is not None:
         yield "the layers of multi-token prediction (mtp) are not counted"
@@ -326,13 +325,10 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
     sequences = Expr.variable("B", batch) if batch > 1 else Expr.const(1)
     images = None if request.images is None else image_pass(model.tree, request.images, sequences)
     check_tokens(images, context)
-    features = crossing_features(model.tree, images)
-    before, encoder = (None if features is None else (features, read) for read in (False, True))
-    prompt = record(tree, batch=sequences, new_tokens=context, past_tokens=Expr.const(0), encoder=before)
-    last = record_prefill(tree, batch=sequences, tokens=context, past_tokens=Expr.const(0), features=features)
-    absorbed = record(tree, batch=sequences, past_tokens=context - 1, decode=True, encoder=encoder)
-    if isinstance(tree, EncoderDecoder):
-        encoder = (absorbed.encoder_length, True)
+    prompt = record(tree, batch=sequences, new_tokens=context, past_tokens=Expr.const(0))
+    last = record_prefill(tree, batch=sequences, tokens=context, past_tokens=Expr.const(0))
+    absorbed = record(tree, batch=sequences, past_tokens=context - 1, decode=True)
+    encoder = (absorbed.encoder_length, True) if isinstance(tree, EncoderDecoder) else None
     unpacked = record(tree, batch=sequences, new_tokens=Expr.const(1), past_tokens=context - 1, encoder=encoder)
     decode, other = (forward_flops(x, masked) for x in (absorbed, unpacked))
     sizes = MemoryCalculator(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))

@@ -183,10 +183,8 @@ def softmax(node: Node) -> str:
 
 def _softmax(node: Node) -> Iterator[str]:
     if node.op == "encoder_attention":
-        kept = node.inputs[1].op in ("keep_encoded", "read_encoded")
-        of_images = kept and node.inputs[1].attributes["of_images"]
-        of_text = node.path.startswith("encoder.") or kept
-        yield f"over all {'features of the images' if of_images else 'tokens of the encoder' if of_text else 'tokens of the image'}"
+        of_text = node.path.startswith("encoder.") or node.inputs[1].op in ("keep_encoded", "read_encoded")
+        yield f"over all tokens of the {'encoder' if of_text else 'image'}"
         return
     window, transform = node.attributes["window"], node.attributes["transform"]
     if window.size is not None:

@@ -22,14 +22,11 @@ HIDDEN_STATES, PER_LAYER_INPUTS, EMBEDDINGS, ENCODER_STATES = "x", "per_layer_in
 """The inputs of a layer: the output of the previous one, its slice of the per-layer embeddings, the embeddings of the tokens, and the
 output of the encoder.
 """
-IMAGE_FEATURES = "image_features"
-"""What the projector returns, of layers in which text attends to images."""
 _INPUTS = {
     "hidden_states": (HIDDEN_STATES,),
     "layers": (HIDDEN_STATES,),
     "select_layer": (PER_LAYER_INPUTS,),
     "embeddings": (EMBEDDINGS,),
-    "image_features": (IMAGE_FEATURES,),
 }
 
 
@@ -205,8 +202,6 @@ class _Operations:
         """Return the elements that all sequences have in the cache after the pass."""
         if x is None:
             return Expr.const(0)
-        if x.num_rows is not None:
-            return product((self._batch, x.num_rows, x.size))
         tokens = cached_tokens(self._encoder_tokens if x.of_encoder else self._tokens, x.window.max_lookback) if x.kind == "row" else 1
         tokens = floor_div(tokens, x.every) if x.every > 1 else tokens
         return product((self._batch, tokens, x.size)).at(P=self._past)

@@ -6,14 +6,13 @@ Batch size B, new tokens T and earlier tokens P are variables of the shapes. Lay
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import inf, isqrt, prod
+from math import inf, isqrt
 from typing import Any, Literal, cast
 
 from ...core.attention_facts import AttentionWindow, ScoreTransform
 from ...core.blocks import Decoder
 from ...core.expr import Expr, ceil_div, floor_div, minimum, product, total
 from ...core.extensions.encoder_decoder import EncoderDecoder
-from ...core.image_sizes import patches_of_tiles
 from ...core.positions import LogNScaling, Rope, TemperatureTuning
 from ...core.tree import LETTERS, Block, Split, Stack, Weight
 from ...utils.record_type import Record
@@ -238,9 +237,7 @@ class GraphRecorder:
         self.activation_bytes = activation_bytes
         length, encoded = encoder or (past_tokens + new_tokens if decode else new_tokens, decode)
         self.encoder_length, self.encoded = length, encoded  # tokens of the encoder, and whether an earlier pass has read them
-        self.has_images = encoder is not None  # to which layers attend that are left out without any
         self.patch_grid = (1, 1)  # rows and columns of the patches of an image
-        self.tile_grid = (1, 1)  # rows and columns of the tiles of an image
         self.regions: list[Region] = []
         self._region: Region
         self._path = ""
@@ -363,9 +360,6 @@ class GraphRecorder:
     def scale_by_weight(self, x: Node, weight: UsedWeight) -> Node:
         return self.add_node("scale_by_weight", (x,), x.shape, weights=(weight,))
 
-    def scale_by_tanh(self, x: Node, weight: UsedWeight) -> Node:
-        return self.add_node("scale_by_tanh", (x,), x.shape, weights=(weight,))
-
     def scale_by_position(self, x: Node, temperature: TemperatureTuning | LogNScaling | None) -> Node:
         return x if temperature is None else self.add_node("scale_by_position", (x,), x.shape, temperature=temperature)
 
@@ -436,79 +430,11 @@ class GraphRecorder:
     def prepend(self, x: Node, *rows: UsedWeight) -> Node:
         return self.add_node("prepend", (x,), (x.shape[0], x.shape[1] + _num_rows(rows), x.shape[2]), weights=rows)
 
-    def append(self, x: Node, row: UsedWeight) -> Node:
-        return self.add_node("append", (x,), (x.shape[0], x.shape[1] + 1, x.shape[2]), weights=(row,))
-
-    def concat_tokens(self, x: Node, y: Node) -> Node:
-        return self.add_node("concat_tokens", (x, y), (x.shape[0], total((x.shape[1], y.shape[1])), x.shape[2]))
-
-    def repeat_rows(self, x: Node, rows: UsedWeight) -> Node:
-        return self.add_node("repeat_rows", (x,), (x.shape[0], _num_rows((rows,)), rows.shape[-1]), weights=(rows,))
-
-    def mix_rows(self, x: Node, table: UsedWeight, hard: bool) -> Node:  # noqa: ARG002
-        return self.add_node("mix_rows", (x,), (*x.shape[:-1], table.shape[1]), weights=(table,))
-
-    def end_rows(self, x: Node, row: UsedWeight, side: int) -> Node:
-        rows, columns = (-(-n // side) for n in self.patch_grid)
-        return self.add_node("end_rows", (x,), (x.shape[0], rows * (columns + 1), x.shape[2]), weights=(row,))
-
-    def arrange_tiles(self, x: Node, tiles: int, newline: UsedWeight, separator: UsedWeight) -> Node:
-        rows, columns = self.tile_grid
-        side = isqrt(int(x.shape[1]))
-        tokens = rows * side * (columns * side + 1) + 1 + side * (side + 1)
-        images = Expr.const(floor_div(x.shape[0], tiles))
-        return self.add_node("arrange_tiles", (x,), (images, tokens, x.shape[2]), weights=(newline, separator))
-
-    def stitch_tiles(self, x: Node, margin: int) -> Node:  # noqa: ARG002
-        tiles = self.tile_grid[0] * self.tile_grid[1] + 1
-        return self.add_node("stitch_tiles", (x,), (Expr.const(floor_div(x.shape[0], tiles)), x.shape[1], 2 * x.shape[2]))
-
-    def gather_squares(self, x: Node, side: int, margin: int) -> Node:
-        tiles, patches = self.tile_grid, isqrt(int(x.shape[1]))
-        joined = (patches_of_tiles(n, patches, margin) for n in tiles)
-        squares = (-(-patches // side)) ** 2 + prod(-(-n // side) for n in joined)
-        images = Expr.const(floor_div(x.shape[0], prod(tiles) + 1))
-        return self.add_node("gather_squares", (x,), (images, squares, side * side, x.shape[2]))
-
-    def average_squares(self, x: Node, tiles: Node, side: int, margin: int) -> Node:  # noqa: ARG002
-        return self.add_node("average_squares", (x,), (x.shape[0], x.shape[1], x.shape[3]))
-
-    def square_attention(self, q: Node, k: Node, v: Node, tiles: Node, side: int, margin: int) -> Node:  # noqa: ARG002
-        return self.add_node("square_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]))
-
-    def add_gated_positions(self, x: Node, table: UsedWeight, gate: UsedWeight) -> Node:
-        return self.add_node("add_gated_positions", (x,), x.shape, weights=(table, gate))
-
-    def add_tile_rows(self, x: Node, table: UsedWeight, gate: UsedWeight, tiles: int) -> Node:  # noqa: ARG002
-        return self.add_node("add_tile_rows", (x,), x.shape, weights=(table, gate))
-
-    def pad_tokens(self, x: Node, multiple: int) -> Node:
-        return self.add_node("pad_tokens", (x,), (x.shape[0], x.shape[1] + -int(x.shape[1]) % multiple, x.shape[2]))
-
-    def join_tiles(self, x: Node, tiles: int) -> Node:
-        return self.add_node(
-            "join_tiles", (x,), (Expr.const(floor_div(x.shape[0], tiles)), product((x.shape[1], tiles)), x.shape[2]), view=True
-        )
-
-    def split_tiles(self, x: Node, tiles: int) -> Node:
-        return self.add_node(
-            "split_tiles", (x,), (product((x.shape[0], tiles)), Expr.const(floor_div(x.shape[1], tiles)), x.shape[2]), view=True
-        )
-
-    def interleave(self, x: Node, parts: int) -> Node:  # noqa: ARG002
-        return self.add_node("interleave", (x,), x.shape)
-
-    def first_tokens(self, x: Node, n: int) -> Node:
-        return self.add_node("first_tokens", (x,), (x.shape[0], n, x.shape[2]), view=True)
-
     def drop_tokens(self, x: Node, n: int) -> Node:
         return self.add_node("drop_tokens", (x,), (x.shape[0], x.shape[1] - n, x.shape[2]), view=True)
 
-    def add_positions(self, x: Node, table: UsedWeight) -> Node:
+    def add_positions(self, x: Node, table: UsedWeight, method: str = "") -> Node:  # noqa: ARG002
         return self.add_node("add_positions", (x,), x.shape, weights=(table,))
-
-    def add_resized_positions(self, x: Node, table: UsedWeight, method: str) -> Node:  # noqa: ARG002
-        return self.add_node("add_resized_positions", (x,), x.shape, weights=(table,))
 
     def merge_patches(self, x: Node, side: int, by_channel: bool = False, padded: bool = False) -> Node:
         squares = floor_div(x.shape[1], side * side)
@@ -521,53 +447,18 @@ class GraphRecorder:
     def pool_patches(self, x: Node, side: int) -> Node:
         return self.add_node("pool_patches", (x,), (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]), side=side)
 
-    def add_axial_positions(self, x: Node, table: UsedWeight, places_first: bool = False) -> Node:  # noqa: ARG002
-        return self.add_node("add_axial_positions", (x,), x.shape, weights=(table,))
-
     def standardize(self, x: Node, bias: UsedWeight, scale: UsedWeight) -> Node:
         return self.add_node("standardize", (x,), x.shape, weights=(bias, scale))
 
     def clip(self, x: Node, low: UsedWeight, high: UsedWeight) -> Node:
         return self.add_node("clip", (x,), x.shape, weights=(low, high))
 
-    def encoder_attention(
-        self,
-        q: Node,
-        k: Node,
-        v: Node,
-        scale: float | None = None,
-        window: int | None = None,
-        padded: tuple[int, int] | None = None,  # noqa: ARG002  # the attention to padding is computed, too
-    ) -> Node:
+    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None, window: int | None = None) -> Node:
         shape: tuple[Expr, ...] = (*q.shape[:-1], v.shape[-1])
         facts: dict[str, Any] = {"gathers": False, "transform": ScoreTransform(scale=scale)}
         if window is not None:
             facts["pairs"] = _pairs_in_windows(*self.patch_grid, window)
         return self.add_node("encoder_attention", (q, k, v), shape, **facts)
-
-    def to_windows(self, x: Node, side: int) -> Node:
-        windows = (-(-isqrt(int(x.shape[1])) // side)) ** 2
-        return self.add_node("to_windows", (x,), (product((x.shape[0], windows)), side * side, x.shape[2]), side=side)
-
-    def from_windows(self, x: Node, side: int, image: Node) -> Node:
-        windows = (-(-isqrt(int(image.shape[1])) // side)) ** 2
-        return self.add_node("from_windows", (x,), (Expr.const(floor_div(x.shape[0], windows)), image.shape[1], x.shape[2]))
-
-    def grid_attention(self, q: Node, k: Node, v: Node, rows: UsedWeight, columns: UsedWeight) -> Node:
-        return self.add_node("grid_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), weights=(rows, columns))
-
-    def convolve(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None, stride: int = 1) -> Node:
-        side = -(-isqrt(int(x.shape[1])) // stride)
-        return self.add_node("convolve", (x,), (x.shape[0], side * side, weight.shape[0]), weights=(weight, bias))
-
-    def convolve_channels(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
-        return self.add_node("convolve_channels", (x,), x.shape, weights=(weight, bias))
-
-    def channel_attention(self, q: Node, k: Node, v: Node) -> Node:
-        return self.add_node("channel_attention", (q, k, v), v.shape)
-
-    def add_grid_positions(self, x: Node, rows: UsedWeight, columns: UsedWeight, frames: UsedWeight) -> Node:
-        return self.add_node("add_grid_positions", (x,), x.shape, weights=(rows, columns, frames))
 
     def encoder_tokens(self) -> tuple[Node, Node] | None:
         if self.encoded:
@@ -575,21 +466,12 @@ class GraphRecorder:
         ids = self.add_node("encoder_ids", (), (self.batch, self.encoder_length), width=INT64)
         return ids, self.add_node("positions", (), (self.encoder_length,), width=INT64)
 
-    def image_features(self, mixer: _Bound) -> tuple[Node, ...] | None:
-        if not self.has_images:
-            return None
-        width = mixer.k.weight.shape[1]
-        return () if self.encoded else (self.add_node("image_features", (), (self.batch, self.encoder_length, width)),)
-
-    def keep_encoded(self, mixer: _Bound, *rows: Node) -> list[Node]:
-        return [
-            self.add_node("keep_encoded", (x,), x.shape, view=True, name=name, of_images=mixer.of_images)
-            for x, name in zip(rows, ENCODED_ROWS, strict=True)
-        ]
+    def keep_encoded(self, mixer: _Bound, *rows: Node) -> list[Node]:  # noqa: ARG002
+        return [self.add_node("keep_encoded", (x,), x.shape, view=True, name=name) for x, name in zip(rows, ENCODED_ROWS, strict=True)]
 
     def read_encoded(self, mixer: _Bound) -> list[Node]:
         shape = (self.batch, self.encoder_length, mixer.kv_heads, mixer.head_dim)
-        return [self.add_node("read_encoded", (), shape, name=name, of_images=mixer.of_images) for name in ENCODED_ROWS]
+        return [self.add_node("read_encoded", (), shape, name=name) for name in ENCODED_ROWS]
 
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
@@ -759,17 +641,6 @@ class GraphRecorder:
             return self.add_node("embeddings", (x,), x.shape, view=True)
         return self.add_node("select_layer", (x,), (*x.shape[:2], x.shape[3]), view=True, index=layer)
 
-    def each(self, blocks: _BoundStack, *inputs: Node) -> list[Node]:
-        outer, shape = self._region, inputs[0].shape
-        for block, times in blocks.stack.distinct():
-            self._open(Region(blocks.path, block, Expr.const(times)))
-            region = self._region
-            region.input = self.add_node("hidden_states", (), shape)
-            region.output = blocks.bind(block, LETTERS[0])(self, region.input)
-            shape = region.output.shape
-        self._region = outer
-        return [self.add_node("layers", (x,), shape) for x in inputs]
-
 
 def _pairs_in_windows(rows: int, columns: int, side: int) -> int:
     """Return the pairs of patches in the same window of side × side patches."""
@@ -804,8 +675,7 @@ def record(
 
     The numbers are the values of the variables B, T and P, which `Expr.at` replaces: one graph describes every pass of its kind. An Expr
     takes the place of the variable. The `encoder` of a model that has one reads a number of tokens, or has read them in an earlier pass;
-    without it, it reads as many as the decoder, and has read them before it decodes. The same are the features of images, of a model with
-    layers of text that attend to them; without them, these layers are left out.
+    without it, it reads as many as the decoder, and has read them before it decodes.
     """
     recorder = GraphRecorder(
         _variable("B", batch),
@@ -830,14 +700,10 @@ def record(
     )
 
 
-def record_prefill(tree: Decoder, *, batch: int = 1, tokens: int = 1, past_tokens: int = 0, features: Expr | None = None) -> Graph:
-    """Record the pass over a prompt, with the logits of its last token; an encoder reads it, and the decoder begins with one token.
-
-    `features` is the number of those of images, of a model with layers of text that attend to them.
-    """
+def record_prefill(tree: Decoder, *, batch: int = 1, tokens: int = 1, past_tokens: int = 0) -> Graph:
+    """Record the pass over a prompt, with the logits of its last token; an encoder reads it, and the decoder begins with one token."""
     if not isinstance(tree, EncoderDecoder):
-        images = None if features is None else (features, False)
-        return record(tree, batch=batch, new_tokens=tokens, past_tokens=past_tokens, last_only=True, encoder=images)
+        return record(tree, batch=batch, new_tokens=tokens, past_tokens=past_tokens, last_only=True)
     read = _variable("T", tokens)
     return record(tree, batch=batch, new_tokens=Expr.const(1), past_tokens=Expr.const(0), encoder=(read, False))
 
@@ -847,18 +713,15 @@ def record_part(
     shape: tuple[Expr, ...],
     activation_bytes: int = 2,
     grid: tuple[int, int] | None = None,
-    canvas: tuple[int, int] = (1, 1),
     others: Iterable[tuple[Expr, ...]] = (),
 ) -> tuple[Graph, Node]:
-    """Record a tower with its projector for inputs of this shape; return the graph and its result. An image is a `grid` of patches, or a
-    `canvas` of tiles with such a grid each.
+    """Record a tower with its projector for inputs of this shape; return the graph and its result. An image is a `grid` of patches.
 
     Any other block can be recorded as well; `others` are the shapes of its further inputs.
     """
     none = Expr.const(0)
     recorder = GraphRecorder(shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes)
     recorder.patch_grid = grid or (isqrt(int(shape[1])),) * 2
-    recorder.tile_grid = canvas
     output: Node = recorder.record_block(part, *((x, activation_bytes) for x in (shape, *others)))
     facts: dict[str, Any] = {"tree": part, "batch": shape[0], "new_tokens": shape[1], "past_tokens": none}
     return Graph(decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts), output

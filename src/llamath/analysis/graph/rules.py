@@ -7,7 +7,6 @@ softmax, rotary embeddings, elementwise gates and decays, routing decisions or l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from math import isqrt
 from typing import Literal
 
 from ...core.attention_facts import AttentionWindow
@@ -53,7 +52,6 @@ class CachedTensor(Record):
     every: int = 1  # tokens for each row
     parts: int = 1  # heads, groups or channels that tensor parallelism distributes
     of_encoder: bool = False  # a row for each token of the encoder
-    num_rows: Expr | None = None  # of images: as many rows at every context
 
     def on_rank(self, tp: int) -> Expr:
         """Return the elements on one rank of tensor parallelism; there are copies if there are more ranks than parts."""
@@ -163,33 +161,6 @@ def _attention_flops(node: Node, masked: bool) -> Expr:
     return product((2, node.shape[0], node.shape[2], sizes, _attended_pairs(node, masked)))
 
 
-def _grid_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
-    """Return the FLOPs of the scores, of the weighted values, and of the products with the vectors for distances."""
-    n, sizes = isqrt(int(node.shape[1])), total((node.inputs[0].shape[-1], node.shape[-1]))
-    pairs = product((node.shape[1], node.inputs[1].shape[1]))
-    tables = product((4, *node.inputs[0].shape, n))
-    return product((2, node.shape[0], node.shape[2], sizes, pairs)) + tables
-
-
-def _convolution_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
-    return product((2, *node.shape, *node.weights[0].shape[1:]))
-
-
-def _square_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
-    """Return the FLOPs of the scores and of the weighted values of one query for each square, with all of its patches."""
-    sizes = total((node.inputs[0].shape[-1], node.shape[-1]))
-    return product((2, *node.shape[:-1], sizes, node.inputs[1].shape[2]))
-
-
-def _channel_attention_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
-    """Return the FLOPs of the scores of the channels of each group, and of the weighted values."""
-    return product((4, *node.shape, node.shape[-1]))
-
-
-def _rows_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
-    return product((2, *node.shape, node.weights[0].shape[0]))
-
-
 def _mix_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
     return product((2, *node.shape, node.inputs[1].shape[-1]))
 
@@ -284,10 +255,8 @@ def _cached_rows(node: Node) -> CachedTensor:
 
 
 def _kept_rows(node: Node) -> CachedTensor:
-    of_images, size, parts = node.attributes["of_images"], product(node.shape[2:]), _num_parts(node)
-    words = f"keys and values of {'images' if of_images else 'the encoder'}"
-    rows = node.shape[1] if of_images else None
-    return CachedTensor(kind="row", description=words, size=size, parts=parts, of_encoder=not of_images, num_rows=rows)
+    size, words = product(node.shape[2:]), "keys and values of the encoder"
+    return CachedTensor(kind="row", description=words, size=size, parts=_num_parts(node), of_encoder=True)
 
 
 def _cached_inputs(node: Node) -> CachedTensor:
@@ -360,28 +329,12 @@ RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
     "add_open_window": Rule(kind="choice", name="windows", description="and the window that is not complete yet"),
-    "add_resized_positions": Rule(kind="add", description="plus one learned row for each patch, interpolated"),
-    "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
-    "add_grid_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch, and for the frame"),
-    "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
+    "add_positions": Rule(kind="add", description="plus learned positions"),
     "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
-    "add_gated_positions": Rule(kind="add", description="plus one learned row for each token, gated"),
-    "add_tile_rows": Rule(kind="add", description="plus learned rows for the arrangement of the tiles, gated"),
-    "arrange_tiles": Rule(
-        kind="view", name="arranged", description="the tiles in rows, each row ended by a learned token, and the whole image"
-    ),
-    "append": Rule(kind="view", name="append", description="a learned token after the patches"),
-    "interleave": Rule(kind="view", description="hidden states joined channel by channel"),
-    "join_tiles": Rule(),
-    "pad_tokens": Rule(kind="view", description="tokens of zeros up to a multiple"),
-    "split_tiles": Rule(),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "bounded_decay": Rule(kind="act", name="decay", description=describe.bounded_decay, saved=save_bounded_decay),
     "cast": Rule(),
     "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
-    "channel_attention": _attention_rule(
-        "attention of the channels of each group to each other", _channel_attention_flops, save_mixer_inputs
-    ),
     "clamp": Rule(kind="act", name="{source}_clamp", description=describe.clamp, saved=save_clamp),
     "clamped_gated": Rule(kind="act", name="act", description=describe.clamped_gated, saved=save_gated),
     "clip": Rule(kind="act", name="{source}_clip", description="clamped to stored limits", saved=save_clamp),
@@ -389,36 +342,19 @@ RULES: Mapping[str, Rule] = {
     "compress": Rule(kind="sum", name="compress", description=describe.compress, cached=_cached_tokens_of_windows, saved=save_mixer_inputs),
     "compressed_attention": _attention_rule(describe.compressed_attention, _compressed_flops, save_compressed_attention),
     "concat": Rule(),
-    "concat_tokens": Rule(kind="view", name="tokens", description="the tokens of both, one after the other"),
     "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
-    "convolve": Rule(kind="conv", description="convolution over the grid of patches", flops=_convolution_flops, saved=save_mixer_inputs),
-    "convolve_channels": Rule(
-        kind="conv", description="convolution of each channel over the grid of patches", flops=_convolution_flops, saved=save_mixer_inputs
-    ),
-    "average_squares": Rule(kind="sum", name="averages", description="the average of the patches of each square"),
-    "gather_squares": Rule(kind="view", name="squares", description="the patches of each square of the whole image and of its tiles"),
-    "square_attention": _attention_rule("attention of one query for each square of patches to them", _square_flops, save_mixer_inputs),
     "embeddings": Rule(),
     "encoder_ids": Rule(kind="ids", name="ids", description="ids of the tokens that the encoder reads, those of images among them"),
-    "end_rows": Rule(kind="view", name="rows", description="a learned token after each row"),
-    "from_windows": Rule(kind="view", name="from_windows", description="the windows joined to the image again"),
-    "grid_attention": _attention_rule(
-        "attention with learned vectors for the distances of rows and columns", _grid_flops, save_mixer_inputs
-    ),
-    "stitch_tiles": Rule(kind="sum", name="stitched", description="the whole image, with averages of the features of its tiles"),
-    "to_windows": Rule(kind="view", name="windows", description="windows of patches, each by itself"),
     "dispatch": Rule(kind="view", name="dispatch", description=describe.dispatch),
     "drop_tokens": Rule(kind="view", name="patches_only", description="without the class token"),
     "dot": Rule(kind="sum", name="dot", description="product of both in each stream", saved=save_mix_streams),
     "dropout": Rule(saved=save_dropout),
     "encoder_attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
-    "first_tokens": Rule(),
     "gated": Rule(kind="act", name="act", description=describe.gated, saved=save_gated),
     "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
     "hash_ngrams": Rule(kind="choice", name="rows", description=describe.hash_ngrams, cached=_cached_ids),
     "hidden_states": Rule(),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
-    "image_features": Rule(),
     "keep_encoded": Rule(kind="cache", description="kept for all later tokens", cached=_kept_rows),
     "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
     "last_token": Rule(),
@@ -432,7 +368,6 @@ RULES: Mapping[str, Rule] = {
     "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
     "normalize_sum": Rule(kind="multiply", name="{source}_share", description="divided by the sum", saved=save_normalize_sum),
     "mix_streams": Rule(kind="mix", description="weighted sums of the streams", flops=_mix_flops, mixing=True, saved=save_mix_streams),
-    "mix_rows": Rule(kind="linear", description="sums of rows of a table, weighted by softmax", flops=_rows_flops, saved=save_mixer_inputs),
     "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
     "offset": Rule(kind="add", name="{source}_offset", description=describe.offset),
     "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
@@ -442,7 +377,6 @@ RULES: Mapping[str, Rule] = {
     "read_cache": Rule(kind="cache", description=describe.read_cache),
     "read_encoded": Rule(kind="cache", description="kept since the first pass", cached=_kept_rows),
     "reuse_selection": Rule(kind="choice", name="selection", description="the keys that the nearest earlier indexer selected"),
-    "repeat_rows": Rule(kind="view", name="learned", description="learned vectors for each image"),
     "rms_norm": Rule(kind="norm", description=describe.rms_norm, saved=save_norm),
     "rope": Rule(kind="rope", name="{source}_rope", description=describe.rope, saved=save_rope),
     "route": Rule(kind="choice", name="choice", description=describe.route, saved=save_route),
@@ -451,7 +385,6 @@ RULES: Mapping[str, Rule] = {
     "scale": Rule(kind="multiply", name="{source}_scale", description=describe.scale),
     "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert", saved=save_scale_by_expert),
     "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
-    "scale_by_tanh": Rule(kind="multiply", description="times the tanh of a stored number", saved=save_scale_by_weight),
     "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
     "select_layer": Rule(),
     "select_blocks": Rule(kind="choice", name="selection", description=describe.select_blocks, flops=_block_flops, mixing=True),

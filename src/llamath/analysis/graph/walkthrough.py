@@ -168,19 +168,18 @@ class Walkthrough(Record):
         return tuple(x for x in self.stages if x.name == "layers")
 
 
-def prompt_graph(tree: Decoder, tokens: int, batch: int = 1, features: Expr | None = None) -> Graph:
-    """Record the prefill of a prompt, with the `features` of images; a single token uses absorbed latent attention, as in decode."""
+def prompt_graph(tree: Decoder, tokens: int, batch: int = 1) -> Graph:
+    """Record the prefill of a prompt; a single token uses absorbed latent attention, as in decode."""
     if isinstance(tree, EncoderDecoder):
         return record_prefill(tree, batch=batch, tokens=tokens)
-    images = None if features is None else (features, False)
-    return record(tree, batch=batch, new_tokens=tokens, decode=tokens == 1, encoder=images)
+    return record(tree, batch=batch, new_tokens=tokens, decode=tokens == 1)
 
 
-def decode_graph(tree: Decoder, past_tokens: int, batch: int = 1, features: Expr | None = None) -> Graph:
-    """Record the decode pass after a prompt with the `features` of images; an encoder has read it while the decoder read one token."""
+def decode_graph(tree: Decoder, past_tokens: int, batch: int = 1) -> Graph:
+    """Record the decode pass after a prompt; an encoder has read it while the decoder read one token."""
     if isinstance(tree, EncoderDecoder):
         return record(tree, batch=batch, past_tokens=1, decode=True, encoder=(Expr.variable("T", past_tokens), True))
-    return record(tree, batch=batch, past_tokens=past_tokens, decode=True, encoder=None if features is None else (features, True))
+    return record(tree, batch=batch, past_tokens=past_tokens, decode=True)
 
 
 def reads_on(tree: Decoder) -> bool:

@@ -33,12 +33,9 @@ class CacheSpec(Record):
     state: Expr | None = None  # elements of a recurrent state, always in fp32
     conv_state: Expr | None = None  # elements of a convolution's last inputs
     of_encoder: bool = False  # a row for each token of the encoder
-    num_rows: Expr | None = None  # of images: as many rows at every context
 
     def tokens(self, context: int) -> int:
         """Return the number of cached tokens."""
-        if self.num_rows is not None:
-            return self.num_rows
         tokens = cached_tokens(context, self.window)
         return floor_div(Expr.const(tokens), self.every) if self.every > 1 else tokens
 
@@ -48,17 +45,12 @@ class CacheSpec(Record):
 
     def growing_bytes(self, context: int, batch: int, stored: KVFormat) -> Expr:
         """Return the bytes that grow with the tokens, of all layers and sequences."""
-        return Expr.const(0) if self.num_rows is not None else self._row_bytes(context, batch, stored)
-
-    def _row_bytes(self, context: int, batch: int, stored: KVFormat) -> Expr:
         blocks = [written_ceil_div(row, stored.block) for row in self.rows]
         rows = (Expr.factor(len(blocks)), self._layer_count, blocks[0]) if len(set(self.rows)) == 1 else (self._layer_count, total(blocks))
         return product((*(x.in_brackets() for x in rows), self.tokens(context), batch, _factor(stored.bytes))) if blocks else Expr.const(0)
 
     def fixed_bytes(self, batch: int, stored: KVFormat) -> Expr:
-        """Return the bytes of states and of the rows of images, of all layers and sequences."""
-        if self.num_rows is not None:
-            return self._row_bytes(0, batch, stored)
+        """Return the bytes of states, of all layers and sequences."""
         sizes = ((self.state, _STATE_BYTES), (self.conv_state, stored.conv_state_bytes))
         states = total(product((n.in_brackets(), _factor(size))) for n, size in sizes if n is not None)
         return product((self._layer_count, batch, states.in_brackets()))
@@ -146,23 +138,22 @@ def _region_specs(region: Region, tp: int) -> Iterator[CacheSpec]:
     cached = [cached(node) for node in region.nodes if (cached := RULES[node.op].cached) is not None]
     rows, states, inputs = ([x for x in cached if x.kind == kind] for kind in ("row", "state", "conv"))
     for kind in dict.fromkeys(map(_rows_of, rows)):
-        same, (window, every, of_encoder, num_rows) = [x for x in rows if _rows_of(x) == kind], kind
+        same, (window, every, of_encoder) = [x for x in rows if _rows_of(x) == kind], kind
         yield CacheSpec(
             kind=_rows_kind(same),
             rows=tuple(x.on_rank(tp) for x in same),
             window=window.max_lookback,
             every=every,
             of_encoder=of_encoder,
-            num_rows=num_rows,
         )
     if states or inputs:
         state, conv_state = (total(x.on_rank(tp) for x in each) if each else None for each in (states, inputs))
         yield CacheSpec(kind=(states or inputs)[0].description, state=state, conv_state=conv_state)
 
 
-def _rows_of(x: CachedTensor) -> tuple[AttentionWindow, int, bool, Expr | None]:
+def _rows_of(x: CachedTensor) -> tuple[AttentionWindow, int, bool]:
     """Return the tokens for which there are rows: those of equal ones are cached together."""
-    return x.window, x.every, x.of_encoder, x.num_rows
+    return x.window, x.every, x.of_encoder
 
 
 def _rows_kind(rows: list[CachedTensor]) -> str:

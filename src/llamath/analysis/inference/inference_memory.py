@@ -14,14 +14,13 @@ from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat
 from ...core.blocks import Decoder
 from ...core.expr import Expr, maximum, minimum, product, total
 from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder
-from ...core.multimodal import CrossAttentionLayer
 from ...families.deepseek_shared import MTP_KEYS
 from ...utils.errors import LlamathError, UnknownQuantization, safe
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..default_context import default_context
-from ..graph.liveness import peak_elements, peak_of_layers
+from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record, record_prefill
 from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
@@ -235,7 +234,7 @@ class MemoryCalculator:
         """The FLOPs of a prefill with logits of the last token, in B, T and P."""
         from ..flops.flop_count import forward_flops
 
-        return forward_flops(record_prefill(self.tree, features=self.features)).total
+        return forward_flops(record_prefill(self.tree)).total
 
     @cached_property
     def decode_flops(self) -> Expr:
@@ -247,16 +246,7 @@ class MemoryCalculator:
     @cached_property
     def decode(self) -> Graph:
         """The graph of a decode step."""
-        return record(self.tree, decode=True, encoder=None if self.features is None else (self.features, True))
-
-    @cached_property
-    def features(self) -> Expr | None:
-        """The number of features of the images of one sequence, of a model with layers of text that attend to them."""
-        if self.request.images is None:
-            return None
-        from ..image_pass import crossing_features
-
-        return crossing_features(self.tree, self.image_pass(1))
+        return record(self.tree, decode=True)
 
     @cached_property
     def cache_specs(self) -> tuple[CacheSpec, ...]:
@@ -293,12 +283,7 @@ class MemoryCalculator:
             recipe = describe_recipe(self.storage)
         if self.packer.recipe is not None and (cache := self.packer.recipe.kv_cache):
             recipe.append(f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets the one that is counted here")
-        images: list[str] = []
-        if (passed := self.image_pass(1)) is not None:
-            from ..image_pass import image_notes
-
-            images = image_notes(self.tree, passed)
-        notes = (*self.model.notes, *recipe, *self._mtp_notes(), *images, *self._fused_qkv_notes(), *self.checkpoint_notes)
+        notes = (*self.model.notes, *recipe, *self._mtp_notes(), *self._fused_qkv_notes(), *self.checkpoint_notes)
         return tuple(dict.fromkeys(notes))
 
     def _fused_qkv_notes(self) -> Iterator[str]:
@@ -345,19 +330,9 @@ class MemoryCalculator:
     def prefill_activations(self, tokens: int, batch: int) -> Expr:
         """Return the bytes of the activations of a prefill, or of its images in the vision tower if those need more."""
         images, text = self.image_pass(batch), self.activations(tokens)
-        if self.features is not None:  # which all layers hold; those that attend to them may need more
-            features = product((batch, self.features))
-            held = product((features, self.tree.width, Expr.factor(self.element_bytes)))
-            text = maximum(total((text, held)), self._crossing_activations(tokens, features))
         if self.has_encoder:  # the decoder reads one token of each sequence, beside the states of the prompt
             text = maximum(text, total((product((tokens, self.tree.width, Expr.factor(self.element_bytes))), self._of_decoder(batch))))
         return text if images is None else maximum(text, images.activation_bytes(self.element_bytes))
-
-    def _crossing_activations(self, tokens: int, features: Expr) -> Expr:
-        """Return the bytes of the activations of a layer in which tokens attend to features of images, of all sequences together."""
-        graph = record(self.tree, batch=Expr.const(1), new_tokens=tokens, activation_bytes=FLOAT32, encoder=(features, False))
-        crossing = tuple(x for x in graph.layers if isinstance(x.block, CrossAttentionLayer))
-        return product((peak_elements(graph.replace(regions=crossing)).in_brackets(), Expr.factor(self.element_bytes)))
 
     def activations(self, tokens: int) -> Expr:
         """Return the bytes of the activations of a pass over this many tokens of all sequences together."""
@@ -387,8 +362,6 @@ class MemoryCalculator:
     def total_bytes(self, context: int, batch: int) -> int:
         """Return the memory of `batch` sequences of `context` tokens; `at` returns its parts."""
         weights = sum(x.bytes for x in self.weights)
-        if self.features is not None:  # where the peak is depends on both
-            return int(weights + self._dynamic_at(context, batch))
         return weights + self._dynamic_bytes.evaluate(T=context, B=batch)
 
     def at(self, context: int, batch: int) -> _ContextMemory:

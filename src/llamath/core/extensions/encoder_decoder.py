@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ..blocks import Decoder, Embedding, Norm, PostNormLayer, apply_optional, residual_branch
 from ..machine import Machine, X
-from ..multimodal import KeptCrossAttention, Multimodal
+from ..multimodal import CrossAttention, Multimodal
 from ..tree import Block, Stack
 
 ENCODER = "encoder"
@@ -16,7 +16,7 @@ ENCODER = "encoder"
 class EncodedLayer(PostNormLayer):
     """x = attn_norm(x + attn x); x = cross_norm(x + cross_attn(x, encoder)); x = mlp_norm(x + mlp x)."""
 
-    cross_attn: KeptCrossAttention
+    cross_attn: CrossAttention
     cross_norm: Norm
 
     def forward(self, m: Machine[X], x: X, *states: X) -> X:

@@ -8,7 +8,7 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, weight
 from ...core.image_sizes import FixedImage
-from ...core.towers import QueryProjector
+from ..counted_towers import Modules, counted, counted_tower, each
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..tower_parts import part_config, with_features, without_images
 from ..towers import plain_siglip_tower
@@ -48,26 +48,18 @@ def aria(c: Config, text: Decoder) -> Assembly:
     if patches not in queries:
         tower = without_images(tower, f"projector_patch_to_query_dict has no number of queries for {patches} patches")
     norm, plain, inner = layer_norm(d, 1e-5), linear(d, d), linear(d, d, True)
-    heads = v.dim("H_v", "num_attention_heads", default=16)
-    projector = QueryProjector(
-        query=weight(max(queries.values()), d, role="lookup"),
-        query_norm=norm,
-        norm=norm,
-        q=plain,
-        k=plain,
-        v=plain,
-        inner_q=inner,
-        inner_k=inner,
-        inner_v=inner,
-        o=inner,
-        linear=inner,
-        out_norm=norm,
-        mlp=mlp(d, out, "gelu_new").replace(down=linear(out, out)),
-        heads=heads,
-        head_dim=d // heads,
-        queries=queries.get(patches, 0),
-    )
-    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", Part(projector, _PROJECTOR)))
+    modules: Modules = {
+        "query": weight(max(queries.values()), d, role="lookup"),
+        "query_norm": norm,
+        "norm": norm,
+        **each("", "q k v", plain),
+        **each("inner_", "q k v", inner),
+        **each("", "o linear", inner),
+        "out_norm": norm,
+        "mlp": mlp(d, out, "gelu_new").replace(down=linear(out, out)),
+    }
+    vision, projector = counted_tower(tower, per_tile=queries.get(patches, 0)), Part(counted(modules), _PROJECTOR)
+    return assemble(text, vision=("vision_tower.", vision), projector=("multi_modal_projector.", projector))
 
 
 def _read_queries(c: Config) -> dict[int, int]:

@@ -6,6 +6,7 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.image_sizes import FixedImage
 from ..blip_tower import blip_tower
+from ..counted_towers import counted_tower
 from ..multimodal_registry import Assembly, assemble, multimodal
 from ..tower_parts import check_class, part_config
 
@@ -19,4 +20,5 @@ def blip(c: Config, text: Decoder) -> Assembly:
     tower = blip_tower(v, 768, 3072, 12, 12, patch=16, size=384, eps=1e-5)
     sizes = tower.block.image_sizes
     assert isinstance(sizes, FixedImage)
-    return assemble(text, vision=("vision_model.", tower._replace(block=tower.block.replace(image_sizes=sizes.replace(in_text=0)))))
+    tower = tower._replace(block=tower.block.replace(image_sizes=sizes.replace(in_text=0)))
+    return assemble(text, vision=("vision_model.", counted_tower(tower)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..blip_tower import blip_tower
+from ..counted_towers import counted_tower
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..qformer import QFORMER_NAMES, qformer
 from ..tower_parts import check_class, part_config, without_images
@@ -19,6 +20,7 @@ def blip_2(c: Config, text: Decoder) -> Assembly:
     tower = blip_tower(v, 1408, 6144, 39, 16)
     if instructed:
         tower = without_images(tower, "the queries of the Q-Former read the instruction, too")
-    projector = qformer(c, q, tower.block.patches.weight.shape[0], text.width, instructed)
+    queries = c.dim("n_q", "num_query_tokens", default=32)
+    projector = qformer(q, tower.block.patches.weight.shape[0], text.width, queries, instructed)
     names = QFORMER_NAMES | {"norm_before": "qformer.embeddings.layernorm" if instructed else "qformer.layernorm"}
-    return assemble(text, vision=("vision_model.", tower), projector=("", Part(projector, names)))
+    return assemble(text, vision=("vision_model.", counted_tower(tower, per_tile=int(queries))), projector=("", Part(projector, names)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ...core.multimodal import UnreadBlock
-from ...core.towers import SamTower
+from ...core.multimodal import CountedTower, UnreadBlock
 from ...utils.errors import safe
 from ..counted_towers import conv
 from ..deep_encoder import DEEP_NAMES, deep_projector, deep_tower, feature_encoder
@@ -34,13 +33,11 @@ def deepseek_ocr(c: Config, text: Decoder) -> Assembly:
     unread = UnreadBlock(parts={"patch_embedding": conv(d, 3, side, side, bias=False)})
     sizes = d, 4 * d, own.dim("L_c", "layers"), own.dim("H_c", "heads", default=16)
     encoder = feature_encoder(own, sizes, (size // side) ** 2, unread)
-    tower = deep_tower(sam, _sam(sam), encoder, _TILES)
-    return assemble(text, vision=("model.", Part(tower, DEEP_NAMES)), projector=("model.", deep_projector(tower, text)))
+    tower = deep_tower(sam, _sam(sam), encoder, d, _TILES)
+    return assemble(text, vision=("model.", Part(tower, DEEP_NAMES)), projector=("model.", deep_projector(d, text)))
 
 
-def _sam(c: Config) -> SamTower:
+def _sam(c: Config) -> CountedTower:
     sizes = {key: int(c.dim("n", name)) for key, name in _KEYS.items()}
     whole = c.get("global_attn_indexes", [2, 5, 8, 11])
-    block = sam_tower(Config({**sizes, "global_attn_indexes": whole}, c.source, "sam_vit_b.")).block
-    assert isinstance(block, SamTower)
-    return block
+    return sam_tower(Config({**sizes, "global_attn_indexes": whole}, c.source, "sam_vit_b."))

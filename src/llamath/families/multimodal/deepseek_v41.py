@@ -8,8 +8,9 @@ from ...core.constructors import linear, rms, swiglu, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import RowBudget
 from ...core.positions import AxialRope
-from ...core.towers import FramedProjector, PatchEmbedding, VisionTower
+from ...core.towers import PatchEmbedding, VisionTower
 from ...core.tree import repeat
+from ..counted_towers import Modules, counted, counted_tower, each
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
@@ -42,16 +43,10 @@ def deepseek_v41(c: Config, text: Decoder) -> Assembly:
         image_sizes=RowBudget(patch=int(p), side=int(k), fewest=v.get("min_pixels", 295_936), most=v.get("max_image_tokens", 1024)),
     )
     width, token = text.width, weight(text.width, role="scale")
-    projector = FramedProjector(
-        linear_1=linear(width, product((k, k, d)), True),
-        linear_2=linear(width, width, True),
-        activation="gelu",
-        merge=int(k),
-        by_channel=True,
-        padded=True,
-        begin=token,
-        end=token,
-        row_end=token,
-    )
+    projector: Modules = {
+        "linear_1": linear(width, product((k, k, d)), True),
+        "linear_2": linear(width, width, True),
+        **each("", "begin end row_end", token),
+    }
     names = {"linear_1": "aligner.w1", "linear_2": "aligner.w2", "begin": "image_start", "end": "image_end", "row_end": "image_newline"}
-    return assemble(text, vision=("vision.", Tower(tower, _NAMES)), projector=("", Part(projector, names)))
+    return assemble(text, vision=("vision.", counted_tower(Tower(tower, _NAMES))), projector=("", Part(counted(projector), names)))

@@ -8,7 +8,7 @@ from ...core.constructors import linear, weight
 from ..counted_towers import Modules, conv, counted_part
 from ..joined_parts import joined_parts
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..sam_tower import NECK_NAMES, sam_neck, sam_tower
+from ..sam_tower import NECK_NAMES, SAM_NAMES, sam_neck, sam_tower
 from ..tower_parts import feature_width, part_config
 from ..towers import read_tower
 
@@ -23,7 +23,7 @@ def deepseek_vl_hybrid(c: Config, text: Decoder) -> Assembly:
         "high_res_vision_proj.conv2": conv(4 * o, 2 * o, 3, 3, bias=False),
     }
     tower = joined_parts(
-        high=("high_res_vision_model.vision_encoder.", sam_tower(v)),
+        high=("high_res_vision_model.vision_encoder.", Part(sam_tower(v), SAM_NAMES)),
         neck=("high_res_vision_neck.", Part(sam_neck(v), NECK_NAMES)),
         after=("", counted_part(after)),
         low=("vision_model.", low),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import linear
-from ...core.towers import ConvolutionProjector
+from ..counted_towers import Modules, conv, counted
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..sam_tower import convolution, sam_tower
+from ..sam_tower import SAM_NAMES, sam_tower
 from ..tower_parts import part_config
 from ..wrappers import LLAVA_FORMS
 
@@ -18,6 +18,10 @@ _NAMES = {"first": "conv_upsampler1", "second": "conv_upsampler2", "linear": "mu
 def got_ocr2(c: Config, text: Decoder) -> Assembly:
     v, d = part_config(c, "vision_config", {}), text.width
     tower, o = sam_tower(v), v.dim("o_v", "output_channels", default=256)
-    first, second = convolution(2 * o, o, stride=2), convolution(d, 2 * o, stride=2)
-    projector = Part(ConvolutionProjector(first=first, second=second, linear=linear(d, d, True)), _NAMES)
-    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))
+    modules: Modules = {
+        "first": conv(2 * o, o, 3, 3, bias=False),
+        "second": conv(d, 2 * o, 3, 3, bias=False),
+        "linear": linear(d, d, True),
+    }
+    vision, projector = Part(tower, SAM_NAMES), Part(counted(modules), _NAMES)
+    return assemble(text, vision=("vision_tower.", vision), projector=("multi_modal_projector.", projector))

@@ -6,8 +6,9 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear
 from ...core.expr import Expr, product
-from ..counted_towers import Modules, counted_part, counted_tower, each, stack
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ...core.multimodal import CountedBlock
+from ..counted_towers import Modules, counted_part, each, stack
+from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..tower_parts import part_config
 from ..towers import granite_docling_tower
 
@@ -38,4 +39,8 @@ def granite_docling(c: Config, text: Decoder) -> Assembly:
         "mlp_fc2": linear(out, out),
     }
     connector = counted_part(projector)
-    return assemble(text, vision=("model.vision_model.", counted_tower(tower)), projector=("model.vision_model.connector.", connector))
+    return assemble(
+        text,
+        vision=("model.vision_model.", Part(CountedBlock(parts=dict(tower.block.children)), tower.names)),
+        projector=("model.vision_model.connector.", connector),
+    )

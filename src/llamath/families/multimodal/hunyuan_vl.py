@@ -6,9 +6,10 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, rms, weight
 from ...core.expr import Expr, product
-from ...core.image_sizes import PixelBudget
-from ...core.towers import PatchEmbedding, RowProjector, VisionTower
+from ...core.image_sizes import FramedBudget
+from ...core.towers import VisionTower
 from ...core.tree import repeat
+from ..counted_towers import Modules, conv, counted, counted_tower, each
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes
 
@@ -69,25 +70,17 @@ def hunyuan_vl(c: Config, text: Decoder) -> Assembly:
         positions=weight(Expr("N_v", (s // p) ** 2 + 1), d, role="lookup"),
         layers=repeat(vit_layer(norm, encoder_attention(v, d, H, bias=True), mlp(d, F, activation, bias=True)), L),
         patch_size=p,
-        image_sizes=PixelBudget(patch=p, multiple=p * k, fewest=512**2, most=2048**2),
-        resizing="centers" if mode == "bilinear" else mode,
+        image_sizes=FramedBudget(patch=p, multiple=p * k, fewest=512**2, most=2048**2),
     )
     wide, token = product((4, d)), weight(out, role="scale")
-    projector = RowProjector(
-        downsample=_convolution(2 * d, d, k),
-        expand=_convolution(wide, 2 * d, 1),
-        linear=linear(out, wide, True),
-        newline=weight(wide, role="scale"),
-        begin=token,
-        end=token,
-        separator=token,
-        norm=rms(d, eps),
-        out_norm=rms(out, eps),
-        activation=activation,
-        merge=k,
-    )
-    return assemble(text, vision=("vit.", Tower(tower, _TOWER)), projector=("vit.perceive.", Part(projector, _PROJECTOR)))
-
-
-def _convolution(out: int, into: int, side: int) -> PatchEmbedding:
-    return PatchEmbedding(weight=weight(out, into, side, side), bias=weight(out, role="bias"))
+    projector: Modules = {
+        "downsample": conv(2 * d, d, k, k),
+        "expand": conv(wide, 2 * d, 1, 1),
+        "linear": linear(out, wide, True),
+        "newline": weight(wide, role="scale"),
+        **each("", "begin end separator", token),
+        "norm": rms(d, eps),
+        "out_norm": rms(out, eps),
+    }
+    vision, after = counted_tower(Tower(tower, _TOWER), merge=int(k)), Part(counted(projector), _PROJECTOR)
+    return assemble(text, vision=("vit.", vision), projector=("vit.perceive.", after))

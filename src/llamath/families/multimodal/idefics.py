@@ -8,9 +8,9 @@ from ...core.constructors import layer_norm, linear, mlp, rms, weight
 from ...core.expr import Expr
 from ...core.image_sizes import FixedImage
 from ...core.multimodal import CountedBlock, CrossAttention
-from ...core.towers import PerceiverLayer, Resampler
 from ...core.tree import Block, Stack, repeat
 from ...utils.errors import safe
+from ..counted_towers import Modules, counted, counted_tower, stack
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..tower_parts import feature_width, part_config
 from ..towers import clip_tower
@@ -50,7 +50,7 @@ def idefics(c: Config, text: Decoder) -> Assembly:
     names = {path: name.removeprefix("vision_model.") for path, name in tower.names.items()}
     perceiver = ("model.perceiver_resampler.", _perceiver(c, feature_width(tower.block))) if c.get("use_resampler", False) else None
     crossed = text.extended(CrossedDecoder, cross_layers=_cross_layers(c, text, feature_width(tower.block)))
-    found = assemble(crossed, vision=("model.vision_model.", tower._replace(names=names)), projector=perceiver)
+    found = assemble(crossed, vision=("model.vision_model.", counted_tower(tower._replace(names=names))), projector=perceiver)
     return found._replace(names={**found.names, **{f"cross_layers.{{l}}.{path}": _CROSS + name for path, name in _CROSS_LAYER.items()}})
 
 
@@ -86,6 +86,7 @@ def _perceiver(c: Config, d: Expr) -> Part:
     attn = CrossAttention(q=into, k=into, v=into, o=linear(d, H * h), heads=H, kv_heads=H, head_dim=h)
     if r.get("qk_layer_norms_perceiver", False):
         attn = attn.replace(q_norm=head_norm, k_norm=head_norm)
-    layer = PerceiverLayer(attn_norm=norm, feature_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp(d, 4 * d, "relu"))
+    layer: Modules = {"attn_norm": norm, "attn": attn, "mlp_norm": norm, "mlp": mlp(d, 4 * d, "relu"), "feature_norm": norm}
     latents = weight(r.dim("n_p", "resampler_n_latents", default=64), d, role="lookup")
-    return Part(Resampler(latents=latents, layers=repeat(layer, r.dim("L_p", "resampler_depth", default=6)), norm=norm), _PERCEIVER)
+    layers = stack(r.dim("L_p", "resampler_depth", default=6), layer)
+    return Part(counted({"latents": latents, "layers": layers, "norm": norm}), _PERCEIVER)

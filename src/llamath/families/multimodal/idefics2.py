@@ -7,8 +7,7 @@ from ...core.config import Config
 from ...core.constructors import linear, rms, swiglu, weight
 from ...core.image_sizes import BoundedImage
 from ...core.multimodal import CrossAttention
-from ...core.towers import PerceiverLayer, Resampler
-from ...core.tree import repeat
+from ..counted_towers import Modules, counted, counted_tower, stack
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..tower_parts import feature_width, part_config
 from ..towers import plain_siglip_tower
@@ -36,21 +35,22 @@ def idefics2(c: Config, text: Decoder) -> Assembly:
     mlp, dv, norm = text.layers[0].child("mlp"), feature_width(tower.block), rms(d, r.get("rms_norm_eps", 1e-6))
     assert isinstance(mlp, MLP)
     F = mlp.up.weight.shape[0]
-    layer = PerceiverLayer(
-        attn_norm=norm,
-        feature_norm=norm,
-        attn=CrossAttention(
+    layer: Modules = {
+        "attn_norm": norm,
+        "attn": CrossAttention(
             q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), heads=H, kv_heads=K, head_dim=h
         ),
-        mlp_norm=norm,
-        mlp=swiglu(d, 4 * d, r.activation("hidden_act", "silu")),
-    )
-    projector = Resampler(
-        inner=MLP(gate=linear(F, dv), up=linear(F, dv), down=linear(d, F), activation=mlp.activation),
-        latents=weight(n, d, role="lookup"),
-        layers=repeat(layer, r.dim("L_p", "resampler_depth", default=3)),
-        norm=norm,
-    )
+        "mlp_norm": norm,
+        "mlp": swiglu(d, 4 * d, r.activation("hidden_act", "silu")),
+        "feature_norm": norm,
+    }
+    projector: Modules = {
+        "inner": MLP(gate=linear(F, dv), up=linear(F, dv), down=linear(d, F), activation=mlp.activation),
+        "latents": weight(n, d, role="lookup"),
+        "layers": stack(r.dim("L_p", "resampler_depth", default=3), layer),
+        "norm": norm,
+    }
     p = int(tower.block.patch_size)
-    tower = tower._replace(block=tower.block.replace(resizing="nearest", image_sizes=BoundedImage(patch=p, shortest=378, longest=980)))
-    return assemble(text, vision=("model.vision_model.", tower), projector=("model.connector.", Part(projector, _PROJECTOR)))
+    tower = tower._replace(block=tower.block.replace(image_sizes=BoundedImage(patch=p, shortest=378, longest=980)))
+    vision = counted_tower(tower, per_tile=int(n))
+    return assemble(text, vision=("model.vision_model.", vision), projector=("model.connector.", Part(counted(projector), _PROJECTOR)))

@@ -6,7 +6,7 @@ from ...core.blocks import Attention, Decoder
 from ...core.config import Config
 from ...core.constructors import linear, weight
 from ...core.multimodal import CrossAttention
-from ...core.towers import LatentProjector
+from ..counted_towers import Modules, counted, counted_tower
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..tower_parts import feature_width, part_config
 from ..towers import clip_tower
@@ -24,14 +24,15 @@ def kosmos2(c: Config, text: Decoder) -> Assembly:
     tower, d, attn = clip_tower(part_config(c, "vision_config", {}), 1024, 4096, 24, 16, patch=14), text.width, text.layers[0].child("attn")
     assert isinstance(attn, Attention)
     square, h = linear(d, d, bias=True), attn.head_dim
-    projector = LatentProjector(
-        latents=weight(c.dim("Q", "latent_query_num", default=64), d, role="scale"),
-        linear=linear(d, feature_width(tower.block), bias=True),
-        attn=CrossAttention(q=square, k=square, v=square, o=square, heads=attn.heads, kv_heads=attn.heads, head_dim=h),
-    )
+    queries = c.dim("Q", "latent_query_num", default=64)
+    projector: Modules = {
+        "latents": weight(queries, d, role="scale"),
+        "linear": linear(d, feature_width(tower.block), bias=True),
+        "attn": CrossAttention(q=square, k=square, v=square, o=square, heads=attn.heads, kv_heads=attn.heads, head_dim=h),
+    }
     names = {path: name.replace("vision_model.", "", 1) for path, name in tower.names.items()}
     return assemble(
         text,
-        vision=("vision_model.model.", tower._replace(names=names)),
-        projector=("image_to_text_projection.", Part(projector, _PROJECTOR)),
+        vision=("vision_model.model.", counted_tower(tower._replace(names=names), per_tile=int(queries))),
+        projector=("image_to_text_projection.", Part(counted(projector), _PROJECTOR)),
     )

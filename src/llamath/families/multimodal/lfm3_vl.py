@@ -8,9 +8,11 @@ from ...core.config import Config
 from ...core.constructors import layer_norm, linear, rms, swiglu, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import UnsupportedImage
+from ...core.multimodal import CountedBlock
 from ...core.positions import AxialRope
-from ...core.towers import ChannelConvolution, EncoderAttention, GridShortConv, MLPProjector, PatchEmbedding, VisionTower
+from ...core.towers import EncoderAttention, MLPProjector, PatchEmbedding, VisionTower
 from ...core.tree import Block, sequence
+from ..counted_towers import conv, counted_tower
 from ..layers_shared import layer_kinds
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..tower_parts import part_config, side
@@ -62,9 +64,9 @@ def lfm3_vl(c: Config, text: Decoder) -> Assembly:
         window=AttentionWindow(causal=False),
         rope=AxialRope(theta=ropes.get("rope_theta", 1e6), dim=h, by_halves=True),
     )
-    conv = ChannelConvolution(weight=weight(d, 1, taps, taps))
+    short = {"into": linear(3 * d, d), "conv": conv(d, 1, taps, taps, bias=False), "out": linear(d, d)}
     mixers: dict[str, Block] = {
-        "conv": GridShortConv(into=linear(3 * d, d), conv=conv, out=linear(d, d), width=d),
+        "conv": CountedBlock(kind="attention", parts=short),
         "full_attention": attention,
     }
     order = layer_kinds(v, L, mixers, lambda i: "conv" if i < 2 or i % 2 else "full_attention")
@@ -85,5 +87,7 @@ def lfm3_vl(c: Config, text: Decoder) -> Assembly:
         merge=k,
     )
     return assemble(
-        text, vision=("model.vision_tower.", Part(tower, _TOWER)), projector=("model.multi_modal_projector.", Part(projector, _PROJECTOR))
+        text,
+        vision=("model.vision_tower.", counted_tower(Part(tower, _TOWER), merge=k)),
+        projector=("model.multi_modal_projector.", Part(projector, _PROJECTOR)),
     )

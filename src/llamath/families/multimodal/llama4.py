@@ -7,9 +7,9 @@ from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import CanvasImage
-from ...core.positions import AxialRope
 from ...core.towers import AdapterProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
+from ..counted_towers import counted_tower
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer, vit_sizes
 
@@ -41,10 +41,8 @@ def llama4(c: Config, text: Decoder) -> Assembly:
     p, s = side(vision, "p_v", "patch_size", 14), side(vision, "s_v", "image_size", 448)
     patches = int(s // p) ** 2
     norm, channels = layer_norm(d, 1e-5), vision.dim("C_v", "num_channels", default=Expr.const(3))
-    theta = vision.sub("rope_parameters").get("rope_theta", 1e4)
-    vision.sub("rope_parameters").ignore("rope_type")
-    rope = AxialRope(theta=theta, dim=d // H, interleaved=True, by_halves=True, columns_first=True, offset=1, unrotated=1)
-    layer = vit_layer(norm, encoder_attention(vision, d, H, bias=True, rope=rope), mlp(d, F, "gelu", bias=True))
+    vision.sub("rope_parameters").ignore("rope_type", "rope_theta")
+    layer = vit_layer(norm, encoder_attention(vision, d, H, bias=True), mlp(d, F, "gelu", bias=True))
     tower = VisionTower(
         class_token=weight(d, role="scale"),
         patches=PatchEmbedding(weight=weight(d, product((channels, p, p)))),
@@ -54,9 +52,6 @@ def llama4(c: Config, text: Decoder) -> Assembly:
         norm_after=norm,
         patch_size=p,
         image_sizes=CanvasImage(patch=p, size=s, most=16, adds_whole=True),
-        drops_class_token=True,
-        class_token_last=True,
-        tokens=patches,
     )
     into, out = vision.dim("d_p", "projector_input_dim", default=4096), vision.dim("d_o", "projector_output_dim", default=4096)
     k = round(1 / vision.get("pixel_shuffle_ratio", 0.5))
@@ -67,4 +62,4 @@ def llama4(c: Config, text: Decoder) -> Assembly:
         activation="gelu",
         merge=k,
     )
-    return assemble(text, vision=("vision_model.", Tower(tower, _NAMES)), projector=("", Part(projector, _ADAPTER)))
+    return assemble(text, vision=("vision_model.", counted_tower(Tower(tower, _NAMES), merge=k)), projector=("", Part(projector, _ADAPTER)))

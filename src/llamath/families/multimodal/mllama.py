@@ -7,14 +7,11 @@ from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import CanvasImage
-from ...core.towers import GatedLayer, LinearProjector, PatchEmbedding, TiledVisionTower
+from ...core.towers import LinearProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
+from ..counted_towers import Modules, counted_tower, stack
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer
-
-_STATES = [3, 7, 15, 23, 30]
-_MULTIPLE = 8
-"""The tokens of a tile are padded to a multiple of this."""
 
 
 def _layer_names(stack: str, name: str) -> dict[str, str]:
@@ -62,14 +59,14 @@ def mllama(c: Config, text: Decoder) -> Assembly:
     H, tiles = v.dim("H_v", "attention_heads|num_attention_heads", default=16), v.dim("t_v", "max_num_tiles", default=4)
     p, s = side(v, "p_v", "patch_size", 14), side(v, "s_v", "image_size", 448)
     arrangements = len(v.get("supported_aspect_ratios", [[1, 1]] * 8)) + 1
-    states = v.get("intermediate_layers_indices", _STATES)
+    v.ignore("intermediate_layers_indices")
     eps, activation = v.get("norm_eps", 1e-5), v.activation("hidden_act", "gelu")
     N, gate = Expr("N_v", int(s // p) ** 2 + 1), weight(1, role="scale")
-    attention = encoder_attention(v, d, H, bias=False).replace(padded=(int(N), -(-int(N) // _MULTIPLE) * _MULTIPLE))
+    attention = encoder_attention(v, d, H, bias=False)
     layer = vit_layer(layer_norm(d, eps), attention, mlp(d, F, activation, bias=True))
-    gated = GatedLayer(**{name: getattr(layer, name) for name in layer.fields}, attn_gate=gate, mlp_gate=gate)
+    gated: Modules = {**dict(layer.children), "attn_gate": gate, "mlp_gate": gate}
     rows = weight(arrangements, product((tiles, d)), role="lookup")
-    tower = TiledVisionTower(
+    tower = VisionTower(
         class_token=weight(d, role="scale"),
         patches=PatchEmbedding(weight=weight(d, v.dim("C_v", "num_channels", default=Expr.const(3)), p, p)),
         positions=weight(N, d, role="lookup"),
@@ -78,21 +75,19 @@ def mllama(c: Config, text: Decoder) -> Assembly:
         norm_after=layer_norm(d, 1e-5),
         patch_size=p,
         image_sizes=CanvasImage(patch=p, size=s, most=tiles, reads_all=True),
-        position_gate=gate,
-        position_rows=weight(arrangements, product((tiles, N, d)), role="lookup"),
-        rows_before=rows,
-        gate_before=gate,
-        rows_after=rows,
-        gate_after=gate,
-        global_layers=repeat(gated, G),
-        tiles=tiles,
-        tokens=N,
-        multiple=_MULTIPLE,
-        width=d,
-        states=tuple(i + 1 for i in states),
-        num_states=len(states),
     )
+    more: Modules = {
+        "position_gate": gate,
+        "position_rows": weight(arrangements, product((tiles, N, d)), role="lookup"),
+        "rows_before": rows,
+        "gate_before": gate,
+        "rows_after": rows,
+        "gate_after": gate,
+        "global_layers": stack(G, gated),
+    }
     projector = LinearProjector(linear=linear(text.width, v.dim("d_f", "vision_output_dim", default=7680), bias=True))
     return assemble(
-        text, vision=("vision_model.", Tower(tower, _NAMES)), projector=("", Part(projector, {"linear": "multi_modal_projector"}))
+        text,
+        vision=("vision_model.", counted_tower(Tower(tower, _NAMES), more)),
+        projector=("", Part(projector, {"linear": "multi_modal_projector"})),
     )

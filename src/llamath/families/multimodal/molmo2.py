@@ -8,8 +8,10 @@ from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, swiglu, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import LeastScaledTiles, UnsupportedImage
-from ...core.towers import EncoderAttention, PatchEmbedding, SquareAttentionProjector, VisionTower
+from ...core.multimodal import CountedBlock
+from ...core.towers import EncoderAttention, PatchEmbedding, VisionTower
 from ...core.tree import repeat
+from ..counted_towers import counted_tower
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..tower_parts import part_config, side, vit_layer, vit_sizes
 
@@ -75,13 +77,12 @@ def molmo2(c: Config, text: Decoder) -> Assembly:
         positions=weight(places, d, role="lookup"),
         layers=repeat(layer, L),
         patch_size=p,
-        image_sizes=LeastScaledTiles(patch=int(p), size=int(size), margin=_MARGIN, most=_TILES),
-        feature_layers=tuple(i + 1 if i >= 0 else i for i in numbers),
+        image_sizes=LeastScaledTiles(patch=int(p), size=int(size), margin=_MARGIN, most=_TILES, side=_SQUARE),
     )
     if size // p <= 2 * _MARGIN:
         reason = f"tiles of {size} pixels have no more patches than the {2 * _MARGIN} that they have in common with their neighbors"
         vision = vision.replace(image_sizes=UnsupportedImage(patch=int(p), reason=reason))
-    tower = Part(vision, _TOWER, in_memory=_TOWER_IN_MEMORY)
+    tower = counted_tower(Part(vision, _TOWER, in_memory=_TOWER_IN_MEMORY), merge=_SQUARE)
     e, Fa = a.dim("d_p", "hidden_size", default=1152), a.dim("F_p", "intermediate_size", default=18_944)
     Ha, Ka = a.dim("H_p", "num_attention_heads", default=16), a.dim("K_p", "num_key_value_heads", default=16)
     ha, into = a.dim("h_p", "head_dim", default=72), product((len(numbers), d))
@@ -89,10 +90,7 @@ def molmo2(c: Config, text: Decoder) -> Assembly:
     out = a.dim("d_t", "text_hidden_size", default=3584)
     gate = linear(Fa, e, a.get("mlp_bias", False))
     feed_forward = swiglu(e, Fa, a.activation("hidden_act", "silu")).replace(gate=gate, up=gate, down=linear(out, Fa))
-    assert pooling.k is not None and pooling.v is not None
-    projector = SquareAttentionProjector(
-        q=pooling.q, k=pooling.k, v=pooling.v, o=pooling.o, mlp=feed_forward, head_dim=ha, side=_SQUARE, margin=_MARGIN
-    )
+    projector = CountedBlock(parts={**dict(pooling.children), "mlp": feed_forward})
     return assemble(
         text,
         vision=("model.vision_backbone.image_vit.", tower),

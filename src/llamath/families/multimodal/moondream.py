@@ -7,9 +7,10 @@ from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import OverlappingTiles
-from ...core.towers import PatchEmbedding, StitchedProjector, VisionTower
-from ...core.tree import repeat
-from ..counted_towers import Modules, with_unread
+from ...core.multimodal import UnreadBlock
+from ...core.towers import PatchEmbedding, VisionTower
+from ...core.tree import fold, repeat
+from ..counted_towers import Modules, counted, counted_tower
 from ..moondream import check_unpacked
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, vit_layer
@@ -50,9 +51,11 @@ def moondream(c: Config, text: Decoder) -> Assembly:
         image_sizes=OverlappingTiles(patch=int(p), size=int(s), margin=margin, most=v.get("max_crops", 12)),
     )
     joined = linear(inner, product((2, d)), True)
-    block = StitchedProjector(linear_1=joined, linear_2=linear(out, inner, True), activation=_ACTIVATION, margin=margin)
-    projector = with_unread(Part(block, _PROJECTOR), _region(part_config(c, "region_config", {})))
-    return assemble(text, vision=("model.vision.", Tower(tower, _NAMES)), projector=("model.", projector))
+    modules: Modules = {"linear_1": joined, "linear_2": linear(out, inner, True)}
+    unread = UnreadBlock(parts=counted(_region(part_config(c, "region_config", {}))).parts)
+    names = _PROJECTOR | {f"unread.{x.pattern}": x.pattern for x in fold(unread)}
+    projector = Part(counted({**modules, "unread": unread}), names)
+    return assemble(text, vision=("model.vision.", counted_tower(Tower(tower, _NAMES))), projector=("model.", projector))
 
 
 def _region(c: Config) -> Modules:

@@ -7,11 +7,12 @@ from ...core.config import Config
 from ...core.constructors import layer_norm, linear, rms, swiglu, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import CoveringTiles, FixedImage
-from ...core.towers import VisionTower, VisualTokenProjector
+from ...core.towers import VisionTower
 from ...core.tree import repeat
 from ...utils.errors import safe
+from ..counted_towers import Modules, counted, counted_tower
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes, with_crops, without_images
+from ..tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes, with_crops
 
 _LAYER = "transformer.encoder.layers.{l}."
 _NAMES = {
@@ -51,17 +52,17 @@ def ovis2(c: Config, text: Decoder) -> Assembly:
     if (choice := v.get("tokenize_function", "softmax")) not in _CHOICES:
         raise v.error("tokenize_function", f"is {safe(repr(choice), 40)}", f"known: {', '.join(_CHOICES)}")
     vision = with_crops(Tower(tower, _NAMES), CoveringTiles)
-    if choice == "gumbel_argmax":
-        vision = without_images(vision, "tokenize_function is gumbel_argmax, which adds random numbers")
     e = c.dim("d_e", "hidden_size", default=1536)
     c.ignore("visual_indicator_token_ids", "vocab_size")
     if text.head is not None and not text.head.weight.tied:
         text = text.replace(head=linear(c.dim("V_o", "vocab_size", default=151_643), e))
-    projector = VisualTokenProjector(
-        linear=linear(logits, product((k, k, d))),
-        norm=layer_norm(logits, 1e-5),
-        table=weight(V, e, role="lookup"),
-        merge=int(k),
-        hard=choice == "st_argmax",
+    projector: Modules = {
+        "linear": linear(logits, product((k, k, d))),
+        "norm": layer_norm(logits, 1e-5),
+        "table": weight(V, e, role="lookup"),
+    }
+    return assemble(
+        text,
+        vision=("model.vision_tower.", counted_tower(vision, merge=int(k))),
+        projector=("model.", Part(counted(projector), _PROJECTOR)),
     )
-    return assemble(text, vision=("model.vision_tower.", vision), projector=("model.", Part(projector, _PROJECTOR)))

@@ -7,8 +7,8 @@ from ...core.config import Config
 from ...core.constructors import linear, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import EnlargedImage
-from ...core.towers import ArrangedProjector
 from ...utils.errors import safe
+from ..counted_towers import Modules, counted, counted_tower
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..towers import CLIP_LARGE, clip_tower
 
@@ -39,16 +39,13 @@ def phi3_v(c: Config, text: Decoder) -> Assembly:
         raise v.error("image_dim_out", f"is {width}, but the features of CLIP have {tower.block.patches.weight.shape[0]} channels")
     joined = product((4, Expr("d_v", width)))
     sizes = EnlargedImage(patch=int(tower.block.patch_size), size=_SIZE, most=_TILES)
-    block = tower.block.replace(image_sizes=sizes, feature_layers=(-2,), drops_class_token=True)
-    projector = ArrangedProjector(
-        separator=weight(1, 1, joined, role="scale"),
-        newline=weight(1, 1, 1, joined, role="scale"),
-        linear_1=linear(d, joined, True),
-        linear_2=linear(d, d, True),
-        activation="gelu",
-        merge=2,
-        tiles=_TILES + 1,
-    )
+    tower = tower._replace(block=tower.block.replace(image_sizes=sizes))
+    projector: Modules = {
+        "separator": weight(1, 1, joined, role="scale"),
+        "newline": weight(1, 1, 1, joined, role="scale"),
+        "linear_1": linear(d, joined, True),
+        "linear_2": linear(d, d, True),
+    }
     prefix = "model.vision_embed_tokens."
-    vision = (f"{prefix}img_processor.", tower._replace(block=block))
-    return assemble(text, vision=vision, projector=(prefix, Part(projector, _PROJECTOR)))
+    vision = (f"{prefix}img_processor.", counted_tower(tower, merge=2))
+    return assemble(text, vision=vision, projector=(prefix, Part(counted(projector), _PROJECTOR)))

@@ -8,8 +8,9 @@ from ...core.constructors import layer_norm, linear, mlp, weight
 from ...core.expr import Expr
 from ...core.image_sizes import WindowedImage
 from ...core.positions import AxialRope
-from ...core.towers import ConvolutionProjector, GridConvolution, LayerScale, VisionTower
+from ...core.towers import LayerScale, VisionTower
 from ...core.tree import repeat
+from ..counted_towers import Modules, conv, counted, counted_tower
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer
 
@@ -78,23 +79,19 @@ def step3p7(c: Config, text: Decoder) -> Assembly:
     tower = VisionTower(
         patches=patch_embedding(v, d, p, bias=False),
         positions=weight(Expr("N_v", (s // p) ** 2), d, role="lookup"),
-        resizing="centers",
         norm_before=norm,
         layers=repeat(layer.replace(attn_out_norm=scaled, mlp_out_norm=scaled), L),
         patch_size=p,
         image_sizes=WindowedImage(patch=int(p), size=int(s), tile=_TILE, longest=_LONGEST),
     )
-    projector = ConvolutionProjector(
-        first=_halving(2 * d, d),
-        second=_halving(4 * d, 2 * d),
-        linear=linear(text.width, 4 * d, c.get("projector_bias", False)),
-    )
+    projector: Modules = {
+        "first": conv(2 * d, d, 3, 3),
+        "second": conv(4 * d, 2 * d, 3, 3),
+        "linear": linear(text.width, 4 * d, c.get("projector_bias", False)),
+    }
+    vision = counted_tower(Part(tower, _PUBLISHED, _LAYOUTS, _IN_MEMORY), merge=4)
     return assemble(
         text,
-        vision=("vision_model.", Part(tower, _PUBLISHED, _LAYOUTS, _IN_MEMORY)),
-        projector=("", Part(projector, _PROJECTOR, in_memory=_PROJECTOR_IN_MEMORY)),
+        vision=("vision_model.", vision),
+        projector=("", Part(counted(projector), _PROJECTOR, in_memory=_PROJECTOR_IN_MEMORY)),
     )
-
-
-def _halving(out: Expr, into: Expr) -> GridConvolution:
-    return GridConvolution(weight=weight(out, into, 3, 3), bias=weight(out, role="bias"), stride=2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...core.blocks import Attention, Decoder, Layer
 from ...core.config import Config
-from ...core.towers import SamTower
 from ..deep_encoder import DEEP_NAMES, deep_projector, deep_tower, feature_encoder
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..sam_tower import SAM_NAMES, sam_tower
@@ -44,11 +43,10 @@ def unlimited_ocr(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     own, sam = part_config(v, "encoder_config", {}), part_config(v, "sam_config", {})
     places = (int(side(own, "s_v", "image_size", 224)) // int(side(own, "p_v", "patch_size", 14))) ** 2
-    features = sam_tower(sam, "s").block
-    assert isinstance(features, SamTower)
-    tower = deep_tower(sam, features, feature_encoder(own, vit_sizes(own, 1024, 4096, 24, 16), places), _TILES)
+    sizes = vit_sizes(own, 1024, 4096, 24, 16)
+    tower = deep_tower(sam, sam_tower(sam, "s"), feature_encoder(own, sizes, places), sizes[0], _TILES)
     return assemble(
         text,
         vision=("model.", Part(tower, DEEP_NAMES, in_memory=_IN_MEMORY)),
-        projector=("model.", deep_projector(tower, text)._replace(in_memory=_PROJECTOR_IN_MEMORY)),
+        projector=("model.", deep_projector(sizes[0], text)._replace(in_memory=_PROJECTOR_IN_MEMORY)),
     )

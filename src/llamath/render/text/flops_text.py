@@ -80,7 +80,6 @@ def _legend(model: Model, report: FlopsReport) -> str:
     keys = {
         "T": "tokens",
         "B": "sequences",
-        "I": "features of images",
         "A": "attended pairs",
         "Aw": "attended pairs in the window",
         "Ac": "attended pairs in chunks",

@@ -200,7 +200,7 @@ def _mark(line: MemoryLine) -> str:
 
 def _legend(model: Model, context: int, batch: int, values: Mapping[str, int]) -> str:
     """Return the letters of the formulas with their names and values."""
-    keys = {"I": "features of images", **model.config.key_by_symbol}
+    keys = model.config.key_by_symbol
     letters = [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in values.items()]
     return ", ".join([f"T tokens {context:,}", f"B sequences {batch:,}", *letters])
 

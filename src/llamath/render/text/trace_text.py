@@ -224,7 +224,7 @@ def list_letters(model: Model, walk: Walkthrough) -> list[str]:
         for x in stage.steps:
             for d in (*x.shape, *(d for y in x.weights for d in y.weight.shape)):
                 atoms |= d.atoms
-    keys = {"B": "sequences", "T": "tokens", "I": "features of images", "M": "keys in the cache", **model.key_by_symbol}
+    keys = {"B": "sequences", "T": "tokens", "M": "keys in the cache", **model.key_by_symbol}
     return [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in atoms.items()]
 
 

@@ -84,12 +84,6 @@ class OperationLog(TorchMachine):
         self._add("encoder_attention", y, shapes=(probs, probs))
         return y
 
-    def image_features(self, mixer: Any) -> tuple[Tensor, ...] | None:
-        features = super().image_features(mixer)
-        for x in features or ():
-            self._add("image_features", x)
-        return features
-
     def keep_encoded(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:
         kept = super().keep_encoded(mixer, *rows)
         for x in kept:
@@ -215,7 +209,7 @@ _SIMPLE = (
     *("multiply", "normalize_sum", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm"),
     *("rope", "rope_windows", "route", "route_by_token", "scale", "scale_by_expert"),
     "scale_by_position",
-    *("scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "sinkhorn", "softcap", "softmax", "softplus"),
+    *("scale_by_weight", "select_blocks", "select_keys", "sinkhorn", "softcap", "softmax", "softplus"),
     *("split", "split_heads"),
     *("to_float32", "to_model_dtype", "token_positions", "update_cache", "update_windows"),
 )

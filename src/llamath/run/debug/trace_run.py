@@ -21,7 +21,7 @@ from ...analysis.graph.walkthrough import (
     tower_stages,
     walkthrough,
 )
-from ...analysis.image_pass import ImagePass, Images, check_tokens, crossing_features, image_pass
+from ...analysis.image_pass import ImagePass, Images, check_tokens, image_pass
 from ...analysis.inference.inference_memory import MemoryRequest
 from ...core.blocks import Attention, Layer
 from ...core.blocks import Decoder as Tree
@@ -142,8 +142,6 @@ class Trace(Report):
             remarks.append("the prompt fills the context, so there is no next token")
         elif self.following is None:
             remarks.append("attention is bidirectional, so nothing is cached and there is no token-by-token decoding")
-        if self.images is not None and self.has_values and crossing_features(self.model.tree, self.images.images) is not None:
-            remarks.append("without values of the images, the layers of text that attend to them are left out")
         return (*self.model.notes, *remarks)
 
 
@@ -169,8 +167,7 @@ def trace(
     check_tokens(encoded, len(ids))
     _check_ids(tree, ids)
     traces_next = has_cache and len(ids) != tree.context
-    features = crossing_features(model.tree, encoded) if module is None else None  # with values, only those of the text are known
-    walk = walkthrough(prompt_graph(tree, len(ids), features=features), layer)
+    walk = walkthrough(prompt_graph(tree, len(ids)), layer)
     shown = [x.layer for x in walk.layers if x.layer is not None]
     runnable, index_of = (module, {i: i for i in shown}) if module is not None else _build_on_meta(tree, shown)
     first = next(runnable.parameters())
@@ -179,11 +176,11 @@ def trace(
     prompt = None if not isinstance(tree, EncoderDecoder) else ids  # of the encoder; the decoder begins with one token
     read = ids if prompt is None else [0]
     run = _TraceRun(runnable, index_of, len(read) + traces_next if has_cache else 0)
-    first_pass = run.read(walk, read, prompt, features)
+    first_pass = run.read(walk, read, prompt)
     top_tokens = run.top_tokens(ids, top) if module is not None and runnable.head is not None else ()
     next_pass = None
     if traces_next:
-        next_pass = run.read(walkthrough(decode_graph(tree, len(ids), features=features), layer), [top_tokens[0][0] if top_tokens else 0])
+        next_pass = run.read(walkthrough(decode_graph(tree, len(ids)), layer), [top_tokens[0][0] if top_tokens else 0])
     return Trace(
         model=model,
         ids=tuple(ids),
@@ -302,17 +299,12 @@ class _TraceRun:
         self.logits: Tensor | None = None
 
     @torch.inference_mode()
-    def read(self, walk: Walkthrough, ids: Sequence[int], prompt: Sequence[int] | None = None, features: int | None = None) -> TracedPass:
-        """Run one pass over tokens that follow those in the cache; in the first, an encoder reads the prompt, or there are `features` of
-        images.
-        """
+    def read(self, walk: Walkthrough, ids: Sequence[int], prompt: Sequence[int] | None = None) -> TracedPass:
+        """Run one pass over tokens that follow those in the cache; in the first, an encoder reads the prompt."""
         rows = torch.tensor([list(ids)], device=next(self.module.parameters()).device)
         self.cache.reserve(len(ids), None)
         machine = OperationLog(rows, self.cache)
         machine.encoder_ids = None if prompt is None else torch.tensor([list(prompt)], device=rows.device)
-        if features is not None:
-            weight = self.module.embed.weight
-            machine.image_states = weight.new_zeros(1, int(features), weight.shape[1])
         self.logits = self.module.compute(machine, rows)
         self.cache.length += len(ids)
         nonfinite_check(self.module).raise_if_bad()

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...analysis.graph.operations import list_operations
-from ...analysis.graph.recorder import Graph, Node, record_part
+from ...analysis.graph.recorder import Graph, Node
 from ...analysis.graph.walkthrough import WalkthroughStage, tower_stages
 from ...analysis.image_pass import ImagePass, Images, image_pass
 from ...analysis.layer_pattern import describe_layer
 from ...core.blocks import Layer
-from ...core.expr import Expr
-from ...core.multimodal import TOWER_FIELDS, CrossAttentionLayer, Multimodal
+from ...core.multimodal import TOWER_FIELDS, Multimodal
 from ...core.tree import LETTERS, Block, fold
 from ...model import Model
 from ...utils.errors import LlamathError, safe
@@ -20,14 +19,11 @@ from .block_data import encode_stage
 from .plate_data import layer_sizes, layer_weights
 
 _IMAGE = Images(count=1, width=1024, height=1024)
-_BATCH, _TOKENS = Expr.variable("B", 2), Expr.variable("T", 3)
-_UNKNOWN_SOUND = "no command takes sound: the weights of this part are counted, but what it computes is not known"
-_STACKS = {"layers": "layer", "global_layers": "global layer", "deepstack": "deepstack merger"}
-"""What the blocks of a stack are called, by its field."""
+_UNKNOWN_SOUND = "no command takes sound: the weights of this part are counted, not computed"
 
 
-def build_towers(model: Model, plate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a model that read images or sound with their stages, and of each kind of layer what it does with an image."""
+def build_towers(model: Model) -> dict[str, Any]:
+    """Return the parts of a model that read images or sound with their stages."""
     tree = model.tree
     images, unknown = None, ""
     try:
@@ -47,7 +43,6 @@ def build_towers(model: Model, plate: Mapping[str, Any]) -> dict[str, Any]:
             for name in TOWER_FIELDS
             if getattr(tree, name, None) is not None
         ],
-        "crossing": [None if images is None else _crossing(model, images, plate, i) for i in range(len(plate["kinds"]))],
     }
 
 
@@ -66,24 +61,6 @@ def _unread(part: Block, name: str, stages: Sequence[Mapping[str, Any]]) -> list
 
 def _reads_sound(name: str) -> bool:
     return name.startswith("audio")
-
-
-def _crossing(model: Model, images: ImagePass, plate: Mapping[str, Any], kind: int) -> dict[str, Any] | None:
-    """Return the steps of a kind of layer in which text attends to an image; None for other layers."""
-    first = 0
-    for i, n in plate["order"]:
-        if i == kind:
-            break
-        first += n
-    block, width = model.tree.layers[first], Expr.const(model.tree.width)
-    features = images.graph.regions[0].output
-    if not isinstance(block, CrossAttentionLayer) or features is None:
-        return None
-    text, tokens = (_BATCH, _TOKENS, width), Expr.const(int(features.size) // int(features.shape[-1]))
-    graph, _ = record_part(block, text, others=((_BATCH, tokens, width),))
-    nodes = graph.regions[0].nodes
-    steps = list_operations(graph, nodes, fold(block, 1), given={nodes[0]: "x", nodes[1]: "features of the image"})
-    return encode_stage(WalkthroughStage(name="layers", steps=steps, nodes=tuple(nodes)), text)
 
 
 def _stages(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -131,7 +108,7 @@ def _stack_path(stage: WalkthroughStage) -> str:
 
 def _block_name(stack: str) -> str:
     *owners, field = stack.split(".")[1:] or [""]
-    return " ".join([*owners, _STACKS.get(field, field.replace("_", " ").removesuffix("s"))])
+    return " ".join([*owners, field.replace("_", " ").removesuffix("s")])
 
 
 def _run_title(part: str, stack: str, nodes: Sequence[Node]) -> str:

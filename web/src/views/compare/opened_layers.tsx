@@ -13,7 +13,7 @@ import { contract, isMatrix, type Matrix, type PlateNode } from "../plate/contra
 import { layoutLayers, type LayerLayout, type LayerOptions } from "../plate/layout";
 import { LayerPicture, type Mark } from "../plate/layer_picture";
 import { stepDerivation } from "../plate/step_derivation";
-import { asNumber, firstOfKind, kindAt, layersOfKind, middleLayer, plateOf, shortName, stagesOf, towersOf, type PlateData, type Stage } from "../plate/plate_model";
+import { asNumber, firstOfKind, kindAt, layersOfKind, middleLayer, plateOf, shortName, stagesOf, type PlateData, type Stage } from "../plate/plate_model";
 import { compareStages, correspondingKind, useText, type StepPair } from "./layer_difference";
 
 const SIDE_BY_SIDE = 1000;
@@ -27,7 +27,7 @@ const both = <T,>(make: (i: 0 | 1) => T): Both<T> => [make(0), make(1)];
 function stageOf(model: ModelData, kind: number): Stage | null {
 	const plate = plateOf(model);
 	const found = plate.kinds[kind]!.stage;
-	return (found === null ? null : stagesOf(model, "prompt")[found]) ?? towersOf(model).crossing[kind] ?? null;
+	return found === null ? null : (stagesOf(model, "prompt")[found] ?? null);
 }
 
 /** The kinds of layers that are shown: the chosen ones, else the most frequent of the first model and what corresponds to it. */

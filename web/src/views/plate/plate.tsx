@@ -15,7 +15,7 @@ import type { PlateNode } from "./contract";
 import { filledCells, Flow, useWalk } from "./flow";
 import { LayerPicture, useLayerLayout } from "./layer_picture";
 import { HeadView, MatrixView } from "./matrix_view";
-import { asNumber, COMPONENT_NAMES, fill, firstOfKind, fullName, kindAt, layersOfKind, middleLayer, numLayers, plateOf, prefixOf, schemeNames, shortName, stagesOf, towersOf, variablesOf, type LayerKind, type PlateData, type Stage, type Step } from "./plate_model";
+import { asNumber, COMPONENT_NAMES, fill, firstOfKind, fullName, kindAt, layersOfKind, middleLayer, numLayers, plateOf, prefixOf, schemeNames, shortName, stagesOf, variablesOf, type LayerKind, type PlateData, type Stage, type Step } from "./plate_model";
 import { kindFill, openX, Skyline } from "./skyline";
 import { nameOfTower, towerAt, TowerStages, UnknownTower, type TowerPlace } from "./towers";
 import { blocksOf, headSplit, splitZoom, takeOrigin, weightAt, zoomOut, zoomTo, type Block } from "./zoom";
@@ -92,9 +92,7 @@ export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChi
 	const kind = typeof open === "number" ? plate.kinds[kindAt(plate, open)]! : (tower?.stage?.kind ?? null);
 	const stages = stagesOf(model, state.pass!);
 	const ofText = typeof open === "number" ? stageOfKind(stages, kind!, open) : (stages.find((x) => x.name === open) ?? null);
-	// layers that text alone skips are shown with an image
-	const withImage = typeof open === "number" && !ofText?.steps.length ? (towersOf(model).crossing[kindAt(plate, open)] ?? null) : null;
-	const stage = tower ? (tower.stage ?? null) : (withImage ?? ofText);
+	const stage = tower ? (tower.stage ?? null) : ofText;
 	const opened = openedAt(state.zoom!, stage, kind);
 	const panelWidth = document.documentElement.dataset.medium === "paper" ? width / PAPER_ZOOM : width;
 	useZoomGestures(ref);
@@ -104,7 +102,7 @@ export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChi
 			{whole}
 			{state.zoom !== "model" && width > 0 && (
 				<div class="plate-panel" data-numbers>
-					<Panel key={`${open}`} model={model} stage={stage} kind={kind} open={open} tower={tower} withImage={withImage !== null} opened={opened} state={state} width={panelWidth - (panelWidth < 600 ? 26 : 34)} />
+					<Panel key={`${open}`} model={model} stage={stage} kind={kind} open={open} tower={tower} opened={opened} state={state} width={panelWidth - (panelWidth < 600 ? 26 : 34)} />
 				</div>
 			)}
 		</div>
@@ -152,14 +150,12 @@ interface PanelProps {
 	kind: LayerKind | null;
 	open: number | string;
 	tower: TowerPlace | null;
-	/** Whether the stage is of text and an image, in a layer that text alone skips. */
-	withImage: boolean;
 	opened: Opened;
 	state: State;
 	width: number;
 }
 
-function Panel({ model, stage, kind, open, tower, withImage, opened, state, width }: PanelProps) {
+function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelProps) {
 	const names = useMemo(() => schemeNames(model), [model]);
 	const scheme = state.names!;
 	const isLayer = typeof open === "number";
@@ -206,12 +202,11 @@ function Panel({ model, stage, kind, open, tower, withImage, opened, state, widt
 				<div class="plate-foot">
 					<Key stage={stage} />
 					{tower?.tower.image && <p class="caption">Shapes and FLOPs of {tower.tower.image}.{tower.tower.unread.length > 0 && ` Stored, but read by no step: ${tower.tower.unread.map(([path, n]) => `${path} (${grouped(n)})`).join(", ")}.`}</p>}
-					{withImage && <p class="caption">Text alone skips this layer. Shapes and FLOPs with one image: {towersOf(model).parts[0]!.image}.</p>}
 					<p class="caption">Matrices to one scale, the residual stream's width across; norms, heads and cached tokens are symbols.</p>
 					<p class="plate-blocks" data-roving>Every step: {blocks.map((x, i) => <button type="button" key={x.name} {...rove(i)} class="button" data-zoom={x.name} onClick={(event) => zoomTo(x.name, event.currentTarget)}>{x.title}</button>)}</p>
 				</div>
 			)}
-			{isLayer && !withImage && stage && stage.steps.length > 0 && (level === "layer" || level === "block") && <Flow model={model} stage={stage} layer={open} walk={walk} state={state} />}
+			{isLayer && stage && stage.steps.length > 0 && (level === "layer" || level === "block") && <Flow model={model} stage={stage} layer={open} walk={walk} state={state} />}
 		</>
 	);
 }
@@ -253,7 +248,7 @@ function Skipped({ kind }: { kind: LayerKind | null }) {
 	if (!kind) return null;
 	return (
 		<div>
-			<p class="callout">The recorded pass is of text alone, which skips this layer: it runs when there are images. Its weights:</p>
+			<p class="callout">Text alone skips this layer, which attends to images: it is counted, not computed. Its weights:</p>
 			<ul class="skipped">{kind.weights.filter((x) => x.shape.length >= 2).map((x) => <li key={x.path}><i class="swatch data" style={{ background: fill(x.group) }} /> <code>{x.path}</code> {x.shape.map((n) => grouped(n)).join(" × ")}</li>)}</ul>
 		</div>
 	);

@@ -102,8 +102,6 @@ export interface Tower {
 
 interface Towers {
 	parts: Tower[];
-	/** What a kind of layer does with an image: only layers that text alone skips. */
-	crossing: (Stage | null)[];
 }
 
 /** The dimensions of a matrix that are its outputs, and those that are its inputs: of a convolution over patches, all but the first. */
