@@ -37,7 +37,7 @@ def qformer(q: Config, features: Expr, out: int, queries: Expr, instructed: bool
     d, F = q.dim("d_q", "hidden_size", default=768), q.dim("F_q", "intermediate_size", default=3072)
     L, H = q.dim("L_q", "num_hidden_layers", default=12), q.dim("H_q", "num_attention_heads", default=12)
     norm, every = layer_norm(d, q.get("layer_norm_eps", 1e-12)), q.dim("every", "cross_attention_frequency", default=2)
-    attention, feed_forward = encoder_attention(q, d, H, bias=True), mlp(d, F, q.activation("hidden_act", "gelu"), bias=True)
+    attention, feed_forward = encoder_attention(q, d, H, bias=True, letter="h_q"), mlp(d, F, q.activation("hidden_act", "gelu"), bias=True)
     into, h = linear(d, features, True), attention.head_dim
     texts: Modules = {"up": feed_forward.up, "down": feed_forward.down, "norm": norm}
     reads_text = q.get("use_qformer_text_input", False) or instructed

@@ -48,11 +48,13 @@ def patch_embedding(c: Config, d: Expr, p: Expr, bias: bool) -> PatchEmbedding:
     return PatchEmbedding(weight=weight(d, channels, p, p), bias=weight(d, role="bias") if bias else None)
 
 
-def encoder_attention(c: Config, d: Expr, H: Expr, bias: bool, rope: Rope | None = None, o_bias: bool | None = None) -> EncoderAttention:
-    """Attention of all patches to all others, with as many keys as queries."""
+def encoder_attention(
+    c: Config, d: Expr, H: Expr, bias: bool, rope: Rope | None = None, o_bias: bool | None = None, letter: str = "h_v"
+) -> EncoderAttention:
+    """Attention of all patches to all others, with as many keys as queries; the letter is that of a head's size."""
     if d % H:
         raise c.error("num_attention_heads", f"is {H}, which does not divide the width {d} of the tower")
-    h = Expr("h_v", d // H)
+    h = Expr(letter, d // H)
     q = linear(H * h, d, bias)
     o = linear(d, H * h, bias if o_bias is None else o_bias)
     window = AttentionWindow(causal=False)

@@ -62,7 +62,7 @@ def paths_and_stored_names_are_a_bijection(case: Contract) -> None:
             assert prod(map(int, x.shape)) == sum(int(part.weight.size) for part in x.parts), x.name
 
 
-@check("text", "unproven")
+@check("text", "multimodal", "unproven")
 def one_letter_has_one_value(case: Contract) -> None:
     letters: dict[str, int] = {}
     for x in fold(case.tree):

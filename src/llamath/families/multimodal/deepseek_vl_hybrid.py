@@ -16,15 +16,15 @@ from ..towers import read_tower
 @multimodal(forms={"hf-5": {"model.vision_model.vision_model.": "model.vision_model."}})
 def deepseek_vl_hybrid(c: Config, text: Decoder) -> Assembly:
     d, low, v = text.width, read_tower(c, "siglip_vision_model", {}), part_config(c, "high_res_vision_config", {})
-    o = v.dim("o_v", "output_channels", default=256)
+    o = v.dim("o_s", "output_channels", default=256)
     after: Modules = {
         "high_res_vision_alpha": weight(1, role="scale"),
         "high_res_vision_proj.conv1": conv(2 * o, o, 3, 3, bias=False),
         "high_res_vision_proj.conv2": conv(4 * o, 2 * o, 3, 3, bias=False),
     }
     tower = joined_parts(
-        high=("high_res_vision_model.vision_encoder.", Part(sam_tower(v), SAM_NAMES)),
-        neck=("high_res_vision_neck.", Part(sam_neck(v), NECK_NAMES)),
+        high=("high_res_vision_model.vision_encoder.", Part(sam_tower(v, "s"), SAM_NAMES)),
+        neck=("high_res_vision_neck.", Part(sam_neck(v, "s"), NECK_NAMES)),
         after=("", counted_part(after)),
         low=("vision_model.", low),
     )

@@ -34,7 +34,7 @@ def granite_docling(c: Config, text: Decoder) -> Assembly:
     projector: Modules = {
         "ln_in": layer_norm(d, 1e-5),
         **{f"coarse.{name}": x for name, x in path(k).items()},
-        **({f"fine.{name}": x for name, x in path(Expr("k_v", int(k) // 2)).items()} if v.get("use_fine_route", True) else {}),
+        **({f"fine.{name}": x for name, x in path(Expr("k_f", int(k) // 2)).items()} if v.get("use_fine_route", True) else {}),
         **each("", "ln_mid ln_out", layer_norm(out, 1e-5)),
         "mlp_fc2": linear(out, out),
     }
