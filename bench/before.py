@@ -1,7 +1,9 @@
-"""CPU time and memory of commands against another checkout, in turn: `python bench/before.py NAME PYTHON`.
+"""CPU time and memory of commands against another checkout, in turn: `python bench/before.py NAME
+PYTHON`.
 
-PYTHON is the interpreter of an environment in which the commit before is installed, of a clone for example; NAME is that of the result.
-Each figure is the minimum of ten alternating runs, as other work on the machine only ever adds to it.
+PYTHON is the interpreter of an environment in which the commit before is installed, of a clone for
+example; NAME is that of the result. Each figure is the minimum of ten alternating runs, as other
+work on the machine only ever adds to it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,14 @@ def commands(folder: Path) -> dict[str, list[str]]:
     chat = tiny_checkpoint(folder / "chat", template=TEMPLATE)
     asked = f"printf 'Hello there\\n' | exec \"$0\" -m llamath chat {chat} --max-tokens 1"
     found = {
-        "run, one token of the bundled model": ["-m", "llamath", "run", "Once upon a time", "--max-tokens", "1"],
+        "run, one token of the bundled model": [
+            "-m",
+            "llamath",
+            "run",
+            "Once upon a time",
+            "--max-tokens",
+            "1",
+        ],
         "chat, first token": ["sh", asked],
         "count llama-3-8b": ["-m", "llamath", "count", "llama-3-8b"],
     }
@@ -51,7 +60,12 @@ def with_python(python: str, words: list[str]) -> list[str]:
 def main() -> None:
     name, python = sys.argv[1:]
     places = {
-        x: subprocess.run([x, "-c", "import llamath; print(llamath.__file__)"], capture_output=True, text=True, check=True).stdout
+        x: subprocess.run(
+            [x, "-c", "import llamath; print(llamath.__file__)"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         for x in (sys.executable, python)
     }
     if len(set(places.values())) != 2:
@@ -66,7 +80,9 @@ def main() -> None:
                     if i:
                         found.append(cost)
             now, before = (min(x.cpu for x in costs[which]) for which in (sys.executable, python))
-            memory, memory_before = (min(x.memory for x in costs[which]) for which in (sys.executable, python))
+            memory, memory_before = (
+                min(x.memory for x in costs[which]) for which in (sys.executable, python)
+            )
             rows[what] = {
                 "cpu_ms": round(now * 1000, 1),
                 "cpu_ms_before": round(before * 1000, 1),
@@ -77,7 +93,16 @@ def main() -> None:
             times = f"{before * 1000:8.1f} → {now * 1000:8.1f} ms CPU, {now / before:.3f} ×"
             print(f"  {what:40} {times}, memory {memory / memory_before:.3f} ×{mark}")
     load = os.getloadavg()[0]
-    keep(name, [{"title": f"minimum of {RUNS} alternating runs against the commit before", "load": round(load, 1), "rows": rows}])
+    keep(
+        name,
+        [
+            {
+                "title": f"minimum of {RUNS} alternating runs against the commit before",
+                "load": round(load, 1),
+                "rows": rows,
+            }
+        ],
+    )
 
 
 if __name__ == "__main__":

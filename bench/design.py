@@ -18,7 +18,8 @@ ROUNDS = 7
 
 
 def rates() -> dict[str, dict[str, float]]:
-    """Measure candidates and rows searched per CPU second; a candidate is a point of the grid, a row an interval of candidates."""
+    """Measure candidates and rows searched per CPU second; a candidate is a point of the grid, a
+    row an interval of candidates."""
     rates_ = {}
     for name, target in TARGETS.items():
         spent = []
@@ -36,17 +37,24 @@ def rates() -> dict[str, dict[str, float]]:
             "rows_per_s": round(result.rows / cpu),
         }
         print(
-            f"  {name:6} {result.searched:>13,} candidates in {result.rows:>9,} rows: {cpu:6.3f} s CPU, "
-            f"{result.searched / cpu:>13,.0f} candidates and {result.rows / cpu:>9,.0f} rows a second"
+            f"  {name:6} {result.searched:>13,} candidates in {result.rows:>9,} rows: {cpu:6.3f} "
+            "s CPU, "
+            f"{result.searched / cpu:>13,.0f} candidates and {result.rows / cpu:>9,.0f} rows a "
+            "second"
         )
     return rates_
 
 
 def main() -> None:
-    commands = {"python -c pass": [PYTHON, "-c", "pass"]} | {f"llamath design {x}": [LLAMATH, "design", x, "--json"] for x in TARGETS}
+    commands = {"python -c pass": [PYTHON, "-c", "pass"]} | {
+        f"llamath design {x}": [LLAMATH, "design", x, "--json"] for x in TARGETS
+    }
     results = [report("whole processes", side_by_side(commands, ROUNDS), "python -c pass", ROUNDS)]
     print("\nthe search alone in one process, catalog statistics recomputed each time")
-    keep("design", [*results, {"title": "candidates per second", "rounds": ROUNDS, "targets": rates()}])
+    keep(
+        "design",
+        [*results, {"title": "candidates per second", "rounds": ROUNDS, "targets": rates()}],
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""One engine in its own process: opens a model, processes a prompt, generates, and prints the times as one line of JSON."""
+"""One engine in its own process: opens a model, processes a prompt, generates, and prints the
+times as one line of JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from readers import LlamaCpp, OpenVino, Reader, Rows, Task, export
 class Engine(NamedTuple):
     """An engine.
 
-    `generate(rows, prompt, new)` returns when each new token was ready, by two clocks; `logits(rows)` the logits after given tokens.
+    `generate(rows, prompt, new)` returns when each new token was ready, by two clocks;
+    `logits(rows)` the logits after given tokens.
     """
 
     generate: Callable[[int, int, int], list[tuple[float, float]]]
@@ -57,14 +59,19 @@ def llamath_torch(task: Task) -> Engine:
     loaded = open_model(task.folder, task.dtype)
 
     def generate(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
-        pieces = Generation(loaded.module, ids(rows, prompt), Sampling(), GenerationLimits(max_tokens=new))
+        pieces = Generation(
+            loaded.module, ids(rows, prompt), Sampling(), GenerationLimits(max_tokens=new)
+        )
         return [now() for piece in pieces if piece.row == rows - 1]
 
     def logits(rows: Rows) -> list[list[float]]:
         ids, cache = torch.tensor(rows), loaded.module.new_cache(len(rows[0]))
         with torch.inference_mode():
             loaded.module(ids[:, :-DECODED], cache)
-            several = [loaded.module(ids[:, i : i + 1], cache) for i in range(ids.shape[1] - DECODED, ids.shape[1])]
+            several = [
+                loaded.module(ids[:, i : i + 1], cache)
+                for i in range(ids.shape[1] - DECODED, ids.shape[1])
+            ]
         x: list[list[float]] = several[-1][:, -1].tolist()
         return x
 
@@ -80,10 +87,14 @@ def llamath_native(task: Task) -> Engine:
     from llamath.native.native_session import load_native
 
     gguf = task.dtype in ("int8", "q4_k")  # the file that llama.cpp reads
-    model, *_ = load_native(open_verified(f"{task.folder}.gguf" if gguf else task.folder), threads=task.threads)
+    model, *_ = load_native(
+        open_verified(f"{task.folder}.gguf" if gguf else task.folder), threads=task.threads
+    )
 
     def generate(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
-        pieces = NativeGeneration(model, ids(rows, prompt), Sampling(), GenerationLimits(max_tokens=new))
+        pieces = NativeGeneration(
+            model, ids(rows, prompt), Sampling(), GenerationLimits(max_tokens=new)
+        )
         return [now() for piece in pieces if piece.row == rows - 1]
 
     def logits(rows: Rows) -> list[list[float]]:
@@ -106,7 +117,9 @@ def transformers(task: Task) -> Engine:
     library: Any = importlib.import_module("transformers")
     library.utils.logging.disable_progress_bar()
     torch.set_num_threads(task.threads)
-    model = library.AutoModelForCausalLM.from_pretrained(task.folder, dtype=getattr(torch, task.dtype), attn_implementation="sdpa")
+    model = library.AutoModelForCausalLM.from_pretrained(
+        task.folder, dtype=getattr(torch, task.dtype), attn_implementation="sdpa"
+    )
     model.eval()
 
     def generate(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
@@ -117,9 +130,13 @@ def transformers(task: Task) -> Engine:
             return scores
 
         x = torch.tensor(ids(rows, prompt))
-        how = library.GenerationConfig(max_new_tokens=new, min_new_tokens=new, do_sample=False, use_cache=True, pad_token_id=0)
+        how = library.GenerationConfig(
+            max_new_tokens=new, min_new_tokens=new, do_sample=False, use_cache=True, pad_token_id=0
+        )
         with torch.inference_mode():
-            model.generate(x, attention_mask=torch.ones_like(x), generation_config=how, logits_processor=[mark])
+            model.generate(
+                x, attention_mask=torch.ones_like(x), generation_config=how, logits_processor=[mark]
+            )
         return moments
 
     def logits(rows: Rows) -> list[list[float]]:
@@ -131,7 +148,8 @@ def transformers(task: Task) -> Engine:
 
 
 def reader_engine(reader: Reader) -> Engine:
-    """Greedy generation with a reader; logits are compared after decoding the last tokens one by one."""
+    """Greedy generation with a reader; logits are compared after decoding the last tokens one by
+    one."""
 
     def greedy(logits: list[Any]) -> Rows:
         return [[int(x.argmax())] for x in logits]
@@ -166,11 +184,15 @@ def reference(task: Task) -> dict[str, float]:
 def distance(task: Task, engine: Engine) -> float:
     """The largest relative distance of a row's logits from those of `reference`."""
     known = json.loads(Path(f"{task.folder}.logits").read_text())
-    return max(math.dist(x, y) / math.hypot(*y) for x, y in zip(engine.logits(ids(2, 40)), known, strict=True))
+    return max(
+        math.dist(x, y) / math.hypot(*y)
+        for x, y in zip(engine.logits(ids(2, 40)), known, strict=True)
+    )
 
 
 def stream(task: Task) -> None:
-    """For each line of standard input, print the time to read as many bytes as the weights have, in huge pages where available."""
+    """For each line of standard input, print the time to read as many bytes as the weights have,
+    in huge pages where available."""
     os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
     import torch
 
@@ -187,7 +209,8 @@ def stream(task: Task) -> None:
 
 
 def limit() -> float:
-    """The time to read the weights once at the memory's bandwidth, which the parent measures now."""
+    """The time to read the weights once at the memory's bandwidth, which the parent measures
+    now."""
     print(PROBE, flush=True)
     return float(sys.stdin.readline())
 
@@ -203,11 +226,17 @@ ENGINES: dict[str, Callable[[Task], Engine]] = {
 
 def measure(task: Task) -> dict[str, float]:
     engine = ENGINES[task.engine](task)
-    costs: dict[str, float] = {"ready": time.monotonic() - task.began, "ready_cpu": time.process_time()}
+    costs: dict[str, float] = {
+        "ready": time.monotonic() - task.began,
+        "ready_cpu": time.process_time(),
+    }
     wall, cpu = now()
     first, *_, last = engine.generate(1, 512, task.tokens)
     costs |= {"first": first[0] - wall, "first_cpu": first[1] - cpu}
-    costs |= {"answer": costs["ready"] + last[0] - wall, "answer_cpu": costs["ready_cpu"] + last[1] - cpu}
+    costs |= {
+        "answer": costs["ready"] + last[0] - wall,
+        "answer_cpu": costs["ready_cpu"] + last[1] - cpu,
+    }
     again = []
     for _ in range(2):
         wall, cpu = now()

@@ -22,36 +22,72 @@ SEED, MANY = 11, 400
 
 
 def false_explanations(like: str | None, step: int = 1) -> dict[str, object]:
-    """Count the random multiples of `step` that get an exact explanation: of all sizes, or with `like` near that model's total."""
+    """Count the random multiples of `step` that get an exact explanation: of all sizes, or with
+    `like` near that model's total."""
     import llamath
     from llamath.analysis.explain import explain_number
     from llamath.analysis.explain.explanation import known_vocab_sizes, merge_equal_bases
     from llamath.catalog import presets
 
     catalog = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
-    bases, known, dice = merge_equal_bases(iter(catalog)), known_vocab_sizes(catalog), random.Random(SEED)
+    bases, known, dice = (
+        merge_equal_bases(iter(catalog)),
+        known_vocab_sizes(catalog),
+        random.Random(SEED),
+    )
     total = llamath.load(like).parameters.total if like else 0
     chosen = [x.replace(named=True) for x in bases if x.total == total][:1] if like else bases
     hits = likely = 0
     for _ in range(MANY):
-        number = step * int((total * 2 ** dice.uniform(-3, 1) if like else 10 ** dice.uniform(6.5, 12)) / step)
-        result = explain_number(number, [x for x in chosen if number < 4 * x.total], len(catalog), known)
+        number = step * int(
+            (total * 2 ** dice.uniform(-3, 1) if like else 10 ** dice.uniform(6.5, 12)) / step
+        )
+        result = explain_number(
+            number, [x for x in chosen if number < 4 * x.total], len(catalog), known
+        )
         hits += result.explained
         likely += result.explained and result.candidates[0].likelihood != "possible"
     what = like or f"all {len(catalog)} presets"
     numbers = "random numbers" if step == 1 else f"random multiples of {step:,}"
     print(f"  {what:40} {hits} of {MANY} {numbers} explained, {likely} of them as likely")
-    return {"title": f"{numbers}, {what}", "seed": SEED, "numbers": MANY, "explained": hits, "likely": likely}
+    return {
+        "title": f"{numbers}, {what}",
+        "seed": SEED,
+        "numbers": MANY,
+        "explained": hits,
+        "likely": likely,
+    }
 
 
 def main() -> None:
     commands: dict[str, Command] = {"python -c pass": [PYTHON, "-c", "pass"]}
     commands |= {name: [LLAMATH, "explain", x] for name, x in NUMBERS.items()}
-    commands["with --like"] = [LLAMATH, "explain", NUMBERS["packed to 4 bits, with LoRA"], "--like", "llama-2-7b"]
-    results: list[dict[str, object]] = [report("explain", side_by_side(commands, 5, ("0", "1")), "python -c pass", 5)]
+    commands["with --like"] = [
+        LLAMATH,
+        "explain",
+        NUMBERS["packed to 4 bits, with LoRA"],
+        "--like",
+        "llama-2-7b",
+    ]
+    results: list[dict[str, object]] = [
+        report("explain", side_by_side(commands, 5, ("0", "1")), "python -c pass", 5)
+    ]
     print()
-    results += [false_explanations(like) for like in (None, "llama-2-7b", "llama-3.2-1b", "deepseek-v3", "qwen2.5-0.5b", "gemma-2-9b")]
-    results += [false_explanations(like, 1024) for like in ("llama-2-7b", "llama-3.2-1b", "deepseek-v3", "qwen3-30b-a3b")]
+    results += [
+        false_explanations(like)
+        for like in (
+            None,
+            "llama-2-7b",
+            "llama-3.2-1b",
+            "deepseek-v3",
+            "qwen2.5-0.5b",
+            "gemma-2-9b",
+        )
+    ]
+    results += [
+        false_explanations(like, 1024)
+        for like in ("llama-2-7b", "llama-3.2-1b", "deepseek-v3", "qwen3-30b-a3b")
+    ]
     keep("explain", results)
 
 

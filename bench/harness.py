@@ -1,4 +1,5 @@
-"""Benchmarks of whole processes: each command in turn for several rounds, medians of CPU time and peak memory, and their ratios."""
+"""Benchmarks of whole processes: each command in turn for several rounds, medians of CPU time
+and peak memory, and their ratios."""
 
 from __future__ import annotations
 
@@ -31,18 +32,22 @@ class Cost(NamedTuple):
 LAUNCHER = """
 import os, sys
 null = os.open(os.devnull, os.O_RDWR)
-pid = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 1)])
+actions = [(os.POSIX_SPAWN_DUP2, null, 1)]
+pid = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=actions)
 _, status, usage = os.wait4(pid, 0)
 print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss, os.waitstatus_to_exitcode(status))
 """
-"""An intermediate process with little memory: a process's peak memory includes that of its parent at the time of the fork."""
+"""An intermediate process with little memory: a process's peak memory includes that of its
+parent at the time of the fork."""
 
 
 def once(command: Command, verdicts: Sequence[str] = ("0",)) -> Cost:
     """Run a command once; `verdicts` are the exit codes that it may end with."""
     with tempfile.TemporaryFile() as errors:
         launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, *command]
-        done = subprocess.run(launcher, stdout=subprocess.PIPE, stderr=errors, text=True, check=True)
+        done = subprocess.run(
+            launcher, stdout=subprocess.PIPE, stderr=errors, text=True, check=True
+        )
         cpu, memory, status = done.stdout.split()
         if status not in verdicts:
             errors.seek(0)
@@ -51,8 +56,11 @@ def once(command: Command, verdicts: Sequence[str] = ("0",)) -> Cost:
     return Cost(float(cpu), int(memory))
 
 
-def side_by_side(commands: dict[str, Command], rounds: int, verdicts: Sequence[str] = ("0",)) -> dict[str, Cost]:
-    """Medians over the rounds; each round runs every command once, in turn, after one round that is not counted.
+def side_by_side(
+    commands: dict[str, Command], rounds: int, verdicts: Sequence[str] = ("0",)
+) -> dict[str, Cost]:
+    """Medians over the rounds; each round runs every command once, in turn, after one round that is
+    not counted.
 
     The package is compiled to bytecode first, as every installer does with it and with the peers.
     """
@@ -64,14 +72,20 @@ def side_by_side(commands: dict[str, Command], rounds: int, verdicts: Sequence[s
             if i:
                 costs[name].append(cost)
     return {
-        name: Cost(statistics.median(x.cpu for x in all_), int(statistics.median(x.memory for x in all_))) for name, all_ in costs.items()
+        name: Cost(
+            statistics.median(x.cpu for x in all_), int(statistics.median(x.memory for x in all_))
+        )
+        for name, all_ in costs.items()
     }
 
 
 def report(title: str, costs: dict[str, Cost], against: str, rounds: int) -> dict[str, object]:
     """Print the ratios to one of the commands; return the result to store."""
     base = costs[against]
-    print(f"\n{title} (medians of {rounds}, relative to {against!r}: {base.cpu * 1000:.1f} ms CPU, {base.memory / 1024:.1f} MiB)")
+    print(
+        f"\n{title} (medians of {rounds}, relative to {against!r}: {base.cpu * 1000:.1f} ms "
+        f"CPU, {base.memory / 1024:.1f} MiB)"
+    )
     rows = {}
     for name, cost in costs.items():
         rows[name] = {
@@ -80,14 +94,28 @@ def report(title: str, costs: dict[str, Cost], against: str, rounds: int) -> dic
             "memory_mib": round(cost.memory / 1024, 1),
             "memory_ratio": round(cost.memory / base.memory, 2),
         }
-        print(f"  {name:44} {cost.cpu / base.cpu:8.1f} × CPU {cost.memory / base.memory:7.2f} × memory")
+        print(
+            f"  {name:44} {cost.cpu / base.cpu:8.1f} × CPU {cost.memory / base.memory:7.2f} × "
+            "memory"
+        )
     return {"title": title, "rounds": rounds, "against": against, "rows": rows}
 
 
 def keep(name: str, results: list[dict[str, object]]) -> None:
     """Write the results and the machine they were measured on."""
-    machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()}
+    machine = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+    }
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine, "results": results}, indent=1) + "\n")
+    path.write_text(
+        json.dumps(
+            {"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine, "results": results},
+            indent=1,
+        )
+        + "\n"
+    )
     print(f"\nwritten: {path}", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""Process time of reading headers: listing and verifying checkpoints with sparse tensors, compared with the reference libraries."""
+"""Process time of reading headers: listing and verifying checkpoints with sparse tensors,
+compared with the reference libraries."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob('*.safetensors')):
 print(n)
 """
 READER = "import sys, gguf; print(len(gguf.GGUFReader(sys.argv[1]).tensors))"
-HUB = "import huggingface_hub; print(sum(huggingface_hub.get_safetensors_metadata('org/name').parameter_count.values()))"
+HUB = (
+    "import huggingface_hub; "
+    "print(sum(huggingface_hub.get_safetensors_metadata('org/name').parameter_count.values()))"
+)
 
 
 def vocabulary(path: Path) -> Path:
@@ -64,7 +68,9 @@ def hub(folder: Path) -> Iterator[None]:
 
     with sites(2) as (site, store):
         Hub(site, store, {x.name: x.read_bytes() for x in folder.iterdir()})
-        site.pages |= {f"/org/name/resolve/main/{x.name}": file(x.read_bytes()) for x in folder.iterdir()}
+        site.pages |= {
+            f"/org/name/resolve/main/{x.name}": file(x.read_bytes()) for x in folder.iterdir()
+        }
         os.environ |= {"HF_ENDPOINT": site.url, "HF_HUB_DISABLE_TELEMETRY": "1"}
         yield
 
@@ -83,7 +89,11 @@ def disk(folder: Path) -> list[dict[str, object]]:
             "llamath verify --json": [LLAMATH, "verify", str(place), "--json"],
             "safetensors safe_open, every name and shape": [PYTHON, "-c", SAFE_OPEN, str(place)],
         }
-        results.append(report(f"{slug}, {shards} shards", side_by_side(commands, ROUNDS), "python -c pass", ROUNDS))
+        results.append(
+            report(
+                f"{slug}, {shards} shards", side_by_side(commands, ROUNDS), "python -c pass", ROUNDS
+            )
+        )
     path = str(vocabulary(folder / "vocabulary.gguf"))
     commands = {
         "python -c pass": PASS,
@@ -99,7 +109,10 @@ def remote(folder: Path) -> dict[str, object]:
     """A small model on a local hub server: both read headers by range requests."""
     place = folder / "remote"
     place.mkdir()
-    model = llamath.load("smollm-135m", changes={"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "head_dim": 8})
+    model = llamath.load(
+        "smollm-135m",
+        changes={"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "head_dim": 8},
+    )
     write_config(place, model)
     write_safetensors(place / "model.safetensors", header_of(model))
     with hub(place):
@@ -108,7 +121,9 @@ def remote(folder: Path) -> dict[str, object]:
             "llamath ls hf://": [LLAMATH, "ls", "hf://org/name"],
             "huggingface_hub get_safetensors_metadata": [PYTHON, "-c", HUB],
         }
-        return report("one file on a hub on loopback", side_by_side(commands, 5), "python -c pass", 5)
+        return report(
+            "one file on a hub on loopback", side_by_side(commands, 5), "python -c pass", 5
+        )
 
 
 def main() -> None:

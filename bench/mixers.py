@@ -1,7 +1,9 @@
-"""Prefill in recurrent mixers and sliding windows: chunks and mask blocks against token by token, a full mask, and transformers.
+"""Prefill in recurrent mixers and sliding windows: chunks and mask blocks against token by token, a
+full mask, and transformers.
 
-Recurrences are measured alone, for one layer of a known model, all forms in turn in one process. Windows are measured as attention alone,
-each form in its own process for its peak memory. Times are CPU times on one thread, which other load changes little.
+Recurrences are measured alone, for one layer of a known model, all forms in turn in one process.
+Windows are measured as attention alone, each form in its own process for its peak memory. Times are
+CPU times on one thread, which other load changes little.
 """
 
 from __future__ import annotations
@@ -59,7 +61,11 @@ def mamba(tokens: int) -> dict[str, Form]:
     """Mamba-2 of Nemotron-H 8B, with chunks of 128 in transformers."""
     from transformers.models.nemotron_h.modeling_nemotron_h import mamba2_chunk_scan
 
-    c, b, v = torch.randn(1, tokens, 8, 128), torch.randn(1, tokens, 8, 128), torch.randn(1, tokens, 128, 64)
+    c, b, v = (
+        torch.randn(1, tokens, 8, 128),
+        torch.randn(1, tokens, 8, 128),
+        torch.randn(1, tokens, 128, 64),
+    )
     size, decay = torch.rand(1, tokens, 128), -torch.rand(128)
     ours = RecurrenceInputs.from_heads(c, b, v * size[..., None], decay * size)
     return forms(ours, lambda: mamba2_chunk_scan(v, size, decay, b, c, 128))
@@ -69,20 +75,32 @@ def scan(tokens: int) -> dict[str, Form]:
     """Mamba of Mamba 2.8B."""
     from transformers.models.mamba.modeling_mamba import mamba_selective_scan
 
-    x, dt, a = torch.randn(1, tokens, 5120), torch.rand(1, tokens, 5120) / 10, -8 * torch.rand(5120, 16)
+    x, dt, a = (
+        torch.randn(1, tokens, 5120),
+        torch.rand(1, tokens, 5120) / 10,
+        -8 * torch.rand(5120, 16),
+    )
     b, c = torch.randn(1, tokens, 16), torch.randn(1, tokens, 16)
     theirs = lambda: mamba_selective_scan(x.mT, dt.mT, a, b.mT, c.mT).mT  # noqa: E731
-    return {"all channels at once": lambda: selective_scan(dt, dt * x, b, c, a, None)[0], "transformers": theirs}
+    return {
+        "all channels at once": lambda: selective_scan(dt, dt * x, b, c, a, None)[0],
+        "transformers": theirs,
+    }
 
 
 def forms(tokens: RecurrenceInputs, theirs: Form) -> dict[str, Form]:
     size = CHUNK
-    return {f"chunks of {size}": lambda: run_chunks(size, tokens), "token by token": lambda: run_chunks(1, tokens), "transformers": theirs}
+    return {
+        f"chunks of {size}": lambda: run_chunks(size, tokens),
+        "token by token": lambda: run_chunks(1, tokens),
+        "transformers": theirs,
+    }
 
 
 @torch.no_grad()
 def recurrences(title: str, forms: dict[str, Form], rounds: int) -> dict[str, object]:
-    """Return medians over rounds, each of which runs every form in turn, and how far their outputs differ."""
+    """Return medians over rounds, each of which runs every form in turn, and how far their
+    outputs differ."""
     costs: dict[str, list[float]] = {}
     outputs = {name: form() for name, form in forms.items()}
     for _ in range(rounds):
@@ -92,7 +110,10 @@ def recurrences(title: str, forms: dict[str, Form], rounds: int) -> dict[str, ob
             costs.setdefault(name, []).append(time.process_time() - began)
     first = next(iter(outputs.values()))
     rows = {
-        name: {"cpu_s": statistics.median(costs[name]), "apart": float((y - first).abs().max() / first.abs().max())}
+        name: {
+            "cpu_s": statistics.median(costs[name]),
+            "apart": float((y - first).abs().max() / first.abs().max()),
+        }
         for name, y in outputs.items()
     }
     return report(title, rows, rounds)
@@ -100,7 +121,11 @@ def recurrences(title: str, forms: dict[str, Form], rounds: int) -> dict[str, ob
 
 def peak() -> int:
     """Peak memory of this process in bytes since it was reset."""
-    return next(int(x.split()[1]) * 1024 for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
+    return next(
+        int(x.split()[1]) * 1024
+        for x in Path("/proc/self/status").read_text().splitlines()
+        if x.startswith("VmHWM")
+    )
 
 
 @torch.no_grad()
@@ -110,16 +135,29 @@ def window(title: str, form: str) -> None:
     tokens, size, cap = WINDOWS[title]
     limits = BlockLimits(min_queries=tokens) if form == FULL else BlockLimits()
     drawn = torch.Generator().manual_seed(1)
-    q, k, v = (torch.randn(1, heads, tokens, SIZE, generator=drawn) for heads in (HEADS, KV_HEADS, KV_HEADS))
+    q, k, v = (
+        torch.randn(1, heads, tokens, SIZE, generator=drawn)
+        for heads in (HEADS, KV_HEADS, KV_HEADS)
+    )
     mask, scores = (
-        ForwardContext(torch.zeros(1, tokens), Cache([], 0), limits).mask(AttentionPattern(AttentionWindow(size=size)), 0),
+        ForwardContext(torch.zeros(1, tokens), Cache([], 0), limits).mask(
+            AttentionPattern(AttentionWindow(size=size)), 0
+        ),
         ScoreParams(0.125, softcap=cap),
     )
     Path("/proc/self/clear_refs").write_text("5")
     before, began = peak(), time.process_time()
     y = attend(q, k, v, mask, scores)
     cost = time.process_time() - began
-    print(json.dumps({"cpu_s": cost, "peak_mib": (peak() - before) / 2**20, "last": y[0, :, -1].flatten().tolist()}))
+    print(
+        json.dumps(
+            {
+                "cpu_s": cost,
+                "peak_mib": (peak() - before) / 2**20,
+                "last": y[0, :, -1].flatten().tolist(),
+            }
+        )
+    )
 
 
 def windows(title: str, rounds: int) -> dict[str, object]:
@@ -128,13 +166,23 @@ def windows(title: str, rounds: int) -> dict[str, object]:
     forms = (BLOCKS, FULL) if WINDOWS[title][0] ** 2 <= MAX_MASK else (BLOCKS,)
     for _ in range(rounds):
         for form in forms:
-            done = subprocess.run([sys.executable, __file__, "--window", title, form], capture_output=True, text=True, check=True)
+            done = subprocess.run(
+                [sys.executable, __file__, "--window", title, form],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             cost = json.loads(done.stdout)
             last[form] = torch.tensor(cost.pop("last"))
             costs.setdefault(form, []).append(cost)
-    rows = {form: {key: statistics.median(x[key] for x in all_) for key in all_[0]} for form, all_ in costs.items()}
+    rows = {
+        form: {key: statistics.median(x[key] for x in all_) for key in all_[0]}
+        for form, all_ in costs.items()
+    }
     for form in forms:
-        rows[form]["apart"] = float((last[form] - last[BLOCKS]).abs().max() / last[BLOCKS].abs().max())
+        rows[form]["apart"] = float(
+            (last[form] - last[BLOCKS]).abs().max() / last[BLOCKS].abs().max()
+        )
     return report(title, rows, rounds)
 
 
@@ -144,8 +192,17 @@ def report(title: str, rows: dict[str, dict[str, float]], rounds: int) -> dict[s
     for name, row in rows.items():
         row["cpu_ratio"] = row["cpu_s"] / base
         memory = f"{row['peak_mib']:10,.0f} MiB" if "peak_mib" in row else ""
-        print(f"  {name:18}{row['cpu_s']:9.3f} s CPU {row['cpu_ratio']:7.2f} ×{memory}   difference {row.get('apart', 0):.1e}")
-    return {"title": title, "rounds": rounds, "rows": {name: {x: float(f"{y:.3g}") for x, y in row.items()} for name, row in rows.items()}}
+        print(
+            f"  {name:18}{row['cpu_s']:9.3f} s CPU {row['cpu_ratio']:7.2f} ×{memory}   "
+            f"difference {row.get('apart', 0):.1e}"
+        )
+    return {
+        "title": title,
+        "rounds": rounds,
+        "rows": {
+            name: {x: float(f"{y:.3g}") for x, y in row.items()} for name, row in rows.items()
+        },
+    }
 
 
 def store(result: dict[str, object]) -> None:
@@ -165,15 +222,24 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     work: dict[str, Callable[[str], dict[str, object]]] = {
-        f"gated delta rule of Qwen3-Next 80B, {args.tokens:,} tokens": lambda title: recurrences(title, delta(args.tokens), args.rounds),
-        f"Mamba-2 of Nemotron-H 8B, {args.tokens:,} tokens": lambda title: recurrences(title, mamba(args.tokens), args.rounds),
-        f"Mamba of Mamba 2.8B, {args.tokens:,} tokens": lambda title: recurrences(title, scan(args.tokens), args.rounds),
+        f"gated delta rule of Qwen3-Next 80B, {args.tokens:,} tokens": lambda title: recurrences(
+            title, delta(args.tokens), args.rounds
+        ),
+        f"Mamba-2 of Nemotron-H 8B, {args.tokens:,} tokens": lambda title: recurrences(
+            title, mamba(args.tokens), args.rounds
+        ),
+        f"Mamba of Mamba 2.8B, {args.tokens:,} tokens": lambda title: recurrences(
+            title, scan(args.tokens), args.rounds
+        ),
         **dict.fromkeys(WINDOWS, lambda title: windows(title, args.rounds)),
     }
     for title in (x for x in work if args.only in x):
         store(
             work[title](title)
-            | {"date": time.strftime("%Y-%m-%d"), "machine": machine(argparse.Namespace(threads=1, llama_cpp="", openvino=""))}
+            | {
+                "date": time.strftime("%Y-%m-%d"),
+                "machine": machine(argparse.Namespace(threads=1, llama_cpp="", openvino="")),
+            }
         )
 
 

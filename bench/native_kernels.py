@@ -1,7 +1,9 @@
-"""Matrix products of the native engine: the share of the memory bandwidth at 1 to 8 rows of inputs, for each type of weights.
+"""Matrix products of the native engine: the share of the memory bandwidth at 1 to 8 rows of inputs,
+for each type of weights.
 
-The weights are read in rotating parts of a buffer that is larger than the caches. Samples are short, products and plain reads in
-turn, and the result is the third best of many: other processes of the machine disturb the rest.
+The weights are read in rotating parts of a buffer that is larger than the caches. Samples are
+short, products and plain reads in turn, and the result is the third best of many: other processes
+of the machine disturb the rest.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def random_weights(library: Library, kind: int) -> np.ndarray:
     elif kind == F16:
         some = rng.standard_normal(1 << 16).astype(np.float16)
     elif kind == BF16:
-        some = (rng.standard_normal(1 << 16).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        some = (rng.standard_normal(1 << 16).astype(np.float32).view(np.uint32) >> 16).astype(
+            np.uint16
+        )
     else:
         some = rng.integers(0, 256, (1024, library("block_bytes", kind)), dtype=np.uint8)
         for at in HALVES.get(kind, ()):
@@ -94,7 +98,9 @@ def product(library: Library, kind: int, n: int) -> Callable[[int], None]:
     x = np.random.default_rng(1).standard_normal((n, COLS)).astype(np.float32)
     rows = PART // library("row_bytes", kind, COLS)
     out, scales = np.zeros((n, rows), np.float32), np.ones(rows, np.float32)
-    matrix = Matrix(None, scales.ctypes.data if kind == I8 else None, rows, COLS, 0, kind, 0, PART, rows)
+    matrix = Matrix(
+        None, scales.ctypes.data if kind == I8 else None, rows, COLS, 0, kind, 0, PART, rows
+    )
     given = Product(matrix, out.ctypes.data)
 
     def call(address: int, kept: tuple[np.ndarray, ...] = (out, scales)) -> None:  # noqa: ARG001
@@ -128,7 +134,11 @@ def main() -> None:
             }
             results.append(row)
             print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-    machine = {"system": platform.platform(), "path": libraries[1]("path").decode(), "columns": COLS}
+    machine = {
+        "system": platform.platform(),
+        "path": libraries[1]("path").decode(),
+        "columns": COLS,
+    }
     RESULT.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
 
 

@@ -1,4 +1,5 @@
-"""The page in Chromium: times until its first screen and all of it are drawn, time per slider step, heap size, bytes of its assets."""
+"""The page in Chromium: times until its first screen and all of it are drawn, time per slider
+step, heap size, bytes of its assets."""
 
 from __future__ import annotations
 
@@ -16,10 +17,17 @@ from harness import keep
 from llamath.web.server.page_html import STATIC_FOLDER, model_page
 
 ROUNDS = 7
-SUBJECTS = {"Llama 3 8B": ["llama-3-8b"], "Llama 3.1 405B": ["llama-3.1-405b"], "DeepSeek-V3": ["deepseek-v3"]} | {
-    "both of them": ["llama-3.1-405b", "deepseek-v3"]
+SUBJECTS = {
+    "Llama 3 8B": ["llama-3-8b"],
+    "Llama 3.1 405B": ["llama-3.1-405b"],
+    "DeepSeek-V3": ["deepseek-v3"],
+} | {"both of them": ["llama-3.1-405b", "deepseek-v3"]}
+STATES = {
+    "run": "",
+    "train": "#mode=train",
+    "eight GPUs": "#gpus=8&map=flops",
+    "design": "#view=design",
 }
-STATES = {"run": "", "train": "#mode=train", "eight GPUs": "#gpus=8&map=flops", "design": "#view=design"}
 RANGE = """(() => document.querySelector("#context")?.previousElementSibling ?? document.querySelector("input[type=range]"))()"""
 WHOLE = """new Promise((done) => {
   const look = () => (document.querySelector("#page[data-busy]") ? setTimeout(look) : done());
@@ -49,14 +57,16 @@ LOADED = """() => new Promise((done) => {
   const drawn = () => ({ ready, first_screen: Math.max(ready, ...largest.map((x) => x.startTime)), whole: at("whole") });
   setTimeout(() => done({ ...drawn(), longest_later_task: longest() }), 200);
 })"""
-"""When the first screen (its largest part) and the page were drawn, and the longest task after the first one that took 50 ms or more.
+"""When the first screen (its largest part) and the page were drawn, and the longest task after the
+first one that took 50 ms or more.
 
 That is 0 if there was none.
 """
 
 
 def steps(tab: Page, wire: CDPSession) -> list[tuple[float, float]]:
-    """Move the slider forty times; return for each step the wall time until what is seen is drawn, and the thread time of all of it."""
+    """Move the slider forty times; return for each step the wall time until what is seen is
+    drawn, and the thread time of all of it."""
     tab.evaluate(WHOLE)
     tab.evaluate(SCROLL)
     tab.wait_for_timeout(200)
@@ -70,11 +80,16 @@ def steps(tab: Page, wire: CDPSession) -> list[tuple[float, float]]:
 
 def own(wire: CDPSession) -> float:
     """Return the milliseconds that script, style and layout have taken so far."""
-    return sum(1000 * x["value"] for x in wire.send("Performance.getMetrics")["metrics"] if x["name"] in OWN)
+    return sum(
+        1000 * x["value"]
+        for x in wire.send("Performance.getMetrics")["metrics"]
+        if x["name"] in OWN
+    )
 
 
 def measured(browser: Browser, address: str) -> dict[str, Any]:
-    """Load the page once; return the times to draw it, the step times in each state, and the heap after garbage collection."""
+    """Load the page once; return the times to draw it, the step times in each state, and the
+    heap after garbage collection."""
     tab = browser.new_page()
     wire = tab.context.new_cdp_session(tab)
     wire.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -97,11 +112,22 @@ def row(text: str, measurements: list[dict[str, Any]]) -> dict[str, Any]:
     spent = {name: [y for x in measurements for y in x["steps"][name]] for name in STATES}
     return {
         "bytes": len(text.encode()),
-        **{f"{name}_ms": round(statistics.median(x["loaded"][name] for x in measurements), 1) for name in measurements[0]["loaded"]},
-        "step_ms": {name: round(statistics.median(x[0] for x in each), 2) for name, each in spent.items()},
-        "own_step_ms": {name: round(statistics.median(x[1] for x in each), 2) for name, each in spent.items()},
-        "own_step_ms_of_95_percent": {name: round(_percentile(each, 95), 2) for name, each in spent.items()},
-        "own_worst_step_ms": {name: round(max(x[1] for x in each), 2) for name, each in spent.items()},
+        **{
+            f"{name}_ms": round(statistics.median(x["loaded"][name] for x in measurements), 1)
+            for name in measurements[0]["loaded"]
+        },
+        "step_ms": {
+            name: round(statistics.median(x[0] for x in each), 2) for name, each in spent.items()
+        },
+        "own_step_ms": {
+            name: round(statistics.median(x[1] for x in each), 2) for name, each in spent.items()
+        },
+        "own_step_ms_of_95_percent": {
+            name: round(_percentile(each, 95), 2) for name, each in spent.items()
+        },
+        "own_worst_step_ms": {
+            name: round(max(x[1] for x in each), 2) for name, each in spent.items()
+        },
         "steps_over_16_ms": sum(x[0] > 16 for each in spent.values() for x in each),
         "own_steps_over_16_ms": sum(x[1] > 16 for each in spent.values() for x in each),
         "steps": sum(map(len, spent.values())),
@@ -117,7 +143,9 @@ def _percentile(steps: list[tuple[float, float]], percent: int) -> float:
 def main() -> None:
     rows = {}
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         for name, slugs in SUBJECTS.items():
             text = model_page([llamath.load(x) for x in slugs])
             path = Path(folder) / f"{slugs[-1]}.html"
@@ -129,7 +157,18 @@ def main() -> None:
         browser.close()
     assets = sum(x.stat().st_size for x in Path(STATIC_FOLDER).iterdir())
     print(f"  assets: {assets:,} bytes; Chromium {version}")
-    keep("page", [{"title": "the page in Chromium", "rounds": ROUNDS, "chromium": version, "assets_bytes": assets, "rows": rows}])
+    keep(
+        "page",
+        [
+            {
+                "title": "the page in Chromium",
+                "rounds": ROUNDS,
+                "chromium": version,
+                "assets_bytes": assets,
+                "rows": rows,
+            }
+        ],
+    )
 
 
 if __name__ == "__main__":

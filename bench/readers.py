@@ -1,4 +1,5 @@
-"""Engines without a generation loop of their own, llama.cpp and OpenVINO, and the conversion of checkpoints for them."""
+"""Engines without a generation loop of their own, llama.cpp and OpenVINO, and the conversion of
+checkpoints for them."""
 
 from __future__ import annotations
 
@@ -43,11 +44,20 @@ class LlamaCpp:
         self.api: Any = importlib.import_module("llama_cpp")
         self.quiet = self.api.llama_log_callback(lambda *_: None)
         self.api.llama_log_set(self.quiet, None)
-        load, self.kept = self.api.llama_model_default_params(), self.no_vocab_overrides(self.api, task.folder)
+        load, self.kept = (
+            self.api.llama_model_default_params(),
+            self.no_vocab_overrides(self.api, task.folder),
+        )
         load.kv_overrides = self.kept
         self.model = self.api.llama_model_load_from_file(file(task.folder), load)
         how = self.api.llama_context_default_params()
-        how.n_ctx, how.n_batch, how.n_ubatch, how.n_seq_max, how.kv_unified = 8192, 8192, 512, 8, True
+        how.n_ctx, how.n_batch, how.n_ubatch, how.n_seq_max, how.kv_unified = (
+            8192,
+            8192,
+            512,
+            8,
+            True,
+        )
         how.n_threads = how.n_threads_batch = task.threads
         self.context = self.api.llama_init_from_model(self.model, how)
         self.words = self.api.llama_vocab_n_tokens(self.api.llama_model_get_vocab(self.model))
@@ -56,9 +66,17 @@ class LlamaCpp:
     def no_vocab_overrides(api: Any, folder: str) -> Any:
         """Metadata overrides for a file without a tokenizer."""
         kept = (api.llama_model_kv_override * 3)()
-        kept[0].key, kept[0].tag, kept[0].value.val_str = b"tokenizer.ggml.model", api.LLAMA_KV_OVERRIDE_TYPE_STR, b"no_vocab"
+        kept[0].key, kept[0].tag, kept[0].value.val_str = (
+            b"tokenizer.ggml.model",
+            api.LLAMA_KV_OVERRIDE_TYPE_STR,
+            b"no_vocab",
+        )
         words = json.loads(Path(folder, "config.json").read_text())["vocab_size"]
-        kept[1].key, kept[1].tag, kept[1].value.val_i64 = b"llama.vocab_size", api.LLAMA_KV_OVERRIDE_TYPE_INT, words
+        kept[1].key, kept[1].tag, kept[1].value.val_i64 = (
+            b"llama.vocab_size",
+            api.LLAMA_KV_OVERRIDE_TYPE_INT,
+            words,
+        )
         return kept
 
     def reset(self) -> None:
@@ -78,26 +96,40 @@ class LlamaCpp:
             raise SystemExit("llama.cpp could not process these tokens")
         self.api.llama_batch_free(batch)
         numpy: Any = importlib.import_module("numpy")
-        return [numpy.ctypeslib.as_array(self.api.llama_get_logits_ith(self.context, x), (self.words,)) for x in ends]
+        return [
+            numpy.ctypeslib.as_array(self.api.llama_get_logits_ith(self.context, x), (self.words,))
+            for x in ends
+        ]
 
 
 class OpenVino:
-    """OpenVINO's runtime on the model that `export` wrote next to the folder, compiled anew each time, without a cache.
+    """OpenVINO's runtime on the model that `export` wrote next to the folder, compiled anew each
+    time, without a cache.
 
-    Products and the KV cache are in the dtype of the weights; with int8 weights in bfloat16, so that only weights are rounded to eight
-    bits. Threads are not pinned, as for the other engines.
+    Products and the KV cache are in the dtype of the weights; with int8 weights in bfloat16, so
+    that only weights are rounded to eight bits. Threads are not pinned, as for the other engines.
     """
 
     def __init__(self, task: Task) -> None:
         library: Any = importlib.import_module("openvino")
         self.numpy: Any = importlib.import_module("numpy")
         kind = library.Type.f32 if task.dtype == "float32" else library.Type.bf16
-        how = {"INFERENCE_PRECISION_HINT": kind, "KV_CACHE_PRECISION": kind, "INFERENCE_NUM_THREADS": task.threads}
-        how |= {"PERFORMANCE_HINT": "LATENCY", "ENABLE_CPU_PINNING": False, "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+        how = {
+            "INFERENCE_PRECISION_HINT": kind,
+            "KV_CACHE_PRECISION": kind,
+            "INFERENCE_NUM_THREADS": task.threads,
+        }
+        how |= {
+            "PERFORMANCE_HINT": "LATENCY",
+            "ENABLE_CPU_PINNING": False,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        }
         model = library.Core().compile_model(f"{task.folder}.xml", "CPU", how)
         for name, value in how.items():
             if name != "PERFORMANCE_HINT" and model.get_property(name) != value:
-                raise SystemExit(f"OpenVINO's {name} is {model.get_property(name)}, expected {value}")
+                raise SystemExit(
+                    f"OpenVINO's {name} is {model.get_property(name)}, expected {value}"
+                )
         self.request = model.create_infer_request()
 
     def reset(self) -> None:
@@ -124,9 +156,12 @@ def export(task: Task) -> dict[str, float]:
     library: Any = importlib.import_module("openvino")
     opset: Any = importlib.import_module("openvino.opset13")
     exporter: Any = importlib.import_module("optimum.exporters.openvino")
-    plain = importlib.import_module("optimum.intel").OVConfig()  # the default config would quantize models larger than 1B to int8
+    # the default config would quantize models larger than 1B to int8
+    plain = importlib.import_module("optimum.intel").OVConfig()
     with tempfile.TemporaryDirectory() as place:
-        exporter.main_export(task.folder, place, task="text-generation-with-past", ov_config=plain, device="cpu")
+        exporter.main_export(
+            task.folder, place, task="text-generation-with-past", ov_config=plain, device="cpu"
+        )
         model = library.Core().read_model(f"{place}/openvino_model.xml")
         head = model.output("logits").node.input_value(0).node.input(0)
         head.replace_source_output(opset.gather(head.get_source_output(), [-1], 1).output(0))

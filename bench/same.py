@@ -1,8 +1,10 @@
-"""How fast `same` and `hash` read checkpoints: the share of the speed of a plain sequential read of the same files, cold and cached.
+"""How fast `same` and `hash` read checkpoints: the share of the speed of a plain sequential read of
+the same files, cold and cached.
 
-Each round runs every way once, in turn; the numbers are medians. `same` reads two checkpoints, so its reference reads both, one file after
-the other into one buffer. "Cold" drops the files from the page cache before each reading. `hashlib` alone, on memory and in one thread, is
-the speed that the hash of a single weight cannot exceed.
+Each round runs every way once, in turn; the numbers are medians. `same` reads two checkpoints, so
+its reference reads both, one file after the other into one buffer. "Cold" drops the files from the
+page cache before each reading. `hashlib` alone, on memory and in one thread, is the speed that the
+hash of a single weight cannot exceed.
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ import llamath
 ROUNDS = 5
 BUFFER = 4 << 20
 CONFIG = {
-    "model_type": "llama", "vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 4,
-    "num_attention_heads": 16, "num_key_value_heads": 16, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+    "model_type": "llama", "vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 16, "num_key_value_heads": 16, "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
     "tie_word_embeddings": False,
 }  # fmt: skip
 COPIES: dict[str, tuple[str, dict[str, str]]] = {
@@ -44,9 +48,13 @@ COPIES: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def write_model(folder: Path, noise: float = 0.0) -> Path:
-    """Write a Llama of 335 million weights in BF16; `noise` changes the first matrix of each layer."""
+    """Write a Llama of 335 million weights in BF16; `noise` changes the first matrix of each
+    layer."""
     draw = np.random.default_rng(0)
-    shapes = {x.name: tuple(map(int, x.shape)) for x in llamath.load(CONFIG).scheme("hf").tensors(llamath.load(CONFIG).tree)}
+    shapes = {
+        x.name: tuple(map(int, x.shape))
+        for x in llamath.load(CONFIG).scheme("hf").tensors(llamath.load(CONFIG).tree)
+    }
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG))
     at, header = 0, {}
@@ -61,7 +69,9 @@ def write_model(folder: Path, noise: float = 0.0) -> Path:
         for name, shape in shapes.items():
             values = draw.standard_normal(shape, np.float32) * np.float32(0.02)
             if noise and name.endswith("q_proj.weight"):
-                values += np.float32(noise) * np.random.default_rng(1).standard_normal(shape, np.float32)
+                values += np.float32(noise) * np.random.default_rng(1).standard_normal(
+                    shape, np.float32
+                )
             out.write((values.view(np.uint32) >> 16).astype(np.uint16).tobytes())
         out.flush()
         os.fsync(out.fileno())
@@ -69,7 +79,11 @@ def write_model(folder: Path, noise: float = 0.0) -> Path:
 
 
 def weight_files(path: Path) -> list[Path]:
-    return sorted(x for x in (path.iterdir() if path.is_dir() else [path]) if x.suffix in (".safetensors", ".gguf", ".pth"))
+    return sorted(
+        x
+        for x in (path.iterdir() if path.is_dir() else [path])
+        if x.suffix in (".safetensors", ".gguf", ".pth")
+    )
 
 
 def plain_read(*paths: Path) -> None:
@@ -114,7 +128,9 @@ def measure(title: str, paths: tuple[Path, ...], work: Callable[[], object]) -> 
                 elapsed = seconds(way)
                 if i:
                     times[name].append(elapsed)
-        (read, read_cpu), (own, cpu) = (tuple(map(statistics.median, zip(*times[x], strict=True))) for x in ("read", "work"))
+        (read, read_cpu), (own, cpu) = (
+            tuple(map(statistics.median, zip(*times[x], strict=True))) for x in ("read", "work")
+        )
         best = max(a / b for (a, _), (b, _) in zip(times["read"], times["work"], strict=True))
         rows[state] = {
             "gb_per_s": round(size / own / 1e9, 2),
@@ -124,9 +140,17 @@ def measure(title: str, paths: tuple[Path, ...], work: Callable[[], object]) -> 
             "cpu_s_per_gb": round(cpu / size * 1e9, 2),
             "read_cpu_s_per_gb": round(read_cpu / size * 1e9, 2),
         }
-        figures = f"{size / own / 1e9:6.2f} GB/s   share {read / own:5.2f}   best {best:5.2f}   {cpu / size * 1e9:5.2f} s CPU/GB"
+        figures = (
+            f"{size / own / 1e9:6.2f} GB/s   share {read / own:5.2f}   best {best:5.2f}   "
+            f"{cpu / size * 1e9:5.2f} s CPU/GB"
+        )
         print(f"  {title + ', ' + state:44} {figures}", flush=True)
-    return {"title": f"{title}, {size / 1e9:.2f} GB", "rounds": ROUNDS, "against": "plain sequential read", "rows": rows}
+    return {
+        "title": f"{title}, {size / 1e9:.2f} GB",
+        "rounds": ROUNDS,
+        "against": "plain sequential read",
+        "rows": rows,
+    }
 
 
 def main() -> None:
@@ -139,7 +163,13 @@ def main() -> None:
                 llamath.convert(base, other, **options)  # type: ignore[arg-type]
             else:
                 write_model(other, 0.002)
-            results.append(measure(f"same: {title}", (base, other), lambda a=base, b=other, v=verdict: compare(a, b, v)))
+            results.append(
+                measure(
+                    f"same: {title}",
+                    (base, other),
+                    lambda a=base, b=other, v=verdict: compare(a, b, v),
+                )
+            )
             for path in (*other.iterdir(), other) if other.is_dir() else (other,):
                 path.rmdir() if path.is_dir() else path.unlink()
         results.append(measure("hash: BF16", (base,), lambda: llamath.hash_weights(base)))
@@ -147,7 +177,9 @@ def main() -> None:
     alone = statistics.median(seconds(lambda: hashlib.sha256(memory))[1] for _ in range(ROUNDS))
     print(f"  {'hashlib.sha256 alone, in memory':36} {len(memory) / alone / 1e9:6.2f} GB/s")
     rows = {"sha256": {"gb_per_s": round(len(memory) / alone / 1e9, 2)}}
-    results.append({"title": "hashlib.sha256 alone, one thread, in memory", "rounds": ROUNDS, "rows": rows})
+    results.append(
+        {"title": "hashlib.sha256 alone, one thread, in memory", "rounds": ROUNDS, "rows": rows}
+    )
     harness.keep("same", results)
 
 

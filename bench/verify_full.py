@@ -1,8 +1,10 @@
-"""How fast `verify --full` reads a checkpoint: the share of the speed of a plain sequential read of the same files, cold and cached.
+"""How fast `verify --full` reads a checkpoint: the share of the speed of a plain sequential read of
+the same files, cold and cached.
 
-Each round reads the files once in every way, in turn; the numbers are medians. "Cold" drops the files from the page cache before each
-reading (`posix_fadvise`). The reference reads one file after the other into one buffer and does nothing else. `hashlib` alone, on memory,
-shows the speed that a sum of a single file cannot exceed.
+Each round reads the files once in every way, in turn; the numbers are medians. "Cold" drops the
+files from the page cache before each reading (`posix_fadvise`). The reference reads one file after
+the other into one buffer and does nothing else. `hashlib` alone, on memory, shows the speed that a
+sum of a single file cannot exceed.
 """
 
 from __future__ import annotations
@@ -40,10 +42,15 @@ def write_shards(folder: Path, dtype: str) -> Path:
     rows = (256 << 20) // (SIZES[dtype] * WIDTH * LAYERS_PER_SHARD * 3)
     for shard in range(SHARDS):
         names = [
-            f"model.layers.{shard * LAYERS_PER_SHARD + i}.mlp.{x}.weight" for i in range(LAYERS_PER_SHARD) for x in ("up", "gate", "down")
+            f"model.layers.{shard * LAYERS_PER_SHARD + i}.mlp.{x}.weight"
+            for i in range(LAYERS_PER_SHARD)
+            for x in ("up", "gate", "down")
         ]
         size = rows * WIDTH * SIZES[dtype]
-        header = {x: {"dtype": dtype, "shape": [rows, WIDTH], "data_offsets": [i * size, (i + 1) * size]} for i, x in enumerate(names)}
+        header = {
+            x: {"dtype": dtype, "shape": [rows, WIDTH], "data_offsets": [i * size, (i + 1) * size]}
+            for i, x in enumerate(names)
+        }
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         file = f"model-{shard + 1:05}-of-{SHARDS:05}.safetensors"
@@ -60,12 +67,15 @@ def write_shards(folder: Path, dtype: str) -> Path:
             out.flush()
             os.fsync(out.fileno())
         weight_map |= dict.fromkeys(names, file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": weight_map})
+    )
     return folder
 
 
 def drop_from_cache(folder: Path) -> None:
-    """Drop the files' pages from the page cache, which an unprivileged user may do with pages that are written."""
+    """Drop the files' pages from the page cache, which an unprivileged user may do with pages
+    that are written."""
     for path in folder.iterdir():
         file = os.open(path, os.O_RDONLY)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -122,11 +132,20 @@ def measure(folder: Path, dtype: str) -> dict[str, object]:
                 "share": round(base / middle, 2),
                 "cpu_s_per_gb": round(cpu / size * 1e9, 2),
             }
-            figures = f"{size / middle / 1e9:6.2f} GB/s   share {base / middle:5.2f}   {cpu / size * 1e9:5.2f} s CPU/GB"
+            figures = (
+                f"{size / middle / 1e9:6.2f} GB/s   share {base / middle:5.2f}   "
+                f"{cpu / size * 1e9:5.2f} s CPU/GB"
+            )
             print(f"  {name + ', ' + state:36} {figures}")
-    alone, cpu = (statistics.median(x) for x in zip(*(seconds(lambda: hashlib.sha256(memory)) for _ in range(ROUNDS)), strict=True))
+    alone, cpu = (
+        statistics.median(x)
+        for x in zip(*(seconds(lambda: hashlib.sha256(memory)) for _ in range(ROUNDS)), strict=True)
+    )
     name, size_alone = "hashlib.sha256 alone, one thread, in memory", len(memory) / 1e9
-    rows[name] = {"gb_per_s": round(size_alone / alone, 2), "cpu_s_per_gb": round(cpu / size_alone, 2)}
+    rows[name] = {
+        "gb_per_s": round(size_alone / alone, 2),
+        "cpu_s_per_gb": round(cpu / size_alone, 2),
+    }
     print(f"  {name:44} {size_alone / alone:6.2f} GB/s   {cpu / size_alone:5.2f} s CPU/GB")
     load = f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
     return {

@@ -12,7 +12,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 REPOSITORY = "https://github.com/llamath/llamath/blob/main"
-PROJECT_PAGES = {"SECURITY.md": "security", "CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog"}
+PROJECT_PAGES = {
+    "SECURITY.md": "security",
+    "CONTRIBUTING.md": "contributing",
+    "CHANGELOG.md": "changelog",
+}
 """Files at the root that are pages of the site, with the names of their pages under project/."""
 
 project = "llamath"
@@ -26,7 +30,11 @@ html_static_path = ["_static"]
 html_css_files = ["llamath.css"]
 html_copy_source = False
 html_show_sourcelink = False
-html_theme_options = {"source_repository": "https://github.com/llamath/llamath/", "source_branch": "main", "source_directory": "docs/"}
+html_theme_options = {
+    "source_repository": "https://github.com/llamath/llamath/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
@@ -39,21 +47,25 @@ _FENCE = re.compile(r"^```(?:bench|speed|reading)$", re.MULTILINE)
 
 
 def rewrite_links(text: str, path: Path, page: Path) -> str:
-    """Return the text of the file `path`, shown as `page`, with its relative links as they are from there."""
+    """Return the text of `path`, shown as `page`, its relative links as they are from there."""
 
     def link(match: re.Match[str]) -> str:
         target = (path.parent / match[2]).resolve()
         root_path = target.relative_to(ROOT).as_posix()
         if root_path in PROJECT_PAGES:
             target = DOCS / "project" / f"{PROJECT_PAGES[root_path]}.md"
-        shown = os.path.relpath(target, page.parent) if target.is_relative_to(DOCS) else f"{REPOSITORY}/{root_path}"
+        shown = (
+            os.path.relpath(target, page.parent)
+            if target.is_relative_to(DOCS)
+            else f"{REPOSITORY}/{root_path}"
+        )
         return f"{match[1]}{shown}{match[3] or ''}"
 
     return _LINK.sub(link, text)
 
 
 def navigation(text: str) -> str:
-    """Return the table of contents of the site: the sections of the index page, with the pages that each links to."""
+    """Return the table of contents: the sections of the index page, with the pages they link to."""
     trees = []
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         caption, _, body = section.partition("\n")
@@ -63,16 +75,36 @@ def navigation(text: str) -> str:
 
 
 def _tree(caption: str, pages: Iterable[str]) -> str:
-    return "\n".join(["```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), "", *pages, "```", ""])
+    return "\n".join(
+        [
+            "```{toctree}",
+            ":hidden:",
+            *([f":caption: {caption}"] if caption else []),
+            "",
+            *pages,
+            "```",
+            "",
+        ]
+    )
 
 
-def rewrite_source(app: Any, name: str, source: list[str]) -> None:  # noqa: ARG001, Sphinx passes itself
+def rewrite_source(app: Any, name: str, source: list[str]) -> None:  # noqa: ARG001
     """Adapt a page that Sphinx reads; the pages of project/ are files at the root."""
     page = DOCS / f"{name}.md"
-    path = next((ROOT / root_path for root_path, stem in PROJECT_PAGES.items() if name == f"project/{stem}"), page)
+    path = next(
+        (
+            ROOT / root_path
+            for root_path, stem in PROJECT_PAGES.items()
+            if name == f"project/{stem}"
+        ),
+        page,
+    )
     text = source[0] if path == page else path.read_text(encoding="utf-8")
     source[0] = _FENCE.sub("```text", rewrite_links(text, path, page))
-    source[0] = source[0].replace("<!-- the gallery of this site -->", '<p><a href="gallery/index.html">Open the gallery</a></p>')
+    source[0] = source[0].replace(
+        "<!-- the gallery of this site -->",
+        '<p><a href="gallery/index.html">Open the gallery</a></p>',
+    )
     if name == "index":
         source[0] += f"\n{navigation(source[0])}"
     elif name == "decisions/README":

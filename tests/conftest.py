@@ -20,7 +20,9 @@ from support.typed_commands import Answer, Typed
 settings.register_profile("llamath", deadline=None)  # no test depends on seconds
 settings.load_profile("llamath")
 
-with suppress(ValueError):  # a shell that starts the tests in the background ignores Ctrl-C, and so would the commands that get it here
+with suppress(
+    ValueError
+):  # a shell that starts the tests in the background ignores Ctrl-C, and so would the commands that get it here
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOW_FOLDERS = {"run", "native", "page", "oracle"}
@@ -36,7 +38,14 @@ SLOW_FILES = {
         "test_typing.py",
         "modules.md",
     ),
-    *("test_width.py", "test_tokenizers.py", "test_storage.py", "test_folding.py", "test_checkpoint.py", "test_plan.py"),
+    *(
+        "test_width.py",
+        "test_tokenizers.py",
+        "test_storage.py",
+        "test_folding.py",
+        "test_checkpoint.py",
+        "test_plan.py",
+    ),
 }
 """Modules that `make test-fast` skips, in addition to tests marked as slow: torch, transformers, Chromium, mypy and many processes."""
 
@@ -46,7 +55,12 @@ pytest.register_assert_rewrite("contract.checks")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the choice of checks of configurations."""
-    parser.addoption("--check", default="", metavar="WORD", help="of each configuration, run the checks whose names contain WORD")
+    parser.addoption(
+        "--check",
+        default="",
+        metavar="WORD",
+        help="of each configuration, run the checks whose names contain WORD",
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -82,18 +96,40 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many tests were skipped because a program or a package is missing."""
-    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", ())
+    )
     for reason, count in sorted(reasons.items()):
         if "not installed" in reason or "could not import" in reason:
             terminalreporter.write_line(f"{count} test{'s' * (count > 1)} skipped: {reason}")
 
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # unknown names are not looked up on the Hub; `alone` allows the servers of tests
+os.environ.setdefault(
+    "HF_HUB_OFFLINE", "1"
+)  # unknown names are not looked up on the Hub; `alone` allows the servers of tests
 
 SETTINGS = (
-    *("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN_PATH", "HF_OIDC_RESOURCE", "XDG_CACHE_HOME"),
-    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_IMPLICIT_TOKEN"),
-    *(change(f"{kind}_proxy") for kind in ("http", "https", "all", "no") for change in (str.lower, str.upper)),
+    *(
+        "HF_HUB_CACHE",
+        "HUGGINGFACE_HUB_CACHE",
+        "HF_TOKEN_PATH",
+        "HF_OIDC_RESOURCE",
+        "XDG_CACHE_HOME",
+    ),
+    *(
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "HF_ENDPOINT",
+        "HF_HUB_OFFLINE",
+        "TRANSFORMERS_OFFLINE",
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+    ),
+    *(
+        change(f"{kind}_proxy")
+        for kind in ("http", "https", "all", "no")
+        for change in (str.lower, str.upper)
+    ),
 )
 """Environment variables that change which hosts are asked, and which files are read first."""
 
@@ -111,7 +147,9 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
         import huggingface_hub
 
         monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)  # read when it was imported
+        monkeypatch.setattr(
+            huggingface_hub.constants, "HF_HUB_OFFLINE", False
+        )  # read when it was imported
     found = socket.getaddrinfo
 
     def local(host: Any, *args: Any, **options: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Write docs/reference/config-keys.md from `llamath.config_keys`; with --check, fail if it is out of date."""
+"""Write docs/reference/config-keys.md from `llamath.config_keys`; with --check, fail if it is
+out of date."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ Every key that a family reads or knows, its meaning, and what it affects:
 
 [`llamath config MODEL`](config.md) shows this for one model, with its values, the defaults of its
 family, and Meta's `ModelArgs`. A key inside an object is dotted: `rope_scaling.factor` (also for
-`rope_parameters`, and inside `rope_parameters.full_attention`). The letters are those of the formula
-that `llamath count` prints.
+`rope_parameters`, and inside `rope_parameters.full_attention`). The letters are those of the
+formula that `llamath count` prints.
 """
 
 
@@ -35,11 +36,17 @@ def table(rows: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     yield from (f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows)
 
 
-def rows(entries: dict[str, tuple[str, str]], same: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+def rows(
+    entries: dict[str, tuple[str, str]], same: dict[str, str]
+) -> Iterator[tuple[str, str, str]]:
     for key, (says, moves) in entries.items():
         where, _, name = key.rpartition("/")
         words = [name, *(word for word, other in same.items() if other == key)]
-        yield ", ".join(f"`{word}`" for word in words) + (f" ({where})" if where else ""), says, moves
+        yield (
+            ", ".join(f"`{word}`" for word in words) + (f" ({where})" if where else ""),
+            says,
+            moves,
+        )
 
 
 def wrap(line: str) -> str:
@@ -51,9 +58,17 @@ def page() -> str:
     for title, entries in SECTIONS.items():
         lines += [f"## {title}", "", *table(rows(entries, SYNONYMS)), ""]
     lines += ["## Towers and projectors of multimodal models", ""]
-    lines += ["Keys inside `vision_config` and `audio_config`, and those beside them.", "", *table(rows(TOWER_KEYS, {})), ""]
+    lines += [
+        "Keys inside `vision_config` and `audio_config`, and those beside them.",
+        "",
+        *table(rows(TOWER_KEYS, {})),
+        "",
+    ]
     lines += ["## Keys without effect", ""]
-    lines += [wrap(f"- {why}: {', '.join(f'`{key}`' for key, _ in keys)}") for why, keys in groupby(NO_EFFECT.items(), lambda x: x[1])]
+    lines += [
+        wrap(f"- {why}: {', '.join(f'`{key}`' for key, _ in keys)}")
+        for why, keys in groupby(NO_EFFECT.items(), lambda x: x[1])
+    ]
     lines += ["", "## Meta's `ModelArgs`", "", *table(rows(MODEL_ARGS, {}))]
     return "\n".join(lines) + "\n"
 

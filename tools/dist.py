@@ -1,8 +1,10 @@
-"""Build the wheel of the last commit into dist/, twice and under different circumstances, and its software bill of materials.
+"""Build the wheel of the last commit into dist/, twice and under different circumstances, and its
+software bill of materials.
 
-The two builds must have the same bytes. The bill of materials is CycloneDX 1.6 JSON: the wheel with its sha256 sum, the bundled model,
-the packages in the page's scripts (preact, d3-scale, dagre and what they contain), the C++ runtime that is linked into the native engine,
-and the packages that it and its extras need, with the versions, sums and licenses of requirements/extras.txt.
+The two builds must have the same bytes. The bill of materials is CycloneDX 1.6 JSON: the wheel with
+its sha256 sum, the bundled model, the packages in the page's scripts (preact, d3-scale, dagre and
+what they contain), the C++ runtime that is linked into the native engine, and the packages that it
+and its extras need, with the versions, sums and licenses of requirements/extras.txt.
 """
 
 from __future__ import annotations
@@ -28,8 +30,16 @@ import lock
 from llamath.native import build as native
 
 ROOT = Path(__file__).parents[1]
-CIRCUMSTANCES = ({"TZ": "UTC", "LC_ALL": "C", "umask": 0o022}, {"TZ": "Asia/Kolkata", "LC_ALL": "C.UTF-8", "umask": 0o077})
-_SPDX = {"MIT License": "MIT", "Apache Software License": "Apache-2.0", "Apache": "Apache-2.0", "Apache 2.0": "Apache-2.0"}
+CIRCUMSTANCES = (
+    {"TZ": "UTC", "LC_ALL": "C", "umask": 0o022},
+    {"TZ": "Asia/Kolkata", "LC_ALL": "C.UTF-8", "umask": 0o077},
+)
+_SPDX = {
+    "MIT License": "MIT",
+    "Apache Software License": "Apache-2.0",
+    "Apache": "Apache-2.0",
+    "Apache 2.0": "Apache-2.0",
+}
 
 
 def git(*words: str) -> bytes:
@@ -39,11 +49,35 @@ def git(*words: str) -> bytes:
 def build(source: bytes, epoch: int, folder: Path, circumstances: dict[str, Any]) -> Path:
     """Build the wheel of an archive of the repository in a new folder."""
     with tarfile.open(fileobj=io.BytesIO(source)) as archive:
-        archive.extractall(folder / "source", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # since Python 3.11.4
+        # since Python 3.11.4
+        archive.extractall(
+            folder / "source", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
+        )
     names = {name: value for name, value in circumstances.items() if name != "umask"}
-    environment = {**os.environ, **names, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": str(circumstances["umask"])}
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
-    subprocess.run(command, cwd=folder / "source", env=environment, umask=circumstances["umask"], check=True, capture_output=True)
+    environment = {
+        **os.environ,
+        **names,
+        "SOURCE_DATE_EPOCH": str(epoch),
+        "PYTHONHASHSEED": str(circumstances["umask"]),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel",
+        "-d",
+        str(folder / "dist"),
+    ]
+    subprocess.run(
+        command,
+        cwd=folder / "source",
+        env=environment,
+        umask=circumstances["umask"],
+        check=True,
+        capture_output=True,
+    )
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
 
@@ -54,7 +88,9 @@ def bill_of_materials(wheel: Path, epoch: int, model: Path) -> dict[str, Any]:
     name, version = project["name"], project["version"]
     reference = f"pkg:pypi/{name}@{version}"
     pins = lock.read_lock("extras")
-    required = {lock.normalize(re.split(r"[\s<>=!~\[;]", x, maxsplit=1)[0]) for x in project["dependencies"]}
+    required = {
+        lock.normalize(re.split(r"[\s<>=!~\[;]", x, maxsplit=1)[0]) for x in project["dependencies"]
+    }
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     contained = [*bundled_scripts(wheel), *linked_runtime(wheel)]
     parts = ["embedded", *(x["bom-ref"] for x in contained)]
@@ -86,14 +122,22 @@ def bill_of_materials(wheel: Path, epoch: int, model: Path) -> dict[str, Any]:
                 "version": version,
                 "description": "The bundled Llama, trained by tools/train_tiny.py",
                 "licenses": [{"license": {"id": project["license"]}}],
-                "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(model.read_bytes()).hexdigest()}],
+                "hashes": [
+                    {"alg": "SHA-256", "content": hashlib.sha256(model.read_bytes()).hexdigest()}
+                ],
             },
             *contained,
             *(_component(x, x.name in required) for x in pins.values()),
         ],
         "dependencies": [
-            {"ref": reference, "dependsOn": [*parts, *sorted(f"pkg:pypi/{x}@{pins[x].version}" for x in required)]},
-            *({"ref": x} for x in (*parts, *(f"pkg:pypi/{x.name}@{x.version}" for x in pins.values()))),
+            {
+                "ref": reference,
+                "dependsOn": [*parts, *sorted(f"pkg:pypi/{x}@{pins[x].version}" for x in required)],
+            },
+            *(
+                {"ref": x}
+                for x in (*parts, *(f"pkg:pypi/{x.name}@{x.version}" for x in pins.values()))
+            ),
         ],
     }
 
@@ -101,7 +145,10 @@ def bill_of_materials(wheel: Path, epoch: int, model: Path) -> dict[str, Any]:
 def _component(pin: lock.Pin, required: bool) -> dict[str, Any]:
     reference = f"pkg:pypi/{pin.name}@{pin.version}"
     license_text = _SPDX.get(pin.license, pin.license)
-    is_expression = re.fullmatch(r"[A-Za-z0-9.+-]+(?: (?:AND|OR|WITH) [A-Za-z0-9.+-]+)*", license_text) is not None
+    is_expression = (
+        re.fullmatch(r"[A-Za-z0-9.+-]+(?: (?:AND|OR|WITH) [A-Za-z0-9.+-]+)*", license_text)
+        is not None
+    )
     return {
         "type": "library",
         "bom-ref": reference,
@@ -110,21 +157,31 @@ def _component(pin: lock.Pin, required: bool) -> dict[str, Any]:
         "purl": reference,
         "scope": "required" if required else "optional",
         "hashes": [{"alg": "SHA-256", "content": x} for x in pin.sums],
-        "licenses": [{"expression": license_text}] if is_expression else [{"license": {"name": license_text}}],
+        "licenses": [{"expression": license_text}]
+        if is_expression
+        else [{"license": {"name": license_text}}],
     }
 
 
 def bundled_scripts(wheel: Path) -> list[dict[str, Any]]:
-    """Return the packages that the notices at the top of the wheel's scripts name, with the licenses and sums of web/package-lock.json."""
+    """Return the packages that the notices at the top of the wheel's scripts name, with the
+    licenses and sums of web/package-lock.json."""
     locked = json.loads((ROOT / "web" / "package-lock.json").read_text())["packages"]
     found: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(wheel) as file:
-        for bundle in sorted(x for x in file.namelist() if x.startswith("llamath/web/static/") and x.endswith(".js")):
+        for bundle in sorted(
+            x for x in file.namelist() if x.startswith("llamath/web/static/") and x.endswith(".js")
+        ):
             notices = file.read(bundle).decode().partition("*/")[0]
-            for name, version, license_id in re.findall(r"(?m)^(\S+) (\S+) \((\S+)\): Copyright ", notices):
+            for name, version, license_id in re.findall(
+                r"(?m)^(\S+) (\S+) \((\S+)\): Copyright ", notices
+            ):
                 package = locked[f"node_modules/{name}"]
                 if (package["version"], package["license"]) != (version, license_id):
-                    raise ValueError(f"{bundle} contains {name} {version}, web/package-lock.json has {package['version']}: run `make web`")
+                    raise ValueError(
+                        f"{bundle} contains {name} {version}, web/package-lock.json "
+                        f"has {package['version']}: run `make web`"
+                    )
                 algorithm, _, digest = package["integrity"].partition("-")
                 reference = f"pkg:npm/{name.replace('@', '%40')}@{version}"
                 found[reference] = {
@@ -135,24 +192,37 @@ def bundled_scripts(wheel: Path) -> list[dict[str, Any]]:
                     "description": "Bundled in the scripts of the page",
                     "purl": reference,
                     "scope": "required",
-                    "hashes": [{"alg": algorithm.upper().replace("SHA", "SHA-"), "content": base64.b64decode(digest).hex()}],
+                    "hashes": [
+                        {
+                            "alg": algorithm.upper().replace("SHA", "SHA-"),
+                            "content": base64.b64decode(digest).hex(),
+                        }
+                    ],
                     "licenses": [{"expression": license_id}],
                 }
     return list(found.values())
 
 
 def linked_runtime(wheel: Path) -> list[dict[str, Any]]:
-    """Return the parts of the C++ runtime that are linked into the wheel's native engine; none where it is another library's."""
+    """Return the parts of the C++ runtime that are linked into the wheel's native engine; none
+    where it is another library's."""
     with zipfile.ZipFile(wheel) as file:
-        if native.LIBRARY not in {x.rpartition("/")[2] for x in file.namelist()} or "-static-libstdc++" not in native.LINK_FLAGS:
+        if (
+            native.LIBRARY not in {x.rpartition("/")[2] for x in file.namelist()}
+            or "-static-libstdc++" not in native.LINK_FLAGS
+        ):
             return []
-        built_by = re.findall(rb"GCC: \([^)]*\) ([0-9.]+)", file.read(f"llamath/native/{native.LIBRARY}"))
+        built_by = re.findall(
+            rb"GCC: \([^)]*\) ([0-9.]+)", file.read(f"llamath/native/{native.LIBRARY}")
+        )
     compiler = native.find_compiler()
     assert built_by and compiler is not None
     version, found = built_by[-1].decode(), []
     for name in ("libstdc++", "libgcc"):
         command = [compiler, f"-print-file-name={name}.a"]
-        archive = Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+        archive = Path(
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        )
         reference = f"pkg:generic/{name.replace('+', '%2B')}@{version}"
         found.append(
             {
@@ -163,7 +233,9 @@ def linked_runtime(wheel: Path) -> list[dict[str, Any]]:
                 "description": "Linked into the native engine",
                 "purl": reference,
                 "scope": "required",
-                "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(archive.read_bytes()).hexdigest()}],
+                "hashes": [
+                    {"alg": "SHA-256", "content": hashlib.sha256(archive.read_bytes()).hexdigest()}
+                ],
                 "licenses": [{"expression": "GPL-3.0-or-later WITH GCC-exception-3.1"}],
             }
         )
@@ -175,7 +247,10 @@ def main() -> None:
         print("the working tree has changes: building the last commit", file=sys.stderr)
     source, epoch = git("archive", "--format=tar", "HEAD"), int(git("log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        wheels = [build(source, epoch, Path(x) / "build", how) for x, how in zip((one, other), CIRCUMSTANCES, strict=True)]
+        wheels = [
+            build(source, epoch, Path(x) / "build", how)
+            for x, how in zip((one, other), CIRCUMSTANCES, strict=True)
+        ]
         first, second = (x.read_bytes() for x in wheels)
         if wheels[0].name != wheels[1].name or first != second:
             sys.exit(f"{wheels[0].name}: two builds of one commit differ")
@@ -183,7 +258,9 @@ def main() -> None:
         folder.mkdir(exist_ok=True)
         wheel = folder / wheels[0].name
         wheel.write_bytes(first)
-        model = Path(one) / "build" / "source" / "src" / "llamath" / "embedded" / "model.safetensors"
+        model = (
+            Path(one) / "build" / "source" / "src" / "llamath" / "embedded" / "model.safetensors"
+        )
         bill = bill_of_materials(wheel, epoch, model)
     bill_path = folder / wheel.name.replace(".whl", ".cdx.json")
     bill_path.write_text(json.dumps(bill, indent=2) + "\n")

@@ -1,16 +1,21 @@
 """Regenerate the generated parts of README and docs; with --check, fail where a page is stale.
 
-- A ```console block that begins with `$ llamath …` gets the output of its commands. A line `…` stands for omitted lines and stays.
-- `<!-- options COMMAND -->` … `<!-- end -->` gets the options of a command, as click declares them, and a link to the shared ones.
+- A ```console block that begins with `$ llamath …` gets the output of its commands. A line `…`
+  stands for omitted lines and stays.
+- `<!-- options COMMAND -->` … `<!-- end -->` gets the options of a command, as click declares them,
+  and a link to the shared ones.
 - `<!-- shared options -->` … `<!-- end -->` gets the options that many commands share.
-- `<!-- json COMMAND LINE -->` precedes a table whose first column must name the keys of that command's JSON output.
-- `<!-- commands -->` … `<!-- end -->` gets the list of commands with links to their pages; every command needs a page.
+- `<!-- json COMMAND LINE -->` precedes a table whose first column must name the keys of that
+  command's JSON output.
+- `<!-- commands -->` … `<!-- end -->` gets the list of commands with links to their pages; every
+  command needs a page.
 - Lines of prose have at most 100 characters; tables and code may have more.
 - `<!-- multimodal -->` … `<!-- end -->` gets the types of multimodal models that are counted whole.
-- `<!-- recipes -->` … `<!-- end -->` gets the formats of quantization recipes: tensors and bytes of a matrix, bits per weight.
+- `<!-- recipes -->` … `<!-- end -->` gets the formats of quantization recipes: tensors and bytes of
+  a matrix, bits per weight.
 - `<!-- source PATH -->` … `<!-- end -->` gets the text of a Python file.
-- A ```bench block gets the figures of bench/results, a ```speed block those of bench/run.py, a ```reading block those of
-  bench/verify_full.py.
+- A ```bench block gets the figures of bench/results, a ```speed block those of bench/run.py, a
+  ```reading block those of bench/verify_full.py.
 """
 
 from __future__ import annotations
@@ -32,7 +37,9 @@ REFERENCE = ROOT / "docs" / "reference"
 SKILL = ROOT / "src" / "llamath" / "cli" / "SKILL.md"
 CONSOLE = re.compile(r"^```console\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = re.compile(r"^<!-- options ([a-z]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
-SHARED_OPTIONS = re.compile(r"^<!-- shared options -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+SHARED_OPTIONS = re.compile(
+    r"^<!-- shared options -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL
+)
 MULTIMODAL = re.compile(r"^<!-- multimodal -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 RECIPES = re.compile(r"^<!-- recipes -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 SOURCE = re.compile(r"^<!-- source (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -46,7 +53,14 @@ SPEED = re.compile(r"^```speed\n.*?^```$", re.MULTILINE | re.DOTALL)
 CUT = "…\n"
 WIDTH = 96
 PEERS = ("llama-cpp-python", "openvino")
-SPEEDS = {"ready": "ready", "first": "first", "answer": "answer", "512 read": "prefill", "decode 1": "decode_1", "decode 8": "decode_8"}
+SPEEDS = {
+    "ready": "ready",
+    "first": "first",
+    "answer": "answer",
+    "512 read": "prefill",
+    "decode 1": "decode_1",
+    "decode 8": "decode_8",
+}
 
 
 def output(command: str, errors: bool = True) -> str:
@@ -57,7 +71,14 @@ def output(command: str, errors: bool = True) -> str:
         "LLAMATH_NATIVE_PATH": "reference",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
-    done = subprocess.run(shlex.split(command.replace("\\\n", " ")), capture_output=True, text=True, env=env, cwd=ROOT, timeout=600)
+    done = subprocess.run(
+        shlex.split(command.replace("\\\n", " ")),
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd=ROOT,
+        timeout=600,
+    )
     return done.stdout + (done.stderr if errors else "")
 
 
@@ -90,7 +111,9 @@ def command_named(name: str) -> click.Command:
 
 
 def list_item(text: str) -> str:
-    return fill(f"- {text}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return fill(
+        f"- {text}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def option_lines(name: str) -> Iterator[str]:
@@ -109,19 +132,34 @@ def option_lines(name: str) -> Iterator[str]:
 
 
 def options(match: re.Match[str]) -> str:
-    return "\n".join([f"<!-- options {match[1]} -->", "", *option_lines(match[1]), "", "<!-- end -->"])
+    return "\n".join(
+        [f"<!-- options {match[1]} -->", "", *option_lines(match[1]), "", "<!-- end -->"]
+    )
 
 
 def shared_options(_: re.Match[str]) -> str:
     from llamath.cli import cli
     from llamath.cli.command_group import shared_option_records
 
-    lines = [list_item(f"`{option}`: {text}") for option, text in shared_option_records(click.Context(cli))]
+    lines = [
+        list_item(f"`{option}`: {text}")
+        for option, text in shared_option_records(click.Context(cli))
+    ]
     return "\n".join(["<!-- shared options -->", "", *lines, "", "<!-- end -->"])
 
 
 def source(match: re.Match[str]) -> str:
-    return "\n".join([f"<!-- source {match[1]} -->", "", "```python", (ROOT / match[1]).read_text().rstrip(), "```", "", "<!-- end -->"])
+    return "\n".join(
+        [
+            f"<!-- source {match[1]} -->",
+            "",
+            "```python",
+            (ROOT / match[1]).read_text().rstrip(),
+            "```",
+            "",
+            "<!-- end -->",
+        ]
+    )
 
 
 def command_names() -> list[str]:
@@ -136,21 +174,31 @@ def commands(_: re.Match[str]) -> str:
 
     lines = []
     for heading, group in GROUPS.items():
-        lines += [f"### {heading}", "", *(f"- [{name}](reference/{name}.md): {text}" for name, text in group.items()), ""]
+        lines += [
+            f"### {heading}",
+            "",
+            *(f"- [{name}](reference/{name}.md): {text}" for name, text in group.items()),
+            "",
+        ]
     return "\n".join(["<!-- commands -->", "", *lines, "<!-- end -->"])
 
 
 def wrong_keys(path: Path, text: str) -> Iterator[str]:
     """Yield a message for each table of JSON keys that differs from what the command prints."""
     for command, table in JSON_KEYS.findall(text):
-        documented = {x for row in table.splitlines()[2:] for x in re.findall(r"`(\w+)`", row.split("|")[1])}
+        documented = {
+            x for row in table.splitlines()[2:] for x in re.findall(r"`(\w+)`", row.split("|")[1])
+        }
         printed = output(command, errors=False)
         if not printed.startswith("{"):
             yield f"{path.name}: `{command}` prints no JSON object: {printed}"
             continue
         actual = set(json.JSONDecoder().raw_decode(printed)[0])  # notes on stderr may follow
         if documented != actual:
-            yield f"{path.name}: JSON keys of `{command}`: missing {sorted(actual - documented)}, extra {sorted(documented - actual)}"
+            yield (
+                f"{path.name}: JSON keys of `{command}`: missing "
+                f"{sorted(actual - documented)}, extra {sorted(documented - actual)}"
+            )
 
 
 def long_lines(path: Path, text: str) -> Iterator[str]:
@@ -158,7 +206,11 @@ def long_lines(path: Path, text: str) -> Iterator[str]:
     fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         fenced ^= line.lstrip().startswith("```")
-        if len(line) > 100 and not fenced and not line.startswith(("|", "<!--", "[", "`", "description: ")):
+        if (
+            len(line) > 100
+            and not fenced
+            and not line.startswith(("|", "<!--", "[", "`", "description: "))
+        ):
             yield f"{path.relative_to(ROOT)}, line {number}: more than 100 characters"
 
 
@@ -167,39 +219,66 @@ def bench(_: re.Match[str]) -> str:
     for path in sorted((ROOT / "bench" / "results").glob("[ch]*.json")):
         for result in json.loads(path.read_text())["results"]:
             base = result["rows"][result["against"]]
-            lines.append(f"{result['title']}, against {result['against']} ({base['cpu_ms']:g} ms CPU, {base['memory_mib']:g} MiB)")
+            lines.append(
+                f"{result['title']}, against {result['against']} ({base['cpu_ms']:g} ms "
+                f"CPU, {base['memory_mib']:g} MiB)"
+            )
             for name, row in result["rows"].items():
                 if name != result["against"]:
-                    lines.append(f"  {name:<46} {row['cpu_ratio']:8.1f} × CPU {row['memory_ratio']:7.1f} × memory")
+                    lines.append(
+                        f"  {name:<46} {row['cpu_ratio']:8.1f} × CPU "
+                        f"{row['memory_ratio']:7.1f} × memory"
+                    )
     return "```bench\n" + "\n".join(lines) + "\n```"
 
 
 def reading(_: re.Match[str]) -> str:
-    """Return the results of bench/verify_full.py: GB/s, and the share of the speed of a plain sequential read."""
+    """Return the results of bench/verify_full.py: GB/s, and the share of the speed of a plain
+    sequential read."""
     lines = []
-    for result in json.loads((ROOT / "bench" / "results" / "verify_full.json").read_text())["results"]:
-        lines.append(f"{result['title']}{' ' * (46 - len(result['title']))}GB/s  of a plain read  CPU s/GB")
+    for result in json.loads((ROOT / "bench" / "results" / "verify_full.json").read_text())[
+        "results"
+    ]:
+        lines.append(
+            f"{result['title']}{' ' * (46 - len(result['title']))}GB/s  of a plain read  CPU s/GB"
+        )
         for name, row in result["rows"].items():
-            cpu = f"{row['cpu_s_per_gb']:>10.2f}" if "cpu_s_per_gb" in row else ""  # of a read from disk, waiting is left out
-            lines.append(f"  {name:<44}{row['gb_per_s']:6.2f}{row.get('share', ''):>17}{cpu}".rstrip())
+            # of a read from disk, waiting is left out
+            cpu = f"{row['cpu_s_per_gb']:>10.2f}" if "cpu_s_per_gb" in row else ""
+            lines.append(
+                f"  {name:<44}{row['gb_per_s']:6.2f}{row.get('share', ''):>17}{cpu}".rstrip()
+            )
     return "```reading\n" + "\n".join(lines) + "\n```"
 
 
 def speed(_: re.Match[str]) -> str:
-    """Return the results of bench/run.py: how many times faster than the first peer each engine is."""
+    """Return the results of bench/run.py: how many times faster than the first peer each engine
+    is."""
     results = json.loads((ROOT / "bench" / "results" / "run.json").read_text())["results"]
     lines = []
     for result in results:
         where = result["machine"]
-        against = f"transformers {where['transformers']}" if result["against"] == "transformers" else result["against"]
+        against = (
+            f"transformers {where['transformers']}"
+            if result["against"] == "transformers"
+            else result["against"]
+        )
         lines.append(f"{result['title']}, {result['weights'] / 1e9:.2f} GB, against {against},")
-        threads = f"{where['threads']} thread{'s' * (where['threads'] > 1)} on {where['cores']} cores"
+        threads = (
+            f"{where['threads']} thread{'s' * (where['threads'] > 1)} on {where['cores']} cores"
+        )
         versions = ", ".join(f"{x} {where[x]}" for x in ("torch", *PEERS) if x in where)
         lines.append(f"  {where['processor']}, {threads}, {versions}, rounds: {result['rounds']}")
-        lines.append(f"  {'':24}" + "".join(f"{x:>9}" for x in (*SPEEDS, "of limit", "beyond", "apart")))
+        lines.append(
+            f"  {'':24}" + "".join(f"{x:>9}" for x in (*SPEEDS, "of limit", "beyond", "apart"))
+        )
         for name, row in result["rows"].items():
             cells = "".join(f"{row[f'{x}_speedup']:8.2f}×" for x in SPEEDS.values())
-            beyond = f"{row['memory_beyond_weights'] / 1e9:.2f} GB" if "memory_beyond_weights" in row else "–"
+            beyond = (
+                f"{row['memory_beyond_weights'] / 1e9:.2f} GB"
+                if "memory_beyond_weights" in row
+                else "–"
+            )
             apart = f"{row['apart']:.1g}" if "apart" in row else "–"
             lines.append(f"  {name:24}{cells}{row['of_limit_1']:9.2f}{beyond:>9}{apart:>9}")
     return "```speed\n" + "\n".join(lines) + "\n```"
@@ -212,34 +291,60 @@ _DYNAMIC = {"num_bits": 8, "dynamic": True}
 
 def _groups(kind: str, weights: dict[str, object], activations: object = None) -> dict[str, object]:
     group = {"targets": ["Linear"], "weights": weights, "input_activations": activations}
-    return {"quant_method": "compressed-tensors", "format": kind, "config_groups": {"group_0": group}}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": kind,
+        "config_groups": {"group_0": group},
+    }
 
 
 RECIPE_EXAMPLES: dict[str, dict[str, object]] = {
     "fp8, blocks": {"quant_method": "fp8", "weight_block_size": [128, 128]},
     "fp8, static": {"quant_method": "fp8", "activation_scheme": "static"},
     "fbgemm_fp8": {"quant_method": "fbgemm_fp8"},
-    **{f"modelopt {x}": {"quant_method": "modelopt", "quant_algo": x} for x in ("FP8", "NVFP4", "W4A16_NVFP4", "W4A8_AWQ", "MXFP8")},
+    **{
+        f"modelopt {x}": {"quant_method": "modelopt", "quant_algo": x}
+        for x in ("FP8", "NVFP4", "W4A16_NVFP4", "W4A8_AWQ", "MXFP8")
+    },
     "compressed-tensors pack-quantized": _groups("pack-quantized", _INT4),
-    "compressed-tensors pack-quantized, asymmetric": _groups("pack-quantized", _INT4 | {"symmetric": False}),
-    "compressed-tensors int-quantized": _groups("int-quantized", _FLOAT8 | {"type": "int"}, _DYNAMIC),
+    "compressed-tensors pack-quantized, asymmetric": _groups(
+        "pack-quantized", _INT4 | {"symmetric": False}
+    ),
+    "compressed-tensors int-quantized": _groups(
+        "int-quantized", _FLOAT8 | {"type": "int"}, _DYNAMIC
+    ),
     "compressed-tensors float-quantized": _groups("float-quantized", _FLOAT8, _DYNAMIC),
     "compressed-tensors nvfp4-pack-quantized": _groups(
         "nvfp4-pack-quantized", _INT4 | {"type": "float", "group_size": 16}, {"dynamic": "local"}
     ),
-    "compressed-tensors mxfp4-pack-quantized": _groups("mxfp4-pack-quantized", _INT4 | {"type": "float", "group_size": 32}),
+    "compressed-tensors mxfp4-pack-quantized": _groups(
+        "mxfp4-pack-quantized", _INT4 | {"type": "float", "group_size": 32}
+    ),
     "compressed-tensors marlin-24": _groups("marlin-24", _INT4),
     "awq": {"quant_method": "awq", "bits": 4, "group_size": 128},
     "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128},
     "auto-round": {"quant_method": "auto-round", "bits": 4, "group_size": 128},
     "bitsandbytes, 8 bits": {"quant_method": "bitsandbytes", "load_in_8bit": True},
-    "bitsandbytes, NF4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+    "bitsandbytes, NF4": {
+        "quant_method": "bitsandbytes",
+        "load_in_4bit": True,
+        "bnb_4bit_quant_type": "nf4",
+    },
     "mxfp4 (gpt-oss)": {"quant_method": "mxfp4"},
     "MLX": {"bits": 4, "group_size": 64},
     "MLX mxfp4": {"bits": 4, "group_size": 32, "mode": "mxfp4"},
-    "quark fp8": {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}}},
-    "torchao int8": {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig", "_data": {}}}},
-    "hqq": {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}},
+    "quark fp8": {
+        "quant_method": "quark",
+        "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}},
+    },
+    "torchao int8": {
+        "quant_method": "torchao",
+        "quant_type": {"default": {"_type": "Int8WeightOnlyConfig", "_data": {}}},
+    },
+    "hqq": {
+        "quant_method": "hqq",
+        "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}},
+    },
     "eetq": {"quant_method": "eetq"},
     "bitnet": {"quant_method": "bitnet"},
 }
@@ -253,22 +358,34 @@ def multimodal(match: re.Match[str]) -> str:  # noqa: ARG001
     """Return the types of multimodal models whose towers are known."""
     from llamath.families.wrappers import COMPLETE_TYPES
 
-    return f"<!-- multimodal -->\n\n{fill(', '.join(sorted(COMPLETE_TYPES)), WIDTH)}\n\n<!-- end -->"
+    return (
+        f"<!-- multimodal -->\n\n{fill(', '.join(sorted(COMPLETE_TYPES)), WIDTH)}\n\n<!-- end -->"
+    )
 
 
 def recipes(_: re.Match[str]) -> str:
-    """Return the formats of quantization recipes: the tensors of a matrix, its bytes, and bits per weight at 4,096 × 4,096."""
+    """Return the formats of quantization recipes: the tensors of a matrix, its bytes, and bits
+    per weight at 4,096 × 4,096."""
     from llamath.checkpoint.quantization.recipes import Matrix, read_recipe
 
-    lines = ["| recipe | tensors of a matrix | bytes | bits per weight |", "| --- | --- | --- | ---: |"]
+    lines = [
+        "| recipe | tensors of a matrix | bytes | bits per weight |",
+        "| --- | --- | --- | ---: |",
+    ]
     for name, config in RECIPE_EXAMPLES.items():
         recipe = read_recipe(config)
         to = recipe.choose(Matrix(("model.layers.0.mlp.up_proj",), "expert")).format
         assert to is not None, name
-        shown = to.parts if len(to.parts) <= _MAX_PARTS else [x for x in to.parts if any(axis.letter for axis in x.axes)]
+        shown = (
+            to.parts
+            if len(to.parts) <= _MAX_PARTS
+            else [x for x in to.parts if any(axis.letter for axis in x.axes)]
+        )
         tensors = ", ".join(f"`{x.suffix.lstrip('.')}` {x.dtype}" for x in shown)
         tensors += f", {len(to.parts) - len(shown)} settings" if len(shown) < len(to.parts) else ""
-        lines.append(f"| {name} | {tensors} | {to.formula} | {8 * to.bytes(4096, 4096) / 4096**2:.4f} |")
+        lines.append(
+            f"| {name} | {tensors} | {to.formula} | {8 * to.bytes(4096, 4096) / 4096**2:.4f} |"
+        )
     return "\n".join(["<!-- recipes -->", "", *lines, "", "<!-- end -->"])
 
 
@@ -290,7 +407,11 @@ def main() -> int:
     check = "--check" in sys.argv
     expected = [Path(x).resolve() for x in sys.argv[1:] if not x.startswith("-")]
     stale, wrong = [], []
-    for path in expected or [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), SKILL]:
+    for path in expected or [
+        *sorted(ROOT.glob("*.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
+        SKILL,
+    ]:
         text = fresh = path.read_text()
         for pattern, generate in GENERATED.items():
             fresh = pattern.sub(generate, fresh)
@@ -299,7 +420,11 @@ def main() -> int:
             stale.append(str(path.relative_to(ROOT)))
             if not check:
                 path.write_text(fresh)
-    wrong += [f"the command {x} has no page in docs/reference" for x in command_names() if not (REFERENCE / f"{x}.md").exists()]
+    wrong += [
+        f"the command {x} has no page in docs/reference"
+        for x in command_names()
+        if not (REFERENCE / f"{x}.md").exists()
+    ]
     for line in wrong:
         print(line, file=sys.stderr)
     if stale:

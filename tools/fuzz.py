@@ -1,8 +1,10 @@
-"""Fuzz one reader: `python tools/fuzz.py READER [--seconds N | --runs N]`; `--replay FILE` runs one input.
+"""Fuzz one reader: `python tools/fuzz.py READER [--seconds N | --runs N]`; `--replay FILE` runs one
+input.
 
-A finding is any exception other than LlamathError, an input that takes longer than `--slow` CPU seconds, or a result that differs from
-the reference reader's. Atheris guides the inputs by coverage in a subprocess; where it is not installed, seeds are mutated at random.
-With findings, the exit code is 1.
+A finding is any exception other than LlamathError, an input that takes longer than `--slow` CPU
+seconds, or a result that differs from the reference reader's. Atheris guides the inputs by coverage
+in a subprocess; where it is not installed, seeds are mutated at random. With findings, the exit
+code is 1.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class Budget(NamedTuple):
 
     def is_spent(self, runs: int, start: float) -> bool:
         """Whether fuzzing should end after this many inputs."""
-        return runs >= self.runs if self.runs is not None else time.monotonic() - start >= self.seconds
+        return (
+            runs >= self.runs if self.runs is not None else time.monotonic() - start >= self.seconds
+        )
 
 
 class FuzzRun:
@@ -61,7 +65,13 @@ class FuzzRun:
     ) -> None:
         from llamath.utils.errors import LlamathError
 
-        self.target, self.own_error, self.slow, self.clock, self.wall_clock = target, LlamathError, slow, clock, wall_clock
+        self.target, self.own_error, self.slow, self.clock, self.wall_clock = (
+            target,
+            LlamathError,
+            slow,
+            clock,
+            wall_clock,
+        )
         self.executions, self.slowest = 0, 0.0
         self.outcomes: Counter[str] = Counter()
         self.findings: dict[str, dict[str, Any]] = {}
@@ -69,7 +79,8 @@ class FuzzRun:
     def run_input(self, data: bytes) -> None:
         """Run one input.
 
-        Reading the CPU clock can cost more than a short input, so only an input that takes longer than the slowest is run again for it.
+        Reading the CPU clock can cost more than a short input, so only an input that takes longer
+        than the slowest is run again for it.
         """
         self.executions += 1
         start = self.wall_clock()
@@ -85,7 +96,8 @@ class FuzzRun:
                 self.record("slow", f"{took:.1f} s", data)
 
     def _outcome(self, data: bytes) -> str | None:
-        """Return how an input ends: read, or the code of its error; None for a finding, which is recorded."""
+        """Return how an input ends: read, or the code of its error; None for a finding, which is
+        recorded."""
         try:
             self.target.run(data)
         except self.own_error as error:
@@ -94,7 +106,12 @@ class FuzzRun:
             self.record("differs", str(error), data)
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
-            self.record("escaped", f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}: {str(error)[:200]}", data)
+            self.record(
+                "escaped",
+                f"{type(error).__name__} in {Path(last.filename).name}, line "
+                f"{last.lineno}: {str(error)[:200]}",
+                data,
+            )
         else:
             return "read"
         return None
@@ -102,7 +119,8 @@ class FuzzRun:
     def record(self, kind: str, what: str, data: bytes) -> None:
         """Keep the first input of each kind and place."""
         self.findings.setdefault(
-            f"{kind}: {what.partition(':')[0]}", {"kind": kind, "what": what, "input": base64.b64encode(data).decode()}
+            f"{kind}: {what.partition(':')[0]}",
+            {"kind": kind, "what": what, "input": base64.b64encode(data).decode()},
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -117,13 +135,16 @@ class FuzzRun:
 
 
 def _peak_kib() -> int:
-    """Return the peak memory of this process in KiB; on Linux not from `ru_maxrss`, which includes the parent's."""
+    """Return the peak memory of this process in KiB; on Linux not from `ru_maxrss`, which
+    includes the parent's."""
     status = Path("/proc/self/status")
     result = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
     return int(result[1]) if result else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def havoc(data: bytes, others: Sequence[bytes], words: Sequence[bytes], chance: random.Random) -> bytes:
+def havoc(
+    data: bytes, others: Sequence[bytes], words: Sequence[bytes], chance: random.Random
+) -> bytes:
     """Change, drop, double or replace some bytes, also with words and parts of other inputs."""
     for _ in range(chance.choice([1, 1, 2, 3, 5])):
         at, length = chance.randrange(len(data) + 1), chance.choice([0, 1, 1, 2, 4, 8, 30])
@@ -172,7 +193,8 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def rewrite(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes:
-    """Replace, drop, double or add some values or tokens of a JSON text, mostly by ones of the same kind."""
+    """Replace, drop, double or add some values or tokens of a JSON text, mostly by ones of the
+    same kind."""
     if chance.random() < 0.5 and (reshaped := reshape(data, words, chance)):
         return reshaped[:MAX_BYTES]
     tokens = _TOKEN.findall(data)
@@ -182,10 +204,16 @@ def rewrite(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes
         word, other = chance.choice(words), chance.choice(tokens)
         if chance.random() < 0.6:
             i = next((j for j in range(i, len(tokens)) if tokens[j][0] not in b":,{}[] "), i)
-            likes = [x for x in (*chance.choices(words, k=9), *chance.choices(tokens, k=9)) if (x[:1] == b'"') == (tokens[i][:1] == b'"')]
+            likes = [
+                x
+                for x in (*chance.choices(words, k=9), *chance.choices(tokens, k=9))
+                if (x[:1] == b'"') == (tokens[i][:1] == b'"')
+            ]
             tokens[i] = chance.choice(likes or [word])
         else:
-            tokens[i : i + chance.choice([0, 1, 1, 1, 2])] = chance.choice([[word], [other], [], [word, b",", other]])
+            tokens[i : i + chance.choice([0, 1, 1, 1, 2])] = chance.choice(
+                [[word], [other], [], [word, b",", other]]
+            )
     return b"".join(tokens)[:MAX_BYTES]
 
 
@@ -197,35 +225,71 @@ def fuzz_with_mutations(run: FuzzRun, budget: Budget, seed: int) -> dict[str, An
         run.run_input(data)
     while not budget.is_spent(run.executions - len(pool), start):
         data = chance.choice(pool)
-        run.run_input(rewrite(data, words, chance) if target.json and chance.random() < 0.6 else havoc(data, pool, words, chance))
+        run.run_input(
+            rewrite(data, words, chance)
+            if target.json and chance.random() < 0.6
+            else havoc(data, pool, words, chance)
+        )
     return {"engine": "mutations", "corpus": len(pool), **run.to_json()}
 
 
 def fuzz_with_atheris(name: str, budget: Budget, seed: int, slow: float) -> dict[str, Any]:
-    """Run atheris in a subprocess, which an input that hangs or takes too much memory ends; that is a finding."""
+    """Run atheris in a subprocess, which an input that hangs or takes too much memory ends; that
+    is a finding."""
     target = TARGETS[name]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "corpus").mkdir()
         for i, data in enumerate(target.seeds()):
             (place / "corpus" / f"{i:05}").write_bytes(data)
-        lines = ("".join(f"\\x{byte:02x}" for byte in word) for word in target.words() if 0 < len(word) <= 64)
+        lines = (
+            "".join(f"\\x{byte:02x}" for byte in word)
+            for word in target.words()
+            if 0 < len(word) <= 64
+        )
         (place / "words").write_text("".join(f'"{line}"\n' for line in lines))
-        limits = ["--seconds", str(budget.seconds)] if budget.runs is None else ["--runs", str(budget.runs)]
-        command = [sys.executable, __file__, name, *limits, "--seed", str(seed), "--slow", str(slow), "--inside", folder]
+        limits = (
+            ["--seconds", str(budget.seconds)]
+            if budget.runs is None
+            else ["--runs", str(budget.runs)]
+        )
+        command = [
+            sys.executable,
+            __file__,
+            name,
+            *limits,
+            "--seed",
+            str(seed),
+            "--slow",
+            str(slow),
+            "--inside",
+            folder,
+        ]
         with (place / "log").open("w") as log:
             code = subprocess.run(command, stdout=log, stderr=log).returncode
         result, log_text = place / "result.json", (place / "log").read_text(errors="replace")
-        facts: dict[str, Any] = json.loads(result.read_text()) if result.exists() else {"executions": 0, "findings": []}
+        facts: dict[str, Any] = (
+            json.loads(result.read_text()) if result.exists() else {"executions": 0, "findings": []}
+        )
         ends = [*place.glob("timeout-*"), *place.glob("oom-*"), *place.glob("crash-*")]
         for path in ends:
             facts["findings"].append(
-                {"kind": path.name.partition("-")[0], "what": "", "input": base64.b64encode(path.read_bytes()).decode()}
+                {
+                    "kind": path.name.partition("-")[0],
+                    "what": "",
+                    "input": base64.b64encode(path.read_bytes()).decode(),
+                }
             )
         if code and not ends:
-            facts["findings"].append({"kind": "died", "what": f"exit code {code}: {log_text[-3000:]}", "input": ""})
+            facts["findings"].append(
+                {"kind": "died", "what": f"exit code {code}: {log_text[-3000:]}", "input": ""}
+            )
         pulse = _PULSE.findall(log_text)[-1:]
-        seen = dict(zip(("coverage", "features", "corpus"), map(int, pulse[0]), strict=True)) if pulse else {}
+        seen = (
+            dict(zip(("coverage", "features", "corpus"), map(int, pulse[0]), strict=True))
+            if pulse
+            else {}
+        )
         return {"engine": "atheris", "exit": code, **seen, **facts}
 
 
@@ -254,7 +318,11 @@ def run_atheris(name: str, budget: Budget, seed: int, slow: float, place: Path) 
 
     def mutated(data: bytes, most: int, seed: int) -> bytes:
         chance = random.Random(seed)
-        result = rewrite(data, words, chance) if target.json and chance.random() < 0.5 else atheris.Mutate(data, most)
+        result = (
+            rewrite(data, words, chance)
+            if target.json and chance.random() < 0.5
+            else atheris.Mutate(data, most)
+        )
         return bytes(result[:most])
 
     options = [
@@ -271,14 +339,18 @@ def run_atheris(name: str, budget: Budget, seed: int, slow: float, place: Path) 
 
 
 def is_reproducible(name: str, finding: dict[str, Any], slow: float) -> bool:
-    """Whether an input that was slow under instrumentation is also slow without it; other findings need no confirmation."""
+    """Whether an input that was slow under instrumentation is also slow without it; other
+    findings need no confirmation."""
     if finding["kind"] != "slow":
         return True
     with tempfile.NamedTemporaryFile() as file:
         file.write(base64.b64decode(finding["input"]))
         file.flush()
         return (
-            subprocess.run([sys.executable, __file__, name, "--slow", str(slow), "--replay", file.name], capture_output=True).returncode
+            subprocess.run(
+                [sys.executable, __file__, name, "--slow", str(slow), "--replay", file.name],
+                capture_output=True,
+            ).returncode
             != 0
         )
 
@@ -300,8 +372,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--seconds", type=float, default=20, help="how long to fuzz (default: 20)")
     length.add_argument("--runs", type=int, help="number of inputs to run instead")
-    parser.add_argument("--slow", type=float, default=SLOW_S, help="CPU seconds after which an input is a finding (default: 1)")
-    parser.add_argument("--seed", type=int, default=int(time.time()) & 0xFFFFFFF, help="random seed")
+    parser.add_argument(
+        "--slow",
+        type=float,
+        default=SLOW_S,
+        help="CPU seconds after which an input is a finding (default: 1)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()) & 0xFFFFFFF, help="random seed"
+    )
     parser.add_argument("--out", type=Path, help="write the result to this JSON file")
     parser.add_argument("--blind", action="store_true", help="do not use atheris")
     parser.add_argument("--replay", type=Path, help="run the input in this file")
@@ -320,14 +399,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         facts = fuzz_with_atheris(options.reader, budget, options.seed, options.slow)
     else:
         facts = fuzz_with_mutations(run, budget, options.seed)
-    facts["findings"] = [x for x in facts["findings"] if is_reproducible(options.reader, x, options.slow)]
+    facts["findings"] = [
+        x for x in facts["findings"] if is_reproducible(options.reader, x, options.slow)
+    ]
     took = round(time.monotonic() - start, 1)
-    head = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "reader": options.reader, "seed": options.seed, "seconds": took}
+    head = {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "reader": options.reader,
+        "seed": options.seed,
+        "seconds": took,
+    }
     result = {**head, "versions": versions(run.target.packages), **facts}
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"{options.reader}: {facts['executions']:,} executions in {took:g} s with {facts['engine']}, {len(facts['findings'])} findings")
+    print(
+        f"{options.reader}: {facts['executions']:,} executions in {took:g} s with "
+        f"{facts['engine']}, {len(facts['findings'])} findings"
+    )
     for finding in facts["findings"]:
         print(f"  {finding['kind']}: {finding['what']}\n    {finding['input'][:400]}")
     return bool(facts["findings"])

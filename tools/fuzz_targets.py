@@ -1,6 +1,8 @@
-"""Fuzz targets: for every reader of untrusted bytes, its seeds, its dictionary, and a run that ends in a result or a LlamathError.
+"""Fuzz targets: for every reader of untrusted bytes, its seeds, its dictionary, and a run that ends
+in a result or a LlamathError.
 
-An input may begin with a byte that says how the rest is wrapped, so that checksums and lengths which a mutation breaks are made good.
+An input may begin with a byte that says how the rest is wrapped, so that checksums and lengths
+which a mutation breaks are made good.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ _ENDS = re.compile(rb'"data_offsets"\s*:\s*\[\s*\d+\s*,\s*(\d{1,4})\s*\]')
 
 
 def _safetensors_seeds() -> Iterator[bytes]:
-    files = [*(make for _, make in hostile_safetensors.hostile().values()), *hostile_safetensors.odd().values()]
+    files = [
+        *(make for _, make in hostile_safetensors.hostile().values()),
+        *hostile_safetensors.odd().values(),
+    ]
     for data in (make() for make in files):
         if len(data) < MAX_BYTES:
             yield from (b"\0" + data, b"\1" + data[8:])
@@ -90,7 +95,10 @@ def _safetensors(data: bytes) -> object:
 
 def _gguf_seeds() -> Iterator[bytes]:
     whole = [hostile_gguf.valid(version, order).bytes() for version in (2, 3) for order in "<>"]
-    return _made(([make for _, make in hostile_gguf.hostile().values()], hostile_gguf.odd().values(), whole), 2)
+    return _made(
+        ([make for _, make in hostile_gguf.hostile().values()], hostile_gguf.odd().values(), whole),
+        2,
+    )
 
 
 def _gguf(data: bytes) -> object:
@@ -113,10 +121,22 @@ def _gguf(data: bytes) -> object:
 
 
 def _pth_seeds() -> Iterator[bytes]:
-    yield from _made([(data for data, _ in {**hostile_pth.archives(), **hostile_pth.old()}.values())], 1)
-    streams = [hostile_pth.VALID, hostile_pth.VALID_OLD, *(data for data, _ in hostile_pth.streams().values())]
+    yield from _made(
+        [(data for data, _ in {**hostile_pth.archives(), **hostile_pth.old()}.values())], 1
+    )
+    streams = [
+        hostile_pth.VALID,
+        hostile_pth.VALID_OLD,
+        *(data for data, _ in hostile_pth.streams().values()),
+    ]
     yield from (bytes([i]) + data for data in streams if len(data) < MAX_BYTES for i in (1, 2))
-    yield from (b"\0" + data for data in (hostile_pth.zipped(hostile_pth.VALID), hostile_pth.legacy(hostile_pth.VALID_OLD)))
+    yield from (
+        b"\0" + data
+        for data in (
+            hostile_pth.zipped(hostile_pth.VALID),
+            hostile_pth.legacy(hostile_pth.VALID_OLD),
+        )
+    )
 
 
 def _pth(data: bytes) -> object:
@@ -125,7 +145,11 @@ def _pth(data: bytes) -> object:
 
     wrap, data = data[:1], data[1:]
     if wrap in (b"\1", b"\2"):
-        data = hostile_pth.zipped(data, {"0": hostile_pth.SIX, "1": b""}) if wrap == b"\1" else hostile_pth.legacy(data)
+        data = (
+            hostile_pth.zipped(data, {"0": hostile_pth.SIX, "1": b""})
+            if wrap == b"\1"
+            else hostile_pth.legacy(data)
+        )
     manifest = read(Bytes(data))
     for x in manifest.tensors:
         if not 0 <= x.start <= x.end <= len(data):
@@ -136,8 +160,19 @@ def _pth(data: bytes) -> object:
 def _pth_words() -> Iterator[bytes]:
     from llamath.checkpoint.formats.torch_files import torch_objects as rebuild
 
-    yield from (hostile_pth.named(name) for name in (*rebuild.CALLS, *rebuild.STORAGES, *rebuild.DTYPES))
-    yield from (hostile_pth.storage(), hostile_pth.HOOKS, hostile_pth.PROTO, b"PK\3\4", b"PK\1\2", b"PK\5\6", b"PK\6\6", b"PK\6\7")
+    yield from (
+        hostile_pth.named(name) for name in (*rebuild.CALLS, *rebuild.STORAGES, *rebuild.DTYPES)
+    )
+    yield from (
+        hostile_pth.storage(),
+        hostile_pth.HOOKS,
+        hostile_pth.PROTO,
+        b"PK\3\4",
+        b"PK\1\2",
+        b"PK\5\6",
+        b"PK\6\6",
+        b"PK\6\7",
+    )
 
 
 # indexes and configurations: JSON
@@ -146,7 +181,13 @@ def _pth_words() -> Iterator[bytes]:
 def _index_seeds() -> Iterator[bytes]:
     return (
         data
-        for data in (make() for make in [*(x for _, x in hostile_index.hostile().values()), *hostile_index.odd().values()])
+        for data in (
+            make()
+            for make in [
+                *(x for _, x in hostile_index.hostile().values()),
+                *hostile_index.odd().values(),
+            ]
+        )
         if len(data) < MAX_BYTES
     )
 
@@ -163,14 +204,22 @@ def _index(data: bytes) -> object:
         name = "memory"
 
         def open(self, name: str) -> Source | None:
-            return Bytes(hostile_safetensors.valid(), name) if check_file_name(name) == hostile_index.SHARD else None
+            return (
+                Bytes(hostile_safetensors.valid(), name)
+                if check_file_name(name) == hostile_index.SHARD
+                else None
+            )
 
         def json(self, name: str) -> dict[str, Any]:
             return parse_json(data, name)
 
     folder = read_index(Memory(), "x.index.json")
     for name in folder.index.weight_map.values():
-        if any(x in "/\\:" or unicodedata.category(x) in ("Cc", "Cs") for x in name) or name in ("", ".", ".."):
+        if any(x in "/\\:" or unicodedata.category(x) in ("Cc", "Cs") for x in name) or name in (
+            "",
+            ".",
+            "..",
+        ):
             raise Differs(f"the shard {name!r} was taken for a plain name")
     return folder
 
@@ -178,7 +227,15 @@ def _index(data: bytes) -> object:
 def _configs() -> Iterator[Mapping[str, Any]]:
     for path in sorted((TESTS / "tiny").glob("*.json")):
         yield from json.loads(path.read_text()).values()
-    yield {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "vocab_size": 128, "multiple_of": 16, "norm_eps": 1e-5}
+    yield {
+        "dim": 64,
+        "n_layers": 2,
+        "n_heads": 4,
+        "n_kv_heads": 2,
+        "vocab_size": 128,
+        "multiple_of": 16,
+        "norm_eps": 1e-5,
+    }
 
 
 def _config_seeds() -> Iterator[bytes]:
@@ -205,8 +262,19 @@ def _config(data: bytes) -> object:
 
 
 def _regex_seeds() -> Iterator[bytes]:
-    patterns = (".*\\.(q|v)_proj", "a*", "(a|b)+?c{2,3}", "[^a-c]\\d\\w", "^x$|\\by", "(?:ab)?", "[\\w.]{1,}", "(a(b(c)*)+)?")
-    yield from (f"{x}\0{text}".encode() for x in patterns for text in ("a.q_proj", "abcc", "x", "", "a1_"))
+    patterns = (
+        ".*\\.(q|v)_proj",
+        "a*",
+        "(a|b)+?c{2,3}",
+        "[^a-c]\\d\\w",
+        "^x$|\\by",
+        "(?:ab)?",
+        "[\\w.]{1,}",
+        "(a(b(c)*)+)?",
+    )
+    yield from (
+        f"{x}\0{text}".encode() for x in patterns for text in ("a.q_proj", "abcc", "x", "", "a1_")
+    )
 
 
 def _regex(data: bytes) -> object:
@@ -217,10 +285,17 @@ def _regex(data: bytes) -> object:
     regex = LinearRegex(pattern)
     found = regex.fullmatch(text)
     if not text.isascii() or not text.isprintable() or not pattern.isascii() or "\\B" in pattern:
-        raise FormatError("not_compared", "characters or an assertion that versions of Python treat differently")
+        raise FormatError(
+            "not_compared", "characters or an assertion that versions of Python treat differently"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if sum(map(pattern.count, "*+{?")) <= 3 and len(text) <= 12 and len(pattern) < 100 and found != bool(re.fullmatch(pattern, text)):
+        if (
+            sum(map(pattern.count, "*+{?")) <= 3
+            and len(text) <= 12
+            and len(pattern) < 100
+            and found != bool(re.fullmatch(pattern, text))
+        ):
             raise Differs(f"{pattern!r} and {text!r}: found {found}")
     return found
 
@@ -228,16 +303,35 @@ def _regex(data: bytes) -> object:
 # adapters: a configuration and the shapes of tensors, against a small Llama
 
 _Q = "base_model.model.model.layers.0.self_attn.q_proj"
-_LORA = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "base_model_name_or_path": "x/y"}
+_LORA = {
+    "peft_type": "LORA",
+    "r": 4,
+    "lora_alpha": 8,
+    "target_modules": ["q_proj"],
+    "base_model_name_or_path": "x/y",
+}
 _EXPERTS = "base_model.model.model.layers.1.mlp.experts"
 
 
 def _adapter_cases() -> Iterator[dict[str, Any]]:
     plain = {f"{_Q}.lora_A.weight": [4, 16], f"{_Q}.lora_B.weight": [16, 4]}
     yield {"config": _LORA, "tensors": plain}
-    yield {"config": _LORA | {"use_dora": True}, "tensors": plain | {f"{_Q}.lora_magnitude_vector": [16], f"{_Q}.lora_B.bias": [16]}}
-    more = {"rank_pattern": {"q.*": 4}, "alpha_pattern": {"^q": 2}, "layers_to_transform": [0], "layers_pattern": "layers"}
-    yield {"config": _LORA | more | {"exclude_modules": ".*v", "modules_to_save": ["lm_head"], "use_rslora": True}, "tensors": plain}
+    yield {
+        "config": _LORA | {"use_dora": True},
+        "tensors": plain | {f"{_Q}.lora_magnitude_vector": [16], f"{_Q}.lora_B.bias": [16]},
+    }
+    more = {
+        "rank_pattern": {"q.*": 4},
+        "alpha_pattern": {"^q": 2},
+        "layers_to_transform": [0],
+        "layers_pattern": "layers",
+    }
+    yield {
+        "config": _LORA
+        | more
+        | {"exclude_modules": ".*v", "modules_to_save": ["lm_head"], "use_rslora": True},
+        "tensors": plain,
+    }
     embedding = "base_model.model.model.embed_tokens"
     tensors = {
         f"{embedding}.lora_embedding_A": [4, 50],
@@ -246,15 +340,27 @@ def _adapter_cases() -> Iterator[dict[str, Any]]:
     }
     yield {"config": _LORA | {"target_modules": "all-linear"}, "tensors": tensors}
     nested = {f"{_EXPERTS}.{x}lora_{y}.weight": [16, 16] for x in ("", "base_layer.") for y in "AB"}
-    yield {"config": _LORA | {"target_parameters": ["experts.gate_up_proj", "experts.down_proj"]}, "tensors": nested}
+    yield {
+        "config": _LORA | {"target_parameters": ["experts.gate_up_proj", "experts.down_proj"]},
+        "tensors": nested,
+    }
     rows = {f"{embedding}.token_adapter.trainable_tokens_delta": [2, 16]}
-    yield {"config": _LORA | {"trainable_token_indices": {"embed_tokens": [1, 70]}}, "tensors": rows}
-    yield {"config": {"peft_type": "IA3", "feedforward_modules": [], "target_modules": ["k_proj"]}, "tensors": {f"{_Q}.ia3_l": [16, 1]}}
+    yield {
+        "config": _LORA | {"trainable_token_indices": {"embed_tokens": [1, 70]}},
+        "tensors": rows,
+    }
+    yield {
+        "config": {"peft_type": "IA3", "feedforward_modules": [], "target_modules": ["k_proj"]},
+        "tensors": {f"{_Q}.ia3_l": [16, 1]},
+    }
     yield {"config": {"peft_type": "LOHA"}, "tensors": {f"{_Q}.hada_w1_a": [4, 4]}}
     mlx = {"rank": 4, "scale": 2.0, "keys": ["self_attn.q_proj"]}
     config = {"fine_tune_type": "lora", "num_layers": 1, "lora_parameters": mlx}
     name = "model.layers.0.self_attn.q_proj"
-    yield {"config": config, "tensors": {f"{name}.lora_a": [16, 4], f"{name}.lora_b": [4, 16], f"{name}.m": [16]}}
+    yield {
+        "config": config,
+        "tensors": {f"{name}.lora_a": [16, 4], f"{name}.lora_b": [4, 16], f"{name}.m": [16]},
+    }
 
 
 def _adapter_seeds() -> Iterator[bytes]:
@@ -263,7 +369,12 @@ def _adapter_seeds() -> Iterator[bytes]:
 
 def _adapter_words() -> Iterator[bytes]:
     words = {json.dumps(key) for x in _adapter_cases() for part in x.values() for key in part}
-    words |= {json.dumps(value) for x in _adapter_cases() for part in x.values() for value in part.values()}
+    words |= {
+        json.dumps(value)
+        for x in _adapter_cases()
+        for part in x.values()
+        for value in part.values()
+    }
     yield from (x.encode() for x in sorted(words))
     yield from _odd_words()
 
@@ -278,16 +389,32 @@ def _adapter(data: bytes) -> object:
     global _base
     keys = parse_json(data, "fuzz")
     config, shapes = keys.get("config"), keys.get("tensors")
-    is_shape = lambda x: isinstance(x, list) and len(x) <= 64 and all(type(y) is int and 0 <= y < 1 << 40 for y in x)  # noqa: E731
-    if not isinstance(config, dict) or not isinstance(shapes, dict) or not all(map(is_shape, shapes.values())):
+    is_shape = lambda x: (  # noqa: E731
+        isinstance(x, list) and len(x) <= 64 and all(type(y) is int and 0 <= y < 1 << 40 for y in x)
+    )
+    if (
+        not isinstance(config, dict)
+        or not isinstance(shapes, dict)
+        or not all(map(is_shape, shapes.values()))
+    ):
         raise FormatError("input", "no configuration and shapes")
     tensors = tuple(Tensor(name, "F32", tuple(shape), 0, 0, 4) for name, shape in shapes.items())
-    manifest = Manifest(format="safetensors", files=(CheckpointFile("adapter_model.safetensors", 9),), tensors=tensors)
+    manifest = Manifest(
+        format="safetensors",
+        files=(CheckpointFile("adapter_model.safetensors", 9),),
+        tensors=tensors,
+    )
     adapter = read_adapter(manifest, config, "fuzz")
     if _base is None:
         from llamath.loading import load
 
-        sizes = {"hidden_size": 16, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
+        sizes = {
+            "hidden_size": 16,
+            "intermediate_size": 40,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "vocab_size": 50,
+        }
         _base = load({"model_type": "llama", **sizes})
     report = verify_adapter(adapter, "fuzz", _base)
     text = [report.summary, report.title, *(x.message + x.hint for x in report.findings)]
@@ -303,7 +430,13 @@ _base: Any = None
 
 
 def _dcp_seeds() -> Iterator[bytes]:
-    return _made([[hostile_folders.VALID, hostile_folders.many_chunks(3)], [data for data, _ in hostile_folders.dcp().values()]], 1)
+    return _made(
+        [
+            [hostile_folders.VALID, hostile_folders.many_chunks(3)],
+            [data for data, _ in hostile_folders.dcp().values()],
+        ],
+        1,
+    )
 
 
 def _dcp(data: bytes) -> object:
@@ -318,13 +451,31 @@ def _dcp(data: bytes) -> object:
 def _dcp_words() -> Iterator[bytes]:
     from llamath.checkpoint.formats.torch_files.torch_objects import DTYPES
 
-    yield from (hostile_pth.named(name) for name in (*list(DTYPES)[:4], f"{hostile_folders.METADATA}MetadataIndex", "builtins.getattr"))
-    yield from (hostile_folders.size(2, 2), hostile_folders.chunk((0,), (1,)), hostile_folders.place(), hostile_folders.NEW)
+    yield from (
+        hostile_pth.named(name)
+        for name in (
+            *list(DTYPES)[:4],
+            f"{hostile_folders.METADATA}MetadataIndex",
+            "builtins.getattr",
+        )
+    )
+    yield from (
+        hostile_folders.size(2, 2),
+        hostile_folders.chunk((0,), (1,)),
+        hostile_folders.place(),
+        hostile_folders.NEW,
+    )
     yield from (b"\x94", b"\x93", b"\x8c\1a", b"\x95" + bytes(8), b"h\0", b"q\0")
 
 
 def _zero_seeds() -> Iterator[bytes]:
-    return _made([hostile_folders.ZERO_STREAMS.values(), [data for data, _ in hostile_folders.zero().values()]], 2)
+    return _made(
+        [
+            hostile_folders.ZERO_STREAMS.values(),
+            [data for data, _ in hostile_folders.zero().values()],
+        ],
+        2,
+    )
 
 
 def _zero(data: bytes) -> object:
@@ -336,17 +487,37 @@ def _zero(data: bytes) -> object:
 
 
 def _zero_words() -> Iterator[bytes]:
-    yield from (hostile_folders.SCALER, hostile_folders.ENUM, hostile_folders.tensor(), hostile_folders.size(2, 3), hostile_folders.NEW)
-    yield from (hostile_pth.text(x) for x in ("zero_stage", "partition_count", "param_shapes", "optimizer_state_dict"))
+    yield from (
+        hostile_folders.SCALER,
+        hostile_folders.ENUM,
+        hostile_folders.tensor(),
+        hostile_folders.size(2, 3),
+        hostile_folders.NEW,
+    )
+    yield from (
+        hostile_pth.text(x)
+        for x in ("zero_stage", "partition_count", "param_shapes", "optimizer_state_dict")
+    )
 
 
 def _npz_seeds() -> Iterator[bytes]:
-    yield from _made([hostile_folders.ARRAYS.values(), [data for data, _ in hostile_folders.hostile_npz().values()]], 1)
-    yield from (b"\1" + hostile_folders.npy(), b"\1" + hostile_folders.npy("'<i8'", "(3,)"), b"\2" + hostile_folders.npy(version=2))
+    yield from _made(
+        [
+            hostile_folders.ARRAYS.values(),
+            [data for data, _ in hostile_folders.hostile_npz().values()],
+        ],
+        1,
+    )
+    yield from (
+        b"\1" + hostile_folders.npy(),
+        b"\1" + hostile_folders.npy("'<i8'", "(3,)"),
+        b"\2" + hostile_folders.npy(version=2),
+    )
 
 
 def _npz(data: bytes) -> object:
-    """An archive as it is, or one array in a sound archive, stored or deflated; what is read is what numpy reads."""
+    """An archive as it is, or one array in a sound archive, stored or deflated; what is read is
+    what numpy reads."""
     import io
     import zipfile
 
@@ -357,7 +528,9 @@ def _npz(data: bytes) -> object:
 
     wrap, data = data[:1], data[1:]
     if wrap in (b"\1", b"\2"):
-        data = hostile_folders.npz({"a.npy": data}, zipfile.ZIP_STORED if wrap == b"\1" else zipfile.ZIP_DEFLATED)
+        data = hostile_folders.npz(
+            {"a.npy": data}, zipfile.ZIP_STORED if wrap == b"\1" else zipfile.ZIP_DEFLATED
+        )
     manifest = read(Bytes(data))
     ours = {x.name: x.shape for x in manifest.tensors}
     if sum(x.elements for x in manifest.tensors) > 1 << 16:
@@ -369,7 +542,11 @@ def _npz(data: bytes) -> object:
             theirs = {name: archive[name].shape for name in ours}
     except Exception as error:
         # numpy also checks sums and the whole of a deflated member
-        if isinstance(error, zipfile.BadZipFile | EOFError) or type(error).__name__ == "error" or "Bad CRC" in str(error):
+        if (
+            isinstance(error, zipfile.BadZipFile | EOFError)
+            or type(error).__name__ == "error"
+            or "Bad CRC" in str(error)
+        ):
             return ours
         raise Differs(f"numpy refuses: {type(error).__name__}: {error}") from None
     if theirs != ours:
@@ -378,11 +555,25 @@ def _npz(data: bytes) -> object:
 
 
 def _npz_words() -> Iterator[bytes]:
-    yield from (b"\x93NUMPY", b"'descr': ", b"'<f4'", b"'|O'", b"'shape': (2, 3)", b"'fortran_order': True", b"(1,)", b"PK\3\4", b"PK\1\2")
+    yield from (
+        b"\x93NUMPY",
+        b"'descr': ",
+        b"'<f4'",
+        b"'|O'",
+        b"'shape': (2, 3)",
+        b"'fortran_order': True",
+        b"(1,)",
+        b"PK\3\4",
+        b"PK\1\2",
+    )
 
 
 def _pipeline_seeds() -> Iterator[bytes]:
-    parts = {"unet": ["diffusers", "UNet2DConditionModel"], "scheduler": ["diffusers", "PNDMScheduler"], "safety_checker": [None, None]}
+    parts = {
+        "unet": ["diffusers", "UNet2DConditionModel"],
+        "scheduler": ["diffusers", "PNDMScheduler"],
+        "safety_checker": [None, None],
+    }
     yield json.dumps({"_class_name": "P", "_diffusers_version": "0.1", **parts}).encode()
 
 
@@ -402,7 +593,15 @@ def _pipeline(data: bytes) -> object:
 
 def _sums_seeds() -> Iterator[bytes]:
     digest = "0123456789abcdef" * 4
-    lines = (f"{digest}  a.bin", f"{digest} *./b c", f"SHA256 (d) = {digest}", f"SHA256 (e) = f) = {digest}", "# x", "", digest)
+    lines = (
+        f"{digest}  a.bin",
+        f"{digest} *./b c",
+        f"SHA256 (d) = {digest}",
+        f"SHA256 (e) = f) = {digest}",
+        "# x",
+        "",
+        digest,
+    )
     yield from (f"{x}\n{y}\n".encode() for x in lines for y in lines)
 
 
@@ -415,14 +614,25 @@ def _sums(data: bytes) -> object:
     except UnicodeDecodeError:
         raise FormatError("utf8", "not text") from None
     sums = parse_sums(text, "fuzz")
-    if not all(name and len(x) == 64 and set(x) <= set("0123456789abcdef") for name, x in sums.items()):
+    if not all(
+        name and len(x) == 64 and set(x) <= set("0123456789abcdef") for name, x in sums.items()
+    ):
         raise Differs(f"malformed sums were read: {sums}")
     return sums
 
 
-# files: a kind of name, and a file's first bytes, which are compared with the readers of formats; names: those of tensors and of files
+# files: a kind of name, and a file's first bytes, which are compared with the readers of formats;
+# names: those of tensors and of files
 
-_NAMES = ("model.safetensors", "model.bin", "model", "x.safetensors.aria2", "x.incomplete", "x.lock", "hf://org/name@main/x.safetensors")
+_NAMES = (
+    "model.safetensors",
+    "model.bin",
+    "model",
+    "x.safetensors.aria2",
+    "x.incomplete",
+    "x.lock",
+    "hf://org/name@main/x.safetensors",
+)
 
 
 def _file_seeds() -> Iterator[bytes]:
@@ -454,7 +664,12 @@ def _file(data: bytes) -> object:
     name, data = _NAMES[data[0] % len(_NAMES)] if data else "x", data[1:]
     for expected in ("a checkpoint", "JSON", "a tokenizer"):
         found = diagnose(data[:HEAD_BYTES], name, len(data), expected)
-        if found and not (found.message.isprintable() and found.hint.isprintable() and found.hint and len(found.message) < 1000):
+        if found and not (
+            found.message.isprintable()
+            and found.hint.isprintable()
+            and found.hint
+            and len(found.message) < 1000
+        ):
             raise Differs(f"a diagnosis that cannot be shown: {found}")
     try:
         manifest = safetensors.read(Bytes(data, name))
@@ -466,10 +681,31 @@ def _file(data: bytes) -> object:
 
 
 def _names_seeds() -> Iterator[bytes]:
-    model = ("model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight", "lm_head.weight")
-    for prefix in ("", "module.", "_orig_mod.module.", "model.module.", "state_dict.model._forward_module.", "model."):
-        yield "\n".join((*(prefix + x for x in model), "optimizer.state.0.exp_avg", "rng_state")).encode()
-    yield "\n".join(("config.json", "model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors", "optimizer.pt")).encode()
+    model = (
+        "model.embed_tokens.weight",
+        "model.layers.0.mlp.up_proj.weight",
+        "model.layers.1.mlp.up_proj.weight",
+        "lm_head.weight",
+    )
+    for prefix in (
+        "",
+        "module.",
+        "_orig_mod.module.",
+        "model.module.",
+        "state_dict.model._forward_module.",
+        "model.",
+    ):
+        yield "\n".join(
+            (*(prefix + x for x in model), "optimizer.state.0.exp_avg", "rng_state")
+        ).encode()
+    yield "\n".join(
+        (
+            "config.json",
+            "model-00001-of-00003.safetensors",
+            "model-00003-of-00003.safetensors",
+            "optimizer.pt",
+        )
+    ).encode()
     yield b"adapter_config.json\nadapter_model.bin\nx.gguf\nmodel.safetensors.aria2"
 
 
@@ -491,16 +727,35 @@ def _names(data: bytes) -> object:
     from llamath.checkpoint.formats.choose_files import choose_files
     from llamath.checkpoint.formats.folder import Folder
     from llamath.checkpoint.formats.manifest import Manifest, Tensor
-    from llamath.checkpoint.naming.training_names import describe_wrappers, fold_numbers, model_tensors, training_state, without_wrappers
+    from llamath.checkpoint.naming.training_names import (
+        describe_wrappers,
+        fold_numbers,
+        model_tensors,
+        training_state,
+        without_wrappers,
+    )
     from llamath.utils.errors import FormatError
 
     lines = data.decode("utf-8", "replace").split("\n")[:500]
     tensors = tuple(Tensor(x, "F32", (1,), 0, 4 * i, 4 * i + 4) for i, x in enumerate(lines))
     values = {x: 0 for x in lines if "param_groups" in x}
     manifest = Manifest(format="torch", files=(), tensors=tensors, metadata={"values": values})
-    expected = [frozenset(map(fold_numbers, ("model.embed_tokens.weight", "model.layers.{l}.mlp.up_proj.weight", "lm_head.weight")))]
+    expected = [
+        frozenset(
+            map(
+                fold_numbers,
+                (
+                    "model.embed_tokens.weight",
+                    "model.layers.{l}.mlp.up_proj.weight",
+                    "lm_head.weight",
+                ),
+            )
+        )
+    ]
     found = model_tensors(manifest, expected)
-    if len(found.manifest.tensors) + len(found.state) != len(lines) or len(found.state) != len(training_state(manifest)):
+    if len(found.manifest.tensors) + len(found.state) != len(lines) or len(found.state) != len(
+        training_state(manifest)
+    ):
         raise Differs("tensors were lost")
     if found.manifest is manifest and found.description:
         raise Differs("names are said to have changed")
@@ -513,14 +768,17 @@ def _names(data: bytes) -> object:
         chosen = choose_files(folder, sorted(set(lines)))
     except FormatError:
         return found
-    if not set(chosen.names) <= set(lines) and not any(x.endswith((".gguf", ".pth")) for x in chosen.names):
+    if not set(chosen.names) <= set(lines) and not any(
+        x.endswith((".gguf", ".pth")) for x in chosen.names
+    ):
         raise Differs(f"files were chosen that are not there: {chosen}")
     return found
 
 
 _MOST_VALUE_BYTES = 192
 _VALUE_TYPES = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "", "F8_E4M3": "", "F8_E5M2": "", "F8_E4M3FNUZ": "", "F8_E5M2FNUZ": "",
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "", "F8_E4M3": "", "F8_E5M2": "",
+    "F8_E4M3FNUZ": "", "F8_E5M2FNUZ": "",
     "F8_E8M0": "", "U8": "u1", "Q8_0": "", "Q4_K": "",
 }  # fmt: skip
 _BLOCK_TYPES = ("Q8_0", "Q4_K")
@@ -537,13 +795,29 @@ def _values_seeds() -> Iterator[bytes]:
 
 def _float_words() -> Iterator[bytes]:
     """Bit patterns around the largest finite numbers, zeros, and the smallest numbers."""
-    for x in (0x7F, 0x80, 0xFF, 0x7C00, 0x7BFF, 0xFC00, 0x7F80, 0x7F7F, 0xFF80, 0x8000, 1, 0x7F800000, 0xFF7FFFFF, 0x80000000):
+    for x in (
+        0x7F,
+        0x80,
+        0xFF,
+        0x7C00,
+        0x7BFF,
+        0xFC00,
+        0x7F80,
+        0x7F7F,
+        0xFF80,
+        0x8000,
+        1,
+        0x7F800000,
+        0xFF7FFFFF,
+        0x80000000,
+    ):
         yield x.to_bytes(4, "little").rstrip(b"\0") * 3
     yield from (b"\0" * 64, b"\0\0\0\0\0\0\xf0\x7f", b"\xff\xff\xff\xff\xff\xff\xef\xff")
 
 
 def _values(data: bytes) -> object:
-    """Rows that arrive in up to four pieces, or byte by byte; few bytes, since the readers of longer ones are the same code."""
+    """Rows that arrive in up to four pieces, or byte by byte; few bytes, since the readers of
+    longer ones are the same code."""
     from llamath.checkpoint.formats.dtypes import DTYPES
     from llamath.checkpoint.formats.manifest import Tensor
     from llamath.checkpoint.tensor_stats import TensorStats
@@ -563,7 +837,9 @@ def _values(data: bytes) -> object:
     if dtype in _BLOCK_TYPES:
         shape = (rows, DTYPES[dtype].block)
     step = 1 if cut == 255 else -(-len(data) // (1 + cut % 4))
-    stats = TensorStats(Tensor("x", dtype, shape, 0, 0, len(data)), dtype if dtype != "U8" else "packed")
+    stats = TensorStats(
+        Tensor("x", dtype, shape, 0, 0, len(data)), dtype if dtype != "U8" else "packed"
+    )
     for at in range(0, len(data), step):
         stats.feed(memoryview(data)[at : at + step])
     stats.finish()
@@ -575,7 +851,8 @@ def _values(data: bytes) -> object:
 
 
 def _compare_values(stats: TensorStats, dtype: str, data: bytes) -> None:
-    """Compare the statistics with numpy's of the decoded values, of block types with those of the decoded scales."""
+    """Compare the statistics with numpy's of the decoded values, of block types with those of
+    the decoded scales."""
     import numpy as np
 
     from llamath.checkpoint.formats.number_arrays import float8_table
@@ -593,7 +870,8 @@ def _compare_values(stats: TensorStats, dtype: str, data: bytes) -> None:
         values = np.frombuffer(data, _VALUE_TYPES[dtype])
     with np.errstate(all="ignore"):
         values = values.astype("f8")
-        is_zero = not (any(data) if dtype == "F8_E8M0" else values.any())  # E8M0 has no zero: bytes that were not written
+        # E8M0 has no zero: bytes that were not written
+        is_zero = not (any(data) if dtype == "F8_E8M0" else values.any())
         largest = float(np.abs(values).max())
         norm = float(np.linalg.norm(values / max(1e-300, largest))) * largest
     found = stats.nan, stats.infinite, stats.is_zero
@@ -604,8 +882,19 @@ def _compare_values(stats: TensorStats, dtype: str, data: bytes) -> None:
         raise Differs(f"{dtype}: the norm is {stats.norm()}, numpy {norm}")
 
 
-_ODD = '{ } [ ] : , 0 1 2 3 7 64 -1 1.5 1e999 1e-9 true false null "" "a" "\\ud800" {} [] [0] {"a":1}'.split()
-_ODD += [str(2**63), str(2**64), "9" * 40, '"' + "n" * 300 + '"', '"../x"', '"\\u001b[2J"', " ", "\n"]
+_ODD = (
+    '{ } [ ] : , 0 1 2 3 7 64 -1 1.5 1e999 1e-9 true false null "" "a" "\\ud800" {} [] [0] {"a":1}'
+).split()
+_ODD += [
+    str(2**63),
+    str(2**64),
+    "9" * 40,
+    '"' + "n" * 300 + '"',
+    '"../x"',
+    '"\\u001b[2J"',
+    " ",
+    "\n",
+]
 
 
 def _odd_words() -> Iterable[bytes]:
@@ -613,42 +902,138 @@ def _odd_words() -> Iterable[bytes]:
 
 
 def _fields() -> Iterator[bytes]:
-    yield from (f'"{x}"'.encode() for x in "dtype shape data_offsets __metadata__ U8 F32 F4 F6_E2M3 BOOL C64".split())
-    yield from (b"[0,1]", b"[1]", b"[]", b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}', *_odd_words())
+    yield from (
+        f'"{x}"'.encode()
+        for x in "dtype shape data_offsets __metadata__ U8 F32 F4 F6_E2M3 BOOL C64".split()
+    )
+    yield from (
+        b"[0,1]",
+        b"[1]",
+        b"[]",
+        b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}',
+        *_odd_words(),
+    )
 
 
 def _kinds() -> Iterator[bytes]:
-    yield from (b"general.alignment", b"split.no", b"split.count", b"GGUF", b"\2\0\0\0", b"\3\0\0\0", b"\0\0\0\3")
-    yield from (i.to_bytes(size, order) for i in (0, 1, 8, 9, 32, 2**31, 2**32 - 1) for size in (4, 8) for order in ("little", "big"))
+    yield from (
+        b"general.alignment",
+        b"split.no",
+        b"split.count",
+        b"GGUF",
+        b"\2\0\0\0",
+        b"\3\0\0\0",
+        b"\0\0\0\3",
+    )
+    yield from (
+        i.to_bytes(size, order)
+        for i in (0, 1, 8, 9, 32, 2**31, 2**32 - 1)
+        for size in (4, 8)
+        for order in ("little", "big")
+    )
     yield from ((2**64 - i).to_bytes(8, "little") for i in (1, 8, 32, 1 << 63))
 
 
-_FORMATS, _FOLDERS, _JSON = "llamath.checkpoint.formats.", "llamath.checkpoint.folders.", ("llamath.utils.strict_json",)
+_FORMATS, _FOLDERS, _JSON = (
+    "llamath.checkpoint.formats.",
+    "llamath.checkpoint.folders.",
+    ("llamath.utils.strict_json",),
+)
 TARGETS = {
-    "safetensors": Target((f"{_FORMATS}safetensors",), _safetensors_seeds, _fields, _safetensors, json=True, packages=("safetensors",)),
+    "safetensors": Target(
+        (f"{_FORMATS}safetensors",),
+        _safetensors_seeds,
+        _fields,
+        _safetensors,
+        json=True,
+        packages=("safetensors",),
+    ),
     "gguf": Target((f"{_FORMATS}gguf", f"{_FORMATS}source"), _gguf_seeds, _kinds, _gguf),
     "pth": Target(
-        tuple(_FORMATS + x for x in ("torch_checkpoint", "torch_zip", "pickle_reader", "torch_objects")), _pth_seeds, _pth_words, _pth
+        tuple(
+            _FORMATS + x
+            for x in ("torch_checkpoint", "torch_zip", "pickle_reader", "torch_objects")
+        ),
+        _pth_seeds,
+        _pth_words,
+        _pth,
     ),
-    "index": Target((*_JSON, f"{_FORMATS}checkpoint_files", f"{_FORMATS}folder"), _index_seeds, _odd_words, _index, json=True),
-    "files": Target(("llamath.utils.file_diagnosis", f"{_FORMATS}checkpoint_files"), _file_seeds, _file_words, _file),
-    "names": Target(("llamath.checkpoint.naming.training_names", f"{_FORMATS}choose_files"), _names_seeds, _names_words, _names),
-    "sums": Target(("llamath.checkpoint.file_sums",), _sums_seeds, lambda: (b"SHA256 (", b") = ", b"  ", b" *", b"./"), _sums),
-    "values": Target(("llamath.checkpoint.tensor_stats",), _values_seeds, _float_words, _values, packages=("numpy",)),
-    "regex": Target(("llamath.utils.linear_regex",), _regex_seeds, lambda: (b"(?:", b"{1,2}", b"\\b", b"[^", b"]*?", b"|"), _regex),
+    "index": Target(
+        (*_JSON, f"{_FORMATS}checkpoint_files", f"{_FORMATS}folder"),
+        _index_seeds,
+        _odd_words,
+        _index,
+        json=True,
+    ),
+    "files": Target(
+        ("llamath.utils.file_diagnosis", f"{_FORMATS}checkpoint_files"),
+        _file_seeds,
+        _file_words,
+        _file,
+    ),
+    "names": Target(
+        ("llamath.checkpoint.naming.training_names", f"{_FORMATS}choose_files"),
+        _names_seeds,
+        _names_words,
+        _names,
+    ),
+    "sums": Target(
+        ("llamath.checkpoint.file_sums",),
+        _sums_seeds,
+        lambda: (b"SHA256 (", b") = ", b"  ", b" *", b"./"),
+        _sums,
+    ),
+    "values": Target(
+        ("llamath.checkpoint.tensor_stats",),
+        _values_seeds,
+        _float_words,
+        _values,
+        packages=("numpy",),
+    ),
+    "regex": Target(
+        ("llamath.utils.linear_regex",),
+        _regex_seeds,
+        lambda: (b"(?:", b"{1,2}", b"\\b", b"[^", b"]*?", b"|"),
+        _regex,
+    ),
     "adapter": Target(
-        ("llamath.checkpoint.adapters", "llamath.analysis.verify.kinds.adapter_check", "llamath.utils.linear_regex"),
+        (
+            "llamath.checkpoint.adapters",
+            "llamath.analysis.verify.kinds.adapter_check",
+            "llamath.utils.linear_regex",
+        ),
         _adapter_seeds,
         _adapter_words,
         _adapter,
         json=True,
     ),
-    "dcp": Target((f"{_FOLDERS}dcp", f"{_FORMATS}pickle_reader", "llamath.analysis.verify.kinds.dcp_check"), _dcp_seeds, _dcp_words, _dcp),
-    "deepspeed": Target((f"{_FOLDERS}deepspeed", f"{_FORMATS}torch_checkpoint"), _zero_seeds, _zero_words, _zero),
-    "npz": Target((f"{_FORMATS}npz", f"{_FORMATS}torch_zip"), _npz_seeds, _npz_words, _npz, packages=("numpy",)),
-    "pipeline": Target((f"{_FOLDERS}diffusers", *_JSON), _pipeline_seeds, _odd_words, _pipeline, json=True),
+    "dcp": Target(
+        (f"{_FOLDERS}dcp", f"{_FORMATS}pickle_reader", "llamath.analysis.verify.kinds.dcp_check"),
+        _dcp_seeds,
+        _dcp_words,
+        _dcp,
+    ),
+    "deepspeed": Target(
+        (f"{_FOLDERS}deepspeed", f"{_FORMATS}torch_checkpoint"), _zero_seeds, _zero_words, _zero
+    ),
+    "npz": Target(
+        (f"{_FORMATS}npz", f"{_FORMATS}torch_zip"),
+        _npz_seeds,
+        _npz_words,
+        _npz,
+        packages=("numpy",),
+    ),
+    "pipeline": Target(
+        (f"{_FOLDERS}diffusers", *_JSON), _pipeline_seeds, _odd_words, _pipeline, json=True
+    ),
     "config": Target(
-        (*_JSON, "llamath.core.config", "llamath.loading", "llamath.checkpoint.meta_args", "llamath.families"),
+        (
+            *_JSON,
+            "llamath.core.config",
+            "llamath.loading",
+            "llamath.checkpoint.meta_args",
+            "llamath.families",
+        ),
         _config_seeds,
         _config_words,
         _config,

@@ -1,7 +1,9 @@
-"""The build hook of the wheel: compiles the native engine where there is a C++ compiler, and tags the wheel for the platform.
+"""The build hook of the wheel: compiles the native engine where there is a C++ compiler, and tags
+the wheel for the platform.
 
-LLAMATH_NATIVE=require fails without a compiler, LLAMATH_NATIVE=skip builds a wheel without the engine, which runs models on torch, and
-LLAMATH_NATIVE=own compiles the instruction set of this processor alone, as tests of the wheel do.
+LLAMATH_NATIVE=require fails without a compiler, LLAMATH_NATIVE=skip builds a wheel without the
+engine, which runs models on torch, and LLAMATH_NATIVE=own compiles the instruction set of this
+processor alone, as tests of the wheel do.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NO_ENGINE = (
-    "llamath is installed without its native engine: {}. It runs models on torch instead; install g++ or clang++, then install again."
+    "llamath is installed without its native engine: {}. It runs models on torch instead; "
+    "install g++ or clang++, then install again."
 )
 
 
 class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc]
-    """Adds the library to the wheel. A checkout that is installed as editable compiles it at first use."""
+    """Adds the library to the wheel. A checkout that is installed as editable compiles it at
+    first use."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         wish = os.environ.get("LLAMATH_NATIVE", "")
@@ -49,8 +53,11 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc]
 
 
 def load_build(root: Path) -> Any:
-    """Return the module `llamath.native.build` of a folder of sources, whose package need not be installed."""
-    spec = importlib.util.spec_from_file_location("llamath_native_build", root / "src" / "llamath" / "native" / "build.py")
+    """Return the module `llamath.native.build` of a folder of sources, whose package need not be
+    installed."""
+    spec = importlib.util.spec_from_file_location(
+        "llamath_native_build", root / "src" / "llamath" / "native" / "build.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -58,7 +65,8 @@ def load_build(root: Path) -> Any:
 
 
 def platform_tag(library: bytes) -> str:
-    """Return the tag of the platforms that can load a library: on Linux those with the newest version of glibc that it names."""
+    """Return the tag of the platforms that can load a library: on Linux those with the newest
+    version of glibc that it names."""
     if platform.libc_ver()[0] == "glibc":
         minor = max(int(x) for x in re.findall(rb"GLIBC_2\.(\d+)\b", library))
         return f"manylinux_2_{max(minor, 17)}_{platform.machine()}"

@@ -1,7 +1,9 @@
-"""Write the table of the tensors that llama.cpp loads, from its source: `python tools/llama_cpp_tensors.py FOLDER VERSION`.
+"""Write the table of the tensors that llama.cpp loads, from its source: `python
+tools/llama_cpp_tensors.py FOLDER VERSION`.
 
-FOLDER is llama.cpp's `src`, VERSION what to call it. A tensor is required if it is created unconditionally and without a flag; a file with
-a tensor that no line creates is refused by llama.cpp ("wrong number of tensors").
+FOLDER is llama.cpp's `src`, VERSION what to call it. A tensor is required if it is created
+unconditionally and without a flag; a file with a tensor that no line creates is refused by
+llama.cpp ("wrong number of tensors").
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ _FUSED = {
     "_gate_up_exps": [f"blk.#.ffn_{x}_exps.weight" for x in ("gate", "up", "gate_up")],
 }
 """Functions that create one of several forms of the same matrices."""
-_CONDITION = re.compile(r"(?:if\s*\([^{};]*\)|else|case [^:{};]*:|default:|\]\s*\([^()]*\)(?:\s*->\s*\w+)?)$")
+_CONDITION = re.compile(
+    r"(?:if\s*\([^{};]*\)|else|case [^:{};]*:|default:"
+    r"|\]\s*\([^()]*\)(?:\s*->\s*\w+)?)$"
+)
 _BRACKETS = {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}
 
 
@@ -45,7 +50,8 @@ def arguments(text: str) -> list[str]:
 
 
 def tensors_of(body: str, names: dict[str, str]) -> tuple[set[str], set[str]]:
-    """Return the names of the tensors that a function creates always, and of those that it creates sometimes."""
+    """Return the names of the tensors that a function creates always, and of those that it
+    creates sometimes."""
     blocks: list[bool] = []
     conditional = []
     for i, c in enumerate(body):
@@ -63,7 +69,10 @@ def tensors_of(body: str, names: dict[str, str]) -> tuple[set[str], set[str]]:
         tensor = arguments(given[0].removeprefix("tn").strip()[1:-1])
         end = tensor[1].strip('"') if len(tensor) > 1 and tensor[1].startswith('"') else ""
         name = names[tensor[0]].replace("%d", "#") + (f".{end}" if end else "")
-        alone = re.search(r"if\s*\([^{};]*\)\s*[\w.\->]*\s*=?\s*$", body[max(0, call.start() - 200) : call.start()])
+        alone = re.search(
+            r"if\s*\([^{};]*\)\s*[\w.\->]*\s*=?\s*$",
+            body[max(0, call.start() - 200) : call.start()],
+        )
         (optional if conditional[call.start()] or alone or given[-1] != "0" else required).add(name)
     return required, optional - required
 
@@ -73,12 +82,20 @@ def main(folder: str, version: str) -> None:
     source = Path(folder)
     arch = (source / "llama-arch.cpp").read_text()
     names = dict(re.findall(r'\{\s*(LLM_TENSOR_\w+),\s*"([^"]+)"\s*\}', arch))
-    numbers = {text: number for number, text in re.findall(r'\{\s*(LLM_ARCH_\w+),\s*"([^"]+)"', arch)}
+    numbers = {
+        text: number for number, text in re.findall(r'\{\s*(LLM_ARCH_\w+),\s*"([^"]+)"', arch)
+    }
     classes = {}
-    for x in re.finditer(r"((?:case LLM_ARCH_\w+:\s*)+)return new (llama_model_\w+)\(", (source / "llama-model.cpp").read_text()):
+    for x in re.finditer(
+        r"((?:case LLM_ARCH_\w+:\s*)+)return new (llama_model_\w+)\(",
+        (source / "llama-model.cpp").read_text(),
+    ):
         classes |= dict.fromkeys(re.findall(r"LLM_ARCH_\w+", x[1]), x[2])
     bases = dict(
-        re.findall(r"struct (llama_model_\w+)\s*(?:final\s*)?:\s*public (llama_model_\w+)", (source / "models" / "models.h").read_text())
+        re.findall(
+            r"struct (llama_model_\w+)\s*(?:final\s*)?:\s*public (llama_model_\w+)",
+            (source / "models" / "models.h").read_text(),
+        )
     )
     bodies = {}
     for path in sorted((source / "models").glob("*.cpp")):
@@ -92,8 +109,13 @@ def main(folder: str, version: str) -> None:
             own = bases.get(own, "")
         if own:
             required, optional = tensors_of(bodies[own], names)
-            table[name] = {"required": " ".join(sorted(required)), "optional": " ".join(sorted(optional))}
-    LOADED_TENSORS.write_text(json.dumps({"version": version, "architectures": table}, indent=1) + "\n")
+            table[name] = {
+                "required": " ".join(sorted(required)),
+                "optional": " ".join(sorted(optional)),
+            }
+    LOADED_TENSORS.write_text(
+        json.dumps({"version": version, "architectures": table}, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""Pin what the demo, the tests and the wheel are built with: versions and sha256 sums in requirements/, for Python 3.11 on Linux, x86-64.
+"""Pin what the demo, the tests and the wheel are built with: versions and sha256 sums in
+requirements/, for Python 3.11 on Linux, x86-64.
 
     python tools/lock.py           write the files anew (asks the package index)
-    python tools/lock.py --check   fail if the files do not cover pyproject.toml and constraints.txt (asks nobody)
+    python tools/lock.py --check   fail if the files do not cover pyproject.toml and
+                                   constraints.txt (asks nobody)
 
-pip chooses the files that a new installation would get, with the pins of constraints.txt; `pip install --require-hashes` then accepts no
-other file. The sums are those of the files for this platform; other platforms are installed by constraints.txt, without sums.
+pip chooses the files that a new installation would get, with the pins of constraints.txt; `pip
+install --require-hashes` then accepts no other file. The sums are those of the files for this
+platform; other platforms are installed by constraints.txt, without sums.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "requirements"
 BUILD = ("pip>=25.1", "hatchling", "editables")
 """What installs the package and builds its wheel."""
-_LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) (?P<sums>(?:--hash=sha256:[0-9a-f]{64} ?)+) *# ?(?P<license>.*)")
+_LINE = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) "
+    r"(?P<sums>(?:--hash=sha256:[0-9a-f]{64} ?)+) *# ?(?P<license>.*)"
+)
 
 
 class Pin(NamedTuple):
@@ -57,25 +63,47 @@ def wanted() -> dict[str, list[str]]:
     return {
         "package": package,
         "demo": [*package, *extras["run"]],
-        "test": [*package, *extras["run"], *extras["torch"], *groups["dev"], *groups["oracles"], *groups["site"]],
+        "test": [
+            *package,
+            *extras["run"],
+            *extras["torch"],
+            *groups["dev"],
+            *groups["oracles"],
+            *groups["site"],
+        ],
         "site": [*package, *groups["site"]],
-        "extras": [*settings["project"]["dependencies"], *(x for names in extras.values() for x in names)],
+        "extras": [
+            *settings["project"]["dependencies"],
+            *(x for names in extras.values() for x in names),
+        ],
     }
 
 
 def read_lock(name: str) -> dict[str, Pin]:
     """Return the pins of a lock file by name."""
-    lines = [x for x in (FOLDER / f"{name}.txt").read_text().splitlines() if x and not x.startswith("#")]
+    lines = [
+        x for x in (FOLDER / f"{name}.txt").read_text().splitlines() if x and not x.startswith("#")
+    ]
     matches = [_LINE.fullmatch(x) for x in lines]
-    pins = [Pin(x["name"], x["version"], tuple(re.findall("[0-9a-f]{64}", x["sums"])), x["license"]) for x in matches if x]
-    assert len(pins) == len(lines), f"requirements/{name}.txt has a line that tools/lock.py did not write"
+    pins = [
+        Pin(x["name"], x["version"], tuple(re.findall("[0-9a-f]{64}", x["sums"])), x["license"])
+        for x in matches
+        if x
+    ]
+    assert len(pins) == len(lines), (
+        f"requirements/{name}.txt has a line that tools/lock.py did not write"
+    )
     return {x.name: x for x in pins}
 
 
 def pinned() -> dict[str, str]:
     """Return the versions in constraints.txt."""
-    lines = (x.partition("#")[0].strip() for x in (ROOT / "constraints.txt").read_text().splitlines())
-    return {normalize(name): version for name, _, version in (x.partition("==") for x in lines if x)}
+    lines = (
+        x.partition("#")[0].strip() for x in (ROOT / "constraints.txt").read_text().splitlines()
+    )
+    return {
+        normalize(name): version for name, _, version in (x.partition("==") for x in lines if x)
+    }
 
 
 def resolve(requirements: Iterable[str], constraints: Iterable[str]) -> list[Pin]:
@@ -83,7 +111,19 @@ def resolve(requirements: Iterable[str], constraints: Iterable[str]) -> list[Pin
     limits = FOLDER / ".constraints"
     limits.write_text("\n".join(constraints) + "\n")
     try:
-        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", "-c", str(limits)]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--dry-run",
+            "--ignore-installed",
+            "--quiet",
+            "--report",
+            "-",
+            "-c",
+            str(limits),
+        ]
         done = subprocess.run([*command, *requirements], capture_output=True, text=True)
     finally:
         limits.unlink()
@@ -94,11 +134,23 @@ def resolve(requirements: Iterable[str], constraints: Iterable[str]) -> list[Pin
 
 def _pin(item: dict[str, Any]) -> Pin:
     metadata = item["metadata"]
-    classes = [x.rpartition(" :: ")[2] for x in metadata.get("classifier", []) if x.startswith("License ::")]
-    text = metadata.get("license_expression") or ", ".join(classes) or (metadata.get("license") or "").strip().partition("\n")[0][:60]
-    version = metadata["version"].partition("+")[0]  # a local version, such as torch's +cpu, is matched by the public one
+    classes = [
+        x.rpartition(" :: ")[2]
+        for x in metadata.get("classifier", [])
+        if x.startswith("License ::")
+    ]
+    text = (
+        metadata.get("license_expression")
+        or ", ".join(classes)
+        or (metadata.get("license") or "").strip().partition("\n")[0][:60]
+    )
+    # a local version, such as torch's +cpu, is matched by the public one
+    version = metadata["version"].partition("+")[0]
     return Pin(
-        normalize(metadata["name"]), version, (item["download_info"]["archive_info"]["hashes"]["sha256"],), text or "no license given"
+        normalize(metadata["name"]),
+        version,
+        (item["download_info"]["archive_info"]["hashes"]["sha256"],),
+        text or "no license given",
     )
 
 
@@ -111,15 +163,22 @@ def problems() -> list[str]:
         found += [f"requirements/{name}.txt lacks {x}" for x in sorted(names - set(pins))]
         for package, version in pinned().items():
             if package in pins and pins[package].version != version:
-                found.append(f"requirements/{name}.txt has {package} {pins[package].version}, constraints.txt {version}")
+                found.append(
+                    f"requirements/{name}.txt has {package} {pins[package].version}, "
+                    f"constraints.txt {version}"
+                )
     for written, right in pinned_build().items():
         if written != right:
-            found.append(f"[build-system] of pyproject.toml requires {written}, requirements/package.txt has {right or 'no such package'}")
+            found.append(
+                f"[build-system] of pyproject.toml requires {written}, "
+                f"requirements/package.txt has {right or 'no such package'}"
+            )
     return found
 
 
 def pinned_build() -> dict[str, str]:
-    """Return each requirement of [build-system], which builds in isolation resolve without a lock file, as it should be pinned."""
+    """Return each requirement of [build-system], which builds in isolation resolve without a
+    lock file, as it should be pinned."""
     pins = read_lock("package")
     written = project()["build-system"]["requires"]
     names = {x: normalize(re.split(r"[\s<>=!~\[;]", x, maxsplit=1)[0]) for x in written}
@@ -145,11 +204,17 @@ def main() -> None:
     files = wanted()
     everything = [
         f"{x.name}=={x.version}"
-        for x in resolve({x for names in files.values() for x in names}, [f"{k}=={v}" for k, v in pinned().items()])
+        for x in resolve(
+            {x for names in files.values() for x in names},
+            [f"{k}=={v}" for k, v in pinned().items()],
+        )
     ]
     for name, requirements in files.items():
         pins = resolve(requirements, everything)
-        head = f"# Written by tools/lock.py for CPython 3.11 on Linux, x86-64: pip install --require-hashes -r requirements/{name}.txt"
+        head = (
+            "# Written by tools/lock.py for CPython 3.11 on Linux, x86-64: pip install "
+            f"--require-hashes -r requirements/{name}.txt"
+        )
         (FOLDER / f"{name}.txt").write_text("\n".join([head, *(x.line for x in pins)]) + "\n")
         print(f"requirements/{name}.txt: {len(pins)} packages")
     pin_build()

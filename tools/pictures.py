@@ -1,4 +1,5 @@
-"""Regenerate the pictures of the page in docs/images with Chromium: `pictures.py [folder of `llamath gallery`]`."""
+"""Regenerate the pictures of the page in docs/images with Chromium: `pictures.py [folder of
+`llamath gallery`]`."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ PICTURES: dict[str, tuple[list[str], str, int, str, str]] = {
     "page": (["deepseek-v3"], "light", 1440, "", "header, .hero"),
     "page-phone": (["deepseek-v3"], "dark", 390, "", "header, .hero"),
 }
-"""Each picture's models, theme, width of the window, URL fragment, and the elements that it shows."""
+"""Each picture's models, theme, width of the window, URL fragment, and the elements that it
+shows."""
 BOUNDING_BOX = """elements => {
   const boxes = [...document.querySelectorAll(elements)].map(x => x.getBoundingClientRect());
   const [left, top] = [Math.min(...boxes.map(x => x.left)), Math.min(...boxes.map(x => x.top))];
@@ -45,16 +47,26 @@ REMOVE_OTHERS = """elements => {
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         for name, (slugs, theme, width, fragment, elements) in PICTURES.items():
             path = Path(folder) / f"{name}.html"
             path.write_text(model_page([llamath.load(x) for x in slugs]))
-            options: Any = {"color_scheme": theme, "viewport": {"width": width, "height": 1000}, "reduced_motion": "reduce"}
+            options: Any = {
+                "color_scheme": theme,
+                "viewport": {"width": width, "height": 1000},
+                "reduced_motion": "reduce",
+            }
             tab = browser.new_page(**options)
             tab.goto(path.as_uri() + fragment)
             tab.wait_for_selector("#page:not([data-busy])")
             tab.evaluate(REMOVE_OTHERS, elements)
-            tab.screenshot(path=IMAGES / f"{name}.png", full_page=True, clip=tab.evaluate(BOUNDING_BOX, elements))
+            tab.screenshot(
+                path=IMAGES / f"{name}.png",
+                full_page=True,
+                clip=tab.evaluate(BOUNDING_BOX, elements),
+            )
             print(f"{name}: {(IMAGES / f'{name}.png').stat().st_size:,} bytes")
         if len(sys.argv) > 1:
             tab = browser.new_page(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")

@@ -1,4 +1,5 @@
-"""Rows of docs/concepts/accuracy.md about engines: what they print, refuse and reach, next to llamath's figures."""
+"""Rows of docs/concepts/accuracy.md about engines: what they print, refuse and reach, next to
+llamath's figures."""
 
 from __future__ import annotations
 
@@ -29,9 +30,18 @@ Rows = Iterable[Sequence[str]]
 
 def calculator(row: dict[str, Any]) -> MemoryCalculator:
     """Return the sizes of a row's model."""
-    model = llamath.load(row["model"], changes=row["changes"]) if row.get("changes") else llamath.load(row["model"])
+    model = (
+        llamath.load(row["model"], changes=row["changes"])
+        if row.get("changes")
+        else llamath.load(row["model"])
+    )
     return MemoryCalculator(
-        model, MemoryRequest(dtype=row.get("dtype", ""), kv_dtype=row.get("kv_dtype", ""), context=row.get("length", 8192))
+        model,
+        MemoryRequest(
+            dtype=row.get("dtype", ""),
+            kv_dtype=row.get("kv_dtype", ""),
+            context=row.get("length", 8192),
+        ),
     )
 
 
@@ -42,7 +52,9 @@ def pages(engine: Engine, row: dict[str, Any], batched: int = 8192) -> PagedCach
     caches = layer_caches(sizes.decode, row.get("tp", 1), sizes.kv_dtype, state_bytes, sparse=rows)
     assert not isinstance(caches, str)
     in_flight = batched * engine.figure("batches_in_flight", 1)
-    paged = page_layers(sizes.tree, caches, engine, in_flight=in_flight, stages=[[(0, int(sizes.tree.layers.n))]])
+    paged = page_layers(
+        sizes.tree, caches, engine, in_flight=in_flight, stages=[[(0, int(sizes.tree.layers.n))]]
+    )
     assert isinstance(paged, PagedCache)
     return paged
 
@@ -62,25 +74,43 @@ def logs() -> Rows:
             continue
         engine = find_engine(row["engine"])
         paged = pages(engine, row)
-        name = f"{row['model']}" + (f", TP {row['tp']}" if row.get("tp") else "") + (f", {row['kv_dtype']}" if row.get("kv_dtype") else "")
+        name = (
+            f"{row['model']}"
+            + (f", TP {row['tp']}" if row.get("tp") else "")
+            + (f", {row['kv_dtype']}" if row.get("kv_dtype") else "")
+        )
         bytes_of_token = paged.block_bytes[0] / paged.groups[0].block_tokens
         if "needs" in row:
             found = paged.capacity(int(row["available"] * GIB), row["length"])
-            printed = f"{row['length']:,} tokens need {row['needs']} GiB; in {row['available']} GiB fit {row['estimate']:,}"
+            printed = (
+                f"{row['length']:,} tokens need {row['needs']} GiB; in {row['available']} "
+                f"GiB fit {row['estimate']:,}"
+            )
             here = f"{found.needed / GIB:.2f} GiB; {found.longest:,}"
         elif "gib" in row:
-            printed, here = f"{row['tokens']:,} tokens in {row['gib']} GiB", f"{row['tokens'] * bytes_of_token / GIB:.2f} GiB"
+            printed, here = (
+                f"{row['tokens']:,} tokens in {row['gib']} GiB",
+                f"{row['tokens'] * bytes_of_token / GIB:.2f} GiB",
+            )
         elif "available" in row:
             printed = f"{row['available']:.2f} GiB are {row['tokens']:,} tokens"
             here = f"{row['tokens'] * bytes_of_token / GIB:.2f} GiB"
             if len(paged.groups) > 1:
-                here = f"{paged.capacity(int(row['available'] * GIB), row.get('length', row['tokens'])).tokens:,} tokens"
+                length = row.get("length", row["tokens"])
+                here = f"{paged.capacity(int(row['available'] * GIB), length).tokens:,} tokens"
         elif "blocks" in row:
-            printed, here = f"{row['blocks']:,} blocks are {row['tokens']:,} tokens", f"{row['blocks'] * paged.groups[0].block_tokens:,}"
+            printed, here = (
+                f"{row['blocks']:,} blocks are {row['tokens']:,} tokens",
+                f"{row['blocks'] * paged.groups[0].block_tokens:,}",
+            )
         else:
             block, groups = min(x.block_tokens for x in paged.groups), len(paged.groups)
-            blocks = range(row["tokens"] // block * groups, row["tokens"] // block * groups + groups)
-            low, high = (n / paged.blocks_of_request(row["length"]) for n in (blocks[0], blocks[-1]))
+            blocks = range(
+                row["tokens"] // block * groups, row["tokens"] // block * groups + groups
+            )
+            low, high = (
+                n / paged.blocks_of_request(row["length"]) for n in (blocks[0], blocks[-1])
+            )
             printed = f"{row['tokens']:,} tokens, {row['times']}x of {row['length']:,}"
             here = f"blocks of {block} tokens, {low:.2f}x to {high:.2f}x"
         yield name, engine.label, printed, here, where(row["url"])
@@ -94,11 +124,27 @@ def memory() -> Rows:
             if device.memory < 40 * GIB:
                 device = find_device("rtx-5090")
             sizes = calculator({"model": model, "dtype": dtype, "length": 16000})
-            found = plan_engine(sizes, group["engine"], device, tp, EngineSettings(layout=EngineLayout(tp), fraction=fraction)).memory
+            found = plan_engine(
+                sizes,
+                group["engine"],
+                device,
+                tp,
+                EngineSettings(layout=EngineLayout(tp), fraction=fraction),
+            ).memory
             assert found is not None
             low, high = (x / GIB for x in found.available)
-            name = f"{model}{f' {dtype}' if dtype else ''}, TP {tp}, {fraction:g} of {group['device_gib']} GiB"
-            yield name, f"{weights:.2f}", f"{found.weights / GIB:.2f}", f"{kv:.2f}", f"{low:.2f} to {high:.2f}", where(group["url"])
+            name = (
+                f"{model}{f' {dtype}' if dtype else ''}, TP {tp}, {fraction:g} of "
+                f"{group['device_gib']} GiB"
+            )
+            yield (
+                name,
+                f"{weights:.2f}",
+                f"{found.weights / GIB:.2f}",
+                f"{kv:.2f}",
+                (f"{low:.2f} to {high:.2f}"),
+                where(group["url"]),
+            )
 
 
 def refusals() -> Rows:
@@ -107,7 +153,10 @@ def refusals() -> Rows:
         engine = find_engine(row["engine"])
         layout = EngineLayout(row["tp"], row.get("pp", 1), row.get("dp", 1), row.get("ep", False))
         found = check_engine_layout(engine, calculator(row), layout)
-        here = next((x.says for x in found.broken if x.says == row["says"]), found.broken[0].says if found.broken else "starts")
+        here = next(
+            (x.says for x in found.broken if x.says == row["says"]),
+            found.broken[0].says if found.broken else "starts",
+        )
         yield (
             row["asked"],
             engine.label,
@@ -120,25 +169,48 @@ def refusals() -> Rows:
 def planner() -> Rows:
     """Models with vLLM's own planner's numbers."""
     for row in FACTS["planner"]["rows"]:
-        found = pages(find_engine("vllm"), row, row["batched_tokens"]).capacity(row["available"], row["length"])
-        name = f"{row['model']}, TP {row['tp']}, {row['kv_dtype']}, {row['available'] / GIB:.2f} GiB, {row['length']:,} tokens"
+        found = pages(find_engine("vllm"), row, row["batched_tokens"]).capacity(
+            row["available"], row["length"]
+        )
+        name = (
+            f"{row['model']}, TP {row['tp']}, {row['kv_dtype']}, {row['available'] / GIB:.2f} "
+            f"GiB, {row['length']:,} tokens"
+        )
         printed = f"{row['blocks']:,} blocks, {row['tokens']:,} tokens, {row['concurrency']:.4f}x"
-        yield name, printed, f"{found.blocks:,} blocks, {found.tokens:,} tokens, {found.concurrency:.4f}x"
+        yield (
+            name,
+            printed,
+            (f"{found.blocks:,} blocks, {found.tokens:,} tokens, {found.concurrency:.4f}x"),
+        )
 
 
 def buffers() -> Rows:
     """Buffers that llama.cpp prints, in MiB."""
     for row in FACTS["buffers"]:
-        report = llamath.place(row["model"], on=row["on"], ram="64GiB", dtype=row["dtype"], context=row.get("context", 8192))
+        report = llamath.place(
+            row["model"],
+            on=row["on"],
+            ram="64GiB",
+            dtype=row["dtype"],
+            context=row.get("context", 8192),
+        )
         gpu, ram = report.devices
-        printed, here = [f"CPU {row['cpu_mib']:.2f}"], [f"CPU {(ram.dense + ram.experts) / MIB:.2f}"]
+        printed, here = (
+            [f"CPU {row['cpu_mib']:.2f}"],
+            [f"CPU {(ram.dense + ram.experts) / MIB:.2f}"],
+        )
         if "gpu_mib" in row:
             printed.append(f"GPU {row['gpu_mib']:.2f}")
             here.append(f"GPU {(gpu.dense + gpu.experts) / MIB:.2f}")
         if "kv_mib" in row:
             printed.append(f"cache {row['kv_mib']:.2f}")
             here.append(f"cache {gpu.cache / MIB:.2f}")
-        yield f"{row['model']} {row['dtype'].upper()}", ", ".join(printed), ", ".join(here), where(row["url"])
+        yield (
+            f"{row['model']} {row['dtype'].upper()}",
+            ", ".join(printed),
+            ", ".join(here),
+            where(row["url"]),
+        )
 
 
 def estimates() -> Rows:
@@ -147,13 +219,26 @@ def estimates() -> Rows:
     for slug, dtype, gib, bits, *measured in facts["rows"]:
         model = llamath.load(slug)
         assert model.family.gguf is not None
-        kept = weight_storage(model.tree, parse_weight_format(dtype), GGUFNaming(model.family.gguf, model.family.gguf_arch), bool(measured))
-        yield f"{slug} {dtype.upper()}", f"{gib:.2f} GiB, {bits:.2f} bits", f"{kept.bytes / GIB:.2f} GiB, {kept.bits:.2f} bits"
+        kept = weight_storage(
+            model.tree,
+            parse_weight_format(dtype),
+            GGUFNaming(model.family.gguf, model.family.gguf_arch),
+            bool(measured),
+        )
+        yield (
+            f"{slug} {dtype.upper()}",
+            f"{gib:.2f} GiB, {bits:.2f} bits",
+            f"{kept.bytes / GIB:.2f} GiB, {kept.bits:.2f} bits",
+        )
     engine = find_engine("llama.cpp")
     for slug, context, gib in facts["caches"]:
         sizes = calculator({"model": slug, "dtype": "q4_k_m", "length": context})
         cache = llama_cpp_cache(engine, sizes, ShardedModel(sizes, Layout())).bytes / GIB
-        yield f"{slug}, cache of {context:,} tokens", f"{gib:.2f} GiB with a compute buffer", f"{cache:.2f} GiB"
+        yield (
+            f"{slug}, cache of {context:,} tokens",
+            f"{gib:.2f} GiB with a compute buffer",
+            f"{cache:.2f} GiB",
+        )
 
 
 def heads() -> Rows:
@@ -163,11 +248,17 @@ def heads() -> Rows:
 
 
 def reached() -> Iterator[tuple[str, float, float, str]]:
-    """Yield decode rates that were reached by one sequence, and the ceilings at 128 tokens of context."""
+    """Yield decode rates that were reached by one sequence, and the ceilings at 128 tokens of
+    context."""
     for group in FACTS["throughput"]:
         for slug, dtype, rate in group["rows"]:
             found = llamath.place(slug, on=group["on"], ram="64GiB", dtype=dtype, context=128)
-            yield f"{slug} {dtype.upper()} on {group['device']}", rate, found.decode_ceiling, where(group["url"])
+            yield (
+                f"{slug} {dtype.upper()} on {group['device']}",
+                rate,
+                found.decode_ceiling,
+                where(group["url"]),
+            )
 
 
 def throughput() -> Rows:
@@ -179,15 +270,25 @@ def throughput() -> Rows:
 ENGINE_SECTIONS = (
     (
         "Start-up logs: tokens of a KV cache",
-        "What engines print as they start, and what llamath gives from the printed memory or tokens",
+        "What engines print as they start, and what llamath gives from the printed memory or "
+        "tokens",
         ("model", "engine", "printed", "llamath", "source"),
         logs,
     ),
     (
         "Start-up logs: memory of a GPU, GiB",
-        "Weights, and the memory that vLLM leaves for the KV cache; its own memory is an interval in `src/llamath/engines/vllm.json`. "
-        "vLLM pads MXFP4 experts, and two of the models have a vision tower that is not counted here",
-        ("model, tensor parallelism, share", "weights", "llamath", "for the cache", "llamath", "source"),
+        "Weights, and the memory that vLLM leaves for the KV cache; its own memory is an "
+        "interval in `src/llamath/engines/vllm.json`. "
+        "vLLM pads MXFP4 experts, and two of the models have a vision tower that is not counted "
+        "here",
+        (
+            "model, tensor parallelism, share",
+            "weights",
+            "llamath",
+            "for the cache",
+            "llamath",
+            "source",
+        ),
         memory,
     ),
     (
@@ -196,13 +297,29 @@ ENGINE_SECTIONS = (
         ("asked", "engine", "it said", "llamath", "source"),
         refusals,
     ),
-    ("vLLM's own planner", FACTS["planner"]["source"], ("model and memory", "vLLM", "llamath"), planner),
-    ("llama.cpp's buffers, MiB", "`load_tensors` and `llama_kv_cache` of start-up logs", ("file", "printed", "llamath", "source"), buffers),
-    ("gguf-parser's estimates", FACTS["gguf_parser"]["url"], ("file", "gguf-parser", "llamath"), estimates),
+    (
+        "vLLM's own planner",
+        FACTS["planner"]["source"],
+        ("model and memory", "vLLM", "llamath"),
+        planner,
+    ),
+    (
+        "llama.cpp's buffers, MiB",
+        "`load_tensors` and `llama_kv_cache` of start-up logs",
+        ("file", "printed", "llamath", "source"),
+        buffers,
+    ),
+    (
+        "gguf-parser's estimates",
+        FACTS["gguf_parser"]["url"],
+        ("file", "gguf-parser", "llamath"),
+        estimates,
+    ),
     ("EAGLE heads", FACTS["heads"]["url"], ("target", "published", "llamath"), heads),
     (
         "Decode rates that were reached, tokens/s",
-        "One sequence; the ceiling is bytes over the data sheet's bandwidth at 128 tokens of context. None was passed",
+        "One sequence; the ceiling is bytes over the data sheet's bandwidth at 128 tokens of "
+        "context. None was passed",
         ("file and GPU", "reached", "ceiling", "ratio", "source"),
         throughput,
     ),

@@ -1,4 +1,5 @@
-"""Published training runs, each predicted from its layout, its GPU's data sheet and published benchmarks of kernels."""
+"""Published training runs, each predicted from its layout, its GPU's data sheet and published
+benchmarks of kernels."""
 
 from __future__ import annotations
 
@@ -30,11 +31,13 @@ PALM = {
     "vocab_size": 256000,
     "max_position_embeddings": 2048,
 }
-"""Cohere's Command R has PaLM's layer: attention and SwiGLU side by side, no biases, a tied head."""
+"""Cohere's Command R has PaLM's layer: attention and SwiGLU side by side, no biases, a tied
+head."""
 
 
 class Found(NamedTuple):
-    """One run: what is printed of it, and what is predicted, in TFLOP/s a GPU by the publication's own count."""
+    """One run: what is printed of it, and what is predicted, in TFLOP/s a GPU by the
+    publication's own count."""
 
     name: str
     plan: TrainingPlan
@@ -62,8 +65,16 @@ class Throughput(NamedTuple):
         return self.predicted / self.printed - 1
 
 
-def classic(heads: int, width: int, layers: int, vocab: int = 51200, context: int = 2048) -> llamath.Model:
-    sizes = {"n_embd": width, "n_head": heads, "n_layer": layers, "n_positions": context, "vocab_size": vocab}
+def classic(
+    heads: int, width: int, layers: int, vocab: int = 51200, context: int = 2048
+) -> llamath.Model:
+    sizes = {
+        "n_embd": width,
+        "n_head": heads,
+        "n_layer": layers,
+        "n_positions": context,
+        "vocab_size": vocab,
+    }
     return llamath.load({"model_type": "gpt2", **sizes})
 
 
@@ -78,50 +89,101 @@ def llama3() -> Iterator[Found]:
     for gpus, tp, cp, pp, dp, context, batch, _, printed, _ in DATA["llama3"]["rows"]:
         layout = Layout(tp=tp, cp=cp, pp=pp, dp=gpus // (tp * cp * pp), zero=2, microbatches=batch)
         assert layout.dp == dp or cp == 16
-        run = TrainingCostModel(model, TrainRequest(context=context, gradients="fp32", fused=True, layout=layout), h100)
+        run = TrainingCostModel(
+            model, TrainRequest(context=context, gradients="fp32", fused=True, layout=layout), h100
+        )
         best = run.fastest_fitting(interleaved(model, layout))
-        yield Found(f"{gpus:,} H100, {context:,} tokens", best, h100.memory, printed, best.rate / 1e12)
+        yield Found(
+            f"{gpus:,} H100, {context:,} tokens", best, h100.memory, printed, best.rate / 1e12
+        )
 
 
 def rank(row: list[Any]) -> int | None:
-    """Return the rank of the published layout among the plans for its cluster, if it is among the first ten."""
+    """Return the rank of the published layout among the plans for its cluster, if it is among
+    the first ten."""
     gpus, tp, cp, pp, _, context, *_ = row
     report = plan(
-        llamath.load("llama-3.1-405b"), (gpus, hardware.find_device("h100")), PlanRequest(context=context, batch_tokens=16 * 2**20)
+        llamath.load("llama-3.1-405b"),
+        (gpus, hardware.find_device("h100")),
+        PlanRequest(context=context, batch_tokens=16 * 2**20),
     )
     axes = [(x.layout.tp, x.layout.cp, x.layout.pp) for x in report.plans]
     return axes.index((tp, cp, pp)) + 1 if (tp, cp, pp) in axes else None
 
 
 def megatron() -> Iterator[Found]:
-    """Microbatch and interleaving are not published: use the fastest that fits; full recomputation."""
+    """Microbatch and interleaving are not published: use the fastest that fits; full
+    recomputation."""
     a100, facts = hardware.find_device("a100"), DATA["megatron"]
     for billions, heads, width, layers, tp, pp, gpus, batch, printed, *_ in facts["rows"]:
         model, dp, s = classic(heads, width, layers), gpus // (tp * pp), facts["s"]
         base = Layout(tp=tp, pp=pp, dp=dp, recompute="full", flash=False, sequence_parallel=False)
         sizes = [n for n in MICROBATCHES if batch % (dp * n) == 0]
         layouts = [base.replace(microbatch=n, microbatches=batch // dp // n) for n in sizes]
-        run = TrainingCostModel(model, TrainRequest(context=s, gradients="fp32", fused=True, dropout=True, layout=base), a100)
+        run = TrainingCostModel(
+            model,
+            TrainRequest(context=s, gradients="fp32", fused=True, dropout=True, layout=base),
+            a100,
+        )
         best = run.fastest_fitting([y for x in layouts for y in interleaved(model, x)])
-        work = 96 * batch * s * layers * width**2 * (1 + s / (6 * width) + facts["v"] / (16 * layers * width))
-        yield Found(f"{billions:g}B on {gpus:,} A100", best, a100.memory, printed, work / best.timing.step / gpus / 1e12)
+        work = (
+            96
+            * batch
+            * s
+            * layers
+            * width**2
+            * (1 + s / (6 * width) + facts["v"] / (16 * layers * width))
+        )
+        yield Found(
+            f"{billions:g}B on {gpus:,} A100",
+            best,
+            a100.memory,
+            printed,
+            work / best.timing.step / gpus / 1e12,
+        )
 
 
 def korthikanti() -> Iterator[Found]:
-    """Each model twice: full recomputation without sequence parallelism, selective recomputation with it."""
+    """Each model twice: full recomputation without sequence parallelism, selective recomputation
+    with it."""
     a100, facts, s = hardware.find_device("a100"), DATA["korthikanti"], DATA["korthikanti"]["s"]
     for (name, heads, width, layers, tp, pp, gpus, batch, size), (_, full, selective) in zip(
         facts["configs"]["rows"], facts["seconds"]["rows"], strict=True
     ):
         model = classic(heads, width, layers)
-        common = {"tp": tp, "pp": pp, "microbatch": size, "microbatches": batch // size, "flash": False}
+        common = {
+            "tp": tp,
+            "pp": pp,
+            "microbatch": size,
+            "microbatches": batch // size,
+            "flash": False,
+        }
         common["interleave"] = facts["interleave"].get(name, 1)
-        work = 72 * batch * layers * s * width**2 * (1 + s / (6 * width) + facts["v"] / (12 * width * layers)) / gpus / 1e12
+        work = (
+            72
+            * batch
+            * layers
+            * s
+            * width**2
+            * (1 + s / (6 * width) + facts["v"] / (12 * width * layers))
+            / gpus
+            / 1e12
+        )
         for again, seconds in (("full", full), ("selective", selective)):
             layout = Layout(recompute=again, sequence_parallel=again != "full", **common)  # type: ignore[arg-type]
-            run = TrainingCostModel(model, TrainRequest(context=s, gradients="fp32", fused=True, dropout=True, layout=layout), a100)
+            run = TrainingCostModel(
+                model,
+                TrainRequest(context=s, gradients="fp32", fused=True, dropout=True, layout=layout),
+                a100,
+            )
             best = run.plan(layout)
-            yield Found(f"{name} on {gpus:,} A100, {again}", best, a100.memory, work / seconds, work / best.timing.step)
+            yield Found(
+                f"{name} on {gpus:,} A100, {again}",
+                best,
+                a100.memory,
+                work / seconds,
+                work / best.timing.step,
+            )
 
 
 def palm() -> Iterator[Found]:
@@ -129,12 +191,26 @@ def palm() -> Iterator[Found]:
     model = llamath.load("command-r", changes=PALM)
     each = facts["sequences"] // facts["dp"]
     base = Layout(tp=facts["tp"], dp=facts["dp"], zero=3, recompute="full")
-    layouts = [base.replace(microbatch=n, microbatches=each // n) for n in MICROBATCHES if each % n == 0]
-    run = TrainingCostModel(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=base), tpu)
+    layouts = [
+        base.replace(microbatch=n, microbatches=each // n) for n in MICROBATCHES if each % n == 0
+    ]
+    run = TrainingCostModel(
+        model,
+        TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=base),
+        tpu,
+    )
     best = run.fastest_fitting(layouts)
-    work = train_flops(record(model.tree, batch=facts["sequences"], new_tokens=facts["context"]), masked=False).model
+    work = train_flops(
+        record(model.tree, batch=facts["sequences"], new_tokens=facts["context"]), masked=False
+    ).model
     peak = tpu.flops["bf16"] / 1e12
-    yield Found("540B on 6,144 TPU v4", best, tpu.memory, facts["MFU"] * peak, work / best.timing.step / facts["chips"] / 1e12)
+    yield Found(
+        "540B on 6,144 TPU v4",
+        best,
+        tpu.memory,
+        facts["MFU"] * peak,
+        work / best.timing.step / facts["chips"] / 1e12,
+    )
 
 
 def deepseek() -> Found:
@@ -142,16 +218,28 @@ def deepseek() -> Found:
     facts, h800, model = DATA["deepseek"], hardware.find_device("h800"), llamath.load("deepseek-v3")
     pp, ep, dp = (facts[x] for x in ("pp", "ep", "dp"))
     layout = Layout(pp=pp, ep=ep, etp=1, dp=dp, zero=1, microbatches=facts["sequences"] // dp)
-    best = TrainingCostModel(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=layout), h800).plan(layout)
+    best = TrainingCostModel(
+        model,
+        TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=layout),
+        h800,
+    ).plan(layout)
     return Found("DeepSeek-V3", best, h800.memory, facts["TFLOPs/GPU"], best.rate / 1e12)
 
 
 def throughput(key: str) -> Iterator[Throughput]:
     """Yield the runs of a table, each as it was run."""
-    for name, model, gpu, gpus, context, layout, recompute, settings, printed, memory in RUNS[key]["rows"]:
-        device, options = hardware.parse_device(gpu), dict(x.split("=") for x in settings.split(",") if x)
+    for name, model, gpu, gpus, context, layout, recompute, settings, printed, memory in RUNS[key][
+        "rows"
+    ]:
+        device, options = (
+            hardware.parse_device(gpu),
+            dict(x.split("=") for x in settings.split(",") if x),
+        )
         loaded = llamath.load(model) if isinstance(model, str) else classic(*model, context=context)
-        at = Layout(recompute=recompute, **{axis: int(n) for axis, n in (x.split("=") for x in layout.split(","))})
+        at = Layout(
+            recompute=recompute,
+            **{axis: int(n) for axis, n in (x.split("=") for x in layout.split(","))},
+        )
         assert at.gpus == gpus, name
         request = TrainRequest(
             context=context,
@@ -161,13 +249,29 @@ def throughput(key: str) -> Iterator[Throughput]:
             fp8=options.get("fp8", ""),
             layout=at,
         )
-        plan_ = TrainingCostModel(loaded, request, device, options.get("attention", "flash")).plan(at)
+        plan_ = TrainingCostModel(loaded, request, device, options.get("attention", "flash")).plan(
+            at
+        )
         yield Throughput(name, plan_, device.memory, printed, plan_.tokens / gpus, memory)
 
 
 def recipes() -> Iterator[tuple[str, str, float, float]]:
-    """Yield the memory of fine-tuning recipes: name, loss, GiB as published, and GiB of the lines that an allocator sees."""
-    for what, slug, dtype, recompute, kernels, loss, batch, tokens, rank_, targets, settings, printed in DATA["training_memory"]["rows"]:
+    """Yield the memory of fine-tuning recipes: name, loss, GiB as published, and GiB of the
+    lines that an allocator sees."""
+    for (
+        what,
+        slug,
+        dtype,
+        recompute,
+        kernels,
+        loss,
+        batch,
+        tokens,
+        rank_,
+        targets,
+        settings,
+        printed,
+    ) in DATA["training_memory"]["rows"]:
         options = dict(x.split("=") for x in settings.split(",") if x)
         request = TrainRequest(
             dtype=dtype,

@@ -1,6 +1,8 @@
-"""Write tests/golden/ggml_quantized.json: sha256 of blocks that llama.cpp's reference quantizers write for random numbers.
+"""Write tests/golden/ggml_quantized.json: sha256 of blocks that llama.cpp's reference quantizers
+write for random numbers.
 
-The library is libggml-base of an installed llama-cpp-python (`pip install llama-cpp-python`, which compiles it):
+The library is libggml-base of an installed llama-cpp-python (`pip install llama-cpp-python`, which
+compiles it):
 
     python tools/quantize_with_ggml.py SITE_PACKAGES/llama_cpp/lib/libggml-base.so
 """
@@ -29,7 +31,11 @@ def quantize(library: ctypes.CDLL, values: np.ndarray, kind: str) -> bytes:
     block = DTYPES[kind]
     out = np.zeros(values.size // block.block * block.bytes, np.uint8)
     function = getattr(library, f"quantize_row_{name}_ref")
-    function(values.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(values.size))
+    function(
+        values.ctypes.data_as(ctypes.c_void_p),
+        out.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_int64(values.size),
+    )
     return out.tobytes()
 
 
@@ -37,7 +43,11 @@ def main() -> None:
     """Write the file."""
     library = ctypes.CDLL(sys.argv[1])
     digests = {
-        kind: {name: hashlib.sha256(quantize(library, x, kind)).hexdigest() for name, x in quantizer_inputs()} for kind in QUANTIZERS
+        kind: {
+            name: hashlib.sha256(quantize(library, x, kind)).hexdigest()
+            for name, x in quantizer_inputs()
+        }
+        for kind in QUANTIZERS
     }
     text = json.dumps({"library": Path(sys.argv[1]).resolve().name, "sha256": digests}, indent=1)
     (ROOT / "tests" / "golden" / "ggml_quantized.json").write_text(text + "\n")

@@ -1,11 +1,15 @@
-"""Regenerate tests/golden/chat.json: conversations as transformers renders the published chat templates.
+"""Regenerate tests/golden/chat.json: conversations as transformers renders the published chat
+templates.
 
-    python tools/regenerate_chat.py [--templates FOLDER] [--wheel transformers-4.43.4-py3-none-any.whl] [--check]
+    python tools/regenerate_chat.py [--templates FOLDER]
+        [--wheel transformers-4.43.4-py3-none-any.whl] [--check]
 
-A template is taken from FOLDER/FORMAT.jinja, else from the Hugging Face repository in SOURCES (gated ones need HF_TOKEN), else from the
-source code of transformers 4.43.4, the last version with default templates (`pip download --no-deps transformers==4.43.4`). Entries whose
-template cannot be obtained are kept and listed. `--check` writes nothing; the exit code is 1 if a text differs. The tests get the token ids
-of Mistral's formats from mistral-common itself, so that they are not stored.
+A template is taken from FOLDER/FORMAT.jinja, else from the Hugging Face repository in SOURCES
+(gated ones need HF_TOKEN), else from the source code of transformers 4.43.4, the last version with
+default templates (`pip download --no-deps transformers==4.43.4`). Entries whose template cannot be
+obtained are kept and listed. `--check` writes nothing; the exit code is 1 if a text differs. The
+tests get the token ids of Mistral's formats from mistral-common itself, so that they are not
+stored.
 """
 
 from __future__ import annotations
@@ -32,13 +36,17 @@ class Source(NamedTuple):
     bos: str = ""
     eos: str = ""
     repository: str = ""
-    wheel: tuple[str, str] = ("", "")  # a file in transformers 4.43.4, and the variable that the template is assigned to
+    # a file in transformers 4.43.4, and the variable that the template is assigned to
+    wheel: tuple[str, str] = ("", "")
 
 
 _LLAMA, _COHERE = "transformers/models/llama", "transformers/models/cohere"
 SOURCES = {
     "llama-2": Source(
-        "transformers 4.43.4, LlamaTokenizer.default_chat_template", "<s>", "</s>", wheel=(f"{_LLAMA}/tokenization_llama.py", "template")
+        "transformers 4.43.4, LlamaTokenizer.default_chat_template",
+        "<s>",
+        "</s>",
+        wheel=(f"{_LLAMA}/tokenization_llama.py", "template"),
     ),
     "command-r": Source(
         "transformers 4.43.4, CohereTokenizerFast.default_chat_template",
@@ -50,18 +58,46 @@ SOURCES = {
         "<|begin_of_text|>",
         wheel=(f"{_LLAMA}/convert_llama_weights_to_hf.py", "chat_template"),
     ),
-    "chatml": Source("teknium/OpenHermes-2.5-Mistral-7B", "<s>", "<|im_end|>", "teknium/OpenHermes-2.5-Mistral-7B"),
+    "chatml": Source(
+        "teknium/OpenHermes-2.5-Mistral-7B",
+        "<s>",
+        "<|im_end|>",
+        "teknium/OpenHermes-2.5-Mistral-7B",
+    ),
     "gemma": Source("google/gemma-3-4b-it", "<bos>", "<eos>", "google/gemma-3-4b-it"),
-    "phi-3": Source("microsoft/Phi-3-small-8k-instruct, Phi-3-vision", "", "<|endoftext|>", "microsoft/Phi-3-vision-128k-instruct"),
+    "phi-3": Source(
+        "microsoft/Phi-3-small-8k-instruct, Phi-3-vision",
+        "",
+        "<|endoftext|>",
+        "microsoft/Phi-3-vision-128k-instruct",
+    ),
     "phi-4": Source("microsoft/phi-4", "<|endoftext|>", "<|im_end|>", "microsoft/phi-4"),
     "deepseek-v2": Source(
-        "deepseek-ai/DeepSeek-V2-Chat", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "deepseek-ai/DeepSeek-V2-Chat"
+        "deepseek-ai/DeepSeek-V2-Chat",
+        "<｜begin▁of▁sentence｜>",
+        "<｜end▁of▁sentence｜>",
+        "deepseek-ai/DeepSeek-V2-Chat",
     ),
-    "granite": Source("ibm-granite/granite-3.0-8b-instruct", "", "<|end_of_text|>", "ibm-granite/granite-3.0-8b-instruct"),
+    "granite": Source(
+        "ibm-granite/granite-3.0-8b-instruct",
+        "",
+        "<|end_of_text|>",
+        "ibm-granite/granite-3.0-8b-instruct",
+    ),
     "glm-4": Source("THUDM/glm-4-9b-chat", "", "<|endoftext|>", "THUDM/glm-4-9b-chat"),
     "zephyr": Source("HuggingFaceH4/zephyr-7b-beta", "<s>", "</s>", "HuggingFaceH4/zephyr-7b-beta"),
-    "olmo-2": Source("allenai/OLMo-2-1124-7B-Instruct", "<|endoftext|>", "<|endoftext|>", "allenai/OLMo-2-1124-7B-Instruct"),
-    "deepseek-v3": Source("deepseek-ai/DeepSeek-V3", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "deepseek-ai/DeepSeek-V3"),
+    "olmo-2": Source(
+        "allenai/OLMo-2-1124-7B-Instruct",
+        "<|endoftext|>",
+        "<|endoftext|>",
+        "allenai/OLMo-2-1124-7B-Instruct",
+    ),
+    "deepseek-v3": Source(
+        "deepseek-ai/DeepSeek-V3",
+        "<｜begin▁of▁sentence｜>",
+        "<｜end▁of▁sentence｜>",
+        "deepseek-ai/DeepSeek-V3",
+    ),
     "llama-3.1": Source(
         "meta-llama/Llama-3.1-8B-Instruct, without its part for tools",
         "<|begin_of_text|>",
@@ -76,14 +112,19 @@ SOURCES = {
     ),
 }
 DEFAULT_TEXTS = {"USE_DEFAULT_PROMPT": "false", "DEFAULT_SYSTEM_MESSAGE": ""}
-"""Replacements that transformers 4.43.4 makes in its default templates, without a default system prompt."""
+"""Replacements that transformers 4.43.4 makes in its default templates, without a default system
+prompt."""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--templates", type=Path, help="a folder with templates named FORMAT.jinja")
     parser.add_argument("--wheel", type=Path, help="the wheel of transformers 4.43.4")
-    parser.add_argument("--check", action="store_true", help="compare with the stored file and write nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with the stored file and write nothing"
+    )
     args = parser.parse_args()
     stored = {(x["format"], json.dumps(x["turns"])): x for x in json.loads(GOLDEN.read_text())}
     entries, different, kept = [], [], []
@@ -94,12 +135,21 @@ def main() -> int:
         for turns in CONVERSATIONS:
             old = stored.get((name, json.dumps(turns)))
             entry = {"format": name, "template": source.description, "turns": turns}
-            text = render(template, source, turns) if template is not None else old["text"] if old else ""
+            text = (
+                render(template, source, turns)
+                if template is not None
+                else old["text"]
+                if old
+                else ""
+            )
             entries.append(entry | {"text": text})
             if old is None or old["text"] != text:
                 different.append(f"{name}: {old and old['text']!r} -> {text!r}")
     print(*different, sep="\n", end="\n" if different else "")
-    print(f"{len(different)} of {len(entries)} texts differ; without a template: {', '.join(kept) or 'none'}")
+    print(
+        f"{len(different)} of {len(entries)} texts differ; without a template: "
+        f"{', '.join(kept) or 'none'}"
+    )
     if not args.check:
         GOLDEN.write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
     return int(args.check and bool(different))
@@ -116,7 +166,10 @@ def find_template(name: str, source: Source, folder: Path | None, wheel: Path | 
         try:
             result = read()
         except Exception as error:  # a missing file, a gated repository, no network
-            print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:120]}", file=sys.stderr)
+            print(
+                f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:120]}",
+                file=sys.stderr,
+            )
             continue
         if result is not None:
             return result
@@ -124,7 +177,8 @@ def find_template(name: str, source: Source, folder: Path | None, wheel: Path | 
 
 
 def read_from_hub(repository: str) -> str | None:
-    """Return the template of a repository: chat_template.jinja, else that of tokenizer_config.json."""
+    """Return the template of a repository: chat_template.jinja, else that of
+    tokenizer_config.json."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -139,11 +193,16 @@ def read_from_hub(repository: str) -> str | None:
 
 
 def read_from_wheel(wheel: Path, file: str, variable: str) -> str:
-    """Return the string that a source file in the wheel assigns to a variable, with its placeholders replaced; nothing is executed."""
+    """Return the string that a source file in the wheel assigns to a variable, with its
+    placeholders replaced; nothing is executed."""
     with zipfile.ZipFile(wheel) as archive:
         tree = ast.parse(archive.read(file).decode())
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == variable:
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and node.targets[0].id == variable
+        ):
             value = node.value
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 text = value.value
@@ -159,7 +218,9 @@ def render(template: str, source: Source, turns: list[tuple[str, str]]) -> str:
 
     messages: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in turns]
     tokens = {"bos_token": source.bos, "eos_token": source.eos}
-    (text,), _ = render_jinja_template(conversations=[messages], chat_template=template, add_generation_prompt=True, **tokens)
+    (text,), _ = render_jinja_template(
+        conversations=[messages], chat_template=template, add_generation_prompt=True, **tokens
+    )
     return str(text)
 
 

@@ -1,8 +1,10 @@
-"""The C++ library under the address and undefined-behavior sanitizers, interpreter included: `make sanitize`.
+"""The C++ library under the address and undefined-behavior sanitizers, interpreter included: `make
+sanitize`.
 
-Kernels of every instruction set are called on random shapes (tests/native/sanitize.cpp); then the whole library runs mutated configs of the
-tiny models, mutated programs and mutated passes (tests/native/engine_mutations.py). A report of a sanitizer, a crash or a hang fails. A run
-that was cut off goes on with `--configs-from N` or `--programs-from N`.
+Kernels of every instruction set are called on random shapes (tests/native/sanitize.cpp); then the
+whole library runs mutated configs of the tiny models, mutated programs and mutated passes
+(tests/native/engine_mutations.py). A report of a sanitizer, a crash or a hang fails. A run that was
+cut off goes on with `--configs-from N` or `--programs-from N`.
 """
 
 from __future__ import annotations
@@ -19,12 +21,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from llamath.native.build import LIBRARY, cached_library, commands, find_cached, find_compiler, source_hash
+from llamath.native.build import (
+    LIBRARY,
+    cached_library,
+    commands,
+    find_cached,
+    find_compiler,
+    source_hash,
+)
 
 TESTS = Path(__file__).parents[1] / "tests" / "native"
 FLAGS = ("-O1", "-g1", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 OPTIONS = {
-    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=1024:hard_rss_limit_mb=4096",
+    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=1024:"
+    "hard_rss_limit_mb=4096",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "LLAMATH_NO_BUILD": "1",
@@ -56,7 +66,17 @@ def main(arguments: Sequence[str]) -> int:
         kernels = [x for x in objects if x.stem not in ("interpreter", "operations", "validation")]
         driver = f"{folder}/sanitize"
         compiler = (_compiler(), *FLAGS, "-pthread")
-        subprocess.run((*compiler, "-std=c++17", str(TESTS / "sanitize.cpp"), *map(str, kernels), "-o", driver), check=True)
+        subprocess.run(
+            (
+                *compiler,
+                "-std=c++17",
+                str(TESTS / "sanitize.cpp"),
+                *map(str, kernels),
+                "-o",
+                driver,
+            ),
+            check=True,
+        )
         status = subprocess.run((driver, str(given["rounds"])), check=False).returncode
         for kind in ("configs", "programs"):
             first = given[f"{kind}_from"]
@@ -71,7 +91,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def compile_sanitized(folder: Path, paths: Sequence[str] = ()) -> tuple[Path, list[Path]]:
-    """Compile the library with sanitizers, for these instruction sets or for all; return it and its object files."""
+    """Compile the library with sanitizers, for these instruction sets or for all; return it and
+    its object files."""
     work = commands(_compiler(), folder, FLAGS, paths)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for done in pool.map(lambda x: subprocess.run(x, check=False), work):
@@ -79,12 +100,16 @@ def compile_sanitized(folder: Path, paths: Sequence[str] = ()) -> tuple[Path, li
                 sys.exit(done.returncode)
     objects = [Path(x[-1]) for x in work]
     library = folder / LIBRARY
-    subprocess.run((_compiler(), "-shared", "-pthread", *FLAGS, *map(str, objects), "-o", str(library)), check=True)
+    subprocess.run(
+        (_compiler(), "-shared", "-pthread", *FLAGS, *map(str, objects), "-o", str(library)),
+        check=True,
+    )
     return library, objects
 
 
 def cached_sanitized(paths: Sequence[str]) -> Path:
-    """Return the sanitized library of these sources; it is compiled unless an earlier run did so."""
+    """Return the sanitized library of these sources; it is compiled unless an earlier run did
+    so."""
     name = f"sanitized-{source_hash(' '.join((_compiler(), *FLAGS)), paths)}"
     beside, problem = cached_library(), find_cached()[1]
     folder_of_all = Path(tempfile.mkdtemp()) if beside is None or problem else beside.parent.parent
@@ -96,17 +121,39 @@ def cached_sanitized(paths: Sequence[str]) -> Path:
     return target
 
 
-def run_cases(library: Path, kind: str, seed: str, first: int, last: int) -> tuple[Counter[str], list[CaseReport]]:
-    """Run these cases in processes that load the sanitizer; return how many had which outcome, and those that ended their process."""
-    runtime = subprocess.run((_compiler(), "-print-file-name=libasan.so"), capture_output=True, text=True, check=True).stdout.strip()
+def run_cases(
+    library: Path, kind: str, seed: str, first: int, last: int
+) -> tuple[Counter[str], list[CaseReport]]:
+    """Run these cases in processes that load the sanitizer; return how many had which outcome,
+    and those that ended their process."""
+    runtime = subprocess.run(
+        (_compiler(), "-print-file-name=libasan.so"), capture_output=True, text=True, check=True
+    ).stdout.strip()
     outcomes, reports = Counter[str](), list[CaseReport]()
     with tempfile.TemporaryDirectory() as folder:
         progress, counts = Path(folder) / "progress", Path(folder) / "counts"
         while first < last and len(reports) < _MOST_REPORTS:
             progress.write_text(str(first))
-            command = (sys.executable, TESTS / "engine_mutations.py", library, kind, seed, str(first), str(last), progress, counts)
+            command = (
+                sys.executable,
+                TESTS / "engine_mutations.py",
+                library,
+                kind,
+                seed,
+                str(first),
+                str(last),
+                progress,
+                counts,
+            )
             environment = os.environ | OPTIONS | {"LD_PRELOAD": runtime}
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
+            done = subprocess.run(
+                command,
+                env=environment,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+            )
             at = int(progress.read_text())
             if counts.exists():
                 outcomes.update(json.loads(counts.read_text()))

@@ -1,4 +1,5 @@
-"""Requests that schemathesis makes from the description that a server answers, all its checks on: `schema.py [examples per operation]`."""
+"""Requests that schemathesis makes from the description that a server answers, all its checks
+on: `schema.py [examples per operation]`."""
 
 from __future__ import annotations
 
@@ -36,7 +37,14 @@ SAMPLES: dict[str, list[str]] = {
 EXAMPLES = ("model", "models", "on", "context", "ram", "target", "number", "words")
 """Parameters whose sample values make a good request together."""
 CONFIGS: list[dict[str, Any]] = [
-    {"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99},
+    {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 99,
+    },
     {"dim": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 99},
 ]
 """A config.json and a params.json."""
@@ -44,7 +52,8 @@ SETTINGS = """
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "400", "403", "404", "421", "422", "424", "429"]
 """
-"""A page of a model that there is not, or of a configuration that is none, is refused though its id is well formed."""
+"""A page of a model that there is not, or of a configuration that is none, is refused though its
+id is well formed."""
 
 
 def served_description(address: str) -> dict[str, Any]:
@@ -62,7 +71,9 @@ def with_samples(description: dict[str, Any]) -> dict[str, Any]:
             for x in path[method]["parameters"]:
                 if (values := SAMPLES.get(x.get("name", ""))) is not None:
                     _add_samples(x, values)
-    found["components"]["schemas"]["Id"]["anyOf"].insert(0, {"type": "string", "enum": SAMPLES["models"]})
+    found["components"]["schemas"]["Id"]["anyOf"].insert(
+        0, {"type": "string", "enum": SAMPLES["models"]}
+    )
     content = found["components"]["requestBodies"]["Config"]["content"]["application/json"]
     content["examples"] = {f"example {i}": {"value": x} for i, x in enumerate(CONFIGS)}
     found["components"]["parameters"]["chunk"]["examples"] = {"the first": {"value": 0}}
@@ -73,22 +84,46 @@ def _add_samples(parameter: dict[str, Any], values: list[str]) -> None:
     schema, name = parameter["schema"], parameter["name"]
     is_list = schema.get("type") == "array"
     item = schema["items"] if is_list else schema
-    either = {"anyOf": [{"type": "string", "enum": values}, {key: x for key, x in item.items() if key != "default"}]}
+    either = {
+        "anyOf": [
+            {"type": "string", "enum": values},
+            {key: x for key, x in item.items() if key != "default"},
+        ]
+    }
     kept = {"default": item["default"]} if "default" in item else {}
     parameter["schema"] = {**schema, "items": either} if is_list else either | kept
     if name in EXAMPLES:
-        chosen: list[Any] = [values[:1]] if is_list and name != "models" else [values] if is_list else values
+        chosen: list[Any] = (
+            [values[:1]] if is_list and name != "models" else [values] if is_list else values
+        )
         parameter["examples"] = {f"example {i}": {"value": x} for i, x in enumerate(chosen)}
 
 
 def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
-    """Run schemathesis on the description that a server answers; return its requests and failures."""
+    """Run schemathesis on the description that a server answers; return its requests and
+    failures."""
     with tempfile.TemporaryDirectory() as folder:
-        settings, result, schema = (Path(folder) / x for x in ("schemathesis.toml", "found.json", "openapi.json"))
+        settings, result, schema = (
+            Path(folder) / x for x in ("schemathesis.toml", "found.json", "openapi.json")
+        )
         settings.write_text(SETTINGS)
         schema.write_text(json.dumps(with_samples(served_description(address))))
-        program = [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()"]
-        arguments = [*program, "--config-file", str(settings), "run", str(schema), "--url", address.rstrip("/"), "--checks", "all"]
+        program = [
+            sys.executable,
+            "-c",
+            "from schemathesis.cli import schemathesis; schemathesis()",
+        ]
+        arguments = [
+            *program,
+            "--config-file",
+            str(settings),
+            "run",
+            str(schema),
+            "--url",
+            address.rstrip("/"),
+            "--checks",
+            "all",
+        ]
         arguments += [
             "--max-examples",
             str(examples),
@@ -100,7 +135,16 @@ def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
             "--max-response-time",
             "300",
         ]
-        arguments += ["--report", "json", "--report-json-path", str(result), "--generation-database", "none", "--workers", "1"]
+        arguments += [
+            "--report",
+            "json",
+            "--report-json-path",
+            str(result),
+            "--generation-database",
+            "none",
+            "--workers",
+            "1",
+        ]
         done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True)
         if not result.exists():
             raise SystemExit(done.stdout + done.stderr)
@@ -110,7 +154,9 @@ def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
             "seed": seed,
             "requests": report["test_cases"]["generated"],
             "operations": report["operations"]["tested"],
-            "failures": [f"{x['title']}: {', '.join(map(str, x['operations']))}" for x in report["failures"]],
+            "failures": [
+                f"{x['title']}: {', '.join(map(str, x['operations']))}" for x in report["failures"]
+            ],
             "errors": [x["title"] for x in report["errors"]],
             "output": done.stdout[-3000:] if report["failures"] or report["errors"] else "",
         }

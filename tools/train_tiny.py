@@ -1,10 +1,12 @@
-"""Train the embedded model: a small Llama trained on stories of a small world, written to `src/llamath/embedded` in Hugging Face's format.
+"""Train the embedded model: a small Llama trained on stories of a small world, written to
+`src/llamath/embedded` in Hugging Face's format.
 
     python tools/train_tiny.py             # train and write it
     python tools/train_tiny.py --evaluate  # measure the existing model and write its README
 
-The modules are `llamath.run`'s, the loop is PyTorch's, the texts are made by `tools/tiny`. With the same seed, versions, machine and
-number of threads the weights are reproduced bit for bit; another processor may round differently.
+The modules are `llamath.run`'s, the loop is PyTorch's, the texts are made by `tools/tiny`. With the
+same seed, versions, machine and number of threads the weights are reproduced bit for bit; another
+processor may round differently.
 """
 
 from __future__ import annotations
@@ -32,25 +34,36 @@ from tokenizers import Tokenizer
 
 FOLDER = Path(__file__).parents[1] / "src" / "llamath" / "embedded"
 CONFIG: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 896, "hidden_size": 128, "intermediate_size": 320,
-    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": True, "attention_bias": False,
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 896,
+    "hidden_size": 128, "intermediate_size": 320,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": True,
+    "attention_bias": False,
     "mlp_bias": False, "bos_token_id": 0, "eos_token_id": [1, 3], "torch_dtype": "bfloat16",
 }  # fmt: skip
 STEPS, TOKENS, RATE, WARM, STD, SEED = 4500, 2048, 3e-3, 100, 0.08, 1
 
 
 def rate(step: int, steps: int) -> float:
-    """Learning-rate factor: linear warmup, constant, and linear decay to zero in the last quarter."""
+    """Learning-rate factor: linear warmup, constant, and linear decay to zero in the last
+    quarter."""
     return RATE * min(1.0, (step + 1) / WARM, (steps - step) / (steps / 4))
 
 
 def optimizers(module: torch.nn.Module) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers (Jordan et al. 2024), AdamW for the embedding and the norms."""
-    matrices = [x for name, x in module.named_parameters() if x.dim() > 1 and name.startswith("layers.")]
-    others = [x for name, x in module.named_parameters() if x.dim() < 2 or not name.startswith("layers.")]
+    """Muon for the matrices of the layers (Jordan et al. 2024), AdamW for the embedding and the
+    norms."""
+    matrices = [
+        x for name, x in module.named_parameters() if x.dim() > 1 and name.startswith("layers.")
+    ]
+    others = [
+        x for name, x in module.named_parameters() if x.dim() < 2 or not name.startswith("layers.")
+    ]
     return [
-        torch.optim.Muon(matrices, lr=RATE, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.Muon(
+            matrices, lr=RATE, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+        ),
         torch.optim.AdamW(others, lr=RATE, weight_decay=0.0, betas=(0.9, 0.95), fused=True),
     ]
 
@@ -58,7 +71,13 @@ def optimizers(module: torch.nn.Module) -> list[torch.optim.Optimizer]:
 class Training:
     """A training run that can be stopped and resumed."""
 
-    def __init__(self, config: Mapping[str, Any], tokenizer: Tokenizer, tokens: int = TOKENS, seed: int = SEED) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        tokenizer: Tokenizer,
+        tokens: int = TOKENS,
+        seed: int = SEED,
+    ) -> None:
         self.module = run.initialize(run.build(llamath.load(config)), seed, STD)
         self.optimizers, self.done, self.mean = optimizers(self.module), 0, 0.0
         self.batches = batches(texts(seed), tokenizer, tokens, config["max_position_embeddings"])
@@ -81,7 +100,15 @@ class Training:
     def save(self, path: Path) -> None:
         """The state to resume from."""
         states = [x.state_dict() for x in self.optimizers]
-        torch.save({"module": self.module.state_dict(), "optimizers": states, "done": self.done, "mean": self.mean}, path)
+        torch.save(
+            {
+                "module": self.module.state_dict(),
+                "optimizers": states,
+                "done": self.done,
+                "mean": self.mean,
+            },
+            path,
+        )
 
     def resume(self, path: Path) -> None:
         """Resume from a state, with the texts that follow."""
@@ -95,7 +122,8 @@ class Training:
 
 
 def train(steps: int, keep: Path | None = None, every: int = 250) -> run.Decoder:
-    """Train for a number of steps; with `keep`, resume from the state stored there, if any, and store it."""
+    """Train for a number of steps; with `keep`, resume from the state stored there, if any, and
+    store it."""
     training, began = Training(CONFIG, tokenizer(CONFIG["vocab_size"])), time.monotonic()
     if keep is not None and keep.exists():
         training.resume(keep)
@@ -104,7 +132,12 @@ def train(steps: int, keep: Path | None = None, every: int = 250) -> run.Decoder
         training.step(steps)
         if training.done % 50 == 0:
             speed = (training.done - first) * TOKENS / (time.monotonic() - began)
-            print(f"step {training.done:5} of {steps}  loss {training.mean:.4f}  {speed:,.0f} tokens/s", file=sys.stderr, flush=True)
+            print(
+                f"step {training.done:5} of {steps}  loss {training.mean:.4f}  {speed:,.0f} "
+                "tokens/s",
+                file=sys.stderr,
+                flush=True,
+            )
         if keep is not None and training.done % every == 0:
             training.save(keep)
     return training.module
@@ -117,7 +150,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FOLDER)
     parser.add_argument("--keep", type=Path, help="checkpoint file, to resume training from")
     parser.add_argument("--evaluate", action="store_true", help="measure the existing model")
-    parser.add_argument("--note", default="", help="a sentence for the README: how long the training took, and on what")
+    parser.add_argument(
+        "--note",
+        default="",
+        help="a sentence for the README: how long the training took, and on what",
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.evaluate:
@@ -133,9 +170,18 @@ def main() -> None:
 def facts(folder: Path) -> dict[str, Any]:
     """The training figures in the README."""
     size = (folder / "model.safetensors").stat().st_size
-    counts = Counter(x.lower() for text in islice(texts(SEED), 3000) for x in re.findall("[A-Za-z]+", text))
+    counts = Counter(
+        x.lower() for text in islice(texts(SEED), 3000) for x in re.findall("[A-Za-z]+", text)
+    )
     words = sum(x > 4 for x in counts.values())  # words without a meaning come once or twice
-    return {"steps": STEPS, "tokens": TOKENS, "seed": SEED, "bytes": size, "words": round(words, -1), "plots": len(PLOTS)}
+    return {
+        "steps": STEPS,
+        "tokens": TOKENS,
+        "seed": SEED,
+        "bytes": size,
+        "words": round(words, -1),
+        "plots": len(PLOTS),
+    }
 
 
 if __name__ == "__main__":

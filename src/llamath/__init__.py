@@ -74,7 +74,15 @@ if TYPE_CHECKING:
     from .hardware import Device, DeviceList
     from .loading import load
     from .model import Model
-    from .utils.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
+    from .utils.errors import (
+        ConfigError,
+        ConvertError,
+        FormatError,
+        LlamathError,
+        MissingExtra,
+        RemoteError,
+        UnknownModel,
+    )
     from .utils.report import Report
     from .web.notebook import NotebookPage, show
 
@@ -160,7 +168,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api": "count facts diff explain design memory flops fit cost pair place plan quants inspect verify names convert merge edit models "
+    "api": "count facts diff explain design memory flops fit cost pair place plan quants inspect "
+    "verify names convert merge edit models "
     "gpus same hash_weights",
     "loading": "load",
     "model": "Model",
@@ -200,7 +209,8 @@ _MODULES = {
     "conversion.convert_checkpoint": "ConversionReport",
     "conversion.edit.edit_checkpoint": "EditReport",
     "web.notebook": "NotebookPage show",
-    "utils.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
+    "utils.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError "
+    "UnknownModel",
 }
 """Module → its public names, imported when they are first used: a command needs few of them."""
 

@@ -48,7 +48,16 @@ from .families.wrappers import (
 )
 from .model import Model
 from .utils.access import is_restricted, may_read
-from .utils.errors import ArgumentError, ConfigError, FormatError, ImpossibleModel, LlamathError, UnknownModel, nearest, safe
+from .utils.errors import (
+    ArgumentError,
+    ConfigError,
+    FormatError,
+    ImpossibleModel,
+    LlamathError,
+    UnknownModel,
+    nearest,
+    safe,
+)
 from .utils.file_diagnosis import diagnose_keys
 from .utils.strict_json import MAX_BYTES, parse_json
 
@@ -91,60 +100,115 @@ class _Module(Protocol):
     def named_parameters(self, **how: Any) -> Any: ...
 
 
-Source = str | os.PathLike[str] | Keys | ModelArgs | Preset | FoundConfig | _SupportsToDict | _Module | Model
+Source = (
+    str
+    | os.PathLike[str]
+    | Keys
+    | ModelArgs
+    | Preset
+    | FoundConfig
+    | _SupportsToDict
+    | _Module
+    | Model
+)
 Via = Literal["transformers"]
 """Who builds a model that no family here describes."""
 
 
 def load(
-    source: Source, *, changes: Keys | None = None, vocab_size: int | None = None, check_tensors: bool = True, via: Via | None = None
+    source: Source,
+    *,
+    changes: Keys | None = None,
+    vocab_size: int | None = None,
+    check_tensors: bool = True,
+    via: Via | None = None,
 ) -> Model:
     """Load a model.
 
-    `source` is a path, a preset, a repository on the Hub (`owner/name`), a URL, `-` for standard input, ModelArgs as text
-    (`dim=4096,n_layers=32,…`), a mapping of configuration keys, a `ModelArgs`, a transformers configuration, a torch module, a state dict,
-    or a Model (returned as it is, unless there are changes). `changes` replaces configuration keys, and `vocab_size` completes a Meta
-    `params.json` that lacks it. A GGUF file that is truncated, or whose tensors do not match its metadata, raises an error unless
-    `check_tensors` is false.
+    `source` is a path, a preset, a repository on the Hub (`owner/name`), a URL, `-` for standard
+    input, ModelArgs as text (`dim=4096,n_layers=32,…`), a mapping of configuration keys, a
+    `ModelArgs`, a transformers configuration, a torch module, a state dict, or a Model (returned as
+    it is, unless there are changes). `changes` replaces configuration keys, and `vocab_size`
+    completes a Meta `params.json` that lacks it. A GGUF file that is truncated, or whose tensors do
+    not match its metadata, raises an error unless `check_tensors` is false.
 
-    With `via="transformers"`, the class of the configuration is built by transformers, in a process of its own and without weights: the
-    model has a total, names and shapes, and neither formulas nor a forward pass. Modules and transformers configurations without a family,
-    and state dicts, are such models, too.
+    With `via="transformers"`, the class of the configuration is built by transformers, in a process
+    of its own and without weights: the model has a total, names and shapes, and neither formulas
+    nor a forward pass. Modules and transformers configurations without a family, and state dicts,
+    are such models, too.
 
-    The head of a model next to local files is that of the files, as in transformers: `with_stored_head`. Neither `changes` of
-    `tie_word_embeddings` nor `check_tensors=False` look at them.
+    The head of a model next to local files is that of the files, as in transformers:
+    `with_stored_head`. Neither `changes` of `tie_word_embeddings` nor `check_tensors=False` look at
+    them.
     """
     model = _load(source, changes, vocab_size, check_tensors, via)
-    return with_stored_head(model) if check_tensors and not isinstance(source, Model) and not says_tied(changes or {}) else model
+    return (
+        with_stored_head(model)
+        if check_tensors and not isinstance(source, Model) and not says_tied(changes or {})
+        else model
+    )
 
 
-def _load(source: Source, changes: Keys | None, vocab_size: int | None, check_tensors: bool, via: Via | None) -> Model:
+def _load(
+    source: Source,
+    changes: Keys | None,
+    vocab_size: int | None,
+    check_tensors: bool,
+    via: Via | None,
+) -> Model:
     """Load a model as its configuration describes it."""
     if isinstance(changes, str) or not hasattr(changes or {}, "items"):
         hint = 'such as {"num_hidden_layers": 40}'
-        raise ConfigError(f"changes should be a mapping of config keys, found {safe(repr(changes), 60)}", hint=hint)
+        raise ConfigError(
+            f"changes should be a mapping of config keys, found {safe(repr(changes), 60)}",
+            hint=hint,
+        )
     if via not in (None, "transformers"):
         raise ArgumentError("via", f" should be transformers, not {safe(repr(via), 40)}")
-    changed = {key.removeprefix("text_config.") if isinstance(key, str) else key: value for key, value in (changes or {}).items()}
+    changed = {
+        key.removeprefix("text_config.") if isinstance(key, str) else key: value
+        for key, value in (changes or {}).items()
+    }
     if isinstance(source, Model):
         if via is not None:
-            raise ArgumentError("via", " builds a configuration, and this model is loaded already", hint="give its config.json or its keys")
+            raise ArgumentError(
+                "via",
+                " builds a configuration, and this model is loaded already",
+                hint="give its config.json or its keys",
+            )
         if not changes:
             return source
         _refuse_generic_changes(source)
         if source.args is not None:
             changed_model = load(source.args, changes=changed)
-            return changed_model.replace(name=source.name, source=source.source, location=source.location)
+            return changed_model.replace(
+                name=source.name, source=source.source, location=source.location
+            )
         preset, outer = source.preset, None if source.outer is None else source.outer.data
-        own_config = FoundConfig(name=source.name, source=source.source, keys=None, location=source.location, preset=preset)
+        own_config = FoundConfig(
+            name=source.name,
+            source=source.source,
+            keys=None,
+            location=source.location,
+            preset=preset,
+        )
         notes = [] if preset is None else [*preset.notes]
-        return _build(own_config, _Sections(source.wrapper, source.config.data, outer), changed, notes)
+        return _build(
+            own_config, _Sections(source.wrapper, source.config.data, outer), changed, notes
+        )
     if isinstance(source, _Module) or _is_state_dict(source):
         if changes or via:
-            raise ArgumentError("via" if via else "changes", " is for configurations, and this model is built already")
+            raise ArgumentError(
+                "via" if via else "changes",
+                " is for configurations, and this model is built already",
+            )
         return _load_live(source)
     config = _find(source, None if check_tensors else [])
-    if is_restricted() and config.keys is not None and isinstance(source, (str, os.PathLike, FoundConfig)):
+    if (
+        is_restricted()
+        and config.keys is not None
+        and isinstance(source, (str, os.PathLike, FoundConfig))
+    ):
         from .families.shown_keys import shown_config
 
         config = config.replace(keys=shown_config(config.keys, config.source))
@@ -169,7 +233,11 @@ def _load(source: Source, changes: Keys | None, vocab_size: int | None, check_te
         model = _build(config, sections, changed, notes)
     except ConfigError as error:
         raise (error if changed else _metadata_error(str(error))) from None
-    return model if changed or not check_tensors else _check_gguf_matches_metadata(model, config.manifest)
+    return (
+        model
+        if changed or not check_tensors
+        else _check_gguf_matches_metadata(model, config.manifest)
+    )
 
 
 def says_tied(changes: Keys) -> bool:
@@ -178,16 +246,21 @@ def says_tied(changes: Keys) -> bool:
         return False
     from .config_keys import any_name
 
-    return not {x.rpartition(".")[2] for x in changes if isinstance(x, str)}.isdisjoint(any_name("tie_word_embeddings").split("|"))
+    return not {x.rpartition(".")[2] for x in changes if isinstance(x, str)}.isdisjoint(
+        any_name("tie_word_embeddings").split("|")
+    )
 
 
 def with_stored_head(model: Model, opened: OpenedCheckpoint | None = None) -> Model:
-    """Return a model with a head of its own if its local files store one that differs from the embedding to which the config ties it.
+    """Return a model with a head of its own if its local files store one that differs from the
+    embedding to which the config ties it.
 
-    transformers computes with such a head, and ties only what is stored once or twice the same. `opened` is the checkpoint if it has been
-    opened already.
+    transformers computes with such a head, and ties only what is stored once or twice the same.
+    `opened` is the checkpoint if it has been opened already.
     """
-    if next(iter(model.tied_names), None) is None or (opened is None and (opened := _open_files(model.location)) is None):
+    if next(iter(model.tied_names), None) is None or (
+        opened is None and (opened := _open_files(model.location)) is None
+    ):
         return model
     from .checkpoint.naming.tied_copies import find_tied_copies
 
@@ -195,7 +268,8 @@ def with_stored_head(model: Model, opened: OpenedCheckpoint | None = None) -> Mo
     if not differing:
         return model
     note = STORED_INSTEAD + " and ".join(
-        f"{safe(x.name, 100)} differs from {safe(x.original, 100)}, to which the config ties it" for x in differing.values()
+        f"{safe(x.name, 100)} differs from {safe(x.original, 100)}, to which the config ties it"
+        for x in differing.values()
     )
     if model.claim:
         from .generic.generic_model import GenericModel, untie
@@ -209,7 +283,8 @@ def with_stored_head(model: Model, opened: OpenedCheckpoint | None = None) -> Mo
     if next(iter(untied.tied_names), None) is not None:
         first = next(iter(differing.values()))
         raise ConfigError(
-            f"{model.source}: {safe(first.name, 100)} is stored and differs from {safe(first.original, 100)}, to which the config ties it, "
+            f"{model.source}: {safe(first.name, 100)} is stored and differs from "
+            f"{safe(first.original, 100)}, to which the config ties it, "
             f"and the {model.family.name} family has no head of its own",
             hint="llamath ls counts the tensors of the files",
         )
@@ -217,7 +292,9 @@ def with_stored_head(model: Model, opened: OpenedCheckpoint | None = None) -> Mo
 
 
 def _open_files(location: str) -> OpenedCheckpoint | None:
-    """Open the local files that a model was loaded from, as far as they can be read; None if there are none. Nothing is requested."""
+    """Open the local files that a model was loaded from, as far as they can be read; None if
+    there are none. Nothing is requested.
+    """
     from .checkpoint.open import cached_copy, is_remote_name, names_checkpoint, open_checkpoint
 
     path = cached_copy(location) if location and is_remote_name(location) else location
@@ -238,7 +315,10 @@ def _load_via_transformers(config: FoundConfig, changes: Keys) -> Model:
     keys = dict(config.keys or {})
     if config.manifest is not None:
         hint = "llamath.inspect(path) counts its tensors"
-        raise ConfigError(f"{config.source} is a GGUF file, whose metadata are no configuration of transformers", hint=hint)
+        raise ConfigError(
+            f"{config.source} is a GGUF file, whose metadata are no configuration of transformers",
+            hint=hint,
+        )
     if is_params(keys):
         args, _ = parse_params(keys, config.source, None)
         keys = args_to_config(args)
@@ -246,11 +326,23 @@ def _load_via_transformers(config: FoundConfig, changes: Keys) -> Model:
     built = build_in_transformers(keys, config.source, changes)
     notes = [*config.notes, *built.notes]
     if isinstance(keys.get("auto_map"), Mapping):
-        notes.append("auto_map points to custom code in the repository, which was not executed: the class is that of transformers")
+        notes.append(
+            "auto_map points to custom code in the repository, which was not executed: "
+            "the class is that of transformers"
+        )
     if quantization_section(keys) is not None:
-        notes.append("the quantization that the config declares is not applied: dtypes and bytes are those of the plain class")
+        notes.append(
+            "the quantization that the config declares is not applied: dtypes and bytes "
+            "are those of the plain class"
+        )
     return generic_model(
-        built.tensors, built.claim, name=config.name, source=config.source, keys=keys, notes=notes, location=config.location
+        built.tensors,
+        built.claim,
+        name=config.name,
+        source=config.source,
+        keys=keys,
+        notes=notes,
+        location=config.location,
     )
 
 
@@ -264,13 +356,26 @@ def _load_counted(kind: CountedModel, config: FoundConfig, changes: Keys) -> Mod
     tensors = counted_tensors(kind, read)
     unread = [x for x in read.unread() if x not in _OUTER_KEYS]
     if wrong := [x for x in changes if x in unread]:
-        raise ConfigError(f"unknown config key {safe(repr(wrong[0]), 80)} for {safe(str(keys.get('model_type')), 60)}")
+        raise ConfigError(
+            f"unknown config key {safe(repr(wrong[0]), 80)} for "
+            f"{safe(str(keys.get('model_type')), 60)}"
+        )
     notes = [*config.notes, *_config_notes(read, unread, None)]
-    return generic_model(tensors, kind.claim, name=config.name, source=config.source, keys=keys, notes=notes, location=config.location)
+    return generic_model(
+        tensors,
+        kind.claim,
+        name=config.name,
+        source=config.source,
+        keys=keys,
+        notes=notes,
+        location=config.location,
+    )
 
 
 def _load_config_object(config: FoundConfig, changes: Keys | None) -> Model:
-    """Load the model of a configuration object of transformers, which builds it if no family here does."""
+    """Load the model of a configuration object of transformers, which builds it if no family
+    here does.
+    """
     try:
         return load(config.keys or {}, changes=changes)
     except UnknownModel:
@@ -282,7 +387,9 @@ def _load_config_object(config: FoundConfig, changes: Keys | None) -> Model:
 
 
 def _load_live(source: Any) -> Model:
-    """Load a module or a state dict: the tree of its family if its configuration has one, else that of its state dict."""
+    """Load a module or a state dict: the tree of its family if its configuration has one, else
+    that of its state dict.
+    """
     from .generic.generic_model import generic_model
     from .generic.live_objects import compare_with_tree, read_module, read_state_dict
 
@@ -297,22 +404,40 @@ def _load_live(source: Any) -> Model:
             notes = (*model.notes, *live.notes, *compare_with_tree(live, model))
             return model.replace(name=live.name, source=f"the given {live.what}", notes=notes)
     if live.quantized or live.is_sharded:
-        why = f"quantized ({safe(live.quantized, 100)})" if live.quantized else "sharded by FullyShardedDataParallel"
+        why = (
+            f"quantized ({safe(live.quantized, 100)})"
+            if live.quantized
+            else ("sharded by FullyShardedDataParallel")
+        )
         hint = "count its saved checkpoint, llamath.inspect(path), or the module as it was before"
-        raise LlamathError(f"the given {live.what} is {why}, and without a family only plain tensors are counted", hint=hint)
+        raise LlamathError(
+            f"the given {live.what} is {why}, and without a family only plain tensors are counted",
+            hint=hint,
+        )
     keys = {} if live.keys is None else live.keys
-    return generic_model(live.tensors, live.claim, name=live.name, source=f"the given {live.what}", keys=keys, notes=live.notes)
+    return generic_model(
+        live.tensors,
+        live.claim,
+        name=live.name,
+        source=f"the given {live.what}",
+        keys=keys,
+        notes=live.notes,
+    )
 
 
 def _is_state_dict(source: object) -> bool:
     """Return whether an object maps names to tensors."""
-    return isinstance(source, Mapping) and any(hasattr(x, "shape") and hasattr(x, "dtype") for x in source.values())
+    return isinstance(source, Mapping) and any(
+        hasattr(x, "shape") and hasattr(x, "dtype") for x in source.values()
+    )
 
 
 def _refuse_generic_changes(model: Model) -> None:
     if model.claim:
         hint = "change its config, and build it anew"
-        raise ArgumentError("changes", f" cannot be applied: the model is counted {model.claim}", hint=hint)
+        raise ArgumentError(
+            "changes", f" cannot be applied: the model is counted {model.claim}", hint=hint
+        )
 
 
 def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
@@ -322,7 +447,9 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     if isinstance(source, Preset):
         return _preset_config(source)
     if isinstance(source, ModelArgs):
-        source = {name: value for name in source.fields if (value := getattr(source, name)) is not None}
+        source = {
+            name: value for name in source.fields if (value := getattr(source, name)) is not None
+        }
     elif isinstance(source, _SupportsToDict):
         source = source.to_dict()
     if isinstance(source, Mapping):
@@ -331,7 +458,8 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     if not isinstance(source, (str, os.PathLike)):
         kind = type(source).__name__
         raise ConfigError(
-            f"cannot load an object of type {kind}", hint="give a path, a preset, a mapping of keys, a ModelArgs or a transformers config"
+            f"cannot load an object of type {kind}",
+            hint="give a path, a preset, a mapping of keys, a ModelArgs or a transformers config",
         )
     text = os.fspath(source)
     if text == "-":
@@ -340,7 +468,9 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     if os.path.lexists(text):
         return _find_at(text, problems)
     if text == embedded.MODEL_NAME:
-        return _find_at(embedded.path(), problems).replace(name="embedded", source="the embedded model", location=text)
+        return _find_at(embedded.path(), problems).replace(
+            name="embedded", source="the embedded model", location=text
+        )
     if is_url(text):
         return _find_at(text, problems)
     if find_repo(text) is not None:
@@ -356,7 +486,9 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
 
 def _preset_config(preset: Preset) -> FoundConfig:
     source = f"preset {preset.slug}: {preset.source}"
-    return FoundConfig(name=preset.name, source=source, keys=preset.config, notes=preset.notes, preset=preset)
+    return FoundConfig(
+        name=preset.name, source=source, keys=preset.config, notes=preset.notes, preset=preset
+    )
 
 
 def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
@@ -364,17 +496,24 @@ def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
     config = find_config(text, problems)
     if config.keys is None:
         if not config.has_checkpoint:
-            raise ConfigError(f"{safe(text)} has neither config.json nor params.json, and no checkpoint")
+            raise ConfigError(
+                f"{safe(text)} has neither config.json nor params.json, and no checkpoint"
+            )
         from .checkpoint.formats.folder_kind import kind_error
         from .checkpoint.gguf_metadata import COUNT_HINT
 
         if (other := kind_error(text)) is not None:
             raise UnknownModel(str(other), hint=other.hint)
-        raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so its family is unknown", hint=COUNT_HINT)
+        raise UnknownModel(
+            f"{safe(text)} has neither config.json nor params.json, so its family is unknown",
+            hint=COUNT_HINT,
+        )
     return config.replace(location=config.location or text)
 
 
-def _load_params(source: FoundConfig, changes: dict[str, Any], vocab_size: int | None, notes: list[str]) -> Model:
+def _load_params(
+    source: FoundConfig, changes: dict[str, Any], vocab_size: int | None, notes: list[str]
+) -> Model:
     """Load a model from Meta's `params.json`; `changed` may hold keys of either format."""
     meta_args = {key: changes.pop(key) for key in list(changes) if key in ModelArgs.fields}
     data = {**(source.keys or {}), **meta_args}
@@ -384,10 +523,15 @@ def _load_params(source: FoundConfig, changes: dict[str, Any], vocab_size: int |
     extra = extra_config_keys(config)
     if ignored := [safe(key) for key in config.unread()]:
         notes.append(f"ignored config keys: {', '.join(ignored)}")
-    notes.append("params.json does not say whether the output matrix is tied; counted as untied (tie_word_embeddings=true ties it)")
+    notes.append(
+        "params.json does not say whether the output matrix is tied; counted as untied "
+        "(tie_word_embeddings=true ties it)"
+    )
     sections = _split_sections({**args_to_config(args), **extra}, notes, source.source)
     try:
-        return _build(source, sections, changes, notes).replace(args=None if changes or extra else args)
+        return _build(source, sections, changes, notes).replace(
+            args=None if changes or extra else args
+        )
     except ConfigError as error:
         raise _with_meta_names(error) from None
 
@@ -405,7 +549,14 @@ def _vocab_size(folder: str, notes: list[str]) -> int | None:
     return None
 
 
-_STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "dtype", "torch_dtype", SHARD_KEY)
+_STORAGE_KEYS = (
+    "quantization_config",
+    "compression_config",
+    "quantization",
+    "dtype",
+    "torch_dtype",
+    SHARD_KEY,
+)
 """Keys on stored numbers, which a wrapper's configuration has for all of its parts."""
 
 
@@ -439,28 +590,43 @@ def _split_sections(data: Keys, notes: list[str], source: str) -> _Sections:
         text["model_type"] = TEXT_TYPE_OF_WRAPPER[model_type]
     defaults = TEXT_CONFIG_DEFAULTS.get(str(text.get("model_type")), {})
     if missing := {name: value for name, value in defaults.items() if text.get(name) is None}:
-        notes.append(f"not in {safe(key)}, so the defaults of its class are used: {', '.join(missing)}")
+        notes.append(
+            f"not in {safe(key)}, so the defaults of its class are used: {', '.join(missing)}"
+        )
         text |= missing
     if (tied := _is_tied(data, text)) is not None:
         text["tie_word_embeddings"] = tied
     for name in _STORAGE_KEYS:
         if data.get(name) is not None and text.get(name) is None:
             text[name] = data[name]
-    without_towers = "quantization" in data and not any(isinstance(data.get(x), Mapping) for x in TOWER_KEYS)
+    without_towers = "quantization" in data and not any(
+        isinstance(data.get(x), Mapping) for x in TOWER_KEYS
+    )
     if without_towers:
         notes.append("text model only: mlx-lm leaves out the towers and their configuration")
     elif model_type in COMPLETE_TYPES:
         return _Sections(model_type, text, data)
     else:
-        parts = [safe(x) for x in data if x.endswith("_config") and x not in (key, *_STORAGE_KEYS) and isinstance(data[x], Mapping)]
-        notes.append(f"text model only; not counted: {', '.join(parts) or 'the rest of the multimodal model'}")
+        parts = [
+            safe(x)
+            for x in data
+            if x.endswith("_config")
+            and x not in (key, *_STORAGE_KEYS)
+            and isinstance(data[x], Mapping)
+        ]
+        notes.append(
+            "text model only; not counted: "
+            f"{', '.join(parts) or 'the rest of the multimodal model'}"
+        )
     return _Sections(model_type, text)
 
 
 def _is_tied(data: Keys, text: Keys) -> Any:
-    """Return whether a multimodal model ties embedding and head; None if its text model's configuration decides.
+    """Return whether a multimodal model ties embedding and head; None if its text model's
+    configuration decides.
 
-    transformers 5 leaves out what is its class's default, whatever the text model's configuration says.
+    transformers 5 leaves out what is its class's default, whatever the text model's configuration
+    says.
     """
     model_type = str(data.get("model_type"))
     if model_type in TIED_BY_TEXT:
@@ -479,17 +645,34 @@ def _is_tied(data: Keys, text: Keys) -> Any:
 
 
 def _nested(data: Keys, model_type: str) -> Keys:
-    """Return a multimodal configuration with the text model's keys at the outer level in the form with a section for them."""
+    """Return a multimodal configuration with the text model's keys at the outer level in the
+    form with a section for them.
+    """
     if model_type in INNER_SECTIONS:
         key, text_type = INNER_SECTIONS[model_type]
         inner = data.get(key)
-        sections = {f"{name}_config": x for name, x in inner.items() if isinstance(x, Mapping)} if isinstance(inner, Mapping) else {}
-        text = {"architectures": data.get("architectures", []), **sections.get("text_config", {}), "model_type": text_type}
-        return {**{name: x for name, x in data.items() if name != key}, **sections, "text_config": text}
+        sections = (
+            {f"{name}_config": x for name, x in inner.items() if isinstance(x, Mapping)}
+            if isinstance(inner, Mapping)
+            else {}
+        )
+        text = {
+            "architectures": data.get("architectures", []),
+            **sections.get("text_config", {}),
+            "model_type": text_type,
+        }
+        return {
+            **{name: x for name, x in data.items() if name != key},
+            **sections,
+            "text_config": text,
+        }
     if model_type not in FLAT_WRAPPERS or any(isinstance(data.get(x), Mapping) for x in TEXT_KEYS):
         return data
     outer = {key: x for key, x in data.items() if key.endswith("_config") or key in _OUTER_KEYS}
-    if not any(isinstance(x, Mapping) and key not in _STORAGE_KEYS for key, x in outer.items()) and model_type in MODEL_TYPES:
+    if (
+        not any(isinstance(x, Mapping) and key not in _STORAGE_KEYS for key, x in outer.items())
+        and model_type in MODEL_TYPES
+    ):
         return data
     text = {key: x for key, x in data.items() if key not in outer}
     return {**outer, "text_config": {**text, "model_type": FLAT_WRAPPERS[model_type]}}
@@ -501,13 +684,24 @@ def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[
     config = Config(_with_changes(data, changes), source.source, preferred=frozenset(changes))
     model_type = config.get("model_type", "")
     if not model_type:
-        where = f" in the configuration of the text model of {safe(wrapper, 60)}, which may be of any family" if wrapper else ""
+        where = (
+            (
+                f" in the configuration of the text model of {safe(wrapper, 60)}, which may be "
+                "of any family"
+            )
+            if wrapper
+            else ""
+        )
         if not wrapper and (other := diagnose_keys(data)):
             raise ConfigError(
                 f"{source.source} is {other}, not a model's configuration",
                 hint="the configuration of a model is its config.json, which has a model_type",
             )
-        raise config.error("model_type", f"is missing{where}", "the family is never guessed" + ("; --set model_type=…" if wrapper else ""))
+        raise config.error(
+            "model_type",
+            f"is missing{where}",
+            "the family is never guessed" + ("; --set model_type=…" if wrapper else ""),
+        )
     family = find_family(model_type, source.source)
     tree, outer = _build_tree(family, config), None
     family = family.for_tree(tree)
@@ -524,13 +718,17 @@ def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[
     if (shard := parse_shard(data, source.source)) is not None:
         config.ignore(SHARD_KEY)
         notes.append(f"the weights next to this config are {shard}; the whole model is counted")
-    unread = [x for x in config.unread() if outer is None or x not in changes or not outer.has_read(x)]
+    unread = [
+        x for x in config.unread() if outer is None or x not in changes or not outer.has_read(x)
+    ]
     _reject_unsupported(config, tree, unread)
     for key in changes:
         if key in unread and key not in _STORAGE_KEYS:
             near = nearest(key, config.keys_read)
             hint = f"did you mean {' or '.join(near)}?" if near else ""
-            raise ConfigError(f"unknown config key {safe(repr(key), 80)} for the {family.name} family", hint=hint)
+            raise ConfigError(
+                f"unknown config key {safe(repr(key), 80)} for the {family.name} family", hint=hint
+            )
     notes += _config_notes(config, unread, outer)
     if source.preset is not None and "context" in source.preset.unknown and tree.positions is None:
         tree = tree.replace(context=None)
@@ -548,8 +746,11 @@ def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[
     )
 
 
-def _add_towers(family: Family, text: Decoder, outer: Config, wrapper: str, notes: list[str]) -> tuple[Family, Decoder, Config | None]:
-    """Add the towers and projectors of a multimodal model to its text model, and their names to its family.
+def _add_towers(
+    family: Family, text: Decoder, outer: Config, wrapper: str, notes: list[str]
+) -> tuple[Family, Decoder, Config | None]:
+    """Add the towers and projectors of a multimodal model to its text model, and their names to its
+    family.
 
     With a tower of an unknown type, the text model alone is known.
     """
@@ -576,13 +777,18 @@ def _build_tree(family: Family, config: Config) -> Decoder:
 
 @contextmanager
 def _fault_of(config: Config, name: str) -> Iterator[None]:
-    """Name the configuration whose values make no model: a block refuses them, or a size cannot be computed."""
+    """Name the configuration whose values make no model: a block refuses them, or a size cannot
+    be computed.
+    """
     try:
         yield
     except ImpossibleModel as error:
         raise config.located(error) from None
     except ArithmeticError as error:
-        raise ConfigError(f"{config.source}: its sizes make no {name} model: {error}", hint="a size is zero or too large") from None
+        raise ConfigError(
+            f"{config.source}: its sizes make no {name} model: {error}",
+            hint="a size is zero or too large",
+        ) from None
 
 
 def _with_changes(data: Keys, changes: Keys) -> dict[str, Any]:
@@ -606,20 +812,35 @@ def _with_meta_names(error: ConfigError) -> ConfigError:
 
 
 def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> None:
-    """Raise an error if unread keys stand for weights that the family's tree lacks: a count without them would be wrong."""
+    """Raise an error if unread keys stand for weights that the family's tree lacks: a count
+    without them would be wrong.
+    """
     for key, feature in UNSUPPORTED_KEYS.items():
         if key in unread and config.data[key]:
-            raise config.error(key, f"asks for {feature}, which this family does not have", other_ways())
-    counts = {int(experts.n) for layer, _ in tree.layers.distinct() for experts in iter_stacks(layer)}
+            raise config.error(
+                key, f"asks for {feature}, which this family does not have", other_ways()
+            )
+    counts = {
+        int(experts.n) for layer, _ in tree.layers.distinct() for experts in iter_stacks(layer)
+    }
     for key in _EXPERT_KEYS:
         if key in unread and isinstance(n := config.data[key], int) and n > 1 and n not in counts:
-            raise config.error(key, f"asks for {n} experts, which this family does not have", "is model_type right? " + other_ways())
+            raise config.error(
+                key,
+                f"asks for {n} experts, which this family does not have",
+                "is model_type right? " + other_ways(),
+            )
     for layer, _ in tree.layers.distinct():
         for experts in iter_stacks(layer):
             least = 0 if experts.first else 1  # no token of text passes through experts for images
             if experts.active is not None and not least <= experts.active <= experts.n:
-                message = f"{config.source}: a token cannot pass through {experts.active} of {experts.n} experts"
-                raise ConfigError(message, hint="num_experts_per_tok should be at most the number of experts")
+                message = (
+                    f"{config.source}: a token cannot pass through {experts.active} of "
+                    f"{experts.n} experts"
+                )
+                raise ConfigError(
+                    message, hint="num_experts_per_tok should be at most the number of experts"
+                )
 
 
 def _config_notes(config: Config, unread: list[str], outer: Config | None) -> list[str]:
@@ -628,15 +849,30 @@ def _config_notes(config: Config, unread: list[str], outer: Config | None) -> li
     if outer is not None:
         absent = [key for key, value in outer.defaults_used.items() if isinstance(value, Mapping)]
         notes_on_parts = [f"{key} not in config; using the defaults of its class" for key in absent]
-        for name, part in (("", outer), *((x, y) for x, y in outer.nested.items() if x not in absent)):
-            assumed |= {f"{name}.{key}".lstrip("."): value for key, value in part.assumed_dims.items()}
-        unread = [*unread, *(x for x in outer.unread() if x not in TEXT_KEYS and x not in config.keys_read)]
-    notes = [f"{key} not in config; using {value}" for key, value in assumed.items()] + notes_on_parts
+        for name, part in (
+            ("", outer),
+            *((x, y) for x, y in outer.nested.items() if x not in absent),
+        ):
+            assumed |= {
+                f"{name}.{key}".lstrip("."): value for key, value in part.assumed_dims.items()
+            }
+        unread = [
+            *unread,
+            *(x for x in outer.unread() if x not in TEXT_KEYS and x not in config.keys_read),
+        ]
+    notes = [
+        f"{key} not in config; using {value}" for key, value in assumed.items()
+    ] + notes_on_parts
     for key, others in config.disagreements.items():
-        values = " and ".join(f"{name} {safe(repr(config.data[name]), 60)}" for name in (key, *others))
+        values = " and ".join(
+            f"{name} {safe(repr(config.data[name]), 60)}" for name in (key, *others)
+        )
         notes.append(f"{values} are for the same thing; the class of transformers reads {key}")
     if isinstance(config.data.get("auto_map"), dict):
-        notes.append("auto_map points to custom code in the repository; counted as the family of its model_type")
+        notes.append(
+            "auto_map points to custom code in the repository; counted as the family of "
+            "its model_type"
+        )
     if unread:
         from .config_keys import NO_EFFECT
 
@@ -647,26 +883,48 @@ def _config_notes(config: Config, unread: list[str], outer: Config | None) -> li
 
 
 def _has_no_effect(key: str, known: Mapping[str, str]) -> bool:
-    """Whether a key that was not read changes nothing; in the section of a tower, it is looked up by its own name."""
-    return key in known or key.startswith("_") or key.endswith(("_token_id", "_token_index")) or key.partition(".")[2] in known
+    """Whether a key that was not read changes nothing; in the section of a tower, it is looked
+    up by its own name.
+    """
+    return (
+        key in known
+        or key.startswith("_")
+        or key.endswith(("_token_id", "_token_index"))
+        or key.partition(".")[2] in known
+    )
 
 
 def _check_gguf_matches_metadata(model: Model, manifest: Manifest) -> Model:
-    """Return the model if the tensors of its GGUF file match the metadata; with a note if only the number of parameters does."""
+    """Return the model if the tensors of its GGUF file match the metadata; with a note if only
+    the number of parameters does.
+    """
     from .checkpoint.gguf_metadata import is_auxiliary_tensor
 
     expected = {x.name: tuple(map(int, x.shape)) for x in model.scheme("gguf").tensors(model.tree)}
     layers = int(model.tree.layers.n)
-    stored = {x.name: x.shape for x in manifest.tensors if x.name in expected or not is_auxiliary_tensor(x.name, layers)}
+    stored = {
+        x.name: x.shape
+        for x in manifest.tensors
+        if x.name in expected or not is_auxiliary_tensor(x.name, layers)
+    }
     differing = [name for name in (expected | stored) if expected.get(name) != stored.get(name)]
     if not differing:
         return model
     total, stored_total = model.parameters.total, sum(map(prod, stored.values()))
-    first = f"{safe(differing[0])} is {_format_shape(stored.get(differing[0]))}, expected {_format_shape(expected.get(differing[0]))}"
+    first = (
+        f"{safe(differing[0])} is {_format_shape(stored.get(differing[0]))}, expected "
+        f"{_format_shape(expected.get(differing[0]))}"
+    )
     if stored_total == total:
-        note = f"{len(differing):,} tensors differ from llama.cpp's current format, with as many parameters in all: {first}"
+        note = (
+            f"{len(differing):,} tensors differ from llama.cpp's current format, with as many "
+            f"parameters in all: {first}"
+        )
         return model.replace(notes=(*model.notes, note))
-    described = f"{model.source}: its metadata describe {total:,} parameters of the {model.family.name} family"
+    described = (
+        f"{model.source}: its metadata describe {total:,} parameters of the "
+        f"{model.family.name} family"
+    )
     raise _metadata_error(f"{described}, its tensors hold {stored_total:,}: {first}")
 
 

@@ -1,4 +1,6 @@
-"""`Model`: one model with its tree, its names and where it came from; what `llamath.load` returns."""
+"""`Model`: one model with its tree, its names and where it came from; what `llamath.load`
+returns.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class Model(Record):
-    """A model and all of its weights; two models are equal if they have the same name, family, tree and configuration."""
+    """A model and all of its weights; two models are equal if they have the same name, family,
+    tree and configuration.
+    """
 
     name: str
     family: Family
@@ -32,13 +36,17 @@ class Model(Record):
     config: Config
     source: str
     notes: tuple[str, ...] = ()
-    args: ModelArgs | None = None  # Meta's arguments, if it was made from a `params.json` or a `ModelArgs`
+    # Meta's arguments, if it was made from a `params.json` or a `ModelArgs`
+    args: ModelArgs | None = None
     preset: Preset | None = None  # that it was loaded from, also if keys were changed since
     location: str = ""  # the path or address that it was loaded from; empty for a preset or keys
     wrapper: str = ""  # model type of the multimodal model whose text model this is
     part_name: str = ""  # of a part of a multimodal model: text, vision or audio
-    outer: Config | None = None  # its whole configuration, if all of its parts are known; `config` is that of the text model
-    claim: str = ""  # of a model without a family: whose tensors they are, `as transformers 5.23.0 builds BertForMaskedLM`
+    # its whole configuration, if all of its parts are known; `config` is that of the text model
+    outer: Config | None = None
+    # of a model without a family: whose tensors they are, `as transformers 5.23.0 builds
+    # BertForMaskedLM`
+    claim: str = ""
 
     @cached_property
     def count(self) -> Count:
@@ -61,7 +69,10 @@ class Model(Record):
         keys: dict[str, str] = {}
         if self.outer is not None:
             for name, part in (("", self.outer), *self.outer.nested.items()):
-                keys |= {letter: f"{name}.{key}".lstrip(".") for letter, key in part.key_by_symbol.items()}
+                keys |= {
+                    letter: f"{name}.{key}".lstrip(".")
+                    for letter, key in part.key_by_symbol.items()
+                }
         return keys | self.config.key_by_symbol
 
     @cached_property
@@ -70,56 +81,85 @@ class Model(Record):
         if not isinstance(self.tree, Multimodal):
             return self
         others = " and ".join(name for name in parts_of(self.tree) if name != "text")
-        return self.replace(tree=self.tree.text, outer=None, notes=(*self.notes, f"text model only; not included: {others}"))
+        return self.replace(
+            tree=self.tree.text,
+            outer=None,
+            notes=(*self.notes, f"text model only; not included: {others}"),
+        )
 
     @property
     def computable(self) -> Model:
-        """The model whose tree computes: of a model that is counted by its tensors, one with FLOPs, memory and trace if they are known."""
+        """The model whose tree computes: of a model that is counted by its tensors, one with
+        FLOPs, memory and trace if they are known.
+        """
         return self
 
     def part(self, name: str) -> Model:
-        """Return one part as a model: `text`, `vision` or `audio`; vision and audio contain their projectors."""
+        """Return one part as a model: `text`, `vision` or `audio`; vision and audio contain
+        their projectors.
+        """
         parts = parts_of(self.tree)
         if name not in parts:
             known = " and ".join(parts)
             raise UnknownModel(f"{self.name} has no {safe(name, 40)} part", hint=f"it has {known}")
         if len(parts) == 1:
             return self
-        return self.replace(name=f"{self.name}, {name} part", tree=cast("Decoder", parts[name]), part_name=name)
+        return self.replace(
+            name=f"{self.name}, {name} part", tree=cast("Decoder", parts[name]), part_name=name
+        )
 
     def stored_tree(self, scheme: Scheme) -> Decoder:
-        """The tree that files of a format have: a GGUF file and Meta's have the text model alone."""
-        return self.tree if scheme.name.startswith("hf") or scheme.name == "llamath" else self.text.tree
+        """The tree that files of a format have: a GGUF file and Meta's have the text model
+        alone.
+        """
+        return (
+            self.tree
+            if scheme.name.startswith("hf") or scheme.name == "llamath"
+            else self.text.tree
+        )
 
     @property
     def weights(self) -> Iterator[Leaf]:
-        """Every weight in tensor order, one per expert, streamed; a tied head is included, with no parameters of its own."""
+        """Every weight in tensor order, one per expert, streamed; a tied head is included, with
+        no parameters of its own.
+        """
         return walk(self.tree)
 
     @property
     def tied_names(self) -> Iterator[TiedNames]:
-        """The stored names of the head and of the embedding that it is tied to, in each kind of file; none if it is not tied."""
+        """The stored names of the head and of the embedding that it is tied to, in each kind of
+        file; none if it is not tied.
+        """
         head = self.tree.head
         if head is None or not head.weight.tied:
             return
         shape = tuple(map(int, head.weight.shape))
         for scheme in (self.family.hf, *self.family.hf_forms, self.family.gguf, self.family.meta):
             if scheme is not None:
-                yield TiedNames(scheme.stored_name("head.weight"), scheme.stored_name(head.weight.tied), shape)
+                yield TiedNames(
+                    scheme.stored_name("head.weight"), scheme.stored_name(head.weight.tied), shape
+                )
 
     def scheme(self, name: str) -> Scheme:
         """The names of its tensors in files of one format: `hf`, `meta` or `gguf`."""
         if (scheme := self.family.schemes.get(name)) is None:
             known = ", ".join(self.family.schemes)
-            raise UnknownModel(f"the {self.family.name} family has no {name} names", hint=f"it has {known}")
+            raise UnknownModel(
+                f"the {self.family.name} family has no {name} names", hint=f"it has {known}"
+            )
         return scheme
 
     def __repr__(self) -> str:
-        return f"Model({self.name!r}, {self.family.name} family, {self.parameters.total:,} parameters)"
+        return (
+            f"Model({self.name!r}, {self.family.name} family, {self.parameters.total:,} parameters)"
+        )
 
     def show(self, other: Model | None = None, *, height: int = 900) -> NotebookPage:
-        """Show the interactive page in a notebook, beside that of another model if there is one, like `llamath.show`."""
-        show: Callable[..., NotebookPage] = import_module(__package__).show  # the page is far above a model
+        """Show the interactive page in a notebook, beside that of another model if there is one,
+        like `llamath.show`.
+        """
+        # the page is far above a model
+        show: Callable[..., NotebookPage] = import_module(__package__).show
         return show(self, other, height=height)
 
     def _repr_html_(self) -> str:
@@ -128,7 +168,9 @@ class Model(Record):
         columns = ("weight", "shape", "parameters", "copies", "total", "share")
         rows = list(self._table_rows())
         sections = [i for i, row in enumerate(rows) if not row[1]]
-        caption = f"{self.name}: {self.parameters.total:,} parameters = {self.count.formula.symbols}"
+        caption = (
+            f"{self.name}: {self.parameters.total:,} parameters = {self.count.formula.symbols}"
+        )
         return html_report("", [html_table(columns, rows, caption, sections)])
 
     def _table_rows(self) -> Iterator[tuple[str, ...]]:
@@ -137,9 +179,26 @@ class Model(Record):
             times = int(section.times)
             if section.indices:
                 share = f"{float(self.count.share(section.each * times)):.2%}"
-                yield f"{times} × {section.name}", "", f"{section.each:,}", str(times), f"{section.each * times:,}", share
+                yield (
+                    f"{times} × {section.name}",
+                    "",
+                    f"{section.each:,}",
+                    str(times),
+                    f"{section.each * times:,}",
+                    share,
+                )
             for row in section.rows:
-                symbols, numbers = "×".join(x.symbol for x in row.weight.shape), "×".join(str(int(x)) for x in row.weight.shape)
+                symbols, numbers = (
+                    "×".join(x.symbol for x in row.weight.shape),
+                    "×".join(str(int(x)) for x in row.weight.shape),
+                )
                 copies, parameters = times * int(row.copies), times * row.parameters
                 share = "tied" if row.weight.tied else f"{float(self.count.share(parameters)):.2%}"
-                yield row.pattern, f"{symbols} = {numbers}", f"{int(row.weight.size):,}", str(copies), f"{parameters:,}", share
+                yield (
+                    row.pattern,
+                    f"{symbols} = {numbers}",
+                    f"{int(row.weight.size):,}",
+                    str(copies),
+                    f"{parameters:,}",
+                    share,
+                )

@@ -9,7 +9,12 @@ import pytest
 import llamath
 from llamath.analysis.graph.saved_rules import Kernels
 from llamath.analysis.parallel_layout import Layout, pipeline_stages
-from llamath.analysis.training.pipeline_schedule import in_flight_microbatches, saved_bytes, stage_activations, total_bytes
+from llamath.analysis.training.pipeline_schedule import (
+    in_flight_microbatches,
+    saved_bytes,
+    stage_activations,
+    total_bytes,
+)
 from llamath.analysis.training.saved_activations import COMPARED, SavedActivations
 from llamath.analysis.training.training_memory import has_fused_qkv
 from support.reference_data import published
@@ -24,9 +29,20 @@ EXPERTS = {"num_experts_per_tok": 2, "hidden_size": 64, "moe_intermediate_size":
 CASES: dict[str, tuple[dict[str, Any], float]] = {
     "llama": (LLAMA, 0),
     "joined bias": (LLAMA | {"model_type": "qwen2", "num_key_value_heads": 2, "head_dim": 16}, 0),
-    "layers without rotation": (LLAMA | {"model_type": "smollm3", "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0}, 0),
+    "layers without rotation": (
+        LLAMA
+        | {"model_type": "smollm3", "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0},
+        0,
+    ),
     "layer norms, two matrices": (
-        LLAMA | {"model_type": "starcoder2", "num_key_value_heads": 2, "head_dim": 16, "residual_dropout": 0, "embedding_dropout": 0},
+        LLAMA
+        | {
+            "model_type": "starcoder2",
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "residual_dropout": 0,
+            "embedding_dropout": 0,
+        },
         0.02,
     ),
     "grouped": (LLAMA | {"num_key_value_heads": 2, "attention_bias": True}, 0),
@@ -34,10 +50,26 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
     "head norms": (LLAMA | {"model_type": "qwen3", "num_key_value_heads": 2}, 0),
     "scaled residuals": (LLAMA | {"model_type": "granite", "residual_multiplier": 0.3}, 0),
     "offset norms": (LLAMA | {"model_type": "gemma", "num_key_value_heads": 2}, 0.01),
-    "norms after, whole": (LLAMA | {"model_type": "olmo2", "num_key_value_heads": 2, "head_dim": 16}, 0),
+    "norms after, whole": (
+        LLAMA | {"model_type": "olmo2", "num_key_value_heads": 2, "head_dim": 16},
+        0,
+    ),
     "plain norms": (LLAMA | {"model_type": "olmo", "head_dim": 16}, 0.01),
-    "joined matrices": (LLAMA | {"model_type": "phi3", "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0, "eos_token_id": 1}, 0),
-    "two matrices, parallel": (LLAMA | {"model_type": "gpt_neox", "head_dim": 16, "eos_token_id": 1}, 0.02),
+    "joined matrices": (
+        LLAMA
+        | {
+            "model_type": "phi3",
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "pad_token_id": 0,
+            "eos_token_id": 1,
+        },
+        0,
+    ),
+    "two matrices, parallel": (
+        LLAMA | {"model_type": "gpt_neox", "head_dim": 16, "eos_token_id": 1},
+        0.02,
+    ),
     "GPT-2": (
         {
             "model_type": "gpt2",
@@ -53,7 +85,10 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
         },
         0.02,
     ),
-    "clipped queries, keys and values": (LLAMA | {"model_type": "olmo", "head_dim": 16, "clip_qkv": 0.1}, 0.006),
+    "clipped queries, keys and values": (
+        LLAMA | {"model_type": "olmo", "head_dim": 16, "clip_qkv": 0.1},
+        0.006,
+    ),
     "projected embedding": (
         {
             "model_type": "opt",
@@ -81,12 +116,25 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
         },
         0.002,
     ),
-    "experts": (LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}, 0.001),
+    "experts": (
+        LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
+        0.001,
+    ),
     "shared expert": (
-        LLAMA | EXPERTS | {"model_type": "qwen2_moe", "num_experts": 4, "shared_expert_intermediate_size": 80, "decoder_sparse_step": 1},
+        LLAMA
+        | EXPERTS
+        | {
+            "model_type": "qwen2_moe",
+            "num_experts": 4,
+            "shared_expert_intermediate_size": 80,
+            "decoder_sparse_step": 1,
+        },
         0.004,
     ),
-    "many experts, head norms": (LLAMA | EXPERTS | {"model_type": "qwen3_moe", "num_experts": 8}, 0.005),
+    "many experts, head norms": (
+        LLAMA | EXPERTS | {"model_type": "qwen3_moe", "num_experts": 8},
+        0.005,
+    ),
 }
 EAGER: dict[str, tuple[dict[str, Any], float]] = {
     "sandwich, soft caps": (LLAMA | {"model_type": "gemma2", "sliding_window": 8}, 0.02),
@@ -109,7 +157,11 @@ EAGER: dict[str, tuple[dict[str, Any], float]] = {
 
 
 OTHERWISE = {
-    ("norms after, whole", "", "bfloat16"): "OLMo 2 multiplies by the scale before it rounds: 14 % more",
+    (
+        "norms after, whole",
+        "",
+        "bfloat16",
+    ): "OLMo 2 multiplies by the scale before it rounds: 14 % more",
     ("GPT-2", "eager", "bfloat16"): "GPT-2's softmax is not in float32: 10 % less",
 }
 COPIED = {"joined matrices", "two matrices, parallel"}
@@ -120,13 +172,20 @@ def predict_bytes(config: dict[str, Any], kernels: Kernels, recompute: str = "no
     model = llamath.load(config)
     tree, layout = model.tree, Layout(microbatch=BATCH, recompute=recompute)
     flow = stage_activations(
-        SavedActivations(tree, kernels.replace(fused_qkv=has_fused_qkv(model))), pipeline_stages(tree, layout)[0], layout
+        SavedActivations(tree, kernels.replace(fused_qkv=has_fused_qkv(model))),
+        pipeline_stages(tree, layout)[0],
+        layout,
     )
     return total_bytes((*flow.kept, *flow.loss), layout, kernels.context)
 
 
 def tiny_config_params() -> list[Any]:
-    both = [(name, attention, dtype) for name in CASES for attention in ("sdpa", "eager") for dtype in ("float32", "bfloat16")]
+    both = [
+        (name, attention, dtype)
+        for name in CASES
+        for attention in ("sdpa", "eager")
+        for dtype in ("float32", "bfloat16")
+    ]
     return both + [(name, "eager", dtype) for name in EAGER for dtype in ("float32", "bfloat16")]
 
 
@@ -140,8 +199,12 @@ def test_saved_activations_match_transformers(name: str, attention: str, dtype: 
     config, tolerance = (CASES | EAGER)[name]
     if reason := OTHERWISE.get((name, attention, dtype)) or OTHERWISE.get((name, "", dtype)):
         pytest.skip(reason)
-    kernels = Kernels(flash=attention == "sdpa", fused=False, width=4 if dtype == "float32" else 2, context=TOKENS)
-    measured = count_step_bytes(causal_lm(config, attention, getattr(torch, dtype)), BATCH, TOKENS, 97)
+    kernels = Kernels(
+        flash=attention == "sdpa", fused=False, width=4 if dtype == "float32" else 2, context=TOKENS
+    )
+    measured = count_step_bytes(
+        causal_lm(config, attention, getattr(torch, dtype)), BATCH, TOKENS, 97
+    )
     scalar = 4  # the number of tokens, which the mean of the losses keeps
     copied = 2 * BATCH * TOKENS * 64 * kernels.width if name in COPIED and kernels.flash else 0
     assert abs(predict_bytes(config, kernels) + copied + scalar - measured) <= tolerance * measured
@@ -151,9 +214,19 @@ def test_only_compared_activations_are_called_exact() -> None:
     others = {CASES[name][0]["model_type"] for name, _, _ in OTHERWISE}
     compared = {config["model_type"] for config, _ in (CASES | EAGER).values()}
     assert compared - others == COMPARED
-    for model, exact in (("llama-3-8b", True), ("olmo-2-7b", False), ("command-r", False), ("falcon-7b", False), ("gpt2", False)):
+    for model, exact in (
+        ("llama-3-8b", True),
+        ("olmo-2-7b", False),
+        ("command-r", False),
+        ("falcon-7b", False),
+        ("gpt2", False),
+    ):
         report = llamath.memory(model, train=True, attention="eager", context=64)
-        lines = [x for x in report.largest_stage.lines if x.what in ("inputs of norms", "queries", "softmax of scores", "MLP")]
+        lines = [
+            x
+            for x in report.largest_stage.lines
+            if x.what in ("inputs of norms", "queries", "softmax of scores", "MLP")
+        ]
         assert len(lines) > 2 and {x.exact for x in lines} == {exact}, model
         assert any("estimates" in x for x in report.notes) != exact
 
@@ -170,7 +243,9 @@ def test_saved_activations_with_checkpointing_match_transformers(dtype: str) -> 
     model.enable_input_require_grads()
     width = 4 if dtype == "float32" else 2
     measured = count_step_bytes(model, BATCH, TOKENS, 97)
-    expected = predict_bytes(LLAMA, Kernels(fused=False, width=width, context=TOKENS), recompute="full")
+    expected = predict_bytes(
+        LLAMA, Kernels(fused=False, width=width, context=TOKENS), recompute="full"
+    )
     tables = 2 * 24 * TOKENS * width  # alive, but as an argument of every layer, which no hook sees
     assert expected - tables + 4 == measured
 
@@ -179,7 +254,11 @@ def test_saved_activations_with_checkpointing_match_transformers(dtype: str) -> 
 def test_recomputation_by_operation_keeps_what_its_policy_keeps() -> None:
     """torchtitan's policy `op`: the first, third, … product of a layer and attention are kept, all others are recomputed."""
     import torch
-    from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+    from torch.utils.checkpoint import (
+        CheckpointPolicy,
+        checkpoint,
+        create_selective_checkpoint_contexts,
+    )
 
     from support.saved_tensors import causal_lm
 
@@ -192,7 +271,9 @@ def test_recomputation_by_operation_keeps_what_its_policy_keeps() -> None:
         odd_product = func is torch.ops.aten.mm.default and counted[func] % 2
         attention = func is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
         if odd_product or attention:
-            kept.append(func(*args, **kwargs)[0].numel() if attention else func(*args, **kwargs).numel())
+            kept.append(
+                func(*args, **kwargs)[0].numel() if attention else func(*args, **kwargs).numel()
+            )
         return CheckpointPolicy.PREFER_RECOMPUTE
 
     counted: dict[Any, int] = {}
@@ -204,13 +285,22 @@ def test_recomputation_by_operation_keeps_what_its_policy_keeps() -> None:
     checkpoint(layer, x, position_embeddings=tables, use_reentrant=False, context_fn=contexts)
 
     tree = llamath.load(config).tree
-    parts = SavedActivations(tree, Kernels(fused=False, width=4, context=TOKENS)).kept_by_operation(tree.layers[0])
-    results = sum(saved_bytes(y, Layout(microbatch=BATCH), TOKENS) for y in parts if y.what == "kept results")
+    parts = SavedActivations(tree, Kernels(fused=False, width=4, context=TOKENS)).kept_by_operation(
+        tree.layers[0]
+    )
+    results = sum(
+        saved_bytes(y, Layout(microbatch=BATCH), TOKENS) for y in parts if y.what == "kept results"
+    )
     assert len(kept) == 5 and results == 4 * sum(kept)  # q, v, gate, down and attention
 
 
 def classic_model(heads: int, d: int, layers: int, vocab: int = 51200) -> Any:
-    keys = {"hidden_size": d, "num_attention_heads": heads, "num_hidden_layers": layers, "vocab_size": vocab}
+    keys = {
+        "hidden_size": d,
+        "num_attention_heads": heads,
+        "num_hidden_layers": layers,
+        "vocab_size": vocab,
+    }
     return llamath.load({"model_type": "classic", "max_position_embeddings": 2048, **keys}).tree
 
 
@@ -225,18 +315,24 @@ class Plain:
         self.norms = [torch.nn.LayerNorm(d, **made) for _ in range(2)]
         self.q, self.k, self.v, self.o = (torch.nn.Linear(d, d, **made) for _ in range(4))
         self.up, self.down = torch.nn.Linear(d, 4 * d, **made), torch.nn.Linear(4 * d, d, **made)
-        self.module = torch.nn.ModuleList([*self.norms, self.q, self.k, self.v, self.o, self.up, self.down])
+        self.module = torch.nn.ModuleList(
+            [*self.norms, self.q, self.k, self.v, self.o, self.up, self.down]
+        )
 
     def __call__(self, x: Any) -> Any:
         import torch
         from torch.nn import functional as f
 
         def dropout(x: Any) -> Any:
-            return torch.native_dropout(x, 0.1, True)[0]  # as on a GPU: a byte for each number of the mask
+            return torch.native_dropout(x, 0.1, True)[
+                0
+            ]  # as on a GPU: a byte for each number of the mask
 
         b, s, d = x.shape
         y = self.norms[0](x)
-        q, k, v = (one(y).view(b, s, self.heads, -1).transpose(1, 2) for one in (self.q, self.k, self.v))
+        q, k, v = (
+            one(y).view(b, s, self.heads, -1).transpose(1, 2) for one in (self.q, self.k, self.v)
+        )
         if self.flash:
             mixed = f.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
@@ -290,7 +386,9 @@ def test_saved_activations_with_fused_kernels_match_torch() -> None:
 
     def forward(x: Any) -> Any:
         y = Normed.apply(x, w["n"])
-        q, k, v = (f.linear(y, w[name]).view(BATCH, TOKENS, -1, h).transpose(1, 2) for name in "qkv")
+        q, k, v = (
+            f.linear(y, w[name]).view(BATCH, TOKENS, -1, h).transpose(1, 2) for name in "qkv"
+        )
         mixed = f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         x = x + f.linear(mixed.transpose(1, 2).reshape(BATCH, TOKENS, -1), w["o"])
         y = Normed.apply(x, w["m"])
@@ -306,11 +404,25 @@ def test_saved_activations_with_fused_kernels_match_torch() -> None:
 def layer_bytes(tree: Any, layout: Layout, s: int) -> int:
     """A layer's activations without the statistics of norms, which the paper omits."""
     kernels = Kernels(flash=layout.flash, dropout=True, context=s)
-    flow = stage_activations(SavedActivations(tree, kernels), pipeline_stages(tree, layout)[0], layout)
+    flow = stage_activations(
+        SavedActivations(tree, kernels), pipeline_stages(tree, layout)[0], layout
+    )
     ends = {"token ids"}
-    norm = 2 * layout.microbatch * s * int(tree.width) // (layout.tp if layout.sequence_parallel else 1)
-    outside = norm // 2 + 2 * norm  # the embedding's dropout mask; the last norm, and what the head reads
-    inside = [x for x in flow.kept if x.saved.what not in ends and not x.saved.what.startswith("statistics")]
+    norm = (
+        2
+        * layout.microbatch
+        * s
+        * int(tree.width)
+        // (layout.tp if layout.sequence_parallel else 1)
+    )
+    outside = (
+        norm // 2 + 2 * norm
+    )  # the embedding's dropout mask; the last norm, and what the head reads
+    inside = [
+        x
+        for x in flow.kept
+        if x.saved.what not in ends and not x.saved.what.startswith("statistics")
+    ]
     return total_bytes(inside, layout, s) - outside
 
 
@@ -343,7 +455,10 @@ def test_selective_recomputation_savings() -> None:
     for model, name in (("175B", "GPT-3"), ("530B", "MT-NLG")):
         _, a, h, _, tp, _, _, _, b = rows[model]
         tree, layout = classic_model(a, h, 1), Layout(tp=tp, microbatch=b, flash=False)
-        full, less = layer_bytes(tree, layout, 2048), layer_bytes(tree, layout.replace(recompute="selective"), 2048)
+        full, less = (
+            layer_bytes(tree, layout, 2048),
+            layer_bytes(tree, layout.replace(recompute="selective"), 2048),
+        )
         share = table["facts"][f"5as/h {name}"]
         assert full - less == share * 2048 * b * h // tp
         assert f"{1 - less / full:.0%}" == table["facts"][f"saving {name}"]
@@ -354,12 +469,19 @@ def test_first_stage_keeps_activations_of_all_layers() -> None:
     for _, a, h, layers, tp, pp, _, _, b in table["configs"]["rows"]:
         if layers % pp or pp == 1:
             continue
-        tree, layout = classic_model(a, h, layers), Layout(tp=tp, pp=pp, microbatch=b, microbatches=2 * pp, flash=False)
+        tree, layout = (
+            classic_model(a, h, layers),
+            Layout(tp=tp, pp=pp, microbatch=b, microbatches=2 * pp, flash=False),
+        )
         first = pipeline_stages(tree, layout)[0]
-        flow = stage_activations(SavedActivations(tree, Kernels(flash=False, dropout=True, context=2048)), first, layout)
+        flow = stage_activations(
+            SavedActivations(tree, Kernels(flash=False, dropout=True, context=2048)), first, layout
+        )
         inside = [x for x in flow.kept if x.saved.what not in ("token ids", "statistics of norms")]
         embedding = pp * 2048 * b * h // tp
-        assert total_bytes(inside, layout, 2048) - embedding == 2048 * b * h * layers * (34 * h + 5 * a * 2048) // (tp * h)
+        assert total_bytes(inside, layout, 2048) - embedding == 2048 * b * h * layers * (
+            34 * h + 5 * a * 2048
+        ) // (tp * h)
 
 
 @pytest.mark.parametrize("p, v", [(4, 2), (8, 3), (16, 7)])
@@ -367,7 +489,10 @@ def test_interleaving_keeps_more_by_the_published_factor(p: int, v: int) -> None
     tree = classic_model(4, 64, p * v * 2)
     layout = Layout(pp=p, interleave=v, microbatches=4 * p)
     first, last = pipeline_stages(tree, layout)[0], pipeline_stages(tree, layout)[-1]
-    layers = sum(n * (b - a) for n, (a, b) in zip(in_flight_microbatches(first, layout), first.runs, strict=True))
+    layers = sum(
+        n * (b - a)
+        for n, (a, b) in zip(in_flight_microbatches(first, layout), first.runs, strict=True)
+    )
     assert layers * p * v == len(tree.layers) * (p * v + p - 1)
     assert sum(in_flight_microbatches(last, layout)) == (v - 1) * p + 1
 
@@ -375,18 +500,34 @@ def test_interleaving_keeps_more_by_the_published_factor(p: int, v: int) -> None
 def test_few_microbatches_limit_activations() -> None:
     tree = classic_model(4, 64, 8)
     layout = Layout(pp=8, microbatches=3)
-    assert [in_flight_microbatches(x, layout) for x in pipeline_stages(tree, layout)] == [[3], [3], [3], [3], [3], [3], [2], [1]]
+    assert [in_flight_microbatches(x, layout) for x in pipeline_stages(tree, layout)] == [
+        [3],
+        [3],
+        [3],
+        [3],
+        [3],
+        [3],
+        [2],
+        [1],
+    ]
 
 
 def test_norms_of_keys_are_sharded_like_keys() -> None:
     tree = llamath.load(LLAMA | {"model_type": "qwen3", "num_key_value_heads": 2}).tree
     saved = SavedActivations(tree, Kernels()).layer(tree.layers[0])
     norms = [(x.sharding, x.max_parts) for x in saved if x.what == "inputs of norms"]
-    assert norms == [("sequence", 0), ("tensor", 0), ("tensor", 2), ("sequence", 0)]  # of the layer, of queries, of keys, of the layer
+    assert norms == [
+        ("sequence", 0),
+        ("tensor", 0),
+        ("tensor", 2),
+        ("sequence", 0),
+    ]  # of the layer, of queries, of keys, of the layer
 
 
 def test_a_tensor_read_by_two_operations_is_saved_once() -> None:
-    tree = llamath.load(LLAMA | {"model_type": "gpt_neox", "head_dim": 16, "use_parallel_residual": True}).tree
+    tree = llamath.load(
+        LLAMA | {"model_type": "gpt_neox", "head_dim": 16, "use_parallel_residual": True}
+    ).tree
     saved = SavedActivations(tree, Kernels()).layer(tree.layers[0])
     assert sum(x.what == "inputs of norms" for x in saved) == 1
     assert sum(x.what == "inputs of linear maps" for x in saved) == 2

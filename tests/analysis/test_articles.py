@@ -9,7 +9,11 @@ import llamath
 
 def shapes_and_sizes(slug: str) -> dict[str, tuple[tuple[int, ...], int]]:
     model = llamath.load(slug)
-    return {row.pattern: (tuple(map(int, row.weight.shape)), row.parameters) for section in model.count.sections for row in section.rows}
+    return {
+        row.pattern: (tuple(map(int, row.weight.shape)), row.parameters)
+        for section in model.count.sections
+        for row in section.rows
+    }
 
 
 def test_llama_2_7b_and_llama_3_8b_matrix_by_matrix() -> None:
@@ -19,12 +23,20 @@ def test_llama_2_7b_and_llama_3_8b_matrix_by_matrix() -> None:
     assert shapes["attn.q.weight"][0] == shapes["attn.o.weight"][0] == (4096, 4096)
     assert shapes["attn.k.weight"][0] == shapes["attn.v.weight"][0] == (1024, 4096)
     assert shapes["mlp.gate.weight"][0] == shapes["mlp.up.weight"][0] == (14336, 4096)
-    assert shapes["mlp.down.weight"][0] == (4096, 14336)  # 4,096 outputs, which the article gives as 14,336
+    assert shapes["mlp.down.weight"][0] == (
+        4096,
+        14336,
+    )  # 4,096 outputs, which the article gives as 14,336
     assert (three.parameters.per_layer, two.parameters.per_layer) == (218_112_000, 202_383_360)
     assert (three.parameters.total, two.parameters.total) == (8_030_261_248, 6_738_415_616)
     final_norm = shapes_and_sizes("llama-3-8b")["norm.weight"][1]  # which the article leaves out
-    assert (three.parameters.total - final_norm, two.parameters.total - final_norm) == (8_030_257_152, 6_738_411_520)
-    delta = {group: three.count.groups[group] - two.count.groups[group] for group in three.count.groups}
+    assert (three.parameters.total - final_norm, two.parameters.total - final_norm) == (
+        8_030_257_152,
+        6_738_411_520,
+    )
+    delta = {
+        group: three.count.groups[group] - two.count.groups[group] for group in three.count.groups
+    }
     assert delta["embedding"] + delta["head"] == 788_529_152 and delta["mlp"] == 1_308_622_848
     assert delta["attention"] == -805_306_368  # k and v shrank
     assert sum(delta.values()) == 1_291_845_632
@@ -36,16 +48,29 @@ def test_context_length_is_in_no_weight() -> None:
     assert groups["attention"] + groups["mlp"] == 6_476_005_376  # blocks without norms
     assert 6.88e9 < model.parameters.total < 6.9e9
     shapes = [x.shape for x in model.weights]
-    assert not any(int(n) == 2048 for shape in shapes for n in shape), "the context length is in no weight"
-    assert llamath.load("llama-2-7b", changes={"max_position_embeddings": 1}).parameters == llamath.load("llama-2-7b").parameters
+    assert not any(int(n) == 2048 for shape in shapes for n in shape), (
+        "the context length is in no weight"
+    )
+    assert (
+        llamath.load("llama-2-7b", changes={"max_position_embeddings": 1}).parameters
+        == llamath.load("llama-2-7b").parameters
+    )
 
 
 def test_llama_1_without_its_head() -> None:
     assert llamath.load("llama-1-7b").parameters.without_head == 6_607_343_616
     assert llamath.load("llama-1-65b").parameters.without_head == 65_023_516_672
-    headless = llamath.load({**llamath.load("llama-1-7b").config.data, "architectures": ["LlamaModel"]})
+    headless = llamath.load(
+        {**llamath.load("llama-1-7b").config.data, "architectures": ["LlamaModel"]}
+    )
     assert headless.parameters.total == 6_607_343_616
-    norms = [row for section in headless.count.sections if section.indices for row in section.rows if row.group == "norm"]
+    norms = [
+        row
+        for section in headless.count.sections
+        if section.indices
+        for row in section.rows
+        if row.group == "norm"
+    ]
     assert sum(row.parameters for row in norms) == 8_192  # per layer; the article says 8.19 million
 
 
@@ -58,8 +83,19 @@ def test_hypothetical_and_published_405b() -> None:
 
 def test_model_args_have_meta_defaults() -> None:
     defaults = llamath.ModelArgs()
-    assert (defaults.norm_eps, defaults.max_batch_size, defaults.max_seq_len, defaults.vocab_size) == (1e-5, 32, 2048, -1)
-    args = llamath.ModelArgs(vocab_size=128_256, n_kv_heads=8, multiple_of=1024, ffn_dim_multiplier=1.3, rope_theta=500_000.0)
+    assert (
+        defaults.norm_eps,
+        defaults.max_batch_size,
+        defaults.max_seq_len,
+        defaults.vocab_size,
+    ) == (1e-5, 32, 2048, -1)
+    args = llamath.ModelArgs(
+        vocab_size=128_256,
+        n_kv_heads=8,
+        multiple_of=1024,
+        ffn_dim_multiplier=1.3,
+        rope_theta=500_000.0,
+    )
     assert args.ffn_width == 14_336
     assert llamath.load(args).parameters.total == 8_030_261_248
     with pytest.raises(llamath.ConfigError, match="vocab_size"):

@@ -21,7 +21,9 @@ SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next
 
 
 def tiny_config_params() -> list[Any]:
-    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs(computed=True))}.values())
+    return list(
+        {x.values[0]["model_type"]: x for x in reversed(tiny_configs(computed=True))}.values()
+    )
 
 
 @pytest.mark.parametrize("config", tiny_config_params())
@@ -37,7 +39,9 @@ def test_edges_do_not_cross_boxes(config: dict[str, Any]) -> None:
                 for row in range(plan.rows[edge.source] + 1, plan.rows[edge.target]):
                     assert (row, edge.lane) not in boxes
                     assert ways.setdefault((row, edge.lane), edge.source) == edge.source
-            assert {(x.source, x.target) for x in plan.edges} == {(name, x.name) for x in stage.steps for name in x.inputs}
+            assert {(x.source, x.target) for x in plan.edges} == {
+                (name, x.name) for x in stage.steps for name in x.inputs
+            }
 
 
 @pytest.mark.parametrize("slug", SHOWN)
@@ -50,18 +54,32 @@ def test_every_step_is_drawn_with_its_shape(slug: str) -> None:
         labels = [x.text or "" for x in root.iter(f"{SVG}text")]
         for x in stage.steps:
             assert format_shape(x) in labels
-            assert x.kind == "add" or any(y.startswith(truncate_text(x.name.replace(".{e}", ""), 210)) for y in labels), x.name
+            assert x.kind == "add" or any(
+                y.startswith(truncate_text(x.name.replace(".{e}", ""), 210)) for y in labels
+            ), x.name
         width, height = (float(root.get(name, "0")) for name in ("width", "height"))
         for x in root.iter(f"{SVG}rect"):
-            assert float(x.get("x", "")) >= 0 and float(x.get("x", "")) + float(x.get("width", "")) <= width
-            assert float(x.get("y", "")) >= 0 and float(x.get("y", "")) + float(x.get("height", "")) <= height
-        assert "http" not in svg.replace("http://www.w3.org/2000/svg", "") and "prefers-color-scheme: dark" in svg
+            assert (
+                float(x.get("x", "")) >= 0
+                and float(x.get("x", "")) + float(x.get("width", "")) <= width
+            )
+            assert (
+                float(x.get("y", "")) >= 0
+                and float(x.get("y", "")) + float(x.get("height", "")) <= height
+            )
+        assert (
+            "http" not in svg.replace("http://www.w3.org/2000/svg", "")
+            and "prefers-color-scheme: dark" in svg
+        )
 
 
 def test_grouped_heads_are_drawn() -> None:
     model = llamath.load("llama-3-8b")
     svg = block_svg(model, walkthrough(prompt_graph(model.tree, 7)))
-    assert svg.count("<title>query head</title>") == 32 and svg.count("<title>key and value head</title>") == 8
+    assert (
+        svg.count("<title>query head</title>") == 32
+        and svg.count("<title>key and value head</title>") == 8
+    )
 
 
 def test_model_name_is_escaped(tmp_path: Any) -> None:

@@ -24,7 +24,10 @@ def distinct_tiny_configs() -> list[Any]:
     found = {}
     for x in tiny_configs(computed=True):
         family, _, label = x.id.partition("-")
-        kinds = tuple((part.spec.kind, part.growing) for part in kv_cache_size(llamath.load(x.values[0]).tree, TOKENS).parts)
+        kinds = tuple(
+            (part.spec.kind, part.growing)
+            for part in kv_cache_size(llamath.load(x.values[0]).tree, TOKENS).parts
+        )
         exception = x.id.startswith(("falcon-", "gemma3-both"))
         found.setdefault((family, kinds if len(kinds) > 1 else label if exception else ""), x)
     return list(found.values())
@@ -56,7 +59,11 @@ def allocated_bytes(config: dict[str, Any]) -> tuple[int, int]:
     import transformers
 
     hf_config = transformers.AutoConfig.for_model(**config)
-    model = transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager").float().eval()
+    model = (
+        transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager")
+        .float()
+        .eval()
+    )
     ids = torch.arange(TOKENS)[None] % hf_config.vocab_size
     fixed = transformers.StaticCache(config=hf_config, max_cache_len=TOKENS)
     with torch.no_grad():
@@ -71,14 +78,22 @@ def check_windows(config: dict[str, Any]) -> None:
     import transformers
 
     hf_config = transformers.AutoConfig.for_model(**config)
-    model = transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager").float().eval()
+    model = (
+        transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager")
+        .float()
+        .eval()
+    )
     with torch.no_grad():
-        layers = model(torch.arange(TOKENS)[None] % hf_config.vocab_size, use_cache=True).past_key_values.layers
+        layers = model(
+            torch.arange(TOKENS)[None] % hf_config.vocab_size, use_cache=True
+        ).past_key_values.layers
     near = sum(x.keys.nbytes for x in layers)
     far = sum(x.nbytes for layer in layers for x in getattr(layer, "compressed_kv", {}).values())
     measured = kv_cache_size(llamath.load(config).tree, TOKENS, dtype="fp32")
     windowed = [x for x in measured.parts if x.spec.window is not None]
-    assert near == sum(x.growing - x.per_token for x in windowed)  # transformers keeps one token less
+    assert near == sum(
+        x.growing - x.per_token for x in windowed
+    )  # transformers keeps one token less
     assert far == sum(x.growing for x in measured.parts if x.spec.every > 1)
 
 
@@ -87,11 +102,24 @@ def minimax_cache_bytes(config: dict[str, Any]) -> int:
     import torch
     import transformers
 
-    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config)).float().eval()
+    model = (
+        transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
+        .float()
+        .eval()
+    )
     with torch.no_grad():
-        cache = model(torch.arange(TOKENS)[None] % config["vocab_size"], use_cache=True).past_key_values
+        cache = model(
+            torch.arange(TOKENS)[None] % config["vocab_size"], use_cache=True
+        ).past_key_values
     states = sum(x.nbytes for x in cache.linear_cache if isinstance(x, torch.Tensor))
-    return int(states + sum(x.keys.nbytes + x.values.nbytes for x in cache.layers if getattr(x, "keys", None) is not None))
+    return int(
+        states
+        + sum(
+            x.keys.nbytes + x.values.nbytes
+            for x in cache.layers
+            if getattr(x, "keys", None) is not None
+        )
+    )
 
 
 @pytest.mark.transformers
@@ -109,19 +137,36 @@ def test_cache_size_matches_transformers(config: dict[str, Any]) -> None:
     if config["model_type"] == "minimax":
         assert minimax_cache_bytes(config) == kv_cache_size(model.tree, TOKENS, dtype="fp32").bytes
         return
-    measured, (fixed, grown) = kv_cache_size(model.tree, TOKENS, dtype="fp32"), allocated_bytes(config)
-    if "indexer_compress_ratio" in config:  # transformers caches what the keys of all tokens are computed from, not the keys of windows
-        parts = [x for x in measured.parts if x.spec.every > 1 or x.spec.kind == "tokens of the next window"]
-        ids = 4 * (config.get("ngram_size", 1) - 1) * len(config.get("ple_layer_ids", []))  # not in the sizes of that cache
+    measured, (fixed, grown) = (
+        kv_cache_size(model.tree, TOKENS, dtype="fp32"),
+        allocated_bytes(config),
+    )
+    if (
+        "indexer_compress_ratio" in config
+    ):  # transformers caches what the keys of all tokens are computed from, not the keys of windows
+        parts = [
+            x
+            for x in measured.parts
+            if x.spec.every > 1 or x.spec.kind == "tokens of the next window"
+        ]
+        ids = (
+            4 * (config.get("ngram_size", 1) - 1) * len(config.get("ple_layer_ids", []))
+        )  # not in the sizes of that cache
         indexed = sum(int(x.spec.layers) for x in parts if x.spec.every > 1)
         other = measured.bytes - sum(x.growing + x.fixed for x in parts) - ids
         assert fixed == grown == other + 4 * TOKENS * config["indexer_head_dim"] * indexed
         return
     if model.family.name == UNFOLDED and fixed != measured.bytes:
-        assert fixed == grown == measured.bytes * config["num_attention_heads"] // config["num_kv_heads"]
+        assert (
+            fixed
+            == grown
+            == measured.bytes * config["num_attention_heads"] // config["num_kv_heads"]
+        )
         return
     if config["model_type"] == "gpt_neo":  # transformers masks its windows, but caches every token
-        measured = kv_cache_size(llamath.load(config | {"window_size": TOKENS}).tree, TOKENS, dtype="fp32")
+        measured = kv_cache_size(
+            llamath.load(config | {"window_size": TOKENS}).tree, TOKENS, dtype="fp32"
+        )
         assert fixed == grown == measured.bytes
         return
     if config.get("use_bidirectional_attention") == "all":
@@ -129,10 +174,14 @@ def test_cache_size_matches_transformers(config: dict[str, Any]) -> None:
     assert fixed == measured.bytes == 4 * measured.elements
     short = [x for x in measured.parts if x.spec.window is not None and x.spec.window < TOKENS]
     if not config.get("use_bidirectional_attention"):
-        assert grown == measured.bytes - sum(x.per_token for x in short)  # the last but one token of a window and fewer
+        assert grown == measured.bytes - sum(
+            x.per_token for x in short
+        )  # the last but one token of a window and fewer
 
 
-def cache_size(slug: str, context: int, batch: int = 1, dtype: str = "bf16", **changes: Any) -> KVCacheSize:
+def cache_size(
+    slug: str, context: int, batch: int = 1, dtype: str = "bf16", **changes: Any
+) -> KVCacheSize:
     return kv_cache_size(llamath.load(slug, changes=changes).tree, context, batch, dtype)
 
 
@@ -152,7 +201,10 @@ def test_published_bytes_per_token() -> None:
         name: entries[name]["bytes_per_token"] for name in PUBLISHED
     }
     ((name, whole),) = ((name, x["kv_bytes"]) for name, x in entries.items() if "kv_bytes" in x)
-    assert name.startswith("MiniMax-M2") and cache_size("minimax-m2", 196_608, dtype="fp8").bytes == whole
+    assert (
+        name.startswith("MiniMax-M2")
+        and cache_size("minimax-m2", 196_608, dtype="fp8").bytes == whole
+    )
 
 
 def test_llama_70b_cache_has_its_published_sizes() -> None:
@@ -166,14 +218,24 @@ def test_windows_fill_up_and_states_do_not_grow() -> None:
     near = cache_size("gemma-3-27b", 8192)
     assert [(x.spec.window, int(x.spec.layers)) for x in near.parts] == [(1024, 52), (None, 10)]
     assert near.bytes == 2 * 2 * 16 * 128 * (52 * 1024 + 10 * 8192)
-    assert (near.kv_per_token, near.kv_per_later_token) == (2 * 2 * 16 * 128 * 62, 2 * 2 * 16 * 128 * 10)
+    assert (near.kv_per_token, near.kv_per_later_token) == (
+        2 * 2 * 16 * 128 * 62,
+        2 * 2 * 16 * 128 * 10,
+    )
     assert cache_size("gemma-3-27b", 512).kv_per_later_token == near.kv_per_token
     hybrid = cache_size("qwen3-next-80b-a3b", 8192, batch=3)
-    assert hybrid.state == cache_size("qwen3-next-80b-a3b", 262_144, batch=3).state == 3 * 36 * (32 * 128 * 128 * 4 + 8192 * 4 * 2)
+    assert (
+        hybrid.state
+        == cache_size("qwen3-next-80b-a3b", 262_144, batch=3).state
+        == 3 * 36 * (32 * 128 * 128 * 4 + 8192 * 4 * 2)
+    )
     assert [x.spec.window for x in cache_size("llama-4-scout", 1).parts] == [8192, None]
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("q8_0", 34 / 32), ("q4_0", 18 / 32), ("q5_1", 24 / 32), ("fp8", 1), ("int8", 1), ("fp32", 4)])
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("q8_0", 34 / 32), ("q4_0", 18 / 32), ("q5_1", 24 / 32), ("fp8", 1), ("int8", 1), ("fp32", 4)],
+)
 def test_quantized_caches_count_their_blocks(dtype: str, size: float) -> None:
     assert cache_size("llama-3.1-8b", 1000, 2, dtype).bytes == 2 * 1000 * 2 * 32 * 1024 * size
 
@@ -190,13 +252,17 @@ def test_a_cached_row_takes_whole_blocks() -> None:
     dtype=st.sampled_from(list(KV_DTYPES)),
 )
 @settings(deadline=None)
-def test_cache_grows_with_tokens_and_sequences(config: dict[str, Any], context: int, batch: int, dtype: str) -> None:
+def test_cache_grows_with_tokens_and_sequences(
+    config: dict[str, Any], context: int, batch: int, dtype: str
+) -> None:
     tree = llamath.load(config).tree
     sizes, one = kv_cache_size(tree, context, batch, dtype), kv_cache_size(tree, context, 1, dtype)
     assert sizes.bytes == batch * one.bytes and sizes.elements == batch * one.elements
     assert one.bytes - one.state <= context * one.kv_per_token
     if all(x.spec.every == 1 for x in one.parts):
-        assert kv_cache_size(tree, context + 1, 1, dtype).bytes - one.bytes == one.kv_per_later_token
+        assert (
+            kv_cache_size(tree, context + 1, 1, dtype).bytes - one.bytes == one.kv_per_later_token
+        )
     if DTYPES[dtype].block == 1:
         assert sizes.bytes >= sizes.elements
 

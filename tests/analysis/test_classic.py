@@ -18,11 +18,26 @@ def count_classic(**config: object) -> int:
 def test_matrices_alone_make_the_403_billion_of_the_exercise() -> None:
     shape = {"hidden_size": 20480, "num_hidden_layers": 80, "num_attention_heads": 128}
     ends = {"vocab_size": 32000, "max_position_embeddings": 2048}
-    assert count_classic(model_type="classic", norms=False, bias=False, **shape, **ends) == 403_350_487_040
+    assert (
+        count_classic(model_type="classic", norms=False, bias=False, **shape, **ends)
+        == 403_350_487_040
+    )
 
 
-@pytest.mark.parametrize(("d", "L", "H", "published"), [(768, 12, 12, 124_439_808), (1600, 48, 25, 1_557_611_200)])
+@pytest.mark.parametrize(
+    ("d", "L", "H", "published"), [(768, 12, 12, 124_439_808), (1600, 48, 25, 1_557_611_200)]
+)
 def test_classic_with_all_its_options_is_gpt2(d: int, L: int, H: int, published: int) -> None:
-    classic = {"hidden_size": d, "num_hidden_layers": L, "num_attention_heads": H, "vocab_size": 50257, "max_position_embeddings": 1024}
+    classic = {
+        "hidden_size": d,
+        "num_hidden_layers": L,
+        "num_attention_heads": H,
+        "vocab_size": 50257,
+        "max_position_embeddings": 1024,
+    }
     gpt2 = {"n_embd": d, "n_layer": L, "n_head": H, "vocab_size": 50257, "n_positions": 1024}
-    assert count_classic(model_type="classic", **classic) == count_classic(model_type="gpt2", **gpt2) == published
+    assert (
+        count_classic(model_type="classic", **classic)
+        == count_classic(model_type="gpt2", **gpt2)
+        == published
+    )

@@ -26,9 +26,16 @@ def middle_half(shares: list[float]) -> tuple[float, float]:
 
 def test_published_throughput_is_below_the_bound() -> None:
     shares = []
-    for gpu, dtype, kv_dtype, name, batch, tp, prompt, output, rate in published_runs("serving")["rows"]:
+    for gpu, dtype, kv_dtype, name, batch, tp, prompt, output, rate in published_runs("serving")[
+        "rows"
+    ]:
         request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=prompt + output)
-        report = cost(MemoryCalculator(llamath.load(name), request), hardware.find_device(gpu), tp, CostRequest(output=output, batch=batch))
+        report = cost(
+            MemoryCalculator(llamath.load(name), request),
+            hardware.find_device(gpu),
+            tp,
+            CostRequest(output=output, batch=batch),
+        )
         assert report.layout.tp == tp and rate * tp <= report.generation.bound
         shares.append(rate * tp / report.generation.bound)
     assert (GENERATION.low, GENERATION.high) == middle_half(shares) and len(shares) == 19
@@ -40,7 +47,9 @@ def test_published_gpu_hours_are_near_the_estimate() -> None:
         report = llamath.cost(name, on=f"16x{gpu}", context=context, train=tokens, dtype="fp8")
         assert report.training is not None
         shares.append(report.training.flops / (hours * 3600 * report.gpu.flops["bf16"]))
-        assert report.training.gpu_hours.low / 1.2 < hours < report.training.gpu_hours.high * 2.6, name
+        assert report.training.gpu_hours.low / 1.2 < hours < report.training.gpu_hours.high * 2.6, (
+            name
+        )
     assert (TRAINING.low, TRAINING.high) == middle_half(shares) and len(shares) == 11
 
 
@@ -54,10 +63,19 @@ def test_energy_and_co2_are_those_of_ecologits(row: list[float]) -> None:
 
 
 def test_price_follows_from_the_rate() -> None:
-    report = llamath.cost("llama-3.1-8b", on="2xh100", price="€2/h", context=2048, output=128, batch=16)
+    report = llamath.cost(
+        "llama-3.1-8b", on="2xh100", price="€2/h", context=2048, output=128, batch=16
+    )
     found = report.generation
-    assert (found.prompt, found.output, found.batch) == (1920, 128, 16) and found.price is not None and found.energy is not None
-    assert found.price_bound == pytest.approx(2 * 2 / (found.bound * 3600) * 1e6) and found.price.low > found.price_bound
+    assert (
+        (found.prompt, found.output, found.batch) == (1920, 128, 16)
+        and found.price is not None
+        and found.energy is not None
+    )
+    assert (
+        found.price_bound == pytest.approx(2 * 2 / (found.bound * 3600) * 1e6)
+        and found.price.low > found.price_bound
+    )
     assert found.price.high == pytest.approx(found.price_bound / GENERATION.low)
     assert found.energy.low == pytest.approx(2 * 700 / (found.rate.high * 3600) * 1e6)
     assert llamath.cost("llama-3.1-8b", on="2xh100", context=2048).generation.price is None
@@ -72,9 +90,17 @@ def test_default_batch_is_the_largest_that_fits() -> None:
 
 def test_boards_have_powers_with_known_ones() -> None:
     powers = {x.name: x.power for x in hardware.devices()}
-    assert (powers["h100-sxm"], powers["a100-80gb"], powers["l4"], powers["rtx-4090"], powers["mi300x"]) == (700, 400, 72, 450, 750)
+    assert (
+        powers["h100-sxm"],
+        powers["a100-80gb"],
+        powers["l4"],
+        powers["rtx-4090"],
+        powers["mi300x"],
+    ) == (700, 400, 72, 450, 750)
     assert all(
-        0 < n <= 1400 for name, n in powers.items() if not name.startswith(("tpu", "trainium", "inferentia", "m1", "m2", "m3", "m4"))
+        0 < n <= 1400
+        for name, n in powers.items()
+        if not name.startswith(("tpu", "trainium", "inferentia", "m1", "m2", "m3", "m4"))
     )
     assert hardware.parse_devices("mem=80GiB bw=1TB/s power=350W")[1].power == 350
     assert llamath.cost("gpt2", on="mem=80GiB bw=1TB/s").generation.energy is None
@@ -94,7 +120,11 @@ def test_bad_input_is_refused(args: str, message: str) -> None:
 
 
 def test_json_has_intervals() -> None:
-    data = json.loads(CliRunner().invoke(cli, ["cost", "gpt2", "--on", "h100", "--price", "2", "--train", "10B", "--json"]).stdout)
+    data = json.loads(
+        CliRunner()
+        .invoke(cli, ["cost", "gpt2", "--on", "h100", "--price", "2", "--train", "10B", "--json"])
+        .stdout
+    )
     for interval in (
         data["generation"]["rate"],
         data["generation"]["price"],

@@ -26,7 +26,9 @@ SHOWN = ["llama-3-8b", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v3", "gemma-2-2
 
 
 def run(*args: str) -> str:
-    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, args, catch_exceptions=False, standalone_mode=False)
+    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(
+        cli, args, catch_exceptions=False, standalone_mode=False
+    )
     return done.stdout
 
 
@@ -37,7 +39,9 @@ def test_json_lists_every_expert() -> None:
     assert len([x for x in output["weights"] if x["group"] == "experts"]) == 58 * 256 * 3
     stored = stored_names(model, "hf", "bf16").to_json()["tensors"]
     assert len([x for x in stored if not x["mtp"]]) == 45_395
-    stored = stored_names(model, "hf").to_json()["tensors"]  # with a tensor of scales for each FP8 matrix
+    stored = stored_names(model, "hf").to_json()[
+        "tensors"
+    ]  # with a tensor of scales for each FP8 matrix
     assert len([x for x in stored if not x["mtp"]]) == 90_427
     assert len(stored) == 91_991  # as in the published index
     assert output["parameters"]["total"] == 671_026_419_200
@@ -59,9 +63,15 @@ def test_printed_rows_sum_to_the_printed_total(slug: str) -> None:
     total = int(re.search(r": ([\d,]+) parameters", lines[0])[1].replace(",", ""))  # type: ignore[index]
     table = lines[lines.index("") + 2 :]
     table = table[: table.index("")]
-    rows = [int(x[1].replace(",", "")) for line in table if (x := re.search(r" ([\d,]+) +(?:[\d.]+%|tied)$", line)) and line[0] != " "]
+    rows = [
+        int(x[1].replace(",", ""))
+        for line in table
+        if (x := re.search(r" ([\d,]+) +(?:[\d.]+%|tied)$", line)) and line[0] != " "
+    ]
     sections = [
-        int(x[1].replace(",", "")) for line in table if (x := re.search(r" ([\d,]+) +[\d.]+%$", line)) and re.match(r" +layers ", line)
+        int(x[1].replace(",", ""))
+        for line in table
+        if (x := re.search(r" ([\d,]+) +[\d.]+%$", line)) and re.match(r" +layers ", line)
     ]
     outside = [line for line in table if not re.search(r"^\w* +(layers|  )", line)]
     assert sum(rows) == total
@@ -71,10 +81,21 @@ def test_printed_rows_sum_to_the_printed_total(slug: str) -> None:
 @pytest.mark.parametrize("slug", ["llama-3-8b", "mixtral-8x7b", "gemma-2-2b"])
 def test_csv_and_markdown_sum_to_the_total(slug: str) -> None:
     total = llamath.load(slug).parameters.total
-    assert sum(int(row["total"]) for row in csv_rows(run("count", slug, "--format", "csv"))) == total
-    rows = [line.strip("| ").split(" | ") for line in run("count", slug, "--format", "markdown").splitlines()[6:]]
+    assert (
+        sum(int(row["total"]) for row in csv_rows(run("count", slug, "--format", "csv"))) == total
+    )
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in run("count", slug, "--format", "markdown").splitlines()[6:]
+    ]
     assert sum(int(row[-1]) for row in rows) == total
-    assert sum(int(row["parameters"]) for row in csv_rows(run("count", slug, "--unfold", "--format", "csv"))) == total
+    assert (
+        sum(
+            int(row["parameters"])
+            for row in csv_rows(run("count", slug, "--unfold", "--format", "csv"))
+        )
+        == total
+    )
 
 
 def test_one_layer_can_be_shown() -> None:
@@ -123,5 +144,8 @@ def test_random_llamas_match_the_formula(data: st.DataObject) -> None:
     attention = 2 * d * H * h + 2 * d * K * h + bias * (H * h + 2 * K * h + d)
     layer = attention + 3 * d * F + mlp_bias * (2 * F + d) + 2 * d
     assert model.parameters.total == V * d * (2 - tied) + L * layer + d
-    assert evaluated(model.count.formula.symbols, dict(model.count.formula.letters)) == model.parameters.total
+    assert (
+        evaluated(model.count.formula.symbols, dict(model.count.formula.letters))
+        == model.parameters.total
+    )
     assert len(list(model.weights)) == sum(int(x.copies) for x in fold(model.tree))

@@ -38,7 +38,9 @@ PUBLISHED = {
 
 
 def run(*args: str, ok: int = 0) -> Result:
-    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["design", *args], standalone_mode=False)
+    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(
+        cli, ["design", *args], standalone_mode=False
+    )
     if isinstance(done.exception, (LlamathError, click.ClickException)):
         assert ok == 2, done.exception
     else:
@@ -64,15 +66,22 @@ def rank_of(report: DesignReport, wanted: tuple[int, ...]) -> int:
         (1_240_000_000, "llama-3.2-1b", Fraction(1, 200)),
     ],
 )
-def test_published_dimensions_are_among_the_first_ten(target: int, slug: str, tolerance: Fraction) -> None:
+def test_published_dimensions_are_among_the_first_ten(
+    target: int, slug: str, tolerance: Fraction
+) -> None:
     assert rank_of(design(DesignRequest(target=target, tolerance=tolerance)), PUBLISHED[slug]) <= 10
 
 
 @pytest.mark.parametrize(
     ("target", "tolerance", "left_out"),
-    [(405 * B, Fraction(1, 200), ["llama-3.1-405b"]), (70 * B, Fraction(1, 100), ["llama-3-70b", "llama-3.1-70b", "llama-3.3-70b"])],
+    [
+        (405 * B, Fraction(1, 200), ["llama-3.1-405b"]),
+        (70 * B, Fraction(1, 100), ["llama-3-70b", "llama-3.1-70b", "llama-3.3-70b"]),
+    ],
 )
-def test_published_dimensions_rank_high_when_left_out(target: int, tolerance: Fraction, left_out: list[str]) -> None:
+def test_published_dimensions_rank_high_when_left_out(
+    target: int, tolerance: Fraction, left_out: list[str]
+) -> None:
     report = design(DesignRequest(target=target, tolerance=tolerance, exclude=frozenset(left_out)))
     assert not {x.slug for x in report.series.members} & set(left_out)
     assert rank_of(report, PUBLISHED[left_out[0]]) <= 10
@@ -89,8 +98,20 @@ def test_an_exact_total_finds_its_model(slug: str) -> None:
 SERIES = (
     *(("llama-3", x) for x in ("llama-3-8b", "llama-3-70b", "llama-3.1-405b", "llama-3.2-3b")),
     *(("qwen2.5", x) for x in ("qwen2.5-7b", "qwen2.5-14b", "qwen2.5-72b")),
-    *(("llama-2", "llama-2-70b"), ("llama-1", "llama-1-30b"), ("qwen3", "qwen3-8b"), ("gemma-2", "gemma-2-9b"), ("gemma-3", "gemma-3-27b")),
-    *(("phi-4", "phi-4"), ("command-r", "command-r-plus"), ("yi", "yi-34b"), ("olmo-2", "olmo-2-13b"), ("mistral", "mistral-7b")),
+    *(
+        ("llama-2", "llama-2-70b"),
+        ("llama-1", "llama-1-30b"),
+        ("qwen3", "qwen3-8b"),
+        ("gemma-2", "gemma-2-9b"),
+        ("gemma-3", "gemma-3-27b"),
+    ),
+    *(
+        ("phi-4", "phi-4"),
+        ("command-r", "command-r-plus"),
+        ("yi", "yi-34b"),
+        ("olmo-2", "olmo-2-13b"),
+        ("mistral", "mistral-7b"),
+    ),
 )
 """Published models and their series: 17."""
 
@@ -100,15 +121,26 @@ def test_exact_count_and_series_return_the_published_model() -> None:
     for like, slug in SERIES:
         model = llamath.load(slug)
         letters = dict(model.count.formula.letters)
-        best = design(DesignRequest(target=model.parameters.total, like=like, limit=1)).candidates[0]
-        wanted = (letters["L"], letters["d"], letters["F"], letters["H"], letters.get("K", letters["H"]))
+        best = design(DesignRequest(target=model.parameters.total, like=like, limit=1)).candidates[
+            0
+        ]
+        wanted = (
+            letters["L"],
+            letters["d"],
+            letters["F"],
+            letters["H"],
+            letters.get("K", letters["H"]),
+        )
         first += [slug] * (sizes(best) == wanted and best.error == 0)
     assert len(SERIES) == 17 and len(first) >= 16, first
     assert {"qwen2.5-72b", "phi-4", "command-r-plus"} <= set(first)
 
 
 def test_a_round_target_is_no_exact_count() -> None:
-    assert DesignRequest(target=8_030_261_248).is_exact and DesignRequest(target=6_738_415_616).is_exact
+    assert (
+        DesignRequest(target=8_030_261_248).is_exact
+        and DesignRequest(target=6_738_415_616).is_exact
+    )
     assert not any(DesignRequest(target=x).is_exact for x in (8 * B, 8_030_000_000, 1_240_000_000))
 
 
@@ -119,10 +151,20 @@ def test_number_of_kv_heads_is_no_exclusion() -> None:
 
 
 def test_hypothetical_405b_meets_its_constraints() -> None:
-    fixed = FixedDims(layers=(80, 80), heads=(128, 128), head_dim=(160, 160), vocab=32_000, tied=True)
-    report = design(DesignRequest(target=405 * B, like="classic", fixed=fixed, bounds=DesignBounds(ffn_ratio=(4, 4))))
+    fixed = FixedDims(
+        layers=(80, 80), heads=(128, 128), head_dim=(160, 160), vocab=32_000, tied=True
+    )
+    report = design(
+        DesignRequest(
+            target=405 * B, like="classic", fixed=fixed, bounds=DesignBounds(ffn_ratio=(4, 4))
+        )
+    )
     (one,) = report.candidates
-    assert one.total == 403_350_487_040 and sizes(one) == (80, 20480, 81920, 128, 128) and one.head_dim == 160
+    assert (
+        one.total == 403_350_487_040
+        and sizes(one) == (80, 20480, 81920, 128, 128)
+        and one.head_dim == 160
+    )
     assert report.series.borrowed and "gpt2-xl" in {x.slug for x in report.series.members}
 
 
@@ -130,10 +172,16 @@ def test_hypothetical_405b_meets_its_constraints() -> None:
 def test_modern_design_of_the_same_size() -> None:
     args = "405B --like classic --set layers=80,heads=128,ffn_ratio=4".split()
     text = run(*args).stdout
-    assert "403,350,487,040" in text and "a gate in the MLP" in text and "no learned positions" in text
+    assert (
+        "403,350,487,040" in text and "a gate in the MLP" in text and "no learned positions" in text
+    )
     output = json.loads(run(*args, "--json").stdout)
     other = output["contrast"]
-    assert sum(x["delta"] for x in other["causes"]) == other["delta"] == other["parameters"] - 403_350_487_040
+    assert (
+        sum(x["delta"] for x in other["causes"])
+        == other["delta"]
+        == other["parameters"] - 403_350_487_040
+    )
     assert llamath.load(other["config"]).parameters.total == other["parameters"]
 
 
@@ -145,7 +193,9 @@ def small_request(**more: Any) -> DesignRequest:
         "fixed": FixedDims(layers=(1, 5), width=(128, 256), head_dim=(32, 32), vocab=300),
         "bounds": DesignBounds(multiple_of=32, aspect=(1, 999)),
     }
-    return DesignRequest(**{"target": 1_500_000, "like": "llama-3", "tolerance": Fraction(1, 20), **kept, **more})
+    return DesignRequest(
+        **{"target": 1_500_000, "like": "llama-3", "tolerance": Fraction(1, 20), **kept, **more}
+    )
 
 
 def count_whole_grid(request: DesignRequest) -> dict[tuple[int, ...], int]:
@@ -178,7 +228,9 @@ def search_small_grid(request: DesignRequest) -> tuple[dict[tuple[int, ...], int
     for row in find_ranges(space, stats):
         for F in range(row.ffn[0], row.ffn[1] + 1, space.grid.step):
             if row.outer.d % 32 == 0:
-                totals[row.layers, row.outer.d, F, row.outer.H, row.outer.K] = row.start + row.slope * F
+                totals[row.layers, row.outer.d, F, row.outer.H, row.outer.K] = (
+                    row.start + row.slope * F
+                )
     return totals, stats
 
 
@@ -221,7 +273,9 @@ spans = st.integers(4, 60).map(lambda n: (n, n + n // 3))
 requests = st.builds(
     DesignRequest,
     target=st.floats(16, 23).map(lambda x: int(2.718281828**x)),
-    like=st.sampled_from(["llama-3", "qwen3", "gpt2", "mixtral", "gemma-2", "smollm2", "llama-3-8b"]),
+    like=st.sampled_from(
+        ["llama-3", "qwen3", "gpt2", "mixtral", "gemma-2", "smollm2", "llama-3-8b"]
+    ),
     fixed=st.builds(
         FixedDims,
         layers=none_or(spans),
@@ -262,18 +316,27 @@ def test_every_candidate_meets_every_constraint(request: DesignRequest) -> None:
 def check_bounds(x: Candidate, request: DesignRequest) -> None:
     model = llamath.load(dict(x.config))
     assert model.parameters.total == x.total and model.parameters.active == x.active
-    assert abs(x.total - request.target) <= request.tolerance * request.target and x.error == Fraction(
+    assert abs(
+        x.total - request.target
+    ) <= request.tolerance * request.target and x.error == Fraction(
         x.total - request.target, request.target
     )
     v = model.count.formula.letters
     wide = v.get("Fe", v["F"])
     assert (v["L"], v["d"], wide, v["H"], v.get("K", x.kv_heads)) == sizes(x)
     fixed, bounds = request.fixed, request.bounds
-    for span, n in ((fixed.layers, v["L"]), (fixed.heads, v["H"]), (fixed.kv_heads, v.get("K", v["H"])), (fixed.head_dim, x.head_dim)):
+    for span, n in (
+        (fixed.layers, v["L"]),
+        (fixed.heads, v["H"]),
+        (fixed.kv_heads, v.get("K", v["H"])),
+        (fixed.head_dim, x.head_dim),
+    ):
         grouped = x.kv_heads != x.heads or span is not fixed.kv_heads
         assert span is None or not grouped or span[0] <= n <= span[1]
     assert fixed.vocab in (None, v["V"])
-    assert fixed.tied is None or fixed.tied == (model.tree.head is not None and bool(model.tree.head.weight.tied))
+    assert fixed.tied is None or fixed.tied == (
+        model.tree.head is not None and bool(model.tree.head.weight.tied)
+    )
     assert bounds.aspect is None or bounds.aspect[0] <= x.aspect <= bounds.aspect[1]
     step = bounds.multiple_of or 1
     if bounds.ffn_ratio and bounds.ffn_ratio[0] == bounds.ffn_ratio[1]:
@@ -281,7 +344,13 @@ def check_bounds(x: Candidate, request: DesignRequest) -> None:
     elif bounds.ffn_ratio:
         assert bounds.ffn_ratio[0] <= wide / v["d"] <= bounds.ffn_ratio[1]
     n = bounds.tensor_parallel
-    assert all(size % m == 0 for size, m in ((wide, step), *((size, n) for size in (v["d"], v["H"], x.kv_heads, wide, v["V"]))))
+    assert all(
+        size % m == 0
+        for size, m in (
+            (wide, step),
+            *((size, n) for size in (v["d"], v["H"], x.kv_heads, wide, v["V"])),
+        )
+    )
     from llamath.analysis.inference.cache_bytes import kv_cache_size
 
     assert kv_cache_size(model.tree, 1).kv_per_token == x.kv_bytes
@@ -299,10 +368,19 @@ def check_bounds(x: Candidate, request: DesignRequest) -> None:
         ("gpt-oss", 21 * B, 3_600_000_000, (32, 4)),
     ],
 )
-def test_moe_design_with_active_parameters(like: str, total: int, active: int, experts: tuple[int, int]) -> None:
+def test_moe_design_with_active_parameters(
+    like: str, total: int, active: int, experts: tuple[int, int]
+) -> None:
     fixed = FixedDims(experts=experts[0], top_k=experts[1])
     report = design(
-        DesignRequest(target=total, like=like, fixed=fixed, bounds=DesignBounds(active=active), tolerance=Fraction(1, 50), limit=3)
+        DesignRequest(
+            target=total,
+            like=like,
+            fixed=fixed,
+            bounds=DesignBounds(active=active),
+            tolerance=Fraction(1, 50),
+            limit=3,
+        )
     )
     assert report.candidates
     for x in report.candidates:
@@ -329,16 +407,27 @@ def test_binding_constraints_are_named() -> None:
     report = design(DesignRequest(target=70 * B, bounds=DesignBounds(max_memory=80 * B)))
     assert not report.candidates and report.misses is not None
     assert [x.option for x in report.misses.binding] == ["max_memory"]
-    assert all(x.total <= 40 * B for x in report.misses.nearest) and report.misses.nearest[0].total > 39 * B
-    both = design(DesignRequest(target=70 * B, fixed=FixedDims(layers=(20, 20), width=(4096, 4096))))
-    assert both.misses is not None and {x.option for x in both.misses.binding} == {"layers", "width"}
+    assert (
+        all(x.total <= 40 * B for x in report.misses.nearest)
+        and report.misses.nearest[0].total > 39 * B
+    )
+    both = design(
+        DesignRequest(target=70 * B, fixed=FixedDims(layers=(20, 20), width=(4096, 4096)))
+    )
+    assert both.misses is not None and {x.option for x in both.misses.binding} == {
+        "layers",
+        "width",
+    }
 
 
 def test_habits_from_a_config_file(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**llamath.load("llama-3.2-1b").config.data, "vocab_size": 50_000}))
     output = json.loads(run("1e9", "--like", str(path), "--json", "--top", "1").stdout)
-    assert output["candidates"][0]["config"]["vocab_size"] == 50_000 and output["candidates"][0]["config"]["rope_theta"] == 500_000
+    assert (
+        output["candidates"][0]["config"]["vocab_size"] == 50_000
+        and output["candidates"][0]["config"]["rope_theta"] == 500_000
+    )
 
 
 def test_series_is_found_by_name() -> None:
@@ -349,8 +438,16 @@ def test_series_is_found_by_name() -> None:
         "llama-3-70b",
         "llama-3.1-405b",
     ]
-    assert [x.slug for x in find_series("gpt2", B).members] == ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"]
-    assert len(find_series("llama-3-8b", B).members) == 1 and len(find_series("meta-llama/Llama-2-7b-hf", B).members) == 1
+    assert [x.slug for x in find_series("gpt2", B).members] == [
+        "gpt2",
+        "gpt2-medium",
+        "gpt2-large",
+        "gpt2-xl",
+    ]
+    assert (
+        len(find_series("llama-3-8b", B).members) == 1
+        and len(find_series("meta-llama/Llama-2-7b-hf", B).members) == 1
+    )
     assert find_series("qwen3", B, sparse=True).template.family.name.endswith("moe")
     with pytest.raises(LlamathError, match="unknown series") as error:
         find_series("lama-3", B)
@@ -360,9 +457,17 @@ def test_series_is_found_by_name() -> None:
 def test_habits_interpolate_published_sizes() -> None:
     line = trend([(10**9, 2.0), (10**11, 8.0)])
     assert line.expected(10**10) == pytest.approx(1.3862943611)  # ln 4, half way in logarithms
-    assert line.expected(10**8) == pytest.approx(0.6931471806) and line.expected(10**13) == pytest.approx(2.0794415417)
+    assert line.expected(10**8) == pytest.approx(0.6931471806) and line.expected(
+        10**13
+    ) == pytest.approx(2.0794415417)
     assert odd_bits(4096) == 0 and odd_bits(14336) == pytest.approx(2.807354922)
-    assert [factor_out_twos(n) for n in (53248, 16384, 7, 6, 8)] == ["13·2¹²", "2¹⁴", "7", "3·2", "2³"]
+    assert [factor_out_twos(n) for n in (53248, 16384, 7, 6, 8)] == [
+        "13·2¹²",
+        "2¹⁴",
+        "7",
+        "3·2",
+        "2³",
+    ]
 
 
 # ---- the command
@@ -370,7 +475,11 @@ def test_habits_interpolate_published_sizes() -> None:
 
 def test_the_json_contract() -> None:
     output = json.loads(run("405B", "--json").stdout)
-    assert output["target"] == 405 * B and output["searched"] > 10**7 and len(output["candidates"]) == 10
+    assert (
+        output["target"] == 405 * B
+        and output["searched"] > 10**7
+        and len(output["candidates"]) == 10
+    )
     for x in output["candidates"]:
         assert x.keys() >= {"config", "parameters", "error_ppm", "reasons"}
         assert llamath.load(x["config"]).parameters.total == x["parameters"]
@@ -410,7 +519,11 @@ def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
     text = run("70B", "--set", "max_memory=80GB", ok=1).stdout
     assert "no candidate; nearest" in text and "max_memory rules out every design" in text
     output = json.loads(run("70B", "--set", "max_memory=80GB", "--json", ok=1).stdout)
-    assert output["candidates"] == [] and output["binding"][0]["option"] == "max_memory" and output["nearest"]
+    assert (
+        output["candidates"] == []
+        and output["binding"][0]["option"] == "max_memory"
+        and output["nearest"]
+    )
     run("70B", "--set", "max_memory=80GB", "--svg", str(tmp_path / "x.svg"), ok=1)
     done = run("70B", "--set", "max_memory=80GB", "--format", "params", ok=1)
     assert done.stdout == "" and "max_memory rules out every design" in done.stderr
@@ -434,5 +547,9 @@ def test_bad_input_exits_with_2(args: str) -> None:
 @pytest.mark.parametrize("target", ["1", "7", "1000", "1e6", "3.2e6", "1e13"])
 @pytest.mark.slow
 def test_any_target_has_candidates_or_near_misses(target: str) -> None:
-    done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["design", target, "--top", "1"], standalone_mode=False)
-    assert done.exit_code in (0, 1) and (done.exit_code == 0 or "nearest" in done.stdout or "empty" in done.stdout), done.output
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(
+        cli, ["design", target, "--top", "1"], standalone_mode=False
+    )
+    assert done.exit_code in (0, 1) and (
+        done.exit_code == 0 or "nearest" in done.stdout or "empty" in done.stdout
+    ), done.output

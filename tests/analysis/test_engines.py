@@ -14,7 +14,12 @@ import llamath
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.serving.engine_layouts import check_engine_layout
-from llamath.analysis.serving.engine_report import EngineReport, EngineSettings, plan_engine, state_element_bytes
+from llamath.analysis.serving.engine_report import (
+    EngineReport,
+    EngineSettings,
+    plan_engine,
+    state_element_bytes,
+)
 from llamath.analysis.serving.paged_cache import PagedCache, layer_caches, page_layers, sparse_rows
 from llamath.analysis.serving.rank_shapes import EngineLayout
 from llamath.analysis.serving.token_pools import TokenPools, pool_layers
@@ -31,19 +36,34 @@ def load(name: str) -> llamath.Model:
 
 
 def calculator(row: dict[str, Any]) -> MemoryCalculator:
-    model = llamath.load(row["model"], changes=row["changes"]) if row.get("changes") else load(row["model"])
+    model = (
+        llamath.load(row["model"], changes=row["changes"])
+        if row.get("changes")
+        else load(row["model"])
+    )
     return MemoryCalculator(
-        model, MemoryRequest(dtype=row.get("dtype", ""), kv_dtype=row.get("kv_dtype", ""), context=row.get("length", 8192))
+        model,
+        MemoryRequest(
+            dtype=row.get("dtype", ""),
+            kv_dtype=row.get("kv_dtype", ""),
+            context=row.get("length", 8192),
+        ),
     )
 
 
 def pages(engine: Engine, row: dict[str, Any], batched: int = 8192) -> PagedCache:
     sizes = calculator(row)
     graph, state_bytes = record(sizes.tree, decode=True), state_element_bytes(engine, sizes)
-    caches = layer_caches(graph, row.get("tp", 1), sizes.kv_dtype, state_bytes, sparse=sparse_rows(engine, "h200"))
+    caches = layer_caches(
+        graph, row.get("tp", 1), sizes.kv_dtype, state_bytes, sparse=sparse_rows(engine, "h200")
+    )
     assert not isinstance(caches, str)
     paged = page_layers(
-        sizes.tree, caches, engine, in_flight=batched * engine.figure("batches_in_flight", 1), stages=[[(0, int(sizes.tree.layers.n))]]
+        sizes.tree,
+        caches,
+        engine,
+        in_flight=batched * engine.figure("batches_in_flight", 1),
+        stages=[[(0, int(sizes.tree.layers.n))]],
     )
     assert isinstance(paged, PagedCache)
     return paged
@@ -54,10 +74,18 @@ def test_caches_equal_those_of_vllms_own_planner(row: dict[str, Any]) -> None:
     paged = pages(find_engine("vllm"), row, row["batched_tokens"])
     found = paged.capacity(row["available"], row["length"])
     assert len(paged.groups) == row["groups"] and paged.block_bytes == (row["block_bytes"],)
-    assert (found.blocks, found.tokens, round(found.concurrency, 4)) == (row["blocks"], row["tokens"], row["concurrency"])
+    assert (found.blocks, found.tokens, round(found.concurrency, 4)) == (
+        row["blocks"],
+        row["tokens"],
+        row["concurrency"],
+    )
 
 
-@pytest.mark.parametrize("row", FACTS["threads"], ids=lambda x: f"{x['url'].rpartition('/')[2]}-{x['model']}-{x['engine']}-{x['tp']}")
+@pytest.mark.parametrize(
+    "row",
+    FACTS["threads"],
+    ids=lambda x: f"{x['url'].rpartition('/')[2]}-{x['model']}-{x['engine']}-{x['tp']}",
+)
 def test_rules_repeat_what_engines_said_in_threads(row: dict[str, Any]) -> None:
     layout = EngineLayout(row["tp"], row.get("pp", 1), row.get("dp", 1), row.get("ep", False))
     found = check_engine_layout(find_engine(row["engine"]), calculator(row), layout)
@@ -71,37 +99,60 @@ def rounded_like(value: float, printed: float) -> bool:
 
 
 @pytest.mark.parametrize(
-    "row", FACTS["logs"], ids=lambda x: f"{x.get('model', 'any')}-{x.get('tokens') or x.get('estimate') or x.get('times')}"
+    "row",
+    FACTS["logs"],
+    ids=lambda x: (
+        f"{x.get('model', 'any')}-{x.get('tokens') or x.get('estimate') or x.get('times')}"
+    ),
 )
 def test_caches_equal_those_of_startup_logs(row: dict[str, Any]) -> None:
     engine = find_engine(row["engine"])
     if "model" not in row:
         tokens = row["blocks"] * 16
-        assert row.get("tokens", tokens) == tokens and rounded_like(tokens / row["length"], row["times"])
+        assert row.get("tokens", tokens) == tokens and rounded_like(
+            tokens / row["length"], row["times"]
+        )
         return
     paged = pages(engine, row)
     (block_bytes,) = paged.block_bytes
     if "gib" in row:
         per_token = block_bytes // paged.groups[0].block_tokens
-        assert rounded_like(row["tokens"] * per_token / GIB, row["gib"]) or abs(row["tokens"] * per_token / GIB - row["gib"]) < 0.011
+        assert (
+            rounded_like(row["tokens"] * per_token / GIB, row["gib"])
+            or abs(row["tokens"] * per_token / GIB - row["gib"]) < 0.011
+        )
         return
     if row.get("all_full"):
         per_token = sum(len(x.layers) for x in paged.groups) * paged.page_bytes // 16
         assert rounded_like(per_token * row["length"] / GIB, row["needs"])
         return
     if "needs" in row:
-        low, high = (paged.capacity(int((row["available"] + x) * GIB), row["length"]) for x in (-0.005, 0.005))
-        assert rounded_like(low.needed / GIB, row["needs"]) and low.longest <= row["estimate"] <= high.longest and not high.starts
+        low, high = (
+            paged.capacity(int((row["available"] + x) * GIB), row["length"])
+            for x in (-0.005, 0.005)
+        )
+        assert (
+            rounded_like(low.needed / GIB, row["needs"])
+            and low.longest <= row["estimate"] <= high.longest
+            and not high.starts
+        )
         return
     if "available" in row:
         per_token = block_bytes // 16
-        assert len(paged.groups) > 1 or rounded_like(row["tokens"] * per_token / GIB, row["available"])
-        low, high = (paged.capacity(int((row["available"] + x) * GIB), row.get("length", row["tokens"])) for x in (-0.0051, 0.0051))
+        assert len(paged.groups) > 1 or rounded_like(
+            row["tokens"] * per_token / GIB, row["available"]
+        )
+        low, high = (
+            paged.capacity(int((row["available"] + x) * GIB), row.get("length", row["tokens"]))
+            for x in (-0.0051, 0.0051)
+        )
         assert low.tokens <= row["tokens"] <= high.tokens
     elif "blocks" in row:
         assert row["blocks"] * paged.groups[0].block_tokens == row["tokens"]
     if "times" in row:
-        blocks = -(-row["tokens"] // paged.groups[0].block_tokens) if len(paged.groups) == 1 else None
+        blocks = (
+            -(-row["tokens"] // paged.groups[0].block_tokens) if len(paged.groups) == 1 else None
+        )
         if blocks is not None:
             assert rounded_like(row["tokens"] / row["length"], row["times"])
         else:
@@ -113,21 +164,32 @@ def _matches_hybrid_line(paged: PagedCache, row: dict[str, Any]) -> bool:
     block, groups = min(x.block_tokens for x in paged.groups), len(paged.groups)
     first = row["tokens"] // block * groups
     return row["tokens"] % block == 0 and any(
-        rounded_like(n / paged.blocks_of_request(row["length"]), row["times"]) for n in range(first, first + groups)
+        rounded_like(n / paged.blocks_of_request(row["length"]), row["times"])
+        for n in range(first, first + groups)
     )
 
 
 MEMORY = [(group, row) for group in FACTS["memory"] for row in group["rows"]]
 
 
-@pytest.mark.parametrize(("group", "row"), MEMORY, ids=[f"{row[0]}-{row[2]}-{row[3]}" for _, row in MEMORY])
-def test_published_cache_memory_is_inside_the_interval(group: dict[str, Any], row: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("group", "row"), MEMORY, ids=[f"{row[0]}-{row[2]}-{row[3]}" for _, row in MEMORY]
+)
+def test_published_cache_memory_is_inside_the_interval(
+    group: dict[str, Any], row: list[Any]
+) -> None:
     model, dtype, tp, fraction, weights, kv, *more = row
     device = find_device("h100").replace(memory=int(group["device_gib"] * GIB))
     if device.memory < 40 * GIB:
         device = find_device("rtx-5090")
     sizes = calculator({"model": model, "dtype": dtype, "length": 16000})
-    report = plan_engine(sizes, group["engine"], device, tp, EngineSettings(layout=EngineLayout(tp), fraction=fraction))
+    report = plan_engine(
+        sizes,
+        group["engine"],
+        device,
+        tp,
+        EngineSettings(layout=EngineLayout(tp), fraction=fraction),
+    )
     assert report.memory is not None
     low, high = (x / GIB for x in report.memory.available)
     assert low <= kv <= high
@@ -145,7 +207,10 @@ def test_a_refused_layout_comes_with_the_nearest_and_a_command() -> None:
     report = plan("minimax-m2", "8xh100", "vllm@0.25.1")
     assert not report.starts and report.why[0].rule == "fp8-block-experts" and report.why[0].source
     assert report.nearest[0] == "TP 8 with expert parallelism"
-    assert "--enable-expert-parallel" in report.command and "--tensor-parallel-size 8" in report.command
+    assert (
+        "--enable-expert-parallel" in report.command
+        and "--tensor-parallel-size 8" in report.command
+    )
 
 
 def test_newer_versions_say_what_older_ones_refuse() -> None:
@@ -155,14 +220,20 @@ def test_newer_versions_say_what_older_ones_refuse() -> None:
 
 def test_given_cache_memory_prints_exact_lines() -> None:
     report = plan("llama-3.1-8b", "h100", "vllm", kv_memory="10GiB", context=8192)
-    assert report.prints[-2:] == ("GPU KV cache size: 81,920 tokens", "Maximum concurrency for 8,192 tokens per request: 10.00x")
+    assert report.prints[-2:] == (
+        "GPU KV cache size: 81,920 tokens",
+        "Maximum concurrency for 8,192 tokens per request: 10.00x",
+    )
     assert report.verdict == "starts"
 
 
 def test_a_long_context_is_refused_in_vllms_words() -> None:
     report = plan("llama-3.1-8b", "rtx-4090", "vllm", kv_memory="5GiB", context="128k")
     assert report.verdict == "does not start"
-    assert "(131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (5.00 GiB)." in report.prints[-1]
+    assert (
+        "(131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (5.00 GiB)."
+        in report.prints[-1]
+    )
     assert "the estimated maximum model length is 40944" in report.prints[-1]
 
 
@@ -171,10 +242,14 @@ def test_unknown_caches_are_named_and_not_printed() -> None:
     assert report.least is None and not report.prints and "keys of the indexer" in report.notes[0]
 
 
-@pytest.mark.parametrize(("gpu", "kv_dtype", "row"), [("h200", "bf16", 1284), ("h200", "fp8", 788), ("b200", "fp8", 708)])
+@pytest.mark.parametrize(
+    ("gpu", "kv_dtype", "row"), [("h200", "bf16", 1284), ("h200", "fp8", 788), ("b200", "fp8", 708)]
+)
 def test_sparse_latents_take_a_format_of_the_kernel(gpu: str, kv_dtype: str, row: int) -> None:
     for name in ("vllm", "sglang"):
-        report = plan("deepseek-v3.2", f"8x{gpu}", name, kv_dtype=kv_dtype, context="64k", kv_memory="20GiB")
+        report = plan(
+            "deepseek-v3.2", f"8x{gpu}", name, kv_dtype=kv_dtype, context="64k", kv_memory="20GiB"
+        )
         assert report.most is not None and report.most.tokens == 20 * GIB // (61 * row) // 64 * 64
 
 
@@ -189,7 +264,9 @@ def pools(model: str, kv_dtype: str = "bf16", state_bytes: int = 4) -> TokenPool
     caches = layer_caches(record(sizes.tree, decode=True), 1, sizes.kv_dtype, state_bytes)
     assert not isinstance(caches, str)
     kind = sizes.model.config.data["model_type"]
-    found = pool_layers(sizes.tree, caches, find_engine("sglang"), {kind}, [[(0, int(sizes.tree.layers.n))]])
+    found = pool_layers(
+        sizes.tree, caches, find_engine("sglang"), {kind}, [[(0, int(sizes.tree.layers.n))]]
+    )
     assert isinstance(found, TokenPools)
     return found
 
@@ -202,14 +279,18 @@ def test_sglang_divides_memory_between_windows_and_all_tokens() -> None:
         f"Use sliding window memory pool. full_layer_tokens={found.full_tokens(10 * GIB)}, swa_layer_tokens={found.window_tokens(10 * GIB)}",
     )
     few = found.capacity(129 * row, 8192)
-    assert few.longest == 0 and not few.starts  # 71 tokens in the pool of windows, fewer than the window
+    assert (
+        few.longest == 0 and not few.starts
+    )  # 71 tokens in the pool of windows, fewer than the window
 
 
 def test_sglang_starts_with_a_short_pool() -> None:
     report = plan("gemma-4-31b", "h100", "sglang", context="128k", kv_memory="10GiB")
     assert report.verdict == "does not start" and "refuses requests" in report.notes[0]
     none = plan("gemma-4-31b", "rtx-4090", "sglang")
-    assert none.prints == ("Not enough memory. Please try to increase --mem-fraction-static.",) and "refuses" not in " ".join(none.notes)
+    assert none.prints == (
+        "Not enough memory. Please try to increase --mem-fraction-static.",
+    ) and "refuses" not in " ".join(none.notes)
 
 
 def test_sglang_keeps_all_tokens_of_other_models_with_windows() -> None:
@@ -230,7 +311,11 @@ def test_sglang_trades_states_for_tokens_as_a_thread_measured() -> None:
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_rule_and_figure_has_a_source(name: str) -> None:
     engine = find_engine(name)
-    assert engine.source and all(x.source and x.says for x in engine.rules) and all(x.source for x in engine.figures.values())
+    assert (
+        engine.source
+        and all(x.source and x.says for x in engine.rules)
+        and all(x.source for x in engine.figures.values())
+    )
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -280,8 +365,12 @@ def test_engines_refuse_formats_that_they_do_not_read(engine: str, dtype: str, s
 
 
 def test_an_mlx_checkpoint_starts_nowhere_but_with_mlx(tmp_path: Path) -> None:
-    config = json.loads((Path(__file__).parents[2] / "examples" / "tiny-llama" / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization": {"bits": 4, "group_size": 64}}))
+    config = json.loads(
+        (Path(__file__).parents[2] / "examples" / "tiny-llama" / "config.json").read_text()
+    )
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"quantization": {"bits": 4, "group_size": 64}})
+    )
     for engine in ("vllm", "sglang", "transformers", "trtllm"):
         report = llamath.fit(str(tmp_path), on="rtx-4090", engine=engine, context=64)
         assert [x.rule for x in report.why] == ["method"], engine
@@ -291,10 +380,30 @@ def test_an_mlx_checkpoint_starts_nowhere_but_with_mlx(tmp_path: Path) -> None:
     "model,options,loads,note",
     [
         ("llama-3.1-8b", {}, "vllm serve meta-llama/Llama-3.1-8B ", ""),
-        ("llama-3.1-8b", {"dtype": "fp16"}, "vllm serve meta-llama/Llama-3.1-8B \\\n  --dtype float16 ", ""),
-        ("llama-3.1-8b", {"dtype": "fp8"}, "vllm serve ./Llama-3.1-8B-FP8 ", "./Llama-3.1-8B-FP8 stands for a checkpoint"),
-        ("minimax-m2", {"dtype": "bf16", "on": "8xh200"}, "vllm serve ./MiniMax-M2-BF16 ", "put its public id or path there"),
-        ("llama-3.1-8b", {"changes": {"num_hidden_layers": 4}}, "vllm serve ./Llama-3.1-8B ", "with this configuration"),
+        (
+            "llama-3.1-8b",
+            {"dtype": "fp16"},
+            "vllm serve meta-llama/Llama-3.1-8B \\\n  --dtype float16 ",
+            "",
+        ),
+        (
+            "llama-3.1-8b",
+            {"dtype": "fp8"},
+            "vllm serve ./Llama-3.1-8B-FP8 ",
+            "./Llama-3.1-8B-FP8 stands for a checkpoint",
+        ),
+        (
+            "minimax-m2",
+            {"dtype": "bf16", "on": "8xh200"},
+            "vllm serve ./MiniMax-M2-BF16 ",
+            "put its public id or path there",
+        ),
+        (
+            "llama-3.1-8b",
+            {"changes": {"num_hidden_layers": 4}},
+            "vllm serve ./Llama-3.1-8B ",
+            "with this configuration",
+        ),
         ("examples/tiny-llama", {"context": 64}, "vllm serve examples/tiny-llama ", ""),
         ("qwen2.5-vl-7b", {}, "vllm serve Qwen/Qwen2.5-VL-7B-Instruct ", ""),
     ],
@@ -306,10 +415,17 @@ def test_the_command_loads_the_weights_that_were_asked_for(
     loaded = llamath.load(model, changes=options.pop("changes", None))
     report = llamath.fit(loaded, **({"on": "h100", "engine": "vllm"} | options))
     assert report.command.startswith(loads), report.command
-    assert any(note in x for x in report.notes) if note else "stands for" not in " ".join(report.notes)
+    assert (
+        any(note in x for x in report.notes) if note else "stands for" not in " ".join(report.notes)
+    )
 
 
 def test_transformers_quantizes_with_bitsandbytes_while_it_loads() -> None:
-    command = llamath.fit("llama-3.1-8b", on="rtx-4090", engine="transformers", dtype="bnb-nf4").command
-    assert "'meta-llama/Llama-3.1-8B', dtype=torch.bfloat16" in command and 'bnb_4bit_quant_type="nf4"' in command
+    command = llamath.fit(
+        "llama-3.1-8b", on="rtx-4090", engine="transformers", dtype="bnb-nf4"
+    ).command
+    assert (
+        "'meta-llama/Llama-3.1-8B', dtype=torch.bfloat16" in command
+        and 'bnb_4bit_quant_type="nf4"' in command
+    )
     compile(command, "command", "exec")

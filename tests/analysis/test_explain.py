@@ -17,7 +17,12 @@ import llamath
 from llamath.analysis.explain import MIN_BITS_SAVED, Candidate, explain_number
 from llamath.analysis.explain.explain_base import BaseModel
 from llamath.analysis.explain.explain_search import all_hypotheses
-from llamath.analysis.explain.explanation import explain_quantity, explanation_terms, known_vocab_sizes, merge_equal_bases
+from llamath.analysis.explain.explanation import (
+    explain_quantity,
+    explanation_terms,
+    known_vocab_sizes,
+    merge_equal_bases,
+)
 from llamath.analysis.explain.hypotheses import HypothesisSpace
 from llamath.analysis.parallel_layout import Layout, pipeline_stages, weight_shards
 from llamath.analysis.training.lora_adapters import build_adapters
@@ -29,7 +34,13 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 def base_model(source: Any, like: bool = True) -> BaseModel:
     model = llamath.load(source)
-    return BaseModel(name=model.name, tree=model.tree, scheme=model.family.hf, named=like, family=model.family.name)
+    return BaseModel(
+        name=model.name,
+        tree=model.tree,
+        scheme=model.family.hf,
+        named=like,
+        family=model.family.name,
+    )
 
 
 def explain_within(source: Any, number: int, most: int = 0) -> tuple[Candidate, ...]:
@@ -40,12 +51,20 @@ def mentions(candidate: Candidate, *words: str) -> bool:
     return candidate.exact and all(word in candidate.summary for word in words)
 
 
-PACKED, ALL, CHINESE = "the linear layers packed (4-bit, two", "LoRA of rank 16 on all linear layers", "vocabulary 32,000 → 49,954"
+PACKED, ALL, CHINESE = (
+    "the linear layers packed (4-bit, two",
+    "LoRA of rank 16 on all linear layers",
+    "vocabulary 32,000 → 49,954",
+)
 
 ASKED = [
     # THREADS: bitsandbytes#834, NeMo Automodel#1290 (twice), Chinese-LLaMA-Alpaca#189, torchtitan#1040, llama2.c#378, peft
     (3_540_389_888, "llama-2-7b", ("Llama 2 7B", PACKED, ALL)),
-    (2_839_830_528, "llama-3.1-8b", ("Llama 3.1 8B", "4-bit, four to a 16-bit", f"{ALL}, and the head")),
+    (
+        2_839_830_528,
+        "llama-3.1-8b",
+        ("Llama 3.1 8B", "4-bit, four to a 16-bit", f"{ALL}, and the head"),
+    ),
     (44_060_672, "llama-3.1-8b", ("Llama 3.1 8B, adapters alone", f"{ALL}, and the head")),
     (6_889_689_088, "llama-2-7b", ("Llama 2 7B", CHINESE, "LoRA of rank 8 on q and v")),
     (2_832_608_256, "llama-3.2-3b", ("Llama 3.2 3B", "128,256 → 2,256", "not tied")),
@@ -60,9 +79,17 @@ ASKED = [
     (8_030_257_152, "llama-3.1-8b", ("Llama 3.1 8B", "without the final norm")),
     (6_738_411_520, "llama-2-7b", ("Llama 2 7B", "without the final norm")),
     # accelerate's estimator (ANCHORS); transformers and the hub on DeepSeek V3; the hub on GLM-4.5
-    (7_504_924_800, "llama-3.1-8b", ("Llama 3.1 8B", "rotary buffer and its original", "without the head")),
+    (
+        7_504_924_800,
+        "llama-3.1-8b",
+        ("Llama 3.1 8B", "rotary buffer and its original", "without the head"),
+    ),
     (671_026_404_352, "deepseek-v3", ("DeepSeek V3", "without buffers")),
-    (684_531_386_000, "deepseek-v3", ("DeepSeek V3", "FP8 scales of blocks of 128×128", "with MTP")),
+    (
+        684_531_386_000,
+        "deepseek-v3",
+        ("DeepSeek V3", "FP8 scales of blocks of 128×128", "with MTP"),
+    ),
     (358_337_791_296, "glm-4.5", ("GLM-4.5", "with MTP, embedding and head stored again")),
     # nanoGPT's "number of parameters: 123.65M" for GPT-2
     (123_653_376, "gpt2", ("GPT-2", "without learned positions")),
@@ -76,7 +103,9 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("number", "like", "words"), ASKED)
-def test_known_questions_rank_the_right_answer_first(number: int, like: str, words: tuple[str, ...]) -> None:
+def test_known_questions_rank_the_right_answer_first(
+    number: int, like: str, words: tuple[str, ...]
+) -> None:
     assert mentions(explain_quantity(str(number), like).candidates[0], *words)
 
 
@@ -90,12 +119,16 @@ Catalog = tuple[list[BaseModel], dict[int, str]]
 
 
 def explain_in_catalog(number: int, catalog: Catalog) -> tuple[Candidate, ...]:
-    return explain_number(number, [x for x in catalog[0] if number < 4 * x.total], len(list(presets())), catalog[1]).candidates
+    return explain_number(
+        number, [x for x in catalog[0] if number < 4 * x.total], len(list(presets())), catalog[1]
+    ).candidates
 
 
 @pytest.mark.parametrize(("number", "words"), [(number, words) for number, _, words in ASKED])
 @pytest.mark.slow
-def test_known_questions_without_naming_the_model(number: int, words: tuple[str, ...], catalog: Catalog) -> None:
+def test_known_questions_without_naming_the_model(
+    number: int, words: tuple[str, ...], catalog: Catalog
+) -> None:
     assert mentions(explain_in_catalog(number, catalog)[0], *words)
 
 
@@ -109,7 +142,11 @@ def test_fully_trained_tables_with_adapters() -> None:
     """Chinese Alpaca's log: 429,211,648 trainable: rank 8 everywhere, and both tables of 49,954 rows fully trained."""
     report = explain_quantity("429211648", "llama-1-7b").candidates[0]
     assert mentions(
-        report, "vocabulary of 49,954", "adapters alone", "LoRA of rank 8 on all linear layers", "embedding and head trained whole"
+        report,
+        "vocabulary of 49,954",
+        "adapters alone",
+        "LoRA of rank 8 on all linear layers",
+        "embedding and head trained whole",
     )
     assert [x.value for x in report.terms] == [19_988_480, 2 * 49_954 * 4096]
 
@@ -119,8 +156,12 @@ def test_rounded_number() -> None:
     for like in ("deepseek-v3", None):
         report = explain_quantity("685B", like)
         assert report.name == "685B" and report.bounds == (684_500_000_000, 686_000_000_000)
-        (v3,) = (x for x in report.candidates[:2] if x.base == "DeepSeek V3")  # DeepSeek V3.2 has this size, too
-        assert v3.value == 684_531_386_000 and "with MTP" in v3.summary and "FP8 scales" in v3.summary
+        (v3,) = (
+            x for x in report.candidates[:2] if x.base == "DeepSeek V3"
+        )  # DeepSeek V3.2 has this size, too
+        assert (
+            v3.value == 684_531_386_000 and "with MTP" in v3.summary and "FP8 scales" in v3.summary
+        )
     assert {x.base for x in explain_quantity("8B", "llama-3-8b").candidates} == {"Llama 3 8B"}
     names = explain_quantity("671B").candidates
     assert names[0].base.startswith("DeepSeek") and names[0].value == 671_026_419_200
@@ -143,16 +184,27 @@ def test_base_sums_match_the_tree(slug: str) -> None:
     assert x.mtp.get("own", 0) == p.extras.get("mtp", 0)
 
 
-@pytest.mark.parametrize("slug", [x for x in PRESETS if x != "opt-350m"])  # whose head has a projection besides
+@pytest.mark.parametrize(
+    "slug", [x for x in PRESETS if x != "opt-350m"]
+)  # whose head has a projection besides
 def test_commonly_confused_counts_are_found(slug: str) -> None:
     p = llamath.load(slug).parameters
-    for number in {p.active, p.tied_counted_twice, p.without_embeddings, p.without_head, p.blocks, p.total - p.buffers}:
+    for number in {
+        p.active,
+        p.tied_counted_twice,
+        p.without_embeddings,
+        p.without_head,
+        p.blocks,
+        p.total - p.buffers,
+    }:
         assert any(x.exact for x in explain_within(slug, number)), number
 
 
 @pytest.mark.parametrize("slug", PRESETS)
 def test_terms_sum_to_the_hypothesis(slug: str) -> None:
-    for i, way in enumerate(all_hypotheses(HypothesisSpace(base=base_model(slug), known_vocab_sizes={}, bits=20.0), 2)):
+    for i, way in enumerate(
+        all_hypotheses(HypothesisSpace(base=base_model(slug), known_vocab_sizes={}, bits=20.0), 2)
+    ):
         if i % 7 == 0:
             assert sum(x.value for x in explanation_terms(way, {})) == way.value, way
 
@@ -160,7 +212,10 @@ def test_terms_sum_to_the_hypothesis(slug: str) -> None:
 @pytest.mark.parametrize("slug", ["llama-3.1-8b", "llama-3.2-1b", "gpt2"])
 def test_every_candidate_sums_to_the_number(slug: str) -> None:
     model = llamath.load(slug)
-    number = model.parameters.total + build_adapters(model.tree, 16, ["all", "lm_head"], model.family.hf).parameters
+    number = (
+        model.parameters.total
+        + build_adapters(model.tree, 16, ["all", "lm_head"], model.family.hf).parameters
+    )
     report = explain_within(slug, number)
     assert report and all(x.exact and sum(y.value for y in x.terms) == number for x in report)
     assert [x.bits for x in report] == sorted(x.bits for x in report)
@@ -175,19 +230,31 @@ changes = st.one_of(
 
 
 @settings(max_examples=30, deadline=None)
-@given(changes, changes, st.sampled_from([0, 8, 16, 64]), st.sampled_from([["q", "v"], ["attention"], ["all"]]))
+@given(
+    changes,
+    changes,
+    st.sampled_from([0, 8, 16, 64]),
+    st.sampled_from([["q", "v"], ["attention"], ["all"]]),
+)
 @pytest.mark.slow
-def test_random_changes_are_recovered(one: dict[str, Any], other: dict[str, Any], rank: int, targets: list[str]) -> None:
+def test_random_changes_are_recovered(
+    one: dict[str, Any], other: dict[str, Any], rank: int, targets: list[str]
+) -> None:
     """The expected count is that of the changed config's tree, independent of the search."""
     if (rank and "num_hidden_layers" in one | other) or "num_key_value_heads" in one | other:
         rank = 0
     done = one if rank else one | other
     model = llamath.load("llama-3.2-1b", changes=done)
-    number = model.parameters.total + (build_adapters(model.tree, rank, targets, model.family.hf).parameters if rank else 0)
+    number = model.parameters.total + (
+        build_adapters(model.tree, rank, targets, model.family.hf).parameters if rank else 0
+    )
     report = explain_within("llama-3.2-1b", number)
     assert any(x.exact for x in report), (done, rank, targets)
     if "vocab_size" in done:
-        assert any(f"→ {done['vocab_size']:,}" in x.summary for x in report) or done["vocab_size"] == 128_256
+        assert (
+            any(f"→ {done['vocab_size']:,}" in x.summary for x in report)
+            or done["vocab_size"] == 128_256
+        )
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])
@@ -207,7 +274,10 @@ def test_pipeline_stage() -> None:
 def test_expanded_kv_heads() -> None:
     total, kv = llamath.load("llama-3.1-8b").parameters.total, 2 * 32 * 1024 * 4096
     assert mentions(explain_within("llama-3.1-8b", total + 3 * kv)[0], "as multi-head attention")
-    assert mentions(explain_within("llama-3.1-8b", total + kv)[0], "key/value heads copied for 16 tensor-parallel ranks")
+    assert mentions(
+        explain_within("llama-3.1-8b", total + kv)[0],
+        "key/value heads copied for 16 tensor-parallel ranks",
+    )
 
 
 @pytest.mark.parametrize(("kind", "rows"), [("AWQ", 0), ("GPTQ", 32 * (6 * 4096 + 11_008))])
@@ -223,7 +293,12 @@ def test_no_explanation_when_nothing_fits(catalog: Catalog) -> None:
     for number in (123_456_789_013, 7_000_000_001, 3_456_789_123, 48_123_456_789):
         assert not any(x.exact for x in explain_in_catalog(number, catalog))
     near = explain_in_catalog(8_030_257_153, catalog)
-    assert near and not any(x.exact for x in near) and near[0].residue == 1 and "without the final norm" in near[0].summary
+    assert (
+        near
+        and not any(x.exact for x in near)
+        and near[0].residue == 1
+        and "without the final norm" in near[0].summary
+    )
 
 
 @pytest.mark.parametrize("slug", ["llama-2-7b", "llama-3.2-1b", "qwen3-30b-a3b"])
@@ -231,18 +306,27 @@ def test_random_numbers_are_rarely_explained(slug: str) -> None:
     """Measured at 3 of 2,400 (bench/explain.py): at most one here, where the bound by bits would allow one in 2^MARGIN."""
     dice, about = random.Random(slug), base_model(slug)
     numbers = [int(about.total * 2 ** dice.uniform(-3, 1)) for _ in range(40)]
-    explained = [number for number in numbers if any(x.exact for x in explain_number(number, [about], 220, {}).candidates)]
+    explained = [
+        number
+        for number in numbers
+        if any(x.exact for x in explain_number(number, [about], 220, {}).candidates)
+    ]
     assert len(explained) <= max(1, len(numbers) / 2**MIN_BITS_SAVED)
 
 
 @pytest.mark.slow
 def test_candidates_are_shorter_than_the_number() -> None:
     for number, like, _ in ASKED:
-        assert all(x.bits + MIN_BITS_SAVED <= number.bit_length() for x in explain_quantity(str(number), like, everything=True).candidates)
+        assert all(
+            x.bits + MIN_BITS_SAVED <= number.bit_length()
+            for x in explain_quantity(str(number), like, everything=True).candidates
+        )
 
 
 def run(*args: str, width: int = 80) -> str:
-    done = CliRunner(env={"COLUMNS": str(width), "NO_COLOR": "1"}).invoke(cli, args, catch_exceptions=False, standalone_mode=False)
+    done = CliRunner(env={"COLUMNS": str(width), "NO_COLOR": "1"}).invoke(
+        cli, args, catch_exceptions=False, standalone_mode=False
+    )
     return done.stdout
 
 
@@ -250,11 +334,17 @@ def test_the_json_contract() -> None:
     output = json.loads(run("explain", "3540389888", "--like", "llama-2-7b", "--json"))
     assert output.keys() == {"model", "number", "candidates"} and output["number"] == 3_540_389_888
     first = output["candidates"][0]
-    assert first.keys() == {"exact", "residue", "confidence", "summary", "terms"} and first["exact"] is True and first["residue"] == 0
+    assert (
+        first.keys() == {"exact", "residue", "confidence", "summary", "terms"}
+        and first["exact"] is True
+        and first["residue"] == 0
+    )
     assert 0.6 < first["confidence"] < 1 and sum(x["confidence"] for x in output["candidates"]) <= 1
     assert all(x.keys() == {"what", "value", "formula"} and x["formula"] for x in first["terms"])
     assert sum(x["value"] for x in first["terms"]) == output["number"]
-    near = json.loads(run("explain", "8030257153", "--like", "llama-3-8b", "--json"))["candidates"][0]
+    near = json.loads(run("explain", "8030257153", "--like", "llama-3-8b", "--json"))["candidates"][
+        0
+    ]
     assert (near["exact"], near["residue"], near["confidence"]) == (False, 1, None) and sum(
         x["value"] for x in near["terms"]
     ) == 8_030_257_152
@@ -264,10 +354,19 @@ def test_the_json_contract() -> None:
 
 @pytest.mark.parametrize(
     "args",
-    [("3540389888",), ("6889689088", "--like", "llama-2-7b"), ("685B", "--like", "deepseek-v3"), ("8030257153",), ("123456789013",)],
+    [
+        ("3540389888",),
+        ("6889689088", "--like", "llama-2-7b"),
+        ("685B", "--like", "deepseek-v3"),
+        ("8030257153",),
+        ("123456789013",),
+    ],
 )
 def test_golden_explanation_fits_the_terminal(args: tuple[str, ...]) -> None:
-    text, path = run("explain", *args), GOLDEN / f"explain-{'-'.join(x.strip('-') for x in args)}.txt"
+    text, path = (
+        run("explain", *args),
+        GOLDEN / f"explain-{'-'.join(x.strip('-') for x in args)}.txt",
+    )
     if os.environ.get("LLAMATH_GOLDEN"):
         path.write_text(text)
     assert text == path.read_text(), "LLAMATH_GOLDEN=1 writes it anew; read the difference"
@@ -275,13 +374,26 @@ def test_golden_explanation_fits_the_terminal(args: tuple[str, ...]) -> None:
 
 
 def test_all_lists_more() -> None:
-    some, every = (json.loads(run("explain", "3540389888", "--like", "llama-2-7b", "--json", *more)) for more in ((), ("--all",)))
-    assert len(every["candidates"]) > len(some["candidates"]) and every["candidates"][: len(some["candidates"])] == some["candidates"]
+    some, every = (
+        json.loads(run("explain", "3540389888", "--like", "llama-2-7b", "--json", *more))
+        for more in ((), ("--all",))
+    )
+    assert (
+        len(every["candidates"]) > len(some["candidates"])
+        and every["candidates"][: len(some["candidates"])] == some["candidates"]
+    )
 
 
 def test_like_accepts_any_model(tmp_path: Path) -> None:
     """llama2.c's own configuration, as Meta's params.json."""
-    params = {"dim": 288, "n_layers": 6, "n_heads": 6, "vocab_size": 32_000, "multiple_of": 32, "norm_eps": 1e-5}
+    params = {
+        "dim": 288,
+        "n_layers": 6,
+        "n_heads": 6,
+        "vocab_size": 32_000,
+        "multiple_of": 32,
+        "norm_eps": 1e-5,
+    }
     (tmp_path / "params.json").write_text(json.dumps(params))
     report = explain_quantity("24407712", str(tmp_path / "params.json")).candidates
     assert report[0].exact and report[0].value == 24_407_712

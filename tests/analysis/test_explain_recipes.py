@@ -30,11 +30,19 @@ MOST_FALSE = 1
 
 def base_model(source: Any) -> BaseModel:
     model = llamath.load(source)
-    return BaseModel(name=model.name, tree=model.tree, scheme=model.family.hf, named=True, family=model.family.name)
+    return BaseModel(
+        name=model.name,
+        tree=model.tree,
+        scheme=model.family.hf,
+        named=True,
+        family=model.family.name,
+    )
 
 
 def explain_with(source: Any, number: int) -> tuple[Candidate, ...]:
-    return tuple(x for x in explain_number(number, [base_model(source)], 220, {}).candidates if x.exact)
+    return tuple(
+        x for x in explain_number(number, [base_model(source)], 220, {}).candidates if x.exact
+    )
 
 
 @cache
@@ -53,7 +61,9 @@ def first_claims(counts: Any) -> list[tuple[int, str, bool, Candidate | None]]:
         if words is None:
             is_right = first is None or first.likelihood == "possible"
         else:
-            is_right = first is not None and all(word in " ".join((first.summary, *first.also)) for word in words)
+            is_right = first is not None and all(
+                word in " ".join((first.summary, *first.also)) for word in words
+            )
         claims.append((number, what, is_right, first))
     return claims
 
@@ -61,7 +71,11 @@ def first_claims(counts: Any) -> list[tuple[int, str, bool, Candidate | None]]:
 @pytest.mark.slow
 def test_printed_counts_have_at_most_one_false_first_claim() -> None:
     claims = first_claims(json.loads((TRUTH / "printed_counts.json").read_text())["counts"])
-    false = [(number, what, first and first.summary) for number, what, is_right, first in claims if not is_right]
+    false = [
+        (number, what, first and first.summary)
+        for number, what, is_right, first in claims
+        if not is_right
+    ]
     assert len(claims) >= 130 and len(false) <= MOST_FALSE, false
 
 
@@ -71,8 +85,14 @@ def test_few_first_claims_of_a_second_sample_are_false(kind: str, per_false: int
     """A claim is a first explanation that is at least likely. Counts that no program printed have no explanation."""
     table = json.loads((TRUTH / "printed_counts_2.json").read_text())
     rows = [row for sample in (table, table["held_out"]) for row in sample[kind]]
-    claims = first_claims([(x, "no program printed it", None) for x in rows] if kind == "made_up" else rows)
-    false = [(number, what, x.summary) for number, what, is_right, x in claims if x and not is_right and x.likelihood != "possible"]
+    claims = first_claims(
+        [(x, "no program printed it", None) for x in rows] if kind == "made_up" else rows
+    )
+    false = [
+        (number, what, x.summary)
+        for number, what, is_right, x in claims
+        if x and not is_right and x.likelihood != "possible"
+    ]
     assert len(claims) > 80 and per_false * len(false) <= len(claims), false
 
 
@@ -97,16 +117,29 @@ ADAPTERS = [
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize(("kind", "settings", "words"), ADAPTERS)
-def test_adapters_are_counted_as_peft_counts_them(kind: str, settings: dict[str, Any], words: str) -> None:
+def test_adapters_are_counted_as_peft_counts_them(
+    kind: str, settings: dict[str, Any], words: str
+) -> None:
     peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
-    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**SMALL))
-    trainable, total = peft.get_peft_model(model, getattr(peft, kind)(task_type="CAUSAL_LM", **settings)).get_nb_trainable_parameters()
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**SMALL)
+    )
+    trainable, total = peft.get_peft_model(
+        model, getattr(peft, kind)(task_type="CAUSAL_LM", **settings)
+    ).get_nb_trainable_parameters()
     assert total > trainable
-    assert any(words in x.summary for x in explain_with(SMALL, total)), [x.summary for x in explain_with(SMALL, total)]
+    assert any(words in x.summary for x in explain_with(SMALL, total)), [
+        x.summary for x in explain_with(SMALL, total)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("targets", "words"), [(["experts"], "the experts"), (["router"], "the routers"), (["all", "router"], "all linear layers and routers")]
+    ("targets", "words"),
+    [
+        (["experts"], "the experts"),
+        (["router"], "the routers"),
+        (["all", "router"], "all linear layers and routers"),
+    ],
 )
 def test_lora_on_experts_and_routers_is_found(targets: list[str], words: str) -> None:
     """The counts are those of the matrices, as peft adapts them one by one."""
@@ -128,7 +161,9 @@ def elements_of(writer: Any, source: str) -> int:
     for x in model.scheme("hf").tensors(model.tree):
         shape = tuple(map(int, x.shape))
         if x.parts[0].weight.role == "matmul" and x.parts[0].pattern.startswith("layers."):
-            total += sum(prod(shape) for _, _, shape in writer(x.name.removesuffix(".weight"), *shape))
+            total += sum(
+                prod(shape) for _, _, shape in writer(x.name.removesuffix(".weight"), *shape)
+            )
         else:
             total += prod(shape)
     return total
@@ -159,7 +194,9 @@ def test_groups_of_awq_and_gptq_are_found(kind: str, group: int) -> None:
         return [*parts, ("g_idx", "I32", (into,))] if kind == "GPTQ" else parts
 
     first = explain_with("llama-2-7b", elements_of(write, "llama-2-7b"))[0]
-    assert f"packed by {kind} (4-bit, eight to a 32-bit number, in groups of {group})" in first.summary
+    assert (
+        f"packed by {kind} (4-bit, eight to a 32-bit number, in groups of {group})" in first.summary
+    )
 
 
 def test_mxfp4_scales_are_those_of_the_published_header() -> None:
@@ -167,9 +204,14 @@ def test_mxfp4_scales_are_those_of_the_published_header() -> None:
     sizes = {name: (dtype, prod(shape)) for name, dtype, shape in make.gpt_oss("gpt-oss-20b")}
     number = sum(n * (2 if name.endswith("_blocks") else 1) for name, (_, n) in sizes.items())
     assert number == 21_511_953_984
-    assert explain_with("gpt-oss-20b", number)[0].summary == "gpt-oss 20B, MXFP4 scales of the experts"
+    assert (
+        explain_with("gpt-oss-20b", number)[0].summary == "gpt-oss 20B, MXFP4 scales of the experts"
+    )
     stored = sum(n for _, n in sizes.values())
-    assert "the experts packed by MXFP4 (4-bit, two to a byte), with the scales" in explain_with("gpt-oss-20b", stored)[0].summary
+    assert (
+        "the experts packed by MXFP4 (4-bit, two to a byte), with the scales"
+        in explain_with("gpt-oss-20b", stored)[0].summary
+    )
 
 
 # vision towers
@@ -193,7 +235,11 @@ def published_parts() -> dict[str, tuple[int, int]]:
     for line in (TRUTH / "configs.jsonl").read_text().splitlines():
         entry = json.loads(line)
         components = entry.get("components") or {}
-        outside = {name: n for name, n in components.items() if not name.endswith(("language_model", "lm_head"))}
+        outside = {
+            name: n
+            for name, n in components.items()
+            if not name.endswith(("language_model", "lm_head"))
+        }
         kind = entry["config"].get("model_type")
         if kind in PUBLISHED and outside and kind not in parts:
             parts[kind] = base_model(entry["config"]).width, sum(outside.values())
@@ -208,18 +254,30 @@ def test_vision_towers_have_the_published_parameters(kind: str, name: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "width"), [("Qwen2-VL's", 1536), ("Qwen2-VL's", 3584), ("Qwen2.5-VL's", 2048), ("Qwen2.5-VL's", 3584)])
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [("Qwen2-VL's", 1536), ("Qwen2-VL's", 3584), ("Qwen2.5-VL's", 2048), ("Qwen2.5-VL's", 3584)],
+)
 def test_vision_towers_equal_those_of_transformers(name: str, width: int) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     (tower,) = [x for x in VISION_TOWERS if x.name.startswith(name)]
     with torch.device("meta"):
         if name == "Qwen2-VL's":
             config = transformers.Qwen2VLConfig(vision_config={"hidden_size": width}).vision_config
-            model = transformers.models.qwen2_vl.modeling_qwen2_vl.Qwen2VisionTransformerPretrainedModel(config)
+            model = transformers.models.qwen2_vl.modeling_qwen2_vl.Qwen2VisionTransformerPretrainedModel(
+                config
+            )
         else:
-            sizes = {"out_hidden_size": width, "intermediate_size": 3420, "depth": 32, "hidden_size": 1280}
+            sizes = {
+                "out_hidden_size": width,
+                "intermediate_size": 3420,
+                "depth": 32,
+                "hidden_size": 1280,
+            }
             config = transformers.Qwen2_5_VLConfig(vision_config=sizes).vision_config
-            model = transformers.models.qwen2_5_vl.modeling_qwen2_5_vl.Qwen2_5_VisionTransformerPretrainedModel(config)
+            model = transformers.models.qwen2_5_vl.modeling_qwen2_5_vl.Qwen2_5_VisionTransformerPretrainedModel(
+                config
+            )
     assert sum(x.numel() for x in model.parameters()) == tower.parameters(width)
     linears = [x for x in model.modules() if isinstance(x, torch.nn.Linear)]
     assert sum(x.in_features + x.out_features for x in linears) == tower.adapter_parameters(width)
@@ -228,9 +286,20 @@ def test_vision_towers_equal_those_of_transformers(name: str, width: int) -> Non
 def test_lora_on_a_vision_tower_is_found() -> None:
     base = base_model("qwen2.5-7b")
     (tower,) = [x for x in VISION_TOWERS if x.name.startswith("Qwen2.5-VL's")]
-    inside = sum((x.out_features + x.in_features) * x.copies for x in base.matrices if x.paths[0].startswith("layers."))
-    number = base.total + tower.parameters(base.width) + 8 * (inside + tower.adapter_parameters(base.width))
-    assert "LoRA of rank 8 on all linear layers, and Qwen2.5-VL's vision tower" in explain_with("qwen2.5-7b", number)[0].summary
+    inside = sum(
+        (x.out_features + x.in_features) * x.copies
+        for x in base.matrices
+        if x.paths[0].startswith("layers.")
+    )
+    number = (
+        base.total
+        + tower.parameters(base.width)
+        + 8 * (inside + tower.adapter_parameters(base.width))
+    )
+    assert (
+        "LoRA of rank 8 on all linear layers, and Qwen2.5-VL's vision tower"
+        in explain_with("qwen2.5-7b", number)[0].summary
+    )
 
 
 # confidence
@@ -238,7 +307,11 @@ def test_lora_on_a_vision_tower_is_found() -> None:
 
 def test_total_of_a_model_is_very_likely() -> None:
     (first, *_) = explain_with("llama-3.1-8b", 8_030_261_248)
-    assert first.likelihood == "very likely" and first.confidence is not None and first.confidence > 0.99
+    assert (
+        first.likelihood == "very likely"
+        and first.confidence is not None
+        and first.confidence > 0.99
+    )
 
 
 def test_round_numbers_and_multiples_of_1024_need_more_evidence() -> None:
@@ -247,7 +320,9 @@ def test_round_numbers_and_multiples_of_1024_need_more_evidence() -> None:
     assert evidence_bits(6_738_415_617) > evidence_bits(6_738_415_616) > evidence_bits(7 * 2**30)
 
 
-@pytest.mark.parametrize("number", [10**9, 7 * 10**9, 13 * 10**9, 70 * 10**9, 125 * 10**6, 6_740_000_000])
+@pytest.mark.parametrize(
+    "number", [10**9, 7 * 10**9, 13 * 10**9, 70 * 10**9, 125 * 10**6, 6_740_000_000]
+)
 def test_round_numbers_have_no_explanation(number: int) -> None:
     assert not explain_with("llama-2-7b", number)
 
@@ -256,13 +331,28 @@ def test_round_numbers_have_no_explanation(number: int) -> None:
 def test_random_multiples_of_1024_are_rarely_likely(slug: str) -> None:
     dice, base = random.Random(slug), base_model(slug)
     numbers = [1024 * int(base.total * 2 ** dice.uniform(-3, 1) / 1024) for _ in range(40)]
-    first = [x[0] for number in numbers if (x := explain_number(number, [base], 220, {}).candidates) and x[0].exact]
+    first = [
+        x[0]
+        for number in numbers
+        if (x := explain_number(number, [base], 220, {}).candidates) and x[0].exact
+    ]
     assert sum(x.likelihood != "possible" for x in first) <= 1
 
 
-@pytest.mark.parametrize(("args", "code"), [(("8030261248",), 0), (("7000000000",), 1), (("8030257153",), 1), (("688B",), 1), (("8B",), 0)])
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("8030261248",), 0),
+        (("7000000000",), 1),
+        (("8030257153",), 1),
+        (("688B",), 1),
+        (("8B",), 0),
+    ],
+)
 def test_exit_code_is_1_if_nothing_was_found(args: tuple[str, ...], code: int) -> None:
-    done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["explain", *args, "--like", "deepseek-v3" if args == ("688B",) else "llama-3-8b"])
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(
+        cli, ["explain", *args, "--like", "deepseek-v3" if args == ("688B",) else "llama-3-8b"]
+    )
     assert done.exit_code == code
 
 
@@ -276,12 +366,29 @@ def test_confidence_is_stated() -> None:
 def test_wrong_explanations_of_random_adapters_are_only_possible() -> None:
     """Settings that the bits were not set by; the counts are those of the trees. Different causes often give the same number."""
     dice, (bases, known, models) = random.Random(5), catalog()
-    slugs = ("qwen2.5-14b", "qwen3-8b", "qwen3-32b", "llama-3.2-3b", "gemma-2-9b", "phi-4", "pythia-1.4b", "opt-1.3b", "qwen3-30b-a3b")
+    slugs = (
+        "qwen2.5-14b",
+        "qwen3-8b",
+        "qwen3-32b",
+        "llama-3.2-3b",
+        "gemma-2-9b",
+        "phi-4",
+        "pythia-1.4b",
+        "opt-1.3b",
+        "qwen3-30b-a3b",
+    )
     right = wrong = 0
     for _ in range(30):
-        slug, rank, targets = dice.choice(slugs), dice.choice((8, 16, 32, 64)), dice.choice(("qv", "attention", "all", "q", "mlp"))
+        slug, rank, targets = (
+            dice.choice(slugs),
+            dice.choice((8, 16, 32, 64)),
+            dice.choice(("qv", "attention", "all", "q", "mlp")),
+        )
         model = llamath.load(slug)
-        number = model.parameters.total + build_adapters(model.tree, rank, [targets], model.family.hf).parameters
+        number = (
+            model.parameters.total
+            + build_adapters(model.tree, rank, [targets], model.family.hf).parameters
+        )
         report = explain_number(number, [x for x in bases if number < 4 * x.total], models, known)
         assert report.explained
         first = report.candidates[0]

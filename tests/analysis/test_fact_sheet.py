@@ -23,9 +23,24 @@ PUBLISHED = {
     "llama-3-8b": ("", "", "GQA", "RoPE θ 500,000"),
     "llama-2-7b": ("", "", "MHA", "RoPE θ 10,000"),
     "falcon-7b": ("", "", "MQA", "RoPE θ 10,000"),
-    "deepseek-v3": ("", "3 dense + 58 MoE", "MLA", "RoPE θ 10,000, YaRN scaling × 40 from 4,096 tokens"),
-    "qwen3-next-80b-a3b": ("3 DeltaNet : 1 attention", "", "DeltaNet, GQA", "RoPE θ 10,000,000, 64 of 256 dimensions"),
-    "gpt-oss-120b": ("1 local : 1 global", "", "GQA", "RoPE θ 150,000, YaRN scaling × 32 from 4,096 tokens"),
+    "deepseek-v3": (
+        "",
+        "3 dense + 58 MoE",
+        "MLA",
+        "RoPE θ 10,000, YaRN scaling × 40 from 4,096 tokens",
+    ),
+    "qwen3-next-80b-a3b": (
+        "3 DeltaNet : 1 attention",
+        "",
+        "DeltaNet, GQA",
+        "RoPE θ 10,000,000, 64 of 256 dimensions",
+    ),
+    "gpt-oss-120b": (
+        "1 local : 1 global",
+        "",
+        "GQA",
+        "RoPE θ 150,000, YaRN scaling × 32 from 4,096 tokens",
+    ),
     "jamba-v0.1": ("7 Mamba : 1 attention", "1 dense : 1 MoE", "Mamba, GQA", "NoPE"),
     "smollm3-3b": ("3 RoPE : 1 NoPE", "", "GQA", "RoPE θ 5,000,000 in 27 layers; NoPE in 9 layers"),
     "bloom-176b": ("", "", "MHA", "ALiBi"),
@@ -38,7 +53,12 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_pattern_attention_and_positions_are_the_published_ones(name: str) -> None:
     facts = facts_of(name)
-    assert (facts.mixer_pattern.text, facts.ffn_pattern.text, facts.attention, facts.positions) == PUBLISHED[name]
+    assert (
+        facts.mixer_pattern.text,
+        facts.ffn_pattern.text,
+        facts.attention,
+        facts.positions,
+    ) == PUBLISHED[name]
 
 
 def test_local_and_global_layers_have_positions_of_their_own() -> None:
@@ -48,7 +68,10 @@ def test_local_and_global_layers_have_positions_of_their_own() -> None:
         (52, 1024, 32, 16, 128),
         (10, None, 32, 16, 128),
     ]
-    assert facts.positions == "RoPE θ 10,000 in 52 layers; RoPE θ 1,000,000, linear scaling × 8 in 10 layers"
+    assert (
+        facts.positions
+        == "RoPE θ 10,000 in 52 layers; RoPE θ 1,000,000, linear scaling × 8 in 10 layers"
+    )
 
 
 EXPERTS = {
@@ -67,18 +90,34 @@ def test_experts_are_the_published_ones(name: str) -> None:
     assert (x.experts, x.active_experts, x.shared_experts, x.width, x.shared_width) == EXPERTS[name]
 
 
-@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "llama-4-scout", "qwen2-vl-7b", "gpt2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama-3-8b",
+        "deepseek-v3",
+        "gemma-3-27b",
+        "qwen3-next-80b-a3b",
+        "llama-4-scout",
+        "qwen2-vl-7b",
+        "gpt2",
+    ],
+)
 def test_numbers_are_those_of_the_other_reports(name: str) -> None:
     model = llamath.load(name)
     facts, context = fact_sheet(model), model.tree.context
     assert context is not None
     memory = llamath.memory(model, dtype="bf16", context=int(context))
-    assert (facts.kv_per_token, facts.kv_per_later_token) == (memory.cache.kv_per_token, memory.cache.kv_per_later_token)
+    assert (facts.kv_per_token, facts.kv_per_later_token) == (
+        memory.cache.kv_per_token,
+        memory.cache.kv_per_later_token,
+    )
     assert facts.kv_full_context == memory.kv_cache
     assert facts.flops_first_token == llamath.flops(model, context=1).decode.total
     assert facts.flops_full_context == llamath.flops(model, context=int(context)).decode.total
     for size in facts.weights:
-        assert size.bytes == llamath.memory(model, dtype="" if size.released else size.dtype).weights, size.dtype
+        assert (
+            size.bytes == llamath.memory(model, dtype="" if size.released else size.dtype).weights
+        ), size.dtype
     ranking = rank_gpus(MemoryCalculator(model, MemoryRequest()))
     chosen = facts.runs_on[0].gpu  # found without the ranking
     assert chosen in ranking.gpus
@@ -90,7 +129,11 @@ def test_numbers_are_those_of_the_other_reports(name: str) -> None:
 
 def test_origin_is_known_for_presets_alone() -> None:
     preset = facts_of("llama-3-8b")
-    assert (preset.organization, preset.released, preset.license) == ("Meta", "2024-04-18", "llama3")
+    assert (preset.organization, preset.released, preset.license) == (
+        "Meta",
+        "2024-04-18",
+        "llama3",
+    )
     config = {**llamath.load("llama-3-8b").config.data}
     own = fact_sheet(llamath.load(config))
     assert (own.organization, own.released, own.license) == (None, None, None)
@@ -105,7 +148,10 @@ def test_released_format_is_claimed_only_where_the_config_states_it() -> None:
 
 
 def test_unknown_quantization_is_noted_and_sizes_of_other_formats_remain() -> None:
-    config = {**llamath.load("llama-3-8b").config.data, "quantization_config": {"quant_method": "unheard_of"}}
+    config = {
+        **llamath.load("llama-3-8b").config.data,
+        "quantization_config": {"quant_method": "unheard_of"},
+    }
     facts = fact_sheet(llamath.load(config))
     assert any("released weights is unknown" in x for x in facts.notes)
     assert [x.dtype for x in facts.weights] == ["bf16", "fp8", "q4_k_m"]
@@ -130,5 +176,8 @@ def test_command_prints_the_facts() -> None:
     answer = json.loads(runner.invoke(cli, ["facts", "deepseek-v3", "--json"]).stdout)
     assert answer == llamath.facts("deepseek-v3").to_json()
     assert answer["active"] == 37552297472 and answer["runs_on"][0]["gpu"]["count"] > 1
-    assert runner.invoke(cli, ["facts", "deepseek-v3", "--brief"]).stdout.strip() == llamath.facts("deepseek-v3").summary
+    assert (
+        runner.invoke(cli, ["facts", "deepseek-v3", "--brief"]).stdout.strip()
+        == llamath.facts("deepseek-v3").summary
+    )
     assert runner.invoke(cli, ["facts", "no-such-model"]).exit_code == 2

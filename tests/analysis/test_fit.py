@@ -42,7 +42,15 @@ SHOWN = {
     "fit-llama-3.1-70b": ("llama-3.1-70b", "--on", "2xh100", "--context", "128k"),
 }
 MODELS = {
-    slug: llamath.load(slug) for slug in ("llama-3.1-8b", "llama-3.1-70b", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b")
+    slug: llamath.load(slug)
+    for slug in (
+        "llama-3.1-8b",
+        "llama-3.1-70b",
+        "llama-3.2-1b",
+        "mixtral-8x7b",
+        "deepseek-v3",
+        "gemma-3-27b",
+    )
 }
 
 PUBLISHED = [
@@ -71,17 +79,23 @@ PUBLISHED = [
 
 
 def run(*args: str) -> Result:
-    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["fit", *args], standalone_mode=False)
+    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(
+        cli, ["fit", *args], standalone_mode=False
+    )
 
 
-def fit_preset(name: str, on: str, tp: int | None = None, pp: int | None = None, **request: Any) -> FitReport:
+def fit_preset(
+    name: str, on: str, tp: int | None = None, pp: int | None = None, **request: Any
+) -> FitReport:
     model = MODELS.get(name) or llamath.load(name)
     count, gpu = hardware.parse_devices(on)
     return fit(MemoryCalculator(model, MemoryRequest(**request)), gpu, count, tp=tp, pp=pp)
 
 
 def shard_preset(name: str, layout: Layout, **request: Any) -> ShardedModel:
-    return ShardedModel(MemoryCalculator(MODELS.get(name) or llamath.load(name), MemoryRequest(**request)), layout)
+    return ShardedModel(
+        MemoryCalculator(MODELS.get(name) or llamath.load(name), MemoryRequest(**request)), layout
+    )
 
 
 @pytest.mark.parametrize(("name", "dtype", "on", "context", "fits"), PUBLISHED)
@@ -93,9 +107,15 @@ def test_longest_context_fills_the_free_memory() -> None:
     report = fit_preset("llama-3.1-8b", "rtx-4090", context=8192)
     left = 24_564 * 2**20 - 2 * 8_030_261_248
     per_token = 131_072
-    assert per_token == next(x["bytes_per_token"] for x in published("kv_cache")["entries"] if x["model"] == "Llama-3.1-8B")
+    assert per_token == next(
+        x["bytes_per_token"]
+        for x in published("kv_cache")["entries"]
+        if x["model"] == "Llama-3.1-8B"
+    )
     assert report.max_context is not None
-    assert 0.85 * left < report.max_context * per_token < left  # the rest is activations, logits, overhead
+    assert (
+        0.85 * left < report.max_context * per_token < left
+    )  # the rest is activations, logits, overhead
     assert report.max_batch == 8 == report.max_context // 8192
 
 
@@ -105,7 +125,11 @@ def test_one_gpu_needs_what_memory_reports() -> None:
             report = memory(MODELS[name], MemoryRequest(dtype=dtype, context=5000, batch=3))
             (share,) = shard_preset(name, Layout(), dtype=dtype).stage_memory(5000, 3)
             assert share.total == pytest.approx(report.total, abs=8)
-            assert (share.weights, share.kv_cache, share.logits) == (report.weights, report.kv_cache, report.logits)
+            assert (share.weights, share.kv_cache, share.logits) == (
+                report.weights,
+                report.kv_cache,
+                report.logits,
+            )
 
 
 def test_tensor_parallelism_divides_all_but_norms() -> None:
@@ -127,7 +151,10 @@ def test_pipeline_divides_the_layers() -> None:
 
 
 def test_tied_head_on_another_stage_is_a_copy() -> None:
-    whole = sum(x.weights for x in shard_preset("llama-3.2-1b", Layout(pp=2), dtype="bf16").stage_memory(1, 1))
+    whole = sum(
+        x.weights
+        for x in shard_preset("llama-3.2-1b", Layout(pp=2), dtype="bf16").stage_memory(1, 1)
+    )
     assert whole == 2 * (1_235_814_400 + 128_256 * 2048)
 
 
@@ -157,8 +184,19 @@ def test_three_gpus_cannot_divide_52_heads() -> None:
 
 def test_default_layout_is_the_widest_inside_a_node() -> None:
     tree = MODELS["llama-3.1-70b"].tree
-    got = {n: (x.tp, x.pp) for n in (1, 2, 3, 6, 8, 16, 24, 80) for x in [choose_layout(tree, n, 8)]}
-    assert got == {1: (1, 1), 2: (2, 1), 3: (1, 3), 6: (2, 3), 8: (8, 1), 16: (8, 2), 24: (8, 3), 80: (8, 10)}
+    got = {
+        n: (x.tp, x.pp) for n in (1, 2, 3, 6, 8, 16, 24, 80) for x in [choose_layout(tree, n, 8)]
+    }
+    assert got == {
+        1: (1, 1),
+        2: (2, 1),
+        3: (1, 3),
+        6: (2, 3),
+        8: (8, 1),
+        16: (8, 2),
+        24: (8, 3),
+        80: (8, 10),
+    }
     assert (choose_layout(tree, 64, 72).tp, choose_layout(tree, 2, 1).pp) == (64, 2)
 
 
@@ -169,7 +207,11 @@ def test_default_layout_divides_the_model_and_uses_every_gpu(name: str, n: int, 
     try:
         layout = choose_layout(tree, n, node)
     except LlamathError:
-        assert all(layout_problems(tree, Layout(tp=t, pp=n // t)) or n // t > int(tree.layers.n) for t in range(1, node + 1) if n % t == 0)
+        assert all(
+            layout_problems(tree, Layout(tp=t, pp=n // t)) or n // t > int(tree.layers.n)
+            for t in range(1, node + 1)
+            if n % t == 0
+        )
         return
     assert layout.tp * layout.pp == n and layout.tp <= node and not layout_problems(tree, layout)
 
@@ -180,25 +222,47 @@ def test_default_layout_divides_the_model_and_uses_every_gpu(name: str, n: int, 
     st.sampled_from(sorted(MODELS)), st.sampled_from(["h100", "2xh200", "8xb200", "4xrtx-5090", "m3-ultra-512gb"]), st.sampled_from(["bf16", "fp8", "awq"]),
     st.integers(1, 200_000), st.integers(1, 64),
 )  # fmt: skip
-def test_one_more_token_or_sequence_does_not_fit(name: str, on: str, dtype: str, context: int, batch: int) -> None:
+def test_one_more_token_or_sequence_does_not_fit(
+    name: str, on: str, dtype: str, context: int, batch: int
+) -> None:
     request = {"dtype": dtype, "context": context, "batch": batch}
     report = fit_preset(name, on, **request)
     memory = report.gpu.memory
-    most = ShardedModel(MemoryCalculator(MODELS[name], MemoryRequest(**request)), report.layout).max_memory
-    assert report.fits == (report.total <= memory) == (report.max_context is None or report.max_context >= context)
+    most = ShardedModel(
+        MemoryCalculator(MODELS[name], MemoryRequest(**request)), report.layout
+    ).max_memory
+    assert (
+        report.fits
+        == (report.total <= memory)
+        == (report.max_context is None or report.max_context >= context)
+    )
     assert report.fits == (report.max_batch is None or report.max_batch >= batch)
-    for n, memory_at in ((report.max_context, lambda n: most(n, batch)), (report.max_batch, lambda n: most(context, n))):
+    for n, memory_at in (
+        (report.max_context, lambda n: most(n, batch)),
+        (report.max_batch, lambda n: most(context, n)),
+    ):
         if n is not None:
             assert memory_at(n + 1) > memory and (n == 0 or memory_at(n) <= memory)
 
 
 def test_decode_reads_all_weights_but_the_embedding() -> None:
     for batch, context in ((1, 1), (1, 8192), (7, 1000)):
-        at = speed_limits(shard_preset("llama-3.1-8b", Layout(), dtype="bf16"), hardware.find_device("h100"), context, batch)
+        at = speed_limits(
+            shard_preset("llama-3.1-8b", Layout(), dtype="bf16"),
+            hardware.find_device("h100"),
+            context,
+            batch,
+        )
         embedding, row = 2 * 128_256 * 4096, 2 * 4096
-        assert at.decode.bytes == 2 * 8_030_261_248 - embedding + batch * row + batch * context * 131_072
+        assert (
+            at.decode.bytes
+            == 2 * 8_030_261_248 - embedding + batch * row + batch * context * 131_072
+        )
         assert at.decode.seconds == pytest.approx(at.decode.bytes / 3.35e12)
-        assert at.decode.tokens_per_second == pytest.approx(batch / at.decode.seconds) and at.decode.bound == "memory"
+        assert (
+            at.decode.tokens_per_second == pytest.approx(batch / at.decode.seconds)
+            and at.decode.bound == "memory"
+        )
 
 
 def test_tied_head_is_read_whole() -> None:
@@ -212,11 +276,15 @@ def test_decode_reads_the_experts_that_a_batch_uses() -> None:
     rest = 2 * 46_702_792_704 - experts - 2 * 32_000 * 4096
     for batch in (1, 2, 3, 64):
         share = 1 - Fraction(3, 4) ** batch  # 2 of 8 for each token
-        assert of.weight_reads(batch)[0] == pytest.approx(rest + float(share) * experts + batch * 2 * 4096, rel=1e-9)
+        assert of.weight_reads(batch)[0] == pytest.approx(
+            rest + float(share) * experts + batch * 2 * 4096, rel=1e-9
+        )
     assert of.weight_reads(1)[0] == pytest.approx(rest + experts / 4 + 2 * 4096, rel=1e-12)
 
 
-@pytest.mark.parametrize(("experts", "top", "tokens"), [(4, 1, 3), (4, 2, 2), (5, 2, 3), (6, 3, 2), (8, 2, 2)])
+@pytest.mark.parametrize(
+    ("experts", "top", "tokens"), [(4, 1, 3), (4, 2, 2), (5, 2, 3), (6, 3, 2), (8, 2, 2)]
+)
 def test_bytes_of_routed_experts_match_enumeration(experts: int, top: int, tokens: int) -> None:
     picks = [set(x) for x in itertools.combinations(range(experts), top)]
     sizes = [len(set().union(*each)) for each in itertools.product(picks, repeat=tokens)]
@@ -225,22 +293,42 @@ def test_bytes_of_routed_experts_match_enumeration(experts: int, top: int, token
 
 
 def test_tables_are_read_by_the_rows_of_each_token() -> None:
-    whole, quarter = WeightRead(1000, rows=100, rows_read=4), WeightRead(1000, rows=100, missed=3, experts=4, rows_read=4)
+    whole, quarter = (
+        WeightRead(1000, rows=100, rows_read=4),
+        WeightRead(1000, rows=100, missed=3, experts=4, rows_read=4),
+    )
     assert [int(whole.of(n)) for n in (1, 3, 50)] == [40, 120, 1000]
-    assert [int(quarter.of(n)) for n in (1, 50, 200)] == [10, 500, 1000]  # one of four parts of a table
+    assert [int(quarter.of(n)) for n in (1, 50, 200)] == [
+        10,
+        500,
+        1000,
+    ]  # one of four parts of a table
 
 
 def test_prefill_limit_is_flops_over_the_dense_peak() -> None:
-    for on, dtype, peak in (("h100", "bf16", 989.4e12), ("h100", "fp8", 1978.9e12), ("a100", "fp8", 312e12), ("h100", "awq", 989.4e12)):
-        at = speed_limits(shard_preset("llama-3.1-8b", Layout(), dtype=dtype), hardware.find_device(on), 8192, 1)
-        work = forward_flops(record(MODELS["llama-3.1-8b"].tree, new_tokens=8192, last_only=True)).total
+    for on, dtype, peak in (
+        ("h100", "bf16", 989.4e12),
+        ("h100", "fp8", 1978.9e12),
+        ("a100", "fp8", 312e12),
+        ("h100", "awq", 989.4e12),
+    ):
+        at = speed_limits(
+            shard_preset("llama-3.1-8b", Layout(), dtype=dtype), hardware.find_device(on), 8192, 1
+        )
+        work = forward_flops(
+            record(MODELS["llama-3.1-8b"].tree, new_tokens=8192, last_only=True)
+        ).total
         assert at.prefill is not None and at.prefill.bound == "compute"
-        assert at.prefill.seconds == pytest.approx(work / peak) and at.prefill.tokens_per_second == pytest.approx(8192 * peak / work)
+        assert at.prefill.seconds == pytest.approx(
+            work / peak
+        ) and at.prefill.tokens_per_second == pytest.approx(8192 * peak / work)
 
 
 def test_speed_limits_of_several_gpus() -> None:
     one, eight, stages = (
-        speed_limits(shard_preset("llama-3.1-70b", x, dtype="bf16"), hardware.find_device("h100"), 4096, 1)
+        speed_limits(
+            shard_preset("llama-3.1-70b", x, dtype="bf16"), hardware.find_device("h100"), 4096, 1
+        )
         for x in (Layout(), Layout(tp=8), Layout(pp=8))
     )
     assert one.prefill and eight.prefill and stages.prefill
@@ -249,9 +337,17 @@ def test_speed_limits_of_several_gpus() -> None:
         == pytest.approx(8 * one.prefill.tokens_per_second, rel=1e-6)
         == pytest.approx(stages.prefill.tokens_per_second, rel=1e-6)
     )
-    assert 7.9 * one.decode.tokens_per_second < eight.decode.tokens_per_second <= 8 * one.decode.tokens_per_second
-    assert stages.decode.tokens_per_second == pytest.approx(one.decode.tokens_per_second, rel=1e-3), "stages take turns"
-    assert any("turns" in x for x in stages.assumptions) and not any("turns" in x for x in one.assumptions)
+    assert (
+        7.9 * one.decode.tokens_per_second
+        < eight.decode.tokens_per_second
+        <= 8 * one.decode.tokens_per_second
+    )
+    assert stages.decode.tokens_per_second == pytest.approx(
+        one.decode.tokens_per_second, rel=1e-3
+    ), "stages take turns"
+    assert any("turns" in x for x in stages.assumptions) and not any(
+        "turns" in x for x in one.assumptions
+    )
 
 
 def test_unknown_flops_give_no_prefill_limit() -> None:
@@ -263,12 +359,20 @@ def test_unknown_flops_give_no_prefill_limit() -> None:
 
 def test_products_run_in_the_dtype_that_the_device_supports() -> None:
     h100, b200, v100 = (hardware.find_device(x) for x in ("h100", "b200", "v100"))
-    assert (find_roof(h100, "fp8", "BF16").dtype, find_roof(h100, "nvfp4", "BF16").dtype, find_roof(b200, "nvfp4", "BF16").dtype) == (
+    assert (
+        find_roof(h100, "fp8", "BF16").dtype,
+        find_roof(h100, "nvfp4", "BF16").dtype,
+        find_roof(b200, "nvfp4", "BF16").dtype,
+    ) == (
         "fp8",
         "bf16",
         "fp4",
     )
-    assert (find_roof(v100, "bf16", "BF16").dtype, find_roof(h100, "fp32", "F32").dtype, find_roof(h100, "q4_k_m", "F16").dtype) == (
+    assert (
+        find_roof(v100, "bf16", "BF16").dtype,
+        find_roof(h100, "fp32", "F32").dtype,
+        find_roof(h100, "q4_k_m", "F16").dtype,
+    ) == (
         "fp16",
         "fp32",
         "fp16",
@@ -293,22 +397,43 @@ def test_proposed_alternatives_fit(line: str) -> None:
     words = shlex.split(line)
     done = run(*words, "--json")
     data = json.loads(done.stdout)
-    assert not data["fits"] and data["instead"] and isinstance(done.exception, SystemExit) and done.exception.code == 1
+    assert (
+        not data["fits"]
+        and data["instead"]
+        and isinstance(done.exception, SystemExit)
+        and done.exception.code == 1
+    )
     for option in data["instead"]:
         changed, change = list(words), option["change"].split()
         for key in change[::2]:
-            changed = changed[: changed.index(key)] + changed[changed.index(key) + 2 :] if key in changed else changed
+            changed = (
+                changed[: changed.index(key)] + changed[changed.index(key) + 2 :]
+                if key in changed
+                else changed
+            )
         again = run(*changed, *change, "--json")
         assert again.exception is None, option["change"]
-        assert json.loads(again.stdout)["fits"] and max(x["total"] for x in json.loads(again.stdout)["per_gpu"]) == option["total"]
+        assert (
+            json.loads(again.stdout)["fits"]
+            and max(x["total"] for x in json.loads(again.stdout)["per_gpu"]) == option["total"]
+        )
 
 
 def test_json_has_the_documented_keys() -> None:
     done = run("llama-3.1-70b", "--on", "4xh100", "--context", "32k", "--batch", "2", "--json")
     data = json.loads(done.stdout)
     assert done.exception is None and data["fits"] is True
-    assert {"fits", "per_gpu", "max_context", "max_batch", "decode_ceiling", "prefill_ceiling"} <= set(data)
-    assert [(x["gpu"], x["stage"], x["rank"], x["layers"]) for x in data["per_gpu"]] == [(i, 0, i, [[0, 79]]) for i in range(4)]
+    assert {
+        "fits",
+        "per_gpu",
+        "max_context",
+        "max_batch",
+        "decode_ceiling",
+        "prefill_ceiling",
+    } <= set(data)
+    assert [(x["gpu"], x["stage"], x["rank"], x["layers"]) for x in data["per_gpu"]] == [
+        (i, 0, i, [[0, 79]]) for i in range(4)
+    ]
     for gpu in data["per_gpu"]:
         assert (
             gpu["total"]
@@ -324,7 +449,9 @@ def test_json_has_the_documented_keys() -> None:
 
 def test_json_lists_every_gpu_of_a_pipeline() -> None:
     data = json.loads(run("llama-3.1-405b", "--on", "16xh100", "--json").stdout)
-    assert [(x["gpu"], x["stage"], x["rank"]) for x in data["per_gpu"]] == [(i, i // 8, i % 8) for i in range(16)]
+    assert [(x["gpu"], x["stage"], x["rank"]) for x in data["per_gpu"]] == [
+        (i, i // 8, i % 8) for i in range(16)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -341,7 +468,11 @@ def test_json_lists_every_gpu_of_a_pipeline() -> None:
 )  # fmt: skip
 def test_bad_input_is_rejected_with_a_reason(line: str, message: str) -> None:
     done = run(*shlex.split(line))
-    assert isinstance(done.exception, LlamathError) and message in str(done.exception) and not done.stdout
+    assert (
+        isinstance(done.exception, LlamathError)
+        and message in str(done.exception)
+        and not done.stdout
+    )
 
 
 @pytest.mark.parametrize("line", ["llama-3.1-8b --layout tp=2", "llama-3.1-8b --svg x.svg"])
@@ -351,14 +482,28 @@ def test_contradictory_options_are_usage_errors(line: str) -> None:
 
 def test_context_beyond_the_models_own_is_a_warning() -> None:
     done = run("llama-3-8b", "--on", "h100", "--context", "32k")
-    assert "32,768 tokens are more than the model's own context, 8,192" in done.stderr and done.exception is None
+    assert (
+        "32,768 tokens are more than the model's own context, 8,192" in done.stderr
+        and done.exception is None
+    )
 
 
 def test_gpus_can_be_described_by_their_figures() -> None:
-    done = run("llama-3.1-8b", "--on", "mem=24GiB bw=1TB/s bf16=100TF", "--context", "4096", "--json")
+    done = run(
+        "llama-3.1-8b", "--on", "mem=24GiB bw=1TB/s bf16=100TF", "--context", "4096", "--json"
+    )
     data = json.loads(done.stdout)
-    assert data["fits"] and data["decode_ceiling"] == pytest.approx(1e12 / data["ceilings"]["decode"]["bytes"])
-    assert json.loads(run("llama-3.1-70b", "--on", "8x mem=24GiB bw=1TB/s", "--context", "4096", "--json").stdout)["count"] == 8
+    assert data["fits"] and data["decode_ceiling"] == pytest.approx(
+        1e12 / data["ceilings"]["decode"]["bytes"]
+    )
+    assert (
+        json.loads(
+            run(
+                "llama-3.1-70b", "--on", "8x mem=24GiB bw=1TB/s", "--context", "4096", "--json"
+            ).stdout
+        )["count"]
+        == 8
+    )
 
 
 def test_ranked_gpus_are_the_smallest_that_fit() -> None:
@@ -366,10 +511,15 @@ def test_ranked_gpus_are_the_smallest_that_fit() -> None:
         sizes = MemoryCalculator(MODELS[name], MemoryRequest(dtype=dtype))
         report = rank_gpus(sizes, 4096, 131_072, hardware.devices())
         assert [x.nominal for x in report.gpus] == sorted(x.nominal for x in report.gpus)
-        assert {x.device.name for x in report.gpus} | set(report.too_small) == {x.name for x in hardware.devices()}
+        assert {x.device.name for x in report.gpus} | set(report.too_small) == {
+            x.name for x in hardware.devices()
+        }
         for x in report.gpus:
             most = ShardedModel(sizes, x.layout).max_memory
-            assert x.total == most(4096, 1) <= x.device.memory and most(x.max_context, 1) <= x.device.memory
+            assert (
+                x.total == most(4096, 1) <= x.device.memory
+                and most(x.max_context, 1) <= x.device.memory
+            )
             assert x.whole_context or most(x.max_context + 1, 1) > x.device.memory
             if x.count > 1:
                 half = ShardedModel(sizes, choose_layout(sizes.tree, x.count // 2, x.device.node))
@@ -381,15 +531,24 @@ def test_fit_without_gpus_ranks_the_catalog() -> None:
     lines = done.stdout.splitlines()
     assert done.exception is None and max(map(len, lines)) <= 80
     data = json.loads(run("llama-3.1-8b", "--json").stdout)
-    assert {x["gpu"] for x in data["cards"]} == {x.name for x in hardware.devices()} and data["context"] == 8192
-    assert [line.split()[0].rpartition("x")[2] if line[0].isdigit() else line.split()[0] for line in lines[6:8]]
+    assert {x["gpu"] for x in data["cards"]} == {x.name for x in hardware.devices()} and data[
+        "context"
+    ] == 8192
+    assert [
+        line.split()[0].rpartition("x")[2] if line[0].isdigit() else line.split()[0]
+        for line in lines[6:8]
+    ]
     none = run("llama-3.1-405b", "--dtype", "fp32", "--context", "131072", "--json")
     assert len(json.loads(none.stdout)["too_small"]) > 50
 
 
 def test_a_giant_model_fits_no_gpu() -> None:
     done = run("llama-3.1-405b", "--set", "num_hidden_layers=5000")
-    assert isinstance(done.exception, SystemExit) and done.exception.code == 1 and "none, not even 8" in done.stdout
+    assert (
+        isinstance(done.exception, SystemExit)
+        and done.exception.code == 1
+        and "none, not even 8" in done.stdout
+    )
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -411,7 +570,9 @@ def test_printed_parts_sum_to_the_printed_total(name: str) -> None:
         if re.match(r"(weights|cache|activations|logits|overhead|total) ", x)
     }
     for column in range(len(rows["total"])):
-        assert sum(rows[x][column] for x in rows if x != "total") == pytest.approx(rows["total"][column], abs=0.03)
+        assert sum(rows[x][column] for x in rows if x != "total") == pytest.approx(
+            rows["total"][column], abs=0.03
+        )
 
 
 def test_memory_bars_are_to_scale() -> None:
@@ -419,14 +580,23 @@ def test_memory_bars_are_to_scale() -> None:
     bar = next(x for x in text.splitlines() if x.startswith("GPU 0"))
     report = fit_preset("llama-3.1-70b", "2xh100", context=8192)
     marks = bar.split("  ")[1]
-    assert marks.count("█") / len(marks) == pytest.approx(report.stages[0].weights / report.gpu.memory, abs=0.02)
+    assert marks.count("█") / len(marks) == pytest.approx(
+        report.stages[0].weights / report.gpu.memory, abs=0.02
+    )
     assert "│" not in marks and "│" in next(
-        x for x in run("llama-3.1-70b", "--on", "2xh100", "--context", "128k").stdout.splitlines() if x.startswith("GPU 0")
+        x
+        for x in run("llama-3.1-70b", "--on", "2xh100", "--context", "128k").stdout.splitlines()
+        if x.startswith("GPU 0")
     )
 
 
 @pytest.mark.parametrize(
-    "line", ["llama-3.1-8b --on 4090 --context 8k", "deepseek-v3 --on 8xh200 --dtype fp8 --batch 8 --context 32k", "gpt2 --on t4"]
+    "line",
+    [
+        "llama-3.1-8b --on 4090 --context 8k",
+        "deepseek-v3 --on 8xh200 --dtype fp8 --batch 8 --context 32k",
+        "gpt2 --on t4",
+    ],
 )
 def test_roofline_svg_is_well_formed(line: str, tmp_path: Path) -> None:
     path = tmp_path / "roof.svg"
@@ -434,19 +604,41 @@ def test_roofline_svg_is_well_formed(line: str, tmp_path: Path) -> None:
     root = ElementTree.fromstring(path.read_text())
     place = "{http://www.w3.org/2000/svg}"
     width, height = (float(root.attrib[x]) for x in ("width", "height"))
-    texts = [(float(x.attrib["x"]), float(x.attrib["y"]), x.attrib["text-anchor"], x.text or "") for x in root.iter(f"{place}text")]
+    texts = [
+        (float(x.attrib["x"]), float(x.attrib["y"]), x.attrib["text-anchor"], x.text or "")
+        for x in root.iter(f"{place}text")
+    ]
     assert all(0 <= x <= width and 0 < y < height for x, y, _, _ in texts)
     message = " ".join(x[3] for x in texts)
-    assert "decode, 1 sequence" in message and "prefill" in message and "FLOPs per byte read" in message and "dense in" in message
+    assert (
+        "decode, 1 sequence" in message
+        and "prefill" in message
+        and "FLOPs per byte read" in message
+        and "dense in" in message
+    )
     assert "prefers-color-scheme: dark" in path.read_text()
-    starts = sorted((x, y, len(t) * 12 * 0.62) for x, y, anchor, t in texts if anchor == "start" and t.startswith(("decode,", "prefill,")))
+    starts = sorted(
+        (x, y, len(t) * 12 * 0.62)
+        for x, y, anchor, t in texts
+        if anchor == "start" and t.startswith(("decode,", "prefill,"))
+    )
     for (x, y, wide), (left, top, _) in itertools.combinations(starts, 2):
         assert abs(y - top) >= 30 or left > x + wide
-    assert isinstance(run(*shlex.split(line), "--svg", str(path)).exception, LlamathError), "nothing is written over"
+    assert isinstance(run(*shlex.split(line), "--svg", str(path)).exception, LlamathError), (
+        "nothing is written over"
+    )
 
 
 def test_roofline_needs_a_peak_rate(tmp_path: Path) -> None:
-    done = run("llama-3.1-8b", "--on", "m4-max-128gb", "--context", "4096", "--svg", str(tmp_path / "x.svg"))
+    done = run(
+        "llama-3.1-8b",
+        "--on",
+        "m4-max-128gb",
+        "--context",
+        "4096",
+        "--svg",
+        str(tmp_path / "x.svg"),
+    )
     assert isinstance(done.exception, LlamathError) and not (tmp_path / "x.svg").exists()
 
 
@@ -462,10 +654,16 @@ def test_every_weight_is_read_or_looked_up() -> None:
     for name, model in MODELS.items():
         of = shard_preset(name, Layout(), dtype="bf16")
         everything = 2 * sum(int(x.weight.parameters) * int(x.copies) for x in fold(model.tree))
-        tables = 2 * sum(int(x.weight.parameters) * int(x.copies) for x in fold(model.tree) if x.weight.role == "lookup")
+        tables = 2 * sum(
+            int(x.weight.parameters) * int(x.copies)
+            for x in fold(model.tree)
+            if x.weight.role == "lookup"
+        )
         tied = tables if model.tree.head is not None and model.tree.head.weight.tied else 0
         rows = 2 * int(model.tree.width) * 20_000
-        assert of.weight_reads(20_000)[0] == pytest.approx(everything - tables + tied + min(rows, tables), rel=1e-9)
+        assert of.weight_reads(20_000)[0] == pytest.approx(
+            everything - tables + tied + min(rows, tables), rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("slug", computed_slugs()[::6])
@@ -479,5 +677,8 @@ def test_split_weights_sum_to_the_whole(slug: str) -> None:
         except LlamathError:
             continue
         memory_at = ShardedModel(sizes, layout).stage_memory(3000, 2)
-        assert sum(x.weights * x.gpus for x in memory_at) >= whole.weights and sum(x.kv_cache * x.gpus for x in memory_at) >= whole.kv_cache
+        assert (
+            sum(x.weights * x.gpus for x in memory_at) >= whole.weights
+            and sum(x.kv_cache * x.gpus for x in memory_at) >= whole.kv_cache
+        )
         assert n > 1 or memory_at[0].total == pytest.approx(whole.total, abs=8)

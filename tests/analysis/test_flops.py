@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 
 import llamath
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
-from llamath.analysis.flops.flops_report import FlopsReport, FlopsRequest, count_model_flops, expected_copies
+from llamath.analysis.flops.flops_report import (
+    FlopsReport,
+    FlopsRequest,
+    count_model_flops,
+    expected_copies,
+)
 from llamath.analysis.flops.mfu import Throughput, flops_by_convention, speed_of, utilization
 from llamath.analysis.graph.recorder import record
 from llamath.cli import cli
@@ -44,22 +49,40 @@ A100, H800, TPU_V4 = 312 * 10**12, 989 * 10**12, 275 * 10**12
 
 TREES = {
     slug: llamath.load(slug).tree
-    for slug in ("llama-3-8b", "gemma-3-1b", "llama-4-scout", "deepseek-v2-lite", "qwen3-next-80b-a3b", "mixtral-8x7b")
+    for slug in (
+        "llama-3-8b",
+        "gemma-3-1b",
+        "llama-4-scout",
+        "deepseek-v2-lite",
+        "qwen3-next-80b-a3b",
+        "mixtral-8x7b",
+    )
 }
 
 
 def run(*args: str) -> str:
-    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, args, catch_exceptions=False, standalone_mode=False)
+    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(
+        cli, args, catch_exceptions=False, standalone_mode=False
+    )
     return done.stdout
 
 
 def megatron_model(heads: int, hidden: int, layers: int, vocab: int = 51200) -> llamath.Model:
-    sizes = {"n_embd": hidden, "n_head": heads, "n_layer": layers, "n_positions": 2048, "vocab_size": vocab}
+    sizes = {
+        "n_embd": hidden,
+        "n_head": heads,
+        "n_layer": layers,
+        "n_positions": 2048,
+        "vocab_size": vocab,
+    }
     return llamath.load({"model_type": "gpt2", **sizes})
 
 
 def count_flops(model: llamath.Model | str, context: int, **how: Any) -> FlopsReport:
-    return count_model_flops(llamath.load(model) if isinstance(model, str) else model, FlopsRequest(context=context, **how))
+    return count_model_flops(
+        llamath.load(model) if isinstance(model, str) else model,
+        FlopsRequest(context=context, **how),
+    )
 
 
 def flops_per_token(flops: FlopsReport) -> dict[str, float]:
@@ -67,7 +90,11 @@ def flops_per_token(flops: FlopsReport) -> dict[str, float]:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.sampled_from(["llama-3-8b", "gemma-3-1b", "llama-4-scout", "qwen3-next-80b-a3b"]), st.integers(1, 20_000), st.integers(1, 5000))
+@given(
+    st.sampled_from(["llama-3-8b", "gemma-3-1b", "llama-4-scout", "qwen3-next-80b-a3b"]),
+    st.integers(1, 20_000),
+    st.integers(1, 5000),
+)
 def test_chunks_and_decode_steps_sum_to_the_prompt(slug: str, first: int, then: int) -> None:
     prefill = forward_flops(record(TREES[slug])).total
     decode = forward_flops(record(TREES[slug], decode=True)).total
@@ -91,7 +118,11 @@ def test_only_active_experts_are_counted() -> None:
 def test_gpt2_flops_match_nanogpt() -> None:
     """karpathy/nanoGPT, transformer_sizing.ipynb: GPT-2 at 1,024 tokens, attention over all pairs."""
     counted = count_flops("gpt2", 1024, masked=False)
-    assert (counted.forward.total, counted.training.backward, counted.training.model) == (291648307200, 583296614400, 874944921600)
+    assert (counted.forward.total, counted.training.backward, counted.training.model) == (
+        291648307200,
+        583296614400,
+        874944921600,
+    )
     biases = llamath.load("gpt2").parameters.total - 124337664
     palm = next(x for x in counted.conventions if x.name == "palm")
     assert 1024 * (int(palm.train) - 6 * biases) == 879894724608
@@ -99,19 +130,28 @@ def test_gpt2_flops_match_nanogpt() -> None:
 
 def test_megatron_formulas_are_exact() -> None:
     for _, heads, hidden, layers, *_ in published("megatron_sc21_table1")["rows"]:
-        by_convention = flops_by_convention(count_flops(megatron_model(heads, hidden, layers), 2048, masked=False, recompute="full"))
+        by_convention = flops_by_convention(
+            count_flops(megatron_model(heads, hidden, layers), 2048, masked=False, recompute="full")
+        )
         assert (
-            by_convention["hardware"][1] == by_convention["megatron"][1] and by_convention["exact"][1] == by_convention["megatron-model"][1]
+            by_convention["hardware"][1] == by_convention["megatron"][1]
+            and by_convention["exact"][1] == by_convention["megatron-model"][1]
         )
 
 
 def test_megatron_sc21_table_1() -> None:
-    for billions, heads, hidden, layers, _, _, gpus, _, rate, share, whole in published("megatron_sc21_table1")["rows"]:
+    for billions, heads, hidden, layers, _, _, gpus, _, rate, share, whole in published(
+        "megatron_sc21_table1"
+    )["rows"]:
         model = megatron_model(heads, hidden, layers)
         assert model.parameters.total / 1e9 == pytest.approx(billions, abs=0.06)
         counted = count_flops(model, 2048, masked=False)
         speed = Throughput(
-            tokens=gpus * speed_of(counted, Fraction(rate) * 10**12, "megatron"), gpus=gpus, peak=A100, name="a100", precision="bf16"
+            tokens=gpus * speed_of(counted, Fraction(rate) * 10**12, "megatron"),
+            gpus=gpus,
+            peak=A100,
+            name="a100",
+            precision="bf16",
         )
         used = {x.name: x for x in utilization(counted, speed)}["megatron"]
         assert float(100 * used.share) == pytest.approx(share, abs=0.6)
@@ -122,13 +162,18 @@ def test_megatron_turing_throughput() -> None:
     """Smith et al. 2022, arXiv:2201.11990, §3.2: 60.1, 50.2 and 44.4 s a batch of 1,920 on 280, 350, 420 servers: 126, 121, 113."""
     worth = flops_per_token(count_flops(megatron_model(128, 20480, 105), 2048))
     for servers, seconds, printed in ((280, 60.1, 126), (350, 50.2, 121), (420, 44.4, 113)):
-        assert 1920 * 2048 * worth["megatron"] / seconds / (8 * servers) / 1e12 == pytest.approx(printed, rel=0.005)
+        assert 1920 * 2048 * worth["megatron"] / seconds / (8 * servers) / 1e12 == pytest.approx(
+            printed, rel=0.005
+        )
 
 
 def test_palm_table_3() -> None:
     """Chowdhery et al. 2022, §4.1: PaLM 45.7 % without attention, 46.2 % with; Megatron-Turing 29.7 % and 30.2 %."""
     palm = llamath.load(PALM)
-    assert round(palm.parameters.total / 1e9, 2) == 540.36 or round(palm.parameters.total / 1e9, 1) == 540.4
+    assert (
+        round(palm.parameters.total / 1e9, 2) == 540.36
+        or round(palm.parameters.total / 1e9, 1) == 540.4
+    )
     for model, rate, peak, printed in (
         (palm, 238.3e3, 6144 * TPU_V4, (45.7, 46.2)),
         (megatron_model(128, 20480, 105), 65.43e3, 2240 * A100, (29.7, 30.2)),
@@ -140,7 +185,9 @@ def test_palm_table_3() -> None:
 def test_korthikanti_utilization() -> None:
     """The times are printed to a hundredth of a second, so the 22B row is known to half a percent."""
     facts = published("korthikanti")
-    for (_, heads, hidden, layers, _, _, gpus, batch, _), row in zip(facts["configs"]["rows"], facts["end_to_end"]["rows"], strict=True):
+    for (_, heads, hidden, layers, _, _, gpus, batch, _), row in zip(
+        facts["configs"]["rows"], facts["end_to_end"]["rows"], strict=True
+    ):
         worth = flops_per_token(count_flops(megatron_model(heads, hidden, layers), 2048))
         _, _, seconds, _, mfu, hfu = row
         used = batch * 2048 / seconds / gpus / A100
@@ -170,7 +217,10 @@ def test_megatron_lm_formula(slug: str) -> None:
     """The formula of megatron/training/training.py, term by term."""
     model = llamath.load(slug)
     c, T = model.config.data, 4096
-    d, L, H, K = (int(c[x]) for x in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"))
+    d, L, H, K = (
+        int(c[x])
+        for x in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    )
     experts, gated = c.get("num_experts_per_tok", 1), Fraction(3, 2)
     attention = 1 + Fraction(K, H) + Fraction(T, d) / 2
     mlp = Fraction(c["intermediate_size"], d) * experts * gated
@@ -206,19 +256,30 @@ def test_recomputation_repeats_only_layers() -> None:
 
 def test_expected_experts_grow_with_the_batch() -> None:
     assert expected_copies(8, 2, 1) == 2 and expected_copies(8, 8, 1) == 8
-    assert expected_copies(256, 8, 1) < expected_copies(256, 8, 2) < expected_copies(256, 8, 64) < expected_copies(256, 8, 10**9) == 256
+    assert (
+        expected_copies(256, 8, 1)
+        < expected_copies(256, 8, 2)
+        < expected_copies(256, 8, 64)
+        < expected_copies(256, 8, 10**9)
+        == 256
+    )
 
 
 def test_dense_decode_intensity() -> None:
     counted = count_flops("llama-3-8b", 4096, dtype="bf16")
     inner = {x.group: x for x in counted.decode_intensity}
     assert inner["mlp"].ratio == inner["head"].ratio == 1
-    assert inner["mlp"].weights == 2 * 32 * 3 * 4096 * 14336 and inner["attention"].cache == 131072 * 4096
+    assert (
+        inner["mlp"].weights == 2 * 32 * 3 * 4096 * 14336
+        and inner["attention"].cache == 131072 * 4096
+    )
     tied = {x.group: x for x in count_flops("llama-3.2-1b", 4096, dtype="bf16").decode_intensity}
     assert tied["head"].weights == 2 * 128256 * 2048
     assert (
         inner["attention"].bytes
-        > {x.group: x for x in count_flops("llama-3-8b", 4096, kv_dtype="q8_0").decode_intensity}["attention"].bytes
+        > {x.group: x for x in count_flops("llama-3-8b", 4096, kv_dtype="q8_0").decode_intensity}[
+            "attention"
+        ].bytes
     )
 
 
@@ -226,7 +287,9 @@ def test_dense_decode_intensity() -> None:
 @given(st.integers(1, 10**27))
 def test_si_keeps_four_digits(value: int) -> None:
     text = format_si(value)
-    number, unit = (text[:-1], 10 ** (3 * (" kMGTPEZY".index(text[-1])))) if text[-1].isalpha() else (text, 1)
+    number, unit = (
+        (text[:-1], 10 ** (3 * (" kMGTPEZY".index(text[-1])))) if text[-1].isalpha() else (text, 1)
+    )
     assert float(number) * unit == pytest.approx(value, rel=0.51e-3)
     assert len(text) <= 7
 
@@ -246,12 +309,18 @@ def test_json_keeps_its_contract() -> None:
     one = count_flops("mixtral-8x7b", 4096, batch=2)
     assert (output["forward"], output["train"]) == (one.forward.total, 3 * one.forward.total)
     assert output["per_token"] * output["context"] * output["batch"] == output["forward"]
-    assert output["attention"] == "causal" and output["forward"] < output["full_attention"]["forward"]
+    assert (
+        output["attention"] == "causal" and output["forward"] < output["full_attention"]["forward"]
+    )
     assert sum(x["train"] for x in output["products"]) == output["train"]
     for x in output["conventions"].values():
-        assert x["per_token"] * 2 * 4096 == x["train"] and x["ratio"] == pytest.approx(x["train"] / output["train"])
+        assert x["per_token"] * 2 * 4096 == x["train"] and x["ratio"] == pytest.approx(
+            x["train"] / output["train"]
+        )
         assert x["source"] and x["formula"]
-    assert {"kaplan", "6n", "6n-active", "palm", "nanogpt", "megatron", "megatron-lm"} <= output["conventions"].keys()
+    assert {"kaplan", "6n", "6n-active", "palm", "nanogpt", "megatron", "megatron-lm"} <= output[
+        "conventions"
+    ].keys()
     groups = output["groups"]["forward"].values()
     assert sum(x["weights"] + x["mixing"] for x in groups) == output["forward"]
 
@@ -259,13 +328,26 @@ def test_json_keeps_its_contract() -> None:
 def test_csv_and_markdown_match() -> None:
     rows = csv_rows(run("flops", "gemma-3-1b", "--context", "8192", "--format", "csv"))
     counted = count_flops("gemma-3-1b", 8192)
-    assert sum(int(x["forward"]) for x in rows) == counted.forward.total and sum(int(x["decode"]) for x in rows) == counted.decode.total
+    assert (
+        sum(int(x["forward"]) for x in rows) == counted.forward.total
+        and sum(int(x["decode"]) for x in rows) == counted.decode.total
+    )
     assert len(run("flops", "gemma-3-1b", "--format", "markdown").splitlines()) == len(rows) + 6
 
 
 def test_mfu_by_every_convention() -> None:
     data = json.loads(
-        run("flops", "llama-3.1-405b", "--context", "8k", "--on", "16384xh100", "--mfu", "tflops=400,counted_by=6n", "--json")
+        run(
+            "flops",
+            "llama-3.1-405b",
+            "--context",
+            "8k",
+            "--on",
+            "16384xh100",
+            "--mfu",
+            "tflops=400,counted_by=6n",
+            "--json",
+        )
     )
     mfu = data["mfu"]["by"]
     assert mfu["6n"]["mfu"] == pytest.approx(400e12 / data["mfu"]["peak"])
@@ -274,7 +356,17 @@ def test_mfu_by_every_convention() -> None:
     )
     rate = str(data["mfu"]["tokens_per_second"])
     again = json.loads(
-        run("flops", "llama-3.1-405b", "--context", "8k", "--on", "16384xh100", "--mfu", f"tokens_per_second={rate}", "--json")
+        run(
+            "flops",
+            "llama-3.1-405b",
+            "--context",
+            "8k",
+            "--on",
+            "16384xh100",
+            "--mfu",
+            f"tokens_per_second={rate}",
+            "--json",
+        )
     )
     assert again["mfu"]["by"]["palm"]["mfu"] == pytest.approx(mfu["palm"]["mfu"])
     text = run("flops", "llama-3.1-405b", "--on", "16384xh100", "--mfu", "tflops=400")

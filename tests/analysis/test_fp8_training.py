@@ -22,12 +22,18 @@ LINEAR = LAYERS * (2 * WIDTH * WIDTH + 2 * WIDTH * 1024 + 3 * WIDTH * FFN)
 
 
 def lines(fp8: str, **request: Any) -> dict[str, int]:
-    stage = training(LLAMA, TrainRequest(context=4096, fused=True, fp8=fp8, **request)).largest_stage
+    stage = training(
+        LLAMA, TrainRequest(context=4096, fused=True, fp8=fp8, **request)
+    ).largest_stage
     return {x.what: int(x.bytes) for x in stage.lines}
 
 
-def speed(device: hardware.Device, fp8: str, layout: Layout, context: int = 8192, attention: str = "flash") -> float:
-    run = TrainingCostModel(LLAMA, TrainRequest(context=context, fused=True, layout=layout, fp8=fp8), device, attention)
+def speed(
+    device: hardware.Device, fp8: str, layout: Layout, context: int = 8192, attention: str = "flash"
+) -> float:
+    run = TrainingCostModel(
+        LLAMA, TrainRequest(context=context, fused=True, layout=layout, fp8=fp8), device, attention
+    )
     return run.plan(layout).tokens
 
 
@@ -69,7 +75,9 @@ def test_zero_3_keeps_no_fp8_copies() -> None:
 )
 def test_published_speedups_are_predicted(recipe: str, published: float, within: float) -> None:
     layout = Layout(dp=8, zero=3, microbatch=2, microbatches=1, recompute="op")
-    assert speed(H100, recipe, layout) / speed(H100, "", layout) == pytest.approx(published, rel=within)
+    assert speed(H100, recipe, layout) / speed(H100, "", layout) == pytest.approx(
+        published, rel=within
+    )
 
 
 def test_rowwise_scales_are_slower_than_tensorwise() -> None:

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 import llamath
 from llamath import hardware
 from llamath.analysis.parallel_layout import Layout
-from llamath.analysis.plan.microbatch_work import EXPERT_BLOCK, AchievedRates, MicrobatchCosts, achieved_rates
+from llamath.analysis.plan.microbatch_work import (
+    EXPERT_BLOCK,
+    AchievedRates,
+    MicrobatchCosts,
+    achieved_rates,
+)
 from llamath.analysis.plan.training_run import TrainingCostModel
 from llamath.analysis.training.training_memory import TrainRequest
 from llamath.hardware.kernel_rates import ATTENTION_KERNELS, KernelRates, benchmark_sources
@@ -29,14 +34,18 @@ def test_interpolation_returns_the_measured_points() -> None:
         for row in table["rows"]:
             for i, length in enumerate(row.get("lengths", table["lengths"])):
                 keys = length / 2 if row["causal"] else length
-                found = KernelRates(device, table["kernel"]).attention(row["head_dim"], keys, row["causal"])
+                found = KernelRates(device, table["kernel"]).attention(
+                    row["head_dim"], keys, row["causal"]
+                )
                 for name, value in zip(("forward", "backward"), found, strict=True):
                     if (measured := row.get(name) or row.get("both")) is not None:
                         assert value == pytest.approx(min(1.0, measured[i] / table["peak"]))
 
 
 @given(st.sampled_from([H100, A100]), st.integers(32, 256), st.floats(16, 2**20), st.booleans())
-def test_attention_shares_are_between_zero_and_one(device: hardware.Device, head_dim: int, keys: float, causal: bool) -> None:
+def test_attention_shares_are_between_zero_and_one(
+    device: hardware.Device, head_dim: int, keys: float, causal: bool
+) -> None:
     rates = KernelRates(device)
     shares = rates.attention(head_dim, keys, causal)
     assert 0 < shares.backward <= shares.forward < 1
@@ -44,7 +53,9 @@ def test_attention_shares_are_between_zero_and_one(device: hardware.Device, head
 
 
 def test_newer_attention_kernels_are_faster() -> None:
-    shares = [KernelRates(H100, x).attention(128, 4096, True) for x in ("flash1", "flash2", "flash3")]
+    shares = [
+        KernelRates(H100, x).attention(128, 4096, True) for x in ("flash1", "flash2", "flash3")
+    ]
     assert all(a.forward < b.forward and a.backward < b.backward for a, b in pairwise(shares))
 
 
@@ -62,7 +73,11 @@ def test_newer_attention_kernels_are_faster() -> None:
 )
 def test_substitutes_are_named(gpu: str, kernel: str, note: str) -> None:
     rates = KernelRates(hardware.parse_device(gpu))
-    assert rates.kernel == kernel and (not note) == (not rates.notes) and all(x.startswith(note) for x in rates.notes)
+    assert (
+        rates.kernel == kernel
+        and (not note) == (not rates.notes)
+        and all(x.startswith(note) for x in rates.notes)
+    )
 
 
 def test_unmeasured_kernels_are_refused() -> None:
@@ -73,7 +88,9 @@ def test_unmeasured_kernels_are_refused() -> None:
 
 
 def test_every_benchmark_has_a_source() -> None:
-    assert len(list(benchmark_sources())) == len(DATA["attention"]) + 2 and all(source for _, source in benchmark_sources())
+    assert len(list(benchmark_sources())) == len(DATA["attention"]) + 2 and all(
+        source for _, source in benchmark_sources()
+    )
     known = {x.name for x in hardware.devices()}
     assert {name for names in DATA["gpus"].values() for name in names} <= known
     assert {x["kernel"] for x in DATA["attention"]} == set(ATTENTION_KERNELS)
@@ -98,7 +115,9 @@ def rates_of(gpu: str) -> AchievedRates:
 
 
 @pytest.mark.parametrize("gpu, width, m, n, k, measured", PRODUCTS)
-def test_measured_products_are_predicted(gpu: str, width: int, m: int, n: int, k: int, measured: float) -> None:
+def test_measured_products_are_predicted(
+    gpu: str, width: int, m: int, n: int, k: int, measured: float
+) -> None:
     """None of these figures sets a constant; products of 2,048 and less wait for their launch, which is not modeled."""
     rates = rates_of(gpu)
     flops = rates.matmul_fp8 if width == 1 else rates.matmul
@@ -110,9 +129,13 @@ def test_measured_products_are_predicted(gpu: str, width: int, m: int, n: int, k
 def test_a_measured_grouped_product_is_predicted(out: int, into: int, seconds: float) -> None:
     """pytorch/ao#2490: 8,192 tokens for 16 experts, torch._grouped_mm in bf16 on H100."""
     rates, tokens, experts = rates_of("h100"), 8192, 16
-    padded = tokens + experts * EXPERT_BLOCK / 2  # numbers of tokens that are not multiples of the block fill half of one on average
+    padded = (
+        tokens + experts * EXPERT_BLOCK / 2
+    )  # numbers of tokens that are not multiples of the block fill half of one on average
     moved = 2 * (tokens * (out + into) + experts * out * into)
-    assert 2 * padded * out * into / rates.matmul + moved / rates.memory == pytest.approx(seconds, rel=0.25)
+    assert 2 * padded * out * into / rates.matmul + moved / rates.memory == pytest.approx(
+        seconds, rel=0.25
+    )
 
 
 def test_few_tokens_per_expert_cost_whole_blocks() -> None:
@@ -120,7 +143,9 @@ def test_few_tokens_per_expert_cost_whole_blocks() -> None:
     seconds = []
     for context in (128, 1024, 2048):
         layout = Layout(microbatches=1)
-        run = TrainingCostModel(model, TrainRequest(context=context, fused=True, layout=layout), H100)
+        run = TrainingCostModel(
+            model, TrainRequest(context=context, fused=True, layout=layout), H100
+        )
         costs: MicrobatchCosts = run.time.costs
         (block,) = {id(x.block): x.block for x in costs._graph.layers}.values()
         leaf = next(x for x in costs._leaves(block) if x.num_experts and x.weight.role == "matmul")

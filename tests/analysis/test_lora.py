@@ -16,7 +16,9 @@ from support.reference_data import TINY
 SEVEN = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def trainable_parameters(slug: str, rank: int, targets: list[str], saved: list[str] | None = None) -> int:
+def trainable_parameters(
+    slug: str, rank: int, targets: list[str], saved: list[str] | None = None
+) -> int:
     model = llamath.load(slug)
     return build_adapters(model.tree, rank, targets, model.family.hf, saved or ()).parameters
 
@@ -31,13 +33,18 @@ def trainable_parameters(slug: str, rank: int, targets: list[str], saved: list[s
         ("bloom-560m", 8, ["query_key_value"], 786_432),
     ],
 )
-def test_published_trainable_counts(slug: str, rank: int, targets: list[str], published: int) -> None:
+def test_published_trainable_counts(
+    slug: str, rank: int, targets: list[str], published: int
+) -> None:
     assert trainable_parameters(slug, rank, targets) == published
 
 
 def test_trainable_share_matches_peft() -> None:
     total = llamath.load("llama-2-7b").parameters.total
-    assert f"{100 * 4_194_304 / (total + trainable_parameters('llama-2-7b', 8, ['q', 'v'])):.4f}" == "0.0622"
+    assert (
+        f"{100 * 4_194_304 / (total + trainable_parameters('llama-2-7b', 8, ['q', 'v'])):.4f}"
+        == "0.0622"
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,9 +66,13 @@ def test_target_names_are_equivalent(a: list[str], b: list[str]) -> None:
 def test_fused_matrices_get_one_adapter() -> None:
     gpt2 = llamath.load("gpt2")
     d, L = 768, 12
-    assert build_adapters(gpt2.tree, 1, ["attention"], gpt2.family.hf).parameters == L * (d + 3 * d + 2 * d)
+    assert build_adapters(gpt2.tree, 1, ["attention"], gpt2.family.hf).parameters == L * (
+        d + 3 * d + 2 * d
+    )
     assert build_adapters(gpt2.tree, 1, ["q", "v"], gpt2.family.hf).parameters == L * 4 * d
-    assert build_adapters(gpt2.tree, 1, ["q", "c_attn", "v"], gpt2.family.hf).parameters == L * 4 * d
+    assert (
+        build_adapters(gpt2.tree, 1, ["q", "c_attn", "v"], gpt2.family.hf).parameters == L * 4 * d
+    )
     assert build_adapters(gpt2.tree, 1, ["attention"]).parameters == L * 8 * d
 
 
@@ -74,7 +85,10 @@ def test_experts_get_adapters_and_routers_do_not() -> None:
 
 def test_fully_trained_modules_are_added() -> None:
     V, d = 32000, 4096
-    assert trainable_parameters("llama-2-7b", 8, ["qv"], ["embed_tokens", "lm_head"]) == 4_194_304 + 2 * V * d
+    assert (
+        trainable_parameters("llama-2-7b", 8, ["qv"], ["embed_tokens", "lm_head"])
+        == 4_194_304 + 2 * V * d
+    )
     assert trainable_parameters("llama-2-7b", 8, ["embed"]) == 8 * (V + d)
 
 
@@ -93,7 +107,18 @@ def test_missing_target_or_rank_is_an_error() -> None:
     assert list(split_targets(["q_proj, v_proj", "lm_head,"])) == ["q_proj", "v_proj", "lm_head"]
 
 
-@pytest.mark.parametrize("slug", ["llama-3-8b", "gpt2", "phi-3-mini", "deepseek-v2-lite", "gpt-oss-20b", "opt-350m", "qwen3-next-80b-a3b"])
+@pytest.mark.parametrize(
+    "slug",
+    [
+        "llama-3-8b",
+        "gpt2",
+        "phi-3-mini",
+        "deepseek-v2-lite",
+        "gpt-oss-20b",
+        "opt-350m",
+        "qwen3-next-80b-a3b",
+    ],
+)
 def test_stored_matrices_have_the_same_size(slug: str) -> None:
     model = llamath.load(slug)
     ours, theirs = list_matrices(model.tree), list_matrices(model.tree, model.family.hf)
@@ -103,9 +128,9 @@ def test_stored_matrices_have_the_same_size(slug: str) -> None:
 
 @given(st.integers(1, 512), st.integers(1, 512))
 def test_adapters_grow_with_their_rank(a: int, b: int) -> None:
-    assert trainable_parameters("stories15m", a, ["all"]) + trainable_parameters("stories15m", b, ["all"]) == trainable_parameters(
-        "stories15m", a + b, ["all"]
-    )
+    assert trainable_parameters("stories15m", a, ["all"]) + trainable_parameters(
+        "stories15m", b, ["all"]
+    ) == trainable_parameters("stories15m", a + b, ["all"])
 
 
 @pytest.mark.parametrize("family", ["kimi_linear", "olmo_hybrid", "qwen3_next", "lfm2", "bamba"])
@@ -113,4 +138,8 @@ def test_convolutions_get_no_adapter(family: str) -> None:
     model = llamath.load(next(iter(json.loads((TINY / f"{family}.json").read_text()).values())))
     patterns = {x.pattern for x in fold(model.tree)}
     assert any("conv" in x for x in patterns)
-    assert not any(".conv" in path or "_conv" in path for x in list_matrices(model.tree, model.family.hf) for path in x.paths)
+    assert not any(
+        ".conv" in path or "_conv" in path
+        for x in list_matrices(model.tree, model.family.hf)
+        for path in x.paths
+    )

@@ -28,7 +28,9 @@ def chunked(hidden: Any, weight: Any, labels: Any, chunks: int) -> Any:
         here = part.requires_grad_()
         logits = here @ weight.T
         expected = labels.chunk(chunks, dim=1)[at].flatten()
-        torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), expected, reduction="sum").backward()
+        torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1).float(), expected, reduction="sum"
+        ).backward()
         size = part.shape[1]
         gathered[:, at * size : (at + 1) * size] = here.grad
         here.grad = None
@@ -41,8 +43,12 @@ def summed(hidden: Any, weight: Any, labels: Any, chunks: int) -> Any:
     import torch
 
     hidden, total = hidden.detach().requires_grad_(), torch.zeros(())
-    for x, y in zip(hidden.tensor_split(chunks, dim=1), labels.tensor_split(chunks, dim=1), strict=True):
-        total = total + torch.nn.functional.cross_entropy((x @ weight.T).flatten(0, 1).float(), y.flatten(), reduction="sum")
+    for x, y in zip(
+        hidden.tensor_split(chunks, dim=1), labels.tensor_split(chunks, dim=1), strict=True
+    ):
+        total = total + torch.nn.functional.cross_entropy(
+            (x @ weight.T).flatten(0, 1).float(), y.flatten(), reduction="sum"
+        )
     total.backward()
     return hidden.grad
 
@@ -62,7 +68,9 @@ def liger(hidden: Any, weight: Any, labels: Any, chunks: int) -> Any:
         torch.mm(part, fixed.T, out=logits)
         with _disable_current_modes():  # a kernel has a row in registers
             targets = expected[start : start + size]
-            losses[start : start + size] = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+            losses[start : start + size] = torch.nn.functional.cross_entropy(
+                logits.float(), targets, reduction="none"
+            )
             logits.copy_(logits.float().softmax(1))
             logits[torch.arange(len(logits)), targets] -= 1
         torch.mm(logits, fixed, out=given[start : start + size])
@@ -78,13 +86,18 @@ def allocated(name: str, dtype: Any, trained: bool) -> int:
     from support.live_bytes import LiveBytes
 
     torch.manual_seed(0)
-    hidden, labels = torch.randn(BATCH, TOKENS, WIDTH, dtype=dtype), torch.randint(0, VOCABULARY, (BATCH, TOKENS))
+    hidden, labels = (
+        torch.randn(BATCH, TOKENS, WIDTH, dtype=dtype),
+        torch.randint(0, VOCABULARY, (BATCH, TOKENS)),
+    )
     weight = torch.randn(VOCABULARY, WIDTH, dtype=dtype, requires_grad=trained)
     if trained:
         weight.grad = torch.zeros_like(weight)
     loss = parse_loss(name)
     run = {"liger": liger, "chunked": chunked, "summed": summed}[loss.kind]
-    with LiveBytes([hidden, weight, labels, *([weight.grad] if weight.grad is not None else [])]) as live:
+    with LiveBytes(
+        [hidden, weight, labels, *([weight.grad] if weight.grad is not None else [])]
+    ) as live:
         run(hidden, weight, labels, loss.chunks)
     return live.most
 
@@ -92,7 +105,9 @@ def allocated(name: str, dtype: Any, trained: bool) -> int:
 @pytest.mark.transformers
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-@pytest.mark.parametrize("name", ["chunked", "chunked:2", "chunked:64", "summed", "summed:1", "summed:64", "liger"])
+@pytest.mark.parametrize(
+    "name", ["chunked", "chunked:2", "chunked:64", "summed", "summed:1", "summed:64", "liger"]
+)
 def test_loss_bytes_match_torch(name: str, dtype: str, trained: bool) -> None:
     import torch
 
@@ -100,9 +115,13 @@ def test_loss_bytes_match_torch(name: str, dtype: str, trained: bool) -> None:
     request = request if trained else request.replace(rank=2, targets=("q",))
     job = TrainingJob(llamath.load(CONFIG), request)
     (stage,) = pipeline_stages(job.tree, job.layout)
-    predicted = sum(x.bytes for x in job.loss_lines(stage_activations(job.saved, stage, job.layout)))
+    predicted = sum(
+        x.bytes for x in job.loss_lines(stage_activations(job.saved, stage, job.layout))
+    )
     measured = allocated(name, {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype], trained)
-    assert predicted == pytest.approx(measured, rel=1e-12 if name == "liger" else 0.008)  # labels and gradients of one chunk's tokens
+    assert predicted == pytest.approx(
+        measured, rel=1e-12 if name == "liger" else 0.008
+    )  # labels and gradients of one chunk's tokens
 
 
 @pytest.mark.transformers
@@ -112,7 +131,9 @@ def test_compiled_summed_loss_keeps_logits() -> None:
 
     torch._dynamo.reset()
     compiled = torch.compile(
-        lambda logits, labels: torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum"),
+        lambda logits, labels: torch.nn.functional.cross_entropy(
+            logits.float(), labels, reduction="sum"
+        ),
         backend="aot_eager_decomp_partition",
     )
     logits = torch.randn(TOKENS, VOCABULARY, dtype=torch.bfloat16, requires_grad=True)
@@ -141,7 +162,20 @@ def test_losses_are_read(text: str, loss: Loss) -> None:
     assert parse_loss(text) == loss
 
 
-@pytest.mark.parametrize("text", ["", "chunk", "chunked:", "chunked:0", "chunked:-1", "chunked:٣", "chunked:9999999", "liger:8", "whole:2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "chunk",
+        "chunked:",
+        "chunked:0",
+        "chunked:-1",
+        "chunked:٣",
+        "chunked:9999999",
+        "liger:8",
+        "whole:2",
+    ],
+)
 def test_unknown_losses_are_refused(text: str) -> None:
     with pytest.raises(LlamathError, match="unknown loss"):
         llamath.memory("llama-3-8b", train=True, loss=text)
@@ -151,7 +185,9 @@ def test_unknown_losses_are_refused(text: str) -> None:
 
 def test_liger_chunks_follow_its_own_example() -> None:
     assert liger_chunk(4096 * 4, 32000, 4096) == 2048
-    assert liger_chunk(7, 32000, 4096) == 1 and liger_chunk(7, 10, 4096) == 7  # never more than there are
+    assert (
+        liger_chunk(7, 32000, 4096) == 1 and liger_chunk(7, 10, 4096) == 7
+    )  # never more than there are
 
 
 def test_liger_needs_the_whole_head() -> None:
@@ -161,7 +197,9 @@ def test_liger_needs_the_whole_head() -> None:
         llamath.memory("llama-3-8b", train=True, lora="r=8,targets=lm_head", loss="liger")
     with pytest.raises(LlamathError, match="whole vocabulary"):
         llamath.plan("llama-3-8b", on="8xh100", layout="tp=2", loss="liger")
-    assert all(x.layout.tp == 1 for x in llamath.plan("llama-3-8b", on="8xh100", loss="liger").plans)
+    assert all(
+        x.layout.tp == 1 for x in llamath.plan("llama-3-8b", on="8xh100", loss="liger").plans
+    )
 
 
 def test_loss_is_for_training() -> None:
@@ -179,15 +217,24 @@ def test_lines_of_chunked_losses_sum_to_totals(slug: str, loss: str, recompute: 
     job = TrainingJob(llamath.load(slug), TrainRequest(layout=layout, loss=loss))
     for x in job.report().stages:
         assert x.activations + x.logits == job.activation_bytes(x.stage)
-        assert x.total == sum(x.parts[name] for name in x.parts if name != "total") and min(line.bytes for line in x.lines) > 0
+        assert (
+            x.total == sum(x.parts[name] for name in x.parts if name != "total")
+            and min(line.bytes for line in x.lines) > 0
+        )
 
 
 def test_chunks_save_memory() -> None:
     model = llamath.load("llama-3.1-8b")
-    sizes = [training(model, TrainRequest(context=8192, loss=x)).largest_stage.logits for x in ("whole", "chunked:1", "chunked", "liger")]
+    sizes = [
+        training(model, TrainRequest(context=8192, loss=x)).largest_stage.logits
+        for x in ("whole", "chunked:1", "chunked", "liger")
+    ]
     assert sizes[1] - sizes[0] == 4 * 8192 * 4096  # one chunk also gathers gradients
     assert sizes[2] < sizes[0] / 6
-    assert sizes[3] - 8 * model.config.data["hidden_size"] * model.config.data["vocab_size"] < sizes[0] / 50  # besides the head's gradient
+    assert (
+        sizes[3] - 8 * model.config.data["hidden_size"] * model.config.data["vocab_size"]
+        < sizes[0] / 50
+    )  # besides the head's gradient
 
 
 def test_published_recipes() -> None:

@@ -47,7 +47,16 @@ SHOWN = {
         "q8_0",
     ),
     "deepseek-v3": ("--dtype", "fp8", "--context", "32k", "--on", "mem=640GB"),
-    "gemma-3-27b": ("--batch", "4", "--context", "8192", "--dtype", "bnb-nf4-dq", "--on", "mem=48GiB"),
+    "gemma-3-27b": (
+        "--batch",
+        "4",
+        "--context",
+        "8192",
+        "--dtype",
+        "bnb-nf4-dq",
+        "--on",
+        "mem=48GiB",
+    ),
     "qwen3-next-80b-a3b": ("--context", "64k", "--dtype", "awq", "--chunk", "all"),
 }
 
@@ -65,7 +74,9 @@ def memory_json(*args: str) -> dict[str, Any]:
 
 def error_of(*args: str) -> str:
     done = CliRunner().invoke(cli, ["memory", *args], standalone_mode=False)
-    assert isinstance(done.exception, (LlamathError, Exception)) and not isinstance(done.exception, (SystemExit, AssertionError))
+    assert isinstance(done.exception, (LlamathError, Exception)) and not isinstance(
+        done.exception, (SystemExit, AssertionError)
+    )
     error = done.exception
     return getattr(error, "message", None) or str(error)
 
@@ -83,11 +94,23 @@ def test_printed_report_is_golden(slug: str) -> None:
 @pytest.mark.parametrize("slug", SHOWN)
 def test_printed_lines_sum_to_the_printed_total(slug: str) -> None:
     table = (GOLDEN / f"memory-{slug}.txt").read_text().split("\n\n")[1]
-    rows = [int(x[1].replace(",", "")) for x in re.finditer(r"^\S.*?  +([\d,]+)  +[\d.,e-]+ +[\d.,e-]+", table, re.MULTILINE)]
+    rows = [
+        int(x[1].replace(",", ""))
+        for x in re.finditer(r"^\S.*?  +([\d,]+)  +[\d.,e-]+ +[\d.,e-]+", table, re.MULTILINE)
+    ]
     assert len(rows) > 4 and sum(rows[:-1]) == rows[-1]
 
 
-CONTRACT = {"weights", "kv_cache", "kv_per_token", "activations", "logits", "overhead", "total", "lines"}
+CONTRACT = {
+    "weights",
+    "kv_cache",
+    "kv_per_token",
+    "activations",
+    "logits",
+    "overhead",
+    "total",
+    "lines",
+}
 
 
 @pytest.mark.parametrize("slug", SHOWN)
@@ -95,8 +118,12 @@ def test_json_has_the_documented_keys(slug: str) -> None:
     output = memory_json(slug, *SHOWN[slug])
     assert output.keys() >= CONTRACT
     parts = ("weights", "kv_cache", "activations", "logits", "overhead")
-    assert output["total"] == sum(output[x] for x in parts) == sum(x["bytes"] for x in output["lines"])
-    assert all(x.keys() == {"what", "bytes", "formula", "exact"} and x["formula"] for x in output["lines"])
+    assert (
+        output["total"] == sum(output[x] for x in parts) == sum(x["bytes"] for x in output["lines"])
+    )
+    assert all(
+        x.keys() == {"what", "bytes", "formula", "exact"} and x["formula"] for x in output["lines"]
+    )
     assert [x["what"] for x in output["lines"] if not x["exact"]] == ["activations", "overhead"]
     assert "an estimate" in output["lines"][-1]["formula"]
 
@@ -109,11 +136,25 @@ def evaluate(text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "slug", ["llama-3.1-8b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "nemotron-3-nano-30b", "lfm2-1.2b", "gpt-oss-20b"]
+    "slug",
+    [
+        "llama-3.1-8b",
+        "deepseek-v3",
+        "gemma-3-27b",
+        "qwen3-next-80b-a3b",
+        "nemotron-3-nano-30b",
+        "lfm2-1.2b",
+        "gpt-oss-20b",
+    ],
 )
 @pytest.mark.parametrize("dtype", ["bf16", "fp32", "q4_k_m", ""])
 def test_formulas_evaluate_to_their_bytes(slug: str, dtype: str) -> None:
-    report = memory(llamath.load(slug), MemoryRequest(dtype=dtype, context=5000, batch=3, kv_dtype="q8_0" if dtype == "q4_k_m" else ""))
+    report = memory(
+        llamath.load(slug),
+        MemoryRequest(
+            dtype=dtype, context=5000, batch=3, kv_dtype="q8_0" if dtype == "q4_k_m" else ""
+        ),
+    )
     for x in report.lines:
         assert isinstance(x.bytes, Expr) and evaluate(x.bytes.numbers) == x.bytes, x
 
@@ -129,7 +170,9 @@ def test_training_formulas_evaluate_to_their_bytes(slug: str, zero: int) -> None
 @pytest.mark.parametrize("slug", ["llama-3.1-8b", "deepseek-v3", "gpt-oss-20b"])
 def test_weights_are_expressions_of_the_dimensions(slug: str) -> None:
     model = llamath.load(slug)
-    lines = [x for x in memory(model, MemoryRequest(context=8)).lines if x.what.startswith("weights")]
+    lines = [
+        x for x in memory(model, MemoryRequest(context=8)).lines if x.what.startswith("weights")
+    ]
     tree = json.dumps([x.bytes.to_expression_json() for x in lines])
     for letter in ("d", "V", "Fe" if slug == "deepseek-v3" else "F"):
         assert f'["let", "{letter}", {model.count.formula.letters[letter]}]' in tree
@@ -137,8 +180,17 @@ def test_weights_are_expressions_of_the_dimensions(slug: str) -> None:
 
 def test_llama_70b_at_128k_has_its_known_memory() -> None:
     output = memory_json("llama-3.1-70b", "--context", "128k")
-    assert (output["kv_per_token"], output["kv_cache"], output["weights"]) == (327_680, 42_949_672_960, 2 * 70_553_706_496)
-    assert memory_json("llama-3.1-70b", "--context", "128k", "--set", "num_key_value_heads=64")["kv_cache"] == 320 * 2**30
+    assert (output["kv_per_token"], output["kv_cache"], output["weights"]) == (
+        327_680,
+        42_949_672_960,
+        2 * 70_553_706_496,
+    )
+    assert (
+        memory_json("llama-3.1-70b", "--context", "128k", "--set", "num_key_value_heads=64")[
+            "kv_cache"
+        ]
+        == 320 * 2**30
+    )
     text = run("llama-3.1-70b", "--context", "128k")
     assert "131,072 tokens" in text.stdout and "42.95" in text.stdout and "40.00" in text.stdout
     assert "2·L·K·h·T·B·2 = 2·80·8·128·131,072·1·2" in text.stdout
@@ -154,7 +206,11 @@ def test_context_beyond_the_models_own_is_a_warning() -> None:
 
 def test_several_contexts_make_a_table() -> None:
     output = memory_json("llama-3.1-8b", "--context", "4k", "--context", "128k", "--context", "32k")
-    assert output["context"] == 131_072 and [x["context"] for x in output["contexts"]] == [4096, 131_072, 32_768]
+    assert output["context"] == 131_072 and [x["context"] for x in output["contexts"]] == [
+        4096,
+        131_072,
+        32_768,
+    ]
     assert [x["total"] for x in output["contexts"]] == [
         memory_json("llama-3.1-8b", "--context", x)["total"] for x in ("4096", "131072", "32768")
     ]
@@ -168,18 +224,33 @@ def test_one_more_token_or_sequence_does_not_fit(dtype: str, kv: str) -> None:
     for budget in (18 * 10**9, 24 * 2**30, 80 * 2**30):
         context, batch = sizes.max_context(budget), sizes.max_batch(budget)
         assert context and batch
-        assert memory(model, request.replace(context=context)).total <= budget < memory(model, request.replace(context=context + 1)).total
-        assert memory(model, request.replace(batch=batch)).total <= budget < memory(model, request.replace(batch=batch + 1)).total
+        assert (
+            memory(model, request.replace(context=context)).total
+            <= budget
+            < memory(model, request.replace(context=context + 1)).total
+        )
+        assert (
+            memory(model, request.replace(batch=batch)).total
+            <= budget
+            < memory(model, request.replace(batch=batch + 1)).total
+        )
 
 
 def test_limits_that_nothing_or_everything_fits() -> None:
     output = memory_json("llama-3.1-70b", "--on", "mem=24GiB")
-    assert (output["within"], output["fits"], output["max_context"], output["max_batch"]) == (24 * 2**30, False, 0, 0)
+    assert (output["within"], output["fits"], output["max_context"], output["max_batch"]) == (
+        24 * 2**30,
+        False,
+        0,
+        0,
+    )
     done = run("llama-3.1-70b", "--on", "mem=24GiB")
     assert "not even one token fits" in done.stdout and done.exit_code == 1
     windows = ("mistral-7b", "--context", "4096")
     assert memory_json(*windows, "--on", "mem=80GiB")["max_context"] is None
-    assert "any number of tokens (the model's own context is 32,768)" in " ".join(run(*windows, "--on", "mem=80GiB").stdout.split())
+    assert "any number of tokens (the model's own context is 32,768)" in " ".join(
+        run(*windows, "--on", "mem=80GiB").stdout.split()
+    )
 
 
 @given(limit=st.integers(0, 10**9))
@@ -196,10 +267,14 @@ def test_largest_fitting_finds_the_limit(limit: int) -> None:
     chunk=st.integers(1, 10**4),
 )
 @settings(deadline=None)
-def test_memory_grows_with_context_and_batch(config: dict[str, Any], context: int, batch: int, chunk: int) -> None:
+def test_memory_grows_with_context_and_batch(
+    config: dict[str, Any], context: int, batch: int, chunk: int
+) -> None:
     sizes = MemoryCalculator(llamath.load(config), MemoryRequest(chunk=chunk))
     report = sizes.at(context, batch)
-    assert report.total == sum(x.bytes for x in report.lines) and all(x.bytes >= 0 for x in report.lines)
+    assert report.total == sum(x.bytes for x in report.lines) and all(
+        x.bytes >= 0 for x in report.lines
+    )
     assert report.activations == report.prefill >= report.decode > 0
     assert sizes.at(context + 1, batch).total >= report.total < sizes.at(context, batch + 1).total
 
@@ -219,15 +294,24 @@ def test_weights_of_a_gguf_file_are_its_stored_bytes(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
-    convert_checkpoint("examples/tiny-llama", path := str(tmp_path / "x.gguf"), ConvertOptions(to="gguf", dtype="F16"))
+    convert_checkpoint(
+        "examples/tiny-llama",
+        path := str(tmp_path / "x.gguf"),
+        ConvertOptions(to="gguf", dtype="F16"),
+    )
     output = memory_json(path)
-    assert {x["what"]: x["bytes"] for x in output["lines"][:2]} == {"weights, F16": 65_536, "weights, F32": 640}
+    assert {x["what"]: x["bytes"] for x in output["lines"][:2]} == {
+        "weights, F16": 65_536,
+        "weights, F32": 640,
+    }
     assert output["weights"] == memory_json(path, "--dtype", "gguf-f16")["weights"] == 66_176
 
 
 def test_unknown_family_has_only_weights(tmp_path: Path) -> None:
     shutil.copy("examples/tiny-llama/model.safetensors", tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "xlstm", "hidden_size": 8, "vocab_size": 8}')
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "xlstm", "hidden_size": 8, "vocab_size": 8}'
+    )
     done = run(str(tmp_path), "--json")
     assert done.exit_code == 0, done.output
     output = json.loads(done.stdout)
@@ -242,20 +326,43 @@ def test_unknown_family_has_only_weights(tmp_path: Path) -> None:
         ({"torch_dtype": "float32"}, "fp32"),
         ({"dtype": "float16"}, "fp16"),
         ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, "fp8"),
-        ({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64}}, "awq-4bit-g64"),
-        ({"quantization_config": {"quant_method": "gptq", "bits": 8, "group_size": 32}}, "gptq-8bit-g32"),
-        ({"quantization_config": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}}, "bnb-nf4-dq"),
-        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "bnb-fp4"),
+        (
+            {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64}},
+            "awq-4bit-g64",
+        ),
+        (
+            {"quantization_config": {"quant_method": "gptq", "bits": 8, "group_size": 32}},
+            "gptq-8bit-g32",
+        ),
+        (
+            {
+                "quantization_config": {
+                    "load_in_4bit": True,
+                    "bnb_4bit_quant_type": "nf4",
+                    "bnb_4bit_use_double_quant": True,
+                }
+            },
+            "bnb-nf4-dq",
+        ),
+        (
+            {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+            "bnb-fp4",
+        ),
         ({"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
         ({}, "bf16"),
     ],
 )
 def test_declared_dtype_is_used(keys: dict[str, Any], dtype: str) -> None:
     config = json.loads(Path("examples/tiny-llama/config.json").read_text())
-    assert memory(llamath.load({x: config[x] for x in config if "dtype" not in x} | keys)).dtype == dtype
+    assert (
+        memory(llamath.load({x: config[x] for x in config if "dtype" not in x} | keys)).dtype
+        == dtype
+    )
 
 
-@pytest.mark.parametrize("command", [("memory",), ("fit", "--on", "h100"), ("plan", "--on", "8xh100", "--serve")])
+@pytest.mark.parametrize(
+    "command", [("memory",), ("fit", "--on", "h100"), ("plan", "--on", "8xh100", "--serve")]
+)
 def test_unknown_quantization_is_refused_by_name(tmp_path: Path, command: tuple[str, ...]) -> None:
     config = json.loads(Path("examples/tiny-llama/config.json").read_text())
     path = tmp_path / "config.json"
@@ -263,7 +370,10 @@ def test_unknown_quantization_is_refused_by_name(tmp_path: Path, command: tuple[
     name, *options = command
     done = CliRunner().invoke(cli, [name, str(path), *options])
     assert done.exit_code == 2
-    assert "unknown quantization quant_method qqq in quantization_config: expected one of auto-round, awq" in " ".join(done.stderr.split())
+    assert (
+        "unknown quantization quant_method qqq in quantization_config: expected one of auto-round, awq"
+        in " ".join(done.stderr.split())
+    )
     assert "--dtype" in done.stderr
     assert CliRunner().invoke(cli, [name, str(path), *options, "--dtype", "fp8"]).exit_code == 0
 
@@ -283,7 +393,10 @@ def test_hostile_sizes_are_handled_quickly(tmp_path: Path, keys: dict[str, Any])
     assert done.exit_code == 1 and "does not fit" in done.stdout
 
 
-@pytest.mark.parametrize(("slug", "dtype"), [("deepseek-v3", "fp8"), ("deepseek-r1", "fp8"), ("kimi-k2", "fp8"), ("gpt-oss-20b", "mxfp4")])
+@pytest.mark.parametrize(
+    ("slug", "dtype"),
+    [("deepseek-v3", "fp8"), ("deepseek-r1", "fp8"), ("kimi-k2", "fp8"), ("gpt-oss-20b", "mxfp4")],
+)
 def test_presets_published_quantized_default_to_it(slug: str, dtype: str) -> None:
     assert memory(llamath.load(slug)).dtype == dtype
 
@@ -302,7 +415,10 @@ def test_presets_published_quantized_default_to_it(slug: str, dtype: str) -> Non
         (("--context", "9" * 20), "too large"),
         (("--context", "9" * 12), "context should be from 1 to 4,294,967,295, not 999,999,999,999"),
         (("--context", "4q"), "unknown unit q"),
-        (("--chunk", "0"), "--chunk should be a number of tokens such as 8192 or '128k', found '0'"),
+        (
+            ("--chunk", "0"),
+            "--chunk should be a number of tokens such as 8192 or '128k', found '0'",
+        ),
         (("--on", "mem=24G"), "by 1,000 or by 1,024"),
         (("--on", "mem=24"), "it has no unit"),
         (("--dtype", "bf17"), "unknown dtype or quantization scheme"),
@@ -343,21 +459,30 @@ def measure_prefill(config: dict[str, Any], dtype: str) -> tuple[int, int]:
     from support.live_bytes import LiveBytes
 
     hf_config = transformers.AutoConfig.for_model(**config)
-    model = transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation="sdpa").to(getattr(torch, dtype)).eval()
+    model = (
+        transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation="sdpa")
+        .to(getattr(torch, dtype))
+        .eval()
+    )
     ids = torch.zeros(1, TOKENS, dtype=torch.long)
     with torch.no_grad(), LiveBytes([*model.parameters(), *model.buffers()]) as live:
         cache = model(ids, use_cache=True, logits_to_keep=1).past_key_values
     size = torch.finfo(getattr(torch, dtype)).bits // 8
     cache_bytes = sum(x.keys.nbytes + x.values.nbytes for x in cache.layers)
     positions = TOKENS * (2 * 16 * size + 8)
-    return live.most - cache_bytes - positions, int(peak_activations(llamath.load(config).tree).width) * TOKENS * size
+    return live.most - cache_bytes - positions, int(
+        peak_activations(llamath.load(config).tree).width
+    ) * TOKENS * size
 
 
 @pytest.mark.transformers
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "config, dtype",
-    [*((x, dtype) for x in PLAIN for dtype in ("float32", "bfloat16")), ({"model_type": "olmo2"}, "float32")],
+    [
+        *((x, dtype) for x in PLAIN for dtype in ("float32", "bfloat16")),
+        ({"model_type": "olmo2"}, "float32"),
+    ],
     ids=lambda x: x if isinstance(x, str) else x["model_type"],
 )
 def test_peak_activations_match_transformers(config: dict[str, Any], dtype: str) -> None:
@@ -369,7 +494,14 @@ def test_peak_activations_match_transformers(config: dict[str, Any], dtype: str)
 @pytest.mark.filterwarnings("ignore")
 def test_transformers_exceeds_the_peak_by_documented_amounts() -> None:
     experts = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
-    older = {"model_type": "gpt2", "vocab_size": 512, "n_embd": 128, "n_layer": 3, "n_head": 8, "n_positions": 4096}
+    older = {
+        "model_type": "gpt2",
+        "vocab_size": 512,
+        "n_embd": 128,
+        "n_layer": 3,
+        "n_head": 8,
+        "n_positions": 4096,
+    }
     for config, times in ((BASE | experts, 1.3), (older, 1.8)):
         measured, estimated = measure_prefill(config, "float32")
         assert measured / estimated == pytest.approx(times, abs=0.1)

@@ -16,13 +16,22 @@ from llamath.cli import cli
 
 TINY = Path(__file__).parents[2] / "examples" / "tiny-llama"
 
-PUBLISHED_HEADS = [("llama-2-7b", 0.24), ("llama-2-13b", 0.37), ("llama-2-70b", 0.99), ("llama-3-8b", 0.25), ("llama-3-70b", 0.99)]
+PUBLISHED_HEADS = [
+    ("llama-2-7b", 0.24),
+    ("llama-2-13b", 0.37),
+    ("llama-2-70b", 0.99),
+    ("llama-3-8b", 0.25),
+    ("llama-3-70b", 0.99),
+]
 """Billions of parameters of EAGLE heads in the table of https://github.com/SafeAILab/EAGLE."""
 
 
 def write_model(folder: Path, tokens: dict[str, int], added: list[tuple[int, str]] = []) -> str:  # noqa: B006
     shutil.copytree(TINY, folder)
-    data = {"model": {"type": "BPE", "vocab": tokens, "merges": []}, "added_tokens": [{"id": i, "content": x} for i, x in added]}
+    data = {
+        "model": {"type": "BPE", "vocab": tokens, "merges": []},
+        "added_tokens": [{"id": i, "content": x} for i, x in added],
+    }
     (folder / "tokenizer.json").write_text(json.dumps(data))
     return str(folder)
 
@@ -35,7 +44,15 @@ def test_eagle_heads_have_their_published_sizes(model: str, billions: float) -> 
 def test_an_eagle_3_head_has_the_size_of_its_file() -> None:
     """EAGLE3-LLaMA3.1-Instruct-8B has 850 MB in 16 bits: fc, a layer with inputs of twice the width, a head of 32,000 rows."""
     report = llamath.pair("llama-3.1-8b", "eagle3")
-    assert report.parameters == 3 * 4096**2 + 2 * 4096 * (4096 + 2 * 1024) + 4096**2 + 3 * 4096 * 14336 + 32_000 * 4096 + 4 * 4096
+    assert (
+        report.parameters
+        == 3 * 4096**2
+        + 2 * 4096 * (4096 + 2 * 1024)
+        + 4096**2
+        + 3 * 4096 * 14336
+        + 32_000 * 4096
+        + 4 * 4096
+    )
     assert 849e6 < report.weights[1] < 851e6 and report.rows == (128_256, 32_000)
 
 
@@ -49,7 +66,10 @@ def test_a_head_for_multi_token_prediction_is_the_targets_own() -> None:
 def test_different_numbers_of_rows_are_refused_in_engines_words() -> None:
     report = llamath.pair("qwen2.5-72b", "qwen2.5-0.5b")
     says = {x.engine.split()[0]: x for x in report.verdicts}
-    assert not says["vLLM"].accepts and "Target model vocab_size=152064. Draft model vocab_size=151936." in says["vLLM"].says
+    assert (
+        not says["vLLM"].accepts
+        and "Target model vocab_size=152064. Draft model vocab_size=151936." in says["vLLM"].says
+    )
     assert not says["SGLang"].accepts and says["llama.cpp"].accepts and not says["llama.cpp"].says
     assert "assistant_tokenizer" in says["transformers"].says and says["transformers"].accepts
 
@@ -66,7 +86,11 @@ def test_other_tokens_under_the_same_ids_are_found(tmp_path: Path) -> None:
     second = write_model(tmp_path / "b", swapped, [(100, "<bos>")])
     report = llamath.pair(first, second)
     assert report.compared is not None
-    assert (report.compared.differing, report.compared.first, report.compared.added_differ) == (3, 7, 1)
+    assert (report.compared.differing, report.compared.first, report.compared.added_differ) == (
+        3,
+        7,
+        1,
+    )
     assert (report.compared.first_target, report.compared.first_draft) == ("t7", "t8")
     refused = {x.engine.split()[0] for x in report.verdicts if not x.accepts}
     assert refused == {"SGLang", "transformers"}
@@ -85,7 +109,12 @@ def test_the_first_five_ids_may_differ_in_llama_cpp() -> None:
 def test_vocabularies_are_read_from_files_of_each_kind(tmp_path: Path) -> None:
     model = write_model(tmp_path / "a", {"x": 0, "y": 1}, [(2, "<s>")])
     found = read_vocabulary(model)
-    assert found is not None and found.tokens == {0: "x", 1: "y", 2: "<s>"} and found.size == 3 and found.added == {2}
+    assert (
+        found is not None
+        and found.tokens == {0: "x", 1: "y", 2: "<s>"}
+        and found.size == 3
+        and found.added == {2}
+    )
     assert read_vocabulary(str(TINY)) is None and read_vocabulary("") is None
 
 
@@ -99,13 +128,19 @@ def test_the_bound_grows_with_draft_tokens_and_acceptance() -> None:
 
 
 def test_experts_make_checking_more_tokens_cost_more() -> None:
-    dense, mixture = (llamath.pair(x, "eagle3" if x == "llama-3.1-8b" else "mtp") for x in ("llama-3.1-8b", "deepseek-v3"))
+    dense, mixture = (
+        llamath.pair(x, "eagle3" if x == "llama-3.1-8b" else "mtp")
+        for x in ("llama-3.1-8b", "deepseek-v3")
+    )
     assert dense.best.speed_up > 4 > 2 > mixture.best.speed_up
 
 
 def test_reports_are_shown_in_every_form() -> None:
     report = llamath.pair("llama-3.1-8b", "eagle")
-    assert json.loads(CliRunner().invoke(cli, ["pair", "llama-3.1-8b", "eagle", "--json"]).stdout) == json.loads(
-        json.dumps(report.to_json())
+    assert json.loads(
+        CliRunner().invoke(cli, ["pair", "llama-3.1-8b", "eagle", "--json"]).stdout
+    ) == json.loads(json.dumps(report.to_json()))
+    assert (
+        "<table" in report._repr_html_()
+        and "speed-up" in CliRunner().invoke(cli, ["pair", "llama-3.1-8b", "eagle"]).stdout
     )
-    assert "<table" in report._repr_html_() and "speed-up" in CliRunner().invoke(cli, ["pair", "llama-3.1-8b", "eagle"]).stdout

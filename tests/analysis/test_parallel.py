@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.parallel_layout import Layout, check_layout, layout_problems, pipeline_stages, slice_layers, weight_shards
+from llamath.analysis.parallel_layout import (
+    Layout,
+    check_layout,
+    layout_problems,
+    pipeline_stages,
+    slice_layers,
+    weight_shards,
+)
 from llamath.core.blocks import Block, Norm
 from llamath.core.tree import Stack, fold, walk
 from llamath.utils.errors import LlamathError
@@ -20,9 +27,14 @@ from llamath.utils.errors import LlamathError
 def test_stage_without_the_first_use_copies_shared_blocks() -> None:
     tree = llamath.load("zamba-7b").tree
     layout = Layout(pp=2)
-    first, last = (sum(x.elements for x in weight_shards(tree, stage, layout)) for stage in pipeline_stages(tree, layout))
+    first, last = (
+        sum(x.elements for x in weight_shards(tree, stage, layout))
+        for stage in pipeline_stages(tree, layout)
+    )
     shared = sum(int(x.weight.size) for x in fold(tree.layers[2].shared))  # type: ignore[attr-defined]
-    assert first + last == llamath.load("zamba-7b").parameters.total + shared + int(tree.embed.weight.size)
+    assert first + last == llamath.load("zamba-7b").parameters.total + shared + int(
+        tree.embed.weight.size
+    )
 
 
 def test_every_declared_split_names_a_field() -> None:
@@ -56,7 +68,11 @@ def test_indivisible_dimensions_are_named(slug: str, layout: Layout, message: st
 
 def test_tensor_parallel_degrees_of_llama_30b() -> None:
     tree = llamath.load("llama-1-30b").tree
-    assert [n for n in range(1, 53) if not any("heads" in x for x in layout_problems(tree, Layout(tp=n)))] == [1, 2, 4, 13, 26, 52]
+    assert [
+        n
+        for n in range(1, 53)
+        if not any("heads" in x for x in layout_problems(tree, Layout(tp=n)))
+    ] == [1, 2, 4, 13, 26, 52]
     assert [x.layers for x in pipeline_stages(tree, Layout(pp=3))] == [20, 20, 20]
 
 
@@ -70,37 +86,56 @@ def test_stages_of_llama_405b_match_its_paper() -> None:
 
 def shard_shapes(slug: str, layout: Layout) -> dict[str, tuple[int, ...]]:
     tree = llamath.load(slug).tree
-    return {x.pattern: x.shape for x in weight_shards(tree, pipeline_stages(tree, layout)[0], layout)}
+    return {
+        x.pattern: x.shape for x in weight_shards(tree, pipeline_stages(tree, layout)[0], layout)
+    }
 
 
 def test_shard_shapes_from_issue_reports() -> None:
-    assert shard_shapes("llama-2-7b", Layout(tp=8))["embed.weight"] == (4000, 4096)  # optimum-neuron#368
-    assert shard_shapes("llama-2-13b", Layout(tp=2))["layers.{l}.attn.q.weight"] == (2560, 5120)  # slowllama#16
+    assert shard_shapes("llama-2-7b", Layout(tp=8))["embed.weight"] == (
+        4000,
+        4096,
+    )  # optimum-neuron#368
+    assert shard_shapes("llama-2-13b", Layout(tp=2))["layers.{l}.attn.q.weight"] == (
+        2560,
+        5120,
+    )  # slowllama#16
 
 
 def test_kv_heads_are_copied_to_more_ranks() -> None:
     by_pattern = shard_shapes("llama-3-8b", Layout(tp=16))
-    assert by_pattern["layers.{l}.attn.k.weight"] == (128, 4096) and by_pattern["layers.{l}.attn.q.weight"] == (256, 4096)
+    assert by_pattern["layers.{l}.attn.k.weight"] == (128, 4096) and by_pattern[
+        "layers.{l}.attn.q.weight"
+    ] == (256, 4096)
 
 
 def test_vocabulary_is_padded() -> None:
     assert shard_shapes("gpt2", Layout(tp=4))["embed.weight"] == (-(-50257 // 4), 768)
 
 
-@pytest.mark.parametrize("layout", [Layout(ep=8, dp=8), Layout(ep=4, dp=2, tp=4, etp=2), Layout(ep=2, tp=2, dp=2)])
+@pytest.mark.parametrize(
+    "layout", [Layout(ep=8, dp=8), Layout(ep=4, dp=2, tp=4, etp=2), Layout(ep=2, tp=2, dp=2)]
+)
 def test_experts_are_distributed(layout: Layout) -> None:
     tree = llamath.load("mixtral-8x7b").tree
     check_layout(tree, layout)
     (stage,) = pipeline_stages(tree, layout)
     experts = sum(x.elements for x in weight_shards(tree, stage, layout) if x.is_expert)
-    assert experts * layout.ep * layout.expert_tp == llamath.load("mixtral-8x7b").count.groups["experts"]
+    assert (
+        experts * layout.ep * layout.expert_tp
+        == llamath.load("mixtral-8x7b").count.groups["experts"]
+    )
 
 
 def test_stages_together_have_the_whole_model() -> None:
     for slug, copies in (("llama-3-8b", 0), ("llama-3.2-1b", 128256 * 2048)):
         model = llamath.load(slug)
         layout = Layout(pp=4)
-        sharded = sum(x.elements for stage in pipeline_stages(model.tree, layout) for x in weight_shards(model.tree, stage, layout))
+        sharded = sum(
+            x.elements
+            for stage in pipeline_stages(model.tree, layout)
+            for x in weight_shards(model.tree, stage, layout)
+        )
         assert sharded == model.parameters.total + copies
 
 
@@ -108,7 +143,12 @@ def test_stages_together_have_the_whole_model() -> None:
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=4), st.data())
 def test_slice_layers_matches_a_slice(runs: list[tuple[int, int]], data: st.DataObject) -> None:
     blocks = [Norm(eps=float(i)) for i in range(4)]
-    stack = Stack(*((tuple(data.draw(st.sampled_from(blocks)) for _ in range(period)), times) for period, times in runs))
+    stack = Stack(
+        *(
+            (tuple(data.draw(st.sampled_from(blocks)) for _ in range(period)), times)
+            for period, times in runs
+        )
+    )
     a = data.draw(st.integers(0, len(stack)))
     b = data.draw(st.integers(a, len(stack)))
     counted: Counter[float] = Counter()

@@ -76,8 +76,12 @@ def test_the_regular_expression_names_exactly_the_experts_in_ram() -> None:
     pattern = re.compile(match[1])
     for layer in range(48):
         for part in ("gate", "up", "down"):
-            assert bool(pattern.search(f"blk.{layer}.ffn_{part}_exps.weight")) == (layer < report.cpu_experts)
-        assert not pattern.search(f"blk.{layer}.attn_q.weight") and not pattern.search(f"blk.{layer}.ffn_gate_inp.weight")
+            assert bool(pattern.search(f"blk.{layer}.ffn_{part}_exps.weight")) == (
+                layer < report.cpu_experts
+            )
+        assert not pattern.search(f"blk.{layer}.attn_q.weight") and not pattern.search(
+            f"blk.{layer}.ffn_gate_inp.weight"
+        )
 
 
 def test_a_dense_model_keeps_its_first_layers_in_ram() -> None:
@@ -110,7 +114,18 @@ def test_what_exceeds_the_ram_needs_a_disk() -> None:
 
 
 def test_disk_alone_is_a_usual_drive() -> None:
-    words = ["place", "deepseek-v3", "--on", "2xrtx-4090", "--ram", "128GiB", "--dtype", "q4_k_m", "--json", "--disk"]
+    words = [
+        "place",
+        "deepseek-v3",
+        "--on",
+        "2xrtx-4090",
+        "--ram",
+        "128GiB",
+        "--dtype",
+        "q4_k_m",
+        "--json",
+        "--disk",
+    ]
     alone, rated = (CliRunner().invoke(cli, x) for x in (words, [*words, "7GB/s"]))
     assert alone.exit_code == 0 and alone.stdout == rated.stdout
 
@@ -123,13 +138,17 @@ def test_disk_alone_is_a_usual_drive() -> None:
         ("qwen3-30b-a3b", "rtx-3060", "16GiB", "bf16"),
     ],
 )
-def test_the_device_map_has_on_disk_what_exceeds_the_ram(model: str, on: str, ram: str, dtype: str) -> None:
+def test_the_device_map_has_on_disk_what_exceeds_the_ram(
+    model: str, on: str, ram: str, dtype: str
+) -> None:
     with_disk = place(model, on, ram, dtype=dtype, disk="7GB/s")
     full = place(model, on, "2TiB", dtype=dtype)
     assert with_disk.device_map.keys() == full.device_map.keys()
     moved = [name for name, where in with_disk.device_map.items() if where == "disk"]
     assert moved and all(full.device_map[x] == "cpu" for x in moved)
-    assert all(where == with_disk.device_map[x] or x in moved for x, where in full.device_map.items())
+    assert all(
+        where == with_disk.device_map[x] or x in moved for x, where in full.device_map.items()
+    )
     sizes = with_disk.sizes
     bytes_of = _module_bytes(full.device_map, sizes)
     kept = sum(n for x, n in bytes_of.items() if with_disk.device_map[x] == "cpu")
@@ -143,7 +162,9 @@ def test_the_bound_is_the_sum_of_reading_times() -> None:
     gpu, ram = report.devices
     expected = 1 / (gpu.read / gpu.bandwidth + ram.read / 50e9)
     assert abs(report.decode_ceiling - expected) < 1e-9
-    assert report.distinct_experts == pytest.approx(4) and ram.read == pytest.approx(ram.experts * 4 / 128)
+    assert report.distinct_experts == pytest.approx(4) and ram.read == pytest.approx(
+        ram.experts * 4 / 128
+    )
 
 
 def test_more_sequences_use_more_distinct_experts() -> None:
@@ -154,7 +175,9 @@ def test_more_sequences_use_more_distinct_experts() -> None:
 
 def test_the_device_map_covers_every_module_of_the_files() -> None:
     for model in ("gpt-oss-120b", "qwen3-30b-a3b", "llama-3.1-8b", "deepseek-v3"):
-        report = place(model, "rtx-4090", "2TiB", dtype="q4_k_m" if model != "gpt-oss-120b" else "mxfp4_moe")
+        report = place(
+            model, "rtx-4090", "2TiB", dtype="q4_k_m" if model != "gpt-oss-120b" else "mxfp4_moe"
+        )
         keys = tuple(report.device_map)
         for name in _hf_names(model):
             assert any(name == key or name.startswith(f"{key}.") for key in keys), name
@@ -162,7 +185,10 @@ def test_the_device_map_covers_every_module_of_the_files() -> None:
 
 def _hf_names(model: str) -> list[str]:
     loaded = llamath.load(model)
-    return [x.name.replace("{l}", "3") for x in loaded.scheme("hf").tensors_of_block("layers", loaded.tree.layers[3])]
+    return [
+        x.name.replace("{l}", "3")
+        for x in loaded.scheme("hf").tensors_of_block("layers", loaded.tree.layers[3])
+    ]
 
 
 def test_kt_and_llama_cpp_keep_as_many_experts() -> None:
@@ -175,7 +201,9 @@ def test_a_checkpoint_is_placed_by_the_tensors_of_its_header() -> None:
     folder = Path(__file__).parents[2] / "examples" / "tiny-llama"
     model = llamath.load(str(folder))
     stored = read_stored_weights(model)
-    sizes = layer_sizes(MemoryCalculator(model, MemoryRequest(context=64), stored), find_engine("llama.cpp"))
+    sizes = layer_sizes(
+        MemoryCalculator(model, MemoryRequest(context=64), stored), find_engine("llama.cpp")
+    )
     data = (folder / "model.safetensors").read_bytes()
     assert sizes.weights == len(data) - 8 - int.from_bytes(data[:8], "little")
     assert len(sizes.layers) == int(model.tree.layers.n) and all(x.dense for x in sizes.layers)
@@ -184,20 +212,50 @@ def test_a_checkpoint_is_placed_by_the_tensors_of_its_header() -> None:
 def test_the_picture_has_a_bar_for_each_device(tmp_path: Path) -> None:
     target = tmp_path / "place.svg"
     ran = CliRunner().invoke(
-        cli, ["place", "gpt-oss-20b", "--on", "rtx-3060", "--ram", "64GiB", "--dtype", "mxfp4_moe", "--svg", str(target)]
+        cli,
+        [
+            "place",
+            "gpt-oss-20b",
+            "--on",
+            "rtx-3060",
+            "--ram",
+            "64GiB",
+            "--dtype",
+            "mxfp4_moe",
+            "--svg",
+            str(target),
+        ],
     )
     assert ran.exit_code == 0, ran.output
     root = ElementTree.parse(target).getroot()
     texts = [x.text or "" for x in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert any(x.startswith("GeForce RTX 3060") for x in texts) and any(x.startswith("RAM") for x in texts)
+    assert any(x.startswith("GeForce RTX 3060") for x in texts) and any(
+        x.startswith("RAM") for x in texts
+    )
 
 
 def test_forms_agree_and_exit_codes_say_whether_it_fits() -> None:
-    arguments = ["place", "llama-3.1-8b", "--on", "rtx-3060", "--ram", "16GiB", "--dtype", "q4_k_m", "--context", "8k"]
+    arguments = [
+        "place",
+        "llama-3.1-8b",
+        "--on",
+        "rtx-3060",
+        "--ram",
+        "16GiB",
+        "--dtype",
+        "q4_k_m",
+        "--context",
+        "8k",
+    ]
     ran = CliRunner().invoke(cli, [*arguments, "--json"])
     report = place("llama-3.1-8b", ram="16GiB", dtype="q4_k_m")
     assert ran.exit_code == 0 and json.loads(ran.stdout) == json.loads(json.dumps(report.to_json()))
-    assert CliRunner().invoke(cli, ["place", "llama-3.1-405b", "--on", "rtx-3060", "--ram", "16GiB"]).exit_code == 1
+    assert (
+        CliRunner()
+        .invoke(cli, ["place", "llama-3.1-405b", "--on", "rtx-3060", "--ram", "16GiB"])
+        .exit_code
+        == 1
+    )
 
 
 REACHED = list(published_engines.reached())

@@ -21,40 +21,94 @@ from llamath.analysis.inference.inference_memory import MemoryCalculator, Memory
 from llamath.analysis.inference.speed_limits import speed_limits
 from llamath.analysis.parallel_layout import Layout, layout_problems
 from llamath.analysis.plan import PlanReport, PlanRequest, plan, sequences_per_step
-from llamath.analysis.plan.layout_space import MIN_TOKENS_PER_CP_RANK, LayoutSpace, StepSpec, divisors
+from llamath.analysis.plan.layout_space import (
+    MIN_TOKENS_PER_CP_RANK,
+    LayoutSpace,
+    StepSpec,
+    divisors,
+)
 from llamath.analysis.plan.network import Network, rank_group
 from llamath.analysis.plan.serving_plan import plan_serving
 from llamath.analysis.plan.training_run import TrainingCostModel
 from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError
-from published_runs import DATA, RUNS, Throughput, classic, korthikanti, llama3, megatron, palm, rank, throughput
+from published_runs import (
+    DATA,
+    RUNS,
+    Throughput,
+    classic,
+    korthikanti,
+    llama3,
+    megatron,
+    palm,
+    rank,
+    throughput,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = {
     "plan-llama-3-8b": ("llama-3-8b", "--on", "8xh100", "--tokens", "15T"),
-    "plan-llama-3.1-405b": ("llama-3.1-405b", "--on", "16384xh100", "--context", "8k", "--batch-tokens", "16M", "--tokens", "15.6T"),
+    "plan-llama-3.1-405b": (
+        "llama-3.1-405b",
+        "--on",
+        "16384xh100",
+        "--context",
+        "8k",
+        "--batch-tokens",
+        "16M",
+        "--tokens",
+        "15.6T",
+    ),
     "plan-mixtral-8x7b": ("mixtral-8x7b", "--on", "64xh100"),
     "plan-serve-llama-1-30b": ("llama-1-30b", "--on", "3xa100", "--serve"),
-    "plan-serve-deepseek-v3": ("deepseek-v3", "--on", "64xh200", "--serve", "--context", "8k", "--latency", "50ms"),
+    "plan-serve-deepseek-v3": (
+        "deepseek-v3",
+        "--on",
+        "64xh200",
+        "--serve",
+        "--context",
+        "8k",
+        "--latency",
+        "50ms",
+    ),
 }
 H100, A100 = hardware.find_device("h100"), hardware.find_device("a100")
-MODELS = {x: llamath.load(x) for x in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b", "gpt2")}
+MODELS = {
+    x: llamath.load(x)
+    for x in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b", "gpt2")
+}
 
 
 def run(*args: str) -> Result:
-    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["plan", *args], standalone_mode=False)
+    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(
+        cli, ["plan", *args], standalone_mode=False
+    )
 
 
 def plan_preset(name: str, on: str, **request: Any) -> PlanReport:
-    return plan(MODELS.get(name) or llamath.load(name), hardware.parse_devices(on), PlanRequest(**request))
+    return plan(
+        MODELS.get(name) or llamath.load(name), hardware.parse_devices(on), PlanRequest(**request)
+    )
 
 
-def cost_model(model: llamath.Model, layout: Layout, context: int = 2048, device: Any = A100, gradients: str = "bf16") -> TrainingCostModel:
-    return TrainingCostModel(model, TrainRequest(dtype="bf16", context=context, gradients=gradients, fused=True, layout=layout), device)
+def cost_model(
+    model: llamath.Model,
+    layout: Layout,
+    context: int = 2048,
+    device: Any = A100,
+    gradients: str = "bf16",
+) -> TrainingCostModel:
+    return TrainingCostModel(
+        model,
+        TrainRequest(dtype="bf16", context=context, gradients=gradients, fused=True, layout=layout),
+        device,
+    )
 
 
-@pytest.mark.parametrize("table, within", [(llama3, 0.18), (megatron, 0.15), (korthikanti, 0.07), (palm, 0.13)])
+@pytest.mark.parametrize(
+    "table, within", [(llama3, 0.18), (megatron, 0.15), (korthikanti, 0.07), (palm, 0.13)]
+)
 def test_published_runs_are_predicted(table: Any, within: float) -> None:
     """The bounds are today's errors; ±20 % would be acceptable."""
     for x in table():
@@ -110,7 +164,9 @@ def test_each_loss_has_its_own_step_time() -> None:
 def test_recomputation_costs_what_it_repeats() -> None:
     model = MODELS["llama-3-8b"]
     run = TrainingCostModel(model, TrainRequest(context=8192, fused=True), H100)
-    steps = [run.plan(Layout(microbatches=8, recompute=x)).timing.step for x in ("none", "op", "full")]
+    steps = [
+        run.plan(Layout(microbatches=8, recompute=x)).timing.step for x in ("none", "op", "full")
+    ]
     assert steps[0] < steps[1] < steps[2] < 4 / 3 * steps[0]
 
 
@@ -128,7 +184,13 @@ def test_llama_3_layout_ranks_in_the_top_ten(row: list[Any]) -> None:
 
 
 def test_reported_numbers_match_printed_text() -> None:
-    for rows in (accuracy.caches(), accuracy.indexes(), accuracy.adapters(), accuracy.operations(), accuracy.activations()):
+    for rows in (
+        accuracy.caches(),
+        accuracy.indexes(),
+        accuracy.adapters(),
+        accuracy.operations(),
+        accuracy.activations(),
+    ):
         numbers = list(rows)
         assert numbers and all(printed == here for _, printed, here in numbers)
     types = list(accuracy.bits())
@@ -156,41 +218,73 @@ LAYOUTS = st.builds(
 def test_plan_memory_equals_training_memory(name: str, layout: Layout) -> None:
     model, context = MODELS[name], 1024
     assume(not layout_problems(model.tree, layout, context))
-    request = TrainRequest(dtype="bf16", context=context, gradients="fp32", fused=True, layout=layout)
-    assert TrainingCostModel(model, request, H100).memory.max_bytes(layout) == training(model, request).largest_stage.total
+    request = TrainRequest(
+        dtype="bf16", context=context, gradients="fp32", fused=True, layout=layout
+    )
+    assert (
+        TrainingCostModel(model, request, H100).memory.max_bytes(layout)
+        == training(model, request).largest_stage.total
+    )
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from(sorted(MODELS)), st.sampled_from([1, 2, 3, 6, 8, 12, 16, 48, 64]), st.sampled_from([1024, 4096, 8192]))
+@given(
+    st.sampled_from(sorted(MODELS)),
+    st.sampled_from([1, 2, 3, 6, 8, 12, 16, 48, 64]),
+    st.sampled_from([1024, 4096, 8192]),
+)
 def test_every_layout_uses_all_gpus(name: str, gpus: int, context: int) -> None:
     model = MODELS[name]
     n = sequences_per_step(None, context, gpus)
     space = LayoutSpace(model.tree, StepSpec(gpus=gpus, node=8, context=context, sequences=n))
     for layout in space.layouts():
-        assert layout.gpus == gpus and layout.tp <= 8 and (layout.cp == 1 or context >= layout.cp * MIN_TOKENS_PER_CP_RANK)
+        assert (
+            layout.gpus == gpus
+            and layout.tp <= 8
+            and (layout.cp == 1 or context >= layout.cp * MIN_TOKENS_PER_CP_RANK)
+        )
         variants = list(space.variants(layout))
         assert all(x.dp * x.microbatch * x.count == n for x in variants)
-        assert not layout_problems(model.tree, variants[0], context) and not layout_problems(model.tree, variants[-1], context)
+        assert not layout_problems(model.tree, variants[0], context) and not layout_problems(
+            model.tree, variants[-1], context
+        )
 
 
 def test_plans_are_ranked_and_fit() -> None:
-    for name, on in (("llama-3-8b", "8xh100"), ("mixtral-8x7b", "32xh100"), ("gemma-2-9b", "6xa100")):
+    for name, on in (
+        ("llama-3-8b", "8xh100"),
+        ("mixtral-8x7b", "32xh100"),
+        ("gemma-2-9b", "6xa100"),
+    ):
         report = plan_preset(name, on)
         steps = [x.timing.step for x in report.plans]
         assert steps == sorted(steps) and len(report.plans) > 2
-        assert len({(x.layout.tp, x.layout.pp, x.layout.cp, x.layout.ep, x.layout.dp) for x in report.plans}) == len(steps)
+        assert len(
+            {
+                (x.layout.tp, x.layout.pp, x.layout.cp, x.layout.ep, x.layout.dp)
+                for x in report.plans
+            }
+        ) == len(steps)
         assert all(x.memory <= report.device.memory and 0 < x.mfu < 1 for x in report.plans)
 
 
 def test_plan_search_agrees_with_brute_force() -> None:
     model, (gpus, device) = MODELS["llama-3-8b"], hardware.parse_devices("4xh100")
     report = plan_preset("llama-3-8b", "4xh100", batch_tokens=2**20, top=100)
-    run = TrainingCostModel(model, TrainRequest(context=8192, gradients="fp32", fused=True, dtype="bf16"), device)
+    run = TrainingCostModel(
+        model, TrainRequest(context=8192, gradients="fp32", fused=True, dtype="bf16"), device
+    )
     space = LayoutSpace(model.tree, StepSpec(gpus=gpus, node=8, context=8192, sequences=128))
     best = []
     for layout in space.layouts():
-        reports = ((x, training(model, run.job.request.replace(layout=x))) for x in space.variants(layout))
-        fitting = [run.step_seconds(x) for x, found in reports if found.largest_stage.total <= device.memory]
+        reports = (
+            (x, training(model, run.job.request.replace(layout=x))) for x in space.variants(layout)
+        )
+        fitting = [
+            run.step_seconds(x)
+            for x, found in reports
+            if found.largest_stage.total <= device.memory
+        ]
         best += [min(fitting)] if fitting else []
     assert [x.timing.step for x in report.plans] == pytest.approx(sorted(best))
 
@@ -203,7 +297,12 @@ def test_plan_search_agrees_with_brute_force() -> None:
         ("llama-3-8b", "128xh100", "PP 64", "32 layers"),
         ("llama-3-8b", "8xh100", "CP 4", "8,192 tokens are fewer than 4,096 per rank"),
         ("mixtral-8x7b", "16xh100", "EP 16", "8 experts"),
-        ("qwen3-next-80b-a3b", "64xh100", "CP 2", "a recurrent state is passed from token to token"),
+        (
+            "qwen3-next-80b-a3b",
+            "64xh100",
+            "CP 2",
+            "a recurrent state is passed from token to token",
+        ),
         ("gpt2", "5xa100", "TP 5", "12 heads"),
     ],
 )
@@ -214,7 +313,9 @@ def test_rejected_degrees_have_reasons(name: str, on: str, what: str, why: str) 
 
 
 def test_data_parallel_degree_exceeding_the_batch() -> None:
-    reasons = {x.what: x.why for x in plan_preset("llama-3-8b", "64xh100", batch_tokens=8 * 8192).rejected}
+    reasons = {
+        x.what: x.why for x in plan_preset("llama-3-8b", "64xh100", batch_tokens=8 * 8192).rejected
+    }
     assert reasons["DP 64"] == reasons["DP 16"] == "8 sequences per step" and "DP 8" not in reasons
 
 
@@ -231,7 +332,9 @@ def test_tensor_parallel_volume_matches_megatron() -> None:
 def test_parallel_branches_communicate_once() -> None:
     model = llamath.load("command-r")
     layout = Layout(tp=8, microbatches=1)
-    assert cost_model(model, layout).plan(layout).timing.sent.tensor == (4 * 40 + 4) * 2048 * 8192 * 2
+    assert (
+        cost_model(model, layout).plan(layout).timing.sent.tensor == (4 * 40 + 4) * 2048 * 8192 * 2
+    )
 
 
 @pytest.mark.parametrize("zero, times", [(0, 2), (1, 2), (2, 2), (3, 3)])
@@ -239,7 +342,10 @@ def test_zero_volume_matches_its_paper(zero: int, times: int) -> None:
     """Rajbhandari et al. 2019, §7: 2Ψ numbers for plain data parallelism, ZeRO-1 and 2, 3Ψ for ZeRO-3, with gradients in 16 bits."""
     model = MODELS["llama-3-8b"]
     layout = Layout(dp=8, zero=zero, microbatches=1)
-    assert cost_model(model, layout).plan(layout).timing.sent.data == times * 2 * model.parameters.total
+    assert (
+        cost_model(model, layout).plan(layout).timing.sent.data
+        == times * 2 * model.parameters.total
+    )
 
 
 @pytest.mark.parametrize("m, v, rounds", [(8, 1, 8), (8, 2, 2), (4, 4, 1)])
@@ -271,7 +377,9 @@ def test_context_parallelism_gathers_keys_and_values() -> None:
 def test_expert_volume_is_top_k_per_token() -> None:
     layout = Layout(dp=8, ep=8, etp=1, microbatches=2)
     sent = cost_model(MODELS["mixtral-8x7b"], layout).plan(layout).timing.sent
-    assert sent.expert == 2 * 2 * 2 * 32 * 2 * 2048 * 4096 * 2  # microbatches, both passes, there and back, layers, two experts
+    assert (
+        sent.expert == 2 * 2 * 2 * 32 * 2 * 2048 * 4096 * 2
+    )  # microbatches, both passes, there and back, layers, two experts
 
 
 @settings(deadline=None)
@@ -285,16 +393,29 @@ def test_rank_groups_cover_all_ranks(size: int, stride: int, node: int) -> None:
 @given(st.integers(1, 6), st.integers(1, 6), st.floats(1, 1e12))
 def test_ring_time_follows_its_volume(near: int, far: int, whole: float) -> None:
     wires, n = Network(4e11, 4e10), 2**near
-    assert wires.all_gather_seconds(rank_group(n, 1, n), whole) == pytest.approx((n - 1) / n * whole / 4e11)
+    assert wires.all_gather_seconds(rank_group(n, 1, n), whole) == pytest.approx(
+        (n - 1) / n * whole / 4e11
+    )
     far = 2**far
-    assert wires.all_gather_seconds(rank_group(far, n, n), whole) == pytest.approx((far - 1) / far * whole / 4e10)
+    assert wires.all_gather_seconds(rank_group(far, n, n), whole) == pytest.approx(
+        (far - 1) / far * whole / 4e10
+    )
     both = wires.all_gather_seconds(rank_group(n * far, 1, n), whole)
     assert both == pytest.approx((far - 1) / far * whole / n / 4e10 + (n - 1) / n * whole / 4e11)
-    assert wires.all_gather_seconds(rank_group(1, 1, 8), whole) == 0 == wires.all_to_all_seconds(rank_group(1, 1, 8), whole)
+    assert (
+        wires.all_gather_seconds(rank_group(1, 1, 8), whole)
+        == 0
+        == wires.all_to_all_seconds(rank_group(1, 1, 8), whole)
+    )
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.sampled_from(sorted(MODELS)), LAYOUTS, st.sampled_from(["bandwidth", "link", "network"]), st.integers(2, 5))
+@given(
+    st.sampled_from(sorted(MODELS)),
+    LAYOUTS,
+    st.sampled_from(["bandwidth", "link", "network"]),
+    st.integers(2, 5),
+)
 def test_better_hardware_is_never_slower(name: str, layout: Layout, what: str, times: int) -> None:
     model = MODELS[name]
     assume(not layout_problems(model.tree, layout, 1024))
@@ -316,13 +437,20 @@ def test_default_batch_divides_evenly(gpus: int, context: int) -> None:
 
 
 def test_padded_vocabulary_is_noted() -> None:
-    assert "TP 4 pads the vocabulary from 50,257 to 50,260 rows" in run("gpt2", "--on", "4xh100", "--layout", "tp=4").stdout
+    assert (
+        "TP 4 pads the vocabulary from 50,257 to 50,260 rows"
+        in run("gpt2", "--on", "4xh100", "--layout", "tp=4").stdout
+    )
 
 
 def test_serving_on_three_gpus_uses_a_pipeline() -> None:
     """vllm#596: 52 heads are not divisible by three GPUs; a pipeline of 20 + 20 + 20 layers is possible."""
     done = run("llama-1-30b", "--on", "3xa100", "--serve")
-    assert "TP 3: 52 heads" in done.stdout and "PP 3: 20 + 20 + 20 layers" in done.stdout and "TP can be 1, 2, 4" in done.stdout
+    assert (
+        "TP 3: 52 heads" in done.stdout
+        and "PP 3: 20 + 20 + 20 layers" in done.stdout
+        and "TP can be 1, 2, 4" in done.stdout
+    )
 
 
 def test_serving_limits_match_fit() -> None:
@@ -333,8 +461,12 @@ def test_serving_limits_match_fit() -> None:
     assert rates == sorted(rates, reverse=True)
     for x in report.plans:
         assert x.memory <= H100.memory and x.replicas * x.layout.gpus == 16
-        speed = speed_limits(ShardedModel(sizes, x.layout), H100, 8192, x.batch // x.layout.pp).decode
-        assert x.seconds == speed.seconds and x.rate * x.layout.gpus == pytest.approx(speed.tokens_per_second * x.layout.pp)
+        speed = speed_limits(
+            ShardedModel(sizes, x.layout), H100, 8192, x.batch // x.layout.pp
+        ).decode
+        assert x.seconds == speed.seconds and x.rate * x.layout.gpus == pytest.approx(
+            speed.tokens_per_second * x.layout.pp
+        )
         more = ShardedModel(sizes, x.layout).max_memory(8192, x.batch + x.layout.pp)
         assert more > H100.memory
 
@@ -363,11 +495,19 @@ def test_any_microbatch_can_be_asked_for() -> None:
     }
     model = llamath.load({**config, "attn_config": {"alibi": True}, "max_seq_len": 2048})
     fixed = {"microbatch": 24, "dp": 8, "zero": 3}
-    report = plan(model, hardware.parse_devices("8xa100-80gb"), PlanRequest(context=2048, batch_tokens=24 * 8 * 2048, fixed=fixed))
+    report = plan(
+        model,
+        hardware.parse_devices("8xa100-80gb"),
+        PlanRequest(context=2048, batch_tokens=24 * 8 * 2048, fixed=fixed),
+    )
     assert {x.layout.microbatch for x in report.plans} == {24}
     step = PlanRequest(context=2048, batch_tokens=96 * 8 * 2048, fixed={**fixed, "microbatch": 96})
     too_large = plan(model, hardware.parse_devices("8xa100-40gb"), step)
-    assert not too_large.fits and too_large.smallest is not None and too_large.smallest.microbatch == 96
+    assert (
+        not too_large.fits
+        and too_large.smallest is not None
+        and too_large.smallest.microbatch == 96
+    )
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -385,24 +525,64 @@ def test_time_shares_sum_to_one() -> None:
     for name in ("plan-llama-3-8b", "plan-llama-3.1-405b", "plan-mixtral-8x7b"):
         lines = (GOLDEN / f"{name}.txt").read_text().splitlines()
         start = next(i for i, x in enumerate(lines) if x.startswith("plan 1"))
-        shares = [float(word[:-1]) for x in lines[start + 1 : lines.index("", start)] for word in x.split() if word.endswith("%")]
+        shares = [
+            float(word[:-1])
+            for x in lines[start + 1 : lines.index("", start)]
+            for word in x.split()
+            if word.endswith("%")
+        ]
         assert sum(shares) == pytest.approx(100, abs=0.4)
 
 
 def test_the_json_contract() -> None:
     output = json.loads(run("llama-3-8b", "--on", "8xh100", "--tokens", "15T", "--json").stdout)
     best = output["plans"][0]
-    assert {"tp", "pp", "cp", "ep", "dp", "zero", "microbatch", "recompute", "memory", "mfu", "bubble", "seconds", "sent"} <= set(best)
-    assert best["gpu_hours"] == pytest.approx(8 * best["hours"]) and best["steps"] == -(-15 * 10**12 // output["batch_tokens"])
-    assert best["tokens_per_second"] * best["seconds"]["step"] == pytest.approx(output["batch_tokens"])
-    constants = {"matmul", "attention", "attention_backward", "memory", "wires", "overlap", "passes"}
-    assert output["rejected"][0].keys() == {"what", "why"} and set(output["constants"]) == constants and output["attention"] == "flash2"
+    assert {
+        "tp",
+        "pp",
+        "cp",
+        "ep",
+        "dp",
+        "zero",
+        "microbatch",
+        "recompute",
+        "memory",
+        "mfu",
+        "bubble",
+        "seconds",
+        "sent",
+    } <= set(best)
+    assert best["gpu_hours"] == pytest.approx(8 * best["hours"]) and best["steps"] == -(
+        -15 * 10**12 // output["batch_tokens"]
+    )
+    assert best["tokens_per_second"] * best["seconds"]["step"] == pytest.approx(
+        output["batch_tokens"]
+    )
+    constants = {
+        "matmul",
+        "attention",
+        "attention_backward",
+        "memory",
+        "wires",
+        "overlap",
+        "passes",
+    }
+    assert (
+        output["rejected"][0].keys() == {"what", "why"}
+        and set(output["constants"]) == constants
+        and output["attention"] == "flash2"
+    )
     served = json.loads(run("llama-3-8b", "--on", "8xh100", "--serve", "--json").stdout)
-    assert served["plans"][0]["decode_ceiling"] == pytest.approx(8 * served["plans"][0]["decode_ceiling_per_gpu"])
+    assert served["plans"][0]["decode_ceiling"] == pytest.approx(
+        8 * served["plans"][0]["decode_ceiling_per_gpu"]
+    )
 
 
 def test_no_plan_exits_with_1() -> None:
-    for args in (("llama-3.1-405b", "--on", "8xh100"), ("llama-3.1-405b", "--on", "2xh100", "--serve")):
+    for args in (
+        ("llama-3.1-405b", "--on", "8xh100"),
+        ("llama-3.1-405b", "--on", "2xh100", "--serve"),
+    ):
         done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["plan", *args])
         assert done.exit_code == 1 and "no " in done.stdout
 
@@ -425,18 +605,34 @@ def test_no_plan_exits_with_1() -> None:
         (("llama-3-8b", "--on", "8xh100", "--tokens", "1e40"), "more text than exists"),
         (("llama-3-8b", "--on", "٨xh100"), "unknown GPU"),
         (("llama-3-8b", "--on", "8xh100", "--layout", "zero=4"), "expected an integer from 0 to 3"),
-        (("llama-3-8b", "--on", "8xh100", "--batch-tokens", "5000"), "not a multiple of the sequence length"),
-        (("llama-3-8b", "--on", "8xh100", "--batch-tokens", "0"), "--batch-tokens should be a number of tokens"),
+        (
+            ("llama-3-8b", "--on", "8xh100", "--batch-tokens", "5000"),
+            "not a multiple of the sequence length",
+        ),
+        (
+            ("llama-3-8b", "--on", "8xh100", "--batch-tokens", "0"),
+            "--batch-tokens should be a number of tokens",
+        ),
         (("llama-3-8b", "--on", "8xh100", "--tokens", "many"), "--tokens should be a count"),
         (("llama-3-8b", "--on", "8xh100", "--training", "optimizer=adam"), "unknown optimizer"),
         (("llama-3-8b", "--on", "8xh100", "--dtype", "awq"), "cannot be trained directly"),
-        (("llama-3-8b", "--on", "8xh100", "--top", "0"), "--top should be from 1 to 1,000, found 0"),
+        (
+            ("llama-3-8b", "--on", "8xh100", "--top", "0"),
+            "--top should be from 1 to 1,000, found 0",
+        ),
         (("llama-3-8b", "--on", "8xh100", "--latency", "5ms"), "is for --serve"),
         (("llama-3-8b", "--on", "8xh100", "--serve", "--tokens", "1T"), "is for training"),
-        (("llama-3-8b", "--on", "8xh100", "--serve", "--latency", "soon"), "--latency should be a time"),
+        (
+            ("llama-3-8b", "--on", "8xh100", "--serve", "--latency", "soon"),
+            "--latency should be a time",
+        ),
     ],
 )
 def test_invalid_requests_are_refused(args: tuple[str, ...], message: str) -> None:
     done = run(*args)
     assert isinstance(done.exception, LlamathError | ClickException)
-    assert message in (done.exception.format_message() if isinstance(done.exception, ClickException) else str(done.exception))
+    assert message in (
+        done.exception.format_message()
+        if isinstance(done.exception, ClickException)
+        else str(done.exception)
+    )

@@ -35,12 +35,20 @@ def test_rows_are_what_memory_and_fit_say(name: str) -> None:
     report = llamath.quants(name, on="2xrtx-4090", context=4096)
     assert [x.bytes for x in report.rows] == sorted((x.bytes for x in report.rows), reverse=True)
     for x in report.rows[::5]:
-        memory, fit = llamath.memory(name, dtype=x.name, context=4096), llamath.fit(name, on="2xrtx-4090", dtype=x.name, context=4096)
+        memory, fit = (
+            llamath.memory(name, dtype=x.name, context=4096),
+            llamath.fit(name, on="2xrtx-4090", dtype=x.name, context=4096),
+        )
         assert (x.bytes, x.bits) == (memory.weights, memory.storage.bits) and x.fits is fit.fits
         assert x.total in (None, fit.total)
         if x.fits:
             own = llamath.load(name).tree.context
-            assert x.max_context == own or not llamath.fit(name, on="2xrtx-4090", dtype=x.name, context=x.max_context + 1).fits
+            assert (
+                x.max_context == own
+                or not llamath.fit(
+                    name, on="2xrtx-4090", dtype=x.name, context=x.max_context + 1
+                ).fits
+            )
             assert llamath.fit(name, on="2xrtx-4090", dtype=x.name, context=x.max_context).fits
 
 
@@ -51,16 +59,28 @@ def test_mixtures_of_experts_have_their_own_formats() -> None:
 
 def test_unquantized_parts_are_named() -> None:
     rows = {x.name: x for x in llamath.quants("llama-3.1-8b").rows}
-    assert rows["awq"].unquantized == ("head", "embedding", "norm") or rows["awq"].unquantized == ("embedding", "head", "norm")
+    assert rows["awq"].unquantized == ("head", "embedding", "norm") or rows["awq"].unquantized == (
+        "embedding",
+        "head",
+        "norm",
+    )
     assert rows["awq"].unquantized_bytes == 2 * (2 * 128_256 * 4096 + 65 * 4096)
-    assert rows["q4_k_m"].unquantized == ("norm",) and rows["q4_k_m"].unquantized_bytes == 4 * 65 * 4096
+    assert (
+        rows["q4_k_m"].unquantized == ("norm",)
+        and rows["q4_k_m"].unquantized_bytes == 4 * 65 * 4096
+    )
     assert rows["bf16"].unquantized_bytes == rows["bf16"].bytes
 
 
 def test_formats_without_kernels_are_not_chosen() -> None:
     report = llamath.quants("llama-3.1-8b", on="rtx-3060")
-    assert {x.name for x in report.rows if not x.supported} == {"fp8", "nvfp4"} and report.best is not None
-    assert report.best.bits == max(x.bits for x in report.rows if x.fits and is_supported(find_device("rtx-3060"), x.name))
+    assert {x.name for x in report.rows if not x.supported} == {
+        "fp8",
+        "nvfp4",
+    } and report.best is not None
+    assert report.best.bits == max(
+        x.bits for x in report.rows if x.fits and is_supported(find_device("rtx-3060"), x.name)
+    )
 
 
 def test_old_types_are_chosen_only_if_no_other_fits() -> None:
@@ -70,7 +90,11 @@ def test_old_types_are_chosen_only_if_no_other_fits() -> None:
 
 def test_files_of_a_folder_are_listed(folder: Path) -> None:
     code, data = run(str(folder))
-    assert code == 0 and data["are_files"] and [x["dtype"] for x in data["rows"]] == ["F16", "Q8_0", "Q4_0"]
+    assert (
+        code == 0
+        and data["are_files"]
+        and [x["dtype"] for x in data["rows"]] == ["F16", "Q8_0", "Q4_0"]
+    )
     for x in data["rows"]:
         assert x["bytes"] == llamath.memory(folder / x["name"]).weights
     assert data["rows"][1]["unquantized"] == ["F32"] and data["best"] is None
@@ -92,7 +116,11 @@ def test_files_of_a_repository_are_listed(folder: Path, pair: Any) -> None:
     Hub(*pair, {x.name: x.read_bytes() for x in folder.iterdir()} | {"README.md": b"text"})
     code, data = run("org/name", "--on", "rtx-3060")
     here = llamath.quants(folder, on="rtx-3060").to_json()
-    assert code == 0 and [x["bytes"] for x in data["rows"]] == [x["bytes"] for x in here["rows"]] and data["best"] == "tiny-fp16.gguf"
+    assert (
+        code == 0
+        and [x["bytes"] for x in data["rows"]] == [x["bytes"] for x in here["rows"]]
+        and data["best"] == "tiny-fp16.gguf"
+    )
 
 
 def test_adapters_and_encoders_are_no_models(folder: Path, tmp_path: Path) -> None:
@@ -102,6 +130,8 @@ def test_adapters_and_encoders_are_no_models(folder: Path, tmp_path: Path) -> No
     assert len(llamath.quants(tmp_path).rows) == 3
 
 
-@pytest.mark.parametrize("args", [("no-such-model",), ("gpt2", "--on", "nope"), ("gpt2", "--context", "0"), ()])
+@pytest.mark.parametrize(
+    "args", [("no-such-model",), ("gpt2", "--on", "nope"), ("gpt2", "--context", "0"), ()]
+)
 def test_bad_input_is_refused(args: tuple[str, ...]) -> None:
     assert CliRunner().invoke(cli, ["quants", *args]).exit_code == 2

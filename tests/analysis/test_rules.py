@@ -23,7 +23,9 @@ from support.reference_data import tiny_configs
     st.one_of(st.none(), st.integers(1, 70)),
     st.booleans(),
 )
-def test_attended_pairs_match_the_mask(past: int, new: int, window: int | None, chunk: int | None, causal: bool) -> None:
+def test_attended_pairs_match_the_mask(
+    past: int, new: int, window: int | None, chunk: int | None, causal: bool
+) -> None:
     if window is not None or not causal:
         chunk = None
     if not causal:
@@ -35,8 +37,14 @@ def test_attended_pairs_match_the_mask(past: int, new: int, window: int | None, 
         near = window is None or abs(query - key) < window
         return near and (key <= query or not causal)
 
-    expected = sum(sees(query, key) for query in range(past, past + new) for key in range(past + new))
-    pairs = pairs_in_window(AttentionWindow(size=window, chunk=chunk, causal=causal), Expr.variable("T", 1), Expr.variable("P", 0))
+    expected = sum(
+        sees(query, key) for query in range(past, past + new) for key in range(past + new)
+    )
+    pairs = pairs_in_window(
+        AttentionWindow(size=window, chunk=chunk, causal=causal),
+        Expr.variable("T", 1),
+        Expr.variable("P", 0),
+    )
     assert pairs.at(T=new, P=past) == expected
 
 
@@ -46,7 +54,12 @@ def test_pairs_in_selected_blocks_match_a_count(n: int, size: int, kept: int) ->
     assert pairs_in_blocks((size, kept), Expr.variable("T", 1)).at(T=n) == expected
 
 
-@given(n=st.integers(1, 200), past=st.integers(0, 200), ratio=st.integers(2, 9), most=st.none() | st.integers(1, 20))
+@given(
+    n=st.integers(1, 200),
+    past=st.integers(0, 200),
+    ratio=st.integers(2, 9),
+    most=st.none() | st.integers(1, 20),
+)
 def test_windows_of_tokens_match_a_count(n: int, past: int, ratio: int, most: int | None) -> None:
     seen = [(query + 1) // ratio for query in range(past, past + n)]
     expected = sum(x if most is None else min(x, most) for x in seen)
@@ -60,11 +73,18 @@ def test_matmul_flops_equal_torch() -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.flop_counter import FlopCounterMode
 
-    graph = record(llamath.load(next(x for x in tiny_configs() if x.id == "deepseek_v3-plain").values[0]).tree, batch=2, new_tokens=5)
+    graph = record(
+        llamath.load(next(x for x in tiny_configs() if x.id == "deepseek_v3-plain").values[0]).tree,
+        batch=2,
+        new_tokens=5,
+    )
     checked = set()
     for _, node in graph.nodes():
         if node.op == "linear":
-            x, weight = (torch.zeros(*map(int, shape)) for shape in (node.inputs[0].shape, node.weights[0].shape))
+            x, weight = (
+                torch.zeros(*map(int, shape))
+                for shape in (node.inputs[0].shape, node.weights[0].shape)
+            )
             with FlopCounterMode(display=False) as counter:
                 torch.nn.functional.linear(x, weight)
         elif node.op == "attention":
@@ -83,18 +103,26 @@ def test_tensor_parallelism_divides_recurrent_states(slug: str) -> None:
     """As vLLM does: MambaStateShapeCalculator in vllm/model_executor/layers/mamba/mamba_utils.py."""
     graph = record(llamath.load(slug).tree)
     for one, two in zip(cache_specs(graph), cache_specs(graph, tp=2), strict=True):
-        assert int(one.state or 0) == 2 * int(two.state or 0) and int(one.conv_state or 0) == 2 * int(two.conv_state or 0)
+        assert int(one.state or 0) == 2 * int(two.state or 0) and int(
+            one.conv_state or 0
+        ) == 2 * int(two.conv_state or 0)
 
 
 def test_more_ranks_than_heads_keep_copies() -> None:
     (whole,), (rank,) = (cache_specs(record(llamath.load("llama-3-8b").tree), tp) for tp in (1, 32))
     assert [8 * int(x) for x in rank.rows] == [int(x) for x in whole.rows]
-    (latent,), (rank,) = (cache_specs(record(llamath.load("deepseek-v3").tree), tp) for tp in (1, 32))
+    (latent,), (rank,) = (
+        cache_specs(record(llamath.load("deepseek-v3").tree), tp) for tp in (1, 32)
+    )
     assert latent == rank
 
 
 def test_layers_that_share_keys_and_values_cache_none() -> None:
-    (config,) = (x.values[0] for x in tiny_configs() if x.id == "gemma4-per-layer inputs, borrowed keys, wide")
+    (config,) = (
+        x.values[0]
+        for x in tiny_configs()
+        if x.id == "gemma4-per-layer inputs, borrowed keys, wide"
+    )
     tree = llamath.load(config).tree
     assert sum(int(x.layers) for x in cache_specs(record(tree))) < tree.layers.n
 

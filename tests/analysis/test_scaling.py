@@ -23,7 +23,9 @@ TABLE_A3_3 = (9.2e9, 27.1e9, 410.1e9, 4.1e12, 12.0e12, 20.1e12, 43.5e12, 94.1e12
 @pytest.mark.parametrize(("name", "printed"), [("hoffmann-1", TABLE_3), ("hoffmann-2", TABLE_A3_2)])
 def test_tokens_follow_from_compute(name: str, printed: tuple[float, ...]) -> None:
     for n, d in zip(SIZES, printed, strict=True):
-        assert LAWS[name].tokens(n) == pytest.approx(d, rel=0.05)  # 1.5 trillion is printed to two digits
+        assert LAWS[name].tokens(n) == pytest.approx(
+            d, rel=0.05
+        )  # 1.5 trillion is printed to two digits
         assert LAWS[name].for_compute(6 * n * LAWS[name].tokens(n)) == pytest.approx(n, rel=1e-6)
 
 
@@ -40,7 +42,14 @@ def test_hoffmann_optimum_at_1e21_flops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "exponent"), [("hoffmann-1", 0.50), ("hoffmann-2", 0.49), ("hoffmann-3", 0.46), ("besiroglu", 0.51), ("kaplan", 0.73)]
+    ("name", "exponent"),
+    [
+        ("hoffmann-1", 0.50),
+        ("hoffmann-2", 0.49),
+        ("hoffmann-3", 0.46),
+        ("besiroglu", 0.51),
+        ("kaplan", 0.73),
+    ],
 )
 def test_exponents_are_published(name: str, exponent: float) -> None:
     law = find_law(name)
@@ -65,10 +74,14 @@ def test_law_is_invertible(name: str, digits: float) -> None:
 
 def test_budget_is_6nd() -> None:
     one = training_budget(8_030_261_248, find_law("hoffmann-1"), tokens=15 * 10**12)
-    assert one.flops == 6 * 8_030_261_248 * 15 * 10**12 and one.per_parameter == pytest.approx(1867.93, abs=0.01)
+    assert one.flops == 6 * 8_030_261_248 * 15 * 10**12 and one.per_parameter == pytest.approx(
+        1867.93, abs=0.01
+    )
     other = training_budget(8_030_261_248, find_law("hoffmann-1"), flops=one.flops)
     assert other.tokens == one.tokens
-    assert not find_law("hoffmann-1").extrapolates(8e9) and find_law("hoffmann-1").extrapolates(405e9)
+    assert not find_law("hoffmann-1").extrapolates(8e9) and find_law("hoffmann-1").extrapolates(
+        405e9
+    )
 
 
 def test_unknown_law_has_a_hint() -> None:
@@ -78,15 +91,33 @@ def test_unknown_law_has_a_hint() -> None:
 
 
 def test_compute_gives_the_target() -> None:
-    done = CliRunner().invoke(cli, ["design", "--flops", "5.76e23", "--json", "--top", "1"], standalone_mode=False)
+    done = CliRunner().invoke(
+        cli, ["design", "--flops", "5.76e23", "--json", "--top", "1"], standalone_mode=False
+    )
     output = json.loads(done.stdout)
     assert output["target"] == pytest.approx(67 * 10**9, rel=1e-6)
     compute = output["compute"]
-    assert compute["law"] == "hoffmann-1" and compute["extrapolated"] and compute["flops"] == pytest.approx(5.76e23, rel=1e-6)
+    assert (
+        compute["law"] == "hoffmann-1"
+        and compute["extrapolated"]
+        and compute["flops"] == pytest.approx(5.76e23, rel=1e-6)
+    )
     assert compute["tokens_per_parameter"] == pytest.approx(21.4, abs=0.3)
     both = json.loads(
-        CliRunner().invoke(cli, ["design", "--flops", "6e22", "--tokens", "1T", "--json", "--top", "1"], standalone_mode=False).stdout
+        CliRunner()
+        .invoke(
+            cli,
+            ["design", "--flops", "6e22", "--tokens", "1T", "--json", "--top", "1"],
+            standalone_mode=False,
+        )
+        .stdout
     )
     assert both["target"] == 10**10
-    tokens = json.loads(CliRunner().invoke(cli, ["design", "--tokens", "20.17B", "--json", "--top", "1"], standalone_mode=False).stdout)
+    tokens = json.loads(
+        CliRunner()
+        .invoke(
+            cli, ["design", "--tokens", "20.17B", "--json", "--top", "1"], standalone_mode=False
+        )
+        .stdout
+    )
     assert tokens["target"] == pytest.approx(10**9, rel=0.001)

@@ -22,12 +22,21 @@ from llamath.cli import cli
 from llamath.utils.errors import LlamathError
 from support.reference_data import published
 
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing`:FutureWarning"
+)  # peft's own
 
 
 def adamw_state(numbers: int, optimizer: str = "adamw") -> PersistentState:
     piece = WeightShard("layers.{l}.mlp.up.weight", (numbers,), 1, "matmul", "mlp", False)
-    return PersistentState([piece], None, {piece.pattern: (2, 1)}, gradient_bytes=2, master=True, optimizer=OPTIMIZERS[optimizer])
+    return PersistentState(
+        [piece],
+        None,
+        {piece.pattern: (2, 1)},
+        gradient_bytes=2,
+        master=True,
+        optimizer=OPTIMIZERS[optimizer],
+    )
 
 
 def state_bytes(numbers: int, zero: int, ranks: int) -> int:
@@ -43,7 +52,10 @@ def round_like(value: int, like: float) -> float:
 def test_zero_figure_1() -> None:
     figure = published("zero_fig1")
     for zero, name in enumerate(("baseline", "Pos", "Pos+g", "Pos+g+p")):
-        assert round_like(state_bytes(int(figure["psi"]), zero, figure["Nd"]), figure["GB"][name]) == figure["GB"][name]
+        assert (
+            round_like(state_bytes(int(figure["psi"]), zero, figure["Nd"]), figure["GB"][name])
+            == figure["GB"][name]
+        )
     for ranks, row in figure["table1_rows"].items():
         for zero, value in enumerate(row, 1):
             assert round_like(state_bytes(int(figure["psi"]), zero, int(ranks)), value) == value
@@ -53,15 +65,23 @@ def test_zero_figure_1() -> None:
 def test_sixteen_bytes_per_parameter(slug: str) -> None:
     model = llamath.load(slug)
     (stage,) = training(model).stages
-    assert stage.weights + stage.gradients + stage.master + stage.optimizer == 16 * model.parameters.total
+    assert (
+        stage.weights + stage.gradients + stage.master + stage.optimizer
+        == 16 * model.parameters.total
+    )
     (shared,) = training(model, TrainRequest(layout=Layout(dp=8, zero=3))).stages
-    assert shared.weights + shared.gradients + shared.master + shared.optimizer == pytest.approx(2 * model.parameters.total, rel=1e-9)
+    assert shared.weights + shared.gradients + shared.master + shared.optimizer == pytest.approx(
+        2 * model.parameters.total, rel=1e-9
+    )
 
 
 def test_zero_3_keeps_the_root_group_gathered() -> None:
     """FSDP's root module holds what no layer does: embedding, last norm and head."""
     model = llamath.load("llama-3-8b")
-    sizes = {x.what: int(x.bytes) for x in training(model, TrainRequest(layout=Layout(dp=8, zero=3))).largest_stage.lines}
+    sizes = {
+        x.what: int(x.bytes)
+        for x in training(model, TrainRequest(layout=Layout(dp=8, zero=3))).largest_stage.lines
+    }
     assert sizes["gathered root group"] == 2 * (2 * 128_256 * 4096 + 4096)
     assert sizes["gathered weights"] == 2 * 2 * 218_112_000
     alone = training(model, TrainRequest(layout=Layout(zero=3))).largest_stage
@@ -72,8 +92,12 @@ def test_one_microbatch_holds_gradients_in_place_of_activations() -> None:
     model = llamath.load("llama-3.2-1b")
     for context, late in ((512, True), (8192, False)):
         request = TrainRequest(context=context, layout=Layout(microbatches=1))
-        both, one = (training(model, request.replace(accumulate=x)).largest_stage for x in (True, False))
-        held = next(int(x.bytes) for x in both.lines if x.what == "logits")  # the model's output is referenced to the end
+        both, one = (
+            training(model, request.replace(accumulate=x)).largest_stage for x in (True, False)
+        )
+        held = next(
+            int(x.bytes) for x in both.lines if x.what == "logits"
+        )  # the model's output is referenced to the end
         assert one.gradients == max(both.gradients - (both.activations + both.logits - held), 0)
         assert (one.gradients > 0) == late and one.total < both.total
 
@@ -82,14 +106,21 @@ def test_offloaded_inputs_are_on_the_host() -> None:
     model = llamath.load("llama-3.2-1b")
     request = TrainRequest(context=4096, layout=Layout(recompute="full"))
     here, there = (training(model, request.replace(offload=x)).largest_stage for x in (False, True))
-    assert there.host == 16 * 4096 * 2048 * 2 == here.activations - there.activations and here.host == 0
+    assert (
+        there.host == 16 * 4096 * 2048 * 2 == here.activations - there.activations
+        and here.host == 0
+    )
 
 
 def test_adapters_in_16_bits_are_half_as_large() -> None:
     model = llamath.load("llama-3.2-1b")
     request = TrainRequest(context=1024, rank=16, targets=("all",))
     wide, narrow = (training(model, request.replace(adapter_dtype=x)) for x in ("fp32", "bf16"))
-    assert wide.adapter_totals and narrow.adapter_totals and wide.adapter_totals.bytes == 2 * narrow.adapter_totals.bytes
+    assert (
+        wide.adapter_totals
+        and narrow.adapter_totals
+        and wide.adapter_totals.bytes == 2 * narrow.adapter_totals.bytes
+    )
     a, b = wide.largest_stage, narrow.largest_stage
     assert (a.gradients, a.optimizer) == (2 * b.gradients, 2 * b.optimizer)
     assert b.activations < a.activations  # without float32 copies of the inputs
@@ -99,9 +130,15 @@ def test_adapters_in_16_bits_are_half_as_large() -> None:
     "changes, message",
     [
         ({"offload": True}, "recomputed layers on the host"),
-        ({"accumulate": False, "layout": Layout(microbatches=4)}, "one microbatch per step, found 4"),
+        (
+            {"accumulate": False, "layout": Layout(microbatches=4)},
+            "one microbatch per step, found 4",
+        ),
         ({"adapter_dtype": "bf16"}, "an adapter dtype is for LoRA"),
-        ({"adapter_dtype": "q4_k", "rank": 4, "targets": ("all",)}, "adapters cannot be trained in"),
+        (
+            {"adapter_dtype": "q4_k", "rank": 4, "targets": ("all",)},
+            "adapters cannot be trained in",
+        ),
     ],
 )
 def test_options_that_contradict_are_refused(changes: Any, message: str) -> None:
@@ -112,7 +149,10 @@ def test_options_that_contradict_are_refused(changes: Any, message: str) -> None
 def test_buffers_are_not_trained() -> None:
     model = llamath.load("deepseek-v3")
     (stage,) = training(model).stages
-    assert stage.gradients == 2 * (model.parameters.total - 14_848) and stage.weights == 2 * model.parameters.total
+    assert (
+        stage.gradients == 2 * (model.parameters.total - 14_848)
+        and stage.weights == 2 * model.parameters.total
+    )
 
 
 def test_packed_model_trains_in_compute_dtype() -> None:
@@ -129,7 +169,15 @@ def test_lines_sum_to_totals() -> None:
             job = TrainingJob(llamath.load(slug), TrainRequest(layout=layout))
             for x in job.report().stages:
                 assert x.activations + x.logits == job.activation_bytes(x.stage)
-                kinds = x.weights + x.gradients + x.master + x.optimizer + x.activations + x.logits + x.overhead
+                kinds = (
+                    x.weights
+                    + x.gradients
+                    + x.master
+                    + x.optimizer
+                    + x.activations
+                    + x.logits
+                    + x.overhead
+                )
                 assert x.total == kinds and min(line.bytes for line in x.lines) > 0
 
 
@@ -158,10 +206,18 @@ def test_optimizer_states_match_torch(name: str) -> None:
         ],
     }
     optimizers = optimizer_factories[name](list(model.parameters()))
-    model(input_ids=torch.zeros(1, 4, dtype=torch.int64), labels=torch.zeros(1, 4, dtype=torch.int64)).loss.backward()
+    model(
+        input_ids=torch.zeros(1, 4, dtype=torch.int64), labels=torch.zeros(1, 4, dtype=torch.int64)
+    ).loss.backward()
     for x in optimizers:
         x.step()
-    kept = [y for o in optimizers for state in o.state.values() for key, y in state.items() if key != "step" and y is not None]
+    kept = [
+        y
+        for o in optimizers
+        for state in o.state.values()
+        for key, y in state.items()
+        if key != "step" and y is not None
+    ]
     measured = sum(x.numel() * x.element_size() for x in kept)
     assert sum(OPTIMIZERS[name].states(x, 4) * x.copies for x in shards_of(LLAMA)) == measured
 
@@ -169,7 +225,9 @@ def test_optimizer_states_match_torch(name: str) -> None:
 def test_8bit_states_have_a_scale_per_block() -> None:
     states = OPTIMIZERS["adamw8bit"].states
     piece = adamw_state(1).shards[0]
-    assert states(piece._replace(shape=(100, 130)), 2) == 2 * (13000 + 4 * 51)  # as bitsandbytes 0.50 allocates it
+    assert states(piece._replace(shape=(100, 130)), 2) == 2 * (
+        13000 + 4 * 51
+    )  # as bitsandbytes 0.50 allocates it
     assert states(piece._replace(shape=(4095,)), 2) == 8 * 4095  # too small
 
 
@@ -178,8 +236,13 @@ PEAK = LLAMA | {"vocab_size": 4000, "hidden_size": 128, "intermediate_size": 352
 
 @pytest.mark.transformers
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("recompute, vocab, tolerance", [("none", 4000, 0.001), ("full", 4000, 0.001), ("full", 200, 0.03)])
-def test_peak_memory_matches_torch(recompute: Any, vocab: int, tolerance: float, dtype: str) -> None:
+@pytest.mark.parametrize(
+    "recompute, vocab, tolerance",
+    [("none", 4000, 0.001), ("full", 4000, 0.001), ("full", 200, 0.03)],
+)
+def test_peak_memory_matches_torch(
+    recompute: Any, vocab: int, tolerance: float, dtype: str
+) -> None:
     import torch
     from torch.distributed._tools.mem_tracker import MemTracker
 
@@ -189,7 +252,10 @@ def test_peak_memory_matches_torch(recompute: Any, vocab: int, tolerance: float,
     model: Any = causal_lm(config, "sdpa", getattr(torch, dtype))
     if recompute == "full":
         model.activation_checkpointing_enable({"use_reentrant": False})
-    optimizer, ids = torch.optim.AdamW(model.parameters(), foreach=False), torch.randint(0, vocab, (2, 128))
+    optimizer, ids = (
+        torch.optim.AdamW(model.parameters(), foreach=False),
+        torch.randint(0, vocab, (2, 128)),
+    )
     tracker = MemTracker()
     tracker.track_external(model, optimizer)
     with tracker:
@@ -200,7 +266,9 @@ def test_peak_memory_matches_torch(recompute: Any, vocab: int, tolerance: float,
             optimizer.step()
     measured = next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]
     short = {"float32": "fp32", "bfloat16": "bf16"}[dtype]
-    request = TrainRequest(dtype=short, context=128, layout=Layout(microbatch=2, recompute=recompute), master=False)
+    request = TrainRequest(
+        dtype=short, context=128, layout=Layout(microbatch=2, recompute=recompute), master=False
+    )
     (stage,) = training(llamath.load(config), request).stages
     overhead = next(x.bytes for x in stage.lines if x.what == "overhead")
     assert stage.total - overhead == pytest.approx(measured, rel=tolerance)
@@ -217,9 +285,18 @@ def test_zero_shards_cover_the_model(numbers: int, ranks: int) -> None:
 def test_llama_3_training_fits_its_gpus() -> None:
     paper, tree = published("llama3_paper")["table4"], llamath.load("llama-3.1-405b")
     for gpus, tp, cp, pp, dp, seq, batch, *_ in paper["rows"]:
-        layout = Layout(tp=tp, cp=cp, pp=pp, dp=8 if gpus == 16384 and cp == 16 else dp, zero=2, microbatches=batch)
+        layout = Layout(
+            tp=tp,
+            cp=cp,
+            pp=pp,
+            dp=8 if gpus == 16384 and cp == 16 else dp,
+            zero=2,
+            microbatches=batch,
+        )
         assert layout.gpus == gpus
-        report = training(tree, TrainRequest(context=seq, layout=layout, gradients="fp32", fused=True))
+        report = training(
+            tree, TrainRequest(context=seq, layout=layout, gradients="fp32", fused=True)
+        )
         assert 0.5 * 80 * 2**30 < report.largest_stage.total < 80 * 2**30
 
 
@@ -230,18 +307,33 @@ def test_context_ranks_share_weights_and_divide_sequences(slug: str, zero: int) 
     model = llamath.load(slug)
     divided, short = (
         training(model, TrainRequest(context=context, layout=layout, fused=True)).largest_stage
-        for context, layout in ((8192, Layout(cp=4, dp=2, zero=zero)), (2048, Layout(dp=8, zero=zero)))
+        for context, layout in (
+            (8192, Layout(cp=4, dp=2, zero=zero)),
+            (2048, Layout(dp=8, zero=zero)),
+        )
     )
     for name in ("weights", "gradients", "master", "optimizer", "activations", "logits", "total"):
         assert getattr(divided, name) == getattr(short, name), name
 
 
 @pytest.mark.parametrize("slug", ["llama-3.1-405b", "deepseek-v3", "gemma-2-9b", "mixtral-8x7b"])
-@pytest.mark.parametrize("layout", [Layout(pp=4), Layout(pp=8, dp=2, zero=1), Layout(pp=2, interleave=3, microbatches=8, recompute="full")])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(pp=4),
+        Layout(pp=8, dp=2, zero=1),
+        Layout(pp=2, interleave=3, microbatches=8, recompute="full"),
+    ],
+)
 def test_largest_stage_agrees_with_brute_force(slug: str, layout: Layout) -> None:
     job = TrainingJob(llamath.load(slug), TrainRequest())
-    some, every = job.with_layout(layout).report(every=False), training(job.model, TrainRequest(layout=layout))
-    assert some.largest_stage.total == every.largest_stage.total and len(some.stages) <= len(every.stages)
+    some, every = (
+        job.with_layout(layout).report(every=False),
+        training(job.model, TrainRequest(layout=layout)),
+    )
+    assert some.largest_stage.total == every.largest_stage.total and len(some.stages) <= len(
+        every.stages
+    )
 
 
 TARGETS = {
@@ -256,7 +348,9 @@ TARGETS = {
 
 
 @pytest.mark.transformers
-@pytest.mark.parametrize("name, targets", [(name, x) for name, (_, sets) in TARGETS.items() for x in sets])
+@pytest.mark.parametrize(
+    "name, targets", [(name, x) for name, (_, sets) in TARGETS.items() for x in sets]
+)
 def test_adapters_match_peft(name: str, targets: list[str]) -> None:
     peft = pytest.importorskip("peft")
     import torch
@@ -264,20 +358,32 @@ def test_adapters_match_peft(name: str, targets: list[str]) -> None:
 
     config = TARGETS[name][0]
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config, use_cache=False))
-        adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=targets, fan_in_fan_out=name == "gpt2"))
+        model = transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.for_model(**config, use_cache=False)
+        )
+        adapted = peft.get_peft_model(
+            model, peft.LoraConfig(r=8, target_modules=targets, fan_in_fan_out=name == "gpt2")
+        )
     ours = llamath.load(config)
     report = training(ours, TrainRequest(rank=8, targets=tuple(targets))).adapter_totals
     assert report is not None
     trainable, everything = adapted.get_nb_trainable_parameters()
     assert report.trainable == trainable
     assert report.all_parameters == everything
-    named = {key.removeprefix("base_model.model.").partition(".lora_")[0] for key, x in adapted.named_parameters() if x.requires_grad}
+    named = {
+        key.removeprefix("base_model.model.").partition(".lora_")[0]
+        for key, x in adapted.named_parameters()
+        if x.requires_grad
+    }
     stored = {part.pattern: x.name for x in ours.family.hf.tensors(ours.tree) for part in x.parts}
     spelled = {path for x in report.lora.targets for path in x.paths}
     layers = range(len(ours.tree.layers))
     expected = {
-        (ours.family.hf.stored_name(f"{path}.weight").removesuffix(".weight")).replace("{l}", str(i)) for path in spelled for i in layers
+        (ours.family.hf.stored_name(f"{path}.weight").removesuffix(".weight")).replace(
+            "{l}", str(i)
+        )
+        for path in spelled
+        for i in layers
     }
     assert named == expected and stored
 
@@ -288,12 +394,16 @@ def test_adapters_are_sharded_like_their_matrices(layout: Layout) -> None:
     report = training(model, TrainRequest(rank=16, targets=("all",), layout=layout))
     assert report.adapter_totals is not None
     whole = 4 * report.adapter_totals.trainable
-    adapters = [sum(x.bytes for x in stage.lines if x.what == "adapters") for stage in report.stages]
+    adapters = [
+        sum(x.bytes for x in stage.lines if x.what == "adapters") for stage in report.stages
+    ]
     assert whole / layout.gpus <= max(adapters) < whole
 
 
 def test_lora_on_llama_2_7b_matches_peft() -> None:
-    report = training(llamath.load("llama-2-7b"), TrainRequest(rank=8, targets=("q", "v"))).adapter_totals
+    report = training(
+        llamath.load("llama-2-7b"), TrainRequest(rank=8, targets=("q", "v"))
+    ).adapter_totals
     assert report is not None and report.trainable == 4_194_304
     assert f"{100 * report.trainable / report.all_parameters:.4f}" == "0.0622"
 
@@ -302,9 +412,17 @@ def test_lora_on_llama_2_7b_matches_peft() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize(
-    "targets", ["q_proj v_proj", "q_proj k_proj v_proj o_proj", "gate_proj up_proj down_proj", "q_proj o_proj down_proj"]
+    "targets",
+    [
+        "q_proj v_proj",
+        "q_proj k_proj v_proj o_proj",
+        "gate_proj up_proj down_proj",
+        "q_proj o_proj down_proj",
+    ],
 )
-def test_saved_activations_with_adapters_match_torch(targets: str, attention: str, dtype: str) -> None:
+def test_saved_activations_with_adapters_match_torch(
+    targets: str, attention: str, dtype: str
+) -> None:
     peft = pytest.importorskip("peft")
     import torch
 
@@ -313,10 +431,17 @@ def test_saved_activations_with_adapters_match_torch(targets: str, attention: st
     config, tokens = CASES["grouped"][0], 24
     plain: Any = causal_lm(config, attention, getattr(torch, dtype))
     plain.enable_input_require_grads()
-    measured = count_step_bytes(peft.get_peft_model(plain, peft.LoraConfig(r=8, target_modules=targets.split())), 2, tokens, 97)
+    measured = count_step_bytes(
+        peft.get_peft_model(plain, peft.LoraConfig(r=8, target_modules=targets.split())),
+        2,
+        tokens,
+        97,
+    )
     layout = Layout(microbatch=2, flash=attention == "sdpa")
     short = {"float32": "fp32", "bfloat16": "bf16"}[dtype]
-    request = TrainRequest(dtype=short, context=tokens, rank=8, targets=tuple(targets.split()), layout=layout)
+    request = TrainRequest(
+        dtype=short, context=tokens, rank=8, targets=tuple(targets.split()), layout=layout
+    )
     job = TrainingJob(llamath.load(config), request)
     flow = stage_activations(job.saved, pipeline_stages(job.tree, layout)[0], layout)
     assert (
@@ -325,7 +450,9 @@ def test_saved_activations_with_adapters_match_torch(targets: str, attention: st
 
 
 def test_qlora_base_weights_are_4bit() -> None:
-    (stage,) = training(llamath.load("llama-2-7b"), TrainRequest(dtype="bnb-nf4", rank=8, targets=("qv",))).stages
+    (stage,) = training(
+        llamath.load("llama-2-7b"), TrainRequest(dtype="bnb-nf4", rank=8, targets=("qv",))
+    ).stages
     packed, plain, tables = 6_476_005_376, 6_738_415_616 - 6_476_005_376, 7 * 32 * 64
     assert stage.weights == packed // 2 + packed // 64 * 4 + tables + 2 * plain + 4 * 4_194_304
     assert stage.master == 0
@@ -333,7 +460,9 @@ def test_qlora_base_weights_are_4bit() -> None:
 
 
 def run(*args: str) -> Any:
-    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ("memory", *args), standalone_mode=False)
+    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(
+        cli, ("memory", *args), standalone_mode=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -349,14 +478,20 @@ def run(*args: str) -> Any:
         (("llama-3-8b", "--train", "--layout", "tp=٢"), "expected an integer from 1"),
         (("llama-3-8b", "--train", "--layout", "tp=2,tp=4"), "tp is given twice"),
         (("llama-3-8b", "--train", "--context", ""), "--context is empty"),
-        (("llama-3-8b", "--lora", "rank=8"), "--lora should be like 'r=16,targets=q,v', found 'rank=8'"),
+        (
+            ("llama-3-8b", "--lora", "rank=8"),
+            "--lora should be like 'r=16,targets=q,v', found 'rank=8'",
+        ),
         (("llama-3-8b", "--train", "--layout", "tp=3"), "TP 3: 32 heads"),
         (("llama-3-8b", "--train", "--layout", "tpp=2"), "unknown key 'tpp'"),
         (("llama-3-8b", "--train", "--layout", "tp=-2"), "expected an integer from 1"),
         (("llama-3-8b", "--train", "--layout", "zero=4"), "expected an integer from 0 to 3"),
         (("llama-3-8b", "--train", "--training", "optimizer=adam"), "unknown optimizer"),
         (("llama-3-8b", "--train", "--dtype", "awq"), "cannot be trained directly"),
-        (("llama-3-8b", "--train", "--batch", "0"), "--batch should be a positive integer, found 0"),
+        (
+            ("llama-3-8b", "--train", "--batch", "0"),
+            "--batch should be a positive integer, found 0",
+        ),
         (("llama-3-8b", "--train", "--layout", "microbatches=0"), "expected an integer from 1"),
         (("llama-3-8b", "--train", "--layout", "interleave=0,pp=2"), "expected an integer from 1"),
         (("llama-3-8b", "--train", "--training", "grad_dtype=awq"), "cannot be stored in awq"),
@@ -371,20 +506,42 @@ def run(*args: str) -> Any:
 )
 def test_invalid_requests_are_refused(args: tuple[str, ...], message: str) -> None:
     done = run(*args)
-    assert done.exception is not None and message in str(getattr(done.exception, "message", done.exception)) + str(done.exception)
+    assert done.exception is not None and message in str(
+        getattr(done.exception, "message", done.exception)
+    ) + str(done.exception)
     assert isinstance(done.exception, LlamathError) or hasattr(done.exception, "format_message")
 
 
 def test_the_json_contract() -> None:
     output = json.loads(run("llama-2-7b", "--lora", "r=8,targets=q,v", "--json").stdout)
-    figures = ("weights", "kv_cache", "activations", "logits", "overhead", "gradients", "master", "optimizer")
-    assert output["total"] == sum(output[x] for x in figures) == sum(x["bytes"] for x in output["lines"])
-    assert output["lora"] | {"trainable": 4194304, "bytes": 16777216} == output["lora"] and round(output["lora"]["share"], 6) == 0.000622
+    figures = (
+        "weights",
+        "kv_cache",
+        "activations",
+        "logits",
+        "overhead",
+        "gradients",
+        "master",
+        "optimizer",
+    )
+    assert (
+        output["total"]
+        == sum(output[x] for x in figures)
+        == sum(x["bytes"] for x in output["lines"])
+    )
+    assert (
+        output["lora"] | {"trainable": 4194304, "bytes": 16777216} == output["lora"]
+        and round(output["lora"]["share"], 6) == 0.000622
+    )
     assert all(set(x) == {"what", "bytes", "formula", "exact"} for x in output["lines"])
 
 
 def test_training_fits_or_exits_with_1() -> None:
-    output = json.loads(run("llama-3-8b", "--lora", "r=8", "--on", "mem=80GiB", "--context", "2048", "--json").stdout)
+    output = json.loads(
+        run(
+            "llama-3-8b", "--lora", "r=8", "--on", "mem=80GiB", "--context", "2048", "--json"
+        ).stdout
+    )
     assert output["fits"] and output["max_batch"] >= 2
     text = run("llama-3-8b", "--train", "--on", "mem=80GB").stdout
     assert "does not fit in 80.00 GB" in text and "not even one sequence" in text
@@ -394,7 +551,14 @@ def test_training_fits_or_exits_with_1() -> None:
     "args",
     [
         ("llama-3-8b", "--train"),
-        ("mixtral-8x7b", "--train", "--layout", "tp=2,pp=4,ep=4,dp=8,zero=1", "--training", "recompute=selective,attention=eager"),
+        (
+            "mixtral-8x7b",
+            "--train",
+            "--layout",
+            "tp=2,pp=4,ep=4,dp=8,zero=1",
+            "--training",
+            "recompute=selective,attention=eager",
+        ),
         ("llama-2-7b", "--lora", "r=8,targets=q,v", "--dtype", "bnb-nf4-dq"),
     ],
 )
@@ -404,6 +568,10 @@ def test_tables_fit_the_terminal(args: tuple[str, ...]) -> None:
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     head = lines.index(next(x for x in lines if x.startswith("part ")))
-    rows = [x.replace("≈", "").rsplit(maxsplit=3) for x in lines[head + 1 : lines.index("", head)] if x[0] not in " ≈"]
+    rows = [
+        x.replace("≈", "").rsplit(maxsplit=3)
+        for x in lines[head + 1 : lines.index("", head)]
+        if x[0] not in " ≈"
+    ]
     figures = {row[0].strip(): int(row[1].replace(",", "")) for row in rows}
     assert figures.pop("total") == sum(figures.values())

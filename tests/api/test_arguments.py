@@ -15,7 +15,15 @@ import llamath
 from llamath import LlamathError
 from llamath.cli import cli
 
-ARGS = {"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256, "multiple_of": 1024, "ffn_dim_multiplier": 1.3}
+ARGS = {
+    "dim": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "vocab_size": 128256,
+    "multiple_of": 1024,
+    "ffn_dim_multiplier": 1.3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +32,9 @@ def model() -> llamath.Model:
 
 
 @pytest.mark.parametrize("context", ["128k", 131072, "131,072", "131072", "131_072", "0.125M"])
-def test_spellings_of_a_number_of_tokens_are_equal(model: llamath.Model, context: int | str) -> None:
+def test_spellings_of_a_number_of_tokens_are_equal(
+    model: llamath.Model, context: int | str
+) -> None:
     assert llamath.memory(model, context=context).context == 131072
     assert llamath.flops(model, context=context).request.context == 131072
     assert llamath.fit(model, on="h100", context=context).context == 131072
@@ -32,9 +42,18 @@ def test_spellings_of_a_number_of_tokens_are_equal(model: llamath.Model, context
 
 def test_functions_accept_whatever_load_accepts(tmp_path: Path, model: llamath.Model) -> None:
     (file := tmp_path / "config.json").write_text(json.dumps(dict(model.config.data)))
-    sources: list[Any] = [model, "llama-3-8b", str(file), file, dict(model.config.data), llamath.ModelArgs(**ARGS)]
+    sources: list[Any] = [
+        model,
+        "llama-3-8b",
+        str(file),
+        file,
+        dict(model.config.data),
+        llamath.ModelArgs(**ARGS),
+    ]
     assert {llamath.count(x).total for x in sources} == {8030261248}
-    assert {llamath.memory(x, context="8k").total for x in sources} == {llamath.memory(model, context=8192).total}
+    assert {llamath.memory(x, context="8k").total for x in sources} == {
+        llamath.memory(model, context=8192).total
+    }
 
 
 def test_several_contexts_give_a_table(model: llamath.Model) -> None:
@@ -44,7 +63,11 @@ def test_several_contexts_give_a_table(model: llamath.Model) -> None:
 
 def test_weights_of_a_checkpoint_are_its_own_bytes(embedded_copy: Path) -> None:
     stored = sum(x.bytes for x in llamath.inspect(embedded_copy).manifest.tensors)
-    assert llamath.memory(embedded_copy).weights == llamath.memory(llamath.load(embedded_copy)).weights == stored
+    assert (
+        llamath.memory(embedded_copy).weights
+        == llamath.memory(llamath.load(embedded_copy)).weights
+        == stored
+    )
 
 
 def test_report_of_a_loaded_model_equals_that_of_its_name(model: llamath.Model) -> None:
@@ -79,30 +102,72 @@ def test_floats_are_counts() -> None:
 
 
 MISTAKES: list[tuple[Callable[[], object], str]] = [
-    (lambda: llamath.memory("gpt2", context="abc"), "context should be a number of tokens such as 8192 or '128k', found 'abc'"),
-    (lambda: llamath.memory("gpt2", context=0), "context should be a number of tokens such as 8192 or '128k', found 0"),
-    (lambda: llamath.memory("gpt2", context=True), "context should be a number of tokens such as 8192 or '128k', found True"),
-    (lambda: llamath.memory("gpt2", context=1.5), "context should be a number of tokens such as 8192 or '128k', found 1.5"),
+    (
+        lambda: llamath.memory("gpt2", context="abc"),
+        "context should be a number of tokens such as 8192 or '128k', found 'abc'",
+    ),
+    (
+        lambda: llamath.memory("gpt2", context=0),
+        "context should be a number of tokens such as 8192 or '128k', found 0",
+    ),
+    (
+        lambda: llamath.memory("gpt2", context=True),
+        "context should be a number of tokens such as 8192 or '128k', found True",
+    ),
+    (
+        lambda: llamath.memory("gpt2", context=1.5),
+        "context should be a number of tokens such as 8192 or '128k', found 1.5",
+    ),
     (lambda: llamath.memory("gpt2", dtype=4), "dtype should be text such as 'bf16', found 4"),
-    (lambda: llamath.fit("gpt2", on=3), "on should name GPUs such as 'rtx-4090' or '8xh100', or be a Device, found 3"),
-    (lambda: llamath.fit("gpt2", on="h100", layout={"tp": 2}), "layout should be text such as 'tp=8,pp=2', found {'tp': 2}"),
-    (lambda: llamath.load("gpt2", changes="n_layer=3"), "changes should be a mapping of config keys, found 'n_layer=3'"),
-    (lambda: llamath.explain(1.5), "number should be a count such as 8030261248, '405B' or '1.5e9', found 1.5"),
+    (
+        lambda: llamath.fit("gpt2", on=3),
+        "on should name GPUs such as 'rtx-4090' or '8xh100', or be a Device, found 3",
+    ),
+    (
+        lambda: llamath.fit("gpt2", on="h100", layout={"tp": 2}),
+        "layout should be text such as 'tp=8,pp=2', found {'tp': 2}",
+    ),
+    (
+        lambda: llamath.load("gpt2", changes="n_layer=3"),
+        "changes should be a mapping of config keys, found 'n_layer=3'",
+    ),
+    (
+        lambda: llamath.explain(1.5),
+        "number should be a count such as 8030261248, '405B' or '1.5e9', found 1.5",
+    ),
     (lambda: llamath.models("zzz"), "no preset matches 'zzz'"),
     (lambda: llamath.memory("gpt2", lora="r=8"), "lora is for training"),
     (lambda: llamath.memory("gpt2", layout="tp=2"), "layout is for training"),
     (lambda: llamath.memory("gpt2", optimizer="sgd"), "optimizer is for training"),
-    (lambda: llamath.memory("gpt2", train=True, kv_dtype="fp8"), "kv_dtype is for inference, not for training"),
+    (
+        lambda: llamath.memory("gpt2", train=True, kv_dtype="fp8"),
+        "kv_dtype is for inference, not for training",
+    ),
     (lambda: llamath.memory("gpt2", batch=0), "batch should be a positive integer, found 0"),
     (lambda: llamath.flops("gpt2", batch="4"), "batch should be a positive integer, found '4'"),
-    (lambda: llamath.flops("gpt2", tflops=400), "an MFU needs on and either tokens_per_second or tflops"),
-    (lambda: llamath.flops("gpt2", on="h100", tflops=-1), "the speed should be a positive number, found -1"),
+    (
+        lambda: llamath.flops("gpt2", tflops=400),
+        "an MFU needs on and either tokens_per_second or tflops",
+    ),
+    (
+        lambda: llamath.flops("gpt2", on="h100", tflops=-1),
+        "the speed should be a positive number, found -1",
+    ),
     (lambda: llamath.memory("gpt2", train=True, layout="tq=2"), "layout: unknown key 'tq'"),
-    (lambda: llamath.memory("gpt2", train=True, layout="tp=0"), "layout: tp=0: expected an integer from 1 to"),
+    (
+        lambda: llamath.memory("gpt2", train=True, layout="tp=0"),
+        "layout: tp=0: expected an integer from 1 to",
+    ),
     (lambda: llamath.memory("gpt2", train=True, layout="tp=2,tp=2"), "layout: tp is given twice"),
-    (lambda: llamath.plan("gpt2", on="8xh100", layout="zero=4"), "layout: zero=4: expected an integer from 0 to 3"),
+    (
+        lambda: llamath.plan("gpt2", on="8xh100", layout="zero=4"),
+        "layout: zero=4: expected an integer from 0 to 3",
+    ),
     (lambda: llamath.fit("gpt2", on="8xh100", layout="dp=4"), "layout: unknown key 'dp'"),
-    (lambda: llamath.memory("gpt2", train=True, lora="q,v"), "lora should be like 'r=16,targets=q,v', found 'q'"),
+    (
+        lambda: llamath.memory("gpt2", train=True, lora="q,v"),
+        "lora should be like 'r=16,targets=q,v', found 'q'",
+    ),
     (
         lambda: llamath.memory("gpt2", train=True, recompute="some"),
         "recompute should be 'none' or 'selective' or 'op' or 'full', found 'some'",
@@ -111,7 +176,10 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: llamath.fit("gpt2", on="h1000"), "'h1000'"),
     (lambda: llamath.fit("gpt2", layout="tp=2"), "layout needs the GPUs that it is for"),
     (lambda: llamath.plan("gpt2", on="8xh100", top=0), "top should be from 1 to 1,000, found 0"),
-    (lambda: llamath.plan("gpt2", on="8xh100", serve=True, latency="soon"), "latency should be a time such as '50ms' or 0.05 seconds"),
+    (
+        lambda: llamath.plan("gpt2", on="8xh100", serve=True, latency="soon"),
+        "latency should be a time such as '50ms' or 0.05 seconds",
+    ),
     (lambda: llamath.plan("gpt2", on="8xh100", latency="50ms"), "latency is for serving"),
     (lambda: llamath.count("lama-3-8b"), "lama-3-8b"),
     (lambda: llamath.count("xyzzy"), "xyzzy"),
@@ -122,17 +190,28 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         lambda: llamath.design("8B", layers="many"),
         "layers should be a positive number or a range such as (60, 100) or '60:100', found 'many'",
     ),
-    (lambda: llamath.design("8B", tolerance="a bit"), "tolerance should be a share such as 0.005 or '0.5%', at most 50%, found 'a bit'"),
+    (
+        lambda: llamath.design("8B", tolerance="a bit"),
+        "tolerance should be a share such as 0.005 or '0.5%', at most 50%, found 'a bit'",
+    ),
     (lambda: llamath.names("gpt2", names="mlx"), "mlx"),
-    (lambda: llamath.convert("x", "y", names="mlx"), "names should be 'hf' or 'hf-fused' or 'meta' or 'gguf', found 'mlx'"),
-    (lambda: llamath.convert("x", "y", names="hf", max_shard_size="big"), "max_shard_size should be a number of bytes"),
+    (
+        lambda: llamath.convert("x", "y", names="mlx"),
+        "names should be 'hf' or 'hf-fused' or 'meta' or 'gguf', found 'mlx'",
+    ),
+    (
+        lambda: llamath.convert("x", "y", names="hf", max_shard_size="big"),
+        "max_shard_size should be a number of bytes",
+    ),
     (lambda: llamath.inspect("nowhere"), "nowhere"),
     (lambda: llamath.verify("nowhere"), "nowhere"),
     (lambda: llamath.gpus("h1000"), "'h1000'"),
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), MISTAKES, ids=[message[:40] for _, message in MISTAKES])
+@pytest.mark.parametrize(
+    ("call", "message"), MISTAKES, ids=[message[:40] for _, message in MISTAKES]
+)
 def test_error_speaks_of_the_python_argument(call: Callable[[], object], message: str) -> None:
     with pytest.raises(LlamathError) as found:
         call()
@@ -148,9 +227,18 @@ def test_hints_name_functions_in_python_and_commands_in_the_shell() -> None:
 
 
 def test_model_args_name_the_model() -> None:
-    assert llamath.load("dim=64,n_layers=2,n_heads=4,vocab_size=512").name == "dim=64,n_layers=2,n_heads=4,vocab_size=512"
-    assert llamath.load({"dim": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 9}).name == "dim=64,n_layers=2,n_heads=4,vocab_size=9"
-    assert llamath.load(llamath.ModelArgs(**ARGS)).name == "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,…"
+    assert (
+        llamath.load("dim=64,n_layers=2,n_heads=4,vocab_size=512").name
+        == "dim=64,n_layers=2,n_heads=4,vocab_size=512"
+    )
+    assert (
+        llamath.load({"dim": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 9}).name
+        == "dim=64,n_layers=2,n_heads=4,vocab_size=9"
+    )
+    assert (
+        llamath.load(llamath.ModelArgs(**ARGS)).name
+        == "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,…"
+    )
 
 
 def test_does_not_fit_is_a_verdict() -> None:

@@ -17,20 +17,32 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "count llama-3-8b": lambda: llamath.count("llama-3-8b"),
     "count deepseek-v2-lite": lambda: llamath.count("deepseek-v2-lite"),
     "diff llama-2-7b llama-3-8b": lambda: llamath.diff("llama-2-7b", "llama-3-8b"),
-    "diff llama-3-8b --set num_hidden_layers=40": lambda: llamath.diff("llama-3-8b", changes={"num_hidden_layers": 40}),
+    "diff llama-3-8b --set num_hidden_layers=40": lambda: llamath.diff(
+        "llama-3-8b", changes={"num_hidden_layers": 40}
+    ),
     "diff llama-2-7b llama-3-8b gpt2": lambda: llamath.diff("llama-2-7b", "llama-3-8b", "gpt2"),
     "explain 2839830528": lambda: llamath.explain(2839830528),
     "explain 8.03B --like llama-3-8b": lambda: llamath.explain("8.03B", like="llama-3-8b"),
-    "design 8B --set tensor_parallel=8 --top 2 --tokens 15T": lambda: llamath.design("8B", tensor_parallel=8, top=2, tokens="15T"),
+    "design 8B --set tensor_parallel=8 --top 2 --tokens 15T": lambda: llamath.design(
+        "8B", tensor_parallel=8, top=2, tokens="15T"
+    ),
     "design 1.5e9 --like gpt2 --top 1": lambda: llamath.design("1.5e9", like="gpt2", top=1),
     "memory llama-3.1-70b --context 128k --dtype q4_k_m --batch 4": lambda: llamath.memory(
         "llama-3.1-70b", context="128k", dtype="q4_k_m", batch=4
     ),
-    "memory llama-3-8b --train --layout tp=2,dp=8,zero=1": lambda: llamath.memory("llama-3-8b", train=True, layout="tp=2,dp=8,zero=1"),
-    "memory llama-3-8b --lora r=16,targets=q,v": lambda: llamath.memory("llama-3-8b", train=True, lora="r=16,targets=q,v"),
+    "memory llama-3-8b --train --layout tp=2,dp=8,zero=1": lambda: llamath.memory(
+        "llama-3-8b", train=True, layout="tp=2,dp=8,zero=1"
+    ),
+    "memory llama-3-8b --lora r=16,targets=q,v": lambda: llamath.memory(
+        "llama-3-8b", train=True, lora="r=16,targets=q,v"
+    ),
     "flops llama-3-8b --context 8,192": lambda: llamath.flops("llama-3-8b", context="8,192"),
-    "fit llama-3-8b --on 2xh100 --context 8k": lambda: llamath.fit("llama-3-8b", on="2xh100", context="8k"),
-    "fit llama-3.1-70b --on rtx-4090 --context 8k": lambda: llamath.fit("llama-3.1-70b", on="rtx-4090", context="8k"),
+    "fit llama-3-8b --on 2xh100 --context 8k": lambda: llamath.fit(
+        "llama-3-8b", on="2xh100", context="8k"
+    ),
+    "fit llama-3.1-70b --on rtx-4090 --context 8k": lambda: llamath.fit(
+        "llama-3.1-70b", on="rtx-4090", context="8k"
+    ),
     "fit llama-3-8b": lambda: llamath.fit("llama-3-8b"),
     "names llama-3-8b": lambda: llamath.names("llama-3-8b"),
     "models qwen3": lambda: llamath.models("qwen3"),
@@ -49,7 +61,9 @@ def report(line: str) -> llamath.Report:
 @pytest.mark.parametrize("line", REPORTS)
 def test_json_equals_the_json_of_the_command(line: str) -> None:
     command, *arguments = line.split()
-    ran = CliRunner().invoke(cli, [COMMANDS.get(command, command), *arguments, "--json"], standalone_mode=False)
+    ran = CliRunner().invoke(
+        cli, [COMMANDS.get(command, command), *arguments, "--json"], standalone_mode=False
+    )
     assert json.loads(json.dumps(report(line).to_json())) == json.loads(ran.stdout)
 
 
@@ -70,7 +84,9 @@ def test_json_of_a_conversion_equals_that_of_the_command(embedded_copy: Path) ->
     target = embedded_copy.parent / "out"
     found = llamath.convert(embedded_copy, target, names="gguf", dry_run=True)
     ran = CliRunner().invoke(
-        cli, ["convert", str(embedded_copy), str(target), "--names", "gguf", "--dry-run", "--json"], standalone_mode=False
+        cli,
+        ["convert", str(embedded_copy), str(target), "--names", "gguf", "--dry-run", "--json"],
+        standalone_mode=False,
     )
     assert found.to_json() == json.loads(ran.stdout) and not target.exists()
 

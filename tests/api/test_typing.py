@@ -22,7 +22,16 @@ llamath.plan(model)
 def test_user_script_passes_mypy_strict_and_mistakes_do_not(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (mistakes := tmp_path / "mistakes.py").write_text(MISTAKES)
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent", str(SCRIPT), str(mistakes)]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        "--follow-imports=silent",
+        str(SCRIPT),
+        str(mistakes),
+    ]
     checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert "user_script" not in checked.stdout, checked.stdout
     for line in range(3, 7):
@@ -31,6 +40,11 @@ def test_user_script_passes_mypy_strict_and_mistakes_do_not(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_user_script_runs(embedded_copy: Path) -> None:
-    ran = subprocess.run([sys.executable, str(SCRIPT), str(embedded_copy)], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, str(SCRIPT), str(embedded_copy)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
     assert "context should be a number of tokens such as 8192 or '128k', found 'abc'" in ran.stdout

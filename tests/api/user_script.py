@@ -14,24 +14,48 @@ def main(folder: Path) -> None:
     parameters: llamath.Parameters = llamath.count("llama-3-8b").parameters
     delta: int = llamath.diff("llama-2-7b", model).delta
     exact: list[bool] = [x.exact for x in llamath.explain(2839830528).candidates]
-    widths: list[int] = [x.width for x in llamath.design("8B", layers=(30, 34), tensor_parallel=8, top=2).candidates]
-    memory: llamath.MemoryReport = llamath.memory(model, context=["8k", 131072], batch=4, dtype="q4_k_m", on="rtx-4090")
+    widths: list[int] = [
+        x.width for x in llamath.design("8B", layers=(30, 34), tensor_parallel=8, top=2).candidates
+    ]
+    memory: llamath.MemoryReport = llamath.memory(
+        model, context=["8k", 131072], batch=4, dtype="q4_k_m", on="rtx-4090"
+    )
     kv_cache: int = memory.kv_cache
-    optimizer: int = llamath.memory(model, train=True, layout="dp=8,zero=3", lora="r=16,targets=q,v").largest_stage.optimizer
+    optimizer: int = llamath.memory(
+        model, train=True, layout="dp=8,zero=3", lora="r=16,targets=q,v"
+    ).largest_stage.optimizer
     forward: int = llamath.flops(model, context="8k").forward.total
     fits: bool = llamath.fit(model, on="2xh100", layout="tp=2").fits
     smallest: str = llamath.fit(model).gpus[0].device.name
     mfu: list[float] = [x.mfu for x in llamath.plan(model, on="64xh100", top=2).plans]
-    replicas: list[int] = [x.replicas for x in llamath.plan(model, on="8xh100", serve=True, latency="50ms").plans]
+    replicas: list[int] = [
+        x.replicas for x in llamath.plan(model, on="8xh100", serve=True, latency="50ms").plans
+    ]
     stored: list[str] = [x.name for x in llamath.names(model, names="gguf").tensors]
     patterns: list[str] = [x.pattern for x in llamath.names(model).weights]
     presets: list[str] = [x.preset for x in llamath.models("qwen")]
     gpus: list[llamath.Device] = list(llamath.gpus("h100"))
     tensors: int = llamath.inspect(folder).total.tensors
     ok: bool = llamath.verify(folder).ok
-    files: list[str] = [x.path for x in llamath.convert(folder, folder.parent / "gguf", names="gguf", dry_run=True).files]
+    files: list[str] = [
+        x.path
+        for x in llamath.convert(folder, folder.parent / "gguf", names="gguf", dry_run=True).files
+    ]
     report: llamath.Report = memory
-    print(report, report.to_json()["total"], total, parameters.total, delta, exact, widths, kv_cache, optimizer, forward, fits, smallest)
+    print(
+        report,
+        report.to_json()["total"],
+        total,
+        parameters.total,
+        delta,
+        exact,
+        widths,
+        kv_cache,
+        optimizer,
+        forward,
+        fits,
+        smallest,
+    )
     print(mfu, replicas, len(stored), len(patterns), presets, gpus[0].name, tensors, ok, files)
     try:
         llamath.memory(model, context="abc")

@@ -50,7 +50,10 @@ def messages(report: StructureReport) -> str:
 
 
 def changed(
-    saved: SavedAdapter, folder: Path, config: dict[str, Any] | None = None, tensors: Callable[[dict[str, Any]], object] | None = None
+    saved: SavedAdapter,
+    folder: Path,
+    config: dict[str, Any] | None = None,
+    tensors: Callable[[dict[str, Any]], object] | None = None,
 ) -> Path:
     """A copy of an adapter with other keys, or with changed tensors."""
     shutil.copytree(saved.folder, folder, dirs_exist_ok=True)
@@ -71,25 +74,56 @@ def test_adapters_that_peft_saves_fit_their_base(saved: SavedAdapter) -> None:
 
 
 def test_base_that_the_adapter_names_is_used(plain: SavedAdapter, tmp_path: Path) -> None:
-    local = check(changed(plain, tmp_path / "local", {"base_model_name_or_path": str(plain.base)}), None)
+    local = check(
+        changed(plain, tmp_path / "local", {"base_model_name_or_path": str(plain.base)}), None
+    )
     assert local.ok and local.model == "base"
-    preset = check(changed(plain, tmp_path / "preset", {"base_model_name_or_path": "meta-llama/Llama-3.2-1B"}), None)
+    preset = check(
+        changed(plain, tmp_path / "preset", {"base_model_name_or_path": "meta-llama/Llama-3.2-1B"}),
+        None,
+    )
     assert preset.model == "Llama 3.2 1B" and "shape" in codes(preset)
-    unknown = check(changed(plain, tmp_path / "unknown", {"base_model_name_or_path": "nobody/nothing"}), None)
+    unknown = check(
+        changed(plain, tmp_path / "unknown", {"base_model_name_or_path": "nobody/nothing"}), None
+    )
     assert unknown.ok and unknown.model is None and "nobody/nothing" in messages(unknown)
 
 
 @pytest.mark.parametrize(
     ("config", "code", "text"),
     [
-        ({"target_modules": ["q_proj", "v_proj", "c_attn"]}, "target", "target_modules names 'c_attn'"),
+        (
+            {"target_modules": ["q_proj", "v_proj", "c_attn"]},
+            "target",
+            "target_modules names 'c_attn'",
+        ),
         ({"target_modules": ["q_proj", "v_proj", "qproj"]}, "target", "did you mean q_proj"),
-        ({"target_modules": ["q_proj", "v_proj", "self_attn"]}, "target", "'self_attn', which matches no linear layer"),
-        ({"target_modules": r".*\.h\.\d+\.attn"}, "target", "matches no linear layer or embedding of base"),
-        ({"target_modules": ["q_proj", "v_proj", "k_proj"]}, "untrained", "3 modules have no tensors"),
-        ({"target_modules": ["q_proj"]}, "unselected", "3 modules with tensors that the configuration does not select"),
+        (
+            {"target_modules": ["q_proj", "v_proj", "self_attn"]},
+            "target",
+            "'self_attn', which matches no linear layer",
+        ),
+        (
+            {"target_modules": r".*\.h\.\d+\.attn"},
+            "target",
+            "matches no linear layer or embedding of base",
+        ),
+        (
+            {"target_modules": ["q_proj", "v_proj", "k_proj"]},
+            "untrained",
+            "3 modules have no tensors",
+        ),
+        (
+            {"target_modules": ["q_proj"]},
+            "unselected",
+            "3 modules with tensors that the configuration does not select",
+        ),
         ({"layers_to_transform": [0, 1]}, "unselected", "model.layers.2.self_attn.q_proj"),
-        ({"layers_to_transform": [0, 1, 2, 7]}, "layers", "layers_to_transform names 7; base has layers 0–2"),
+        (
+            {"layers_to_transform": [0, 1, 2, 7]},
+            "layers",
+            "layers_to_transform names 7; base has layers 0–2",
+        ),
         ({"exclude_modules": ["v_proj"]}, "unselected", "v_proj"),
         ({"r": 8}, "rank", "have rank 4; the configuration says 8"),
         ({"rank_pattern": {"q_proj": 2}}, "rank", "rank 4; the configuration says 2"),
@@ -108,9 +142,16 @@ def test_configs_that_select_other_modules_are_named(
     assert not report.ok and code in codes(report) and text in messages(report), messages(report)
 
 
-def test_new_head_of_a_classification_task_is_no_problem(plain: SavedAdapter, tmp_path: Path) -> None:
+def test_new_head_of_a_classification_task_is_no_problem(
+    plain: SavedAdapter, tmp_path: Path
+) -> None:
     config = {"modules_to_save": ["classifier", "score"], "task_type": "SEQ_CLS"}
-    adapter = changed(plain, tmp_path, config, lambda x: x.update({"base_model.model.score.weight": torch.zeros(2, 16)}))
+    adapter = changed(
+        plain,
+        tmp_path,
+        config,
+        lambda x: x.update({"base_model.model.score.weight": torch.zeros(2, 16)}),
+    )
     report = check(adapter, str(plain.base))
     assert report.ok and "new head" in messages(report)
 
@@ -139,7 +180,11 @@ Q = "base_model.model.model.layers.1.self_attn.q_proj.lora_{}.weight"
     ],
 )  # fmt: skip
 def test_tensors_that_do_not_fit_are_named(
-    change: Callable[[dict[str, Any]], object], code: str, text: str, plain: SavedAdapter, tmp_path: Path
+    change: Callable[[dict[str, Any]], object],
+    code: str,
+    text: str,
+    plain: SavedAdapter,
+    tmp_path: Path,
 ) -> None:
     report = check(changed(plain, tmp_path, tensors=change), str(plain.base))
     assert code in codes(report) and text in messages(report), messages(report)
@@ -151,7 +196,9 @@ def test_other_vocabularies_are_named(case: str, tmp_path: Path) -> None:
     for rows in (6, 44):
         report = check(saved.folder, load(str(saved.base), changes={"vocab_size": rows}))
         if case != "rows of the embedding" or rows == 6:
-            assert (codes(report) == ["vocabulary"] and "resize" in messages(report)) or "row for token 7" in messages(report)
+            assert (
+                codes(report) == ["vocabulary"] and "resize" in messages(report)
+            ) or "row for token 7" in messages(report)
     larger = check(saved.folder, load(str(saved.base), changes={"vocab_size": 60}))
     assert larger.ok == (case == "rows of the embedding")
 
@@ -159,9 +206,15 @@ def test_other_vocabularies_are_named(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", ["experts", "transposed experts", "IA³", "DoRA"])
 def test_other_sizes_of_the_base_are_named(case: str, tmp_path: Path) -> None:
     saved = save_adapter(case, tmp_path)
-    changes = {"num_experts": 8, "num_local_experts": 8} if "experts" in case else {"intermediate_size": 36}
+    changes = (
+        {"num_experts": 8, "num_local_experts": 8}
+        if "experts" in case
+        else {"intermediate_size": 36}
+    )
     config = json.loads((saved.base / "config.json").read_text())
-    report = check(saved.folder, load(config, changes={k: v for k, v in changes.items() if k in config}))
+    report = check(
+        saved.folder, load(config, changes={k: v for k, v in changes.items() if k in config})
+    )
     assert "shape" in codes(report), messages(report)
 
 
@@ -202,7 +255,13 @@ def test_selected_modules_are_those_of_peft(plain: SavedAdapter) -> None:
 def test_adapters_of_multimodal_models_fit(tmp_path: Path) -> None:
     import transformers
 
-    text = {"hidden_size": 16, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    text = {
+        "hidden_size": 16,
+        "intermediate_size": 40,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
     vision = {
         "hidden_size": 16,
         "intermediate_size": 20,
@@ -212,13 +271,18 @@ def test_adapters_of_multimodal_models_fit(tmp_path: Path) -> None:
         "patch_size": 8,
     }
     config = transformers.Gemma3Config(
-        text_config={**text, "head_dim": 4, "vocab_size": 50}, vision_config=vision, mm_tokens_per_image=4, image_token_index=49
+        text_config={**text, "head_dim": 4, "vocab_size": 50},
+        vision_config=vision,
+        mm_tokens_per_image=4,
+        image_token_index=49,
     )
     model = transformers.Gemma3ForConditionalGeneration(config)
     model.save_pretrained(tmp_path / "base")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        peft.get_peft_model(model, lora(target_modules=["q_proj", "fc1"])()).save_pretrained(tmp_path / "adapter")
+        peft.get_peft_model(model, lora(target_modules=["q_proj", "fc1"])()).save_pretrained(
+            tmp_path / "adapter"
+        )
     whole = check(tmp_path / "adapter", str(tmp_path / "base"))
     assert whole.ok and whole.matched == whole.expected == 5, messages(whole)
     alone = check(tmp_path / "adapter", str(tmp_path / "base" / "config.json"))

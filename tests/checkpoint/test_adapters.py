@@ -51,7 +51,9 @@ def merge(target: AdapterTarget, weight: Any, values: dict[str, Any], is_transpo
         a = a.reshape(target.experts, target.rank, -1)
         b = b.reshape(b.shape[0], target.rank, target.experts).permute(2, 0, 1)
         update = b @ a
-        return weight + target.scale * (update if update.shape == weight.shape and not is_transposed else update.transpose(1, 2))
+        return weight + target.scale * (
+            update if update.shape == weight.shape and not is_transposed else update.transpose(1, 2)
+        )
     update = target.scale * (b @ a)
     changed = weight + (update.T if is_transposed or target.kind == "embedding" else update)
     if target.magnitude is None:
@@ -59,7 +61,9 @@ def merge(target: AdapterTarget, weight: Any, values: dict[str, Any], is_transpo
     return changed * (values[target.magnitude.name] / changed.norm(dim=1))[:, None]
 
 
-def merged_weights(adapter: Adapter, folder: Path, weights: dict[str, Any], is_transposed: bool) -> dict[str, Any]:
+def merged_weights(
+    adapter: Adapter, folder: Path, weights: dict[str, Any], is_transposed: bool
+) -> dict[str, Any]:
     values = load_file(folder / "adapter_model.safetensors")
     for target in adapter.targets:
         weights[target.name] = merge(target, weights[target.name], values, is_transposed)
@@ -73,31 +77,59 @@ def merged_weights(adapter: Adapter, folder: Path, weights: dict[str, Any], is_t
 
 def test_targets_give_the_weights_that_peft_merges(saved: SavedAdapter) -> None:
     adapter = open_adapter(str(saved.folder))
-    assert not adapter.unread and not adapter.incomplete and not adapter.unsupported and adapter.targets
+    assert (
+        not adapter.unread
+        and not adapter.incomplete
+        and not adapter.unsupported
+        and adapter.targets
+    )
     model = json.loads((saved.base / "config.json").read_text())["model_type"]
-    weights = merged_weights(adapter, saved.folder, base_weights(saved), model in ("gpt2", "gpt_oss"))
+    weights = merged_weights(
+        adapter, saved.folder, base_weights(saved), model in ("gpt2", "gpt_oss")
+    )
     changed = 0
     for name, value in saved.merged.items():
-        torch.testing.assert_close(weights[name], value, atol=1e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            weights[name],
+            value,
+            atol=1e-5,
+            rtol=1e-5,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
         changed += name in {x.name for x in adapter.targets}
     assert changed == len({x.name for x in adapter.targets})
 
 
 def test_every_tensor_of_an_adapter_is_read(saved: SavedAdapter) -> None:
     adapter = open_adapter(str(saved.folder))
-    assert sorted(x.name for target in adapter.targets for x in target.tensors) == sorted(x.name for x in adapter.manifest.tensors)
-    assert adapter.parameters == sum(x.numel() for x in load_file(saved.folder / "adapter_model.safetensors").values())
+    assert sorted(x.name for target in adapter.targets for x in target.tensors) == sorted(
+        x.name for x in adapter.manifest.tensors
+    )
+    assert adapter.parameters == sum(
+        x.numel() for x in load_file(saved.folder / "adapter_model.safetensors").values()
+    )
 
 
 def test_torch_file_of_an_adapter_reads_the_same(saved: SavedAdapter, tmp_path: Path) -> None:
-    torch.save(load_file(saved.folder / "adapter_model.safetensors"), tmp_path / "adapter_model.bin")
-    (tmp_path / "adapter_config.json").write_bytes((saved.folder / "adapter_config.json").read_bytes())
+    torch.save(
+        load_file(saved.folder / "adapter_model.safetensors"), tmp_path / "adapter_model.bin"
+    )
+    (tmp_path / "adapter_config.json").write_bytes(
+        (saved.folder / "adapter_config.json").read_bytes()
+    )
     ours, theirs = open_adapter(str(tmp_path)), open_adapter(str(saved.folder))
     described = [(x.name, x.kind, x.rank, x.scale, x.experts) for x in ours.targets]
-    assert sorted(described) == sorted((x.name, x.kind, x.rank, x.scale, x.experts) for x in theirs.targets)
+    assert sorted(described) == sorted(
+        (x.name, x.kind, x.rank, x.scale, x.experts) for x in theirs.targets
+    )
 
 
-def write(folder: Path, config: dict[str, Any] | None, shapes: dict[str, tuple[int, ...]], file: str = "adapter_model.safetensors") -> str:
+def write(
+    folder: Path,
+    config: dict[str, Any] | None,
+    shapes: dict[str, tuple[int, ...]],
+    file: str = "adapter_model.safetensors",
+) -> str:
     save_file({name: torch.zeros(shape) for name, shape in shapes.items()}, folder / file)
     if config is not None:
         (folder / "adapter_config.json").write_text(json.dumps(config))
@@ -114,28 +146,47 @@ PLAIN = {f"{Q}.lora_A.weight": (4, 16), f"{Q}.lora_B.weight": (16, 4)}
         ({"peft_type": "LORA", "r": 0, "lora_alpha": 8}, "r should be a positive number"),
         ({"peft_type": "LORA", "r": 2.5, "lora_alpha": 8}, "a rank should be an integer"),
         ({"peft_type": "LORA", "r": 4}, "lora_alpha should be a positive number"),
-        ({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "rank_pattern": {"(?>a)q": 4}}, "cannot be matched"),
-        ({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "rank_pattern": {"q": "x"}}, "q should be a positive number"),
-        ({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_parameters": "x"}, "should be a list of names"),
+        (
+            {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "rank_pattern": {"(?>a)q": 4}},
+            "cannot be matched",
+        ),
+        (
+            {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "rank_pattern": {"q": "x"}},
+            "q should be a positive number",
+        ),
+        (
+            {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_parameters": "x"},
+            "should be a list of names",
+        ),
         ({"peft_type": 3}, "peft_type should be a name"),
         ({"fine_tune_type": "x"}, "fine_tune_type should be"),
         ({}, "expected peft_type"),
     ],
 )
-def test_wrong_configs_of_adapters_are_refused(config: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_wrong_configs_of_adapters_are_refused(
+    config: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         open_adapter(write(tmp_path, config, PLAIN))
 
 
 def test_adapter_without_its_config_is_refused(tmp_path: Path) -> None:
     write(tmp_path, None, PLAIN)
-    with pytest.raises(FormatError, match=r"expected adapter_config\.json next to the adapter's weights"):
+    with pytest.raises(
+        FormatError, match=r"expected adapter_config\.json next to the adapter's weights"
+    ):
         open_adapter(str(tmp_path / "adapter_model.safetensors"))
 
 
 def test_other_methods_and_lone_factors_are_named(tmp_path: Path) -> None:
     config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "use_qalora": True}
-    shapes = {**PLAIN, f"{Q[:-6]}k_proj.lora_A.weight": (4, 16), f"{Q}.hada_w1_a": (4, 4), f"{Q}.lora_A.default.weight": (4, 16), "x": (1,)}
+    shapes = {
+        **PLAIN,
+        f"{Q[:-6]}k_proj.lora_A.weight": (4, 16),
+        f"{Q}.hada_w1_a": (4, 4),
+        f"{Q}.lora_A.default.weight": (4, 16),
+        "x": (1,),
+    }
     adapter = open_adapter(write(tmp_path, config, shapes))
     assert adapter.incomplete == ("model.layers.0.self_attn.k_proj",) and len(adapter.targets) == 1
     assert sorted(adapter.unread) == sorted([f"{Q}.hada_w1_a", f"{Q}.lora_A.default.weight", "x"])
@@ -143,8 +194,17 @@ def test_other_methods_and_lone_factors_are_named(tmp_path: Path) -> None:
 
 
 def test_trainer_folder_reads_the_adapter(tmp_path: Path) -> None:
-    folder = write(tmp_path, {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "base_model_name_or_path": "x/y"}, PLAIN)
+    folder = write(
+        tmp_path,
+        {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "base_model_name_or_path": "x/y"},
+        PLAIN,
+    )
     for name in ("optimizer.pt", "scheduler.pt", "training_args.bin"):
         (tmp_path / name).write_bytes(b"not read")
     adapter = open_adapter(folder)
-    assert (adapter.base, adapter.method, adapter.ranks, adapter.title) == ("x/y", "lora", (4,), "LoRA adapter of rank 4 (peft)")
+    assert (adapter.base, adapter.method, adapter.ranks, adapter.title) == (
+        "x/y",
+        "lora",
+        (4,),
+        "LoRA adapter of rank 4 (peft)",
+    )

@@ -28,10 +28,19 @@ FILES = {
     "string": (b'"llama"', "a string where an object"),
     "number": (b"7", "where an object"),
     "null": (b"null", "null where an object"),
-    "duplicate keys": (b'{"model_type": "llama", "hidden_size": 1, "hidden_size": 2}', "'hidden_size' occurs twice"),
+    "duplicate keys": (
+        b'{"model_type": "llama", "hidden_size": 1, "hidden_size": 2}',
+        "'hidden_size' occurs twice",
+    ),
     "duplicate keys inside": (b'{"a": {"b": 1, "b": 1}}', "'b' occurs twice"),
-    "NaN": (json.dumps(GOOD | {"rms_norm_eps": float("nan")}).encode(), "rms_norm_eps should be a number, not nan"),
-    "Infinity": (json.dumps(GOOD | {"hidden_size": float("inf")}).encode(), "hidden_size should be a positive integer, not inf"),
+    "NaN": (
+        json.dumps(GOOD | {"rms_norm_eps": float("nan")}).encode(),
+        "rms_norm_eps should be a number, not nan",
+    ),
+    "Infinity": (
+        json.dumps(GOOD | {"hidden_size": float("inf")}).encode(),
+        "hidden_size should be a positive integer, not inf",
+    ),
     "NaN as JSON": (b'{"rms_norm_eps": nan}', "not JSON"),
     "1e999": (b'{"rms_norm_eps": 1e999}', "out of the range of a float"),
     "5,000 digits": (b'{"hidden_size": ' + b"9" * 5000 + b"}", "5,000 digits"),
@@ -84,7 +93,9 @@ def test_invalid_configs_are_refused(change: dict[str, Any], message: str) -> No
 
 
 def run(*args: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "llamath", *args], input=data, capture_output=True, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-m", "llamath", *args], input=data, capture_output=True, timeout=300
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,8 +111,14 @@ def run(*args: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         (["count", "dim=4096,n_layer=32"], "did you mean n_layers"),
         (["count", "llama-3-8b", "--layer", "32"], "0 to 31"),
         (["count", "gpt2", "--names", "meta"], "has no meta names"),
-        (["count", "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--json"], "too many to list"),
-        (["count", "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--unfold"], "too many to list"),
+        (
+            ["count", "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--json"],
+            "too many to list",
+        ),
+        (
+            ["count", "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--unfold"],
+            "too many to list",
+        ),
         (["frobnicate"], "unknown command"),
         (["count", "--frobnicate"], "No such option"),
         (["count", "-"], "not JSON"),
@@ -111,7 +128,9 @@ def run(*args: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
 )
 def test_command_line_reports_bad_input(args: list[str], message: str) -> None:
     done = run(*args)
-    assert done.returncode == 2 and ("error" in json.loads(done.stdout) if "--json" in args else not done.stdout)
+    assert done.returncode == 2 and (
+        "error" in json.loads(done.stdout) if "--json" in args else not done.stdout
+    )
     assert message in done.stderr.decode() and "Traceback" not in done.stderr.decode()
     assert done.stderr.startswith(b"error: ")
 
@@ -140,23 +159,35 @@ def test_a_billion_layers_are_counted_in_few_calls() -> None:
 
 def test_names_from_a_file_reach_the_terminal_escaped() -> None:
     done = run("count", "-", data=json.dumps({**GOOD, "\x1b[31mred": 1, "bidi\u202e": 2}).encode())
-    assert done.returncode == 0 and b"\x1b" not in done.stdout and "\u202e" not in done.stdout.decode()
+    assert (
+        done.returncode == 0 and b"\x1b" not in done.stdout and "\u202e" not in done.stdout.decode()
+    )
     assert b"\\u{1b}[31mred" in done.stdout
 
 
 def test_closed_pipe_is_not_an_error() -> None:
     command = f"{sys.executable} -m llamath names llama-3-8b | head -1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=300)
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=300
+    )
     assert not done.stderr
 
 
 def test_infinity_in_a_config_is_read_as_transformers_reads_it(tmp_path: Path) -> None:
     """NVIDIA's Nemotron configs have `"time_step_limit": [0.0, Infinity]`."""
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(GOOD | {"time_step_limit": [0.0, float("inf")], "initializer_range": float("nan")}))
+    path.write_text(
+        json.dumps(
+            GOOD | {"time_step_limit": [0.0, float("inf")], "initializer_range": float("nan")}
+        )
+    )
     assert "Infinity" in path.read_text()
     assert llamath.count(path).parameters.total == llamath.count(GOOD).parameters.total
-    for command in (["count", str(path), "--json"], ["config", str(path), "--json"], ["memory", str(path), "--json"]):
+    for command in (
+        ["count", str(path), "--json"],
+        ["config", str(path), "--json"],
+        ["memory", str(path), "--json"],
+    ):
         done = CliRunner().invoke(cli, command)
         assert done.exit_code == 0
         json.loads(done.stdout, parse_constant=pytest.fail)

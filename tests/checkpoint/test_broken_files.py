@@ -21,7 +21,13 @@ from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.cli import cli
 from llamath.utils.errors import FormatError
-from llamath.utils.file_diagnosis import LOCK, UNFINISHED, diagnose, download_command, truncated_hint
+from llamath.utils.file_diagnosis import (
+    LOCK,
+    UNFINISHED,
+    diagnose,
+    download_command,
+    truncated_hint,
+)
 from support.broken_files import (
     CONFIG,
     CONTENTS,
@@ -86,7 +92,9 @@ ALL = READ_WEIGHTS | READ_CONFIG
 
 def run(command: str, path: Path, folder: Path) -> Result:
     """Run a command in a folder of its own."""
-    words = [x.replace("{}", str(path)).replace("OUT", str(folder / "out")) for x in command.split()]
+    words = [
+        x.replace("{}", str(path)).replace("OUT", str(folder / "out")) for x in command.split()
+    ]
     return CliRunner().invoke(cli, words)
 
 
@@ -126,14 +134,18 @@ def test_named_file_is_named_for_what_it_is(command: str, content: str, tmp_path
 
 
 @pytest.mark.parametrize("ending", [*UNFINISHED, LOCK])
-@pytest.mark.parametrize("command", ["count {}", "ls {}", "memory {}", "names {}", "run {} hello", "verify {}"])
+@pytest.mark.parametrize(
+    "command", ["count {}", "ls {}", "memory {}", "names {}", "run {} hello", "verify {}"]
+)
 def test_remains_of_downloads_are_named(command: str, ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"model.safetensors{ending}"
     path.write_bytes(b"" if ending == LOCK else bytes(range(200)))
     refused(command, path, UNFINISHED.get(ending, "a lock file of a download"), tmp_path)
 
 
-@pytest.mark.parametrize("content", [x for x in CONTENTS if x not in ("text", "gzip", "annex pointer", "xet pointer")])
+@pytest.mark.parametrize(
+    "content", [x for x in CONTENTS if x not in ("text", "gzip", "annex pointer", "xet pointer")]
+)
 @pytest.mark.parametrize("command", [x for x in ALL if not x.startswith("ls")])
 def test_broken_config_is_named_for_what_it_is(command: str, content: str, tmp_path: Path) -> None:
     data, _, message = CONTENTS[content]
@@ -158,7 +170,9 @@ def test_broken_index_is_named_for_what_it_is(content: str, tmp_path: Path) -> N
 def test_tokenizer_that_is_a_pointer_is_a_warning(name: str, tmp_path: Path) -> None:
     (whole(tmp_path) / name).write_bytes(LFS)
     report = verify_checkpoint(str(tmp_path))
-    assert not report.ok and [(x.code, x.severity) for x in report.findings] == [("lfs_pointer", "warning")]
+    assert not report.ok and [(x.code, x.severity) for x in report.findings] == [
+        ("lfs_pointer", "warning")
+    ]
     assert name in report.findings[0].message and name in report.findings[0].hint
     refused("run {} hello", tmp_path, "is a Git LFS pointer", tmp_path)
 
@@ -207,7 +221,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("case", FOLDERS)
 @pytest.mark.parametrize("command", READ_WEIGHTS)
-def test_broken_weights_of_a_folder_are_named(command: str, case: str, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_broken_weights_of_a_folder_are_named(
+    command: str, case: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
     message, before = FOLDERS[case][1], contents_of(folders[case])
     result = run(READ_WEIGHTS[command], folders[case], tmp_path)
     verified = command.startswith("verify") and case in VERIFIED_IN_PART
@@ -220,7 +236,9 @@ def test_broken_weights_of_a_folder_are_named(command: str, case: str, folders: 
 def test_count_of_a_folder_notes_broken_weights(case: str, folders: dict[str, Path]) -> None:
     text = run("count {} --json", folders[case], Path()).stdout
     document = json.loads(text)
-    assert document["parameters"]["total"] == TOTAL and any(FOLDERS[case][1] in x for x in document["notes"])
+    assert document["parameters"]["total"] == TOTAL and any(
+        FOLDERS[case][1] in x for x in document["notes"]
+    )
     brief = run("count {} --brief", folders[case], Path())
     assert brief.exit_code == 0 and f"{TOTAL:,} parameters" in brief.stdout
     assert FOLDERS[case][1] in " ".join(brief.stderr.split())
@@ -231,18 +249,28 @@ READ_ONLY_CONFIG = ("names", "config", "diff", "flops", "plan", "explain", "expo
 
 @pytest.mark.parametrize("case", FOLDERS)
 @pytest.mark.parametrize("command", [*READ_ONLY_CONFIG, "design", "trace"])
-def test_commands_that_read_the_config_name_broken_weights(command: str, case: str, folders: dict[str, Path], tmp_path: Path) -> None:
-    line = {"design": "design 30M --like {}", "trace": "trace {}"}.get(command) or READ_CONFIG[command]
+def test_commands_that_read_the_config_name_broken_weights(
+    command: str, case: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    line = {"design": "design 30M --like {}", "trace": "trace {}"}.get(command) or READ_CONFIG[
+        command
+    ]
     result = run(line, folders[case], tmp_path)
     noted = " ".join(result.stderr.split())
     assert result.exit_code in (0, 1), result.output
-    assert FOLDERS[case][1] in noted and "hf download OWNER/NAME" in noted and FOLDERS[case][1] not in result.stdout
+    assert (
+        FOLDERS[case][1] in noted
+        and "hf download OWNER/NAME" in noted
+        and FOLDERS[case][1] not in result.stdout
+    )
 
 
 @pytest.mark.parametrize("command", READ_ONLY_CONFIG)
 def test_commands_that_read_the_config_name_missing_shards(command: str, tmp_path: Path) -> None:
     folder = missing_shard(tmp_path / "folder")
-    assert f"1 file named in the index is missing ({SHARDS[1]})" in text_of(run(READ_CONFIG[command], folder, tmp_path))
+    assert f"1 file named in the index is missing ({SHARDS[1]})" in text_of(
+        run(READ_CONFIG[command], folder, tmp_path)
+    )
 
 
 def test_many_broken_files_are_counted(tmp_path: Path) -> None:
@@ -253,11 +281,15 @@ def test_many_broken_files_are_counted(tmp_path: Path) -> None:
     index["weight_map"] |= {f"extra.{i}": f"extra-{i}.safetensors" for i in range(9)}
     (folder / INDEX).write_text(json.dumps(index))
     noted = run("names {}", folder, tmp_path).stderr
-    assert noted.count("is an HTML page") == 3 and "6 more files are broken" in " ".join(noted.split())
+    assert noted.count("is an HTML page") == 3 and "6 more files are broken" in " ".join(
+        noted.split()
+    )
 
 
 @pytest.mark.parametrize("command", READ_ONLY_CONFIG)
-def test_whole_folders_are_not_warned_about(command: str, whole_folder: Path, tmp_path: Path) -> None:
+def test_whole_folders_are_not_warned_about(
+    command: str, whole_folder: Path, tmp_path: Path
+) -> None:
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / CONFIG).write_bytes((whole_folder / CONFIG).read_bytes())
@@ -269,8 +301,14 @@ PARTIAL: dict[str, tuple[Callable[[Path], Path], str]] = {
     "missing shard": (missing_shard, f"1 file named in the index is missing ({SHARDS[1]})"),
     "one shard of three": (lone_shard, f"2 files of the set are missing ({SHARDS[1]}, …)"),
     "no index": (without_index, f"{INDEX}, by which loaders find the shards, is missing"),
-    "other depth": (other_depth, "the file has layers 0–1; the config has L = 8 → num_hidden_layers should be 2"),
-    "wrapped": (with_prefix("module._orig_mod."), "begin with `module._orig_mod.`, from DistributedDataParallel and torch.compile"),
+    "other depth": (
+        other_depth,
+        "the file has layers 0–1; the config has L = 8 → num_hidden_layers should be 2",
+    ),
+    "wrapped": (
+        with_prefix("module._orig_mod."),
+        "begin with `module._orig_mod.`, from DistributedDataParallel and torch.compile",
+    ),
     "training checkpoint": (training_checkpoint, "are state of the optimizer or the training run"),
 }
 
@@ -282,8 +320,20 @@ def partial(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("case", PARTIAL)
 @pytest.mark.parametrize("form", ["", " --brief", " --json"])
-@pytest.mark.parametrize("command", ["count {}", "memory {}", "fit {} --on h100", "fit {}", "memory {} --dtype q8_0", "memory {} --train"])
-def test_files_that_differ_from_the_config_are_noted(command: str, form: str, case: str, partial: dict[str, Path]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        "count {}",
+        "memory {}",
+        "fit {} --on h100",
+        "fit {}",
+        "memory {} --dtype q8_0",
+        "memory {} --train",
+    ],
+)
+def test_files_that_differ_from_the_config_are_noted(
+    command: str, form: str, case: str, partial: dict[str, Path]
+) -> None:
     result = run(command + form, partial[case], Path())
     assert result.exit_code == 0, result.output
     if form == " --json":
@@ -296,7 +346,9 @@ def test_files_that_differ_from_the_config_are_noted(command: str, form: str, ca
 def test_verify_refuses_what_other_commands_note(case: str, partial: dict[str, Path]) -> None:
     report = verify_checkpoint(str(partial[case]))
     assert not report.ok
-    assert {"missing", "unexpected", "other_part"}.isdisjoint(x.code for x in report.findings), "one cause, one finding"
+    assert {"missing", "unexpected", "other_part"}.isdisjoint(x.code for x in report.findings), (
+        "one cause, one finding"
+    )
 
 
 def test_missing_last_shards_do_not_change_the_depth(tmp_path: Path) -> None:
@@ -325,9 +377,17 @@ def test_count_counts_the_named_file(tmp_path: Path) -> None:
     assert sum(sizes) == TOTAL
     trainer = trainer_folder(tmp_path / "trainer")
     for name, total in ((WEIGHTS, TOTAL), ("optimizer.pt", 0)):
-        assert json.loads(run("count {} --json", trainer / name, tmp_path).stdout)["parameters"]["total"] == total
+        assert (
+            json.loads(run("count {} --json", trainer / name, tmp_path).stdout)["parameters"][
+                "total"
+            ]
+            == total
+        )
     result = run("count {}", trainer / "optimizer.pt", tmp_path)
-    assert "state of the optimizer or the training run, not counted: 3 tensors with 41 elements" in text_of(result)
+    assert (
+        "state of the optimizer or the training run, not counted: 3 tensors with 41 elements"
+        in text_of(result)
+    )
     assert run("count {}", trainer / "training_args.bin", tmp_path).exit_code == 2
     assert run("count {}", trainer, tmp_path).exit_code == 0
 
@@ -339,15 +399,27 @@ def test_count_counts_the_named_file_of_a_repository(pair: Any, tmp_path: Path) 
     Hub(*pair, {x.name: x.read_bytes() for x in folder.iterdir() if x.is_file()})
     for name in SHARDS:
         document = json.loads(run("count {} --json", Path(f"org/name/{name}"), tmp_path).stdout)
-        assert document["parameters"]["total"] == sum(x.numel() for x in load_file(folder / name).values())
-    assert json.loads(run("count {} --json", Path("org/name"), tmp_path).stdout)["parameters"]["total"] == TOTAL
+        assert document["parameters"]["total"] == sum(
+            x.numel() for x in load_file(folder / name).values()
+        )
+    assert (
+        json.loads(run("count {} --json", Path("org/name"), tmp_path).stdout)["parameters"]["total"]
+        == TOTAL
+    )
 
 
 def test_missing_part_of_a_split_gguf_has_a_hint(tmp_path: Path) -> None:
     from support.hostile_gguf import U16, Gguf
 
-    part = Gguf().text("general.architecture", "llama").number("split.no", U16, 0).number("split.count", U16, 2)
-    (tmp_path / "x-00001-of-00002.gguf").write_bytes(part.number("split.tensors.count", 5, 2).tensor("t0", 8).bytes())
+    part = (
+        Gguf()
+        .text("general.architecture", "llama")
+        .number("split.no", U16, 0)
+        .number("split.count", U16, 2)
+    )
+    (tmp_path / "x-00001-of-00002.gguf").write_bytes(
+        part.number("split.tensors.count", 5, 2).tensor("t0", 8).bytes()
+    )
     for path in (tmp_path, tmp_path / "x-00001-of-00002.gguf"):
         refused("ls {}", path, "x-00002-of-00002.gguf cannot be read", tmp_path)
 
@@ -391,22 +463,31 @@ PREFIXES = {
 def test_wrapper_prefixes_are_one_finding(prefix: str, tmp_path: Path) -> None:
     folder = with_prefix(prefix)(tmp_path / "wrapped")
     report = verify_checkpoint(str(folder))
-    assert [(x.code, x.severity) for x in report.findings] == [("prefix", "warning")] and report.verdict.matched == 21
-    assert f"begin with `{prefix}`" in report.findings[0].message and "llamath convert" in report.findings[0].hint
+    assert [(x.code, x.severity) for x in report.findings] == [
+        ("prefix", "warning")
+    ] and report.verdict.matched == 21
+    assert (
+        f"begin with `{prefix}`" in report.findings[0].message
+        and "llamath convert" in report.findings[0].hint
+    )
     command = re.findall("`(.*?)`", report.findings[0].hint)[0]
     before = contents_of(folder)
     words = shlex.split(command.replace("NEW_FOLDER", str(tmp_path / "new")))
     assert CliRunner().invoke(cli, words[1:]).exit_code == 0 and contents_of(folder) == before
     assert verify_checkpoint(str(tmp_path / "new")).ok
     original, copy = load_file(folder / WEIGHTS), load_file(tmp_path / "new" / WEIGHTS)
-    assert all(original[f"{prefix}{name}"].equal(x) for name, x in copy.items()) and len(original) == len(copy)
+    assert all(original[f"{prefix}{name}"].equal(x) for name, x in copy.items()) and len(
+        original
+    ) == len(copy)
 
 
 def test_wrappers_inside_names_are_recognized(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     def wrap(name: str) -> str:
-        name = re.sub(r"layers\.(\d+)\.", r"layers.\1._fsdp_wrapped_module._checkpoint_wrapped_module.", name)
+        name = re.sub(
+            r"layers\.(\d+)\.", r"layers.\1._fsdp_wrapped_module._checkpoint_wrapped_module.", name
+        )
         return f"_fsdp_wrapped_module.{name}"
 
     tensors = {wrap(name): x for name, x in load_file(whole(tmp_path) / WEIGHTS).items()}
@@ -428,7 +509,9 @@ def test_names_of_torch_wrappers_are_those_of_torch() -> None:
             self.lin = torch.nn.Linear(2, 2)
 
     compiled = torch.compile(Model(), backend="eager")
-    names = [f"module.{x}" for x in compiled.state_dict()]  # DistributedDataParallel needs a process group
+    names = [
+        f"module.{x}" for x in compiled.state_dict()
+    ]  # DistributedDataParallel needs a process group
     assert find_wrappers(names) == ("module", "_orig_mod")
     assert [without_wrappers(x) for x in names] == list(Model().state_dict())
 
@@ -445,7 +528,12 @@ def test_optimizer_state_is_reported_separately(tmp_path: Path) -> None:
     path = training_checkpoint(tmp_path) / "checkpoint.pt"
     document = json.loads(run("ls {} --json", path, tmp_path).stdout)
     assert document["parameters"] == TOTAL
-    assert document["training_state"] == {"tensors": 63, "elements": 2 * TOTAL + 21, "parameters": 0, "bytes": 4 * (2 * TOTAL + 21)}
+    assert document["training_state"] == {
+        "tensors": 63,
+        "elements": 2 * TOTAL + 21,
+        "parameters": 0,
+        "bytes": 4 * (2 * TOTAL + 21),
+    }
     assert "training state 63 tensors" in text_of(run("ls {}", path, tmp_path))
     assert json.loads(run("count {} --json", path, tmp_path).stdout)["parameters"]["total"] == TOTAL
     assert json.loads(run("memory {} --json", path, tmp_path).stdout)["weights"] == 2 * TOTAL
@@ -489,14 +577,26 @@ def test_clone_of_a_hub_repository_has_its_name(remote: str, tmp_path: Path) -> 
     assert "token" not in command
 
 
-@pytest.mark.parametrize("remote", ["https://github.com/org/name", "https://evil.example/huggingface.co/name", "https://hf.co/a/$(id)"])
+@pytest.mark.parametrize(
+    "remote",
+    [
+        "https://github.com/org/name",
+        "https://evil.example/huggingface.co/name",
+        "https://hf.co/a/$(id)",
+    ],
+)
 def test_other_clones_name_no_repository(remote: str, tmp_path: Path) -> None:
     git(tmp_path, remote)
     (tmp_path / WEIGHTS).write_bytes(b"x")
-    assert download_command(str(tmp_path / WEIGHTS)) == f"hf download OWNER/NAME {WEIGHTS} --local-dir {tmp_path}"
+    assert (
+        download_command(str(tmp_path / WEIGHTS))
+        == f"hf download OWNER/NAME {WEIGHTS} --local-dir {tmp_path}"
+    )
 
 
-def test_file_in_the_hub_cache_is_downloaded_by_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_in_the_hub_cache_is_downloaded_by_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
     folder = tmp_path / "models--org--my-name" / "snapshots" / commit
     folder.mkdir(parents=True)
@@ -504,12 +604,16 @@ def test_file_in_the_hub_cache_is_downloaded_by_force(tmp_path: Path, monkeypatc
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     command = f"hf download org/my-name {WEIGHTS} --revision {commit}"
     assert download_command(str(folder / WEIGHTS)) == f"{command} --force-download"
-    assert download_command(str(folder), ["other.safetensors"]) == command.replace(WEIGHTS, "other.safetensors")
+    assert download_command(str(folder), ["other.safetensors"]) == command.replace(
+        WEIGHTS, "other.safetensors"
+    )
     monkeypatch.delenv("HF_HUB_CACHE")
     assert download_command(str(folder / WEIGHTS)).endswith(f"--cache-dir {tmp_path}")
 
 
-@pytest.mark.parametrize("name", ["a b", "-x", "$(touch pwned)", "`id`", "'; rm -rf ~; '", "x\ny", "x\x1b[2Jy", "ünï"])
+@pytest.mark.parametrize(
+    "name", ["a b", "-x", "$(touch pwned)", "`id`", "'; rm -rf ~; '", "x\ny", "x\x1b[2Jy", "ünï"]
+)
 def test_hints_are_one_harmless_shell_command(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     folder.mkdir()
@@ -518,7 +622,11 @@ def test_hints_are_one_harmless_shell_command(name: str, tmp_path: Path) -> None
         found = diagnose(LFS, str(folder / file), len(LFS))
         assert found is not None and (found.hint + found.message).isprintable()
         words = shlex.split(found.hint.partition("`")[2].rpartition("`")[0])
-        assert words[:3] == ["hf", "download", "OWNER/NAME"] and words[-2] == "--local-dir" and len(words) == 6
+        assert (
+            words[:3] == ["hf", "download", "OWNER/NAME"]
+            and words[-2] == "--local-dir"
+            and len(words) == 6
+        )
         assert not words[3].startswith("-")
 
 
@@ -532,10 +640,14 @@ def test_no_hint_can_destroy_anything(tmp_path: Path) -> None:
         assert found is not None
         hints.append(found.hint)
     for hint in hints:
-        assert not re.search(r"\brm\b|--force|reset|checkout|clean|unlink|delete|remove|regenerate", hint), hint
+        assert not re.search(
+            r"\brm\b|--force|reset|checkout|clean|unlink|delete|remove|regenerate", hint
+        ), hint
 
 
-def test_suggested_command_repairs_only_the_broken_file(tmp_path: Path, pair: Any, whole_folder: Path) -> None:
+def test_suggested_command_repairs_only_the_broken_file(
+    tmp_path: Path, pair: Any, whole_folder: Path
+) -> None:
     from support.hub_server import COMMIT, Hub
 
     pytest.importorskip("huggingface_hub")
@@ -548,12 +660,25 @@ def test_suggested_command_repairs_only_the_broken_file(tmp_path: Path, pair: An
     before = contents_of(folder)
     found = diagnose(LFS, str(folder / WEIGHTS), len(LFS))
     assert found is not None
-    command = found.hint.partition("`")[2].rpartition("`")[0].replace("OWNER/NAME", "org/name") + f" --revision {COMMIT}"
+    command = (
+        found.hint.partition("`")[2].rpartition("`")[0].replace("OWNER/NAME", "org/name")
+        + f" --revision {COMMIT}"
+    )
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "HF_ENDPOINT": pair[0].url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
-    done = subprocess.run(shlex.split(command), capture_output=True, text=True, env=environment, timeout=300)
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "HF_ENDPOINT": pair[0].url,
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    done = subprocess.run(
+        shlex.split(command), capture_output=True, text=True, env=environment, timeout=300
+    )
     assert not done.returncode, done.stderr[-300:]
-    assert hub and {x: y for x, y in contents_of(folder).items() if not x.startswith(".cache")} == before | {WEIGHTS: files[WEIGHTS]}
+    assert hub and {
+        x: y for x, y in contents_of(folder).items() if not x.startswith(".cache")
+    } == before | {WEIGHTS: files[WEIGHTS]}
 
 
 # safetensors headers that begin as pickles do
@@ -562,9 +687,15 @@ def test_suggested_command_repairs_only_the_broken_file(tmp_path: Path, pair: An
 @pytest.mark.parametrize("length", [640, 640 + 65_536, 640 + 3 * 65_536, 896, 1152, 1408])
 @pytest.mark.parametrize("name", ["model.safetensors", "model.bin", "model"])
 def test_header_that_begins_as_a_pickle_is_read(length: int, name: str, tmp_path: Path) -> None:
-    text = json.dumps({"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}).ljust(length).encode()
+    text = (
+        json.dumps({"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})
+        .ljust(length)
+        .encode()
+    )
     (tmp_path / name).write_bytes(len(text).to_bytes(8, "little") + text + b"x")
-    assert (tmp_path / name).read_bytes()[:1] == b"\x80" and read_checkpoint(str(tmp_path / name)).format == "safetensors"
+    assert (tmp_path / name).read_bytes()[:1] == b"\x80" and read_checkpoint(
+        str(tmp_path / name)
+    ).format == "safetensors"
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])

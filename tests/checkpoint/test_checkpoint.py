@@ -28,13 +28,18 @@ MIB = 1 << 20
 
 
 def safetensors(*names: str) -> bytes:
-    return file(header(*(entry(name, offsets=f"[{i},{i + 1}]") for i, name in enumerate(names))), bytes(len(names)))
+    return file(
+        header(*(entry(name, offsets=f"[{i},{i + 1}]") for i, name in enumerate(names))),
+        bytes(len(names)),
+    )
 
 
 def gguf(no: int = 0, of: int = 0) -> bytes:
     file = Gguf().text("general.architecture", "llama")
     if of:
-        file.number("split.no", U16, no).number("split.count", U16, of).number("split.tensors.count", 5, of)
+        file.number("split.no", U16, no).number("split.count", U16, of).number(
+            "split.tensors.count", 5, of
+        )
     return file.tensor(f"t{no}", 8).bytes()
 
 
@@ -43,7 +48,9 @@ PTH = zipped(stream(mapped({"w": tensor()})))
 
 def write_index(folder: Path, weight_map: dict[str, str], name: str = INDEX) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(json.dumps({"metadata": {"total_size": 2}, "weight_map": weight_map}))
+    (folder / name).write_text(
+        json.dumps({"metadata": {"total_size": 2}, "weight_map": weight_map})
+    )
     return folder
 
 
@@ -62,19 +69,35 @@ def names(manifest: Manifest) -> list[tuple[str, str]]:
 # files that loaders choose in a folder
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "consolidated.safetensors", "adapter_model.safetensors", "anything.safetensors"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        "consolidated.safetensors",
+        "adapter_model.safetensors",
+        "anything.safetensors",
+    ],
+)
 def test_folder_with_one_safetensors_file_is_read(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(safetensors("w"))
     (tmp_path / "config.json").write_text("{}")
     for path in (tmp_path, tmp_path / name):
         manifest = read_checkpoint(str(path))
-        assert (manifest.format, names(manifest), manifest.index) == ("safetensors", [("w", name)], None)
+        assert (manifest.format, names(manifest), manifest.index) == (
+            "safetensors",
+            [("w", name)],
+            None,
+        )
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "model.pt", "last.ckpt"])
 def test_folder_with_one_torch_file_is_read(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(PTH)
-    assert read_checkpoint(str(tmp_path)).format == read_checkpoint(str(tmp_path / name)).format == "torch"
+    assert (
+        read_checkpoint(str(tmp_path)).format
+        == read_checkpoint(str(tmp_path / name)).format
+        == "torch"
+    )
 
 
 def test_folder_with_one_gguf_file_is_read(tmp_path: Path) -> None:
@@ -83,13 +106,19 @@ def test_folder_with_one_gguf_file_is_read(tmp_path: Path) -> None:
 
 
 def test_format_is_detected_by_first_bytes(tmp_path: Path) -> None:
-    for name, data, kind in (("a.bin", safetensors("w"), "safetensors"), ("b.pth", gguf(), "gguf"), ("c.gguf", PTH, "torch")):
+    for name, data, kind in (
+        ("a.bin", safetensors("w"), "safetensors"),
+        ("b.pth", gguf(), "gguf"),
+        ("c.gguf", PTH, "torch"),
+    ):
         (tmp_path / name).write_bytes(data)
         assert read_checkpoint(str(tmp_path / name)).format == kind
 
 
 @pytest.mark.parametrize(("ending", "data"), [("safetensors", safetensors), ("bin", lambda _: PTH)])
-def test_shards_of_an_index_are_read(ending: str, data: Callable[[str], bytes], tmp_path: Path) -> None:
+def test_shards_of_an_index_are_read(
+    ending: str, data: Callable[[str], bytes], tmp_path: Path
+) -> None:
     first, second = f"m-00001-of-00002.{ending}", f"m-00002-of-00002.{ending}"
     (tmp_path / first).write_bytes(data("a"))
     (tmp_path / second).write_bytes(data("b"))
@@ -98,7 +127,11 @@ def test_shards_of_an_index_are_read(ending: str, data: Callable[[str], bytes], 
     for path in (tmp_path, tmp_path / name):
         manifest = read_checkpoint(str(path))
         assert [file for _, file in names(manifest)] == [first, second]
-        assert manifest.index is not None and manifest.index.missing == () and manifest.index.metadata == {"total_size": 2}
+        assert (
+            manifest.index is not None
+            and manifest.index.missing == ()
+            and manifest.index.metadata == {"total_size": 2}
+        )
 
 
 def test_nonstandard_index_name_is_used(tmp_path: Path) -> None:
@@ -137,7 +170,9 @@ def test_split_gguf_is_merged(tmp_path: Path) -> None:
     for i, name in enumerate(parts):
         (tmp_path / name).write_bytes(gguf(i, 3))
     for path in (tmp_path, *(tmp_path / name for name in parts)):
-        assert names(read_checkpoint(str(path))) == [(f"t{i}", name) for i, name in enumerate(parts)]
+        assert names(read_checkpoint(str(path))) == [
+            (f"t{i}", name) for i, name in enumerate(parts)
+        ]
     (tmp_path / parts[1]).write_bytes(gguf(2, 3))
     assert refusal(tmp_path).code == "split_no"
     (tmp_path / parts[1]).unlink()
@@ -147,14 +182,22 @@ def test_split_gguf_is_merged(tmp_path: Path) -> None:
 
 def test_name_with_many_parts_costs_few_calls(tmp_path: Path) -> None:
     (tmp_path / "m-00001-of-65535.gguf").write_bytes(gguf(0, 2))
-    assert "and 65,530 more" in str(within_calls(2_500_000, lambda: refusal(tmp_path / "m-00001-of-65535.gguf")))
+    assert "and 65,530 more" in str(
+        within_calls(2_500_000, lambda: refusal(tmp_path / "m-00001-of-65535.gguf"))
+    )
     (tmp_path / "m-00009-of-00003.gguf").write_bytes(gguf())
     assert refusal(tmp_path / "m-00009-of-00003.gguf").code == "split_name"
 
 
 def test_folder_without_checkpoint_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path).code == "no_checkpoint"
-    for name in ("config.json", "tokenizer.model", "README.md", "model.onnx", "flax_model.msgpack.index.json"):
+    for name in (
+        "config.json",
+        "tokenizer.model",
+        "README.md",
+        "model.onnx",
+        "flax_model.msgpack.index.json",
+    ):
         (tmp_path / name).write_text("{}")
     assert refusal(tmp_path).code == "no_checkpoint"
 
@@ -163,12 +206,31 @@ def test_folder_with_several_checkpoints_is_ambiguous(tmp_path: Path) -> None:
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(gguf())
     error = refusal(tmp_path)
-    assert error.code == "ambiguous" and "a.gguf (" in str(error) and "b.gguf (" in str(error) and error.hint
+    assert (
+        error.code == "ambiguous"
+        and "a.gguf (" in str(error)
+        and "b.gguf (" in str(error)
+        and error.hint
+    )
     assert read_checkpoint(str(tmp_path / "b.gguf")).tensors
 
 
-@pytest.mark.parametrize("path", ["", "missing", "missing/", "a\0b", "a\0.index.json", "missing.index.json", "x" * 5000, "é\ud800"])
-def test_missing_path_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "missing",
+        "missing/",
+        "a\0b",
+        "a\0.index.json",
+        "missing.index.json",
+        "x" * 5000,
+        "é\ud800",
+    ],
+)
+def test_missing_path_is_refused(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert refusal(path).code in ("unreadable", "index", "shard_name")
 
@@ -176,7 +238,11 @@ def test_missing_path_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.
 def test_current_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.safetensors").write_bytes(safetensors("w"))
     monkeypatch.chdir(tmp_path)
-    assert names(read_checkpoint(".")) == names(read_checkpoint("model.safetensors")) == [("w", "model.safetensors")]
+    assert (
+        names(read_checkpoint("."))
+        == names(read_checkpoint("model.safetensors"))
+        == [("w", "model.safetensors")]
+    )
     write_index(tmp_path, {"w": "model.safetensors"})
     assert names(read_checkpoint(INDEX)) == [("w", "model.safetensors")]
 
@@ -210,7 +276,9 @@ def test_unknown_format_is_refused(data: bytes, code: str, tmp_path: Path) -> No
 
 
 def test_lfs_pointer_shard_is_refused(tmp_path: Path) -> None:
-    (tmp_path / SHARD).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    (tmp_path / SHARD).write_bytes(
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    )
     write_index(tmp_path, {"w": SHARD})
     assert refusal(tmp_path).code == "lfs_pointer"
 
@@ -233,7 +301,9 @@ def test_corpus_of_hostile_indexes_is_large() -> None:
     assert len(HOSTILE) >= 75
 
 
-@pytest.mark.parametrize("name", [name for name in HOSTILE if "MiB" in name or "million" in name or "10" in name])
+@pytest.mark.parametrize(
+    "name", [name for name in HOSTILE if "MiB" in name or "million" in name or "10" in name]
+)
 @pytest.mark.slow
 def test_a_long_index_costs_little_memory(name: str, tmp_path: Path) -> None:
     (tmp_path / INDEX).write_bytes(HOSTILE[name][1]())
@@ -245,13 +315,20 @@ def test_unusual_valid_index_is_read(name: str, tmp_path: Path) -> None:
     (tmp_path / SHARD).write_bytes(safetensors("w"))
     (tmp_path / INDEX).write_bytes(ODD[name]())
     manifest = read_checkpoint(str(tmp_path))
-    assert names(manifest) == [("w", SHARD)] and manifest.index is not None and manifest.index.missing == ()
+    assert (
+        names(manifest) == [("w", SHARD)]
+        and manifest.index is not None
+        and manifest.index.missing == ()
+    )
     assert all(safe(x).isprintable() for x in manifest.index.weight_map)
 
 
 def test_largest_index_is_read_in_few_calls(tmp_path: Path) -> None:
     (tmp_path / SHARD).write_bytes(safetensors("w"))
-    write_index(tmp_path, {f"model.layers.{i}.mlp.experts.0.gate_proj.weight": SHARD for i in range(200_000)})
+    write_index(
+        tmp_path,
+        {f"model.layers.{i}.mlp.experts.0.gate_proj.weight": SHARD for i in range(200_000)},
+    )
     assert within_calls(600_000, lambda: read_checkpoint(str(tmp_path))).index
 
 
@@ -279,7 +356,9 @@ def test_name_in_two_shards_is_kept_twice(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.safetensors").write_bytes(safetensors("w", name))
     write_index(tmp_path, {"w": "a.safetensors", "a": "a.safetensors", "b": "b.safetensors"})
-    assert names(read_checkpoint(str(tmp_path))) == [(x, f"{f}.safetensors") for f in "ab" for x in ("w", f)]
+    assert names(read_checkpoint(str(tmp_path))) == [
+        (x, f"{f}.safetensors") for f in "ab" for x in ("w", f)
+    ]
 
 
 # problems that are reported while the rest is read
@@ -294,12 +373,20 @@ def test_truncated_file_is_reported_and_read(tmp_path: Path) -> None:
         manifest = read_checkpoint(str(location), problems)
         assert [x.name for x in manifest.tensors] == ["w", "v"]
         assert [(x.code, str(x)) for x in problems] == [
-            ("truncated", f"{path} is 1 bytes short: v ends at byte {path.stat().st_size + 1:,}, the file at {path.stat().st_size:,}")
+            (
+                "truncated",
+                f"{path} is 1 bytes short: v ends at byte {path.stat().st_size + 1:,}, the file at {path.stat().st_size:,}",
+            )
         ]
 
 
 def test_damaged_shards_are_reported_and_others_read(tmp_path: Path) -> None:
-    contents = {"a": safetensors("a"), "b": safetensors("b") + b"x", "c": b"\xffgarb", "d": safetensors("d")}
+    contents = {
+        "a": safetensors("a"),
+        "b": safetensors("b") + b"x",
+        "c": b"\xffgarb",
+        "d": safetensors("d"),
+    }
     for name, data in contents.items():
         (tmp_path / f"{name}.safetensors").write_bytes(data)
     write_index(tmp_path, {name: f"{name}.safetensors" for name in contents})
@@ -333,7 +420,9 @@ def create_special_file(path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "socket"])
-def test_only_regular_files_are_opened(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_regular_files_are_opened(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # a socket's path is short
     create_special_file(Path("model.safetensors"), kind)
     assert refusal(tmp_path).code == "not_a_file"
@@ -469,7 +558,9 @@ def hub_cache(root: Path, name: str = "models--org--model", sub: str = "") -> Pa
     folder.mkdir(parents=True)
     (repo / "blobs").mkdir()
     up = "../" * (3 if sub else 2)
-    for i, (file_name, content) in enumerate({SHARD: safetensors("w"), INDEX: json.dumps({"weight_map": {"w": SHARD}}).encode()}.items()):
+    for i, (file_name, content) in enumerate(
+        {SHARD: safetensors("w"), INDEX: json.dumps({"weight_map": {"w": SHARD}}).encode()}.items()
+    ):
         (repo / "blobs" / f"{i}").write_bytes(content)
         (folder / file_name).symlink_to(f"{up}blobs/{i}")
     return folder
@@ -478,7 +569,11 @@ def hub_cache(root: Path, name: str = "models--org--model", sub: str = "") -> Pa
 @pytest.mark.parametrize("sub", ["", "original"])
 def test_hub_cache_snapshot_is_read(sub: str, tmp_path: Path) -> None:
     folder = hub_cache(tmp_path / "hub", sub=sub)
-    assert names(read_checkpoint(str(folder))) == names(read_checkpoint(str(folder / INDEX))) == [("w", SHARD)]
+    assert (
+        names(read_checkpoint(str(folder)))
+        == names(read_checkpoint(str(folder / INDEX)))
+        == [("w", SHARD)]
+    )
     shared = tmp_path / "hub" / "blobs" / "ab"
     shared.mkdir(parents=True)
     blob = tmp_path / "hub" / "models--org--model" / "blobs" / "0"
@@ -490,7 +585,15 @@ def test_hub_cache_snapshot_is_read(sub: str, tmp_path: Path) -> None:
     assert manifest.index is not None and manifest.index.missing == (SHARD,)
 
 
-@pytest.mark.parametrize("target", ["../../../secret", "../../../models--other--model/blobs/0", "/etc/passwd", "../../../../secret"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "../../../secret",
+        "../../../models--other--model/blobs/0",
+        "/etc/passwd",
+        "../../../../secret",
+    ],
+)
 def test_link_out_of_the_hub_cache_is_refused(target: str, tmp_path: Path) -> None:
     folder = hub_cache(tmp_path / "hub")
     hub_cache(tmp_path / "hub", "models--other--model")
@@ -511,7 +614,12 @@ def test_folder_named_snapshots_is_not_a_hub_cache(tmp_path: Path) -> None:
 def test_hostile_index_raises_llamath_error_under_every_name(tmp_path: Path) -> None:
     """Read hostile indexes under every name that an index may have."""
     for path in (INDEX, "pytorch_model.bin.index.json", "x.index.json"):
-        for name in ("not JSON", "weight_map null", "file name: absolute", "objects nested 100,000 deep"):
+        for name in (
+            "not JSON",
+            "weight_map null",
+            "file name: absolute",
+            "objects nested 100,000 deep",
+        ):
             (tmp_path / path).write_bytes(HOSTILE[name][1]())
             with pytest.raises(LlamathError):
                 read_checkpoint(str(tmp_path / path))
@@ -533,9 +641,13 @@ def test_transformers_weights_are_honoured(tmp_path: Path) -> None:
 def test_checkpoint_with_an_adapter_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "model.safetensors", "standard")
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "elsewhere"}')
-    with pytest.raises(FormatError, match=r"found both model\.safetensors and adapter_config\.json"):
+    with pytest.raises(
+        FormatError, match=r"found both model\.safetensors and adapter_config\.json"
+    ):
         read_checkpoint(str(tmp_path))
-    assert [x.name for x in read_checkpoint(str(tmp_path / "model.safetensors")).tensors] == ["standard"]
+    assert [x.name for x in read_checkpoint(str(tmp_path / "model.safetensors")).tensors] == [
+        "standard"
+    ]
 
 
 def write(path: Path, name: str) -> None:

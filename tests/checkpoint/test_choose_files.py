@@ -27,15 +27,31 @@ NAMES = (
     "sub/inner.safetensors",
 )
 EXPLICIT = (
-    *(None, "other.safetensors", "other.safetensors.index.json", "sub/inner.safetensors", "model.safetensors"),
-    *("gone.safetensors", "pytorch_model.bin", "model.gguf", "../outside.safetensors", "sub/../../outside.safetensors", 3, ""),
+    *(
+        None,
+        "other.safetensors",
+        "other.safetensors.index.json",
+        "sub/inner.safetensors",
+        "model.safetensors",
+    ),
+    *(
+        "gone.safetensors",
+        "pytorch_model.bin",
+        "model.gguf",
+        "../outside.safetensors",
+        "sub/../../outside.safetensors",
+        3,
+        "",
+    ),
 )
 
 
 def file_of(name: str) -> bytes:
     """Return a file whose only tensor has its name, or an index of it."""
     if name.endswith(INDEX_EXTENSIONS):
-        return json.dumps({"metadata": {}, "weight_map": {name: f"shard of {name}.safetensors"}}).encode()
+        return json.dumps(
+            {"metadata": {}, "weight_map": {name: f"shard of {name}.safetensors"}}
+        ).encode()
     return safetensors({name: (1,)})
 
 
@@ -65,7 +81,9 @@ def test_files_are_those_that_transformers_loads(explicit: Any, tmp_path: Path) 
         names = [x for x in NAMES if draw.random() < 0.5]
         folder = write(tmp_path / str(case), names, explicit)
         try:
-            found, _ = modeling._get_resolved_checkpoint_files(str(folder), None, None, None, None, False, explicit, {})
+            found, _ = modeling._get_resolved_checkpoint_files(
+                str(folder), None, None, None, None, False, explicit, {}
+            )
             expected = sorted({os.path.relpath(x, folder) for x in found})
             if not all(os.path.exists(folder / x) for x in expected):
                 raise OSError("transformers fails when it opens the file")
@@ -78,7 +96,10 @@ def test_files_are_those_that_transformers_loads(explicit: Any, tmp_path: Path) 
         resolved_any += 1
         ours = chosen(folder)
         if ours[0].endswith(INDEX_EXTENSIONS):
-            ours = [f"{os.path.dirname(x)}/shard of {os.path.basename(x)}.safetensors".lstrip("/") for x in ours]
+            ours = [
+                f"{os.path.dirname(x)}/shard of {os.path.basename(x)}.safetensors".lstrip("/")
+                for x in ours
+            ]
         assert ours == expected, names
     assert resolved_any or refused_any
 
@@ -95,12 +116,16 @@ def test_weights_in_a_link_out_of_the_folder_are_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize("config", [True, False])
 @pytest.mark.parametrize("weights", [True, False])
 @pytest.mark.parametrize("adapter", [True, False])
-def test_adapter_config_is_honoured_as_in_transformers(config: bool, weights: bool, adapter: bool, tmp_path: Path) -> None:
+def test_adapter_config_is_honoured_as_in_transformers(
+    config: bool, weights: bool, adapter: bool, tmp_path: Path
+) -> None:
     peft = pytest.importorskip("transformers.integrations.peft")
     pytest.importorskip("peft")
     names = ["model.safetensors"] * weights + ["adapter_model.safetensors"] * adapter
     folder = write(tmp_path / "model", names)
-    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base", "peft_type": "LORA"}')
+    (folder / "adapter_config.json").write_text(
+        '{"base_model_name_or_path": "org/base", "peft_type": "LORA"}'
+    )
     if not config:
         (folder / "config.json").unlink()
     adapter_path, base, _ = peft.maybe_load_adapters(str(folder), {})
@@ -123,7 +148,11 @@ def test_adapter_config_is_honoured_as_in_transformers(config: bool, weights: bo
 
 def test_transformers_weights_of_a_repository_are_honoured(pair: Any) -> None:
     config = json.dumps({"transformers_weights": "other.safetensors"}).encode()
-    files = {"config.json": config, "model.safetensors": file_of("standard"), "other.safetensors": file_of("other")}
+    files = {
+        "config.json": config,
+        "model.safetensors": file_of("standard"),
+        "other.safetensors": file_of("other"),
+    }
     Hub(*pair, files)
     assert [x.name for x in read_remote("hf://org/name").manifest.tensors] == ["other"]
     assert [x.name for x in open_checkpoint("org/name").manifest.tensors] == ["other"]
@@ -131,29 +160,57 @@ def test_transformers_weights_of_a_repository_are_honoured(pair: Any) -> None:
 
 def test_transformers_weights_in_a_folder_of_a_repository(pair: Any) -> None:
     config = json.dumps({"transformers_weights": "sub/inner.safetensors"}).encode()
-    Hub(*pair, {"config.json": config, "model.safetensors": file_of("standard"), "sub/inner.safetensors": file_of("inner")})
+    Hub(
+        *pair,
+        {
+            "config.json": config,
+            "model.safetensors": file_of("standard"),
+            "sub/inner.safetensors": file_of("inner"),
+        },
+    )
     assert [x.name for x in read_remote("hf://org/name").manifest.tensors] == ["inner"]
 
 
-@pytest.mark.parametrize("name", ["gone.safetensors", "../x.safetensors", "sub/gone.safetensors", "model.bin", 3])
+@pytest.mark.parametrize(
+    "name", ["gone.safetensors", "../x.safetensors", "sub/gone.safetensors", "model.bin", 3]
+)
 def test_wrong_transformers_weights_of_a_repository_are_refused(name: Any, pair: Any) -> None:
     config = json.dumps({"transformers_weights": name}).encode()
-    Hub(*pair, {"config.json": config, "model.safetensors": file_of("standard"), "sub/inner.safetensors": file_of("inner")})
+    Hub(
+        *pair,
+        {
+            "config.json": config,
+            "model.safetensors": file_of("standard"),
+            "sub/inner.safetensors": file_of("inner"),
+        },
+    )
     with pytest.raises(FormatError, match="transformers_weights"):
         read_remote("hf://org/name")
 
 
 def test_repository_with_an_adapter_is_the_adapter(pair: Any) -> None:
-    files = {"config.json": b"{}", "adapter_config.json": b'{"base_model_name_or_path": "org/base"}'}
-    Hub(*pair, files | {"model.safetensors": file_of("base"), "adapter_model.safetensors": file_of("adapter")})
+    files = {
+        "config.json": b"{}",
+        "adapter_config.json": b'{"base_model_name_or_path": "org/base"}',
+    }
+    Hub(
+        *pair,
+        files
+        | {"model.safetensors": file_of("base"), "adapter_model.safetensors": file_of("adapter")},
+    )
     manifest = read_remote("hf://org/name").manifest
-    assert [x.name for x in manifest.tensors] == ["adapter"] and "is left out" in file_notes(manifest)[0]
+    assert [x.name for x in manifest.tensors] == ["adapter"] and "is left out" in file_notes(
+        manifest
+    )[0]
 
 
 def test_cached_repository_is_chosen_like_that_on_the_hub(pair: Any) -> None:
     from llamath.checkpoint.hub_cache import cache_folder
 
-    files = {"config.json": b"{}", "adapter_config.json": b'{"base_model_name_or_path": "org/base"}'}
+    files = {
+        "config.json": b"{}",
+        "adapter_config.json": b'{"base_model_name_or_path": "org/base"}',
+    }
     files |= {"model.safetensors": file_of("base"), "adapter_model.safetensors": file_of("adapter")}
     repo = Path(cache_folder()) / "models--org--name"
     (repo / "refs").mkdir(parents=True)
@@ -204,7 +261,14 @@ def test_place_of_a_shard_is_in_its_name(name: str, place: tuple[int, int] | Non
 
 def test_training_files_are_no_second_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "weights.safetensors").write_bytes(file_of("w"))
-    for name in ("optimizer.pt", "scheduler.pt", "rng_state_0.pth", "training_args.bin", "random_states_0.pt", "scaler.pt"):
+    for name in (
+        "optimizer.pt",
+        "scheduler.pt",
+        "rng_state_0.pth",
+        "training_args.bin",
+        "random_states_0.pt",
+        "scaler.pt",
+    ):
         (tmp_path / name).write_bytes(b"")
     assert [x.name for x in read_checkpoint(str(tmp_path)).tensors] == ["w"]
 

@@ -32,7 +32,9 @@ def look(folder: Path) -> dict[str, bytes | str]:
         if path.is_symlink():
             found[str(path)] = os.readlink(path)
         else:
-            found[str(path)] = path.read_bytes() if path.is_file() else oct(stat.S_IFMT(path.lstat().st_mode))
+            found[str(path)] = (
+                path.read_bytes() if path.is_file() else oct(stat.S_IFMT(path.lstat().st_mode))
+            )
     return found
 
 
@@ -44,9 +46,19 @@ def adapter(folder: Path) -> Path:
         name = f"base_model.model.model.layers.0.self_attn.q_proj.lora_{name}.weight"
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at * 512, at * 512 + 512]}
     text = json.dumps(header).encode()
-    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(1024))
-    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
-    (folder / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": "x/y"}))
+    (folder / "adapter_model.safetensors").write_bytes(
+        struct.pack("<Q", len(text)) + text + bytes(1024)
+    )
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": ["q_proj"],
+    }
+    (folder / "adapter_config.json").write_text(
+        json.dumps({**config, "base_model_name_or_path": "x/y"})
+    )
     return folder
 
 
@@ -79,7 +91,9 @@ def test_a_planted_hidden_folder_moves_no_file(tmp_path: Path) -> None:
     begun = shutil.copytree(source, tmp_path / "begun")
     interrupt(source, begun)  # a conversion of this very user
 
-    def planted(*files: str, links: dict[str, str] | None = None, text: str = "") -> Callable[[Path], object]:
+    def planted(
+        *files: str, links: dict[str, str] | None = None, text: str = ""
+    ) -> Callable[[Path], object]:
         def plant(hidden: Path) -> None:
             hidden.mkdir()
             for name in files:
@@ -96,11 +110,17 @@ def test_a_planted_hidden_folder_moves_no_file(tmp_path: Path) -> None:
 
     plants: dict[str, Callable[[Path], object]] = {
         "old is a link": planted("moving", links={"old": str(home)}),
-        "names lead out": planted("moving", text="0" * 64 + "\n../outside.txt\n/etc/hostname\n..\n"),
+        "names lead out": planted(
+            "moving", text="0" * 64 + "\n../outside.txt\n/etc/hostname\n..\n"
+        ),
         "old is a folder": planted("moving", "old/config.json"),
         "a link to a folder": lambda hidden: hidden.symlink_to(home),
-        "a copy of a marker of this user": lambda hidden: shutil.copytree(begun / STAGING_FOLDER, hidden),
-        "a link to a marker of this user": planted("x", links={"moving": str(begun / STAGING_FOLDER / "moving")}),
+        "a copy of a marker of this user": lambda hidden: shutil.copytree(
+            begun / STAGING_FOLDER, hidden
+        ),
+        "a link to a marker of this user": planted(
+            "x", links={"moving": str(begun / STAGING_FOLDER / "moving")}
+        ),
         "only a plan": planted("plan", "model.safetensors"),
         "only the marker of a finished move": planted("moved", "model.safetensors"),
         "no marker": planted("README.md"),
@@ -124,9 +144,16 @@ def test_a_planted_hidden_folder_moves_no_file(tmp_path: Path) -> None:
                     if form[0] != "convert" and "--dry-run" in force:
                         continue
                     done = CliRunner().invoke(cli, [str(x) for x in (*form, *force)])
-                    assert done.exit_code == 2 and not isinstance(done.exception, OSError), (name, form, force, done.output)
+                    assert done.exit_code == 2 and not isinstance(done.exception, OSError), (
+                        name,
+                        form,
+                        force,
+                        done.output,
+                    )
                     said = " ".join(done.output.split())
-                    assert "this user has not begun on this machine" in said or (not force and "already contains" in said), (
+                    assert "this user has not begun on this machine" in said or (
+                        not force and "already contains" in said
+                    ), (
                         name,
                         form,
                         said,
@@ -134,7 +161,11 @@ def test_a_planted_hidden_folder_moves_no_file(tmp_path: Path) -> None:
                     assert look(tmp_path) == before, (name, form, force)
             if os.path.lexists(target / STAGING_FOLDER / "moving"):
                 refused = CliRunner().invoke(cli, ["verify", str(target)])
-                assert refused.exit_code == 2 and "get the folder again" in refused.output and "restores" not in refused.output
+                assert (
+                    refused.exit_code == 2
+                    and "get the folder again" in refused.output
+                    and "restores" not in refused.output
+                )
             shutil.rmtree(target)
     convert_checkpoint(str(source), str(begun), SHARDED)  # the original is known, and finished
     assert STAGING_FOLDER not in os.listdir(begun)
@@ -155,7 +186,9 @@ def test_hidden_folder_swapped_for_a_link_is_not_followed(tmp_path: Path) -> Non
     assert look(home) == before and (target / "model.safetensors").stat().st_size > 1000
 
 
-def test_hidden_folder_planted_after_the_first_look_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_folder_planted_after_the_first_look_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, target = tiny_checkpoint(tmp_path / "source"), tmp_path / "out"
     real = StagingFolder.lock
 
@@ -170,13 +203,18 @@ def test_hidden_folder_planted_after_the_first_look_stays(tmp_path: Path, monkey
     assert (target / STAGING_FOLDER / "old" / "config.json").read_text() == "mine"
 
 
-def test_conversion_is_resumed_only_with_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversion_is_resumed_only_with_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tiny_checkpoint(tmp_path / "source")
     target = shutil.copytree(source, tmp_path / "out")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     interrupt(source, target)
     key = tmp_path / "state" / "llamath" / "conversion.key"
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600 and stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+    assert (
+        stat.S_IMODE(key.stat().st_mode) == 0o600
+        and stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+    )
     before = look(target)
 
     def refused() -> None:
@@ -193,7 +231,9 @@ def test_conversion_is_resumed_only_with_its_key(tmp_path: Path, monkeypatch: py
     key.write_bytes(data[:-1] + b"?")
     refused()
     key.unlink()
-    assert not conversion_marker.is_own_move(str(target)) and not key.exists(), "reading makes no key"
+    assert not conversion_marker.is_own_move(str(target)) and not key.exists(), (
+        "reading makes no key"
+    )
     refused()
     assert not key.exists()
     key.touch(0o600)
@@ -207,7 +247,9 @@ def test_conversion_is_resumed_only_with_its_key(tmp_path: Path, monkeypatch: py
     assert STAGING_FOLDER not in os.listdir(target)
 
 
-def test_conversion_without_a_place_for_its_key_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversion_without_a_place_for_its_key_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tiny_checkpoint(tmp_path / "source")
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o777)
@@ -221,7 +263,9 @@ def test_conversion_without_a_place_for_its_key_keeps_nothing(tmp_path: Path, mo
         convert_checkpoint(str(source), str(tmp_path / "out"), SHARDED, stop)
     assert not hasattr(stopped.value, "__notes__") and not (tmp_path / "out").exists()
     convert_checkpoint(str(source), str(tmp_path / "out"), SHARDED)
-    assert STAGING_FOLDER not in os.listdir(tmp_path / "out") and not os.listdir(tmp_path / "shared")
+    assert STAGING_FOLDER not in os.listdir(tmp_path / "out") and not os.listdir(
+        tmp_path / "shared"
+    )
 
 
 def test_names_in_a_marker_are_plain() -> None:

@@ -11,7 +11,11 @@ import torch
 from safetensors.torch import save_file
 
 import llamath
-from llamath.conversion.convert_checkpoint import ConversionReport, ConvertOptions, convert_checkpoint
+from llamath.conversion.convert_checkpoint import (
+    ConversionReport,
+    ConvertOptions,
+    convert_checkpoint,
+)
 from llamath.families.classes import CAUSAL_CLASSES
 from llamath.families.registry import MODEL_TYPES
 from llamath.utils.errors import LlamathError
@@ -26,7 +30,10 @@ def write_checkpoint(folder: Path, config: dict[str, Any]) -> dict[str, torch.Te
     model = llamath.load(config)
     generator = torch.Generator().manual_seed(0)
     shapes = {x.name: tuple(map(int, x.shape)) for x in model.scheme("hf").tensors(model.tree)}
-    tensors = {name: (torch.randn(shape, generator=generator) / 10).bfloat16() for name, shape in shapes.items()}
+    tensors = {
+        name: (torch.randn(shape, generator=generator) / 10).bfloat16()
+        for name, shape in shapes.items()
+    }
     folder.mkdir()
     save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config | {"torch_dtype": "bfloat16"}))
@@ -35,7 +42,9 @@ def write_checkpoint(folder: Path, config: dict[str, Any]) -> dict[str, torch.Te
 
 def convert(source: Path, target: Path, kind: str, **options: Any) -> ConversionReport:
     forced = {"force": True} if kind == "gguf" else {}  # also what llama.cpp would not load
-    return convert_checkpoint(str(source), str(target), ConvertOptions(to=kind, **forced, **options))
+    return convert_checkpoint(
+        str(source), str(target), ConvertOptions(to=kind, **forced, **options)
+    )
 
 
 def test_class_in_config_is_that_of_transformers(tmp_path: Path) -> None:
@@ -44,18 +53,26 @@ def test_class_in_config_is_that_of_transformers(tmp_path: Path) -> None:
 
     wrappers = {"gemma3"}  # of a text model that has a type of its own
     listed_elsewhere = {"mistral4": "Mistral4ForCausalLM", "mllama_text_model": "MllamaForCausalLM"}
-    expected = {x: CLASSES[x] for x in MODEL_TYPES if x in CLASSES and x not in wrappers} | listed_elsewhere
+    expected = {
+        x: CLASSES[x] for x in MODEL_TYPES if x in CLASSES and x not in wrappers
+    } | listed_elsewhere
     assert expected == CAUSAL_CLASSES
     write_checkpoint(tmp_path / "a", CONFIGS["qwen3-plain"])
     convert(tmp_path / "a", tmp_path / "b", "hf")
-    assert json.loads((tmp_path / "b" / "config.json").read_text())["architectures"] == ["Qwen3ForCausalLM"]
+    assert json.loads((tmp_path / "b" / "config.json").read_text())["architectures"] == [
+        "Qwen3ForCausalLM"
+    ]
 
 
 def test_every_model_type_belongs_to_a_family_that_was_tested() -> None:
     tested = {MODEL_TYPES[config["model_type"]] for config in CONFIGS.values()}
     tested |= {llamath.load(config.values[0]).text.family.name for config in multimodal_configs()}
     elsewhere = {"glm4v", "mistral", "qwen2_vl", "qwen3_vl", "phi_msft"}
-    elsewhere |= {"deepseek_v41", "kimi_k3", "moondream"}  # tests/oracle/test_deepseek_v41.py, test_kimi_k3.py, tests/run/test_tiles.py
+    elsewhere |= {
+        "deepseek_v41",
+        "kimi_k3",
+        "moondream",
+    }  # tests/oracle/test_deepseek_v41.py, test_kimi_k3.py, tests/run/test_tiles.py
     assert set(MODEL_TYPES.values()) - tested <= elsewhere
 
 

@@ -44,7 +44,9 @@ def tensor_bytes(i: int, size: int) -> bytes:
     return bytes((i + j) % 61 for j in range(size)) if size < 1 << 20 else bytes([i % 61]) * size
 
 
-def write_checkpoint(folder: Path, config: dict[str, Any], data: Data | None = tensor_bytes) -> Path:
+def write_checkpoint(
+    folder: Path, config: dict[str, Any], data: Data | None = tensor_bytes
+) -> Path:
     """Write a checkpoint by hand; without data, its file is sparse."""
     import llamath
 
@@ -79,7 +81,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def ram_folder() -> Iterator[Path]:
     """Return a folder in memory if possible, as it is faster than a disk."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+    ) as folder:
         yield Path(folder)
 
 
@@ -91,9 +95,12 @@ def options(kind: str, **rest: Any) -> ConvertOptions:
 
 
 @pytest.mark.parametrize(
-    ("kind", "target", "force"), [("hf", "out", ""), ("meta", "out", ""), ("gguf", "x.gguf", ""), ("hf", "out", "force")]
+    ("kind", "target", "force"),
+    [("hf", "out", ""), ("meta", "out", ""), ("gguf", "x.gguf", ""), ("hf", "out", "force")],
 )
-def test_conversion_killed_at_any_system_call_can_be_repeated(kind: str, target: str, force: str, ram_folder: Path) -> None:
+def test_conversion_killed_at_any_system_call_can_be_repeated(
+    kind: str, target: str, force: str, ram_folder: Path
+) -> None:
     source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
     report = fail_each_call(source, ram_folder, kind, target, force)
     assert report["calls"] > 20 and (kind == "gguf" or report["moved"] > 3), report
@@ -109,15 +116,30 @@ def test_conversion_killed_at_any_system_call_can_be_repeated(kind: str, target:
         ("gguf", "x.gguf", "", errno.EIO),
     ],
 )
-def test_failing_system_call_leaves_old_or_new_files(kind: str, target: str, force: str, error: int, ram_folder: Path) -> None:
+def test_failing_system_call_leaves_old_or_new_files(
+    kind: str, target: str, force: str, error: int, ram_folder: Path
+) -> None:
     source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
     assert fail_each_call(source, ram_folder, kind, target, force, error)["calls"] > 60
 
 
-def fail_each_call(source: Path, home: Path, kind: str, target: str, force: str, error: int = 0) -> dict[str, Any]:
+def fail_each_call(
+    source: Path, home: Path, kind: str, target: str, force: str, error: int = 0
+) -> dict[str, Any]:
     """Kill a conversion before each system call in turn, or let the call fail with this error; return a report."""
-    args = [sys.executable, kill_conversions.__file__, str(source), str(home), kind, target, force, str(error)]
-    done = subprocess.run(args, capture_output=True, text=True, timeout=1800, env={**os.environ, "SHARD": "12000"})
+    args = [
+        sys.executable,
+        kill_conversions.__file__,
+        str(source),
+        str(home),
+        kind,
+        target,
+        force,
+        str(error),
+    ]
+    done = subprocess.run(
+        args, capture_output=True, text=True, timeout=1800, env={**os.environ, "SHARD": "12000"}
+    )
     report: dict[str, Any] = json.loads(done.stdout or "{}")
     assert "wrong" not in report and report, (report, done.stderr[-2000:])
     return report
@@ -125,14 +147,25 @@ def fail_each_call(source: Path, home: Path, kind: str, target: str, force: str,
 
 def kill_during_move(source: Path, home: Path) -> tuple[Path, dict[str, bytes]]:
     """Kill a conversion over an older checkpoint after it has moved some of its files; return the folder and the older files."""
-    convert_checkpoint(str(source), str(home / "old"), options("hf", dtype="float32", max_shard_size=40_000))
+    convert_checkpoint(
+        str(source), str(home / "old"), options("hf", dtype="float32", max_shard_size=40_000)
+    )
     old = kill_conversions.read_tree(home / "old")
     for at in range(1000):
         target = shutil.copytree(home / "old", home / str(at))
-        assert kill_conversions.run(str(source), target, options("hf", max_shard_size=20_000, force=True), at) == -signal.SIGKILL
+        assert (
+            kill_conversions.run(
+                str(source), target, options("hf", max_shard_size=20_000, force=True), at
+            )
+            == -signal.SIGKILL
+        )
         after = kill_conversions.read_tree(target)
         names = {x for x in after if "/" not in x}
-        if any(x.endswith("/moving") for x in after) and len(names) > 3 and "config.json" not in names:
+        if (
+            any(x.endswith("/moving") for x in after)
+            and len(names) > 3
+            and "config.json" not in names
+        ):
             return target, old
     raise AssertionError("no call is in the middle of a move")
 
@@ -148,8 +181,13 @@ def test_an_unfinished_move_is_refused_by_every_reader(source: Path, tmp_path: P
         ["convert", target, tmp_path / "x", "--names", "hf"],
     ):
         done = CliRunner().invoke(cli, [str(x) for x in args])
-        assert done.exit_code == 2 and "a conversion that was interrupted while it replaced the files" in done.output, (args, done.output)
-    convert_checkpoint(str(source), str(target), options("hf", max_shard_size=20_000))  # finishes without force
+        assert (
+            done.exit_code == 2
+            and "a conversion that was interrupted while it replaced the files" in done.output
+        ), (args, done.output)
+    convert_checkpoint(
+        str(source), str(target), options("hf", max_shard_size=20_000)
+    )  # finishes without force
     convert_checkpoint(str(source), str(tmp_path / "new"), options("hf", max_shard_size=20_000))
     assert kill_conversions.read_tree(target) == kill_conversions.read_tree(tmp_path / "new")
 
@@ -183,7 +221,11 @@ def test_a_source_that_changes_is_refused(change: str, source: Path, tmp_path: P
                     file.write(b"!!")
                 else:
                     file.seek(8)
-                    file.write(data[8:5000].split(b"\0")[0].replace(b"layers.0.input_layernorm", b"layers.0.inpuX_layernorm")[:2000])
+                    file.write(
+                        data[8:5000]
+                        .split(b"\0")[0]
+                        .replace(b"layers.0.input_layernorm", b"layers.0.inpuX_layernorm")[:2000]
+                    )
             if change == "header only":
                 os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
 
@@ -193,7 +235,9 @@ def test_a_source_that_changes_is_refused(change: str, source: Path, tmp_path: P
             (tmp_path / "out" / "config.json").write_text("old")
         before = kill_conversions.read_tree(tmp_path / "out") if force else {}
         with pytest.raises(ConvertError, match="changed during the conversion"):
-            convert_checkpoint(str(mine), str(tmp_path / "out"), options("hf", force=force), meanwhile)
+            convert_checkpoint(
+                str(mine), str(tmp_path / "out"), options("hf", force=force), meanwhile
+            )
         assert (kill_conversions.read_tree(tmp_path / "out") if force else {}) == before
         weights.write_bytes(data)
 
@@ -203,11 +247,23 @@ def test_conversion_of_a_changed_source_is_not_resumed(source: Path, tmp_path: P
     weights = mine / "model.safetensors"
     times = weights.stat()
     with pytest.raises(KeyboardInterrupt):
-        convert_checkpoint(str(mine), str(tmp_path / "out"), options("hf", max_shard_size=12_000), interrupt_at(50_000))
+        convert_checkpoint(
+            str(mine),
+            str(tmp_path / "out"),
+            options("hf", max_shard_size=12_000),
+            interrupt_at(50_000),
+        )
     weights.with_suffix(".new").write_bytes(weights.read_bytes()[:-2] + b"!!")
-    os.replace(weights.with_suffix(".new"), weights)  # of the same size and time, as rsync -t leaves it
+    os.replace(
+        weights.with_suffix(".new"), weights
+    )  # of the same size and time, as rsync -t leaves it
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert convert_checkpoint(str(mine), str(tmp_path / "out"), options("hf", max_shard_size=12_000)).kept == ()
+    assert (
+        convert_checkpoint(
+            str(mine), str(tmp_path / "out"), options("hf", max_shard_size=12_000)
+        ).kept
+        == ()
+    )
 
 
 KILLED = """
@@ -228,20 +284,41 @@ runpy.run_module("llamath", run_name="__main__")
 
 
 def test_a_killed_command_continues_with_the_complete_files(tmp_path: Path) -> None:
-    large = write_checkpoint(tmp_path / "large", {**LLAMA, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6})
+    large = write_checkpoint(
+        tmp_path / "large",
+        {**LLAMA, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6},
+    )
     expected = tmp_path / "expected"
     convert_checkpoint(str(large), str(expected), options("hf", max_shard_size=1_000_000))
-    args = ["convert", str(large), str(tmp_path / "out"), "--names", "hf", "--max-shard-size", "1MB", "--json"]
+    args = [
+        "convert",
+        str(large),
+        str(tmp_path / "out"),
+        "--names",
+        "hf",
+        "--max-shard-size",
+        "1MB",
+        "--json",
+    ]
     hidden = tmp_path / "out" / STAGING_FOLDER
     complete = 0
     for more in (0, 2, 3):
-        killed = subprocess.run([sys.executable, "-c", KILLED, str(more), *args], stdout=subprocess.DEVNULL)
-        assert killed.returncode == -signal.SIGKILL and not (tmp_path / "out" / "config.json").exists()
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED, str(more), *args], stdout=subprocess.DEVNULL
+        )
+        assert (
+            killed.returncode == -signal.SIGKILL and not (tmp_path / "out" / "config.json").exists()
+        )
         complete += more
         assert len(list(hidden.glob("*.safetensors"))) == complete
-    done = subprocess.run([sys.executable, "-m", "llamath", *args], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "llamath", *args], capture_output=True, text=True, check=True
+    )
     assert len(json.loads(done.stdout)["kept"]) == complete
-    assert kill_conversions.read_tree(tmp_path / "out") == kill_conversions.read_tree(expected) and not hidden.exists()
+    assert (
+        kill_conversions.read_tree(tmp_path / "out") == kill_conversions.read_tree(expected)
+        and not hidden.exists()
+    )
 
 
 def interrupt_at(size: int) -> Callable[[int, int], None]:
@@ -254,25 +331,52 @@ def interrupt_at(size: int) -> Callable[[int, int], None]:
     return progress
 
 
-def test_an_interrupted_conversion_is_restarted_with_other_options(source: Path, tmp_path: Path) -> None:
+def test_an_interrupted_conversion_is_restarted_with_other_options(
+    source: Path, tmp_path: Path
+) -> None:
     with pytest.raises(KeyboardInterrupt) as stopped:
-        convert_checkpoint(str(source), str(tmp_path / "out"), options("hf", max_shard_size=12_000), interrupt_at(50_000))
+        convert_checkpoint(
+            str(source),
+            str(tmp_path / "out"),
+            options("hf", max_shard_size=12_000),
+            interrupt_at(50_000),
+        )
     (note,) = stopped.value.__notes__
     assert "files are complete; run the same command again to continue" in note
     left = set(os.listdir(tmp_path / "out" / STAGING_FOLDER))
-    assert "plan" in left and len([x for x in left if x.endswith(".safetensors")]) > 3 and not any(x.endswith(".part") for x in left)
-    again = convert_checkpoint(str(source), str(tmp_path / "out"), options("hf", max_shard_size=20_000))
+    assert (
+        "plan" in left
+        and len([x for x in left if x.endswith(".safetensors")]) > 3
+        and not any(x.endswith(".part") for x in left)
+    )
+    again = convert_checkpoint(
+        str(source), str(tmp_path / "out"), options("hf", max_shard_size=20_000)
+    )
     assert again.kept == ()
     with pytest.raises(ConvertError, match="already contains"):
         convert_checkpoint(str(source), str(tmp_path / "out"), options("hf"))
-    whole = convert_checkpoint(str(source), str(tmp_path / "whole"), options("hf", max_shard_size=20_000))
-    assert kill_conversions.read_tree(tmp_path / "out") == kill_conversions.read_tree(tmp_path / "whole")
+    whole = convert_checkpoint(
+        str(source), str(tmp_path / "whole"), options("hf", max_shard_size=20_000)
+    )
+    assert kill_conversions.read_tree(tmp_path / "out") == kill_conversions.read_tree(
+        tmp_path / "whole"
+    )
     assert [x.bytes for x in whole.files] == [x.bytes for x in again.files]
 
 
-def test_interrupted_command_prints_how_to_continue(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_command_prints_how_to_continue(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Bar, "update", lambda _bar, done, total: interrupt_at(50_000)(done, total))
-    args = ["convert", str(source), str(tmp_path / "out"), "--names", "hf", "--max-shard-size", "12KB"]
+    args = [
+        "convert",
+        str(source),
+        str(tmp_path / "out"),
+        "--names",
+        "hf",
+        "--max-shard-size",
+        "12KB",
+    ]
     stopped = CliRunner().invoke(cli, args, standalone_mode=False)
     assert isinstance(stopped.exception, (KeyboardInterrupt, click.Abort))
     assert "files are complete; run the same command again to continue" in stopped.output
@@ -280,7 +384,9 @@ def test_interrupted_command_prints_how_to_continue(source: Path, tmp_path: Path
 
 def test_an_interruption_before_the_first_file_leaves_nothing(source: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        convert_checkpoint(str(source), str(tmp_path / "deep" / "out"), options("hf"), interrupt_at(0))
+        convert_checkpoint(
+            str(source), str(tmp_path / "deep" / "out"), options("hf"), interrupt_at(0)
+        )
     assert not (tmp_path / "deep").exists()
 
 
@@ -318,7 +424,9 @@ def test_existing_files_are_not_overwritten_without_force(source: Path, tmp_path
     assert sorted(os.listdir(tmp_path)) == ["out", "x.gguf"]
     convert_checkpoint(str(source), str(file), options("gguf", force=True))
     assert checkpoint.read_checkpoint(str(file)).format == "gguf"
-    assert convert_checkpoint(str(source), str(out), options("gguf")).files[0].path == str(out / "model.gguf")
+    assert convert_checkpoint(str(source), str(out), options("gguf")).files[0].path == str(
+        out / "model.gguf"
+    )
 
 
 def test_force_removes_stale_shards(source: Path, tmp_path: Path) -> None:
@@ -330,7 +438,13 @@ def test_force_removes_stale_shards(source: Path, tmp_path: Path) -> None:
     (out / "consolidated.00.pth").write_bytes(b"old")
     (out / "consolidated.01.pth").write_bytes(b"old")
     convert_checkpoint(str(source), str(out), options("meta", force=True))
-    assert set(os.listdir(out)) == {"model.safetensors", "config.json", "notes.txt", "consolidated.00.pth", "params.json"}
+    assert set(os.listdir(out)) == {
+        "model.safetensors",
+        "config.json",
+        "notes.txt",
+        "consolidated.00.pth",
+        "params.json",
+    }
 
 
 def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
@@ -338,14 +452,24 @@ def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
     shutil.copytree(source, mine)
     before = kill_conversions.read_tree(mine)
     (tmp_path / "link").symlink_to(mine)
-    for target in (mine, mine / "deep" / "er", mine / "x.gguf", tmp_path / "link", tmp_path / "link" / "x"):
+    for target in (
+        mine,
+        mine / "deep" / "er",
+        mine / "x.gguf",
+        tmp_path / "link",
+        tmp_path / "link" / "x",
+    ):
         with pytest.raises(ConvertError, match=r"is inside the source folder"):
-            convert_checkpoint(str(mine), str(target), options("gguf" if target.suffix else "hf", force=True))
+            convert_checkpoint(
+                str(mine), str(target), options("gguf" if target.suffix else "hf", force=True)
+            )
     with pytest.raises(ConvertError, match="belongs to the source"):
         convert_checkpoint(str(mine / "model.safetensors"), str(mine), options("hf", force=True))
     convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
     with pytest.raises(ConvertError, match="belongs to the source"):
-        convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), options("gguf", force=True))
+        convert_checkpoint(
+            str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), options("gguf", force=True)
+        )
     assert kill_conversions.read_tree(mine) == before
     convert_checkpoint(
         str(mine / "model.safetensors"), str(mine / "x.gguf"), options("gguf")
@@ -366,16 +490,24 @@ def test_an_unwritable_target_is_reported(source: Path, tmp_path: Path) -> None:
 # ── disks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_disk_space_is_checked_first(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000))  # type: ignore[attr-defined]
-    with pytest.raises(ConvertError, match=r"not enough disk space in .*: 6\d,\d{3} bytes needed, 1,000 free"):
+def test_disk_space_is_checked_first(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)
+    )  # type: ignore[attr-defined]
+    with pytest.raises(
+        ConvertError, match=r"not enough disk space in .*: 6\d,\d{3} bytes needed, 1,000 free"
+    ):
         convert_checkpoint(str(source), str(tmp_path / "out"), options("meta"))
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
 @pytest.mark.parametrize("call", ["write", "fsync", "rename", "mkdir"])
-def test_full_disk_leaves_existing_files(call: str, kind: str, source: Path, ram_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_existing_files(
+    call: str, kind: str, source: Path, ram_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for at in range(1000):
         left, real = [at], getattr(os, call)
 
@@ -388,7 +520,9 @@ def test_full_disk_leaves_existing_files(call: str, kind: str, source: Path, ram
         with monkeypatch.context() as patched:
             patched.setattr(os, call, full)
             try:
-                convert_checkpoint(str(source), str(ram_folder / "out"), options(kind, max_shard_size=12_000))
+                convert_checkpoint(
+                    str(source), str(ram_folder / "out"), options(kind, max_shard_size=12_000)
+                )
             except ConvertError as error:
                 assert "cannot be written: the disk or your quota is full" in str(error)
                 if not (ram_folder / "out" / STAGING_FOLDER / "moving").exists():
@@ -396,25 +530,45 @@ def test_full_disk_leaves_existing_files(call: str, kind: str, source: Path, ram
                     continue
             else:
                 break
-        convert_checkpoint(str(source), str(ram_folder / "out"), options(kind, max_shard_size=12_000))
+        convert_checkpoint(
+            str(source), str(ram_folder / "out"), options(kind, max_shard_size=12_000)
+        )
         shutil.rmtree(ram_folder / "out")
-    assert at >= (1 if call in ("mkdir", "rename") else 2) and STAGING_FOLDER not in os.listdir(ram_folder / "out")
+    assert at >= (1 if call in ("mkdir", "rename") else 2) and STAGING_FOLDER not in os.listdir(
+        ram_folder / "out"
+    )
 
 
 def test_a_file_size_limit_is_reported_as_a_full_disk(source: Path, tmp_path: Path) -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    args = [sys.executable, "-m", "llamath", "convert", str(source), str(tmp_path / "out"), "--names", "gguf"]
+    args = [
+        sys.executable,
+        "-m",
+        "llamath",
+        "convert",
+        str(source),
+        str(tmp_path / "out"),
+        "--names",
+        "gguf",
+    ]
     done = subprocess.run(args, capture_output=True, text=True, preexec_fn=limited)
-    assert done.returncode == 2 and "cannot be written: the disk or your quota is full" in done.stderr, done.stderr
+    assert (
+        done.returncode == 2 and "cannot be written: the disk or your quota is full" in done.stderr
+    ), done.stderr
     assert "Traceback" not in done.stderr and not os.listdir(tmp_path)
 
 
 def test_too_small_disk_is_refused(source: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "none", str(disk)], capture_output=True).returncode:
+    if (
+        os.geteuid()
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=40k", "none", str(disk)], capture_output=True
+        ).returncode
+    ):
         pytest.skip("no disk can be mounted here")
     try:
         with pytest.raises(ConvertError, match=r"not enough disk space"):
@@ -435,29 +589,53 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 def peak_memory(*args: str) -> int:
     """Return the peak memory of a command in bytes."""
-    done = subprocess.run([sys.executable, "-c", PEAK, sys.executable, "-m", "llamath", *args], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, sys.executable, "-m", "llamath", *args],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return int(done.stdout) * 1024
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("meta", ""), ("gguf", ""), ("hf", "f16")])
 def test_memory_stays_below_the_largest_tensor(kind: str, dtype: str, ram_folder: Path) -> None:
-    config = {**LLAMA, "vocab_size": 20000, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 10}
+    config = {
+        **LLAMA,
+        "vocab_size": 20000,
+        "hidden_size": 1024,
+        "intermediate_size": 2816,
+        "num_hidden_layers": 10,
+    }
     large = write_checkpoint(ram_folder / "large", {**config, "num_attention_heads": 8}, data=None)
     largest = 20000 * 1024 * 2
     assert os.path.getsize(large / "model.safetensors") > 7 * largest
     rest = ["--dtype", dtype] if dtype else []
-    base = peak_memory("convert", str(large), str(ram_folder / "dry"), "--names", kind, *rest, "--dry-run")
+    base = peak_memory(
+        "convert", str(large), str(ram_folder / "dry"), "--names", kind, *rest, "--dry-run"
+    )
     assert (
-        peak_memory("convert", str(large), str(ram_folder / "out.gguf" if kind == "gguf" else ram_folder / "out"), "--names", kind, *rest)
+        peak_memory(
+            "convert",
+            str(large),
+            str(ram_folder / "out.gguf" if kind == "gguf" else ram_folder / "out"),
+            "--names",
+            kind,
+            *rest,
+        )
         < base + largest
     )
 
 
-def test_numpy_is_needed_only_for_rounding(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpy_is_needed_only_for_rounding(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
     convert_checkpoint(str(source), str(tmp_path / "x.gguf"), options("gguf"))
     convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "back"), options("hf"))
-    assert (tmp_path / "back" / "model.safetensors").read_bytes()[-1000:] == (source / "model.safetensors").read_bytes()[-1000:]
+    assert (tmp_path / "back" / "model.safetensors").read_bytes()[-1000:] == (
+        source / "model.safetensors"
+    ).read_bytes()[-1000:]
     convert_checkpoint(str(source), str(tmp_path / "wide"), options("meta", dtype="F32"))
     for dtype, where in (("F16", source), ("BF16", tmp_path / "wide")):
         with pytest.raises(MissingExtra) as missing:
@@ -477,10 +655,23 @@ def test_convert_command_writes_and_reports(source: Path, tmp_path: Path) -> Non
         "path": str(tmp_path / "out" / "consolidated.00.pth"),
         "bytes": os.path.getsize(tmp_path / "out" / "consolidated.00.pth"),
     }
-    assert report["tensors"] == 30 and report["dtype"] == "BF16" and report["kept"] == [] and "tokenizer" in report["notes"][0]
-    assert report["bytes"] == sum(x["bytes"] for x in report["files"]) == sum(x.stat().st_size for x in (tmp_path / "out").iterdir())
+    assert (
+        report["tensors"] == 30
+        and report["dtype"] == "BF16"
+        and report["kept"] == []
+        and "tokenizer" in report["notes"][0]
+    )
+    assert (
+        report["bytes"]
+        == sum(x["bytes"] for x in report["files"])
+        == sum(x.stat().st_size for x in (tmp_path / "out").iterdir())
+    )
     for text in ("0", "5XB", "-1", "GB"):
-        assert "size" in str(run(str(source), "x", "--names", "hf", "--max-shard-size", text).exception) or text == "0"
+        assert (
+            "size"
+            in str(run(str(source), "x", "--names", "hf", "--max-shard-size", text).exception)
+            or text == "0"
+        )
     assert isinstance(run(str(tmp_path / "nothing"), "x", "--names", "hf").exception, Exception)
     from llamath.cli.convert import _Size
 
@@ -490,18 +681,25 @@ def test_convert_command_writes_and_reports(source: Path, tmp_path: Path) -> Non
 
 def test_exit_codes_and_no_progress_bar_without_a_terminal(source: Path, tmp_path: Path) -> None:
     def run(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "llamath", "convert", *args], capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, "-m", "llamath", "convert", *args], capture_output=True, text=True
+        )
 
     done = run(str(source), str(tmp_path / "out"), "--names", "hf")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("wrote 30 tensors")
     done = run(str(source), str(tmp_path / "out"), "--names", "hf")
     assert (
-        done.returncode == 2 and done.stderr.startswith("error: ") and "hint: use force to overwrite it" in done.stderr and not done.stdout
+        done.returncode == 2
+        and done.stderr.startswith("error: ")
+        and "hint: use force to overwrite it" in done.stderr
+        and not done.stdout
     )
     assert run(str(tmp_path / "none"), str(tmp_path / "x"), "--names", "hf").returncode == 2
 
 
-def test_progress_bar_appears_after_one_second(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_appears_after_one_second(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     now = [100.0]
     monkeypatch.setattr("llamath.render.progress.monotonic", lambda: now[0])
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
@@ -513,8 +711,13 @@ def test_progress_bar_appears_after_one_second(monkeypatch: pytest.MonkeyPatch, 
             now[0] += 0.4
             assert bool(capsys.readouterr().err) == (now[0] > 101.5)
     capsys.readouterr()
-    assert bar_line(5 * 10**9, 10**10, 10**9) == "[############············]  50 %  5.0 of 10.0 GB  1.00 GB/s  5 s left"
-    assert bar_line(0, 10**13, 10**9).endswith("2 h 46 min left") and bar_line(0, 10**11, 10**9).endswith("1 min 40 s left")
+    assert (
+        bar_line(5 * 10**9, 10**10, 10**9)
+        == "[############············]  50 %  5.0 of 10.0 GB  1.00 GB/s  5 s left"
+    )
+    assert bar_line(0, 10**13, 10**9).endswith("2 h 46 min left") and bar_line(
+        0, 10**11, 10**9
+    ).endswith("1 min 40 s left")
     monkeypatch.setenv("NO_COLOR", "1")
     with Bar("checking the source") as bar:
         bar.update(0, 10)
@@ -531,7 +734,9 @@ def protobuf_field(number: int, value: bytes | int | float) -> bytes:
     if isinstance(value, bytes):
         return varint(number << 3 | 2) + varint(len(value)) + value
     return (
-        varint(number << 3 | 5) + struct.pack("<f", value) if isinstance(value, float) else varint(number << 3) + varint(value % (1 << 64))
+        varint(number << 3 | 5) + struct.pack("<f", value)
+        if isinstance(value, float)
+        else varint(number << 3) + varint(value % (1 << 64))
     )
 
 
@@ -542,19 +747,36 @@ def varint(value: int) -> bytes:
 def sentencepiece(pieces: list[tuple[str, float, int]], kind: int = 2) -> bytes:
     """Return a `tokenizer.model`: pieces, then the settings of trainer and normalizer."""
     body = b"".join(
-        protobuf_field(1, protobuf_field(1, text.encode()) + protobuf_field(2, score) + (protobuf_field(3, k) if k != 1 else b""))
+        protobuf_field(
+            1,
+            protobuf_field(1, text.encode())
+            + protobuf_field(2, score)
+            + (protobuf_field(3, k) if k != 1 else b""),
+        )
         for text, score, k in pieces
     )
     return (
         body
         + protobuf_field(
-            2, protobuf_field(3, kind) + protobuf_field(40, 0) + protobuf_field(41, 1) + protobuf_field(42, 2) + protobuf_field(43, -1)
+            2,
+            protobuf_field(3, kind)
+            + protobuf_field(40, 0)
+            + protobuf_field(41, 1)
+            + protobuf_field(42, 2)
+            + protobuf_field(43, -1),
         )
         + protobuf_field(3, protobuf_field(3, 1))
     )
 
 
-PIECES = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("<0x0A>", 0.0, 6), ("▁the", -1.0, 1), ("é", -2.5, 1)]
+PIECES = [
+    ("<unk>", 0.0, 2),
+    ("<s>", 0.0, 3),
+    ("</s>", 0.0, 3),
+    ("<0x0A>", 0.0, 6),
+    ("▁the", -1.0, 1),
+    ("é", -2.5, 1),
+]
 
 
 def with_files(source: Path, target: Path, **files: bytes | dict[str, Any]) -> Path:
@@ -576,18 +798,42 @@ def tokenizer_metadata(path: Path) -> dict[str, Any]:
 
 
 def test_a_sentencepiece_tokenizer_is_written_to_gguf(source: Path, tmp_path: Path) -> None:
-    config = {"add_bos_token": True, "add_eos_token": False, "eos_token": {"content": "<end>"}, "chat_template": "{{ x }}"}
-    config["added_tokens_decoder"] = {"0": {"content": "<unk>", "special": True}, "7": {"content": "<end>", "special": True}}
-    mine = with_files(source, tmp_path / "mine", tokenizer__model=sentencepiece(PIECES), tokenizer_config__json=config)
+    config = {
+        "add_bos_token": True,
+        "add_eos_token": False,
+        "eos_token": {"content": "<end>"},
+        "chat_template": "{{ x }}",
+    }
+    config["added_tokens_decoder"] = {
+        "0": {"content": "<unk>", "special": True},
+        "7": {"content": "<end>", "special": True},
+    }
+    mine = with_files(
+        source,
+        tmp_path / "mine",
+        tokenizer__model=sentencepiece(PIECES),
+        tokenizer_config__json=config,
+    )
     (mine / "added_tokens.json").write_text(json.dumps({"<extra>": 6}))
     done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
     metadata = tokenizer_metadata(tmp_path / "x.gguf")
     assert not any("no tokenizer" in note for note in done.notes)
-    assert metadata["tokenizer.ggml.model"] == "llama" and metadata["tokenizer.ggml.pre"] == "default"
-    assert metadata["tokenizer.ggml.tokens"] == [x[0] for x in PIECES] + ["<extra>", "<end>"] + [f"[PAD{i}]" for i in range(8, 100)]
-    assert metadata["tokenizer.ggml.scores"] == [x[1] for x in PIECES] + [-1000.0] * 2 + [-10000.0] * 92
+    assert (
+        metadata["tokenizer.ggml.model"] == "llama" and metadata["tokenizer.ggml.pre"] == "default"
+    )
+    assert metadata["tokenizer.ggml.tokens"] == [x[0] for x in PIECES] + ["<extra>", "<end>"] + [
+        f"[PAD{i}]" for i in range(8, 100)
+    ]
+    assert (
+        metadata["tokenizer.ggml.scores"]
+        == [x[1] for x in PIECES] + [-1000.0] * 2 + [-10000.0] * 92
+    )
     assert metadata["tokenizer.ggml.token_type"] == [2, 3, 3, 6, 1, 1, 4, 3] + [5] * 92
-    ids = {key.removeprefix("tokenizer.ggml."): x for key, x in metadata.items() if key.endswith(("_id", "_token", "_prefix"))}
+    ids = {
+        key.removeprefix("tokenizer.ggml."): x
+        for key, x in metadata.items()
+        if key.endswith(("_id", "_token", "_prefix"))
+    }
     flags = {"add_bos_token": True, "add_eos_token": False, "add_space_prefix": True}
     assert ids == {"bos_token_id": 1, "eos_token_id": 7, "unknown_token_id": 0, **flags}
     assert metadata["tokenizer.chat_template"] == "{{ x }}"
@@ -597,29 +843,56 @@ def test_unsupported_tokenizers_are_left_out_with_a_note(source: Path, tmp_path:
     tiktoken = b"".join(b"%b %d\n" % (x, i) for i, x in enumerate([b"IQ==", b"Ig==", b"Iw=="]))
     odd: dict[str, tuple[dict[str, Any], str]] = {
         "unigram": ({"tokenizer__model": sentencepiece(PIECES, kind=1)}, "not a BPE model"),
-        "long": ({"tokenizer__model": sentencepiece(PIECES * 20)}, "it has a token 100, but the model's vocabulary has 100 rows"),
-        "tiktoken": ({"tokenizer__model": tiktoken}, "a tiktoken file, which lacks its special tokens"),
+        "long": (
+            {"tokenizer__model": sentencepiece(PIECES * 20)},
+            "it has a token 100, but the model's vocabulary has 100 rows",
+        ),
+        "tiktoken": (
+            {"tokenizer__model": tiktoken},
+            "a tiktoken file, which lacks its special tokens",
+        ),
         "garbage": ({"tokenizer__model": b"\xff\xff"}, "is not a sentencepiece model"),
-        "word": ({"tokenizer__json": {"model": {"type": "WordLevel", "vocab": {"a": 0}}}}, "not known to reproduce"),
-        "other cut": ({"tokenizer__json": {"model": {"type": "BPE", "vocab": {}, "merges": []}}}, "not known to reproduce"),
+        "word": (
+            {"tokenizer__json": {"model": {"type": "WordLevel", "vocab": {"a": 0}}}},
+            "not known to reproduce",
+        ),
+        "other cut": (
+            {"tokenizer__json": {"model": {"type": "BPE", "vocab": {}, "merges": []}}},
+            "not known to reproduce",
+        ),
         "broken": ({"tokenizer__json": b"{"}, "is not JSON"),
         "none": ({}, "the checkpoint has no tokenizer files"),
     }
     for name, (files, message) in odd.items():
         mine = with_files(source, tmp_path / name, **files)
         done = convert_checkpoint(str(mine), str(tmp_path / f"{name}.gguf"), options("gguf"))
-        assert any(x.startswith("the GGUF file has no tokenizer: ") and message in x for x in done.notes), (name, done.notes)
+        assert any(
+            x.startswith("the GGUF file has no tokenizer: ") and message in x for x in done.notes
+        ), (name, done.notes)
         assert tokenizer_metadata(tmp_path / f"{name}.gguf") == {"tokenizer.ggml.model": "none"}
 
 
 def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
-    mine = with_files(source, tmp_path / "mine", tokenizer__model=sentencepiece(PIECES), tokenizer__json=b"{}", README__md=b"no")
+    mine = with_files(
+        source,
+        tmp_path / "mine",
+        tokenizer__model=sentencepiece(PIECES),
+        tokenizer__json=b"{}",
+        README__md=b"no",
+    )
     convert_checkpoint(str(mine), str(tmp_path / "meta"), options("meta"))
-    assert set(os.listdir(tmp_path / "meta")) == {"consolidated.00.pth", "params.json", "tokenizer.model", "tokenizer.json"}
+    assert set(os.listdir(tmp_path / "meta")) == {
+        "consolidated.00.pth",
+        "params.json",
+        "tokenizer.model",
+        "tokenizer.json",
+    }
     done = convert_checkpoint(str(tmp_path / "meta"), str(tmp_path / "back"), options("hf"))
     assert (tmp_path / "back" / "tokenizer.model").read_bytes() == sentencepiece(PIECES)
     config = json.loads((tmp_path / "back" / "config.json").read_text())
-    assert (config["bos_token_id"], config["eos_token_id"]) == (1, 2) and not any("no tokenizer" in x for x in done.notes)
+    assert (config["bos_token_id"], config["eos_token_id"]) == (1, 2) and not any(
+        "no tokenizer" in x for x in done.notes
+    )
     above = tmp_path / "7B"  # as LLaMA 1 came: one tokenizer above all sizes
     shutil.copytree(tmp_path / "meta", above / "7B")
     (above / "7B" / "tokenizer.model").rename(above / "tokenizer.model")
@@ -630,11 +903,17 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
     (three / "tokenizer.json").unlink()
     done = convert_checkpoint(str(three), str(tmp_path / "four"), options("hf"))
     config = json.loads((tmp_path / "four" / "config.json").read_text())
-    assert (config["bos_token_id"], config["eos_token_id"]) == (98, 99) and any("a tiktoken file" in x for x in done.notes)
+    assert (config["bos_token_id"], config["eos_token_id"]) == (98, 99) and any(
+        "a tiktoken file" in x for x in done.notes
+    )
 
 
-@pytest.mark.parametrize("command", ["verify", "run", "logits", "trace", "convert", "edit", "export", "same", "hash"])
-def test_config_of_impossible_size_is_refused_at_once(command: str, source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", ["verify", "run", "logits", "trace", "convert", "edit", "export", "same", "hash"]
+)
+def test_config_of_impossible_size_is_refused_at_once(
+    command: str, source: Path, tmp_path: Path
+) -> None:
     mine = with_files(source, tmp_path / "mine", config__json={**LLAMA, "num_hidden_layers": 10**9})
     more = {
         "run": ["hi"],
@@ -646,13 +925,21 @@ def test_config_of_impossible_size_is_refused_at_once(command: str, source: Path
         "export": ["-o", str(tmp_path / "x")],
     }
     results: list[Any] = []
-    peak = peak_bytes(lambda: results.append(CliRunner().invoke(cli, [command, str(mine), *more.get(command, [])])))
-    assert results[0].exit_code == 2 and "found a config with 9,000,000,003" in " ".join(results[0].output.split()), results[0].output
+    peak = peak_bytes(
+        lambda: results.append(
+            CliRunner().invoke(cli, [command, str(mine), *more.get(command, [])])
+        )
+    )
+    assert results[0].exit_code == 2 and "found a config with 9,000,000,003" in " ".join(
+        results[0].output.split()
+    ), results[0].output
     assert peak < 200 << 20 and os.listdir(tmp_path) == ["mine"]
 
 
 @pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
-def test_stride_0_tensors_of_a_small_file_are_not_expanded(kind: str, source: Path, tmp_path: Path) -> None:
+def test_stride_0_tensors_of_a_small_file_are_not_expanded(
+    kind: str, source: Path, tmp_path: Path
+) -> None:
     torch = pytest.importorskip("torch")
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -671,9 +958,13 @@ def test_stride_0_tensors_of_a_small_file_are_not_expanded(kind: str, source: Pa
         ["same", str(source)],
     ):
         done = CliRunner().invoke(cli, [command, str(mine), *more])
-        assert done.exit_code == 2 and "stores each element once" in " ".join(done.output.split()), done.output
+        assert done.exit_code == 2 and "stores each element once" in " ".join(
+            done.output.split()
+        ), done.output
     done = CliRunner().invoke(cli, ["verify", str(mine)])
-    assert done.exit_code == 1 and "share stored elements" in " ".join(done.output.split()), done.output
+    assert done.exit_code == 1 and "share stored elements" in " ".join(done.output.split()), (
+        done.output
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -692,17 +983,31 @@ print(sum(x.float().sum() for x in loaded.module.parameters()))
 
 def test_mapped_file_that_is_truncated_is_an_error(tmp_path: Path) -> None:
     mine = write_checkpoint(tmp_path / "mine", {**LLAMA, "vocab_size": 20_000})
-    done = subprocess.run([sys.executable, "-c", TRUNCATE, str(mine)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", TRUNCATE, str(mine)], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 2 and not done.stdout, done.stderr
-    assert "was truncated while it was in use: expected 2,609,918 bytes, found 5,000 bytes" in " ".join(done.stderr.split())
+    assert (
+        "was truncated while it was in use: expected 2,609,918 bytes, found 5,000 bytes"
+        in " ".join(done.stderr.split())
+    )
 
 
-LINKED = ["tokenizer.json", "chat_template.jinja", "merges.txt", "vocab.json", "generation_config.json", "config.json"]
+LINKED = [
+    "tokenizer.json",
+    "chat_template.jinja",
+    "merges.txt",
+    "vocab.json",
+    "generation_config.json",
+    "config.json",
+]
 
 
 @pytest.mark.parametrize("kind", ["hf", "gguf", "meta"])
 @pytest.mark.parametrize("name", LINKED)
-def test_a_link_out_of_the_source_folder_is_refused(name: str, kind: str, source: Path, tmp_path: Path) -> None:
+def test_a_link_out_of_the_source_folder_is_refused(
+    name: str, kind: str, source: Path, tmp_path: Path
+) -> None:
     mine = with_files(source, tmp_path / "mine")
     secret = tmp_path / "private_key"
     secret.write_text((mine / "config.json").read_text())
@@ -718,19 +1023,32 @@ def test_links_within_a_hub_cache_are_copied_as_files(source: Path, tmp_path: Pa
     repo = tmp_path / "models--owner--name"
     snapshot = repo / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
-    for i, file in enumerate([*with_files(source, repo / "blobs", merges__txt=b"#version: 0.2").iterdir()]):
+    for i, file in enumerate(
+        [*with_files(source, repo / "blobs", merges__txt=b"#version: 0.2").iterdir()]
+    ):
         blob = file.rename(file.with_name(f"{i}"))
         (snapshot / file.name).symlink_to(f"../../blobs/{blob.name}")
     convert_checkpoint(str(snapshot), str(tmp_path / "out"), options("hf"))
-    assert (tmp_path / "out" / "merges.txt").read_bytes() == b"#version: 0.2" and not (tmp_path / "out" / "merges.txt").is_symlink()
+    assert (tmp_path / "out" / "merges.txt").read_bytes() == b"#version: 0.2" and not (
+        tmp_path / "out" / "merges.txt"
+    ).is_symlink()
 
 
-TEXTS = ["Hello, world!", "  two spaces\n\nand lines", "it's 12345 o'clock", "naïve café 你好 🙂", "<|begin|>x<|end|>", "\t\r\n ..."]
+TEXTS = [
+    "Hello, world!",
+    "  two spaces\n\nand lines",
+    "it's 12345 o'clock",
+    "naïve café 你好 🙂",
+    "<|begin|>x<|end|>",
+    "\t\r\n ...",
+]
 
 
 @pytest.mark.transformers
 @pytest.mark.parametrize("kind", ["llama-bpe", "qwen2"])
-def test_transformers_reads_a_byte_level_tokenizer_from_gguf(kind: str, source: Path, tmp_path: Path) -> None:
+def test_transformers_reads_a_byte_level_tokenizer_from_gguf(
+    kind: str, source: Path, tmp_path: Path
+) -> None:
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
     from llamath.tokenizers.pretokenizers import GGUF_PRETOKENIZERS, SPLIT_PATTERNS
@@ -743,17 +1061,27 @@ def test_transformers_reads_a_byte_level_tokenizer_from_gguf(kind: str, source: 
     )
     own.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=[], initial_alphabet=alphabet, show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300, special_tokens=[], initial_alphabet=alphabet, show_progress=False
+    )
     own.train_from_iterator([*TEXTS, "the then them there their"] * 3, trainer)
     own.add_special_tokens(["<|begin|>", "<|end|>"])
     if kind == "llama-bpe":
-        pieces = {"single": "<|begin|> $A", "special_tokens": [("<|begin|>", own.token_to_id("<|begin|>"))]}
+        pieces = {
+            "single": "<|begin|> $A",
+            "special_tokens": [("<|begin|>", own.token_to_id("<|begin|>"))],
+        }
         own.post_processor = tokenizers.processors.Sequence(
-            [tokenizers.processors.ByteLevel(trim_offsets=False), tokenizers.processors.TemplateProcessing(**pieces)]
+            [
+                tokenizers.processors.ByteLevel(trim_offsets=False),
+                tokenizers.processors.TemplateProcessing(**pieces),
+            ]
         )
     mine = write_checkpoint(tmp_path / "mine", {**LLAMA, "vocab_size": 320})
     own.save(str(mine / "tokenizer.json"))
-    (mine / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|begin|>", "eos_token": "<|end|>"}))
+    (mine / "tokenizer_config.json").write_text(
+        json.dumps({"bos_token": "<|begin|>", "eos_token": "<|end|>"})
+    )
     done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
     assert not any("no tokenizer" in x for x in done.notes), done.notes
     metadata = tokenizer_metadata(tmp_path / "x.gguf")
@@ -761,9 +1089,15 @@ def test_transformers_reads_a_byte_level_tokenizer_from_gguf(kind: str, source: 
     assert metadata["tokenizer.ggml.tokens"][:size] == [own.id_to_token(i) for i in range(size)]
     assert metadata["tokenizer.ggml.token_type"] == [1] * (size - 2) + [3, 3] + [5] * (320 - size)
     assert metadata["tokenizer.ggml.pre"] == kind and metadata["tokenizer.ggml.model"] == "gpt2"
-    assert (metadata["tokenizer.ggml.bos_token_id"], metadata["tokenizer.ggml.eos_token_id"]) == (size - 2, size - 1)
+    assert (metadata["tokenizer.ggml.bos_token_id"], metadata["tokenizer.ggml.eos_token_id"]) == (
+        size - 2,
+        size - 1,
+    )
     assert metadata["tokenizer.ggml.add_bos_token"] == (kind == "llama-bpe")
     if kind == "llama-bpe":
         read = transformers.AutoTokenizer.from_pretrained(str(tmp_path), gguf_file="x.gguf")
         for text in TEXTS:
-            assert read(text, add_special_tokens=False)["input_ids"] == own.encode(text, add_special_tokens=False).ids, text
+            assert (
+                read(text, add_special_tokens=False)["input_ids"]
+                == own.encode(text, add_special_tokens=False).ids
+            ), text

@@ -17,7 +17,11 @@ import llamath
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.cli import cli
-from llamath.conversion.convert_checkpoint import ConversionReport, ConvertOptions, convert_checkpoint
+from llamath.conversion.convert_checkpoint import (
+    ConversionReport,
+    ConvertOptions,
+    convert_checkpoint,
+)
 from llamath.conversion.quantize_blocks import QUANTIZERS, quantize_blocks
 from llamath.utils.errors import ConvertError, LlamathError
 from support.gguf_files import load_tiny_configs
@@ -41,7 +45,10 @@ def random_tensors(config: dict[str, Any], seed: int = 0) -> dict[str, torch.Ten
     model = llamath.load(config)
     generator = torch.Generator().manual_seed(seed)
     shapes = {x.name: tuple(map(int, x.shape)) for x in model.scheme("hf").tensors(model.tree)}
-    return {name: (torch.randn(shape, generator=generator) / 10).bfloat16() for name, shape in shapes.items()}
+    return {
+        name: (torch.randn(shape, generator=generator) / 10).bfloat16()
+        for name, shape in shapes.items()
+    }
 
 
 def write_packed(folder: Path, method: str) -> dict[str, torch.Tensor]:
@@ -72,7 +79,10 @@ def load_gguf(path: Path) -> dict[str, np.ndarray]:
 def test_packed_weights_are_dequantized(method: str, tmp_path: Path) -> None:
     expected = write_packed(tmp_path / "q", method)
     report = convert(tmp_path / "q", tmp_path / "f32", "hf", dtype="f32")
-    assert any(note.startswith("14 weights packed as ") and note.endswith("dequantized to F32") for note in report.notes)
+    assert any(
+        note.startswith("14 weights packed as ") and note.endswith("dequantized to F32")
+        for note in report.notes
+    )
     found = load_file(tmp_path / "f32" / "model.safetensors")
     assert found.keys() == expected.keys()
     assert [name for name, x in expected.items() if not torch.equal(found[name], x)] == []
@@ -80,7 +90,9 @@ def test_packed_weights_are_dequantized(method: str, tmp_path: Path) -> None:
     assert "quantization_config" not in config and config["torch_dtype"] == "float32"
     convert(tmp_path / "q", tmp_path / "bf16", "hf", dtype="bf16")
     found = load_file(tmp_path / "bf16" / "model.safetensors")
-    assert [name for name, x in expected.items() if not torch.equal(found[name], x.bfloat16())] == []
+    assert [
+        name for name, x in expected.items() if not torch.equal(found[name], x.bfloat16())
+    ] == []
 
 
 @pytest.mark.parametrize("method", PACKERS)
@@ -90,31 +102,43 @@ def test_packed_weights_are_written_to_other_formats(method: str, tmp_path: Path
     convert(tmp_path / "q", tmp_path / "meta", "meta", dtype="f32")
     found = load_gguf(tmp_path / "x.gguf")["blk.1.ffn_down.weight"]
     wanted = expected["model.layers.1.mlp.down_proj.weight"]
-    assert np.array_equal(found.view(np.uint16), wanted.bfloat16().view(torch.int16).numpy().view(np.uint16))
+    assert np.array_equal(
+        found.view(np.uint16), wanted.bfloat16().view(torch.int16).numpy().view(np.uint16)
+    )
     meta = torch.load(tmp_path / "meta" / "consolidated.00.pth", weights_only=True)
     assert torch.equal(meta["layers.1.feed_forward.w2.weight"], wanted)
     q8 = convert(tmp_path / "q", tmp_path / "q8.gguf", "gguf", dtype="q8_0")
     assert q8.dtype == "Q8_0"
-    assert load_gguf(tmp_path / "q8.gguf")["blk.1.ffn_down.weight"].tobytes() == quantize_blocks(wanted.numpy().tobytes(), "Q8_0")
+    assert load_gguf(tmp_path / "q8.gguf")["blk.1.ffn_down.weight"].tobytes() == quantize_blocks(
+        wanted.numpy().tobytes(), "Q8_0"
+    )
 
 
 @pytest.mark.parametrize("method", PACKERS)
 def test_packed_weights_are_copied_between_hf_files(method: str, tmp_path: Path) -> None:
     write_packed(tmp_path / "q", method)
     report = convert(tmp_path / "q", tmp_path / "copy", "hf", max_shard_size=20_000)
-    assert any(note.startswith("14 weights packed as ") and note.endswith("copied as stored") for note in report.notes)
+    assert any(
+        note.startswith("14 weights packed as ") and note.endswith("copied as stored")
+        for note in report.notes
+    )
     stored = load_file(tmp_path / "q" / "model.safetensors")
     files = sorted((tmp_path / "copy").glob("*.safetensors"))
     found = {name: x for file in files for name, x in load_file(file).items()}
     assert len(files) > 2 and found.keys() == stored.keys()
-    assert all(x.dtype == found[name].dtype and bytes_of(x) == bytes_of(found[name]) for name, x in stored.items())
+    assert all(
+        x.dtype == found[name].dtype and bytes_of(x) == bytes_of(found[name])
+        for name, x in stored.items()
+    )
     config = json.loads((tmp_path / "copy" / "config.json").read_text())
     assert config == json.loads((tmp_path / "q" / "config.json").read_text())
     assert verify_checkpoint(str(tmp_path / "copy")).ok
 
 
 def bytes_of(x: torch.Tensor) -> bytes:
-    return bytes(x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()) if x.numel() else b""
+    return (
+        bytes(x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()) if x.numel() else b""
+    )
 
 
 @pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
@@ -123,13 +147,20 @@ def test_packings_without_dequantization_are_refused_by_name(kind: str, tmp_path
     for name, x in random_tensors(LLAMA).items():
         if "_proj" in name:
             stem, (out, into) = name.removesuffix("weight"), x.shape
-            tensors |= {f"{stem}B": torch.zeros(into // 16, 2 * out, dtype=torch.int32), f"{stem}s": torch.zeros(into // 16, out).half()}
+            tensors |= {
+                f"{stem}B": torch.zeros(into // 16, 2 * out, dtype=torch.int32),
+                f"{stem}s": torch.zeros(into // 16, out).half(),
+            }
         else:
             tensors[name] = x
-    write(tmp_path / "marlin", LLAMA | {"quantization_config": QUANTIZATION_CONFIGS["gptq"]}, tensors)
+    write(
+        tmp_path / "marlin", LLAMA | {"quantization_config": QUANTIZATION_CONFIGS["gptq"]}, tensors
+    )
     args = ["convert", str(tmp_path / "marlin"), str(tmp_path / "out"), "--names", kind]
     done = CliRunner().invoke(cli, args, standalone_mode=False)
-    assert isinstance(done.exception, LlamathError) and "cannot be dequantized" in str(done.exception)
+    assert isinstance(done.exception, LlamathError) and "cannot be dequantized" in str(
+        done.exception
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -150,13 +181,25 @@ def test_matrices_are_quantized_to_block_types(kind: str, tmp_path: Path) -> Non
         is_matrix = len(x.shape) > 1
         assert x.tensor_type.name == (kind.upper() if is_matrix else "F32")
         expected = plain[x.name].tobytes()
-        assert x.data.tobytes() == (quantize_blocks(expected, kind.upper()) if is_matrix else expected)
-    file_types = {"q8_0": "MOSTLY_Q8_0", "q4_0": "MOSTLY_Q4_0", "q4_k": "MOSTLY_Q4_K_S", "q6_k": "MOSTLY_Q6_K"}
-    assert gguf.LlamaFileType(quantized.fields["general.file_type"].contents()).name == file_types[kind]
+        assert x.data.tobytes() == (
+            quantize_blocks(expected, kind.upper()) if is_matrix else expected
+        )
+    file_types = {
+        "q8_0": "MOSTLY_Q8_0",
+        "q4_0": "MOSTLY_Q4_0",
+        "q4_k": "MOSTLY_Q4_K_S",
+        "q6_k": "MOSTLY_Q6_K",
+    }
+    assert (
+        gguf.LlamaFileType(quantized.fields["general.file_type"].contents()).name
+        == file_types[kind]
+    )
 
 
 @pytest.mark.parametrize(("kind", "narrow"), [("q4_k", "Q5_0"), ("q6_k", "Q8_0")])
-def test_rows_that_are_no_whole_blocks_get_another_type(kind: str, narrow: str, tmp_path: Path) -> None:
+def test_rows_that_are_no_whole_blocks_get_another_type(
+    kind: str, narrow: str, tmp_path: Path
+) -> None:
     config = WIDE | {"intermediate_size": 96}
     write(tmp_path / "a", config, random_tensors(config))
     convert(tmp_path / "a", tmp_path / "x.gguf", "gguf", dtype=kind)
@@ -165,7 +208,10 @@ def test_rows_that_are_no_whole_blocks_get_another_type(kind: str, narrow: str, 
     config = WIDE | {"hidden_size": 48, "intermediate_size": 40}
     write(tmp_path / "b", config, random_tensors(config))
     convert(tmp_path / "b", tmp_path / "y.gguf", "gguf", dtype=kind)
-    assert {x.tensor_type.name for x in gguf.GGUFReader(tmp_path / "y.gguf").tensors} == {"F32", "F16"}
+    assert {x.tensor_type.name for x in gguf.GGUFReader(tmp_path / "y.gguf").tensors} == {
+        "F32",
+        "F16",
+    }
 
 
 def test_mixture_gives_some_tensors_more_bits(tmp_path: Path) -> None:
@@ -175,7 +221,9 @@ def test_mixture_gives_some_tensors_more_bits(tmp_path: Path) -> None:
     reader = gguf.GGUFReader(tmp_path / "x.gguf")
     six = sorted(x.name for x in reader.tensors if x.tensor_type.name == "Q6_K")
     layers = (0, 3, 6, 7)  # the first eighth, every third between, and the last eighth
-    assert six == sorted(["output.weight", *(f"blk.{i}.{x}.weight" for i in layers for x in ("attn_v", "ffn_down"))])
+    assert six == sorted(
+        ["output.weight", *(f"blk.{i}.{x}.weight" for i in layers for x in ("attn_v", "ffn_down"))]
+    )
     assert {x.tensor_type.name for x in reader.tensors} == {"F32", "Q4_K", "Q6_K"}
     assert gguf.LlamaFileType(reader.fields["general.file_type"].contents()).name == "MOSTLY_Q4_K_M"
 
@@ -192,11 +240,17 @@ def test_blocks_of_a_gguf_file_are_copied_or_dequantized(kind: str, tmp_path: Pa
     assert f"16 weights packed as {kind}: quantized again to Q6_K" in again.notes
     convert(tmp_path / "x.gguf", tmp_path / "f32.gguf", "gguf", dtype="f32")
     for x in gguf.GGUFReader(tmp_path / "x.gguf").tensors:
-        assert np.array_equal(gguf.dequantize(x.data, x.tensor_type), load_gguf(tmp_path / "f32.gguf")[x.name])
+        assert np.array_equal(
+            gguf.dequantize(x.data, x.tensor_type), load_gguf(tmp_path / "f32.gguf")[x.name]
+        )
     convert(tmp_path / "x.gguf", tmp_path / "hf", "hf")
     found = load_file(tmp_path / "hf" / "model.safetensors")
-    down = gguf.dequantize(load_gguf(tmp_path / "x.gguf")["blk.0.ffn_down.weight"], gguf.GGMLQuantizationType[kind])
-    assert torch.equal(found["model.layers.0.mlp.down_proj.weight"], torch.from_numpy(down.copy()).half())
+    down = gguf.dequantize(
+        load_gguf(tmp_path / "x.gguf")["blk.0.ffn_down.weight"], gguf.GGMLQuantizationType[kind]
+    )
+    assert torch.equal(
+        found["model.layers.0.mlp.down_proj.weight"], torch.from_numpy(down.copy()).half()
+    )
 
 
 def test_tokenizer_of_a_gguf_file_is_copied(tmp_path: Path) -> None:
@@ -225,7 +279,9 @@ def test_tokenizer_of_a_gguf_file_is_copied(tmp_path: Path) -> None:
     names = [{key for key in x if key.startswith("tokenizer.")} for x in fields]
     assert names[0] == names[1] and len(names[0]) == 6
     for key in names[0]:
-        assert [part.tobytes() for part in fields[0][key].parts] == [part.tobytes() for part in fields[1][key].parts], key
+        assert [part.tobytes() for part in fields[0][key].parts] == [
+            part.tobytes() for part in fields[1][key].parts
+        ], key
 
 
 def test_block_types_are_only_for_gguf(tmp_path: Path) -> None:
@@ -241,8 +297,12 @@ def test_block_types_are_only_for_gguf(tmp_path: Path) -> None:
 def test_every_quantizer_can_be_named(tmp_path: Path) -> None:
     write(tmp_path / "a", WIDE, random_tensors(WIDE))
     for kind in QUANTIZERS:
-        size = convert(tmp_path / "a", tmp_path / f"{kind}.gguf", "gguf", dtype=kind.lower(), dry_run=True).bytes
-        assert size == pytest.approx(llamath.load(WIDE).parameters.total * DTYPES[kind].bits / 8, rel=0.02)
+        size = convert(
+            tmp_path / "a", tmp_path / f"{kind}.gguf", "gguf", dtype=kind.lower(), dry_run=True
+        ).bytes
+        assert size == pytest.approx(
+            llamath.load(WIDE).parameters.total * DTYPES[kind].bits / 8, rel=0.02
+        )
 
 
 # ── MXFP4, which Hugging Face and GGUF files have ───────────────────────────────────────────────────────────────────
@@ -265,8 +325,12 @@ def test_mxfp4_blocks_are_copied_to_gguf(tmp_path: Path) -> None:
         if name.endswith(("gate_up_proj", "down_proj")):
             experts, into, out = x.shape
             del stored[name]
-            blocks = torch.randint(0, 256, (experts, out, into // 32, 16), generator=generator, dtype=torch.uint8)
-            scales = torch.randint(110, 130, (experts, out, into // 32), generator=generator, dtype=torch.uint8)
+            blocks = torch.randint(
+                0, 256, (experts, out, into // 32, 16), generator=generator, dtype=torch.uint8
+            )
+            scales = torch.randint(
+                110, 130, (experts, out, into // 32), generator=generator, dtype=torch.uint8
+            )
             stored |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
             expected[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
     write(tmp_path / "a", GPT_OSS | {"quantization_config": {"quant_method": "mxfp4"}}, stored)
@@ -284,7 +348,9 @@ def test_mxfp4_blocks_are_copied_to_gguf(tmp_path: Path) -> None:
     convert(tmp_path / "x.gguf", tmp_path / "again", "hf", dtype="bf16")
     found, again = (load_file(tmp_path / name / "model.safetensors") for name in ("bf16", "again"))
     for name, wanted in expected.items():
-        assert torch.equal(found[name], wanted.bfloat16()) and torch.equal(again[name], wanted.bfloat16())
+        assert torch.equal(found[name], wanted.bfloat16()) and torch.equal(
+            again[name], wanted.bfloat16()
+        )
 
 
 # ── multimodal wrappers and layers for multi-token prediction ──────────────────────────────────────────────────────
@@ -294,10 +360,21 @@ def test_text_model_is_extracted_from_a_wrapper(tmp_path: Path) -> None:
     import transformers
 
     text = transformers.Gemma3TextConfig(
-        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, vocab_size=99
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        vocab_size=99,
     )
     vision = transformers.SiglipVisionConfig(
-        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=16,
+        patch_size=8,
     )
     torch.manual_seed(0)
     whole = transformers.Gemma3ForConditionalGeneration(
@@ -305,10 +382,19 @@ def test_text_model_is_extracted_from_a_wrapper(tmp_path: Path) -> None:
     ).eval()
     whole.save_pretrained(tmp_path / "whole")
     report = convert(tmp_path / "whole", tmp_path / "text", "hf")
-    assert any("left out: " in note and "vision_tower" in note and "multi_modal_projector" in note for note in report.notes)
+    assert any(
+        "left out: " in note and "vision_tower" in note and "multi_modal_projector" in note
+        for note in report.notes
+    )
     config = json.loads((tmp_path / "text" / "config.json").read_text())
-    assert config["model_type"] == "gemma3_text" and config["architectures"] == ["Gemma3ForCausalLM"] and "vision_config" not in config
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "text", output_loading_info=True)
+    assert (
+        config["model_type"] == "gemma3_text"
+        and config["architectures"] == ["Gemma3ForCausalLM"]
+        and "vision_config" not in config
+    )
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "text", output_loading_info=True
+    )
     assert not any(info.values())
     ids = torch.randint(3, 90, (2, 9))
     with torch.no_grad():
@@ -326,7 +412,13 @@ def test_text_model_gets_a_type_that_stands_alone(wrapped: str, tmp_path: Path) 
     config = {
         "model_type": wrapped,
         "text_config": text,
-        "vision_config": {"depth": 1, "hidden_size": 8, "embed_dim": 8, "num_heads": 2, "intermediate_size": 12},
+        "vision_config": {
+            "depth": 1,
+            "hidden_size": 8,
+            "embed_dim": 8,
+            "num_heads": 2,
+            "intermediate_size": 12,
+        },
     }
     tensors = random_tensors(config)
     write(tmp_path / "a", config, tensors)
@@ -337,7 +429,10 @@ def test_text_model_gets_a_type_that_stands_alone(wrapped: str, tmp_path: Path) 
     assert verify_checkpoint(str(tmp_path / "b")).ok
 
 
-MTP = load_tiny_configs()["glm4_moe-plain"] | {"max_position_embeddings": 64, "num_nextn_predict_layers": 1}
+MTP = load_tiny_configs()["glm4_moe-plain"] | {
+    "max_position_embeddings": 64,
+    "num_nextn_predict_layers": 1,
+}
 
 
 def mtp_tensors() -> dict[str, torch.Tensor]:
@@ -352,15 +447,22 @@ def test_layers_for_multi_token_prediction_are_kept_or_dropped(tmp_path: Path) -
     write(tmp_path / "a", MTP, tensors | further)
     kept = convert(tmp_path / "a", tmp_path / "kept", "hf")
     assert f"multi-token prediction layers: {len(further)} tensors kept" in kept.notes
-    assert load_file(tmp_path / "kept" / "model.safetensors").keys() == tensors.keys() | further.keys()
+    assert (
+        load_file(tmp_path / "kept" / "model.safetensors").keys() == tensors.keys() | further.keys()
+    )
     assert verify_checkpoint(str(tmp_path / "kept")).ok
     dropped = convert(tmp_path / "a", tmp_path / "dropped", "hf", with_mtp=False)
     assert f"multi-token prediction layers: {len(further)} tensors left out" in dropped.notes
     assert load_file(tmp_path / "dropped" / "model.safetensors").keys() == tensors.keys()
-    assert json.loads((tmp_path / "dropped" / "config.json").read_text())["num_nextn_predict_layers"] == 0
+    assert (
+        json.loads((tmp_path / "dropped" / "config.json").read_text())["num_nextn_predict_layers"]
+        == 0
+    )
     assert "left out" in " ".join(convert(tmp_path / "a", tmp_path / "x.gguf", "gguf").notes)
     cast = convert(tmp_path / "a", tmp_path / "f32", "hf", dtype="f32")
-    assert {x.dtype for x in load_file(tmp_path / "f32" / "model.safetensors").values()} == {torch.float32} and cast.dtype == "F32"
+    assert {x.dtype for x in load_file(tmp_path / "f32" / "model.safetensors").values()} == {
+        torch.float32
+    } and cast.dtype == "F32"
 
 
 def test_qwen_s_layers_for_prediction_are_kept_under_their_names(tmp_path: Path) -> None:
@@ -380,25 +482,38 @@ def test_transformers_loads_fused_experts(tmp_path: Path) -> None:
     write(tmp_path / "a", config, random_tensors(config))
     convert(tmp_path / "a", tmp_path / "b", "hf", dtype="f32")
     convert(tmp_path / "a", tmp_path / "fused", "hf-fused", dtype="f32")
-    models = [transformers.AutoModelForCausalLM.from_pretrained(tmp_path / name, output_loading_info=True) for name in ("b", "fused")]
+    models = [
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path / name, output_loading_info=True)
+        for name in ("b", "fused")
+    ]
     assert not any(any(info.values()) for _, info in models)
     states = [model.state_dict() for model, _ in models]
-    assert states[0].keys() == states[1].keys() and all(torch.equal(x, states[1][name]) for name, x in states[0].items())
+    assert states[0].keys() == states[1].keys() and all(
+        torch.equal(x, states[1][name]) for name, x in states[0].items()
+    )
 
 
-def sparse_parts(x: torch.Tensor, kind: str, generator: torch.Generator) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def sparse_parts(
+    x: torch.Tensor, kind: str, generator: torch.Generator
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """The tensors of compressed-tensors' bitmasks for a pruned matrix, and its values."""
     if kind == "sparse-bitmask":
         kept = torch.rand(x.shape, generator=generator) < 0.3
     else:
         kept = (
-            torch.zeros(x.numel() // 4, 4, dtype=torch.bool).scatter_(1, x.abs().reshape(-1, 4).topk(2, 1).indices, True).reshape(x.shape)
+            torch.zeros(x.numel() // 4, 4, dtype=torch.bool)
+            .scatter_(1, x.abs().reshape(-1, 4).topk(2, 1).indices, True)
+            .reshape(x.shape)
         )
     bits = torch.from_numpy(np.packbits(kept.numpy(), axis=1, bitorder="little"))
     parts = {"compressed": x[kept], "bitmask": bits, "shape": torch.tensor(x.shape)}
     if kind == "sparse-bitmask":
         return {**parts, "row_offsets": torch.cumsum(kept.sum(1), 0) - kept.sum(1)}, x * kept
-    return {**parts, "compressed": x[kept].reshape(len(x), -1), "shape": parts["shape"].reshape(-1, 1)}, x * kept
+    return {
+        **parts,
+        "compressed": x[kept].reshape(len(x), -1),
+        "shape": parts["shape"].reshape(-1, 1),
+    }, x * kept
 
 
 @pytest.mark.parametrize("kind", ["sparse-bitmask", "sparse-24-bitmask"])
@@ -412,11 +527,22 @@ def test_sparse_weights_are_dequantized(kind: str, tmp_path: Path) -> None:
             parts, plain[name] = sparse_parts(x, kind, generator)
             packed |= {name.removesuffix("weight") + end: y for end, y in parts.items()}
     sparsity = {"format": kind, "targets": ["Linear"], "ignore": ["lm_head"]}
-    config = {**LLAMA, "quantization_config": {"quant_method": "compressed-tensors", "format": "dense", "sparsity_config": sparsity}}
+    config = {
+        **LLAMA,
+        "quantization_config": {
+            "quant_method": "compressed-tensors",
+            "format": "dense",
+            "sparsity_config": sparsity,
+        },
+    }
     source, dense = write(tmp_path / "a", config, packed), write(tmp_path / "b", LLAMA, plain)
     assert llamath.verify(source).ok and llamath.same(source, dense).verdict == "identical"
-    report = convert_checkpoint(str(source), str(tmp_path / "c"), ConvertOptions(to="hf", dtype="bf16"))
+    report = convert_checkpoint(
+        str(source), str(tmp_path / "c"), ConvertOptions(to="hf", dtype="bf16")
+    )
     assert any("dequantized to BF16" in x for x in report.notes)
     assert "quantization_config" not in json.loads((tmp_path / "c" / "config.json").read_text())
     stored = load_file(tmp_path / "c" / "model.safetensors")
-    assert stored.keys() == plain.keys() and all(torch.equal(stored[name], x) for name, x in plain.items())
+    assert stored.keys() == plain.keys() and all(
+        torch.equal(stored[name], x) for name, x in plain.items()
+    )

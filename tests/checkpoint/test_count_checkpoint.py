@@ -21,7 +21,14 @@ from support.sparse_checkpoints import header_of, write_safetensors, write_shard
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 99, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 3, "num_attention_heads": 4,
 }  # fmt: skip
-PARAMS = {"dim": 32, "n_layers": 3, "n_heads": 4, "vocab_size": 99, "multiple_of": 8, "norm_eps": 1e-5}
+PARAMS = {
+    "dim": 32,
+    "n_layers": 3,
+    "n_heads": 4,
+    "vocab_size": 99,
+    "multiple_of": 8,
+    "norm_eps": 1e-5,
+}
 MODEL = llamath.load(CONFIG)
 TOTAL = MODEL.parameters.total
 MARTIAN = {"model_type": "martian", "hidden_size": 32, "wings": 4}
@@ -29,7 +36,9 @@ MARTIAN = {"model_type": "martian", "hidden_size": 32, "wings": 4}
 
 def run(*args: str) -> tuple[int, str, str]:
     """Return the exit code, stdout and the error."""
-    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, args, standalone_mode=False)
+    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(
+        cli, args, standalone_mode=False
+    )
     if done.exception and not isinstance(done.exception, (LlamathError, SystemExit)):
         if not type(done.exception).__module__.startswith("click"):
             raise done.exception
@@ -69,7 +78,10 @@ def meta(folder: Path) -> Path:
 
     config(folder, PARAMS, "params.json")
     model = llamath.load(PARAMS)
-    tensors = {x.name: torch.zeros(tuple(map(int, x.shape))) for x in model.scheme("meta").tensors(model.tree)}
+    tensors = {
+        x.name: torch.zeros(tuple(map(int, x.shape)))
+        for x in model.scheme("meta").tensors(model.tree)
+    }
     torch.save(tensors, folder / "consolidated.00.pth")
     return folder / "consolidated.00.pth"
 
@@ -107,17 +119,27 @@ def split_gguf(folder: Path) -> Path:
     names = list(tensor_shapes(entry))
     for i, part in enumerate((names[:9], names[9:])):
         path = folder / f"tiny-{i + 1:05}-of-00002.gguf"
-        _split(path, entry["keys"] if i == 0 else {}, {name: tensor_shapes(entry)[name] for name in part}, i, len(names))
+        _split(
+            path,
+            entry["keys"] if i == 0 else {},
+            {name: tensor_shapes(entry)[name] for name in part},
+            i,
+            len(names),
+        )
     return folder / "tiny-00001-of-00002.gguf"
 
 
-def _split(path: Path, keys: dict[str, Any], tensors: dict[str, list[int]], number: int, total: int) -> None:
+def _split(
+    path: Path, keys: dict[str, Any], tensors: dict[str, list[int]], number: int, total: int
+) -> None:
     import gguf
     import numpy as np
 
     writer = gguf.GGUFWriter(path, "llama")
     for key, value in keys.items():
-        (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(f"llama.{key}", value)
+        (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(
+            f"llama.{key}", value
+        )
     writer.add_uint16("split.no", number)
     writer.add_uint16("split.count", 2)
     writer.add_int32("split.tensors.count", total)
@@ -149,10 +171,17 @@ def test_any_checkpoint_can_be_counted(case: str, tmp_path: Path) -> None:
     report = count_as_json(path)
     expected = llamath.load(PARAMS) if case == "Meta's" else MODEL
     assert report["family"] == "llama"
-    assert report["parameters"]["total"] == expected.parameters.total == llamath.load(path).parameters.total
-    assert report["model"] in ("tiny", "tiny.gguf", "sha256-0123", "tiny-00001-of-00002.gguf") and report["source"].startswith(
-        str(tmp_path)
+    assert (
+        report["parameters"]["total"]
+        == expected.parameters.total
+        == llamath.load(path).parameters.total
     )
+    assert report["model"] in (
+        "tiny",
+        "tiny.gguf",
+        "sha256-0123",
+        "tiny-00001-of-00002.gguf",
+    ) and report["source"].startswith(str(tmp_path))
 
 
 def test_a_relative_file_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +193,10 @@ def test_a_relative_file_name_is_found(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_set_applies_to_gguf_files(tmp_path: Path) -> None:
     path = of_gguf(tmp_path / "tiny")
-    assert count_as_json(path, "--set", "num_hidden_layers=30")["parameters"]["per_layer"] == MODEL.parameters.per_layer
+    assert (
+        count_as_json(path, "--set", "num_hidden_layers=30")["parameters"]["per_layer"]
+        == MODEL.parameters.per_layer
+    )
     code, _, stderr = run("count", str(path), "--set", "wings=4")
     assert code == 2 and "unknown config key 'wings' for the llama family" in stderr
 
@@ -181,18 +213,29 @@ def no_config(folder: Path) -> Path:
 
 def unknown_arch(folder: Path) -> Path:
     folder.mkdir()
-    return write_gguf_header(folder / "model.gguf", "martian", {"block_count": 3}, gguf_shapes(MODEL))
+    return write_gguf_header(
+        folder / "model.gguf", "martian", {"block_count": 3}, gguf_shapes(MODEL)
+    )
 
 
 def contradiction(folder: Path) -> Path:
     entry = CONVERTED["llama-plain"]
     folder.mkdir()
-    return write_gguf(folder / "model.gguf", "llama", entry["keys"] | {"feed_forward_length": 57}, tensor_shapes(entry), 99)
+    return write_gguf(
+        folder / "model.gguf",
+        "llama",
+        entry["keys"] | {"feed_forward_length": 57},
+        tensor_shapes(entry),
+        99,
+    )
 
 
 UNKNOWN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a model type": (write_unknown_family, "unknown model_type 'martian'"),
-    "no configuration": (no_config, "has neither config.json nor params.json, so its family is unknown"),
+    "no configuration": (
+        no_config,
+        "has neither config.json nor params.json, so its family is unknown",
+    ),
     "an architecture": (unknown_arch, "unknown architecture 'martian'"),
     "metadata that are not borne out": (contradiction, "its tensors hold 34,976"),
 }
@@ -209,7 +252,11 @@ def test_unknown_family_is_counted_from_the_header(case: str, tmp_path: Path) ->
     assert set(report) >= set(count_as_json(tmp_path / "tiny")) - {"formula_numbers", "letters"}
     assert reason in report["notes"][0] and "counted from the header" in report["notes"][1]
     code, out, _ = run("count", str(path))
-    assert code == 0 and f"{TOTAL:,} parameters" in out and "no family, from the header of" in " ".join(out.split())
+    assert (
+        code == 0
+        and f"{TOTAL:,} parameters" in out
+        and "no family, from the header of" in " ".join(out.split())
+    )
     with pytest.raises(UnknownModel, match=reason.partition(",")[0]) as caught:
         llamath.load(path)
     assert "header" in caught.value.hint
@@ -218,8 +265,12 @@ def test_unknown_family_is_counted_from_the_header(case: str, tmp_path: Path) ->
 def test_header_weights_sum_and_keep_their_names(tmp_path: Path) -> None:
     report = count_as_json(write_unknown_family(tmp_path / "unknown"))
     assert sum(x["parameters"] for x in report["weights"]) == TOTAL
-    assert {x["path"]: tuple(x["shape"]) for x in report["weights"]} == {name: shape for name, (_, shape) in header_of(MODEL).items()}
-    assert all(x["names"] == {"hf": x["path"], "meta": None, "gguf": None} for x in report["weights"])
+    assert {x["path"]: tuple(x["shape"]) for x in report["weights"]} == {
+        name: shape for name, (_, shape) in header_of(MODEL).items()
+    }
+    assert all(
+        x["names"] == {"hf": x["path"], "meta": None, "gguf": None} for x in report["weights"]
+    )
     assert report["stored"] == {"elements": TOTAL, "bytes": 2 * TOTAL}
 
 
@@ -240,7 +291,10 @@ def test_header_table_folds_and_unfolds(tmp_path: Path) -> None:
     path = str(write_unknown_family(tmp_path / "unknown"))
     _, folded, _ = run("count", path)
     _, unfolded, _ = run("count", path, "--unfold")
-    assert "model.layers.{0..2}.mlp.up_proj.weight" in folded and "model.layers.1.mlp.up_proj.weight" not in folded
+    assert (
+        "model.layers.{0..2}.mlp.up_proj.weight" in folded
+        and "model.layers.1.mlp.up_proj.weight" not in folded
+    )
     assert "model.layers.1.mlp.up_proj.weight" in unfolded
 
 
@@ -270,7 +324,12 @@ def test_options_that_need_a_family_are_rejected(options: tuple[str, ...], tmp_p
 
 def test_set_and_other_commands_need_a_family(tmp_path: Path) -> None:
     path = str(write_unknown_family(tmp_path / "unknown"))
-    assert run("count", path, "--set", "hidden_size=64")[0] == run("config", path)[0] == run("names", path)[0] == 2
+    assert (
+        run("count", path, "--set", "hidden_size=64")[0]
+        == run("config", path)[0]
+        == run("names", path)[0]
+        == 2
+    )
 
 
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:
@@ -282,7 +341,9 @@ def test_hostile_names_are_escaped(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_checkpoint_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has neither config\.json nor params\.json, and no checkpoint"):
+    with pytest.raises(
+        ConfigError, match=r"has neither config\.json nor params\.json, and no checkpoint"
+    ):
         llamath.load(tmp_path)
     config(tmp_path, MARTIAN)
     assert run("count", str(tmp_path))[::2] == (2, run("count", str(tmp_path / "config.json"))[2])
@@ -298,11 +359,15 @@ def test_broken_checkpoint_error_has_the_reason(tmp_path: Path) -> None:
 
 def test_remote_gguf_is_counted_from_its_metadata(pair: Any, tmp_path: Path) -> None:
     entry = CONVERTED["llama-grouped, biased, tied"]
-    local = write_gguf(tmp_path / "tiny.gguf", "llama", entry["keys"], tensor_shapes(entry), 99, entry["values"])
+    local = write_gguf(
+        tmp_path / "tiny.gguf", "llama", entry["keys"], tensor_shapes(entry), 99, entry["values"]
+    )
     Hub(*pair, {"tiny.gguf": local.read_bytes(), "config.json": json.dumps(MARTIAN).encode()})
     model, here = llamath.load("hf://org/name/tiny.gguf"), llamath.load(local)
     assert model.parameters == here.parameters and model.name == "tiny.gguf"
-    assert f"is at commit {COMMIT}" in model.notes[0] and "could not be read" in model.notes[1], "factors are not fetched"
+    assert f"is at commit {COMMIT}" in model.notes[0] and "could not be read" in model.notes[1], (
+        "factors are not fetched"
+    )
 
 
 def test_remote_checkpoint_without_family_is_counted(pair: Any, tmp_path: Path) -> None:

@@ -61,7 +61,12 @@ def save(folder: Path, state: dict[str, Any]) -> Path:
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = {
-        "model": {"w": torch.randn(6, 4), "b": torch.zeros(4, dtype=torch.bfloat16), "n": torch.zeros(0, 3), "s": torch.tensor(3)},
+        "model": {
+            "w": torch.randn(6, 4),
+            "b": torch.zeros(4, dtype=torch.bfloat16),
+            "n": torch.zeros(0, 3),
+            "s": torch.tensor(3),
+        },
         "step": 3,
         "optimizer": {"state": {"w": {"exp_avg": torch.zeros(6, 4).half()}}, "lr": [1e-3]},
     }
@@ -72,11 +77,26 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that two processes saved."""
     folder = tmp_path_factory.mktemp("dcp") / "two"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-",
+        str(folder),
+    ]
     script = folder.with_suffix(".py")
     script.write_text(TWO_RANKS)
     command[-2] = str(script)
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
     assert (folder / ".metadata").is_file(), done.stderr  # written last, after every rank's data
     return folder
 
@@ -103,17 +123,29 @@ def test_tensors_are_those_that_torch_describes(which: str, request: pytest.Fixt
 
     folder = request.getfixturevalue(which)
     ours, theirs = read_dcp(LocalFolder(str(folder))), FileSystemReader(folder).read_metadata()
-    expected = {name: x for name, x in theirs.state_dict_metadata.items() if isinstance(x, TensorStorageMetadata)}
+    expected = {
+        name: x
+        for name, x in theirs.state_dict_metadata.items()
+        if isinstance(x, TensorStorageMetadata)
+    }
     assert {x.name: (DTYPES[x.dtype], x.shape) for x in ours.tensors} == {
         k: (x.properties.dtype, tuple(x.size)) for k, x in expected.items()
     }
     for x in ours.tensors:
-        assert [(y.offsets, y.sizes) for y in x.chunks] == [(tuple(y.offsets), tuple(y.sizes)) for y in expected[x.name].chunks]
+        assert [(y.offsets, y.sizes) for y in x.chunks] == [
+            (tuple(y.offsets), tuple(y.sizes)) for y in expected[x.name].chunks
+        ]
     stored = {
-        (k.fqn, None if k.offset is None else tuple(k.offset)): (v.relative_path, v.offset, v.length)
+        (k.fqn, None if k.offset is None else tuple(k.offset)): (
+            v.relative_path,
+            v.offset,
+            v.length,
+        )
         for k, v in theirs.storage_data.items()
     }
-    chunks = {(x.name, y.offsets): (y.file, y.start, y.length) for x in ours.tensors for y in x.chunks}
+    chunks = {
+        (x.name, y.offsets): (y.file, y.start, y.length) for x in ours.tensors for y in x.chunks
+    }
     chunks |= {(name, None): (y.file, y.start, y.length) for name, y in ours.objects.items()}
     assert chunks == stored and set(ours.objects) == set(theirs.state_dict_metadata) - set(expected)
 
@@ -123,7 +155,11 @@ def test_saved_checkpoints_are_whole(which: str, request: pytest.FixtureRequest)
     folder = request.getfixturevalue(which)
     assert findings(folder) == {}
     report = json.loads(run("verify", str(folder), "--json").stdout)
-    assert report["ok"] and report["kind"] == "fsdp" and report["facts"]["ranks"] == (2 if which == "two" else 1)
+    assert (
+        report["ok"]
+        and report["kind"] == "fsdp"
+        and report["facts"]["ranks"] == (2 if which == "two" else 1)
+    )
     assert "distributed checkpoint" in run("verify", str(folder), "--brief").stdout
     assert report["matched"] == report["expected"] == (4 if which == "two" else 5)
 
@@ -141,7 +177,10 @@ def test_lists_have_global_shapes(two: Path) -> None:
 
 def test_commands_for_one_model_name_the_kind(two: Path, tmp_path: Path) -> None:
     assert "180" in run("memory", str(two)).stdout
-    assert "a distributed checkpoint" in run("convert", str(two), str(tmp_path / "x"), "--names", "hf").stderr
+    assert (
+        "a distributed checkpoint"
+        in run("convert", str(two), str(tmp_path / "x"), "--names", "hf").stderr
+    )
     with pytest.raises(LlamathError, match="another kind"):
         verify(two, against="llama-3-8b")
 
@@ -204,10 +243,17 @@ def test_exact_covers_agree_with_counting_every_element() -> None:
         chunks = []
         for _ in range(chance.randint(0, 4)):
             offsets = tuple(chance.randint(0, n) for n in shape)
-            chunks.append((offsets, tuple(chance.randint(0, n - at) for n, at in zip(shape, offsets, strict=True))))
+            chunks.append(
+                (
+                    offsets,
+                    tuple(chance.randint(0, n - at) for n, at in zip(shape, offsets, strict=True)),
+                )
+            )
         cells = dict.fromkeys(itertools.product(*map(range, shape)), 0)
         for offsets, sizes in chunks:
-            for cell in itertools.product(*(range(at, at + n) for at, n in zip(offsets, sizes, strict=True))):
+            for cell in itertools.product(
+                *(range(at, at + n) for at, n in zip(offsets, sizes, strict=True))
+            ):
                 cells[cell] += 1
         exact = all(n == 1 for n in cells.values())
         kinds.add((exact, len(shape), len(chunks)))
@@ -225,7 +271,11 @@ def test_chunks_outside_of_a_tensor_are_named() -> None:
 def test_metadata_written_by_hand_is_read() -> None:
     tensors, objects, version = parse_metadata(Bytes(VALID))
     assert [(x.name, x.dtype, x.shape, len(x.chunks)) for x in tensors] == [("w", "F32", (4, 2), 2)]
-    assert tensors[0].chunks[1].start == 64 and objects["step"].file == "__1_0.distcp" and version == "1.0.0"
+    assert (
+        tensors[0].chunks[1].start == 64
+        and objects["step"].file == "__1_0.distcp"
+        and version == "1.0.0"
+    )
 
 
 @pytest.mark.parametrize("name", dcp())

@@ -47,7 +47,13 @@ def test_stages_ranks_and_shapes_are_read(stage: int, groups: int, tmp_path: Pat
         found = report(place)
         assert found.ok and not found.findings and found.kind == "deepspeed"
         facts = found.facts
-        assert (facts["stage"], facts["world_size"], facts["parameters"], facts["tensors"], facts["steps"]) == (stage, 3, TOTAL, 4, 10)
+        assert (
+            facts["stage"],
+            facts["world_size"],
+            facts["parameters"],
+            facts["tensors"],
+            facts["steps"],
+        ) == (stage, 3, TOTAL, 4, 10)
     listed = json.loads(run("ls", str(folder), "--json").stdout)
     assert {x["name"]: tuple(x["shape"]) for x in listed["tensors"]} == dict(SHAPES)
     assert json.loads(run("count", str(folder), "--json").stdout)["parameters"]["total"] == TOTAL
@@ -58,19 +64,26 @@ def test_missing_ranks_are_named(tmp_path: Path) -> None:
     (folder / "global_step10" / "zero_pp_rank_2_mp_rank_00_optim_states.pt").unlink()
     (folder / "global_step10" / "zero_pp_rank_1_mp_rank_00_model_states.pt").unlink()
     found = [x.message for x in report(folder).findings]
-    assert found == ["optimizer states of 1 of 4 ranks are missing: 2", "model states of 1 of 4 ranks are missing: 1"]
+    assert found == [
+        "optimizer states of 1 of 4 ranks are missing: 2",
+        "model states of 1 of 4 ranks are missing: 1",
+    ]
     assert run("verify", str(folder)).exit_code == 1
 
 
 def test_files_of_more_ranks_than_the_run_had_are_named(tmp_path: Path) -> None:
     place = write_zero(tmp_path, 2, ranks=2) / "global_step10"
-    (place / "zero_pp_rank_5_mp_rank_00_optim_states.pt").write_bytes((place / "zero_pp_rank_1_mp_rank_00_optim_states.pt").read_bytes())
+    (place / "zero_pp_rank_5_mp_rank_00_optim_states.pt").write_bytes(
+        (place / "zero_pp_rank_1_mp_rank_00_optim_states.pt").read_bytes()
+    )
     assert "ranks 5, though the run had 2 ranks" in findings(place)["extra_file"]
 
 
 def test_partitions_of_other_sizes_are_named(tmp_path: Path) -> None:
     for stage in (2, 3):
-        larger = write_zero(tmp_path / f"larger{stage}", stage, shapes=dict(SHAPES, **{"norm.weight": (999,)}))
+        larger = write_zero(
+            tmp_path / f"larger{stage}", stage, shapes=dict(SHAPES, **{"norm.weight": (999,)})
+        )
         place = write_zero(tmp_path / str(stage), stage) / "global_step10"
         name = "zero_pp_rank_1_mp_rank_00_optim_states.pt"
         (place / name).write_bytes((larger / "global_step10" / name).read_bytes())
@@ -82,7 +95,9 @@ def test_files_of_another_run_are_named(tmp_path: Path) -> None:
     other = write_zero(tmp_path / "b", 1) / "global_step10"
     name = "zero_pp_rank_0_mp_rank_00_optim_states.pt"
     (place / name).write_bytes((other / name).read_bytes())
-    assert "the stage in zero_pp_rank_{1,2}_mp_rank_00_optim_states.pt" in findings(place)["mixed"] or "mixed" in findings(place)
+    assert "the stage in zero_pp_rank_{1,2}_mp_rank_00_optim_states.pt" in findings(place)[
+        "mixed"
+    ] or "mixed" in findings(place)
 
 
 def test_latest_names_a_folder_inside(tmp_path: Path) -> None:
@@ -105,7 +120,9 @@ def test_truncated_files_are_findings(tmp_path: Path) -> None:
     assert not found.ok and any("zero_pp_rank_0" in x.message for x in found.findings)
 
 
-def test_objects_of_unknown_classes_are_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_of_unknown_classes_are_not_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = write_zero(tmp_path, 2) / "global_step10"
     module = types.ModuleType("deepspeed.runtime.fp16.loss_scaler")
 
@@ -123,7 +140,11 @@ def test_objects_of_unknown_classes_are_not_created(tmp_path: Path, monkeypatch:
     state["optimizer_state_dict"]["loss_scaler"] = LossScaler()
     torch.save(state, path)
     found = report(place)
-    assert found.ok and "deepspeed.runtime.fp16.loss_scaler.LossScaler" in {x.code: x.message for x in found.findings}["objects"]
+    assert (
+        found.ok
+        and "deepspeed.runtime.fp16.loss_scaler.LossScaler"
+        in {x.code: x.message for x in found.findings}["objects"]
+    )
 
 
 def test_commands_for_one_model_name_the_kind(tmp_path: Path) -> None:
@@ -148,4 +169,7 @@ def test_hostile_pickles_are_refused(name: str) -> None:
     for parse in (parse_optimizer, parse_model_states):
         with pytest.raises(FormatError) as caught:
             parse(Bytes(zero_file(data)), FILE)
-        assert caught.value.code in (code, "deepspeed", "missing_member", "storage_size") and str(caught.value).isprintable()
+        assert (
+            caught.value.code in (code, "deepspeed", "missing_member", "storage_size")
+            and str(caught.value).isprintable()
+        )

@@ -14,7 +14,12 @@ import pytest
 
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.formats.number_arrays import StoredArray
-from llamath.checkpoint.quantization.dequantizers import dequantize, open_packed, packed_weights, why_not_dequantized
+from llamath.checkpoint.quantization.dequantizers import (
+    dequantize,
+    open_packed,
+    packed_weights,
+    why_not_dequantized,
+)
 from llamath.checkpoint.quantization.schemes import find_packings
 from llamath.utils.errors import LlamathError
 from support import quantized_headers
@@ -32,15 +37,27 @@ NAMES = {
 
 def stored(x: torch.Tensor) -> StoredArray:
     """A tensor as a file stores it."""
-    return StoredArray(NAMES[x.dtype], tuple(x.shape), x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return StoredArray(
+        NAMES[x.dtype],
+        tuple(x.shape),
+        x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes(),
+    )
 
 
-def dequantized(tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any] | None = None, weight: str = "a.weight") -> torch.Tensor:
+def dequantized(
+    tensors: Mapping[str, torch.Tensor],
+    config: Mapping[str, Any] | None = None,
+    weight: str = "a.weight",
+) -> torch.Tensor:
     """The values of the one packed weight among these tensors."""
     arrays = {name: stored(x) for name, x in tensors.items()}
-    packings = find_packings(quantized_headers.tensors([(name, x.dtype, x.shape) for name, x in arrays.items()]), config)
+    packings = find_packings(
+        quantized_headers.tensors([(name, x.dtype, x.shape) for name, x in arrays.items()]), config
+    )
     assert packings.keys() == tensors.keys()
-    return torch.from_numpy(dequantize(packed_weights(packings)[weight], arrays.__getitem__, config))
+    return torch.from_numpy(
+        dequantize(packed_weights(packings)[weight], arrays.__getitem__, config)
+    )
 
 
 def weights(seed: int = 0, out: int = OUT, into: int = IN) -> torch.Tensor:
@@ -51,25 +68,57 @@ def weights(seed: int = 0, out: int = OUT, into: int = IN) -> torch.Tensor:
 def test_every_8_bit_float_has_its_value_in_torch(dtype: torch.dtype) -> None:
     values = torch.arange(256, dtype=torch.uint8).view(dtype).reshape(4, 64)
     if dtype == torch.float8_e8m0fnu:
-        tensors = {"a.weight": torch.ones(256, 32, dtype=torch.float8_e4m3fn), "a.weight_scale": values.reshape(256, 1)}
+        tensors = {
+            "a.weight": torch.ones(256, 32, dtype=torch.float8_e4m3fn),
+            "a.weight_scale": values.reshape(256, 1),
+        }
         expected = values.float().reshape(256, 1).expand(256, 32)
     else:
-        tensors, expected = {"a.weight": values, "a.weight_scale": torch.tensor(0.5)}, values.float() * 0.5
-    assert torch.equal(dequantized(tensors).nan_to_num(nan=12345.0), expected.nan_to_num(nan=12345.0))
+        tensors, expected = (
+            {"a.weight": values, "a.weight_scale": torch.tensor(0.5)},
+            values.float() * 0.5,
+        )
+    assert torch.equal(
+        dequantized(tensors).nan_to_num(nan=12345.0), expected.nan_to_num(nan=12345.0)
+    )
 
 
 GROUP = {"strategy": "group", "group_size": 32}
 COMPRESSED = {
-    **{f"pack-{bits}": ("pack-quantized", {"num_bits": bits, "type": "int", **GROUP}) for bits in range(2, 9)},
-    **{f"pack-{bits}-asymmetric": ("pack-quantized", {"num_bits": bits, "type": "int", "symmetric": False, **GROUP}) for bits in (3, 4, 8)},
+    **{
+        f"pack-{bits}": ("pack-quantized", {"num_bits": bits, "type": "int", **GROUP})
+        for bits in range(2, 9)
+    },
+    **{
+        f"pack-{bits}-asymmetric": (
+            "pack-quantized",
+            {"num_bits": bits, "type": "int", "symmetric": False, **GROUP},
+        )
+        for bits in (3, 4, 8)
+    },
     "pack-rows": ("pack-quantized", {"num_bits": 4, "type": "int", "strategy": "channel"}),
     "int-rows": ("int-quantized", {"num_bits": 8, "type": "int", "strategy": "channel"}),
-    "int-asymmetric": ("int-quantized", {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": False}),
+    "int-asymmetric": (
+        "int-quantized",
+        {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": False},
+    ),
     "float-tensor": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "tensor"}),
-    "float-blocks": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [24, 96]}),
-    "nvfp4": ("nvfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}),
-    "mxfp4": ("mxfp4-pack-quantized", {"num_bits": 4, "type": "float", "scale_dtype": "torch.uint8", **GROUP}),
-    "mxfp8": ("mxfp8-quantized", {"num_bits": 8, "type": "float", "scale_dtype": "torch.uint8", **GROUP}),
+    "float-blocks": (
+        "float-quantized",
+        {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [24, 96]},
+    ),
+    "nvfp4": (
+        "nvfp4-pack-quantized",
+        {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16},
+    ),
+    "mxfp4": (
+        "mxfp4-pack-quantized",
+        {"num_bits": 4, "type": "float", "scale_dtype": "torch.uint8", **GROUP},
+    ),
+    "mxfp8": (
+        "mxfp8-quantized",
+        {"num_bits": 8, "type": "float", "scale_dtype": "torch.uint8", **GROUP},
+    ),
 }
 
 
@@ -103,11 +152,15 @@ def test_values_are_those_of_compressed_tensors(name: str) -> None:
     expected = compressor.decompress(dict(packed), scheme)["weight"]
     config = {"config_groups": {"a": {"weights": arguments}}}
     found = dequantized({f"a.{key}": x for key, x in packed.items()}, config)
-    assert torch.allclose(found, expected.float(), rtol=2**-7, atol=0)  # it rounds to bfloat16 at each step
+    assert torch.allclose(
+        found, expected.float(), rtol=2**-7, atol=0
+    )  # it rounds to bfloat16 at each step
     assert (found.bfloat16() != expected.bfloat16()).float().mean() < 0.6
 
 
-@pytest.mark.parametrize("name", [x for x in COMPRESSED if "asymmetric" not in x and not x.startswith("mx")])
+@pytest.mark.parametrize(
+    "name", [x for x in COMPRESSED if "asymmetric" not in x and not x.startswith("mx")]
+)
 def test_half_steps_bound_the_nearest_codes(name: str) -> None:
     pytest.importorskip("compressed_tensors")
     from compressed_tensors.compressors import BaseCompressor
@@ -132,7 +185,9 @@ def test_half_steps_bound_the_nearest_codes(name: str) -> None:
     packed = BaseCompressor.get_value_from_registry(kind).compress(dict(state), scheme)
     config = {"config_groups": {"a": {"weights": arguments}}}
     arrays = {f"a.{key}": stored(x) for key, x in packed.items()}
-    packings = find_packings(quantized_headers.tensors([(key, x.dtype, x.shape) for key, x in arrays.items()]), config)
+    packings = find_packings(
+        quantized_headers.tensors([(key, x.dtype, x.shape) for key, x in arrays.items()]), config
+    )
     opened = open_packed(packed_weights(packings)["a.weight"], arrays.__getitem__, config)
     assert opened.has_half_steps
     values, (inward, outward) = opened.rows(0, 0, OUT), opened.half_steps(0, 0, OUT)
@@ -144,16 +199,28 @@ def test_half_steps_bound_the_nearest_codes(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("bits", "group", "mode"),
-    [*((bits, 64, "affine") for bits in (2, 3, 4, 5, 6, 8)), (4, 32, "affine"), (4, 32, "mxfp4"), (8, 32, "mxfp8"), (4, 16, "nvfp4")],
+    [
+        *((bits, 64, "affine") for bits in (2, 3, 4, 5, 6, 8)),
+        (4, 32, "affine"),
+        (4, 32, "mxfp4"),
+        (8, 32, "mxfp8"),
+        (4, 16, "nvfp4"),
+    ],
 )
 def test_values_are_those_of_mlx(bits: int, group: int, mode: str) -> None:
     mx = pytest.importorskip("mlx.core")
     dtype = mx.float32 if mode == "affine" else mx.bfloat16
-    parts = mx.quantize(mx.array(weights().numpy()).astype(dtype), group_size=group, bits=bits, mode=mode)
-    expected = torch.from_numpy(np.array(mx.dequantize(*parts, group_size=group, bits=bits, mode=mode, dtype=mx.float32)))
+    parts = mx.quantize(
+        mx.array(weights().numpy()).astype(dtype), group_size=group, bits=bits, mode=mode
+    )
+    expected = torch.from_numpy(
+        np.array(mx.dequantize(*parts, group_size=group, bits=bits, mode=mode, dtype=mx.float32))
+    )
     names = dict(zip(("a.weight", "a.scales", "a.biases"), parts, strict=False))
     tensors = {name: torch.from_numpy(np.array(x)) for name, x in names.items()}
-    assert torch.equal(dequantized(tensors, {"bits": bits, "group_size": group, "mode": mode}), expected)
+    assert torch.equal(
+        dequantized(tensors, {"bits": bits, "group_size": group, "mode": mode}), expected
+    )
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -161,18 +228,31 @@ def test_values_are_those_of_mlx(bits: int, group: int, mode: str) -> None:
 def test_values_are_those_of_bitsandbytes_in_4_bits(kind: str, nested: bool) -> None:
     bnb = pytest.importorskip("bitsandbytes")
     layer = bnb.nn.Linear4bit(IN, OUT - 1, bias=False, compress_statistics=nested, quant_type=kind)
-    layer.weight = bnb.nn.Params4bit(weights(out=OUT - 1), requires_grad=False, compress_statistics=nested, quant_type=kind)
+    layer.weight = bnb.nn.Params4bit(
+        weights(out=OUT - 1), requires_grad=False, compress_statistics=nested, quant_type=kind
+    )
     layer.to("cpu")
     expected = bnb.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
     found = dequantized({f"a.{key}": x for key, x in layer.state_dict().items()})
-    assert found.shape == expected.shape and torch.allclose(found, expected.float(), rtol=2**-22, atol=0)
+    assert found.shape == expected.shape and torch.allclose(
+        found, expected.float(), rtol=2**-22, atol=0
+    )
 
 
 def test_values_are_those_of_bitsandbytes_in_8_bits() -> None:
     bnb = pytest.importorskip("bitsandbytes")
     values, scale, _ = bnb.functional.int8_vectorwise_quant(weights().half())
-    tensors = {"a.weight": values, "a.SCB": scale, "a.weight_format": torch.tensor(0, dtype=torch.uint8)}
-    assert torch.allclose(dequantized(tensors), bnb.functional.int8_vectorwise_dequant(values, scale), rtol=2**-22, atol=0)
+    tensors = {
+        "a.weight": values,
+        "a.SCB": scale,
+        "a.weight_format": torch.tensor(0, dtype=torch.uint8),
+    }
+    assert torch.allclose(
+        dequantized(tensors),
+        bnb.functional.int8_vectorwise_dequant(values, scale),
+        rtol=2**-22,
+        atol=0,
+    )
 
 
 def test_values_are_those_of_transformers_in_mxfp4() -> None:
@@ -194,7 +274,10 @@ def test_values_are_those_of_transformers_in_bitnet(kind: str) -> None:
     ternary = torch.randint(-1, 2, (OUT, IN), generator=torch.Generator().manual_seed(3))
     packed, scale = pack_weights(ternary.clone()), torch.tensor([0.25], dtype=torch.bfloat16)
     assert torch.equal(unpack_weights(packed, torch.float32), ternary.float())
-    found = dequantized({"a.weight": packed, "a.weight_scale": scale}, {"quant_method": "bitnet", "linear_class": kind})
+    found = dequantized(
+        {"a.weight": packed, "a.weight_scale": scale},
+        {"quant_method": "bitnet", "linear_class": kind},
+    )
     assert torch.equal(found, ternary * (4.0 if kind == "bitlinear" else 0.25))
 
 
@@ -211,7 +294,9 @@ def packed_words(rows: Any, bits: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("act_order", [False, True])
-@pytest.mark.parametrize(("bits", "version"), [(2, "gptq"), (3, "gptq"), (4, "gptq"), (4, "gptq_v2"), (8, "gptq")])
+@pytest.mark.parametrize(
+    ("bits", "version"), [(2, "gptq"), (3, "gptq"), (4, "gptq"), (4, "gptq_v2"), (8, "gptq")]
+)
 def test_gptq_is_dequantized(bits: int, version: str, act_order: bool) -> None:
     generator = torch.Generator().manual_seed(bits)
     q = torch.randint(0, 1 << bits, (OUT, IN), generator=generator)
@@ -233,11 +318,20 @@ AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
 def test_awq_is_dequantized() -> None:
     generator = torch.Generator().manual_seed(4)
-    q, zero = torch.randint(0, 16, (IN, OUT), generator=generator), torch.randint(0, 16, (IN // 32, OUT), generator=generator)
+    q, zero = (
+        torch.randint(0, 16, (IN, OUT), generator=generator),
+        torch.randint(0, 16, (IN // 32, OUT), generator=generator),
+    )
     scale = torch.rand(IN // 32, OUT, generator=generator).half()
-    words = [packed_words(x.reshape(-1, OUT // 8, 8)[..., AWQ_ORDER].reshape(-1, OUT), 4) for x in (q, zero)]
+    words = [
+        packed_words(x.reshape(-1, OUT // 8, 8)[..., AWQ_ORDER].reshape(-1, OUT), 4)
+        for x in (q, zero)
+    ]
     group = torch.arange(IN) // 32
-    found = dequantized({"a.qweight": words[0], "a.qzeros": words[1], "a.scales": scale}, {"quant_method": "awq", "bits": 4})
+    found = dequantized(
+        {"a.qweight": words[0], "a.qzeros": words[1], "a.scales": scale},
+        {"quant_method": "awq", "bits": 4},
+    )
     assert torch.equal(found, ((q - zero[group]) * scale.float()[group]).T)
 
 
@@ -245,10 +339,17 @@ def test_awq_is_dequantized() -> None:
 def test_awq_gemv_is_dequantized(group_size: int) -> None:
     generator = torch.Generator().manual_seed(5)
     into, width = 1024, {32: 4, 64: 2, 128: 1}[group_size]
-    q, zero = torch.randint(0, 16, (OUT, into), generator=generator), torch.randint(0, 16, (OUT, 8 * width), generator=generator)
+    q, zero = (
+        torch.randint(0, 16, (OUT, into), generator=generator),
+        torch.randint(0, 16, (OUT, 8 * width), generator=generator),
+    )
     scale = torch.rand(OUT, 8 * width, generator=generator).half()
     group = torch.arange(into) // group_size
-    tensors = {"a.qweight": packed_words(q, 4), "a.qzeros": packed_words(zero, 4), "a.scales": scale}
+    tensors = {
+        "a.qweight": packed_words(q, 4),
+        "a.qzeros": packed_words(zero, 4),
+        "a.scales": scale,
+    }
     config = {"quant_method": "awq", "bits": 4, "group_size": group_size, "version": "gemv"}
     assert torch.equal(dequantized(tensors, config), (q - zero[:, group]) * scale.float()[:, group])
 
@@ -257,20 +358,39 @@ def test_fast_awq_is_dequantized() -> None:
     generator = torch.Generator().manual_seed(6)
     q = torch.randint(0, 16, (OUT, IN), generator=generator)
     scale, zero = (torch.rand(8, OUT, generator=generator).half() for _ in range(2))
-    kernel = q.numpy().reshape(OUT, IN // 32, 4, 4, 2).transpose(0, 1, 3, 2, 4).reshape(OUT, IN // 32, 4, 4, 2).transpose(0, 1, 2, 4, 3)
-    kernel = kernel.reshape(OUT // 4, 4, IN // 64, 64).transpose(0, 2, 1, 3).reshape(OUT // 4, IN // 64, 64, 4)
+    kernel = (
+        q.numpy()
+        .reshape(OUT, IN // 32, 4, 4, 2)
+        .transpose(0, 1, 3, 2, 4)
+        .reshape(OUT, IN // 32, 4, 4, 2)
+        .transpose(0, 1, 2, 4, 3)
+    )
+    kernel = (
+        kernel.reshape(OUT // 4, 4, IN // 64, 64)
+        .transpose(0, 2, 1, 3)
+        .reshape(OUT // 4, IN // 64, 64, 4)
+    )
     words = sum(kernel[..., i] << 4 * i for i in range(4)).reshape(OUT // 4, IN).astype("int16")
     group = torch.arange(IN) // 128
     tensors = {"a.qweight": torch.from_numpy(words), "a.scales": scale, "a.scaled_zeros": zero}
     config = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv_fast"}
-    assert torch.equal(dequantized(tensors, config), q * scale.float()[group].T + zero.float()[group].T)
+    assert torch.equal(
+        dequantized(tensors, config), q * scale.float()[group].T + zero.float()[group].T
+    )
 
 
 def test_group_index_of_compressed_tensors_is_applied() -> None:
     generator = torch.Generator().manual_seed(8)
-    q, group = torch.randint(0, 16, (OUT, IN), generator=generator), torch.randperm(IN, generator=generator) // 32
+    q, group = (
+        torch.randint(0, 16, (OUT, IN), generator=generator),
+        torch.randperm(IN, generator=generator) // 32,
+    )
     scale = torch.rand(OUT, IN // 32, generator=generator).bfloat16()
-    tensors = {"a.weight_packed": packed_words(q, 4), "a.weight_scale": scale, "a.weight_g_idx": group.int()}
+    tensors = {
+        "a.weight_packed": packed_words(q, 4),
+        "a.weight_scale": scale,
+        "a.weight_g_idx": group.int(),
+    }
     assert torch.equal(dequantized(tensors), (q - 8) * scale.float()[:, group])
 
 
@@ -279,7 +399,10 @@ def test_large_matrices_are_dequantized_in_pieces(monkeypatch: pytest.MonkeyPatc
 
     rng = random.Random(7)
     q = torch.tensor([[rng.randrange(16) for _ in range(32)] for _ in range(200)])
-    tensors = {"a.weight_packed": packed_words(q, 4), "a.weight_scale": torch.rand(200, 1).bfloat16()}
+    tensors = {
+        "a.weight_packed": packed_words(q, 4),
+        "a.weight_scale": torch.rand(200, 1).bfloat16(),
+    }
     config = {"config_groups": {"a": {"weights": {"num_bits": 4}}}}
     whole = dequantized(tensors, config)
     monkeypatch.setattr(dequantizers, "_CHUNK_ELEMENTS", 64 * 32)
@@ -288,16 +411,24 @@ def test_large_matrices_are_dequantized_in_pieces(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_cannot_be_dequantized_is_named() -> None:
-    tensors = {"a.B": torch.zeros(16, 2 * 256, dtype=torch.int32), "a.s": torch.zeros(2, 256).half()}
+    tensors = {
+        "a.B": torch.zeros(16, 2 * 256, dtype=torch.int32),
+        "a.s": torch.zeros(2, 256).half(),
+    }
     headers = [(name, NAMES[x.dtype], tuple(x.shape)) for name, x in tensors.items()]
     (weight,) = packed_weights(find_packings(quantized_headers.tensors(headers))).values()
     assert "Marlin" in why_not_dequantized(weight)
-    with pytest.raises(LlamathError, match="cannot be dequantized: Marlin's tiles have no dequantization"):
+    with pytest.raises(
+        LlamathError, match="cannot be dequantized: Marlin's tiles have no dequantization"
+    ):
         dequantize(weight, lambda name: stored(tensors[name]))
 
 
 def test_scales_that_do_not_match_are_refused() -> None:
-    tensors = {"a.weight": torch.zeros(10, 8).to(torch.float8_e4m3fn), "a.weight_scale_inv": torch.ones(3, 1)}
+    tensors = {
+        "a.weight": torch.zeros(10, 8).to(torch.float8_e4m3fn),
+        "a.weight_scale_inv": torch.ones(3, 1),
+    }
     with pytest.raises(LlamathError, match="a number of scales that divides 10, found 3"):
         dequantized(tensors)
     tensors["a.weight_scale_inv"] = torch.ones(3, 1, 1)
@@ -320,7 +451,9 @@ def test_blocks_of_modelopt_are_dequantized() -> None:
         "a.pre_quant_scale": torch.rand(IN, generator=generator).bfloat16(),
         "a.weight_scale_2": torch.tensor(0.5),
     }
-    per_input = (tensors["a.weight_scale"] * 0.5).repeat_interleave(128, 1) * tensors["a.pre_quant_scale"].float()
+    per_input = (tensors["a.weight_scale"] * 0.5).repeat_interleave(128, 1) * tensors[
+        "a.pre_quant_scale"
+    ].float()
     assert torch.allclose(dequantized(tensors), q * per_input, rtol=2**-22, atol=0)
 
 
@@ -372,11 +505,37 @@ def test_hostile_tensors_are_dequantized_or_refused() -> None:
     """Any mixture of names, dtypes, shapes and bytes of any scheme raises nothing but an error for users."""
     rng, dequantizable = random.Random(0), 0
     groups = (
-        *(("qweight", "qzeros", "scales", "g_idx"), ("qweight", "scales", "scaled_zeros"), ("weight", "scales", "biases")),
-        *(("weight", "weight_scale", "weight_scale_2", "pre_quant_scale"), ("W_q", "scale", "zero", "shape", "nbits", "axis")),
-        *(("weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx", "weight_global_scale"), ("weight", "weight_scales")),
-        *(("_weight_qdata", "_weight_scale", "_weight_zero_point"), ("weight", "SCB", "weight_format")),
-        ("weight", "weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map", next(reversed(_PARTS))),
+        *(
+            ("qweight", "qzeros", "scales", "g_idx"),
+            ("qweight", "scales", "scaled_zeros"),
+            ("weight", "scales", "biases"),
+        ),
+        *(
+            ("weight", "weight_scale", "weight_scale_2", "pre_quant_scale"),
+            ("W_q", "scale", "zero", "shape", "nbits", "axis"),
+        ),
+        *(
+            (
+                "weight_packed",
+                "weight_scale",
+                "weight_zero_point",
+                "weight_g_idx",
+                "weight_global_scale",
+            ),
+            ("weight", "weight_scales"),
+        ),
+        *(
+            ("_weight_qdata", "_weight_scale", "_weight_zero_point"),
+            ("weight", "SCB", "weight_format"),
+        ),
+        (
+            "weight",
+            "weight.absmax",
+            "weight.quant_map",
+            "weight.nested_absmax",
+            "weight.nested_quant_map",
+            next(reversed(_PARTS)),
+        ),
     )
     for _ in range(6000):
         arrays: dict[str, StoredArray] = {}
@@ -387,10 +546,21 @@ def test_hostile_tensors_are_dequantized_or_refused() -> None:
             shape = tuple(rng.choice(sizes) for _ in range(rng.choice((0, 1, 2, 2, 2, 2, 3))))
             data = rng.randbytes(DTYPES[dtype := rng.choice(_PARTS[part])].size(prod(shape)))
             is_state = "quant_state" in part and rng.random() < 0.8
-            arrays[f"a.{part}"] = StoredArray(dtype, (len(_STATE),), _STATE) if is_state else StoredArray(dtype, shape, data)
+            arrays[f"a.{part}"] = (
+                StoredArray(dtype, (len(_STATE),), _STATE)
+                if is_state
+                else StoredArray(dtype, shape, data)
+            )
         bits, size = rng.choice((None, 2, 3, 4, 8, 0, -1)), rng.choice((None, 16, 32, 128, -1, 0))
-        config = {"bits": bits, "group_size": size, "quant_method": rng.choice(("awq", "gptq", "bitnet"))}
-        packings = find_packings(quantized_headers.tensors([(name, x.dtype, x.shape) for name, x in arrays.items()]), config)
+        config = {
+            "bits": bits,
+            "group_size": size,
+            "quant_method": rng.choice(("awq", "gptq", "bitnet")),
+        }
+        packings = find_packings(
+            quantized_headers.tensors([(name, x.dtype, x.shape) for name, x in arrays.items()]),
+            config,
+        )
         for weight in packed_weights(packings).values():
             with suppress(LlamathError), np.errstate(all="ignore"):
                 dequantizable += dequantize(weight, arrays.__getitem__, config).size > 0
@@ -403,7 +573,9 @@ SPARSE = json.loads((Path(__file__).parents[1] / "golden" / "sparse_bitmask.json
 
 def sparse_tensors(name: str) -> dict[str, torch.Tensor]:
     return {
-        f"a.{end.removeprefix('m.')}": torch.frombuffer(bytearray.fromhex(data), dtype=getattr(torch, dtype)).reshape(shape)
+        f"a.{end.removeprefix('m.')}": torch.frombuffer(
+            bytearray.fromhex(data), dtype=getattr(torch, dtype)
+        ).reshape(shape)
         for end, (dtype, shape, data) in SPARSE[name]["stored"].items()
     }
 
@@ -411,9 +583,14 @@ def sparse_tensors(name: str) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", SPARSE)
 def test_values_are_those_of_sparse_compressed_tensors(name: str) -> None:
     expected = torch.tensor(SPARSE[name]["values"])
-    assert torch.equal(dequantized(sparse_tensors(name)), expected) and 0 < (expected == 0).sum() < expected.numel()
+    assert (
+        torch.equal(dequantized(sparse_tensors(name)), expected)
+        and 0 < (expected == 0).sum() < expected.numel()
+    )
     scale = torch.arange(1, 7, dtype=torch.bfloat16)[:, None]
-    assert torch.equal(dequantized({**sparse_tensors(name), "a.weight_scale": scale}), expected * scale.float())
+    assert torch.equal(
+        dequantized({**sparse_tensors(name), "a.weight_scale": scale}), expected * scale.float()
+    )
 
 
 @pytest.mark.parametrize("change", ["bit", "shape", "rows"])
@@ -441,40 +618,58 @@ def tensor_of(dtype: str, shape: list[int], data: str) -> torch.Tensor:
 @pytest.mark.parametrize("name", QUARK)
 def test_values_are_those_of_quark(name: str) -> None:
     tensors = {f"a.{end}": tensor_of(*x) for end, x in QUARK[name]["stored"].items()}
-    assert torch.equal(dequantized(tensors, QUARK[name]["config"]), tensor_of(*QUARK[name]["values"]))
+    assert torch.equal(
+        dequantized(tensors, QUARK[name]["config"]), tensor_of(*QUARK[name]["values"])
+    )
 
 
 @pytest.mark.parametrize("name", QUARK)
 def test_half_steps_bound_what_quark_rounds(name: str) -> None:
     arrays = {f"a.{end}": stored(tensor_of(*x)) for end, x in QUARK[name]["stored"].items()}
     headers = quantized_headers.tensors([(name, x.dtype, x.shape) for name, x in arrays.items()])
-    opened = open_packed(packed_weights(find_packings(headers))["a.weight"], arrays.__getitem__, QUARK[name]["config"])
+    opened = open_packed(
+        packed_weights(find_packings(headers))["a.weight"],
+        arrays.__getitem__,
+        QUARK[name]["config"],
+    )
     original, values = tensor_of(*QUARK[name]["original"]).float().numpy(), opened.rows(0, 0, 16)
     inward, outward = opened.half_steps(0, 0, 16)
     bound = np.where(np.abs(original) > np.abs(values), outward, inward)
     distance = np.abs(original - values)
     assert opened.has_half_steps and (distance <= bound * 1.000001).all()
-    assert 2 * distance.mean() > (0.7 if name == "int4_fp8" else 0.9) * bound.mean(), "the bounds are hardly larger than needed"
+    assert 2 * distance.mean() > (0.7 if name == "int4_fp8" else 0.9) * bound.mean(), (
+        "the bounds are hardly larger than needed"
+    )
 
 
 def test_words_of_quark_have_the_order_in_the_config() -> None:
     config, x = QUARK["int4_wo_per_channel"]["config"], QUARK["int4_wo_per_channel"]["stored"]
     tensors = {f"a.{end}": tensor_of(*x[end]) for end in x}
     found = dequantized(tensors, {**config, "export": {"pack_method": "order"}})
-    assert torch.equal(found.reshape(16, 8, 8), dequantized(tensors, config).reshape(16, 8, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]])
+    assert torch.equal(
+        found.reshape(16, 8, 8),
+        dequantized(tensors, config).reshape(16, 8, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]],
+    )
 
 
 @pytest.mark.parametrize("name", ["int4_wo_32", "mxfp6_e2m3"])
 def test_quark_s_integers_need_a_config(name: str) -> None:
     tensors = {f"a.{end}": tensor_of(*x) for end, x in QUARK[name]["stored"].items()}
     with pytest.raises(
-        LlamathError, match=r"expected (int4 or uint4|fp6_e2m3 or fp6_e3m2) in the config's global_quant_config, found nothing"
+        LlamathError,
+        match=r"expected (int4 or uint4|fp6_e2m3 or fp6_e3m2) in the config's global_quant_config, found nothing",
     ):
         dequantized(tensors)
 
 
 def test_older_exponents_of_quark_are_refused_by_name() -> None:
-    config = {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "mx", "mx_element_dtype": "fp4"}}}
-    tensors = {"a.weight": torch.zeros(64, 32, dtype=torch.uint8), "a.weight_scale": torch.zeros(64, 2, dtype=torch.uint8)}
+    config = {
+        "quant_method": "quark",
+        "global_quant_config": {"weight": {"dtype": "mx", "mx_element_dtype": "fp4"}},
+    }
+    tensors = {
+        "a.weight": torch.zeros(64, 32, dtype=torch.uint8),
+        "a.weight_scale": torch.zeros(64, 2, dtype=torch.uint8),
+    }
     with pytest.raises(LlamathError, match="Quark's older dtype mx has no dequantization"):
         dequantized(tensors, config)

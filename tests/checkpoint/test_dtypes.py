@@ -18,7 +18,9 @@ SPELLINGS = {
 }
 
 
-@pytest.mark.parametrize(("name", "spelling"), [(name, x) for name, texts in SPELLINGS.items() for x in texts.split()])
+@pytest.mark.parametrize(
+    ("name", "spelling"), [(name, x) for name, texts in SPELLINGS.items() for x in texts.split()]
+)
 def test_every_spelling_names_the_same_type(name: str, spelling: str) -> None:
     assert parse_dtype(spelling) is DTYPES[name]
 
@@ -32,7 +34,15 @@ def test_canonical_and_short_names_parse_to_their_type() -> None:
 @pytest.mark.slow
 def test_torch_dtypes_parse_to_the_same_names() -> None:
     torch = pytest.importorskip("torch")
-    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.int64):
+    for dtype in (
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.int64,
+    ):
         assert parse_dtype(str(dtype)).bytes == dtype.itemsize
 
 

@@ -41,15 +41,24 @@ MOE = {
 CHUNK = 1 << 20
 
 
-def write_checkpoint(folder: Path, config: dict[str, Any], extra: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Path:
+def write_checkpoint(
+    folder: Path,
+    config: dict[str, Any],
+    extra: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Path:
     """Write a checkpoint in which the bytes of each tensor begin with its name, so that each can be recognized."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     model = llamath.load(str(folder))
     scheme = model.scheme("hf")
-    stored = [(x.name, tuple(map(int, x.shape))) for x in (*scheme.tensors(model.tree), *scheme.mtp_tensors(model.tree))]
+    stored = [
+        (x.name, tuple(map(int, x.shape)))
+        for x in (*scheme.tensors(model.tree), *scheme.mtp_tensors(model.tree))
+    ]
     stored += extra.items()
-    path = write_safetensors(folder / "model.safetensors", {name: ("BF16", shape) for name, shape in stored})
+    path = write_safetensors(
+        folder / "model.safetensors", {name: ("BF16", shape) for name, shape in stored}
+    )
     tensors = read_checkpoint(str(path)).tensors
     with path.open("r+b") as file:
         for i, x in enumerate(tensors):
@@ -100,13 +109,25 @@ def test_ranges_select_what_python_slices_do(count: int, first: int, last: int, 
     try:
         found = select_layers(f"{first}:{last}:{step}", count)
     except ConvertError as error:
-        assert not -count <= first <= count or not -count <= last <= count or not numbers[first:last:step], error
+        assert (
+            not -count <= first <= count
+            or not -count <= last <= count
+            or not numbers[first:last:step]
+        ), error
     else:
         assert list(found) == numbers[first:last:step]
 
 
 @pytest.mark.parametrize(
-    ("text", "selected"), [("3", [3]), ("-1", [9]), ("7:", [7, 8, 9]), (":2,9", [0, 1, 9]), ("::4", [0, 4, 8]), (" 1 , 1", [1])]
+    ("text", "selected"),
+    [
+        ("3", [3]),
+        ("-1", [9]),
+        ("7:", [7, 8, 9]),
+        (":2,9", [0, 1, 9]),
+        ("::4", [0, 4, 8]),
+        (" 1 , 1", [1]),
+    ],
 )
 def test_numbers_and_open_ranges_are_selected(text: str, selected: list[int]) -> None:
     assert list(select_layers(text, 10)) == selected
@@ -137,14 +158,22 @@ def test_numbers_and_open_ranges_are_selected(text: str, selected: list[int]) ->
         (["--tp-shard", "0/1"], "at least 2 ranks"),
         (["--tp-shard", "0"], "--tp-shard expects RANK/RANKS"),
         (["--tp-shard", "0/8"], "TP 8: 4 heads"),
-        (["--tp-shard", "0/2", "--resize-vocab", "90"], "--tp-shard cannot be combined with --resize-vocab"),
+        (
+            ["--tp-shard", "0/2", "--resize-vocab", "90"],
+            "--tp-shard cannot be combined with --resize-vocab",
+        ),
         (["--keep-experts", "0:2"], "No such option"),
         (["--untie"], "No such option"),
-        (["--tp-shard", "0/2", "--join-shards"], "--tp-shard cannot be combined with --join-shards"),
+        (
+            ["--tp-shard", "0/2", "--join-shards"],
+            "--tp-shard cannot be combined with --join-shards",
+        ),
         (["--join-shards"], "has no subfolder with one rank"),
     ],
 )
-def test_wrong_options_are_refused(options: list[str], message: str, source: Path, tmp_path: Path) -> None:
+def test_wrong_options_are_refused(
+    options: list[str], message: str, source: Path, tmp_path: Path
+) -> None:
     done = run("edit", source, tmp_path / "out", *options)
     assert done.exit_code == 2 and message in " ".join(done.stderr.split()) and not done.stdout
     assert not (tmp_path / "out").exists()
@@ -161,24 +190,66 @@ def test_existing_files_and_the_source_are_kept(source: Path, tmp_path: Path) ->
 
 
 def test_text_json_and_brief_report_the_same_change(source: Path, tmp_path: Path) -> None:
-    options = ("edit", source, tmp_path / "out", "--drop-layers", "1:3", "--resize-vocab", 128, "--dry-run")
+    options = (
+        "edit",
+        source,
+        tmp_path / "out",
+        "--drop-layers",
+        "1:3",
+        "--resize-vocab",
+        128,
+        "--dry-run",
+    )
     text, brief = run(*options).stdout, run(*options, "--brief").stdout
     found = json.loads(run(*options, "--json").stdout)
-    before, after = (llamath.load(LLAMA, changes=x) for x in ({}, {"num_hidden_layers": 2, "vocab_size": 128}))
+    before, after = (
+        llamath.load(LLAMA, changes=x) for x in ({}, {"num_hidden_layers": 2, "vocab_size": 128})
+    )
     totals = before.parameters.total, after.parameters.total
-    assert found["parameters"] == {"before": totals[0], "after": totals[1], "change": totals[1] - totals[0]}
-    assert found["bytes"]["after"] == 2 * after.parameters.total and found["config"] == {"vocab_size": 128, "num_hidden_layers": 2}
-    assert found["flops"]["after"] == int(llamath.flops(after, context=found["context"]).forward.total)
-    for number in (found["parameters"]["before"], found["parameters"]["after"], found["flops"]["after"]):
+    assert found["parameters"] == {
+        "before": totals[0],
+        "after": totals[1],
+        "change": totals[1] - totals[0],
+    }
+    assert found["bytes"]["after"] == 2 * after.parameters.total and found["config"] == {
+        "vocab_size": 128,
+        "num_hidden_layers": 2,
+    }
+    assert found["flops"]["after"] == int(
+        llamath.flops(after, context=found["context"]).forward.total
+    )
+    for number in (
+        found["parameters"]["before"],
+        found["parameters"]["after"],
+        found["flops"]["after"],
+    ):
         assert f"{number:,}" in text
-    assert brief.count("\n") == 1 and f"{after.parameters.total:,}" in brief and "rows 100–127 are the mean" in text
-    assert found == llamath.edit(source, tmp_path / "out", drop_layers="1:3", resize_vocab=128, dry_run=True).to_json()
+    assert (
+        brief.count("\n") == 1
+        and f"{after.parameters.total:,}" in brief
+        and "rows 100–127 are the mean" in text
+    )
+    assert (
+        found
+        == llamath.edit(
+            source, tmp_path / "out", drop_layers="1:3", resize_vocab=128, dry_run=True
+        ).to_json()
+    )
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_text_fits_the_terminal(width: int, source: Path, tmp_path: Path) -> None:
-    options = ["edit", str(source), str(tmp_path / "o"), "--drop-layers", "1:3", "--resize-vocab", "128", "--dry-run"]
+    options = [
+        "edit",
+        str(source),
+        str(tmp_path / "o"),
+        "--drop-layers",
+        "1:3",
+        "--resize-vocab",
+        "128",
+        "--dry-run",
+    ]
     done = CliRunner(env={"COLUMNS": str(width), "NO_COLOR": "1"}).invoke(cli, options)
     long = [x for x in done.stdout.splitlines() if len(x) > width and str(tmp_path) not in x]
     assert done.exit_code == 0 and not long
@@ -207,29 +278,60 @@ def test_vocabulary_rows_are_kept_and_the_mean_appended(source: Path, tmp_path: 
         mean = rows.astype("f8").mean(0).astype("<f4").view("<u4")
         rounded = (mean + 0x7FFF + (mean >> 16 & 1)) >> 16
         assert more[100 * 64 :] == rounded.astype("<u2").tobytes() * 3
-    assert all(old[x] == data for x, data in tensor_bytes(tmp_path / "less").items() if ".layers." in x)
+    assert all(
+        old[x] == data for x, data in tensor_bytes(tmp_path / "less").items() if ".layers." in x
+    )
 
 
 def test_prediction_layers_are_renumbered(moe: Path, tmp_path: Path) -> None:
     llamath.edit(moe, tmp_path / "out", drop_layers="1")
     old, new = tensor_bytes(moe), tensor_bytes(tmp_path / "out")
-    assert config_of(tmp_path / "out") == {**MOE, "num_hidden_layers": 3, "first_k_dense_replace": 1}
+    assert config_of(tmp_path / "out") == {
+        **MOE,
+        "num_hidden_layers": 3,
+        "first_k_dense_replace": 1,
+    }
     expected = {x: data for x, data in old.items() if ".layers." not in x or ".layers.0." in x}
     for before, after in ((2, 1), (3, 2), (4, 3)):  # 4 predicts further tokens
         prefix = f"model.layers.{before}."
-        expected |= {x.replace(prefix, f"model.layers.{after}."): data for x, data in old.items() if x.startswith(prefix)}
+        expected |= {
+            x.replace(prefix, f"model.layers.{after}."): data
+            for x, data in old.items()
+            if x.startswith(prefix)
+        }
     assert new == expected and llamath.verify(tmp_path / "out").ok
 
 
 PATTERNS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     (
-        {"model_type": "gemma3_text", "num_hidden_layers": 6, "sliding_window_pattern": 3, "head_dim": 8, "sliding_window": 16},
+        {
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 6,
+            "sliding_window_pattern": 3,
+            "head_dim": 8,
+            "sliding_window": 16,
+        },
         "1",
         {"layer_types": [f"{x}_attention" for x in "sliding full sliding sliding full".split()]},
     ),
-    ({"model_type": "gemma3_text", "num_hidden_layers": 6, "sliding_window_pattern": 3, "head_dim": 8}, "3:", {}),
     (
-        {"model_type": "qwen2", "num_hidden_layers": 6, "use_sliding_window": True, "max_window_layers": 3, "sliding_window": 16},
+        {
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 6,
+            "sliding_window_pattern": 3,
+            "head_dim": 8,
+        },
+        "3:",
+        {},
+    ),
+    (
+        {
+            "model_type": "qwen2",
+            "num_hidden_layers": 6,
+            "use_sliding_window": True,
+            "max_window_layers": 3,
+            "sliding_window": 16,
+        },
         "0,5",
         {"max_window_layers": 2},
     ),
@@ -269,13 +371,30 @@ PATTERNS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
         "1",
         {"hybrid_override_pattern": "M-M"},
     ),
-    ({"model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 4, "n_positions": 64, "vocab_size": 100}, "2", {"n_layer": 3}),
-    ({"model_type": "lfm2", "num_hidden_layers": 5, "full_attn_idxs": [1, 4], "conv_L_cache": 3}, "0:2", {"full_attn_idxs": [2]}),
+    (
+        {
+            "model_type": "gpt2",
+            "n_embd": 32,
+            "n_head": 4,
+            "n_layer": 4,
+            "n_positions": 64,
+            "vocab_size": 100,
+        },
+        "2",
+        {"n_layer": 3},
+    ),
+    (
+        {"model_type": "lfm2", "num_hidden_layers": 5, "full_attn_idxs": [1, 4], "conv_L_cache": 3},
+        "0:2",
+        {"full_attn_idxs": [2]},
+    ),
 ]
 
 
 @pytest.mark.parametrize(("keys", "dropped", "changed"), PATTERNS)
-def test_layer_patterns_are_rewritten(keys: dict[str, Any], dropped: str, changed: dict[str, Any], tmp_path: Path) -> None:
+def test_layer_patterns_are_rewritten(
+    keys: dict[str, Any], dropped: str, changed: dict[str, Any], tmp_path: Path
+) -> None:
     config = keys if "n_layer" in keys else {**LLAMA, "architectures": None, **keys}
     source = write_checkpoint(tmp_path / "source", config)
     report = llamath.edit(source, tmp_path / "out", drop_layers=dropped)
@@ -283,14 +402,30 @@ def test_layer_patterns_are_rewritten(keys: dict[str, Any], dropped: str, change
     old, new = llamath.load(config).tree, llamath.load(str(tmp_path / "out")).tree
     assert list(new.layers) == [x for i, x in enumerate(old.layers) if i not in gone]
     number = {} if "n_layer" in changed else {"num_hidden_layers": len(new.layers)}
-    assert report.config == {**number, **changed} and config_of(tmp_path / "out") == {**config, **number, **changed}
+    assert report.config == {**number, **changed} and config_of(tmp_path / "out") == {
+        **config,
+        **number,
+        **changed,
+    }
     assert llamath.verify(tmp_path / "out").ok
 
 
 def test_inexpressible_layers_are_refused_by_name(tmp_path: Path) -> None:
-    keys = {"model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 4, "vocab_size": 100, "scale_attn_by_inverse_layer_idx": True}
+    keys = {
+        "model_type": "gpt2",
+        "n_embd": 32,
+        "n_head": 4,
+        "n_layer": 4,
+        "vocab_size": 100,
+        "scale_attn_by_inverse_layer_idx": True,
+    }
     source = write_checkpoint(tmp_path / "source", {**keys, "n_positions": 64})
-    refused(source, tmp_path / "out", "layer 1, layer 2 of the original, would have another attn.score_transform", drop_layers="1")
+    refused(
+        source,
+        tmp_path / "out",
+        "layer 1, layer 2 of the original, would have another attn.score_transform",
+        drop_layers="1",
+    )
     llamath.edit(source, tmp_path / "out", drop_layers="-1")
     assert config_of(tmp_path / "out")["n_layer"] == 3
 
@@ -304,23 +439,46 @@ def test_multimodal_checkpoints_keep_their_other_parts(tmp_path: Path) -> None:
         "linear_num_key_heads": 2,
         "linear_num_value_heads": 4,
     }
-    text |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4, "tie_word_embeddings": True}
+    text |= {
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+        "linear_conv_kernel_dim": 4,
+        "tie_word_embeddings": True,
+    }
     config = {
         "model_type": "qwen3_5",
         "tie_word_embeddings": True,
         "image_token_id": 99,
         "text_config": text,
-        "vision_config": {"depth": 1, "hidden_size": 8, "intermediate_size": 12, "num_heads": 2, "num_position_embeddings": 4},
+        "vision_config": {
+            "depth": 1,
+            "hidden_size": 8,
+            "intermediate_size": 12,
+            "num_heads": 2,
+            "num_position_embeddings": 4,
+        },
     }
     source = write_checkpoint(tmp_path / "source", config)
     (source / "preprocessor_config.json").write_text("{}")
     refused(source, tmp_path / "out", "image_token_id is 99", resize_vocab=99)
     llamath.edit(source, tmp_path / "out", drop_layers="0:2", resize_vocab=110)
-    old, new, keys = tensor_bytes(source), tensor_bytes(tmp_path / "out"), config_of(tmp_path / "out")
-    assert new["model.visual.blocks.0.attn.qkv.weight"] == old["model.visual.blocks.0.attn.qkv.weight"]
-    changed = {"num_hidden_layers": 2, "vocab_size": 110, "layer_types": ["linear_attention", "full_attention"]}
+    old, new, keys = (
+        tensor_bytes(source),
+        tensor_bytes(tmp_path / "out"),
+        config_of(tmp_path / "out"),
+    )
+    assert (
+        new["model.visual.blocks.0.attn.qkv.weight"] == old["model.visual.blocks.0.attn.qkv.weight"]
+    )
+    changed = {
+        "num_hidden_layers": 2,
+        "vocab_size": 110,
+        "layer_types": ["linear_attention", "full_attention"],
+    }
     assert "lm_head.weight" not in new and keys["text_config"] == {**text, **changed}
-    assert (tmp_path / "out" / "preprocessor_config.json").exists() and llamath.verify(tmp_path / "out").ok
+    assert (tmp_path / "out" / "preprocessor_config.json").exists() and llamath.verify(
+        tmp_path / "out"
+    ).ok
     llamath.edit(cut(source, tmp_path / "ranks", 2), tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == old and llamath.verify(tmp_path / "ranks" / "r1").ok
 
@@ -336,27 +494,47 @@ def test_packed_embedding_is_cut_with_its_scales(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "config.json").write_text(json.dumps(config))
     model = llamath.load(config)
-    headers: list[Header] = [(x.name, "BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]
+    headers: list[Header] = [
+        (x.name, "BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)
+    ]
     stored = packed(headers, quantized_headers.mlx(4, 64), include_embeddings=True)
-    write_safetensors(tmp_path / "source" / "model.safetensors", {name: (dtype, shape) for name, dtype, shape in stored})
+    write_safetensors(
+        tmp_path / "source" / "model.safetensors",
+        {name: (dtype, shape) for name, dtype, shape in stored},
+    )
     llamath.edit(tmp_path / "source", tmp_path / "out", resize_vocab=80)
     names = {x.name: x.shape for x in read_checkpoint(str(tmp_path / "out")).tensors}
-    assert [names[f"model.embed_tokens.{x}"] for x in ("weight", "scales", "biases")] == [(80, 16), (80, 2), (80, 2)]
+    assert [names[f"model.embed_tokens.{x}"] for x in ("weight", "scales", "biases")] == [
+        (80, 16),
+        (80, 2),
+        (80, 2),
+    ]
     assert llamath.verify(tmp_path / "out").ok
     refused(tmp_path / "source", tmp_path / "more", "rows cannot be appended", resize_vocab=101)
 
 
 def test_stored_copies_of_a_tied_head_are_resized_with_it(tmp_path: Path) -> None:
     """A stored head that differs is refused, since loaders do not agree about it; a copy is edited as the embedding is."""
-    source = write_checkpoint(tmp_path / "source", {**LLAMA, "tie_word_embeddings": True}, {"lm_head.weight": (100, 32)})
-    refused(source, tmp_path / "out", "lm_head.weight differs from model.embed_tokens.weight", resize_vocab=80)
+    source = write_checkpoint(
+        tmp_path / "source", {**LLAMA, "tie_word_embeddings": True}, {"lm_head.weight": (100, 32)}
+    )
+    refused(
+        source,
+        tmp_path / "out",
+        "lm_head.weight differs from model.embed_tokens.weight",
+        resize_vocab=80,
+    )
     at = {x.name: slice(x.start, x.end) for x in read_checkpoint(str(source)).tensors}
     data = bytearray((source / "model.safetensors").read_bytes())
     data[at["lm_head.weight"]] = data[at["model.embed_tokens.weight"]]
     (source / "model.safetensors").write_bytes(data)
     llamath.edit(source, tmp_path / "out", resize_vocab=80)
     new = tensor_bytes(tmp_path / "out")
-    assert new["lm_head.weight"] == new["model.embed_tokens.weight"] == tensor_bytes(source)["model.embed_tokens.weight"][: 80 * 64]
+    assert (
+        new["lm_head.weight"]
+        == new["model.embed_tokens.weight"]
+        == tensor_bytes(source)["model.embed_tokens.weight"][: 80 * 64]
+    )
     assert llamath.verify(tmp_path / "out").ok
 
 
@@ -369,21 +547,34 @@ def test_tokenizer_and_generation_config_are_kept(source: Path, tmp_path: Path) 
     for name in ("model.safetensors", "config.json"):
         (folder / name).write_bytes((source / name).read_bytes())
     vocabulary = {f"t{i}": i for i in range(90)}
-    tokenizer = {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": vocabulary, "merges": []}}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (folder / "generation_config.json").write_text('{"eos_token_id": 85}')
     (tmp_path / "tokenizer.model").write_text("of another model")
     refused(folder, tmp_path / "out", "generation_config.json: eos_token_id is 85", resize_vocab=85)
-    refused(folder, tmp_path / "out", "the tokenizer has 90 tokens, the matrix 86 rows", resize_vocab=86)
+    refused(
+        folder, tmp_path / "out", "the tokenizer has 90 tokens, the matrix 86 rows", resize_vocab=86
+    )
     llamath.edit(folder, tmp_path / "out", drop_layers=0)
     names = {"model.safetensors", "config.json", "tokenizer.json", "generation_config.json"}
     assert {x.name for x in (tmp_path / "out").iterdir()} == names
-    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (
+        folder / "tokenizer.json"
+    ).read_bytes()
 
 
 def test_links_out_of_the_folder_are_refused(source: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("private key")
-    for name in ("tokenizer_config.json", "preprocessor_config.json", "hf_quant_config.json", "generation_config.json"):
+    for name in (
+        "tokenizer_config.json",
+        "preprocessor_config.json",
+        "hf_quant_config.json",
+        "generation_config.json",
+    ):
         folder = tmp_path / f"source-{name}"
         folder.mkdir()
         for file in ("model.safetensors", "config.json"):
@@ -396,23 +587,45 @@ def test_other_formats_and_broken_checkpoints_are_refused(source: Path, tmp_path
     llamath.convert(source, tmp_path / "model.gguf", names="gguf")
     refused(tmp_path / "model.gguf", tmp_path / "out", "found a GGUF file", drop_layers="0")
     llamath.convert(source, tmp_path / "meta", names="meta")
-    refused(tmp_path / "meta", tmp_path / "out", "found a checkpoint without config.json", drop_layers="0")
+    refused(
+        tmp_path / "meta",
+        tmp_path / "out",
+        "found a checkpoint without config.json",
+        drop_layers="0",
+    )
     refused(tmp_path / "absent", tmp_path / "out", "absent", drop_layers="0")
     wrong = write_checkpoint(tmp_path / "wrong", LLAMA)
     (wrong / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 5}))
-    refused(wrong, tmp_path / "out", "does not match its config: the file has layers 0–3", drop_layers="0")
+    refused(
+        wrong,
+        tmp_path / "out",
+        "does not match its config: the file has layers 0–3",
+        drop_layers="0",
+    )
 
 
 def test_large_checkpoints_are_edited_in_little_memory(tmp_path: Path) -> None:
-    config = {**LLAMA, "vocab_size": 60_000, "hidden_size": 512, "intermediate_size": 4096, "num_hidden_layers": 2}
+    config = {
+        **LLAMA,
+        "vocab_size": 60_000,
+        "hidden_size": 512,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 2,
+    }
     (tmp_path / "big").mkdir()
     (tmp_path / "big" / "config.json").write_text(json.dumps(config))
     model = llamath.load(config)
-    shapes = {x.name: ("BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)}
+    shapes = {
+        x.name: ("BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)
+    }
     write_safetensors(tmp_path / "big" / "model.safetensors", shapes)
-    llamath.edit(tmp_path / "big", tmp_path / "out", drop_layers="0", resize_vocab=60_010, dry_run=True)  # imports what it needs
+    llamath.edit(
+        tmp_path / "big", tmp_path / "out", drop_layers="0", resize_vocab=60_010, dry_run=True
+    )  # imports what it needs
     for i, edit in enumerate(({"drop_layers": "0"}, {"resize_vocab": 60_010}, {"tp_shard": "1/2"})):
-        peak = peak_bytes(lambda edit=edit, i=i: llamath.edit(tmp_path / "big", tmp_path / str(i), **edit))  # type: ignore[misc]
+        peak = peak_bytes(
+            lambda edit=edit, i=i: llamath.edit(tmp_path / "big", tmp_path / str(i), **edit)
+        )  # type: ignore[misc]
         assert peak < 40 * CHUNK, edit  # 32 MiB are the limit of a config, which is read at once
         assert (tmp_path / str(i) / "model.safetensors").stat().st_size > 60 * CHUNK
 
@@ -420,15 +633,24 @@ def test_large_checkpoints_are_edited_in_little_memory(tmp_path: Path) -> None:
 # ── quantized checkpoints ───────────────────────────────────────────────────────────────────────────────────────────
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
-FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}
+FP8 = {
+    "quant_method": "fp8",
+    "activation_scheme": "dynamic",
+    "fmt": "e4m3",
+    "weight_block_size": [128, 128],
+}
 
 
-def sparse_checkpoint(folder: Path, model: str, headers: Any, quantization: dict[str, Any], **keys: Any) -> Path:
+def sparse_checkpoint(
+    folder: Path, model: str, headers: Any, quantization: dict[str, Any], **keys: Any
+) -> Path:
     """A checkpoint of a preset's real shapes that takes no space on disk."""
     folder.mkdir()
     config = {**llamath.load(model).config.data, **keys, "quantization_config": quantization}
     (folder / "config.json").write_text(json.dumps(config))
-    stored: dict[str, tuple[str, tuple[int, ...]]] = {name: (dtype, shape) for name, dtype, shape in headers}
+    stored: dict[str, tuple[str, tuple[int, ...]]] = {
+        name: (dtype, shape) for name, dtype, shape in headers
+    }
     write_safetensors(folder / "model.safetensors", stored)
     return folder
 
@@ -440,16 +662,30 @@ def edited_headers(source: Path, **edit: Any) -> dict[str, Any]:
 
 def test_layers_of_packed_checkpoints_can_be_dropped(tmp_path: Path) -> None:
     source = sparse_checkpoint(
-        tmp_path / "awq", "llama-3-8b", packed(plain("llama-3-8b", "F16"), quantized_headers.awq), AWQ, torch_dtype="float16"
+        tmp_path / "awq",
+        "llama-3-8b",
+        packed(plain("llama-3-8b", "F16"), quantized_headers.awq),
+        AWQ,
+        torch_dtype="float16",
     )
     found = edited_headers(source, drop_layers="20:28", resize_vocab=128_512)
-    assert found["config"] == {"num_hidden_layers": 24, "vocab_size": 128_512} and found["tensors"] == 3 + 24 * (2 + 7 * 3)
-    refused(source, tmp_path / "out", "packed as awq, in groups that a cut would split", tp_shard="0/32")
+    assert found["config"] == {"num_hidden_layers": 24, "vocab_size": 128_512} and found[
+        "tensors"
+    ] == 3 + 24 * (2 + 7 * 3)
+    refused(
+        source, tmp_path / "out", "packed as awq, in groups that a cut would split", tp_shard="0/32"
+    )
 
 
 def test_modules_in_recipes_follow_the_layers(tmp_path: Path) -> None:
     """Layer 1 is not quantized; when layer 0 is dropped, it becomes layer 0 in the tensors and in the recipe."""
-    recipe = {**FP8, "modules_to_not_convert": ["lm_head", *(f"model.layers.1.mlp.{x}_proj" for x in ("gate", "up", "down"))]}
+    recipe = {
+        **FP8,
+        "modules_to_not_convert": [
+            "lm_head",
+            *(f"model.layers.1.mlp.{x}_proj" for x in ("gate", "up", "down")),
+        ],
+    }
     headers = [
         x
         for name, dtype, shape in plain("llama-3-8b")
@@ -461,13 +697,25 @@ def test_modules_in_recipes_follow_the_layers(tmp_path: Path) -> None:
     ]
     source = sparse_checkpoint(tmp_path / "fp8", "llama-3-8b", headers, recipe)
     assert llamath.verify(source).ok
-    found = edited_headers(source, drop_layers="0")["config"]["quantization_config.modules_to_not_convert"]
+    found = edited_headers(source, drop_layers="0")["config"][
+        "quantization_config.modules_to_not_convert"
+    ]
     assert found == ["lm_head", *(f"model.layers.0.mlp.{x}_proj" for x in ("gate", "up", "down"))]
-    assert edited_headers(source, drop_layers="1")["config"]["quantization_config.modules_to_not_convert"] == ["lm_head"]
+    assert edited_headers(source, drop_layers="1")["config"][
+        "quantization_config.modules_to_not_convert"
+    ] == ["lm_head"]
 
 
 def test_patterns_that_cannot_follow_are_refused(tmp_path: Path) -> None:
-    group = {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}}
+    group = {
+        "targets": ["Linear"],
+        "weights": {
+            "num_bits": 8,
+            "type": "float",
+            "strategy": "block",
+            "block_structure": [128, 128],
+        },
+    }
     recipe = {
         "quant_method": "compressed-tensors",
         "format": "float-quantized",
@@ -506,22 +754,36 @@ def test_ranks_hold_rows_columns_and_copies(source: Path, tmp_path: Path) -> Non
         part, verified = tensor_bytes(folder), llamath.verify(folder)
         assert verified.ok and any(x.code == "tensor_parallel_shard" for x in verified.findings)
         q, k, o, down = (
-            f"model.layers.2.{x}.weight" for x in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "mlp.down_proj")
+            f"model.layers.2.{x}.weight"
+            for x in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "mlp.down_proj")
         )
         assert part[q] == whole[q][rank * 8 * 64 : (rank + 1) * 8 * 64]
-        assert part[k] == whole[k][rank // 2 * 8 * 64 : (rank // 2 + 1) * 8 * 64]  # 2 heads on 4 ranks
-        assert part[o] == b"".join(whole[o][i * 64 + rank * 16 : i * 64 + (rank + 1) * 16] for i in range(32))
-        assert part[down] == b"".join(whole[down][i * 96 + rank * 24 : i * 96 + (rank + 1) * 24] for i in range(32))
+        assert (
+            part[k] == whole[k][rank // 2 * 8 * 64 : (rank // 2 + 1) * 8 * 64]
+        )  # 2 heads on 4 ranks
+        assert part[o] == b"".join(
+            whole[o][i * 64 + rank * 16 : i * 64 + (rank + 1) * 16] for i in range(32)
+        )
+        assert part[down] == b"".join(
+            whole[down][i * 96 + rank * 24 : i * 96 + (rank + 1) * 24] for i in range(32)
+        )
         assert part["model.norm.weight"] == whole["model.norm.weight"]
-        assert part["lm_head.weight"] == whole["lm_head.weight"][rank * 25 * 64 : (rank + 1) * 25 * 64]
-        assert config_of(folder) == {**LLAMA, "tensor_parallel_shard": {"rank": rank, "world_size": 4}}
+        assert (
+            part["lm_head.weight"] == whole["lm_head.weight"][rank * 25 * 64 : (rank + 1) * 25 * 64]
+        )
+        assert config_of(folder) == {
+            **LLAMA,
+            "tensor_parallel_shard": {"rank": rank, "world_size": 4},
+        }
 
 
 def test_indivisible_vocabulary_is_padded_with_zeros(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", {**LLAMA, "vocab_size": 99, "eos_token_id": 2})
     cut(source, tmp_path / "ranks", 2)
     last = tensor_bytes(tmp_path / "ranks" / "r1")["lm_head.weight"]
-    assert len(last) == 50 * 64 and last == tensor_bytes(source)["lm_head.weight"][50 * 64 :] + bytes(64)
+    assert len(last) == 50 * 64 and last == tensor_bytes(source)["lm_head.weight"][
+        50 * 64 :
+    ] + bytes(64)
     llamath.edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == tensor_bytes(source)
 
@@ -565,14 +827,18 @@ def test_ranks_of_different_checkpoints_are_not_joined(source: Path, tmp_path: P
     (tmp_path / "linked").mkdir()
     for rank in ("r0", "r1"):
         (tmp_path / "linked" / rank).symlink_to(ranks / rank)
-    refused(tmp_path / "linked", tmp_path / "out", "has no subfolder with one rank", join_shards=True)
+    refused(
+        tmp_path / "linked", tmp_path / "out", "has no subfolder with one rank", join_shards=True
+    )
 
 
 def test_shards_of_wrong_shape_fail_verify(source: Path, tmp_path: Path) -> None:
     folder = cut(source, tmp_path / "ranks", 2) / "r0"
     (folder / "model.safetensors").write_bytes((source / "model.safetensors").read_bytes())
     assert not llamath.verify(folder).ok
-    (folder / "config.json").write_text(json.dumps({**LLAMA, "tensor_parallel_shard": {"rank": 0, "world_size": 3}}))
+    (folder / "config.json").write_text(
+        json.dumps({**LLAMA, "tensor_parallel_shard": {"rank": 0, "world_size": 3}})
+    )
     assert run("verify", folder).exit_code == 2
 
 
@@ -580,11 +846,25 @@ def test_shards_of_wrong_shape_fail_verify(source: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("force", "error"), [("", 0), ("force", 0), ("force", errno.EIO), ("", errno.ENOSPC)])
+@pytest.mark.parametrize(
+    ("force", "error"), [("", 0), ("force", 0), ("force", errno.EIO), ("", errno.ENOSPC)]
+)
 def test_edit_killed_at_any_system_call_can_be_repeated(force: str, error: int) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as home:
-        source = write_checkpoint(Path(home) / "source", {**LLAMA, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2})
-        args = [sys.executable, kill_conversions.__file__, str(source), home, "edit", "out", force, str(error)]
+        source = write_checkpoint(
+            Path(home) / "source",
+            {**LLAMA, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2},
+        )
+        args = [
+            sys.executable,
+            kill_conversions.__file__,
+            str(source),
+            home,
+            "edit",
+            "out",
+            force,
+            str(error),
+        ]
         done = subprocess.run(args, capture_output=True, text=True, timeout=1800)
         report = json.loads(done.stdout or "{}")
         assert "wrong" not in report and report.get("calls", 0) > 20, (report, done.stderr[-2000:])
@@ -592,13 +872,30 @@ def test_edit_killed_at_any_system_call_can_be_repeated(force: str, error: int) 
 
 def packed_checkpoint(folder: Path, writer: Any, quantization: dict[str, Any], **keys: Any) -> Path:
     """A checkpoint with packed matrices of 256 and 512 rows and columns, and bytes that differ."""
-    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1, "head_dim": 128, "num_attention_heads": 4}
-    config = {**LLAMA, **sizes, "num_key_value_heads": 2, "quantization_config": quantization, **keys}
+    sizes = {
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": 1,
+        "head_dim": 128,
+        "num_attention_heads": 4,
+    }
+    config = {
+        **LLAMA,
+        **sizes,
+        "num_key_value_heads": 2,
+        "quantization_config": quantization,
+        **keys,
+    }
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     model = llamath.load(config)
-    headers = [(x.name, "BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]
-    path = write_safetensors(folder / "model.safetensors", {name: (dtype, shape) for name, dtype, shape in packed(headers, writer)})
+    headers = [
+        (x.name, "BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)
+    ]
+    path = write_safetensors(
+        folder / "model.safetensors",
+        {name: (dtype, shape) for name, dtype, shape in packed(headers, writer)},
+    )
     start = min(x.start for x in read_checkpoint(str(path)).tensors)
     with path.open("r+b") as file:
         file.seek(start)
@@ -610,12 +907,25 @@ def packed_checkpoint(folder: Path, writer: Any, quantization: dict[str, Any], *
     ("writer", "quantization"),
     [
         (quantized_headers.fp8_blocks, FP8),
-        (quantized_headers.fp8_channels, {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]}),
-        (quantized_headers.nvfp4, {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}),
+        (
+            quantized_headers.fp8_channels,
+            {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]},
+        ),
+        (
+            quantized_headers.nvfp4,
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "NVFP4",
+                "group_size": 16,
+                "ignore": ["lm_head"],
+            },
+        ),
         (quantized_headers.mlx(4, 64), {"group_size": 64, "bits": 4, "mode": "affine"}),
     ],
 )
-def test_packed_shards_are_cut_between_groups(writer: Any, quantization: dict[str, Any], tmp_path: Path) -> None:
+def test_packed_shards_are_cut_between_groups(
+    writer: Any, quantization: dict[str, Any], tmp_path: Path
+) -> None:
     source = packed_checkpoint(tmp_path / "source", writer, quantization)
     assert llamath.verify(source).ok
     cut(source, tmp_path / "ranks", 2)
@@ -623,7 +933,10 @@ def test_packed_shards_are_cut_between_groups(writer: Any, quantization: dict[st
         assert llamath.verify(tmp_path / "ranks" / f"r{rank}").ok
     llamath.edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == tensor_bytes(source)
-    whole, part = (tensor_bytes(x)["model.layers.0.mlp.up_proj.weight"] for x in (source, tmp_path / "ranks" / "r1"))
+    whole, part = (
+        tensor_bytes(x)["model.layers.0.mlp.up_proj.weight"]
+        for x in (source, tmp_path / "ranks" / "r1")
+    )
     assert part == whole[len(whole) // 2 :]
     if quantization is FP8:
         scales = "model.layers.0.mlp.down_proj.weight_scale_inv"

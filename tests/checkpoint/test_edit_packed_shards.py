@@ -37,14 +37,20 @@ def pack(method: str, generator: Any, out: int, into: int) -> tuple[Tensors, Any
         order = torch.randperm(into, generator=generator)
         tensors["g_idx"] = tensors["g_idx"][order].contiguous()
     elif method == "gptq one group":
-        tensors |= {"g_idx": torch.zeros(into, dtype=torch.int32), "qzeros": tensors["qzeros"][:1], "scales": tensors["scales"][:1]}
+        tensors |= {
+            "g_idx": torch.zeros(into, dtype=torch.int32),
+            "qzeros": tensors["qzeros"][:1],
+            "scales": tensors["scales"][:1],
+        }
     return tensors, values
 
 
 def checkpoint(folder: Path, method: str, **keys: Any) -> Path:
     """A Llama whose projections are packed."""
     base = QUANTIZATION_CONFIGS[method.split(" act")[0].split(" one")[0]]
-    changes = {"gptq act-order": {"desc_act": True}, "gptq one group": {"group_size": -1}}.get(method, {})
+    changes = {"gptq act-order": {"desc_act": True}, "gptq one group": {"group_size": -1}}.get(
+        method, {}
+    )
     config = {**LLAMA, **keys, "quantization_config": {**base, **changes}}
     model = llamath.load(config)
     generator = torch.Generator().manual_seed(0)
@@ -52,7 +58,9 @@ def checkpoint(folder: Path, method: str, **keys: Any) -> Path:
     for name, x in random_tensors(model, model.scheme("hf")).items():
         if name.endswith("_proj.weight"):
             parts, _ = pack(method, generator, *x.shape)
-            stored |= {name.removesuffix("weight") + end: y.contiguous() for end, y in parts.items()}
+            stored |= {
+                name.removesuffix("weight") + end: y.contiguous() for end, y in parts.items()
+            }
         else:
             stored[name] = x.half()
     folder.mkdir(parents=True)
@@ -72,7 +80,10 @@ def values_of(folder: Path) -> dict[str, Any]:
         return StoredArray(x.dtype, x.shape, data)
 
     config = opened.quantization_config or {}
-    return {name: dequantize(x, read, config) for name, x in packed_weights(packings_of(opened.manifest, config)).items()}
+    return {
+        name: dequantize(x, read, config)
+        for name, x in packed_weights(packings_of(opened.manifest, config)).items()
+    }
 
 
 def cut(source: Path, folder: Path, ranks: int) -> list[Path]:
@@ -108,15 +119,25 @@ def test_ranks_have_the_values_of_the_cut_matrices(method: str, tmp_path: Path) 
 def mxfp4_experts(source: Path, intermediate_size: int) -> Tensors:
     """Write a gpt-oss with packed experts; return its stored tensors."""
     config = json.loads((Path(__file__).parents[1] / "tiny" / "gpt_oss.json").read_text())["plain"]
-    config = {**config, "hidden_size": 64, "intermediate_size": intermediate_size, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = {
+        **config,
+        "hidden_size": 64,
+        "intermediate_size": intermediate_size,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
     config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
     model = llamath.load(config)
     stored: Tensors = {}
     for name, x in random_tensors(model, model.scheme("hf")).items():
         if name.endswith("_proj") and "experts" in name:
             experts, inputs, outputs = x.shape
-            stored[f"{name}_blocks"] = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8)
-            stored[f"{name}_scales"] = torch.randint(115, 125, (experts, outputs, inputs // 32), dtype=torch.uint8)
+            stored[f"{name}_blocks"] = torch.randint(
+                0, 256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8
+            )
+            stored[f"{name}_scales"] = torch.randint(
+                115, 125, (experts, outputs, inputs // 32), dtype=torch.uint8
+            )
         else:
             stored[name] = x.bfloat16()
     source.mkdir()
@@ -139,7 +160,11 @@ def test_experts_in_mxfp4_are_cut_by_blocks(tmp_path: Path) -> None:
 
 def test_blocks_of_mxfp4_are_not_split(tmp_path: Path) -> None:
     mxfp4_experts(tmp_path / "source", 96)
-    refused(tmp_path / "source", tmp_path / "out", "packed as mxfp4, in groups that a cut would split.*one for 32 values")
+    refused(
+        tmp_path / "source",
+        tmp_path / "out",
+        "packed as mxfp4, in groups that a cut would split.*one for 32 values",
+    )
 
 
 def refused(source: Path, target: Path, match: str) -> None:
@@ -157,13 +182,19 @@ def refused(source: Path, target: Path, match: str) -> None:
         ("pack-quantized", {}, "whose layout is not cut"),
     ],
 )
-def test_cuts_through_groups_are_refused_with_the_reason(method: str, keys: dict[str, Any], match: str, tmp_path: Path) -> None:
+def test_cuts_through_groups_are_refused_with_the_reason(
+    method: str, keys: dict[str, Any], match: str, tmp_path: Path
+) -> None:
     refused(checkpoint(tmp_path / "source", method, **keys), tmp_path / "out", match)
 
 
 def test_blocks_across_rows_are_refused(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "source", "bnb nf4", intermediate_size=32 * 5)
-    refused(source, tmp_path / "out", "in blocks of 64 values that go across rows|in groups that a cut would split")
+    refused(
+        source,
+        tmp_path / "out",
+        "in blocks of 64 values that go across rows|in groups that a cut would split",
+    )
 
 
 @pytest.mark.parametrize(

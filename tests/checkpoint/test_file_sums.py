@@ -34,7 +34,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(*args: object) -> Any:
-    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["verify", *map(str, args)])
+    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(
+        cli, ["verify", *map(str, args)]
+    )
 
 
 def check(path: Path) -> VerifyReport:
@@ -69,8 +71,18 @@ def git_sha1(path: Path) -> str:
 def test_written_sums_are_those_of_sha256sum(folder: Path) -> None:
     done = run(folder, "--write-sums")
     assert done.exit_code == 0 and f"wrote {folder}/SHA256SUMS" in done.stderr
-    assert subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=folder, capture_output=True).returncode == 0
-    expected = subprocess.run(["sha256sum", "README.md", "config.json", "model.safetensors"], cwd=folder, capture_output=True, text=True)
+    assert (
+        subprocess.run(
+            ["sha256sum", "-c", "SHA256SUMS"], cwd=folder, capture_output=True
+        ).returncode
+        == 0
+    )
+    expected = subprocess.run(
+        ["sha256sum", "README.md", "config.json", "model.safetensors"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
     assert (folder / "SHA256SUMS").read_text() == expected.stdout
     report = check(folder)
     assert report.ok and report.full is not None and report.full.compared == 3
@@ -79,7 +91,11 @@ def test_written_sums_are_those_of_sha256sum(folder: Path) -> None:
 def test_sums_are_not_overwritten_without_force(folder: Path) -> None:
     (folder / "SHA256SUMS").write_text("mine")
     done = run(folder, "--write-sums")
-    assert done.exit_code == 2 and "already exists" in done.stderr and (folder / "SHA256SUMS").read_text() == "mine"
+    assert (
+        done.exit_code == 2
+        and "already exists" in done.stderr
+        and (folder / "SHA256SUMS").read_text() == "mine"
+    )
     assert run(folder, "--write-sums", "--force").exit_code == 0 and check(folder).ok
     assert run(folder, "--force").exit_code == 2
 
@@ -88,44 +104,73 @@ def test_sums_are_not_overwritten_without_force(folder: Path) -> None:
 def test_wrong_sums_are_errors(folder: Path, name: str) -> None:
     run(folder, "--write-sums")
     data = (folder / name).read_bytes()
-    (folder / name).write_bytes(data.replace(b"16", b"16 ", 1) if name == "config.json" else data[:-1] + bytes([data[-1] ^ 1]))
+    (folder / name).write_bytes(
+        data.replace(b"16", b"16 ", 1)
+        if name == "config.json"
+        else data[:-1] + bytes([data[-1] ^ 1])
+    )
     report = check(folder)
     assert not report.ok and severities(report) == {"wrong_sum": "error"}
     assert name in report.findings[0].message and sha256(TINY / name) in report.findings[0].message
     assert run(folder, "--full").exit_code == 1 and run(folder).exit_code == 0
     (found,) = [x for x in report.full.files if x.matches is False]  # type: ignore[union-attr]
-    assert found.name == name and found.compared_with == ("SHA256SUMS",) and found.sha256 == sha256(folder / name)
+    assert (
+        found.name == name
+        and found.compared_with == ("SHA256SUMS",)
+        and found.sha256 == sha256(folder / name)
+    )
 
 
 def test_damaged_files_get_no_sums(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes((TINY / "model.safetensors").read_bytes()[:-4])
     done = run(folder, "--write-sums")
-    assert done.exit_code == 1 and "was not written" in done.stderr and not (folder / "SHA256SUMS").exists()
+    assert (
+        done.exit_code == 1
+        and "was not written" in done.stderr
+        and not (folder / "SHA256SUMS").exists()
+    )
 
 
 def test_listed_files_that_are_missing_are_named(folder: Path) -> None:
     run(folder, "--write-sums")
     (folder / "README.md").unlink()
     report = check(folder)
-    assert severities(report) == {"missing_file": "warning"} and "README.md" in report.findings[-1].message + report.findings[0].message
+    assert (
+        severities(report) == {"missing_file": "warning"}
+        and "README.md" in report.findings[-1].message + report.findings[0].message
+    )
 
 
 def test_a_single_file_is_compared_alone(folder: Path) -> None:
     run(folder, "--write-sums")
     (folder / "README.md").write_text("changed")
     report = check(folder / "model.safetensors")
-    assert report.ok and report.full is not None and [x.name for x in report.full.files] == ["model.safetensors"]
+    assert (
+        report.ok
+        and report.full is not None
+        and [x.name for x in report.full.files] == ["model.safetensors"]
+    )
 
 
-@pytest.mark.parametrize("line", ["{0} *{1}", "{0}  ./{1}", "SHA256 ({1}) = {0}", "# a comment\n\n{2}  {1}"])
+@pytest.mark.parametrize(
+    "line", ["{0} *{1}", "{0}  ./{1}", "SHA256 ({1}) = {0}", "# a comment\n\n{2}  {1}"]
+)
 def test_usual_forms_of_sums_are_read(folder: Path, line: str) -> None:
     digest = sha256(folder / "model.safetensors")
-    (folder / "SHA256SUMS").write_text(line.format(digest, "model.safetensors", digest.upper()) + "\n")
+    (folder / "SHA256SUMS").write_text(
+        line.format(digest, "model.safetensors", digest.upper()) + "\n"
+    )
     assert check(folder).full.compared == 1  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
-    "text", ["no sums", "d41d8cd98f00b204e9800998ecf8427e  model.safetensors", "\xff", "0" * 64 + "  a\n" + "1" * 64 + "  a"]
+    "text",
+    [
+        "no sums",
+        "d41d8cd98f00b204e9800998ecf8427e  model.safetensors",
+        "\xff",
+        "0" * 64 + "  a\n" + "1" * 64 + "  a",
+    ],
 )
 def test_malformed_sums_are_refused(folder: Path, text: str) -> None:
     (folder / "SHA256SUMS").write_bytes(text.encode("latin-1"))
@@ -138,7 +183,9 @@ def test_sums_of_other_folders_are_not_followed(folder: Path) -> None:
     (folder / "SHA256SUMS").write_text(f"{'0' * 64}  ../secret\n{'0' * 64}  a/b\n")
     report = check(folder)
     assert report.ok and [x.name for x in report.full.files] == ["model.safetensors"]  # type: ignore[union-attr]
-    assert "2 files in sub-folders were not compared" in " ".join(x.message for x in report.findings)
+    assert "2 files in sub-folders were not compared" in " ".join(
+        x.message for x in report.findings
+    )
 
 
 @pytest.mark.parametrize("name", ["README.md", "SHA256SUMS"])
@@ -171,7 +218,9 @@ def download(folder: Path, etags: dict[str, str]) -> None:
 
 def test_metadata_of_downloads_are_as_huggingface_hub_writes_them(folder: Path) -> None:
     local = pytest.importorskip("huggingface_hub._local_folder")
-    local.write_download_metadata(folder, "model.safetensors", COMMIT, sha256(folder / "model.safetensors"))
+    local.write_download_metadata(
+        folder, "model.safetensors", COMMIT, sha256(folder / "model.safetensors")
+    )
     local.write_download_metadata(folder, "config.json", COMMIT, git_sha1(folder / "config.json"))
     report = check(folder)
     assert report.ok and report.full is not None and report.full.compared == 2
@@ -179,10 +228,20 @@ def test_metadata_of_downloads_are_as_huggingface_hub_writes_them(folder: Path) 
 
 
 def test_damaged_downloads_are_found(folder: Path) -> None:
-    download(folder, {"model.safetensors": sha256(folder / "model.safetensors"), "config.json": git_sha1(folder / "config.json")})
+    download(
+        folder,
+        {
+            "model.safetensors": sha256(folder / "model.safetensors"),
+            "config.json": git_sha1(folder / "config.json"),
+        },
+    )
     damage(folder / "model.safetensors")
     report = check(folder)
-    assert not report.ok and severities(report) == {"wrong_sum": "error"} and "download it again" in report.findings[0].hint
+    assert (
+        not report.ok
+        and severities(report) == {"wrong_sum": "error"}
+        and "download it again" in report.findings[0].hint
+    )
 
 
 def test_edited_configs_of_downloads_are_a_warning(folder: Path) -> None:
@@ -240,26 +299,45 @@ def test_lfs_objects_of_a_clone_confirm_files(folder: Path) -> None:
 def serve(pair: Any, files: dict[str, bytes], siblings: list[dict[str, Any]]) -> None:
     hub = Hub(*pair, files)
     for revision in ("main", COMMIT):
-        hub.api_answer(status(200, {}, json.dumps({"id": "org/name", "sha": COMMIT, "siblings": siblings}).encode()), revision)
+        hub.api_answer(
+            status(
+                200,
+                {},
+                json.dumps({"id": "org/name", "sha": COMMIT, "siblings": siblings}).encode(),
+            ),
+            revision,
+        )
 
 
 @pytest.mark.parametrize("address", ["hf://org/name", f"hf://org/name@{COMMIT}"])
 def test_local_files_are_compared_with_the_hub(pair: Any, folder: Path, address: str) -> None:
     files = {name: (folder / name).read_bytes() for name in ("config.json", "model.safetensors")}
     size = len(files["model.safetensors"])
-    lfs = {"rfilename": "model.safetensors", "blobId": "0" * 40, "lfs": {"sha256": sha256(folder / "model.safetensors"), "size": size}}
+    lfs = {
+        "rfilename": "model.safetensors",
+        "blobId": "0" * 40,
+        "lfs": {"sha256": sha256(folder / "model.safetensors"), "size": size},
+    }
     serve(
         pair,
         files,
-        [lfs, {"rfilename": "config.json", "blobId": git_sha1(folder / "config.json")}, {"rfilename": "a/b.txt", "blobId": "1" * 40}],
+        [
+            lfs,
+            {"rfilename": "config.json", "blobId": git_sha1(folder / "config.json")},
+            {"rfilename": "a/b.txt", "blobId": "1" * 40},
+        ],
     )
     done = run(folder, "--full", "--as", address)
-    assert done.exit_code == 0 and "sums of 2 of 2 files compared with the Hub" in " ".join(done.stdout.split())
+    assert done.exit_code == 0 and "sums of 2 of 2 files compared with the Hub" in " ".join(
+        done.stdout.split()
+    )
     assert any("blobs=true" in x.path for x in pair[0].seen)
     damage(folder / "model.safetensors")
     done = run(folder, "--full", "--as", address, "--json")
     found = json.loads(done.stdout)
-    assert done.exit_code == 1 and [x["code"] for x in found["findings"] if x["severity"] == "error"] == ["wrong_sum"]
+    assert done.exit_code == 1 and [
+        x["code"] for x in found["findings"] if x["severity"] == "error"
+    ] == ["wrong_sum"]
 
 
 def test_hub_without_sums_is_an_error(pair: Any, folder: Path) -> None:
@@ -278,7 +356,10 @@ def test_digests_equal_those_of_hashlib(tmp_path: Path, size: int) -> None:
     paths = [tmp_path / str(i) for i in range(3)]
     for i, path in enumerate(paths):
         path.write_bytes(data[i:])
-    tasks = [FileTask(path=str(x), size=x.stat().st_size, algorithms=("git-sha1", "sha256")) for x in paths]
+    tasks = [
+        FileTask(path=str(x), size=x.stat().st_size, algorithms=("git-sha1", "sha256"))
+        for x in paths
+    ]
     assert stream_files(tasks) == [{"git-sha1": git_sha1(x), "sha256": sha256(x)} for x in paths]
 
 
@@ -294,7 +375,8 @@ def test_consumers_receive_all_bytes_in_order(tmp_path: Path) -> None:
 
     updates: list[tuple[int, int]] = []
     stream_files(
-        [FileTask(path=str(tmp_path / "x"), size=len(data), consumer=Collector())], lambda done, total: updates.append((done, total))
+        [FileTask(path=str(tmp_path / "x"), size=len(data), consumer=Collector())],
+        lambda done, total: updates.append((done, total)),
     )
     assert found == data and updates[-1] == (len(data), len(data))
 

@@ -37,7 +37,11 @@ def run(*args: str) -> Any:
 def full(path: Path) -> dict[str, str]:
     """The findings about values, but not remarks, by code."""
     report = verify(path, full=True)
-    assert isinstance(report, StructureReport) and report.full is not None and report.full.values_checked
+    assert (
+        isinstance(report, StructureReport)
+        and report.full is not None
+        and report.full.values_checked
+    )
     return {x.code: x.message for x in report.full.findings if x.severity != "info"}
 
 
@@ -46,7 +50,9 @@ def bytes_of(parts: StoredParts, name: str) -> bytes:
     return Path(parts.manifest.files[x.file].name).read_bytes()[x.start : x.end]
 
 
-def fill_zero(folder: Path, stage: int, ranks: int, groups: int, weights: dict[str, Any], sub_groups: int = 1) -> None:
+def fill_zero(
+    folder: Path, stage: int, ranks: int, groups: int, weights: dict[str, Any], sub_groups: int = 1
+) -> None:
     """Replace the zeros of `write_zero` by these weights, partitioned as DeepSpeed does."""
     names = list(weights)
     for rank in range(ranks):
@@ -56,8 +62,13 @@ def fill_zero(folder: Path, stage: int, ranks: int, groups: int, weights: dict[s
         if stage == 3:
             ordered = [weights[x] for i in range(groups) for x in names[i::groups]]
             sizes = [math.ceil(x.numel() / ranks) for x in ordered]
-            padded = [torch.cat([x.flatten(), torch.zeros(ranks * n - x.numel())]) for x, n in zip(ordered, sizes, strict=True)]
-            flat = torch.cat([x[rank * n : (rank + 1) * n] for x, n in zip(padded, sizes, strict=True)])
+            padded = [
+                torch.cat([x.flatten(), torch.zeros(ranks * n - x.numel())])
+                for x, n in zip(ordered, sizes, strict=True)
+            ]
+            flat = torch.cat(
+                [x[rank * n : (rank + 1) * n] for x, n in zip(padded, sizes, strict=True)]
+            )
             state["fp32_flat_groups"] = [x.clone() for x in flat.tensor_split(sub_groups)]
         else:
             for i, part in enumerate(state["single_partition_of_fp32_groups"]):
@@ -68,13 +79,19 @@ def fill_zero(folder: Path, stage: int, ranks: int, groups: int, weights: dict[s
         torch.save(content, path)
 
 
-@pytest.mark.parametrize(("stage", "groups", "sub_groups"), [(1, 1, 1), (2, 2, 1), (3, 1, 1), (3, 2, 3)])
-def test_master_weights_are_read_under_their_names(stage: int, groups: int, sub_groups: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stage", "groups", "sub_groups"), [(1, 1, 1), (2, 2, 1), (3, 1, 1), (3, 2, 3)]
+)
+def test_master_weights_are_read_under_their_names(
+    stage: int, groups: int, sub_groups: int, tmp_path: Path
+) -> None:
     folder = write_zero(tmp_path, stage, ranks=3, groups=groups)
     weights = {name: torch.randn(shape) for name, shape in SHAPES.items()}
     fill_zero(folder, stage, 3, groups, weights, sub_groups)
     parts = deepspeed_parts(str(folder))
-    covered = {name: torch.zeros(shape, dtype=torch.int32).flatten() for name, shape in SHAPES.items()}
+    covered = {
+        name: torch.zeros(shape, dtype=torch.int32).flatten() for name, shape in SHAPES.items()
+    }
     for x in parts.manifest.tensors:
         if (base := parts.bases[x.name]) in SHAPES and x.dtype == "F32":
             flat = weights[base].flatten()
@@ -123,8 +140,14 @@ def save_dcp(folder: Path, state: dict[str, Any]) -> Path:
 def state_of(layers: int = 5) -> dict[str, Any]:
     torch.manual_seed(0)
     weights = {f"layers.{i}.mlp.weight": torch.randn(16, 32) for i in range(layers)}
-    optimizer = {name: {"exp_avg": torch.zeros(16, 32), "step": torch.tensor(3.0)} for name in weights}
-    return {"model": weights | {"embed_tokens.weight": torch.randn(64, 16)}, "optimizer": {"state": optimizer}, "step": 7}
+    optimizer = {
+        name: {"exp_avg": torch.zeros(16, 32), "step": torch.tensor(3.0)} for name in weights
+    }
+    return {
+        "model": weights | {"embed_tokens.weight": torch.randn(64, 16)},
+        "optimizer": {"state": optimizer},
+        "step": 7,
+    }
 
 
 def test_sound_distributed_checkpoint_has_no_finding(tmp_path: Path) -> None:
@@ -143,7 +166,10 @@ def test_values_of_distributed_checkpoints_are_named(tmp_path: Path) -> None:
     state["model"]["layers.4.mlp.weight"] *= 100
     state["model"]["embed_tokens.weight"][9] = 0
     found = full(save_dcp(tmp_path / "x", state))
-    assert "model.layers.2.mlp.weight (layer 2) has values that are not finite: 1 NaN, in row 4" in found["not_finite"]
+    assert (
+        "model.layers.2.mlp.weight (layer 2) has values that are not finite: 1 NaN, in row 4"
+        in found["not_finite"]
+    )
     assert found["zero_rows"] == "1 row of model.layers.3.mlp.weight (layer 3) is all zero: 2"
     assert "model.layers.4.mlp.weight" in found["far_norm"]
 
@@ -163,9 +189,26 @@ def test_chunks_of_ranks_are_named_with_their_slice(tmp_path: Path) -> None:
         # gloo's threads sometimes abort a process that ends in order: leave without them.
         "dcp.save(state, checkpoint_id=sys.argv[1])\ndist.barrier()\nsys.stderr.flush()\nos._exit(0)\n"
     )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script), str(tmp_path / "x")]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300)
-    assert (tmp_path / "x" / ".metadata").is_file(), done.stderr  # written last, after every rank's data
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(script),
+        str(tmp_path / "x"),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
+    assert (tmp_path / "x" / ".metadata").is_file(), (
+        done.stderr
+    )  # written last, after every rank's data
     parts = dcp_parts(str(tmp_path / "x"))
     assert {x.name: x.shape for x in parts.manifest.tensors} == {
         "rows[0:4]": (4, 4),
@@ -190,9 +233,19 @@ def test_sums_of_a_distributed_checkpoint_are_written_and_compared(tmp_path: Pat
     folder = save_dcp(tmp_path / "x", state_of())
     assert run("verify", str(folder), "--write-sums").exit_code == 0
     if shutil.which("sha256sum"):
-        assert subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=folder, capture_output=True, timeout=120).returncode == 0
+        assert (
+            subprocess.run(
+                ["sha256sum", "-c", "SHA256SUMS"], cwd=folder, capture_output=True, timeout=120
+            ).returncode
+            == 0
+        )
     assert ".metadata" in (folder / "SHA256SUMS").read_text()
-    assert json.loads(run("verify", str(folder), "--full", "--json").stdout)["full"]["files"][0]["matches"] is True
+    assert (
+        json.loads(run("verify", str(folder), "--full", "--json").stdout)["full"]["files"][0][
+            "matches"
+        ]
+        is True
+    )
     file = next(folder.glob("*.distcp"))
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
@@ -208,15 +261,25 @@ def write_pipeline(folder: Path) -> Path:
         "scheduler": ["diffusers", "PNDMScheduler"],
     }
     folder.mkdir()
-    (folder / "model_index.json").write_text(json.dumps({"_class_name": "StableDiffusionPipeline", **parts}))
+    (folder / "model_index.json").write_text(
+        json.dumps({"_class_name": "StableDiffusionPipeline", **parts})
+    )
     for part in parts:
         (folder / part).mkdir()
-        (folder / part / ("config.json" if part != "scheduler" else "scheduler_config.json")).write_text("{}")
+        (
+            folder / part / ("config.json" if part != "scheduler" else "scheduler_config.json")
+        ).write_text("{}")
     torch.manual_seed(0)
     unet = {"conv_in.weight": torch.randn(4, 3, 3, 3), "conv_in.bias": torch.randn(4)}
     save_file(unet, folder / "unet" / "diffusion_pytorch_model.safetensors")
-    save_file({name: x.half() for name, x in unet.items()}, folder / "unet" / "diffusion_pytorch_model.fp16.safetensors")
-    save_file({"quant_conv.weight": torch.randn(16, 16)}, folder / "vae" / "diffusion_pytorch_model.safetensors")
+    save_file(
+        {name: x.half() for name, x in unet.items()},
+        folder / "unet" / "diffusion_pytorch_model.fp16.safetensors",
+    )
+    save_file(
+        {"quant_conv.weight": torch.randn(16, 16)},
+        folder / "vae" / "diffusion_pytorch_model.safetensors",
+    )
     return folder
 
 
@@ -227,27 +290,42 @@ def test_each_part_of_a_pipeline_is_read_once(tmp_path: Path) -> None:
     assert isinstance(report, StructureReport) and report.full is not None
     assert report.full.tensors == 5
     assert report.full.bytes_read == sum(x.stat().st_size for x in folder.glob("*/*.safetensors"))
-    assert sorted(x.name for x in report.full.files) == sorted(str(x.relative_to(folder)) for x in folder.glob("*/*.safetensors"))
+    assert sorted(x.name for x in report.full.files) == sorted(
+        str(x.relative_to(folder)) for x in folder.glob("*/*.safetensors")
+    )
 
 
 def test_values_of_a_variant_of_a_part_are_named(tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "x")
-    weights = {"conv_in.weight": torch.randn(4, 3, 3, 3).half(), "conv_in.bias": torch.randn(4).half()}
+    weights = {
+        "conv_in.weight": torch.randn(4, 3, 3, 3).half(),
+        "conv_in.bias": torch.randn(4).half(),
+    }
     weights["conv_in.weight"][1, 2, 0, 1] = NAN
     save_file(weights, folder / "unet" / "diffusion_pytorch_model.fp16.safetensors")
-    assert full(folder)["not_finite"].startswith("unet: conv_in.weight has values that are not finite: 1 NaN")
+    assert full(folder)["not_finite"].startswith(
+        "unet: conv_in.weight has values that are not finite: 1 NaN"
+    )
     assert run("verify", str(folder), "--full").exit_code == 1
 
 
 def test_sums_of_all_parts_are_written_and_compared(tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "x")
     assert run("verify", str(folder), "--write-sums").exit_code == 0
-    listed = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
-    files = {str(x.relative_to(folder)): x for x in folder.rglob("*") if x.is_file() and x.name != "SHA256SUMS"}
+    listed = dict(
+        reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines()
+    )
+    files = {
+        str(x.relative_to(folder)): x
+        for x in folder.rglob("*")
+        if x.is_file() and x.name != "SHA256SUMS"
+    }
     assert listed == {name: hashlib.sha256(x.read_bytes()).hexdigest() for name, x in files.items()}
     assert full(folder) == {}
     (folder / "vae" / "config.json").write_text('{"x": 1}')
-    assert full(folder)["wrong_sum"].startswith("vae: config.json differs from what SHA256SUMS says")
+    assert full(folder)["wrong_sum"].startswith(
+        "vae: config.json differs from what SHA256SUMS says"
+    )
     (folder / "vae" / "config.json").unlink()
     assert "config.json" in full(folder)["missing_file"]
 
@@ -270,7 +348,9 @@ def test_files_out_of_a_distributed_checkpoint_are_refused(kind: str, tmp_path: 
         os.symlink(secret, file) if kind == "link" else os.mkfifo(file)
     done = run("verify", str(folder), "--full")
     assert done.exit_code == 2 and not done.stdout
-    assert {"link": "symbolic link out of", "pipe": "found a pipe", "sums": "found a pipe"}[kind] in done.stderr
+    assert {"link": "symbolic link out of", "pipe": "found a pipe", "sums": "found a pipe"}[
+        kind
+    ] in done.stderr
 
 
 def test_sums_of_a_pipeline_lead_nowhere_else(tmp_path: Path) -> None:
@@ -278,12 +358,17 @@ def test_sums_of_a_pipeline_lead_nowhere_else(tmp_path: Path) -> None:
     secret.write_bytes(b"TOP SECRET")
     folder = write_pipeline(tmp_path / "x")
     names = ("unet/../../secret", "../secret", "/etc/passwd", "unet/none")
-    (folder / "SHA256SUMS").write_text("".join(f"{i}" * 64 + f"  {name}\n" for i, name in enumerate(names)))
+    (folder / "SHA256SUMS").write_text(
+        "".join(f"{i}" * 64 + f"  {name}\n" for i, name in enumerate(names))
+    )
     report = verify(folder, full=True)
     assert isinstance(report, StructureReport) and report.full is not None and report.full.ok
     assert not any(x.name in names or "secret" in x.name for x in report.full.files)
     messages = {x.code: x.message for x in report.full.findings}
-    assert "files in other folders were not compared" in messages["not_examined"] and "none" in messages["missing_file"]
+    assert (
+        "files in other folders were not compared" in messages["not_examined"]
+        and "none" in messages["missing_file"]
+    )
 
 
 @pytest.mark.parametrize("place", ["part", "weights", "beside"])
@@ -298,6 +383,9 @@ def test_links_out_of_a_pipeline_are_not_read(place: str, tmp_path: Path) -> Non
         shutil.rmtree(folder / "vae")
         os.symlink(outside, folder / "vae")
     else:
-        os.symlink(outside / "config.json", folder / "vae" / ("diffusion_pytorch_model.bin" if place == "weights" else "notes.txt"))
+        os.symlink(
+            outside / "config.json",
+            folder / "vae" / ("diffusion_pytorch_model.bin" if place == "weights" else "notes.txt"),
+        )
     done = run("verify", str(folder), "--write-sums")
     assert done.exit_code in (1, 2) and not (folder / "SHA256SUMS").exists()

@@ -12,10 +12,34 @@ from hypothesis import strategies as st
 from llamath.analysis.count.name_folding import fold_groups, fold_names, unfold_pattern
 from support.cost_limits import within_calls
 
-PART = st.sampled_from(["layers", "w1", "w2", "", "{", "}", "{0..3}", "{{1}}", "0", "00", "01", "é", "٣", "\n", "a\nb", "12345678901"])
+PART = st.sampled_from(
+    [
+        "layers",
+        "w1",
+        "w2",
+        "",
+        "{",
+        "}",
+        "{0..3}",
+        "{{1}}",
+        "0",
+        "00",
+        "01",
+        "é",
+        "٣",
+        "\n",
+        "a\nb",
+        "12345678901",
+    ]
+)
 NUMBER = st.integers(0, 12).map(str)
 NAME = st.lists(PART | NUMBER, min_size=1, max_size=5).map(".".join)
-LAYERS = st.builds(lambda i, e, x: f"layers.{i}.experts.{e}.{x}", st.integers(0, 9), st.integers(0, 5), st.sampled_from(["up", "down"]))
+LAYERS = st.builds(
+    lambda i, e, x: f"layers.{i}.experts.{e}.{x}",
+    st.integers(0, 9),
+    st.integers(0, 5),
+    st.sampled_from(["up", "down"]),
+)
 
 
 def unfold_folded(names: Sequence[str]) -> Counter[str]:
@@ -25,8 +49,14 @@ def unfold_folded(names: Sequence[str]) -> Counter[str]:
 @pytest.mark.parametrize(
     ("names", "patterns"),
     [
-        ([f"model.layers.{i}.self_attn.q_proj.weight" for i in range(32)], ["model.layers.{0..31}.self_attn.q_proj.weight"]),
-        ([f"l.{i}.experts.{e}.up" for i in range(3, 61) for e in range(256)], ["l.{3..60}.experts.{0..255}.up"]),
+        (
+            [f"model.layers.{i}.self_attn.q_proj.weight" for i in range(32)],
+            ["model.layers.{0..31}.self_attn.q_proj.weight"],
+        ),
+        (
+            [f"l.{i}.experts.{e}.up" for i in range(3, 61) for e in range(256)],
+            ["l.{3..60}.experts.{0..255}.up"],
+        ),
         (["a.0", "a.1", "a.2", "a.5"], ["a.{0..2,5}"]),
         (["a.1", "a.0"], ["a.{0,1}"]),
         ([f"a.{i}" for i in range(0, 31, 2)], ["a.{0..30..2}"]),
@@ -63,16 +93,23 @@ def test_any_text_unfolds_to_itself(names: list[str]) -> None:
 def test_only_names_with_equal_columns_are_folded(rows: list[tuple[str, int]]) -> None:
     names, keys = [x for x, _ in rows], [x for _, x in rows]
     folded = fold_groups(names, keys)
-    assert Counter((name, keys[x.first]) for x in folded for name in unfold_pattern(x.pattern)) == Counter(rows)
+    assert Counter(
+        (name, keys[x.first]) for x in folded for name in unfold_pattern(x.pattern)
+    ) == Counter(rows)
     assert [x.first for x in folded] == sorted(x.first for x in folded)
     assert all(names[x.first] in set(unfold_pattern(x.pattern)) for x in folded)
 
 
 def deepseek() -> list[str]:
     experts = [
-        f"model.layers.{i}.mlp.experts.{e}.{x}_proj.weight" for i in range(3, 61) for e in range(256) for x in ("down", "gate", "up")
+        f"model.layers.{i}.mlp.experts.{e}.{x}_proj.weight"
+        for i in range(3, 61)
+        for e in range(256)
+        for x in ("down", "gate", "up")
     ]
-    return experts + [f"model.layers.{i}.self_attn.{x}.weight" for i in range(61) for x in "abcdefghijklmn"]
+    return experts + [
+        f"model.layers.{i}.self_attn.{x}.weight" for i in range(61) for x in "abcdefghijklmn"
+    ]
 
 
 HOSTILE = {
@@ -81,7 +118,9 @@ HOSTILE = {
     "nothing alike": [f"{i:x}{'.' * (i % 7)}" for i in range(45_000)],
     "one name": ["model.layers.0.weight"] * 45_000,
     "one name among others": [*(f"a.{i}" for i in range(20_000)), *(["a.7"] * 20_000)],
-    "a scattered lattice": [f"a.{i}.{j}" for i in range(300) for j in range(300) if (i * j + i) % 3],
+    "a scattered lattice": [
+        f"a.{i}.{j}" for i in range(300) for j in range(300) if (i * j + i) % 3
+    ],
     "many numbers": [".".join(str(i >> k & 1) for k in range(15)) for i in range(1 << 15)],
     "a megabyte of dots": ["." * (1 << 20), "." * (1 << 20) + "1"],
     "a megabyte of numbers": [".".join("0123456789" * 50_000), ".".join("1234567890" * 50_000)],

@@ -25,11 +25,25 @@ SLOW_S = 30
 @pytest.mark.parametrize("reader", TARGETS)
 def test_fuzzing_finds_nothing(reader: str, tmp_path: Path) -> None:
     out = tmp_path / "result.json"
-    command = [sys.executable, fuzz.__file__, reader, "--runs", str(RUNS), "--slow", str(SLOW_S), "--seed", "1", "--out", str(out)]
+    command = [
+        sys.executable,
+        fuzz.__file__,
+        reader,
+        "--runs",
+        str(RUNS),
+        "--slow",
+        str(SLOW_S),
+        "--seed",
+        "1",
+        "--out",
+        str(out),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(out.read_text())
-    assert result["findings"] == [] and result["executions"] >= RUNS and result["outcomes"]["read"] > 0
+    assert (
+        result["findings"] == [] and result["executions"] >= RUNS and result["outcomes"]["read"] > 0
+    )
 
 
 @pytest.mark.parametrize("reader", TARGETS)
@@ -52,11 +66,18 @@ def test_faults_of_a_reader_are_found() -> None:
             now[0] += 0.6
         raise FormatError("own_code", "refused")
 
-    run = fuzz.FuzzRun(Target((), lambda: iter([b"x"]), lambda: [b"k"], read), slow=0.5, clock=lambda: now[0], wall_clock=lambda: now[0])
+    run = fuzz.FuzzRun(
+        Target((), lambda: iter([b"x"]), lambda: [b"k"], read),
+        slow=0.5,
+        clock=lambda: now[0],
+        wall_clock=lambda: now[0],
+    )
     for data in (b"x", b"k1", b"k2", b"d", b"s"):
         run.run_input(data)
     assert [x["kind"] for x in run.findings.values()] == ["escaped", "differs", "slow"]
-    assert "KeyError in test_fuzz.py" in str(run.to_json()["findings"][0]["what"]) and run.outcomes == {"own_code": 2}
+    assert "KeyError in test_fuzz.py" in str(
+        run.to_json()["findings"][0]["what"]
+    ) and run.outcomes == {"own_code": 2}
 
 
 def test_mutations_stay_short_and_differ() -> None:

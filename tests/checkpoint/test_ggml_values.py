@@ -15,13 +15,22 @@ from llamath.checkpoint.quantization.ggml_values import (
     dequantize_ggml,
     swap_ggml_bytes,
 )
-from llamath.checkpoint.quantization.rounding_bounds import CODEBOOK_ERRORS, block_radius, float_radius, surely_within
+from llamath.checkpoint.quantization.rounding_bounds import (
+    CODEBOOK_ERRORS,
+    block_radius,
+    float_radius,
+    surely_within,
+)
 from llamath.utils.errors import FormatError
 
 np = pytest.importorskip("numpy")
 gguf = pytest.importorskip("gguf")
 NUMBERS = {x.name: number for number, x in GGML.items()}
-THEIRS = [x for x in GGML_DECODERS if x in gguf.GGMLQuantizationType.__members__ and x not in ("Q8_1", "Q8_K", "Q1_0", "Q2_0")]
+THEIRS = [
+    x
+    for x in GGML_DECODERS
+    if x in gguf.GGMLQuantizationType.__members__ and x not in ("Q8_1", "Q8_K", "Q1_0", "Q2_0")
+]
 
 
 def random_blocks(dtype: str, blocks: int = 400, seed: int = 0) -> Any:
@@ -41,7 +50,9 @@ def random_blocks(dtype: str, blocks: int = 400, seed: int = 0) -> Any:
 def test_values_equal_those_of_the_gguf_package(dtype: str) -> None:
     x = random_blocks(dtype)
     with np.errstate(over="ignore"):
-        theirs = gguf.quants.dequantize(x.reshape(-1), gguf.GGMLQuantizationType[dtype]).reshape(len(x), -1)
+        theirs = gguf.quants.dequantize(x.reshape(-1), gguf.GGMLQuantizationType[dtype]).reshape(
+            len(x), -1
+        )
     assert np.array_equal(dequantize_ggml(x, dtype), theirs)
 
 
@@ -51,10 +62,31 @@ def test_every_block_type_is_decoded() -> None:
 
 def test_types_without_a_reference_follow_their_structs() -> None:
     scale = np.array([1.5], "<f2").tobytes()
-    assert dequantize_ggml(scale + bytes([0b10100101] + [0] * 15), "Q1_0")[0, :8].tolist() == [1.5, -1.5, 1.5, -1.5, -1.5, 1.5, -1.5, 1.5]
-    assert dequantize_ggml(scale + bytes([0b11100100] + [0] * 15), "Q2_0")[0, :5].tolist() == [-1.5, 0.0, 1.5, 3.0, -1.5]
-    assert dequantize_ggml(scale + bytes(2) + np.arange(-16, 16, dtype="i1").tobytes(), "Q8_1")[0, :2].tolist() == [-24.0, -22.5]
-    q8_k = np.array([0.5], "<f4").tobytes() + np.arange(256, dtype="u1").view("i1").tobytes() + bytes(32)
+    assert dequantize_ggml(scale + bytes([0b10100101] + [0] * 15), "Q1_0")[0, :8].tolist() == [
+        1.5,
+        -1.5,
+        1.5,
+        -1.5,
+        -1.5,
+        1.5,
+        -1.5,
+        1.5,
+    ]
+    assert dequantize_ggml(scale + bytes([0b11100100] + [0] * 15), "Q2_0")[0, :5].tolist() == [
+        -1.5,
+        0.0,
+        1.5,
+        3.0,
+        -1.5,
+    ]
+    assert dequantize_ggml(scale + bytes(2) + np.arange(-16, 16, dtype="i1").tobytes(), "Q8_1")[
+        0, :2
+    ].tolist() == [-24.0, -22.5]
+    q8_k = (
+        np.array([0.5], "<f4").tobytes()
+        + np.arange(256, dtype="u1").view("i1").tobytes()
+        + bytes(32)
+    )
     assert dequantize_ggml(q8_k, "Q8_K")[0, [0, 127, 128]].tolist() == [0.0, 63.5, -64.0]
 
 
@@ -74,14 +106,20 @@ def weights(kind: str) -> Any:
         "normal": generator.normal(0, 0.02, (24, 512)),
         "heavy tails": generator.standard_t(2, (24, 512)) * 0.01,
         "sparse": generator.normal(0, 0.02, (24, 512)) * (generator.random((24, 512)) < 0.05),
-        "many scales": generator.normal(0, 1, (24, 512)) * np.exp(generator.normal(0, 2, (24, 32))).repeat(16, 1) * 0.01,
+        "many scales": generator.normal(0, 1, (24, 512))
+        * np.exp(generator.normal(0, 2, (24, 32))).repeat(16, 1)
+        * 0.01,
         "far from zero": generator.normal(1, 0.02, (24, 512)),
     }
     return values[kind].astype("f4")
 
 
-@pytest.mark.parametrize("kind", ["normal", "heavy tails", "sparse", "many scales", "far from zero"])
-@pytest.mark.parametrize("dtype", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4"])
+@pytest.mark.parametrize(
+    "kind", ["normal", "heavy tails", "sparse", "many scales", "far from zero"]
+)
+@pytest.mark.parametrize(
+    "dtype", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4"]
+)
 def test_quantized_values_are_within_their_bounds(dtype: str, kind: str) -> None:
     x = weights(kind)
     blocks = decode_ggml(gguf.quants.quantize(x, gguf.GGMLQuantizationType[dtype]), dtype)
@@ -103,8 +141,13 @@ def test_the_short_test_of_bounds_admits_nothing_beyond_them(dtype: str) -> None
         within = 0
         for importance in (False, True):
             for sign in (1, -1):
-                radius = block_radius(blocks, dtype, positions, np.full(len(positions), sign > 0), importance)
-                inside, beyond = (sign * radius * generator.uniform(*span, len(radius)) for span in ((0, 1), (1.001, 2)))
+                radius = block_radius(
+                    blocks, dtype, positions, np.full(len(positions), sign > 0), importance
+                )
+                inside, beyond = (
+                    sign * radius * generator.uniform(*span, len(radius))
+                    for span in ((0, 1), (1.001, 2))
+                )
                 within += int(surely_within(blocks, dtype, positions, inside.astype("f4")).sum())
                 assert not surely_within(blocks, dtype, positions, beyond.astype("f4")).any()
     assert within > 0.1 * len(positions)
@@ -135,4 +178,6 @@ def test_float_radius_is_half_the_distance_to_the_neighbor(dtype: str) -> None:
 
 
 def test_codebook_types_have_no_bound_of_single_values() -> None:
-    assert {x for x in GGML_DECODERS if x.startswith(("IQ1", "IQ2", "IQ3"))} == CODEBOOK_ERRORS.keys()
+    assert {
+        x for x in GGML_DECODERS if x.startswith(("IQ1", "IQ2", "IQ3"))
+    } == CODEBOOK_ERRORS.keys()

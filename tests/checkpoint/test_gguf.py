@@ -17,7 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llamath.checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
-from llamath.checkpoint.formats.gguf import Array, join, preamble, read, read_split, siblings, values
+from llamath.checkpoint.formats.gguf import (
+    Array,
+    join,
+    preamble,
+    read,
+    read_split,
+    siblings,
+    values,
+)
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.source import MAX_WINDOW, Bytes, Cursor, LocalFile, Source
 from llamath.utils.errors import FormatError, safe
@@ -72,7 +80,9 @@ def test_all_fields_of_a_handwritten_file_are_read(version: int, order: str) -> 
     data, header = file.bytes(), len(file.header())
     base = header + -header % 32
     manifest = read(Bytes(data, "a.gguf"))
-    assert [(t.name, t.dtype, t.shape, t.start - base, t.bytes, t.file) for t in manifest.tensors] == [
+    assert [
+        (t.name, t.dtype, t.shape, t.start - base, t.bytes, t.file) for t in manifest.tensors
+    ] == [
         ("token_embd.weight", "Q8_0", (3, 32), 0, 102, 0),
         ("blk.0.ffn_up_exps.weight", "F32", (3, 2, 2, 4), 128, 192, 0),
         ("scalar", "I8", (), 320, 1, 0),
@@ -80,15 +90,35 @@ def test_all_fields_of_a_handwritten_file_are_read(version: int, order: str) -> 
     ]
     assert (manifest.format, manifest.files) == ("gguf", (("a.gguf", len(data), len(data) - 327),))
     assert preamble(Bytes(data)) == (version, order, 4, 17)
-    numbers = {key: value for key, value in manifest.metadata.items() if not isinstance(value, Array)}
+    numbers = {
+        key: value for key, value in manifest.metadata.items() if not isinstance(value, Array)
+    }
     assert numbers == {
         "general.architecture": "llama",
         "general.alignment": 32,
         "yes": True,
-        **{f"n.{kind}": value for kind, value in {0: 255, 1: -128, 2: 65535, 3: -32768, 4: 4096, 5: -7, 6: 0.5}.items()},
-        **{f"n.{kind}": value for kind, value in {10: (1 << 64) - 1, 11: -(1 << 63), 12: 1e-5}.items()},
+        **{
+            f"n.{kind}": value
+            for kind, value in {
+                0: 255,
+                1: -128,
+                2: 65535,
+                3: -32768,
+                4: 4096,
+                5: -7,
+                6: 0.5,
+            }.items()
+        },
+        **{
+            f"n.{kind}": value
+            for kind, value in {10: (1 << 64) - 1, 11: -(1 << 63), 12: 1e-5}.items()
+        },
     }
-    arrays = {key: (value.type, value.count, value.head) for key, value in manifest.metadata.items() if isinstance(value, Array)}
+    arrays = {
+        key: (value.type, value.count, value.head)
+        for key, value in manifest.metadata.items()
+        if isinstance(value, Array)
+    }
     assert arrays == {
         "tokens": ("STRING", 4, ("<s>", "", "é", "\\xff")),
         "types": ("INT32", 3, (3, 1, -1)),
@@ -96,8 +126,17 @@ def test_all_fields_of_a_handwritten_file_are_read(version: int, order: str) -> 
         "none": ("FLOAT64", 0, ()),
     }
     with Bytes(data) as source:
-        read_again = {key: list(values(source, value)) for key, value in manifest.metadata.items() if isinstance(value, Array)}
-    assert read_again == {"tokens": ["<s>", "", "é", "\udcff"], "types": [3, 1, -1], "flags": [False, True], "none": []}
+        read_again = {
+            key: list(values(source, value))
+            for key, value in manifest.metadata.items()
+            if isinstance(value, Array)
+        }
+    assert read_again == {
+        "tokens": ["<s>", "", "é", "\udcff"],
+        "types": [3, 1, -1],
+        "flags": [False, True],
+        "none": [],
+    }
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -109,10 +148,17 @@ def test_files_that_llama_cpp_reads_are_read(name: str) -> None:
 def test_untrusted_text_is_escaped() -> None:
     for name in ("names with escapes", "names that turn the line round"):
         manifest = read(Bytes(ODD[name]))
-        shown = safe(json.dumps([t.name for t in manifest.tensors] + list(manifest.metadata), ensure_ascii=False))
+        shown = safe(
+            json.dumps(
+                [t.name for t in manifest.tensors] + list(manifest.metadata), ensure_ascii=False
+            )
+        )
         assert shown.isprintable() and "\x1b" not in shown and "\u202e" not in shown
     escape = b"\x1b[2J\xe2\x80\xae"
-    for data in (Gguf().number(escape, U8, 0).number(escape, U8, 0), Gguf().tensor(escape, 8).tensor(escape, 8)):
+    for data in (
+        Gguf().number(escape, U8, 0).number(escape, U8, 0),
+        Gguf().tensor(escape, 8).tensor(escape, 8),
+    ):
         error = refusal(data.bytes())
         assert str(error).isprintable() and "\\u{1b}" in str(error)
 
@@ -120,9 +166,16 @@ def test_untrusted_text_is_escaped() -> None:
 def test_long_strings_and_arrays_stay_in_the_file() -> None:
     source = Bytes(ODD["string of 1 MB"])
     array = read(source).metadata["long"]
-    assert (array.type, array.count, array.end - array.start, array.head) == ("STRING", 1, 8 + 1_000_000, ())
+    assert (array.type, array.count, array.end - array.start, array.head) == (
+        "STRING",
+        1,
+        8 + 1_000_000,
+        (),
+    )
     assert list(values(source, array)) == ["x" * 1_000_000]
-    numbers = Gguf().array("a", U16, Gguf().pack("9000H", *range(9000)), 9000).number("after", U8, 7)
+    numbers = (
+        Gguf().array("a", U16, Gguf().pack("9000H", *range(9000)), 9000).number("after", U8, 7)
+    )
     source = Bytes(numbers.bytes())
     metadata = read(source).metadata
     assert metadata["after"] == 7 and metadata["a"].head == tuple(range(512))
@@ -139,10 +192,16 @@ def test_invalid_utf8_is_displayed_escaped() -> None:
 
 def test_types_equal_the_gguf_package() -> None:
     theirs = {int(kind): (kind.name, *sizes) for kind, sizes in gguf.GGML_QUANT_SIZES.items()}
-    theirs[9] = ("Q8_1", 32, 36)  # ggml-common.h: two halves and 32 bytes; the package's 40 is of an older block, never stored
+    theirs[9] = (
+        "Q8_1",
+        32,
+        36,
+    )  # ggml-common.h: two halves and 32 bytes; the package's 40 is of an older block, never stored
     theirs[42] = ("Q2_0", 64, 18)  # ggml-common.h, newer than the package
     assert {number: tuple(dtype) for number, dtype in GGML.items()} == theirs
-    assert all(DTYPES[name] is dtype for name, dtype in PLAIN.items()) and all(DTYPES[dtype.name] == dtype for dtype in GGML.values())
+    assert all(DTYPES[name] is dtype for name, dtype in PLAIN.items()) and all(
+        DTYPES[dtype.name] == dtype for dtype in GGML.values()
+    )
 
 
 # hostile files
@@ -154,7 +213,12 @@ def test_hostile_files_are_refused_with_their_code(name: str) -> None:
     data = make()
     error = within_calls(20_000, lambda: refusal(data))
     assert error.code == code, str(error)
-    assert "expected" in str(error) and "found" in str(error) and len(str(error)) < 500 and str(error).isprintable()
+    assert (
+        "expected" in str(error)
+        and "found" in str(error)
+        and len(str(error)) < 500
+        and str(error).isprintable()
+    )
 
 
 def test_corpus_of_hostile_files_is_large_and_distinct() -> None:
@@ -203,7 +267,11 @@ def test_exabyte_file_is_refused_unread() -> None:
     strings = Gguf().array("a", STR, Gguf().pack("Q", 1 << 40) * 3, 3).bytes()
     arrays = Gguf().array("a", U64, b"", 1 << 30).bytes()
     zeros = Gguf().array("a", STR, b"", 1 << 22).bytes()
-    for start, code, max_bytes in ((strings, "too_large", MIB), (arrays, "too_large", MIB), (zeros, "", 40 * MIB)):
+    for start, code, max_bytes in (
+        (strings, "too_large", MIB),
+        (arrays, "too_large", MIB),
+        (zeros, "", 40 * MIB),
+    ):
         source = Sparse(start, huge)
         if code:
             assert refusal(source).code == code
@@ -237,7 +305,10 @@ def test_array_is_read_in_windows() -> None:
     assert list(islice(values(source, array), 10)) == [0] * 10
     assert source.bytes <= MAX_WINDOW
     flags = Bytes(Gguf().array("a", BOOL, b"\1" * 600 + b"\2", 601).bytes())
-    assert refusal(flags, lambda source: list(values(source, read(source).metadata["a"]))).code == "bool"
+    assert (
+        refusal(flags, lambda source: list(values(source, read(source).metadata["a"]))).code
+        == "bool"
+    )
 
 
 def test_large_metadata_stay_in_the_file() -> None:
@@ -254,7 +325,9 @@ def test_a_cursor_never_leaves_its_source() -> None:
     assert (cursor.take(2), cursor.at) == (b"34", 4)
     cursor.skip(4)
     for step in (cursor.take, cursor.skip, cursor.require_bytes):
-        with pytest.raises(FormatError, match="expected 1 bytes from byte 8, found its end at byte 8"):
+        with pytest.raises(
+            FormatError, match="expected 1 bytes from byte 8, found its end at byte 8"
+        ):
             step(1)
     for start, length in ((-1, 1), (0, -1), (0, 9), (9, 0), (1 << 64, 1)):
         with pytest.raises(FormatError):
@@ -295,7 +368,9 @@ def test_a_file_and_its_bytes_read_the_same(tmp_path: Path) -> None:
 def shards(count: int = 3, **changes: Any) -> Iterator[Bytes]:
     """Return shards of one tensor each; `changes` replace values of shard 1."""
     for index in range(count):
-        keys = {"no": index, "of": count, "total": count, "name": f"t{index}"} | (changes if index == 1 else {})
+        keys = {"no": index, "of": count, "total": count, "name": f"t{index}"} | (
+            changes if index == 1 else {}
+        )
         file = Gguf().number("split.no", U16, keys["no"]).number("split.count", U16, keys["of"])
         file.number("split.tensors.count", 5, keys["total"]).text("general.name", f"shard {index}")
         yield Bytes(file.tensor(keys["name"], 8).bytes(), f"m-{index + 1:05d}-of-{count:05d}.gguf")
@@ -314,7 +389,10 @@ STRANGE: dict[str, tuple[str, Callable[[], list[Source]]]] = {
     "the last one missing": ("split_count", lambda: list(shards())[:2]),
     "only the first": ("split_count", lambda: list(shards())[:1]),
     "each twice": ("split_count", lambda: [*shards(), *shards()]),
-    "a file that is no shard": ("split_count", lambda: [*list(shards())[:2], Bytes(valid().bytes())]),
+    "a file that is no shard": (
+        "split_count",
+        lambda: [*list(shards())[:2], Bytes(valid().bytes())],
+    ),
     "a shard of another split": ("split_count", lambda: list(shards(of=4))),
     "in the wrong order": ("split_no", lambda: list(shards())[::-1]),
     "one three times": ("split_no", lambda: [next(shards())] * 3),
@@ -333,10 +411,25 @@ def test_unrelated_shards_are_refused(name: str) -> None:
 
 
 def test_shard_name_gives_all_shard_names() -> None:
-    assert siblings("a/b-00002-of-00003.gguf") == ("a/b-00001-of-00003.gguf", "a/b-00002-of-00003.gguf", "a/b-00003-of-00003.gguf")
-    for alone in ("a.gguf", "a-1-of-2.gguf", "a-00001-of-00002.safetensors", "a-00001-of-00002.gguf.part", "a-０0001-of-00002.gguf"):
+    assert siblings("a/b-00002-of-00003.gguf") == (
+        "a/b-00001-of-00003.gguf",
+        "a/b-00002-of-00003.gguf",
+        "a/b-00003-of-00003.gguf",
+    )
+    for alone in (
+        "a.gguf",
+        "a-1-of-2.gguf",
+        "a-00001-of-00002.safetensors",
+        "a-00001-of-00002.gguf.part",
+        "a-０0001-of-00002.gguf",
+    ):
         assert siblings(alone) == (alone,)
-    for wrong in ("a-00000-of-00003.gguf", "a-00004-of-00003.gguf", "a-00000-of-00000.gguf", "a-00001-of-99999.gguf"):
+    for wrong in (
+        "a-00000-of-00003.gguf",
+        "a-00004-of-00003.gguf",
+        "a-00000-of-00000.gguf",
+        "a-00001-of-99999.gguf",
+    ):
         assert refusal(b"", lambda _, wrong=wrong: siblings(wrong)).code == "split_name"
     assert len(siblings("a\n-00001-of-65535.gguf")) == 65_535
 
@@ -362,24 +455,43 @@ def check_against_gguf_package(path: Path, manifest: Manifest) -> None:
 def check_value(source: Source, mine: Any, field: Any) -> None:
     kinds = [kind.name for kind in field.types]
     if isinstance(mine, Array):
-        assert kinds == (["ARRAY", mine.type] if mine.count else ["ARRAY"]) and mine.count == len(field.data)
+        assert kinds == (["ARRAY", mine.type] if mine.count else ["ARRAY"]) and mine.count == len(
+            field.data
+        )
         theirs = [
-            bytes(field.parts[i]).decode("utf-8", "surrogateescape") if mine.type == "STRING" else field.parts[i][0] for i in field.data
+            bytes(field.parts[i]).decode("utf-8", "surrogateescape")
+            if mine.type == "STRING"
+            else field.parts[i][0]
+            for i in field.data
         ]
         assert len(theirs) == mine.count and all(map(are_equal, values(source, mine), theirs))
     else:
-        assert are_equal(mine, bytes(field.parts[-1]).decode("utf-8", "backslashreplace") if kinds == ["STRING"] else field.parts[-1][0])
+        assert are_equal(
+            mine,
+            bytes(field.parts[-1]).decode("utf-8", "backslashreplace")
+            if kinds == ["STRING"]
+            else field.parts[-1][0],
+        )
 
 
 def are_equal(mine: Any, theirs: Any) -> bool:
-    return bool(mine == theirs) or (isinstance(mine, float) and math.isnan(mine) and bool(np.isnan(theirs)))
+    return bool(mine == theirs) or (
+        isinstance(mine, float) and math.isnan(mine) and bool(np.isnan(theirs))
+    )
 
 
 def new_writer(path: Path, **options: Any) -> Any:
     """A writer of the gguf package with metadata of every kind and tensors of several types."""
     writer = gguf.GGUFWriter(path, "llama", **options)
     for index, add in enumerate(
-        (writer.add_uint8, writer.add_int8, writer.add_uint16, writer.add_int16, writer.add_uint32, writer.add_int32)
+        (
+            writer.add_uint8,
+            writer.add_int8,
+            writer.add_uint16,
+            writer.add_int16,
+            writer.add_uint32,
+            writer.add_int32,
+        )
     ):
         add(f"int.{index}", 100 + index)
     writer.add_uint64("int.6", (1 << 64) - 1)
@@ -396,9 +508,21 @@ def new_writer(path: Path, **options: Any) -> Any:
     writer.add_array("flags", [True, False])
     writer.add_tensor("token_embd.weight", np.arange(64, dtype=np.float32).reshape(2, 32))
     writer.add_tensor("blk.0.attn_q.weight", np.zeros((3, 5), np.float16))
-    writer.add_tensor("blk.0.ffn_gate_exps.weight", np.zeros((2, 3, 34), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q8_0)
-    writer.add_tensor("blk.0.ffn_up.weight", np.zeros((2, 144), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q4_K)
-    writer.add_tensor("blk.0.ffn_down.weight", np.zeros((2, 34), np.uint8), raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+    writer.add_tensor(
+        "blk.0.ffn_gate_exps.weight",
+        np.zeros((2, 3, 34), np.uint8),
+        raw_dtype=gguf.GGMLQuantizationType.Q8_0,
+    )
+    writer.add_tensor(
+        "blk.0.ffn_up.weight",
+        np.zeros((2, 144), np.uint8),
+        raw_dtype=gguf.GGMLQuantizationType.Q4_K,
+    )
+    writer.add_tensor(
+        "blk.0.ffn_down.weight",
+        np.zeros((2, 34), np.uint8),
+        raw_dtype=gguf.GGMLQuantizationType.MXFP4,
+    )
     writer.add_tensor("odd", np.zeros(3, np.int8))
     writer.add_tensor("output_norm.weight", np.ones(7, np.float32))
     return writer
@@ -423,8 +547,17 @@ def test_reader_agrees_with_the_gguf_package(order: str, alignment: int, tmp_pat
         manifest = read(source)
         assert preamble(source).order == {"LITTLE": "<", "BIG": ">"}[order]
     check_against_gguf_package(path, manifest)
-    assert manifest.metadata["layers"].head == (8, 8, 4) and manifest.metadata["general.name"] == "Llama 🦙"
-    assert [t.shape for t in manifest.tensors[:5]] == [(2, 32), (3, 5), (2, 3, 32), (2, 256), (2, 64)]
+    assert (
+        manifest.metadata["layers"].head == (8, 8, 4)
+        and manifest.metadata["general.name"] == "Llama 🦙"
+    )
+    assert [t.shape for t in manifest.tensors[:5]] == [
+        (2, 32),
+        (3, 5),
+        (2, 3, 32),
+        (2, 256),
+        (2, 64),
+    ]
 
 
 def test_split_files_of_the_gguf_package_are_merged(tmp_path: Path) -> None:
@@ -434,13 +567,21 @@ def test_split_files_of_the_gguf_package_are_merged(tmp_path: Path) -> None:
     assert sorted(paths) == sorted(map(str, tmp_path.glob("m-*")))
     manifest = read_split([Bytes(Path(path).read_bytes(), path) for path in paths])
     whole = read(Bytes((tmp_path / "whole.gguf").read_bytes()))
-    assert [(t.name, t.shape, t.dtype) for t in manifest.tensors] == [(t.name, t.shape, t.dtype) for t in whole.tensors]
+    assert [(t.name, t.shape, t.dtype) for t in manifest.tensors] == [
+        (t.name, t.shape, t.dtype) for t in whole.tensors
+    ]
     assert [t.file for t in manifest.tensors] == [0, 0, 0, 1, 1, 1, 2]
     with pytest.raises(FormatError, match=r"split\.count"):
         join([read(Bytes(Path(path).read_bytes(), path)) for path in paths[1:]])
 
 
-SCALARS = {U8: st.integers(0, 255), U32: st.integers(0, 9), F32: st.floats(width=32), F64: st.floats(), U64: st.integers(0, (1 << 64) - 1)}
+SCALARS = {
+    U8: st.integers(0, 255),
+    U32: st.integers(0, 9),
+    F32: st.floats(width=32),
+    F64: st.floats(),
+    U64: st.integers(0, (1 << 64) - 1),
+}
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 
 
@@ -448,7 +589,9 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 def files(draw: st.DrawFn) -> bytes:
     """Mostly valid files with unusual names, types and alignments; in some of them one byte is changed."""
     align = draw(st.sampled_from([1, 2, 8, 32, 64]))
-    file = Gguf(draw(st.sampled_from([2, 3])), draw(st.sampled_from("<>")), align).number("general.alignment", U32, align)
+    file = Gguf(draw(st.sampled_from([2, 3])), draw(st.sampled_from("<>")), align).number(
+        "general.alignment", U32, align
+    )
     for name in draw(st.lists(NAMES.filter(bool), max_size=4, unique=True)):
         kind = draw(st.sampled_from([*SCALARS, STR, ARR]))
         if kind == STR:
@@ -468,11 +611,17 @@ def files(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=250,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(files())
 def test_accepted_files_equal_the_gguf_package(tmp_path: Path, data: bytes) -> None:
     outcome = attempt(data)
-    if isinstance(outcome, FormatError) or any(t.dtype in {"Q2_0", "Q8_1"} or (t.dtype == "BF16" and not t.shape) for t in outcome.tensors):
+    if isinstance(outcome, FormatError) or any(
+        t.dtype in {"Q2_0", "Q8_1"} or (t.dtype == "BF16" and not t.shape) for t in outcome.tensors
+    ):
         return  # the package: lacks Q2_0, has an older Q8_1, and fails on a BF16 tensor without dimensions
     path = tmp_path / "a.gguf"
     path.write_bytes(data)
@@ -480,6 +629,9 @@ def test_accepted_files_equal_the_gguf_package(tmp_path: Path, data: bytes) -> N
 
 
 @settings(max_examples=500, deadline=None)
-@given(st.binary(max_size=200), st.sampled_from([b"", b"GGUF\3\0\0\0", b"GGUF\0\0\0\3", valid().header()[:200]]))
+@given(
+    st.binary(max_size=200),
+    st.sampled_from([b"", b"GGUF\3\0\0\0", b"GGUF\0\0\0\3", valid().header()[:200]]),
+)
 def test_random_bytes_give_a_manifest_or_an_error(data: bytes, start: bytes) -> None:
     attempt(start + data)

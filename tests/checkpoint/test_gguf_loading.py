@@ -27,7 +27,12 @@ OLMO = {
     "model_type": "olmo2", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 64, "tie_word_embeddings": True,
 }  # fmt: skip
-QWEN = OLMO | {"model_type": "qwen3", "attention_bias": True, "head_dim": 16, "tie_word_embeddings": False}
+QWEN = OLMO | {
+    "model_type": "qwen3",
+    "attention_bias": True,
+    "head_dim": 16,
+    "tie_word_embeddings": False,
+}
 
 
 def problems(config: Any) -> list[str] | None:
@@ -35,7 +40,9 @@ def problems(config: Any) -> list[str] | None:
     model = llamath.load(config)
     try:
         keys = gguf_model_keys(model)
-        return loading_problems(keys.arch, [*(x.name for x in model.scheme("gguf").tensors(model.tree)), *keys.tensors])
+        return loading_problems(
+            keys.arch, [*(x.name for x in model.scheme("gguf").tensors(model.tree)), *keys.tensors]
+        )
     except LlamathError:
         return None
 
@@ -66,23 +73,39 @@ def test_some_tiny_configs_are_refused() -> None:
             ["blk.0.attn_output.bias", "blk.1.attn_output.bias"],
             "llama.cpp has no attn_output.bias in its layers for architecture qwen3",
         ),
-        ("phi2", ["blk.0.attn_q_norm.weight", "blk.0.attn_q_norm.bias"], "no attn_q_norm.weight in its layers for architecture phi2"),
+        (
+            "phi2",
+            ["blk.0.attn_q_norm.weight", "blk.0.attn_q_norm.bias"],
+            "no attn_q_norm.weight in its layers for architecture phi2",
+        ),
         ("olmo2", [], "llama.cpp needs output.weight for architecture olmo2"),
     ],
 )
-def test_tensors_are_compared_with_those_of_the_loader(arch: str, names: list[str], expected: str) -> None:
+def test_tensors_are_compared_with_those_of_the_loader(
+    arch: str, names: list[str], expected: str
+) -> None:
     found = loading_problems(arch, names)
     extra = [x for x in found if "needs" not in x]
-    assert any(expected in x for x in found) if expected else not [x for x in extra if "scale" not in x]
+    assert (
+        any(expected in x for x in found)
+        if expected
+        else not [x for x in extra if "scale" not in x]
+    )
 
 
 def test_files_that_would_not_load_are_refused(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "qwen", QWEN)
-    with pytest.raises(ConvertError, match=r"no attn_output\.bias in its layers for architecture qwen3: it would refuse to load") as caught:
+    with pytest.raises(
+        ConvertError,
+        match=r"no attn_output\.bias in its layers for architecture qwen3: it would refuse to load",
+    ) as caught:
         llamath.convert(source, tmp_path / "x.gguf", names="gguf")
     assert "--force" in caught.value.hint and not (tmp_path / "x.gguf").exists()
     report = llamath.convert(source, tmp_path / "x.gguf", names="gguf", force=True)
-    assert any("would refuse to load the file" in x for x in report.notes) and (tmp_path / "x.gguf").exists()
+    assert (
+        any("would refuse to load the file" in x for x in report.notes)
+        and (tmp_path / "x.gguf").exists()
+    )
     assert llamath.same(source, tmp_path / "x.gguf").verdict == "identical"
 
 
@@ -90,8 +113,12 @@ def test_names_follow_from_a_gguf_target(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "a", LLAMA)
     run = lambda *args: CliRunner().invoke(cli, ["convert", str(source), *map(str, args)])  # noqa: E731
     done = run(tmp_path / "x.gguf", "--json")
-    assert done.exit_code == 0 and json.loads(done.stdout)["files"][0]["path"] == str(tmp_path / "x.gguf")
-    assert llamath.convert(source, tmp_path / "y.gguf").tensors == json.loads(done.stdout)["tensors"]
+    assert done.exit_code == 0 and json.loads(done.stdout)["files"][0]["path"] == str(
+        tmp_path / "x.gguf"
+    )
+    assert (
+        llamath.convert(source, tmp_path / "y.gguf").tensors == json.loads(done.stdout)["tensors"]
+    )
     for target in ("b", "c.safetensors"):
         missing = run(tmp_path / target)
         assert missing.exit_code == 2 and "--names" in missing.stderr and "hf" in missing.stderr

@@ -45,12 +45,25 @@ Pair = tuple[Site, Site]
 
 
 def test_remote_file_equals_the_local_file(pair: Pair, tmp_path: Path) -> None:
-    files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a.weight": (4096, 3), "b": ()})}
+    files = {
+        "config.json": json.dumps(CONFIG).encode(),
+        "model.safetensors": safetensors({"a.weight": (4096, 3), "b": ()}),
+    }
     Hub(*pair, files)
-    for text in ("org/name", "hf://org/name", "hf://org/name@main", f"hf://org/name@{COMMIT}", f"{pair[0].url}/org/name/tree/main"):
+    for text in (
+        "org/name",
+        "hf://org/name",
+        "hf://org/name@main",
+        f"hf://org/name@{COMMIT}",
+        f"{pair[0].url}/org/name/tree/main",
+    ):
         checkpoint = open_checkpoint(text)
         same(checkpoint.manifest, on_disk(tmp_path, files))
-        assert checkpoint.is_remote and checkpoint.config.keys == CONFIG and checkpoint.revision == COMMIT
+        assert (
+            checkpoint.is_remote
+            and checkpoint.config.keys == CONFIG
+            and checkpoint.revision == COMMIT
+        )
         assert checkpoint.config.source == f"hf://org/name@{COMMIT}/config.json"
 
 
@@ -61,9 +74,13 @@ def test_only_headers_of_remote_shards_are_read(pair: Pair, tmp_path: Path) -> N
     remote = read_remote("org/name").manifest
     same(remote, on_disk(tmp_path, files))
     assert remote.index is not None and remote.index.missing == ()
-    assert store.sent == sum(24 + header_length(x) for x in SHARDS.values()), "24 bytes to tell size and format, and the header"
+    assert store.sent == sum(24 + header_length(x) for x in SHARDS.values()), (
+        "24 bytes to tell size and format, and the header"
+    )
     assert len(store.seen) == 2 * len(SHARDS)
-    assert len(endpoint.seen) == 1 + 2 + len(SHARDS), "the API, the index and its redirect, one redirect for each shard"
+    assert len(endpoint.seen) == 1 + 2 + len(SHARDS), (
+        "the API, the index and its redirect, one redirect for each shard"
+    )
     assert all("range" in x.headers for x in store.seen)
     assert sum(map(len, SHARDS.values())) > 30 * store.sent
 
@@ -74,30 +91,57 @@ def test_missing_remote_shards_are_named(pair: Pair) -> None:
     del files[gone]
     Hub(*pair, files)
     manifest = read_remote("org/name").manifest
-    assert len(manifest.files) == 11 and manifest.index is not None and manifest.index.missing == (gone,)
+    assert (
+        len(manifest.files) == 11
+        and manifest.index is not None
+        and manifest.index.missing == (gone,)
+    )
 
 
 def test_remote_gguf_whole_and_split_are_read(pair: Pair, tmp_path: Path) -> None:
     def shard(number: int) -> bytes:
-        keys = {"split.no": (2, "H", number), "split.count": (2, "H", 2), "split.tensors.count": (5, "i", 2)}
+        keys = {
+            "split.no": (2, "H", number),
+            "split.count": (2, "H", 2),
+            "split.tensors.count": (5, "i", 2),
+        }
         return hub_server.gguf({f"blk.{number}.attn_q.weight": (32, 32)}, keys)
 
     whole = hub_server.gguf({"token_embd.weight": (64, 32)})
-    files = {"Q8/x-00001-of-00002.gguf": shard(0), "Q8/x-00002-of-00002.gguf": shard(1), "x.gguf": whole}
+    files = {
+        "Q8/x-00001-of-00002.gguf": shard(0),
+        "Q8/x-00002-of-00002.gguf": shard(1),
+        "x.gguf": whole,
+    }
     Hub(*pair, files)
     on_disk(tmp_path, {**files, "config.json": b"{}"})
     same(read_remote("hf://org/name/Q8").manifest, checkpoint.read_checkpoint(str(tmp_path / "Q8")))
-    same(read_remote("hf://org/name/Q8/x-00001-of-00002.gguf").manifest, checkpoint.read_checkpoint(str(tmp_path / "Q8")))
-    same(read_remote("hf://org/name/x.gguf").manifest, checkpoint.read_checkpoint(str(tmp_path / "x.gguf")))
-    same(read_remote(f"{pair[1].url}/Q8/x-00001-of-00002.gguf").manifest, checkpoint.read_checkpoint(str(tmp_path / "Q8")))
+    same(
+        read_remote("hf://org/name/Q8/x-00001-of-00002.gguf").manifest,
+        checkpoint.read_checkpoint(str(tmp_path / "Q8")),
+    )
+    same(
+        read_remote("hf://org/name/x.gguf").manifest,
+        checkpoint.read_checkpoint(str(tmp_path / "x.gguf")),
+    )
+    same(
+        read_remote(f"{pair[1].url}/Q8/x-00001-of-00002.gguf").manifest,
+        checkpoint.read_checkpoint(str(tmp_path / "Q8")),
+    )
 
 
 @pytest.mark.parametrize("data", [zipped(VALID), legacy(VALID_OLD)], ids=["zip", "legacy"])
 def test_remote_torch_files_are_read(pair: Pair, tmp_path: Path, data: bytes) -> None:
-    files = {"original/consolidated.00.pth": data, "original/params.json": b'{"dim": 8, "n_layers": 2, "n_heads": 2, "vocab_size": 32}'}
+    files = {
+        "original/consolidated.00.pth": data,
+        "original/params.json": b'{"dim": 8, "n_layers": 2, "n_heads": 2, "vocab_size": 32}',
+    }
     Hub(*pair, files)
     on_disk(tmp_path, {**files, "config.json": b"{}", "model.safetensors": DATA})
-    same(read_remote("hf://org/name/original").manifest, checkpoint.read_checkpoint(str(tmp_path / "original")))
+    same(
+        read_remote("hf://org/name/original").manifest,
+        checkpoint.read_checkpoint(str(tmp_path / "original")),
+    )
     model = llamath.load("hf://org/name/original")
     assert model.parameters.total == llamath.load(str(tmp_path / "original")).parameters.total
     assert model.source == f"hf://org/name@{COMMIT}/original/params.json"
@@ -105,38 +149,67 @@ def test_remote_torch_files_are_read(pair: Pair, tmp_path: Path, data: bytes) ->
 
 def test_load_reads_only_the_config(pair: Pair) -> None:
     endpoint, store = pair
-    Hub(endpoint, store, {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2,)})})
+    Hub(
+        endpoint,
+        store,
+        {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2,)})},
+    )
     expected = llamath.load(CONFIG).parameters.total
     model = llamath.load("hf://org/name")
-    assert (model.name, model.parameters.total, model.source) == ("name", expected, f"hf://org/name@{COMMIT}/config.json")
+    assert (model.name, model.parameters.total, model.source) == (
+        "name",
+        expected,
+        f"hf://org/name@{COMMIT}/config.json",
+    )
     assert not store.seen
     store.pages["/some/folder/config.json"] = file(json.dumps(CONFIG).encode())
     assert llamath.load(f"{store.url}/some/folder/config.json").parameters.total == expected
     assert llamath.load(f"{store.url}/some/folder/").name == "folder"
-    assert llamath.load(f"{endpoint.url}/org/name/blob/main/config.json?download=true").source == f"hf://org/name@{COMMIT}/config.json"
+    assert (
+        llamath.load(f"{endpoint.url}/org/name/blob/main/config.json?download=true").source
+        == f"hf://org/name@{COMMIT}/config.json"
+    )
 
 
 def test_public_id_of_a_preset_uses_no_network(pair: Pair) -> None:
     for text in ("meta-llama/Meta-Llama-3-8B", "META-llama/meta-llama-3-8b"):
         model = llamath.load(text)
-        assert model.parameters.total == 8_030_261_248 and model.source.startswith("preset llama-3-8b: ")
+        assert model.parameters.total == 8_030_261_248 and model.source.startswith(
+            "preset llama-3-8b: "
+        )
     assert not pair[0].seen
 
 
 def test_local_files_import_no_network_modules(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(safetensors({"a": (2,)}))
     code = f"import sys, llamath.checkpoint.open; llamath.checkpoint.open.open_checkpoint({str(tmp_path / 'a.safetensors')!r}); print(*sys.modules)"
-    modules = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
-    assert not modules & {"http.client", "urllib.request", "ssl", "socket", "fsspec", "huggingface_hub", "llamath.checkpoint.hub"}
+    modules = set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
+    assert not modules & {
+        "http.client",
+        "urllib.request",
+        "ssl",
+        "socket",
+        "fsspec",
+        "huggingface_hub",
+        "llamath.checkpoint.hub",
+    }
 
 
-def test_local_path_takes_precedence_over_hub_id(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_path_takes_precedence_over_hub_id(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "name").mkdir(parents=True)
     (tmp_path / "org" / "name" / "model.safetensors").write_bytes(safetensors({"here": (2,)}))
     (tmp_path / "org" / "name" / "config.json").write_text(json.dumps(CONFIG))
     checkpoint = open_checkpoint("org/name")
-    assert [x.name for x in checkpoint.manifest.tensors] == ["here"] and checkpoint.config.keys == CONFIG
+    assert [x.name for x in checkpoint.manifest.tensors] == [
+        "here"
+    ] and checkpoint.config.keys == CONFIG
     assert not checkpoint.is_remote and not checkpoint.commit_note
     for text in ("org/nothing.safetensors", "nothing", "./org/nothing"):
         with pytest.raises(FormatError):
@@ -163,7 +236,16 @@ def test_ranges_equal_the_bytes_of_the_file(site: Site) -> None:
     data = random.Random(1).randbytes(5000)
     site.pages["/x"] = file(data)
     with HttpFile(f"{site.url}/x") as source:
-        for start, end in [(0, 5000), (0, 24), (3, 9), (23, 25), (24, 24), (4999, 5000), (100, 4000), (5000, 5000)]:
+        for start, end in [
+            (0, 5000),
+            (0, 24),
+            (3, 9),
+            (23, 25),
+            (24, 24),
+            (4999, 5000),
+            (100, 4000),
+            (5000, 5000),
+        ]:
             assert source.read(start, end - start) == data[start:end]
         asked = len(site.seen)
         with pytest.raises(FormatError):
@@ -203,7 +285,12 @@ def test_connections_are_reused(site: Site) -> None:
 @pytest.mark.parametrize(
     ("code", "headers", "expected", "says"),
     [
-        (401, {"X-Error-Code": "RepoNotFound"}, "unauthorized", "the model does not exist or is private"),
+        (
+            401,
+            {"X-Error-Code": "RepoNotFound"},
+            "unauthorized",
+            "the model does not exist or is private",
+        ),
         (401, {"X-Error-Code": "GatedRepo"}, "unauthorized", "it is gated"),
         (403, {}, "forbidden", "access is denied"),
         (404, {"X-Error-Code": "RevisionNotFound"}, "missing", "the revision does not exist"),
@@ -214,7 +301,9 @@ def test_connections_are_reused(site: Site) -> None:
         (416, {}, "status", "416"),
     ],
 )
-def test_http_errors_have_hints(pair: Pair, code: int, headers: dict[str, str], expected: str, says: str) -> None:
+def test_http_errors_have_hints(
+    pair: Pair, code: int, headers: dict[str, str], expected: str, says: str
+) -> None:
     hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     pair[0].pages[hub.api] = status(code, headers, b"" if code == 204 else b"no")
     with pytest.raises(RemoteError, match=says) as error:
@@ -236,7 +325,9 @@ def test_insufficient_token_is_explained(pair: Pair, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
-def test_offline_mode_sends_no_request(pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_offline_mode_sends_no_request(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setenv(name, "1")
     for read in (read_remote, read_config):
         with pytest.raises(RemoteError) as error:
@@ -264,7 +355,20 @@ def test_invalid_ids_are_refused(pair: Pair, text: str) -> None:
     assert error.value.code in ("id", "missing") and "\r" not in str(error.value)
 
 
-@pytest.mark.parametrize("scheme", ["file", "ftp", "local", "reference", "simplecache::memory", "github", "sftp", "data", "javascript"])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "file",
+        "ftp",
+        "local",
+        "reference",
+        "simplecache::memory",
+        "github",
+        "sftp",
+        "data",
+        "javascript",
+    ],
+)
 def test_unknown_url_schemes_are_refused(scheme: str) -> None:
     for read in (read_remote, read_config):
         with pytest.raises(RemoteError) as error:
@@ -274,7 +378,10 @@ def test_unknown_url_schemes_are_refused(scheme: str) -> None:
 
 def test_the_commit_is_pinned(pair: Pair) -> None:
     endpoint, _ = pair
-    hub = Hub(*pair, {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2,)})})
+    hub = Hub(
+        *pair,
+        {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2,)})},
+    )
     hub.api_answer(endpoint.pages[hub.api], "a/branch")
     hub.api_answer(endpoint.pages[hub.api], "refs/pr/1")
     for text in ("hf://org/name@a%2Fbranch", "hf://org/name@refs/pr/1"):
@@ -306,7 +413,9 @@ def test_commands_print_the_commit_on_stderr(pair: Pair, monkeypatch: pytest.Mon
     note = f"{{}} is at commit {COMMIT}\n"
     for name in ("org/name", "hf://org/name"):
         code, out, err = run("ls", name, "--json")
-        assert (code, err) == (0, note.format(name)) and len(json.loads(out)["tensors"]) == len(shapes)
+        assert (code, err) == (0, note.format(name)) and len(json.loads(out)["tensors"]) == len(
+            shapes
+        )
         code, out, err = run("verify", name, "--json")
         assert (code, err) == (0, note.format(name)) and json.loads(out)["ok"]
     code, out, err = run("count", "hf://org/name", "--json")
@@ -319,12 +428,19 @@ def test_commands_print_the_commit_on_stderr(pair: Pair, monkeypatch: pytest.Mon
 
 def test_modelopt_recipe_on_the_hub_is_read(pair: Pair) -> None:
     endpoint, store = pair
-    recipe = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    recipe = {
+        "producer": {"name": "modelopt"},
+        "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]},
+    }
     config = json.dumps(CONFIG | {"time_step_limit": [0.0, float("inf")]}).encode()
     Hub(
         endpoint,
         store,
-        {"config.json": config, "hf_quant_config.json": json.dumps(recipe).encode(), "model.safetensors": safetensors({"a": (2,)})},
+        {
+            "config.json": config,
+            "hf_quant_config.json": json.dumps(recipe).encode(),
+            "model.safetensors": safetensors({"a": (2,)}),
+        },
     )
     for address in ("hf://org/name", "hf://org/name/config.json"):
         assert llamath.load(address).config.data["quantization_config"] == recipe
@@ -340,9 +456,20 @@ def test_remote_adapters_are_read_with_their_config(pair: Pair) -> None:
         "base_model_name_or_path": "meta-llama/Llama-3.2-1B",
     }
     weights = safetensors({f"{q}.lora_A.weight": (4, 2048), f"{q}.lora_B.weight": (2048, 4)})
-    Hub(*pair, {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": weights, "training_args.bin": b"x"})
+    Hub(
+        *pair,
+        {
+            "adapter_config.json": json.dumps(config).encode(),
+            "adapter_model.safetensors": weights,
+            "training_args.bin": b"x",
+        },
+    )
     report = llamath.verify("hf://org/name")
-    assert isinstance(report, llamath.StructureReport) and report.model == "Llama 3.2 1B" and report.facts["ranks"] == [4]
+    assert (
+        isinstance(report, llamath.StructureReport)
+        and report.model == "Llama 3.2 1B"
+        and report.facts["ranks"] == [4]
+    )
     assert [x.code for x in report.findings] == ["untrained"]  # of the other layers
     Hub(*pair, {"adapter_model.safetensors": weights})
     with pytest.raises(FormatError, match=r"expected adapter_config\.json"):

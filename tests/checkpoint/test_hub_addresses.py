@@ -39,7 +39,16 @@ PUBLIC = """
 @pytest.fixture(autouse=True)
 def online(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Ask for everything, without the user's settings; all that is requested is on loopback."""
-    for name in ("HF_TOKEN", "http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_ENDPOINT"):
+    for name in (
+        "HF_TOKEN",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "HF_ENDPOINT",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
@@ -73,7 +82,9 @@ def pair() -> Iterator[tuple[Site, Site]]:
 
 
 def test_private_addresses_are_told_from_public_ones() -> None:
-    assert [x for x in PRIVATE if is_public(x)] == [] and [x for x in PUBLIC if not is_public(x)] == []
+    assert [x for x in PRIVATE if is_public(x)] == [] and [
+        x for x in PUBLIC if not is_public(x)
+    ] == []
 
 
 def test_addresses_in_odd_forms_are_refused_everywhere() -> None:
@@ -86,18 +97,31 @@ def test_addresses_in_odd_forms_are_refused_everywhere() -> None:
         assert parse_url(f"http://{host}/x").host == host.strip("[]")
 
 
-def test_a_public_host_redirects_to_no_private_one(pair: tuple[Site, Site], names: dict[str, list[str]], public_loopback: None) -> None:
+def test_a_public_host_redirects_to_no_private_one(
+    pair: tuple[Site, Site], names: dict[str, list[str]], public_loopback: None
+) -> None:
     outer, inner = pair
-    names |= {"public.example": ["127.0.0.1"], "inner.example": ["127.0.0.2"], "v6.example": ["::1"]}
+    names |= {
+        "public.example": ["127.0.0.1"],
+        "inner.example": ["127.0.0.2"],
+        "v6.example": ["::1"],
+    }
     outer.pages["/b"] = redirect(f"http://inner.example:{inner.port}/x")
-    hops = (f"http://127.0.0.2:{inner.port}/x", f"http://inner.example:{inner.port}/x", f"http://v6.example:{inner.port}/x", "/b")
+    hops = (
+        f"http://127.0.0.2:{inner.port}/x",
+        f"http://inner.example:{inner.port}/x",
+        f"http://v6.example:{inner.port}/x",
+        "/b",
+    )
     for code in (301, 302, 303, 307, 308):
         for target in hops:
             outer.pages["/a"] = redirect(target, code)
             with pytest.raises(RemoteError) as error:
                 read_remote(f"http://public.example:{outer.port}/a")
             assert error.value.code == "private"
-    assert not inner.seen and all(x.headers["host"] == f"public.example:{outer.port}" for x in outer.seen)
+    assert not inner.seen and all(
+        x.headers["host"] == f"public.example:{outer.port}" for x in outer.seen
+    )
     # what the user names is requested wherever it is, and may lead on from there
     outer.pages["/a"] = redirect(f"{inner.url}/x")
     inner.pages["/x"] = file(WEIGHTS)
@@ -107,7 +131,9 @@ def test_a_public_host_redirects_to_no_private_one(pair: tuple[Site, Site], name
 def test_a_named_private_host_may_redirect_to_another(pair: tuple[Site, Site]) -> None:
     first, second = pair
     first.pages["/a"], second.pages["/x"] = redirect(f"{second.url}/x"), file(WEIGHTS)
-    assert len(read_remote(f"{first.url}/a").manifest.tensors) == 1  # with several requests to the second
+    assert (
+        len(read_remote(f"{first.url}/a").manifest.tensors) == 1
+    )  # with several requests to the second
     assert len(second.seen) > 1
 
 
@@ -131,15 +157,23 @@ def test_only_the_endpoint_may_be_private_for_agents(
             "http://[::1]:9/x",
             "http://10.0.0.1/x",
         ]
-        for text in (*refused, f"http://localhost:{other.port}/x", f"http://[::ffff:127.0.0.1]:{other.port}/x"):
+        for text in (
+            *refused,
+            f"http://localhost:{other.port}/x",
+            f"http://[::ffff:127.0.0.1]:{other.port}/x",
+        ):
             with pytest.raises(RemoteError) as error:
                 read_remote(text)
             assert error.value.code == "private", text
     assert not other.seen
-    assert len(read_remote("org/name").manifest.tensors) == 1  # on the command line, the endpoint leads to its store
+    assert (
+        len(read_remote("org/name").manifest.tensors) == 1
+    )  # on the command line, the endpoint leads to its store
 
 
-def test_one_private_address_of_several_is_refused(names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_private_address_of_several_is_refused(
+    names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     mixed = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (x, 80)) for x in ("8.8.8.8", "10.0.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: mixed)
     with pytest.raises(RemoteError) as error:
@@ -147,14 +181,20 @@ def test_one_private_address_of_several_is_refused(names: dict[str, list[str]], 
     assert error.value.code == "private"
 
 
-def test_the_checked_address_is_the_one_used(pair: tuple[Site, Site], names: dict[str, list[str]], public_loopback: None) -> None:
+def test_the_checked_address_is_the_one_used(
+    pair: tuple[Site, Site], names: dict[str, list[str]], public_loopback: None
+) -> None:
     site, _ = pair
     site.pages["/x"] = file(WEIGHTS)
     asked: list[str] = []
     names["rebinding.example"] = Answers(["127.0.0.1", "127.0.0.2"], asked)
     with closing(Session(limits=Limits(public_only=True))) as session:
         opened = HttpFile(f"http://rebinding.example:{site.port}/x", session)
-        assert asked == ["127.0.0.1"] and opened.read(0, 2000) == WEIGHTS[:2000] and asked == ["127.0.0.1"]
+        assert (
+            asked == ["127.0.0.1"]
+            and opened.read(0, 2000) == WEIGHTS[:2000]
+            and asked == ["127.0.0.1"]
+        )
         session.close()
         with pytest.raises(RemoteError) as error:  # a new connection is checked anew
             opened.read(0, 2001)
@@ -177,7 +217,9 @@ class Answers(list[str]):
         return found
 
 
-def test_tls_and_host_keep_the_name(names: dict[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_and_host_keep_the_name(
+    names: dict[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     certificate = make_certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", certificate[0])
     names |= {"hub.invalid": ["127.0.0.1"], "other.invalid": ["127.0.0.1"]}
@@ -202,7 +244,10 @@ def test_private_addresses_are_refused_through_a_proxy(
         read_remote(start)
     assert error.value.code == "private"
     with closing(Session(limits=Limits(public_only=True))) as strict:
-        for name, code in (("http://inner.example/x", "private"), ("http://unknown.invalid/x", "network")):
+        for name, code in (
+            ("http://inner.example/x", "private"),
+            ("http://unknown.invalid/x", "network"),
+        ):
             with pytest.raises(RemoteError) as error:
                 HttpFile(name, strict)
             assert error.value.code == code
@@ -211,7 +256,9 @@ def test_private_addresses_are_refused_through_a_proxy(
         assert HttpFile("http://outer.example/x", strict).size == len(WEIGHTS)
 
 
-def test_the_served_page_reads_public_hosts_only(pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_served_page_reads_public_hosts_only(
+    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("uvicorn")
     from llamath.web.server.model_ids import load_hub_model
     from llamath.web.server.work_slots import PageError

@@ -34,13 +34,17 @@ def notes(*args: str) -> list[str]:
 
 
 def requests_for_weights(pair: Pair) -> int:
-    return sum(".safetensors" in x.path and "index" not in x.path for site in pair for x in site.seen)
+    return sum(
+        ".safetensors" in x.path and "index" not in x.path for site in pair for x in site.seen
+    )
 
 
 def shards(number: int) -> dict[str, bytes]:
     names = list(SHAPES)
     parts = {
-        f"model-{i + 1:05}-of-{number:05}.safetensors": safetensors({x: SHAPES[x] for x in names[i::number]} or {f"extra.{i}": (1,)})
+        f"model-{i + 1:05}-of-{number:05}.safetensors": safetensors(
+            {x: SHAPES[x] for x in names[i::number]} or {f"extra.{i}": (1,)}
+        )
         for i in range(number)
     }
     return {"config.json": SOUND["config.json"], **indexed(parts)}
@@ -48,9 +52,10 @@ def shards(number: int) -> dict[str, bytes]:
 
 def test_differences_of_a_repository_are_noted(pair: Pair) -> None:
     Hub(*pair, LARGER)
-    assert any("the files do not match the config" in x and "layers 0–1" in x for x in notes("count", "org/name")), notes(
-        "count", "org/name"
-    )
+    assert any(
+        "the files do not match the config" in x and "layers 0–1" in x
+        for x in notes("count", "org/name")
+    ), notes("count", "org/name")
     assert (
         json.loads(run("count", "org/name", "--json")[1])["parameters"]["total"]
         == llamath.load(CONFIG | {"num_hidden_layers": 3}).parameters.total
@@ -71,7 +76,10 @@ def test_sound_repository_has_no_note_and_few_requests(pair: Pair) -> None:
 def test_many_headers_are_not_requested_for_a_count(pair: Pair) -> None:
     Hub(*pair, shards(33))
     (note,) = (x for x in notes("count", "org/name") if "compared" in x)
-    assert "expected at most 32 files to read, found 33" in note and "llamath verify hf://org/name" in note
+    assert (
+        "expected at most 32 files to read, found 33" in note
+        and "llamath verify hf://org/name" in note
+    )
     assert requests_for_weights(pair) == 0
 
 
@@ -93,7 +101,10 @@ def test_headers_that_cannot_be_read_are_a_note(pair: Pair) -> None:
     pair[0].pages[hub.resolve("model.safetensors")] = status(404, {"X-Error-Code": "EntryNotFound"})
     assert any("config" in x for x in notes("count", "org/name"))
     pair[0].pages[hub.resolve("model.safetensors")] = status(403)
-    assert any(x.startswith("the files were not compared with the config") for x in notes("count", "org/name"))
+    assert any(
+        x.startswith("the files were not compared with the config")
+        for x in notes("count", "org/name")
+    )
 
 
 def test_repository_without_weights_is_counted_without_notes(pair: Pair) -> None:
@@ -101,7 +112,9 @@ def test_repository_without_weights_is_counted_without_notes(pair: Pair) -> None
     assert not any("compared" in x for x in notes("count", "org/name"))
 
 
-def test_nothing_is_requested_offline(pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nothing_is_requested_offline(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from llamath.checkpoint.hub_cache import cache_folder
 
     def store(files: dict[str, Any]) -> None:

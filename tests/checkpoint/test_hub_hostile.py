@@ -66,7 +66,18 @@ def test_arbitrary_api_responses_are_refused(pair: Pair, page: Page, code: str) 
     assert error.value.code == code
 
 
-NAMES = ["../../../etc/passwd", "/etc/passwd", "..", "a/b.safetensors", "a\r\nX-Injected: 1", "a\0b", "\\\\host\\x", "", "x" * 300, "C:x"]
+NAMES = [
+    "../../../etc/passwd",
+    "/etc/passwd",
+    "..",
+    "a/b.safetensors",
+    "a\r\nX-Injected: 1",
+    "a\0b",
+    "\\\\host\\x",
+    "",
+    "x" * 300,
+    "C:x",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,7 +97,11 @@ def test_index_with_paths_is_refused(pair: Pair, name: str) -> None:
 @pytest.mark.parametrize("name", [*NAMES, "\ud800.safetensors"])
 def test_unsafe_names_of_the_api_are_ignored(pair: Pair, name: str) -> None:
     hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
-    siblings = [{"rfilename": x} for x in (name, "model.safetensors")] + [None, {"rfilename": 7}, {}]
+    siblings = [{"rfilename": x} for x in (name, "model.safetensors")] + [
+        None,
+        {"rfilename": 7},
+        {},
+    ]
     hub.api_answer(status(200, {}, json.dumps({"sha": COMMIT, "siblings": siblings}).encode()))
     assert len(read_remote("org/name").manifest.tensors) == 1
     hub.api_answer(status(200, {}, json.dumps({"sha": COMMIT, "siblings": siblings[:1]}).encode()))
@@ -117,11 +132,15 @@ def range_response(change: Callable[[int, int, Handler], None]) -> Page:
     return page
 
 
-def partial_response(content_range: str, extra: int = 0, headers: Mapping[str, str] | None = None, code: int = 206) -> Page:
+def partial_response(
+    content_range: str, extra: int = 0, headers: Mapping[str, str] | None = None, code: int = 206
+) -> Page:
     """Return a response with status 206, this Content-Range, and a body that is `extra` bytes longer than the range."""
 
     def page(first: int, last: int, handler: Handler) -> None:
-        written = content_range.format(first=first, last=last, size=len(DATA), before=first - 1, after=last + 1)
+        written = content_range.format(
+            first=first, last=last, size=len(DATA), before=first - 1, after=last + 1
+        )
         body = (DATA + bytes(99))[first : last + 1 + extra]
         handler.answer(code, body, {"Content-Range": written, **(headers or {})})
 
@@ -195,18 +214,25 @@ def test_hostile_responses_are_refused(site: Site, name: str) -> None:
 def test_redirect_from_https_to_http_is_refused() -> None:
     with pytest.raises(RemoteError, match="from https to http"):
         parse_url("https://127.0.0.1/x").redirected_to("http://127.0.0.1/x")
-    assert parse_url("http://127.0.0.1/x").redirected_to("https://127.0.0.1/y").url == "https://127.0.0.1/y"
+    assert (
+        parse_url("http://127.0.0.1/x").redirected_to("https://127.0.0.1/y").url
+        == "https://127.0.0.1/y"
+    )
     assert parse_url("https://127.0.0.1/x/y").redirected_to("../z?q").url == "https://127.0.0.1/z?q"
     url = parse_url("https://127.0.0.1/x")._replace(is_trusted=True)
     assert [url.redirected_to(x).is_trusted for x in ("/y", "https://127.0.0.1:443/", "https://127.0.0.1:444/", "https://127.0.0.2/")] == [
         True, True, False, False,
     ]  # fmt: skip
-    assert not url.redirected_to("https://127.0.0.2/").redirected_to("https://127.0.0.1/x").is_trusted
+    assert (
+        not url.redirected_to("https://127.0.0.2/").redirected_to("https://127.0.0.1/x").is_trusted
+    )
 
 
 def test_five_redirects_are_followed_and_six_are_not(site: Site) -> None:
     for i in range(1, 8):
-        site.pages[f"/{i}"] = redirect(f"/{i - 1}", random.Random(i).choice([301, 302, 303, 307, 308]))
+        site.pages[f"/{i}"] = redirect(
+            f"/{i - 1}", random.Random(i).choice([301, 302, 303, 307, 308])
+        )
     site.pages["/0"] = file(DATA)
     assert len(read_remote(f"{site.url}/5").manifest.tensors) == 1
     with pytest.raises(RemoteError) as error:
@@ -216,7 +242,11 @@ def test_five_redirects_are_followed_and_six_are_not(site: Site) -> None:
 
 @pytest.mark.parametrize("second", ["size", "tag", "bytes"])
 def test_file_that_changes_during_reading_is_refused(site: Site, second: str) -> None:
-    later = {"size": file(DATA + b"x"), "tag": file(DATA, '"two"'), "bytes": file(bytes(len(DATA)))}[second]
+    later = {
+        "size": file(DATA + b"x"),
+        "tag": file(DATA, '"two"'),
+        "bytes": file(bytes(len(DATA))),
+    }[second]
 
     def page(handler: Handler) -> None:
         (file(DATA) if len(site.seen) == 1 else later)(handler)
@@ -265,7 +295,9 @@ def test_http_1_0_and_chunked_bodies_are_read(site: Site) -> None:
     def chunked(first: int, last: int, handler: Handler) -> None:
         head = f"HTTP/1.1 206 OK\r\nContent-Range: bytes {first}-{last}/{len(DATA)}\r\nTransfer-Encoding: chunked\r\n\r\n"
         pieces = [DATA[x : min(x + 5, last + 1)] for x in range(first, last + 1, 5)]
-        handler.wfile.write(head.encode() + b"".join(b"%x\r\n%b\r\n" % (len(x), x) for x in pieces) + b"0\r\n\r\n")
+        handler.wfile.write(
+            head.encode() + b"".join(b"%x\r\n%b\r\n" % (len(x), x) for x in pieces) + b"0\r\n\r\n"
+        )
 
     for response in (old, chunked):
         site.pages["/x"] = range_response(response)
@@ -275,7 +307,9 @@ def test_http_1_0_and_chunked_bodies_are_read(site: Site) -> None:
 def test_session_time_limit_is_enforced(site: Site) -> None:
     site.pages["/x"] = file(DATA)
     now = [0.0]
-    with HttpFile(f"{site.url}/x", Session(limits=Limits(session=30), clock=lambda: now[0])) as source:
+    with HttpFile(
+        f"{site.url}/x", Session(limits=Limits(session=30), clock=lambda: now[0])
+    ) as source:
         source.read(100, 10)
         now[0] = 31.0
         with pytest.raises(RemoteError) as error:
@@ -293,12 +327,18 @@ def test_first_of_several_shard_errors_is_raised(pair: Pair) -> None:
     for number in (7, 3, 11):
         pair[1].pages[f"/model-{number:05}-of-00012.safetensors"] = file(b"no checkpoint " * number)
     manifest = read_remote("org/name", problems=problems).manifest
-    assert len(manifest.files) == 9 and ["model-00003" in str(problems[0]), "model-00011" in str(problems[2])] == [True, True]
+    assert len(manifest.files) == 9 and [
+        "model-00003" in str(problems[0]),
+        "model-00011" in str(problems[2]),
+    ] == [True, True]
     assert hub.repo == "org/name"
 
 
 def test_random_responses_raise_only_llamath_errors(site: Site) -> None:
-    head = HEAD + b"Content-Length: 24\r\nETag: x\r\nLocation: /y\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = (
+        HEAD
+        + b"Content-Length: 24\r\nETag: x\r\nLocation: /y\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
     good = head + b"18\r\n" + DATA[:24] + b"\r\n0\r\n\r\n"
     marks = [b"", b"\r\n", b"\0", b"-", b"9", b"\xff", b":", b" ", b"f"]
     chance = random.Random(7)

@@ -20,12 +20,26 @@ from llamath.checkpoint.open import find_repo, local_copy, open_checkpoint
 from llamath.checkpoint.repo_id import Repo, endpoint, is_offline, parse_repo
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError, RemoteError
-from support.hub_server import COMMIT, CONFIG, SHARDS, TOKEN, Hub, Site, authorized, indexed, redirect, sites, status
+from support.hub_server import (
+    COMMIT,
+    CONFIG,
+    SHARDS,
+    TOKEN,
+    Hub,
+    Site,
+    authorized,
+    indexed,
+    redirect,
+    sites,
+    status,
+)
 
 pytestmark = pytest.mark.usefixtures("alone")
 Pair = tuple[Site, Site]
 FILES = {
-    name: (Path(embedded.path()) / name).read_bytes() for name in os.listdir(embedded.path()) if name.endswith((".json", ".safetensors"))
+    name: (Path(embedded.path()) / name).read_bytes()
+    for name in os.listdir(embedded.path())
+    if name.endswith((".json", ".safetensors"))
 }
 """The bundled model, as a repository."""
 TOTAL = 803_968
@@ -37,7 +51,9 @@ def run(*args: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def snapshot(files: dict[str, bytes], repo: str = "org/name", commit: str = COMMIT, ref: str = "main") -> Path:
+def snapshot(
+    files: dict[str, bytes], repo: str = "org/name", commit: str = COMMIT, ref: str = "main"
+) -> Path:
     """Write files into the cache as huggingface_hub does: blobs, links to them in a snapshot, and a ref."""
     folder = Path(cache_folder()) / ("models--" + repo.replace("/", "--"))
     for name, data in files.items():
@@ -69,14 +85,37 @@ def snapshot(files: dict[str, bytes], repo: str = "org/name", commit: str = COMM
         ("https://huggingface.co/org/name", Repo("org/name")),
         ("https://huggingface.co/org/name/", Repo("org/name")),
         ("https://huggingface.co/org/name/tree/main", Repo("org/name")),
-        ("https://hf.co/org/name/tree/refs%2Fpr%2F1/original", Repo("org/name", "refs/pr/1", "original")),
+        (
+            "https://hf.co/org/name/tree/refs%2Fpr%2F1/original",
+            Repo("org/name", "refs/pr/1", "original"),
+        ),
         ("huggingface.co/org/name/blob/main/config.json", Repo("org/name", "main", "config.json")),
-        ("https://huggingface.co/org/name/resolve/main/a.gguf?download=true", Repo("org/name", "main", "a.gguf")),
+        (
+            "https://huggingface.co/org/name/resolve/main/a.gguf?download=true",
+            Repo("org/name", "main", "a.gguf"),
+        ),
         *[
             (x, None)
             for x in (
-                *("org", "org/name.gguf", "org/config.json", "a/b/c", "org/name/sub", "datasets/org/name", "spaces/org", "org/na me"),
-                *("org/..", "a..b/c", "-a/b", "org/name@", "org//name", "https://example.org/org/name", "dim=4096/2"),
+                *(
+                    "org",
+                    "org/name.gguf",
+                    "org/config.json",
+                    "a/b/c",
+                    "org/name/sub",
+                    "datasets/org/name",
+                    "spaces/org",
+                    "org/na me",
+                ),
+                *(
+                    "org/..",
+                    "a..b/c",
+                    "-a/b",
+                    "org/name@",
+                    "org//name",
+                    "https://example.org/org/name",
+                    "dim=4096/2",
+                ),
             )
         ],
     ],
@@ -89,7 +128,17 @@ def test_names_of_repositories_are_parsed(text: str, expected: Repo | None) -> N
 
 @pytest.mark.parametrize(
     "text",
-    ["./org/name", "/org/name", "~/org/name", "../name", "org/name.safetensors", "a/b/c/d", "a/b/c/config.json", "nothing", "x/y.json"],
+    [
+        "./org/name",
+        "/org/name",
+        "~/org/name",
+        "../name",
+        "org/name.safetensors",
+        "a/b/c/d",
+        "a/b/c/config.json",
+        "nothing",
+        "x/y.json",
+    ],
 )
 def test_misspelled_paths_never_reach_the_network(pair: Pair, text: str) -> None:
     for command in ("count", "ls", "verify", "memory"):
@@ -97,16 +146,24 @@ def test_misspelled_paths_never_reach_the_network(pair: Pair, text: str) -> None
         assert (code, out) == (2, "") and err.startswith("error: ") and not pair[0].seen
 
 
-def test_path_in_an_existing_folder_is_not_looked_up(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_in_an_existing_folder_is_not_looked_up(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "org").mkdir()
     monkeypatch.chdir(tmp_path)
     for command in ("count", "ls", "verify", "memory", "run"):
         code, _, err = run(command, "org/name", *(["x"] if command == "run" else []))
-        assert code == 2 and "no such file in the folder org" in err and "hf://org/name reads it from the Hub" in err
+        assert (
+            code == 2
+            and "no such file in the folder org" in err
+            and "hf://org/name reads it from the Hub" in err
+        )
     assert not pair[0].seen
 
 
-def test_folder_of_the_same_name_wins(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_the_same_name_wins(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Hub(*pair, FILES)
     snapshot(FILES)
     (tmp_path / "org" / "name").mkdir(parents=True)
@@ -142,17 +199,38 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
     "chat": lambda x, _: ["chat", x],
     "same": lambda x, _: ["same", x, "embedded"],
     "hash": lambda x, _: ["hash", x],
-    "edit": lambda x, folder: ["edit", x, str(folder / "edited"), "--drop-layers", "1", "--dry-run"],
+    "edit": lambda x, folder: [
+        "edit",
+        x,
+        str(folder / "edited"),
+        "--drop-layers",
+        "1",
+        "--dry-run",
+    ],
     "design": lambda x, _: ["design", str(TOTAL), "--like", x],
 }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("text", ["org/name", "org/name@main", "org/name/model.safetensors", "{}/org/name/tree/main"])
-def test_every_command_takes_every_spelling(pair: Pair, tmp_path: Path, name: str, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["org/name", "org/name@main", "org/name/model.safetensors", "{}/org/name/tree/main"]
+)
+def test_every_command_takes_every_spelling(
+    pair: Pair, tmp_path: Path, name: str, text: str
+) -> None:
     if name in ("run", "chat", "logits", "trace PROMPT"):
         pytest.importorskip("torch")
-    if name in ("run", "chat", "logits", "trace PROMPT", "convert", "verify --full", "same", "hash", "edit"):
+    if name in (
+        "run",
+        "chat",
+        "logits",
+        "trace PROMPT",
+        "convert",
+        "verify --full",
+        "same",
+        "hash",
+        "edit",
+    ):
         pytest.importorskip("huggingface_hub")
     Hub(*pair, FILES)
     arguments = COMMANDS[name](text.format(pair[0].url), tmp_path)
@@ -175,14 +253,22 @@ def test_a_word_like_a_repository_is_not_a_prompt(pair: Pair) -> None:
 def test_preset_without_weights_names_its_repository(pair: Pair) -> None:
     pytest.importorskip("torch")
     code, _, err = run("run", "llama-3-8b", "x")
-    assert code == 2 and "meta-llama/Meta-Llama-3-8B downloads its weights" in " ".join(err.split()) and not pair[0].seen
+    assert (
+        code == 2
+        and "meta-llama/Meta-Llama-3-8B downloads its weights" in " ".join(err.split())
+        and not pair[0].seen
+    )
 
 
 def test_misspelled_id_gets_a_suggestion(pair: Pair) -> None:
     for command in ("count", "ls", "verify"):
         pair[0].seen.clear()
         code, _, err = run(command, "meta-lama/Llama-3.1-8B")
-        assert code == 2 and "did you mean meta-llama/Llama-3.1-8B" in " ".join(err.split()) and len(pair[0].seen) == 1
+        assert (
+            code == 2
+            and "did you mean meta-llama/Llama-3.1-8B" in " ".join(err.split())
+            and len(pair[0].seen) == 1
+        )
 
 
 def test_gguf_repository_without_a_config_is_read(pair: Pair, tmp_path: Path) -> None:
@@ -205,10 +291,17 @@ def test_cache_is_read_before_the_hub(pair: Pair, tmp_path: Path) -> None:
     Hub(*pair, {"config.json": b"{}"})
     folder = snapshot(FILES)
     model = llamath.load("org/name")
-    assert (model.name, model.parameters.total, model.source) == ("name", TOTAL, f"{folder}/config.json")
+    assert (model.name, model.parameters.total, model.source) == (
+        "name",
+        TOTAL,
+        f"{folder}/config.json",
+    )
     assert model.location == f"hf://org/name@{COMMIT}"
     checkpoint = open_checkpoint("org/name")
-    assert checkpoint.commit_note == f"org/name is at commit {COMMIT}, in the Hugging Face cache" and not checkpoint.is_remote
+    assert (
+        checkpoint.commit_note == f"org/name is at commit {COMMIT}, in the Hugging Face cache"
+        and not checkpoint.is_remote
+    )
     for name in ("count", "ls", "verify", "memory", "fit", "convert", "trace"):
         assert run(*COMMANDS[name]("org/name", tmp_path))[0] == 0
         assert run(*COMMANDS[name](f"org/name@{COMMIT}", tmp_path / "x"))[0] == 0
@@ -253,8 +346,12 @@ def test_cache_with_only_a_config_leaves_weights_to_the_hub(pair: Pair) -> None:
     Hub(*pair, FILES)
     snapshot({"config.json": FILES["config.json"]})
     assert run("count", "org/name")[0] == 0 and not pair[0].seen
-    ours, theirs = (json.loads(run("memory", x, "--json")[1]) for x in ("org/name", embedded.path()))
-    assert ours["weights"] == theirs["weights"] and ours["lines"] == theirs["lines"] and pair[0].seen
+    ours, theirs = (
+        json.loads(run("memory", x, "--json")[1]) for x in ("org/name", embedded.path())
+    )
+    assert (
+        ours["weights"] == theirs["weights"] and ours["lines"] == theirs["lines"] and pair[0].seen
+    )
 
 
 def test_cache_without_one_shard_leaves_weights_to_the_hub(pair: Pair) -> None:
@@ -268,7 +365,11 @@ def test_damaged_files_in_the_cache_are_reported(pair: Pair) -> None:
     Hub(*pair, FILES)
     snapshot(FILES | {"model.safetensors": FILES["model.safetensors"][:-9]})
     code, out, _ = run("verify", "org/name", "--json")
-    assert code == 1 and [x["code"] for x in json.loads(out)["findings"]] == ["truncated"] and not pair[0].seen
+    assert (
+        code == 1
+        and [x["code"] for x in json.loads(out)["findings"]] == ["truncated"]
+        and not pair[0].seen
+    )
 
 
 @pytest.mark.parametrize("ref", ["../../x", "not a commit", "", "0" * 39, "/etc"])
@@ -290,12 +391,18 @@ def test_links_out_of_the_cache_are_refused(pair: Pair, tmp_path: Path) -> None:
 # offline
 
 
-def test_offline_reads_the_cache_and_nothing_else(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_reads_the_cache_and_nothing_else(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     Hub(*pair, FILES)
     for command in ("count", "ls", "verify", "memory", "convert"):
         code, _, err = run(*COMMANDS[command]("org/name", Path("/nowhere")))
-        assert code == 2 and "is not in the Hugging Face cache" in " ".join(err.split()) and "HF_HUB_OFFLINE" in err
+        assert (
+            code == 2
+            and "is not in the Hugging Face cache" in " ".join(err.split())
+            and "HF_HUB_OFFLINE" in err
+        )
     snapshot({"config.json": FILES["config.json"]})
     assert run("count", "org/name")[0] == 0
     assert "is incomplete in the Hugging Face cache" in " ".join(run("ls", "org/name")[2].split())
@@ -313,11 +420,19 @@ def test_unreachable_hub_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
     connect = socket.socket.connect
-    monkeypatch.setattr(socket.socket, "connect", lambda self, address: (attempts.append(address), connect(self, address))[1])
+    monkeypatch.setattr(
+        socket.socket,
+        "connect",
+        lambda self, address: (attempts.append(address), connect(self, address))[1],
+    )
     for command in ("count", "ls", "verify", "memory", "convert"):
         attempts.clear()
         code, out, err = run(*COMMANDS[command]("org/name", Path("/nowhere")))
-        assert (code, out, err.count("error: ")) == (2, "", 1) and "cannot be reached: Connection refused" in " ".join(err.split())
+        assert (code, out, err.count("error: ")) == (
+            2,
+            "",
+            1,
+        ) and "cannot be reached: Connection refused" in " ".join(err.split())
         assert len(attempts) == 1
     snapshot(FILES)
     assert run("verify", "org/name")[0] == 0
@@ -341,7 +456,9 @@ ENVIRONMENTS: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("number", range(len(ENVIRONMENTS)))
-def test_settings_equal_those_of_huggingface_hub(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_equal_those_of_huggingface_hub(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("huggingface_hub")
     from llamath.checkpoint.hub.hub_repo import find_token
 
@@ -356,7 +473,11 @@ def test_settings_equal_those_of_huggingface_hub(number: int, tmp_path: Path, mo
         (folder / "token").write_text(f"hf_in_{folder.name.strip('.')}\n")
     for name, value in ENVIRONMENTS[number].items():
         monkeypatch.setenv(name, value)
-    theirs = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    theirs = json.loads(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+    )
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # what is read without it
     assert [cache_folder(), is_offline(), endpoint(), find_token()] == theirs
 
@@ -367,27 +488,43 @@ def test_settings_equal_those_of_huggingface_hub(number: int, tmp_path: Path, mo
 @pytest.fixture
 def downloads(pair: Pair) -> Hub:
     pytest.importorskip("huggingface_hub")
-    extra = {"README.md": b"hi", "modeling_evil.py": b"import os", "pytorch_model.bin": b"x", "original/params.json": b"{}"}
+    extra = {
+        "README.md": b"hi",
+        "modeling_evil.py": b"import os",
+        "pytorch_model.bin": b"x",
+        "original/params.json": b"{}",
+    }
     return Hub(*pair, FILES | extra)
 
 
-def test_download_fetches_only_needed_files(downloads: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+def test_download_fetches_only_needed_files(
+    downloads: Hub, capfd: pytest.CaptureFixture[str]
+) -> None:
     lines: list[str] = []
     folder = Path(local_copy("org/name", lines.append))
     assert folder == Path(cache_folder()) / "models--org--name" / "snapshots" / COMMIT
     assert sorted(os.listdir(folder)) == sorted(FILES)
     assert all((folder / name).read_bytes() == data for name, data in FILES.items())
-    assert lines == [f"downloading hf://org/name@{COMMIT} to {cache_folder()}: {len(FILES)} files, 1.61 MB of weights"]
+    assert lines == [
+        f"downloading hf://org/name@{COMMIT} to {cache_folder()}: {len(FILES)} files, 1.61 MB of weights"
+    ]
     assert "Fetching 5 files: 100%" in capfd.readouterr().err, "huggingface_hub's progress bar"
     asked = len(downloads.endpoint.seen)
-    assert local_copy("org/name", lines.append) == str(folder) and len(downloads.endpoint.seen) == asked
+    assert (
+        local_copy("org/name", lines.append) == str(folder)
+        and len(downloads.endpoint.seen) == asked
+    )
     assert lines[-1].endswith("in the Hugging Face cache")
     from huggingface_hub import try_to_load_from_cache
 
-    assert try_to_load_from_cache("org/name", "model.safetensors", cache_dir=cache_folder()) == str(folder / "model.safetensors")
+    assert try_to_load_from_cache("org/name", "model.safetensors", cache_dir=cache_folder()) == str(
+        folder / "model.safetensors"
+    )
 
 
-def test_download_sends_the_token_to_the_endpoint_only(downloads: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_sends_the_token_to_the_endpoint_only(
+    downloads: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     local_copy("org/name")
     files = [x for x in downloads.endpoint.seen if "/resolve/" in x.path]
@@ -395,7 +532,9 @@ def test_download_sends_the_token_to_the_endpoint_only(downloads: Hub, monkeypat
     assert downloads.store.seen and not any(authorized(downloads.store))
 
 
-def test_download_sends_no_token_when_it_is_disabled(downloads: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_sends_no_token_when_it_is_disabled(
+    downloads: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
     local_copy("org/name")
@@ -411,18 +550,28 @@ def test_incomplete_repository_is_refused_before_the_download(pair: Pair) -> Non
     assert not os.path.exists(cache_folder())
 
 
-def test_download_larger_than_the_disk_is_refused(downloads: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_larger_than_the_disk_is_refused(
+    downloads: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import shutil
 
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**7, 10**7 - 10**6, 10**6))
-    with pytest.raises(RemoteError, match=r"1\.00 MB free, and the weights to download have 1\.61 MB") as error:
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**7, 10**7 - 10**6, 10**6)
+    )
+    with pytest.raises(
+        RemoteError, match=r"1\.00 MB free, and the weights to download have 1\.61 MB"
+    ) as error:
         local_copy("org/name")
     assert error.value.code == "disk" and not os.path.exists(cache_folder())
 
 
-def test_failed_download_is_one_error_without_secrets(downloads: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_download_is_one_error_without_secrets(
+    downloads: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    downloads.endpoint.pages[downloads.resolve("tokenizer.json")] = status(403, {"X-Error-Message": TOKEN}, TOKEN.encode())
+    downloads.endpoint.pages[downloads.resolve("tokenizer.json")] = status(
+        403, {"X-Error-Message": TOKEN}, TOKEN.encode()
+    )
     with pytest.raises(RemoteError) as error:
         local_copy("org/name")
     assert error.value.code == "download" and TOKEN not in f"{error.value}{error.value.hint}"
@@ -430,16 +579,24 @@ def test_failed_download_is_one_error_without_secrets(downloads: Hub, monkeypatc
     assert not (snapshot_folder / "tokenizer.json").exists()
 
 
-def test_repository_that_changes_during_the_download_is_refused(downloads: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repository_that_changes_during_the_download_is_refused(
+    downloads: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import huggingface_hub
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(Path(cache_folder()) / "snapshots" / ("f" * 40)))
+    monkeypatch.setattr(
+        huggingface_hub,
+        "snapshot_download",
+        lambda *_, **__: str(Path(cache_folder()) / "snapshots" / ("f" * 40)),
+    )
     with pytest.raises(RemoteError, match="changed from commit") as error:
         local_copy("org/name")
     assert error.value.code == "changed"
 
 
-def test_file_of_another_size_than_announced_is_refused(downloads: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_of_another_size_than_announced_is_refused(
+    downloads: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import huggingface_hub
 
     def download(*_: Any, **__: Any) -> str:
@@ -455,7 +612,10 @@ def test_download_follows_no_endless_redirects(downloads: Hub) -> None:
     downloads.endpoint.pages[path] = redirect(path)
     with pytest.raises(RemoteError) as error:
         local_copy("org/name")
-    assert error.value.code == "download" and len([x for x in downloads.endpoint.seen if x.path == path]) < 100
+    assert (
+        error.value.code == "download"
+        and len([x for x in downloads.endpoint.seen if x.path == path]) < 100
+    )
 
 
 def test_missing_extra_is_named(downloads: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,8 +626,12 @@ def test_missing_extra_is_named(downloads: Hub, monkeypatch: pytest.MonkeyPatch)
     assert run("verify", "org/name")[0] == 0, "headers need no extra"
 
 
-def test_weights_in_the_cache_run_without_the_hub(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_tokenizer = {name: data for name, data in FILES.items() if not name.startswith("tokenizer")}
+def test_weights_in_the_cache_run_without_the_hub(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_tokenizer = {
+        name: data for name, data in FILES.items() if not name.startswith("tokenizer")
+    }
     folder = snapshot(without_tokenizer)
     pair[0].pages.clear()
     with pytest.raises(RemoteError):
@@ -482,7 +646,9 @@ def test_values_and_sums_of_a_download_are_checked(pair: Pair) -> None:
     Hub(*pair, FILES)
     report = json.loads(run("verify", "org/name", "--full", "--json")[1])
     assert report["ok"] and str(report).count("the Hub's cache") >= len(FILES) - 1
-    blob = (Path(cache_folder()) / "models--org--name" / "snapshots" / COMMIT / "model.safetensors").resolve()
+    blob = (
+        Path(cache_folder()) / "models--org--name" / "snapshots" / COMMIT / "model.safetensors"
+    ).resolve()
     data = bytearray(blob.read_bytes())
     data[-1] ^= 1
     blob.write_bytes(data)
@@ -490,12 +656,19 @@ def test_values_and_sums_of_a_download_are_checked(pair: Pair) -> None:
     assert code == 1 and "sum" in str([x["code"] for x in json.loads(out)["findings"]])
 
 
-def test_full_verification_in_python_downloads_like_the_command(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_verification_in_python_downloads_like_the_command(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("huggingface_hub")
     pytest.importorskip("numpy")
     Hub(*pair, FILES)
     report = llamath.verify("org/name", full=True)
-    assert report.ok and report.full is not None and report.full.tensors > 0 and report.full.compared >= len(FILES) - 1
+    assert (
+        report.ok
+        and report.full is not None
+        and report.full.tensors > 0
+        and report.full.compared >= len(FILES) - 1
+    )
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert llamath.verify("org/name", full=True).ok
     with pytest.raises(RemoteError):

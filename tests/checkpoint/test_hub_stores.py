@@ -37,7 +37,9 @@ def memory() -> Iterator[Any]:
     store.store.clear()
 
 
-def test_object_stores_are_read(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_stores_are_read(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = {"config.json": json.dumps(CONFIG).encode(), **indexed(SHARDS)}
     for name, data in files.items():
         memory.pipe(f"/bucket/model/{name}", data)
@@ -60,7 +62,10 @@ def test_object_stores_are_read(memory: Any, tmp_path: Path, monkeypatch: pytest
         and checkpoint.revision == ""
         and checkpoint.manifest.files[0].name.startswith("memory://bucket/model/")
     )
-    assert llamath.load("memory://bucket/model").parameters.total == llamath.load(CONFIG).parameters.total
+    assert (
+        llamath.load("memory://bucket/model").parameters.total
+        == llamath.load(CONFIG).parameters.total
+    )
 
 
 def test_object_store_errors_are_translated(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +75,11 @@ def test_object_store_errors_are_translated(memory: Any, monkeypatch: pytest.Mon
     with pytest.raises(RemoteError) as raised:
         read_remote("memory://user:sealed@bucket/model.safetensors")
     assert raised.value.code == "scheme"
-    failures = {PermissionError("sealed"): "forbidden", RuntimeError("sealed"): "network", FileNotFoundError(): "missing"}
+    failures = {
+        PermissionError("sealed"): "forbidden",
+        RuntimeError("sealed"): "network",
+        FileNotFoundError(): "missing",
+    }
     for failure, code in failures.items():
 
         def fail(*_: Any, error: Exception = failure, **__: Any) -> bytes:
@@ -90,7 +99,9 @@ def test_object_store_errors_are_translated(memory: Any, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
-def test_a_store_whose_package_is_missing_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_whose_package_is_missing_is_named(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("fsspec")
     package = {"s3": "s3fs", "gs": "gcsfs"}[scheme]
     monkeypatch.setitem(sys.modules, package, None)

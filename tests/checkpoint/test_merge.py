@@ -31,7 +31,9 @@ def lora(tmp_path_factory: pytest.TempPathFactory) -> SavedAdapter:
 
 def loaded(folder: Path) -> dict[str, Any]:
     """The weights as transformers loads them, all of them from the file."""
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, output_loading_info=True
+    )
     assert not any(info.values())
     return dict(model.state_dict())
 
@@ -48,11 +50,19 @@ def test_merged_weights_are_those_of_peft(case: str, tmp_path: Path) -> None:
             assert torch.equal(found[name], expected), name
             continue
         changed += 1
-        bound = (expected.abs() + (expected - base[name]).abs()) * (DORA if case == "DoRA" else 2.0**-20) + 2.0**-24
+        bound = (expected.abs() + (expected - base[name]).abs()) * (
+            DORA if case == "DoRA" else 2.0**-20
+        ) + 2.0**-24
         assert ((found[name] - expected).abs() <= bound).all(), name
     assert changed
-    assert llamath.same(str(tmp_path / "merged"), str(saved.folder), base=str(saved.base)).verdict != "different"
-    assert llamath.same(str(saved.base), str(saved.folder), base=str(saved.base)).verdict == "different"
+    assert (
+        llamath.same(str(tmp_path / "merged"), str(saved.folder), base=str(saved.base)).verdict
+        != "different"
+    )
+    assert (
+        llamath.same(str(saved.base), str(saved.folder), base=str(saved.base)).verdict
+        == "different"
+    )
 
 
 def test_unchanged_tensors_are_copied_bit_for_bit(lora: SavedAdapter, tmp_path: Path) -> None:
@@ -65,9 +75,13 @@ def test_unchanged_tensors_are_copied_bit_for_bit(lora: SavedAdapter, tmp_path: 
     found = load_file(tmp_path / "merged" / "model.safetensors")
     assert found.keys() == tensors.keys()
     changed = {name for name, x in tensors.items() if not torch.equal(found[name], x)}
-    assert changed == {f"model.layers.{i}.self_attn.{x}_proj.weight" for i in range(3) for x in "qv"}
+    assert changed == {
+        f"model.layers.{i}.self_attn.{x}_proj.weight" for i in range(3) for x in "qv"
+    }
     assert "LoRA adapter of rank 4 (peft): changed 6 weights" in report.notes
-    assert json.loads((tmp_path / "merged" / "config.json").read_text()) == json.loads((base / "config.json").read_text())
+    assert json.loads((tmp_path / "merged" / "config.json").read_text()) == json.loads(
+        (base / "config.json").read_text()
+    )
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
@@ -82,10 +96,20 @@ def test_merged_weights_are_rounded_once(dtype: str, lora: SavedAdapter, tmp_pat
 
 def test_rest_of_a_multimodal_model_is_kept(lora: SavedAdapter, tmp_path: Path) -> None:
     text = transformers.LlamaConfig(
-        hidden_size=16, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=50
+        hidden_size=16,
+        intermediate_size=40,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=50,
     )
     vision = transformers.CLIPVisionConfig(
-        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=16,
+        patch_size=8,
     )
     config = transformers.LlavaConfig(text_config=text, vision_config=vision, image_token_index=3)
     transformers.LlavaForConditionalGeneration(config).save_pretrained(tmp_path / "base")
@@ -99,10 +123,14 @@ def test_rest_of_a_multimodal_model_is_kept(lora: SavedAdapter, tmp_path: Path) 
         tmp_path / "adapter" / "adapter_model.safetensors",
     )
     merge_adapter(str(tmp_path / "base"), str(tmp_path / "adapter"), str(tmp_path / "merged"))
-    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("base", "merged"))
+    before, after = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("base", "merged")
+    )
     assert before.keys() == after.keys()
     assert len({name for name, x in before.items() if not torch.equal(after[name], x)}) == 6
-    config_files = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("base", "merged")]
+    config_files = [
+        json.loads((tmp_path / name / "config.json").read_text()) for name in ("base", "merged")
+    ]
     assert config_files[0] == config_files[1]
 
 
@@ -123,7 +151,9 @@ def test_faults_of_the_user_are_named(lora: SavedAdapter, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("where", ["base", "adapter"])
-def test_links_out_of_either_folder_are_not_copied(where: str, lora: SavedAdapter, tmp_path: Path) -> None:
+def test_links_out_of_either_folder_are_not_copied(
+    where: str, lora: SavedAdapter, tmp_path: Path
+) -> None:
     folders = {"base": tmp_path / "base", "adapter": tmp_path / "adapter"}
     for name, original in (("base", lora.base), ("adapter", lora.folder)):
         shutil.copytree(original, folders[name])

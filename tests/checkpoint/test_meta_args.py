@@ -33,12 +33,18 @@ PUBLISHED: list[tuple[dict[str, Any], int, int]] = [  # params.json, vocabulary,
 
 
 @pytest.mark.parametrize(("params", "vocabulary", "total"), PUBLISHED)
-def test_published_params_json(params: dict[str, Any], vocabulary: int, total: int, tmp_path: Path) -> None:
+def test_published_params_json(
+    params: dict[str, Any], vocabulary: int, total: int, tmp_path: Path
+) -> None:
     path = tmp_path / "params.json"
     path.write_text(json.dumps(params))
-    model = llamath.load(path, vocab_size=vocabulary if params.get("vocab_size", -1) == -1 else None)
+    model = llamath.load(
+        path, vocab_size=vocabulary if params.get("vocab_size", -1) == -1 else None
+    )
     assert model.parameters.total == total
-    folder = llamath.load(tmp_path, vocab_size=vocabulary if params.get("vocab_size", -1) == -1 else None)
+    folder = llamath.load(
+        tmp_path, vocab_size=vocabulary if params.get("vocab_size", -1) == -1 else None
+    )
     assert folder.parameters == model.parameters
 
 
@@ -56,11 +62,15 @@ def test_vocab_size_is_taken_from_tokenizer_model(tmp_path: Path) -> None:
     pieces = b"".join(b"\n\x05\n\x03" + f"{i:03}".encode()[-3:] for i in range(32000))
     (tmp_path / "tokenizer.model").write_bytes(pieces + b"\x12\x02\x08\x01")
     assert llamath.load(tmp_path).parameters.total == 6_738_415_616
-    (tmp_path / "tokenizer.model").write_bytes(b"".join(base64.b64encode(b"x%d" % i) + b" %d\n" % i for i in range(128000)))
+    (tmp_path / "tokenizer.model").write_bytes(
+        b"".join(base64.b64encode(b"x%d" % i) + b" %d\n" % i for i in range(128000))
+    )
     assert llamath.load(tmp_path).tree.vocab == 128256
 
 
-@pytest.mark.parametrize("data", [b"", b"\n", b"\n\xff\xff\xff\xff\xff\xff", b"\x08\x01", b"IQ== 1\n", b"\n\x05abc"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\n", b"\n\xff\xff\xff\xff\xff\xff", b"\x08\x01", b"IQ== 1\n", b"\n\x05abc"]
+)
 def test_broken_tokenizer_model_is_an_error(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "params.json").write_text(json.dumps(PUBLISHED[0][0]))
     (tmp_path / "tokenizer.model").write_bytes(data)
@@ -78,14 +88,18 @@ def test_broken_tokenizer_model_is_an_error(data: bytes, tmp_path: Path) -> None
         (2048, 8192, (1024, 1.5)),
     ],
 )
-def test_arguments_are_inferred_from_ffn_width(dim: int, F: int, first: tuple[int, float | None]) -> None:
+def test_arguments_are_inferred_from_ffn_width(
+    dim: int, F: int, first: tuple[int, float | None]
+) -> None:
     arguments = list(ffn_width_args(dim, F))
     assert arguments[0] == first
     assert all(ffn_width(dim, m, x) == F for m, x in arguments)
 
 
 @pytest.mark.parametrize(("params", "vocabulary", "total"), PUBLISHED)
-def test_conversion_to_hf_keys_and_back_is_exact(params: dict[str, Any], vocabulary: int, total: int) -> None:
+def test_conversion_to_hf_keys_and_back_is_exact(
+    params: dict[str, Any], vocabulary: int, total: int
+) -> None:
     model = llamath.load(params | {"vocab_size": vocabulary})
     args = config_to_args(model.config)
     assert args_to_config(args) == dict(model.config.data)
@@ -93,9 +107,24 @@ def test_conversion_to_hf_keys_and_back_is_exact(params: dict[str, Any], vocabul
 
 
 @pytest.mark.parametrize(
-    "key", ["dim", "n_layers", "n_heads", "multiple_of", "n_kv_heads", "ffn_dim_multiplier", "norm_eps", "rope_theta", "use_scaled_rope"]
+    "key",
+    [
+        "dim",
+        "n_layers",
+        "n_heads",
+        "multiple_of",
+        "n_kv_heads",
+        "ffn_dim_multiplier",
+        "norm_eps",
+        "rope_theta",
+        "use_scaled_rope",
+    ],
 )
-@pytest.mark.parametrize("value", [0, -1, "x", [], {}, float("nan"), 10**400], ids=["0", "-1", "text", "list", "object", "nan", "huge"])
+@pytest.mark.parametrize(
+    "value",
+    [0, -1, "x", [], {}, float("nan"), 10**400],
+    ids=["0", "-1", "text", "list", "object", "nan", "huge"],
+)
 def test_invalid_arguments_are_errors(key: str, value: object) -> None:
     harmless = {"norm_eps": (0, -1), "rope_theta": (0, -1)}
     if value in harmless.get(key, ()):
@@ -118,7 +147,10 @@ def test_features_missing_in_the_reference_are_named() -> None:
 def test_model_keeps_the_given_arguments() -> None:
     """70B: 1024 and 1.3 would give the same width, but the file has other values."""
     model = llamath.load(PUBLISHED[7][0])
-    assert model.args is not None and (model.args.multiple_of, model.args.ffn_dim_multiplier) == (4096, 1.3)
+    assert model.args is not None and (model.args.multiple_of, model.args.ffn_dim_multiplier) == (
+        4096,
+        1.3,
+    )
     assert llamath.load(PUBLISHED[7][0], changes={"num_hidden_layers": 3}).args is None
 
 
@@ -146,6 +178,9 @@ def test_params_json_with_unsupported_keys_is_an_error(key: str) -> None:
 
 
 def test_errors_use_the_key_names_of_params_json() -> None:
-    for change, word in [({"n_kv_heads": 5}, "n_kv_heads is 5"), ({"n_heads": 33, "n_kv_heads": 33}, "n_heads is 33")]:
+    for change, word in [
+        ({"n_kv_heads": 5}, "n_kv_heads is 5"),
+        ({"n_heads": 33, "n_kv_heads": 33}, "n_heads is 33"),
+    ]:
         with pytest.raises(llamath.ConfigError, match=word):
             llamath.load(PUBLISHED[6][0] | change)

@@ -39,20 +39,28 @@ def test_arrays_are_those_of_numpy(compressed: bool, tmp_path: Path) -> None:
     chance = numpy.random.default_rng(1)
     shapes = [(), (5,), (3, 4), (2, 3, 4), (0, 3), (1, 1)]
     arrays = {
-        f"layers.{i}.{dtype}": (chance.random(shape) * 99).astype(dtype) for dtype in NAMES.values() for i, shape in enumerate(shapes)
+        f"layers.{i}.{dtype}": (chance.random(shape) * 99).astype(dtype)
+        for dtype in NAMES.values()
+        for i, shape in enumerate(shapes)
     }
     arrays |= {f"F.{name}": numpy.asfortranarray(x) for name, x in arrays.items()}
     path = tmp_path / "x.npz"
     (numpy.savez_compressed if compressed else numpy.savez)(path, **arrays)
     data = path.read_bytes()
     manifest = npz.read(Bytes(data, "x.npz"))
-    assert {x.name: (NAMES[x.dtype], x.shape) for x in manifest.tensors} == {name: (str(x.dtype), x.shape) for name, x in arrays.items()}
+    assert {x.name: (NAMES[x.dtype], x.shape) for x in manifest.tensors} == {
+        name: (str(x.dtype), x.shape) for name, x in arrays.items()
+    }
     assert sum(x.bytes for x in manifest.tensors) == sum(x.nbytes for x in arrays.values())
     for x in [] if compressed else manifest.tensors:
         stored = numpy.frombuffer(data[x.start : x.end], NAMES[x.dtype])
         strides = None if x.strides is None else [n * stored.itemsize for n in x.strides]
         theirs = arrays[x.name]
-        ours = stored.reshape(x.shape) if strides is None else numpy.lib.stride_tricks.as_strided(stored, x.shape, strides)
+        ours = (
+            stored.reshape(x.shape)
+            if strides is None
+            else numpy.lib.stride_tricks.as_strided(stored, x.shape, strides)
+        )
         assert (ours == theirs).all()
 
 
@@ -62,7 +70,9 @@ def test_archives_written_by_hand_read_as_in_numpy(name: str, tmp_path: Path) ->
     manifest = npz.read(Bytes(ARRAYS[name]))
     with numpy.load(tmp_path / "x.npz") as theirs:
         texts = str(manifest.metadata.get("text arrays", "")).split()
-        assert {x.name: x.shape for x in manifest.tensors} == {x: theirs[x].shape for x in theirs.files if x not in texts}
+        assert {x.name: x.shape for x in manifest.tensors} == {
+            x: theirs[x].shape for x in theirs.files if x not in texts
+        }
 
 
 @pytest.mark.parametrize("name", hostile_npz())
@@ -74,7 +84,10 @@ def test_hostile_archives_are_refused(name: str) -> None:
 
 
 def test_commands_read_archives(tmp_path: Path) -> None:
-    numpy.savez(tmp_path / "x.npz", **{"a.weight": numpy.zeros((3, 4), numpy.float32), "b": numpy.zeros(2, numpy.float16)})
+    numpy.savez(
+        tmp_path / "x.npz",
+        **{"a.weight": numpy.zeros((3, 4), numpy.float32), "b": numpy.zeros(2, numpy.float16)},
+    )
     assert "a.weight  F32    [3, 4]" in run("ls", str(tmp_path / "x.npz")).stdout
     assert json.loads(run("count", str(tmp_path), "--json").stdout)["parameters"]["total"] == 14
     numpy.savez(tmp_path / "o.npz", a=numpy.array([{}], dtype=object))

@@ -22,7 +22,12 @@ from hypothesis import strategies as st
 
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
-from llamath.checkpoint.formats.torch_files.torch_checkpoint import FIRST_WINDOW, MAX_PICKLE_BYTES, read, siblings
+from llamath.checkpoint.formats.torch_files.torch_checkpoint import (
+    FIRST_WINDOW,
+    MAX_PICKLE_BYTES,
+    read,
+    siblings,
+)
 from llamath.utils.errors import FormatError
 from support import hostile_pth
 from support.cost_limits import within_calls
@@ -139,13 +144,20 @@ def check_against_torch(data: bytes, manifest: Manifest) -> Any:
         storage_bytes = theirs.untyped_storage()
         assert places.setdefault(mine.storage, storage_bytes.data_ptr()) == storage_bytes.data_ptr()
         first = theirs.storage_offset()
-        last = first + sum((size - 1) * stride for size, stride in zip(theirs.shape, theirs.stride(), strict=True))
+        last = first + sum(
+            (size - 1) * stride for size, stride in zip(theirs.shape, theirs.stride(), strict=True)
+        )
         whole = torch.empty(0, dtype=torch.uint8).set_(storage_bytes).numpy().tobytes()
-        assert data[mine.start : mine.end] == whole[first * theirs.element_size() : (last + 1) * theirs.element_size()]
+        assert (
+            data[mine.start : mine.end]
+            == whole[first * theirs.element_size() : (last + 1) * theirs.element_size()]
+        )
     assert len(set(places.values())) == len(places)
     plain = (bool, int, float, str, type(None), torch.dtype)
     values = {name: leaf for name, leaf, keyed in all_leaves if keyed and isinstance(leaf, plain)}
-    assert repr(manifest.metadata["values"]) == repr({k: str(v) if isinstance(v, torch.dtype) else v for k, v in values.items()})
+    assert repr(manifest.metadata["values"]) == repr(
+        {k: str(v) if isinstance(v, torch.dtype) else v for k, v in values.items()}
+    )
     return value
 
 
@@ -171,7 +183,9 @@ class Tied(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed = torch.nn.Embedding(11, 4)
-        self.block = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 4, bias=False))
+        self.block = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 4, bias=False)
+        )
         self.head = torch.nn.Linear(4, 11, bias=False)
         self.head.weight = self.embed.weight
 
@@ -179,11 +193,23 @@ class Tied(torch.nn.Module):
 def test_state_dict_of_a_tied_model_is_read() -> None:
     manifest = check_both_containers(Tied().state_dict())
     kept = {tensor.name: tensor for tensor in manifest.tensors}
-    assert kept["head.weight"].storage == kept["embed.weight"].storage != kept["block.0.weight"].storage
+    assert (
+        kept["head.weight"].storage
+        == kept["embed.weight"].storage
+        != kept["block.0.weight"].storage
+    )
     assert kept["head.weight"].start == kept["embed.weight"].start
     assert kept["block.1.num_batches_tracked"][1:3] == ("I64", ())
-    assert manifest.metadata == {"container": "zip", "version": 3, "byteorder": "little", "values": {}}
-    assert manifest.files[0].size - manifest.files[0].header_bytes == 4 * (11 * 4 + 8 * 4 + 8 + 4 * 8 + 32) + 8
+    assert manifest.metadata == {
+        "container": "zip",
+        "version": 3,
+        "byteorder": "little",
+        "values": {},
+    }
+    assert (
+        manifest.files[0].size - manifest.files[0].header_bytes
+        == 4 * (11 * 4 + 8 * 4 + 8 + 4 * 8 + 32) + 8
+    )
 
 
 def test_checkpoint_with_optimizer_is_read() -> None:
@@ -193,12 +219,30 @@ def test_checkpoint_with_optimizer_is_read() -> None:
     model.block(torch.randn(5, 4)).sum().backward()
     optimizer.step()
     schedule.step()
-    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(), "epoch": 3, "name": "été"}
-    manifest = check_both_containers(state | {"best": 0.5, "args": {"dim": 4, "tied": True, "none": None}, "rng": torch.get_rng_state()})
+    state = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": schedule.state_dict(),
+        "epoch": 3,
+        "name": "été",
+    }
+    manifest = check_both_containers(
+        state
+        | {
+            "best": 0.5,
+            "args": {"dim": 4, "tied": True, "none": None},
+            "rng": torch.get_rng_state(),
+        }
+    )
     names = [tensor.name for tensor in manifest.tensors]
     assert "model.embed.weight" in names and "optimizer.state.1.exp_avg" in names
     values = manifest.metadata["values"]
-    assert (values["epoch"], values["name"], values["args.tied"], values["args.none"]) == (3, "été", True, None)
+    assert (values["epoch"], values["name"], values["args.tied"], values["args.none"]) == (
+        3,
+        "été",
+        True,
+        None,
+    )
     assert values["optimizer.param_groups.0.lr"] == 3e-4
 
 
@@ -239,14 +283,20 @@ def test_real_files_read_as_torch_loads_them(kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", NAMES)
 def test_every_dtype_is_read(dtype: str) -> None:
-    value = {"a": torch.arange(48, dtype=torch.uint8).view(getattr(torch, dtype)) if dtype != "bool" else torch.tensor([True, False])}
+    value = {
+        "a": torch.arange(48, dtype=torch.uint8).view(getattr(torch, dtype))
+        if dtype != "bool"
+        else torch.tensor([True, False])
+    }
     value["b"] = value["a"][1:]
     data = save(value)
     check_against_torch(data, read(Bytes(data)))
     older = save(value, new=False)
     try:
         load(older)
-    except AttributeError:  # torch cannot load these types from its older container, so they are not read either
+    except (
+        AttributeError
+    ):  # torch cannot load these types from its older container, so they are not read either
         assert refusal(older).code == "storage"
     else:
         check_against_torch(older, read(Bytes(older)))
@@ -312,12 +362,20 @@ def test_other_protocols_are_refused_as_torch_refuses_them() -> None:
 
 def test_an_archive_written_again_by_zipfile_is_read() -> None:
     data = save({"w": BASE, "e": torch.zeros(0), "n": 3})
-    for how, wide in ((zipfile.ZIP_STORED, False), (zipfile.ZIP_STORED, True), (zipfile.ZIP_DEFLATED, False)):
+    for how, wide in (
+        (zipfile.ZIP_STORED, False),
+        (zipfile.ZIP_STORED, True),
+        (zipfile.ZIP_DEFLATED, False),
+    ):
         file = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", how) as new:
             for entry in old.infolist():
                 with new.open(
-                    zipfile.ZipInfo(entry.filename) if how == zipfile.ZIP_STORED else entry.filename, "w", force_zip64=wide
+                    zipfile.ZipInfo(entry.filename)
+                    if how == zipfile.ZIP_STORED
+                    else entry.filename,
+                    "w",
+                    force_zip64=wide,
                 ) as out:
                     out.write(old.read(entry))
         if how == zipfile.ZIP_STORED:
@@ -362,7 +420,10 @@ def test_twelve_gigabyte_file_is_read_at_its_ends(tmp_path: Path) -> None:
     path = tmp_path / "big.pth"
     shapes = {"a": (3, 1 << 30), "b": (5,), "c": (2, 1 << 31), "d": (7,), "e": (0,), "f": (1,)}
     with torch._subclasses.fake_tensor.FakeTensorMode():
-        state = {name: torch.empty(shape, dtype=torch.bfloat16 if name != "c" else torch.uint8) for name, shape in shapes.items()}
+        state = {
+            name: torch.empty(shape, dtype=torch.bfloat16 if name != "c" else torch.uint8)
+            for name, shape in shapes.items()
+        }
     with torch.serialization.skip_data(materialize_fake_tensors=True):
         torch.save(state, path)
     with LocalFile(path) as source:
@@ -370,7 +431,9 @@ def test_twelve_gigabyte_file_is_read_at_its_ends(tmp_path: Path) -> None:
     oracle = torch._C.PyTorchFileReader(str(path))
     assert manifest.files[0].size > 10 << 30
     assert [tensor.shape for tensor in manifest.tensors] == list(shapes.values())
-    assert [tensor.start for tensor in manifest.tensors] == [oracle.get_record_offset(f"data/{key}") for key in range(6)]
+    assert [tensor.start for tensor in manifest.tensors] == [
+        oracle.get_record_offset(f"data/{key}") for key in range(6)
+    ]
     assert [tensor.bytes for tensor in manifest.tensors] == [6 << 30, 10, 4 << 30, 14, 0, 2]
 
 
@@ -395,32 +458,55 @@ def test_no_tensor_bytes_are_read_from_an_archive() -> None:
 
 
 def test_legacy_file_is_read_in_growing_windows() -> None:
-    state = {f"layers.{index}.weight": torch.full((2,), index) for index in range(60)} | {"steps": 3, "last": "y" * 999}
+    state = {f"layers.{index}.weight": torch.full((2,), index) for index in range(60)} | {
+        "steps": 3,
+        "last": "y" * 999,
+    }
     expected = read(Bytes(save(state, new=False))).tensors
     for cut in (20, 61, 117, 400, 999, 2048, 5000):
         data = save({"padding": "x" * (FIRST_WINDOW - cut)} | state, new=False)
         source = Counting(data)
-        assert [(x.name, x.shape) for x in read(source).tensors] == [(x.name, x.shape) for x in expected]
+        assert [(x.name, x.shape) for x in read(source).tensors] == [
+            (x.name, x.shape) for x in expected
+        ]
         assert (0, FIRST_WINDOW) in source.spans and (0, len(data)) in source.spans
 
 
 def test_pickle_streams_over_the_limit_are_refused() -> None:
-    assert refusal(save({"padding": "x" * MAX_PICKLE_BYTES, "w": torch.ones(2)}, new=False)).code == "truncated"
+    assert (
+        refusal(save({"padding": "x" * MAX_PICKLE_BYTES, "w": torch.ones(2)}, new=False)).code
+        == "truncated"
+    )
 
 
 def test_streams_of_python_2_are_read() -> None:
     """Python 2's cPickle wrote short byte strings, memo indices from 1, and OrderedDict from a list of lists."""
     storage_bytes = tensor(storage(more=NONE))
     pair = LIST + b"U\1w" + put(1) + APPEND + storage_bytes + APPEND
-    data = legacy(stream(called("collections.OrderedDict", listed(pair, listed(text("n"), number(1)))) + put(2)))
+    data = legacy(
+        stream(
+            called("collections.OrderedDict", listed(pair, listed(text("n"), number(1)))) + put(2)
+        )
+    )
     check_against_torch(data, read(Bytes(data)))
 
 
 def test_old_tensor_rebuild_function_is_supported() -> None:
-    first = called("torch._utils._rebuild_tensor", storage(), number(1), tupled(number(5)), tupled(number(1)))
+    first = called(
+        "torch._utils._rebuild_tensor", storage(), number(1), tupled(number(5)), tupled(number(1))
+    )
     no_hooks = tensor(tail=FALSE + NONE)
     data = zipped(
-        stream(mapped({"a": first, "b": no_hooks, "c": tensor(tail=FALSE + HOOKS + DICT), "d": tensor(tail=FALSE + HOOKS + NONE)}))
+        stream(
+            mapped(
+                {
+                    "a": first,
+                    "b": no_hooks,
+                    "c": tensor(tail=FALSE + HOOKS + DICT),
+                    "d": tensor(tail=FALSE + HOOKS + NONE),
+                }
+            )
+        )
     )
     check_against_torch(data, read(Bytes(data)))
 
@@ -455,7 +541,9 @@ def test_hostile_files_use_memory_in_proportion() -> None:
 
 def test_nothing_is_imported_opened_or_run(tmp_path: Path) -> None:
     """An audit hook records every import, system call and opened file while the corpus is read, from memory and from disk."""
-    for index, (data, _) in enumerate([*HOSTILE.values(), (zipped(VALID), ""), (legacy(VALID_OLD), "")]):
+    for index, (data, _) in enumerate(
+        [*HOSTILE.values(), (zipped(VALID), ""), (legacy(VALID_OLD), "")]
+    ):
         (tmp_path / f"{index}.pth").write_bytes(data)
     code = """
 import json, sys
@@ -485,7 +573,9 @@ for name, data in zip(names, contents):
 on = False
 print(json.dumps([accepted, len(names), events, sorted(set(sys.modules) - modules)]))
 """
-    run = subprocess.run([sys.executable, "-c", code, SRC, str(tmp_path)], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code, SRC, str(tmp_path)], capture_output=True, text=True, check=True
+    )
     accepted, count, events, modules = json.loads(run.stdout)
     assert (accepted, count) == (4, len(HOSTILE) + 2)
     assert not modules
@@ -543,7 +633,9 @@ class Sparse(Source):
 def test_terabyte_directory_is_refused_unread() -> None:
     size = 1 << 40
     for count, length in (((1 << 40) // 46 - 9, size - 98), (1 << 20, 65 << 20)):
-        tail = archive([], count=count, here=count, size=length, start=size - 98 - length, where=size - 98)
+        tail = archive(
+            [], count=count, here=count, size=length, start=size - 98 - length, where=size - 98
+        )
         source = Sparse(tail, size)
         assert refusal(source).code == "directory"
         assert source.bytes < 1000
@@ -581,7 +673,9 @@ def test_flipped_bits_are_refused_or_agree_with_torch(kind: str) -> None:
             if isinstance(outcome, Manifest):
                 check_against_torch(flipped, outcome)
                 accepted += 1
-    fields = 4 * (16 + 32 + 64 + 16 + 16 + 32 + 16 + 31) + 32  # of members: versions, times, padding, attributes; of the end: versions
+    fields = (
+        4 * (16 + 32 + 64 + 16 + 16 + 32 + 16 + 31) + 32
+    )  # of members: versions, times, padding, attributes; of the end: versions
     assert accepted == (fields if kind == "new" else accepted) and accepted < len(data) * 2
 
 
@@ -636,7 +730,9 @@ VIEWS = [
     lambda t: t[..., :1] if t.dim() else t,
     lambda t: torch.nn.Parameter(t, requires_grad=False),
 ]
-KEYS = st.text(st.characters(exclude_characters=".", exclude_categories=["Cs"]), max_size=5) | st.integers(-(1 << 70), 1 << 70)
+KEYS = st.text(
+    st.characters(exclude_characters=".", exclude_categories=["Cs"]), max_size=5
+) | st.integers(-(1 << 70), 1 << 70)
 PLAIN = (
     st.none()
     | st.booleans()
@@ -651,11 +747,17 @@ PLAIN = (
 def states(draw: st.DrawFn) -> Any:
     pool: list[Any] = []
     leaf = st.deferred(lambda: tensors(pool)) | PLAIN | st.sampled_from(DTYPES)
-    inner = st.recursive(leaf, lambda x: st.lists(x, max_size=3) | st.dictionaries(KEYS, x, max_size=3), max_leaves=8)
+    inner = st.recursive(
+        leaf, lambda x: st.lists(x, max_size=3) | st.dictionaries(KEYS, x, max_size=3), max_leaves=8
+    )
     return draw(st.dictionaries(KEYS, inner, max_size=6))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(states())
 def test_any_state_reads_as_torch_loads_it(state: Any) -> None:
     names = [name for name, _, _ in leaves(state)]
@@ -683,12 +785,18 @@ class Writer:
         body = self.filled(HOOKS if self.chance.random() < 0.5 else DICT, 3)
         if self.chance.random() < 0.25:
             at = self.chance.randrange(len(body))
-            body = body[:at] + self.chance.choice(FRAGMENTS) + body[at + self.chance.randint(0, 2) :]
+            body = (
+                body[:at] + self.chance.choice(FRAGMENTS) + body[at + self.chance.randint(0, 2) :]
+            )
         return stream(body)
 
     def value(self, depth: int) -> bytes:
         kinds = [self.plain, self.plain, self.tensor, self.tensor, self.tensor, self.again]
-        kinds += [lambda: self.filled(DICT, depth - 1), lambda: self.filled(HOOKS, depth - 1), lambda: self.listed(depth - 1)] * (depth > 0)
+        kinds += [
+            lambda: self.filled(DICT, depth - 1),
+            lambda: self.filled(HOOKS, depth - 1),
+            lambda: self.listed(depth - 1),
+        ] * (depth > 0)
         value = self.chance.choice(kinds)()
         if self.chance.random() < 0.2:
             value += put(self.memo)
@@ -697,7 +805,17 @@ class Writer:
 
     def plain(self) -> bytes:
         return self.chance.choice(
-            [NONE, TRUE, number(7), number(-(1 << 80)), text("é"), b"G" + bytes(8), UNIT, named("torch.int8"), b"U\1a"]
+            [
+                NONE,
+                TRUE,
+                number(7),
+                number(-(1 << 80)),
+                text("é"),
+                b"G" + bytes(8),
+                UNIT,
+                named("torch.int8"),
+                b"U\1a",
+            ]
         )
 
     def again(self) -> bytes:
@@ -713,17 +831,47 @@ class Writer:
             for _ in range(self.chance.randrange(5))
         ]
         opcodes = target + MARK + b"".join(key + self.value(depth) for key in keys) + b"u"
-        return opcodes + mapped({"_metadata": NONE}) + BUILD if target == HOOKS and self.chance.random() < 0.5 else opcodes
+        return (
+            opcodes + mapped({"_metadata": NONE}) + BUILD
+            if target == HOOKS and self.chance.random() < 0.5
+            else opcodes
+        )
 
     def tensor(self) -> bytes:
         pick, dims = self.chance.choice, self.chance.randrange(3)
-        sizes, steps = [pick([0, 1, 1, 2, 2, 3]) for _ in range(dims)], [pick([0, 1, 1, 2, 3]) for _ in range(dims)]
-        key, kind, count = pick([("0", "torch.FloatStorage", 6)] * 8 + [("1", "torch.HalfStorage", 0), ("1", "torch.IntStorage", 0)])
-        opcodes = tensor(storage(kind, key, count, self.more, pick(["cpu", "cuda:0"])), pick([0, 0, 1, 2]), sizes, steps, pick(TAILS))
-        return called("torch._utils._rebuild_parameter", opcodes, pick([TRUE, FALSE]), HOOKS) if self.chance.random() < 0.2 else opcodes
+        sizes, steps = (
+            [pick([0, 1, 1, 2, 2, 3]) for _ in range(dims)],
+            [pick([0, 1, 1, 2, 3]) for _ in range(dims)],
+        )
+        key, kind, count = pick(
+            [("0", "torch.FloatStorage", 6)] * 8
+            + [("1", "torch.HalfStorage", 0), ("1", "torch.IntStorage", 0)]
+        )
+        opcodes = tensor(
+            storage(kind, key, count, self.more, pick(["cpu", "cuda:0"])),
+            pick([0, 0, 1, 2]),
+            sizes,
+            steps,
+            pick(TAILS),
+        )
+        return (
+            called("torch._utils._rebuild_parameter", opcodes, pick([TRUE, FALSE]), HOOKS)
+            if self.chance.random() < 0.2
+            else opcodes
+        )
 
 
-PLAINS = [NONE, TRUE, number(7), number(-(1 << 80)), text("é"), b"G" + bytes(8), UNIT, named("torch.int8"), b"U\1a"]
+PLAINS = [
+    NONE,
+    TRUE,
+    number(7),
+    number(-(1 << 80)),
+    text("é"),
+    b"G" + bytes(8),
+    UNIT,
+    named("torch.int8"),
+    b"U\1a",
+]
 TAILS = [FALSE + HOOKS, FALSE + HOOKS, FALSE + NONE, TRUE + HOOKS, FALSE + HOOKS + DICT]
 
 
@@ -733,8 +881,14 @@ def mutants(seeds: range) -> int:
     for seed in seeds:
         original = Writer(seed, seed % 3 == 0).stream()
         keys = [key for key in "01" if text("storage") in original and text(key) in original]
-        storage_bytes = b"".join(hostile_pth.struct.pack("<q", 6) + SIX if key == "0" else bytes(8) for key in keys)
-        data = legacy(original, listed(*map(text, keys)), storage_bytes) if seed % 3 == 0 else zipped(original, {"0": SIX, "1": b""})
+        storage_bytes = b"".join(
+            hostile_pth.struct.pack("<q", 6) + SIX if key == "0" else bytes(8) for key in keys
+        )
+        data = (
+            legacy(original, listed(*map(text, keys)), storage_bytes)
+            if seed % 3 == 0
+            else zipped(original, {"0": SIX, "1": b""})
+        )
         outcome = attempt(data)
         if isinstance(outcome, Manifest):
             check_against_torch(data, outcome)
@@ -748,14 +902,36 @@ def test_mutants_are_refused_or_agree_with_torch() -> None:
 
 def test_damaged_files_are_refused_or_agree_with_torch() -> None:
     """Change, remove or insert up to three bytes, mostly in the directory and the end records."""
-    whole = [*SMALL.values(), *(save({"w": torch.ones(2), "n": {"x": 1}, "e": torch.zeros(0)}, new) for new in (True, False))]
+    whole = [
+        *SMALL.values(),
+        *(
+            save({"w": torch.ones(2), "n": {"x": 1}, "e": torch.zeros(0)}, new)
+            for new in (True, False)
+        ),
+    ]
     accepted = 0
     for seed in range(4000):
         chance = random.Random(seed)
         data = chance.choice(whole)
         for _ in range(chance.choice([1, 1, 2, 3])):
-            at = chance.randrange(len(data)) if chance.random() < 0.5 else len(data) - chance.randrange(1, min(len(data), 900))
-            new = chance.choice([chance.randbytes(1), b"", b"\0\0", b"\xff" * 4, b"PK\3\4", b"PK\1\2", b"PK\5\6", bytes(8), b"\1\0"])
+            at = (
+                chance.randrange(len(data))
+                if chance.random() < 0.5
+                else len(data) - chance.randrange(1, min(len(data), 900))
+            )
+            new = chance.choice(
+                [
+                    chance.randbytes(1),
+                    b"",
+                    b"\0\0",
+                    b"\xff" * 4,
+                    b"PK\3\4",
+                    b"PK\1\2",
+                    b"PK\5\6",
+                    bytes(8),
+                    b"\1\0",
+                ]
+            )
             data = data[:at] + new + data[at + chance.choice([len(new), len(new), 1, 0]) :]
         outcome = attempt(data)
         if isinstance(outcome, Manifest):
@@ -765,7 +941,11 @@ def test_damaged_files_are_refused_or_agree_with_torch() -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.binary(max_size=200), st.sampled_from([b"", b"PK\3\4", b"\x80\2", SMALL["new"][:200], SMALL["old"][:180]]), st.integers(0, 98))
+@given(
+    st.binary(max_size=200),
+    st.sampled_from([b"", b"PK\3\4", b"\x80\2", SMALL["new"][:200], SMALL["old"][:180]]),
+    st.integers(0, 98),
+)
 def test_random_bytes_give_a_manifest_or_an_error(data: bytes, start: bytes, tail: int) -> None:
     attempt(start + data + SMALL["new"][len(SMALL["new"]) - tail :])
 
@@ -774,7 +954,12 @@ def test_random_bytes_give_a_manifest_or_an_error(data: bytes, start: bytes, tai
 
 
 def test_meta_shard_names_are_in_order() -> None:
-    listing = ["params.json", *(f"consolidated.{index:02}.pth" for index in (2, 0, 3, 1)), "consolidated.00.pth.bak", "tokenizer.model"]
+    listing = [
+        "params.json",
+        *(f"consolidated.{index:02}.pth" for index in (2, 0, 3, 1)),
+        "consolidated.00.pth.bak",
+        "tokenizer.model",
+    ]
     expected = [f"consolidated.{index:02}.pth" for index in range(4)]
     assert siblings("consolidated.02.pth", listing) == expected
     assert siblings("consolidated.00.pth", iter(listing)) == expected

@@ -16,7 +16,9 @@ from llamath.conversion.quantize_blocks import QUANTIZERS, quantize_blocks
 from llamath.utils.errors import ConvertError
 from support.quantizer_inputs import quantizer_inputs
 
-EXPECTED = json.loads((Path(__file__).parents[1] / "golden" / "ggml_quantized.json").read_text())["sha256"]
+EXPECTED = json.loads((Path(__file__).parents[1] / "golden" / "ggml_quantized.json").read_text())[
+    "sha256"
+]
 """Written by tools/quantize_with_ggml.py with llama.cpp's library."""
 INPUTS = dict(quantizer_inputs())
 
@@ -24,15 +26,22 @@ INPUTS = dict(quantizer_inputs())
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("kind", QUANTIZERS)
 def test_blocks_equal_those_of_llama_cpp(kind: str, name: str) -> None:
-    assert hashlib.sha256(quantize_blocks(INPUTS[name].tobytes(), kind)).hexdigest() == EXPECTED[kind][name]
+    assert (
+        hashlib.sha256(quantize_blocks(INPUTS[name].tobytes(), kind)).hexdigest()
+        == EXPECTED[kind][name]
+    )
 
 
 def test_every_type_and_input_has_an_expected_digest() -> None:
-    assert {kind: list(names) for kind, names in EXPECTED.items()} == {key: list(INPUTS) for key in QUANTIZERS}
+    assert {kind: list(names) for kind, names in EXPECTED.items()} == {
+        key: list(INPUTS) for key in QUANTIZERS
+    }
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q5_0", "Q5_1"])
-@pytest.mark.parametrize("name", [x for x in INPUTS if not x.startswith(("negative zeros", "sparse, signed"))])
+@pytest.mark.parametrize(
+    "name", [x for x in INPUTS if not x.startswith(("negative zeros", "sparse, signed"))]
+)
 def test_blocks_equal_those_of_the_gguf_package(name: str, kind: str) -> None:
     """Scales and minimums of blocks with −0 have another sign in the gguf package: ours is llama.cpp's."""
     theirs = gguf.quantize(INPUTS[name], gguf.GGMLQuantizationType[kind])
@@ -43,12 +52,23 @@ def test_blocks_equal_those_of_the_gguf_package(name: str, kind: str) -> None:
 def test_blocks_are_quantized_independently(kind: str) -> None:
     values = INPUTS["mixed 384"]
     size = 4 * DTYPES[kind].block
-    pieces = [quantize_blocks(values[i : i + size].tobytes(), kind) for i in range(0, 40 * size, size)]
+    pieces = [
+        quantize_blocks(values[i : i + size].tobytes(), kind) for i in range(0, 40 * size, size)
+    ]
     assert b"".join(pieces) == quantize_blocks(values[: 40 * size].tobytes(), kind)
 
 
 @pytest.mark.parametrize(
-    ("kind", "levels"), [("Q8_0", 127), ("Q4_0", 8), ("Q5_0", 16), ("Q5_1", 16), ("Q4_K", 8), ("Q5_K", 16), ("Q6_K", 32)]
+    ("kind", "levels"),
+    [
+        ("Q8_0", 127),
+        ("Q4_0", 8),
+        ("Q5_0", 16),
+        ("Q5_1", 16),
+        ("Q4_K", 8),
+        ("Q5_K", 16),
+        ("Q6_K", 32),
+    ],
 )
 def test_dequantized_values_are_near(kind: str, levels: int) -> None:
     values = INPUTS["uniform 384"].reshape(-1, DTYPES[kind].block)
@@ -57,8 +77,13 @@ def test_dequantized_values_are_near(kind: str, levels: int) -> None:
 
 
 @pytest.mark.parametrize("kind", QUANTIZERS)
-@pytest.mark.parametrize(("value", "message"), [(np.nan, "NaN or infinity"), (np.inf, "NaN or infinity"), (3e38, "too large")])
-def test_numbers_without_a_representation_are_refused(value: float, message: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(np.nan, "NaN or infinity"), (np.inf, "NaN or infinity"), (3e38, "too large")],
+)
+def test_numbers_without_a_representation_are_refused(
+    value: float, message: str, kind: str
+) -> None:
     values = np.ones(256, np.float32)
     values[7] = value
     with pytest.raises(ConvertError, match=message):

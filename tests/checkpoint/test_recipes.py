@@ -74,7 +74,8 @@ def test_size_equals_the_published_index(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bits", "group", "file_size"), [(3, 128, 13509984992), (4, 32, 19435090976), (8, -1, 32990628688), (8, 128, 33730582288)]
+    ("bits", "group", "file_size"),
+    [(3, 128, 13509984992), (4, 32, 19435090976), (8, -1, 32990628688), (8, 128, 33730582288)],
 )
 def test_gptq_size_equals_the_published_file(bits: int, group: int, file_size: int) -> None:
     """Its AutoGPTQ also stored a bias of zeros for each matrix, and the frequencies of RoPE; the rest is the header."""
@@ -86,7 +87,12 @@ def test_gptq_size_equals_the_published_file(bits: int, group: int, file_size: i
         "num_attention_heads": 52,
         "vocab_size": 32000,
         "torch_dtype": "float16",
-        "quantization_config": {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": True},
+        "quantization_config": {
+            "quant_method": "gptq",
+            "bits": bits,
+            "group_size": group,
+            "desc_act": True,
+        },
     }
     biases, frequencies = 60 * 2 * (5 * 6656 + 2 * 17920), 60 * 4 * 64
     assert 200_000 < file_size - storage_of(config).bytes - biases - frequencies < 300_000
@@ -99,15 +105,35 @@ def test_modelopt_recipe_of_a_wrapper_is_applied() -> None:
         "quant_method": "modelopt",
         "quant_algo": "NVFP4",
         "kv_cache_scheme": {"num_bits": 8, "type": "float"},
-        "ignore": ["lm_head", "language_model.model.layers.0*", "*.mlp.down_proj", "model.layers.3.self_attn*"],
+        "ignore": [
+            "lm_head",
+            "language_model.model.layers.0*",
+            "*.mlp.down_proj",
+            "model.layers.3.self_attn*",
+        ],
     }
-    storage = storage_of({"model_type": "llava", "text_config": text, "vision_config": {}, "quantization_config": recipe})
+    storage = storage_of(
+        {
+            "model_type": "llava",
+            "text_config": text,
+            "vision_config": {},
+            "quantization_config": recipe,
+        }
+    )
     everything = dict(quantized_modules(storage))
     assert set(everything.values()) == {"nvfp4"}
     names = [x for x in everything if x.startswith("language_model.")]
-    towers = {x.split(".")[0]: sum(y.startswith(x.split(".")[0]) for y in everything) for x in everything if x not in names}
+    towers = {
+        x.split(".")[0]: sum(y.startswith(x.split(".")[0]) for y in everything)
+        for x in everything
+        if x not in names
+    }
     assert towers == {"vision_tower": 12 * 6, "multi_modal_projector": 2}
-    assert {x.split("layers.")[1].split(".")[0] for x in names if "self_attn" in x} == {"1", "2", *map(str, range(4, 12))}
+    assert {x.split("layers.")[1].split(".")[0] for x in names if "self_attn" in x} == {
+        "1",
+        "2",
+        *map(str, range(4, 12)),
+    }
     assert not any("down_proj" in x or "lm_head" in x for x in names)
     assert len(names) == 10 * 4 + 11 * 2
 
@@ -124,10 +150,19 @@ def test_mixed_precision_table_is_applied_by_layer_and_expert() -> None:
         "num_local_experts": 4,
         "num_experts_per_tok": 2,
     }
-    layers = {f"model.layers.{i}.self_attn.{x}_proj": {"quant_algo": "FP8"} for i in range(2) for x in "qkvo"}
+    layers = {
+        f"model.layers.{i}.self_attn.{x}_proj": {"quant_algo": "FP8"}
+        for i in range(2)
+        for x in "qkvo"
+    }
     layers["model.layers.0.block_sparse_moe.experts"] = {"quant_algo": "NVFP4", "group_size": 16}
-    layers |= {f"model.layers.1.block_sparse_moe.experts.{e}.w1": {"quant_algo": "MXFP8"} for e in (0, 3)}
-    recipe = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers}}
+    layers |= {
+        f"model.layers.1.block_sparse_moe.experts.{e}.w1": {"quant_algo": "MXFP8"} for e in (0, 3)
+    }
+    recipe = {
+        "producer": {"name": "modelopt"},
+        "quantization": {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers},
+    }
     sums = {x.codec: x for x in storage_of({**config, "quantization_config": recipe}).sums()}
     attention, expert = 64 * 64 * 2 + 64 * 32 * 2, 64 * 96
     assert sums["fp8"].bytes == 2 * (attention + 4 * 8)
@@ -137,11 +172,18 @@ def test_mixed_precision_table_is_applied_by_layer_and_expert() -> None:
 
 def test_modelopt_file_next_to_a_config_is_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    recipe = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    recipe = {
+        "producer": {"name": "modelopt"},
+        "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]},
+    }
     (tmp_path / "hf_quant_config.json").write_text(json.dumps(recipe))
     for path in (tmp_path, tmp_path / "config.json"):
         storage = MemoryCalculator(llamath.load(path), MemoryRequest()).storage
-        assert storage is not None and storage.packer.name == "fp8" and len(dict(quantized_modules(storage))) == 12 * 7
+        assert (
+            storage is not None
+            and storage.packer.name == "fp8"
+            and len(dict(quantized_modules(storage))) == 12 * 7
+        )
 
 
 @pytest.mark.parametrize(("group", "width"), [(32, 12), (64, 6), (128, 3)])
@@ -149,9 +191,21 @@ def test_awq_layouts_have_the_shapes_of_autoawq(group: int, width: int) -> None:
     """Its zeros of groups of 64 and 32 fill an even number of words, and a multiple of four."""
     out, into = 256, 2304
     shapes = {
-        "gemm": {".qweight": (into, 32), ".qzeros": (into // group, 32), ".scales": (into // group, out)},
-        "gemv": {".qweight": (out, into // 8), ".qzeros": (out, width), ".scales": (out, 8 * width)},
-        "gemv_fast": {".qweight": (out // 4, into), ".scales": (8 * width, out), ".scaled_zeros": (8 * width, out)},
+        "gemm": {
+            ".qweight": (into, 32),
+            ".qzeros": (into // group, 32),
+            ".scales": (into // group, out),
+        },
+        "gemv": {
+            ".qweight": (out, into // 8),
+            ".qzeros": (out, width),
+            ".scales": (out, 8 * width),
+        },
+        "gemv_fast": {
+            ".qweight": (out // 4, into),
+            ".scales": (8 * width, out),
+            ".scaled_zeros": (8 * width, out),
+        },
     }
     for version, expected in shapes.items():
         section = {"quant_method": "awq", "bits": 4, "group_size": group, "version": version}
@@ -163,8 +217,23 @@ def test_awq_layouts_have_the_shapes_of_autoawq(group: int, width: int) -> None:
 
 
 def _random_patterns(rng: random.Random) -> list[str]:
-    known = ["lm_head", "q_proj", "mlp", "self_attn.k_proj", "model.layers.1", "model.layers.1.mlp", "model.layers.*.self_attn", "gate"]
-    known += [f"model.layers.{rng.randrange(12)}.mlp.up_proj", f"layers.{rng.randrange(12)}.self_attn", "mlp.gate", "down_proj", "o_proj"]
+    known = [
+        "lm_head",
+        "q_proj",
+        "mlp",
+        "self_attn.k_proj",
+        "model.layers.1",
+        "model.layers.1.mlp",
+        "model.layers.*.self_attn",
+        "gate",
+    ]
+    known += [
+        f"model.layers.{rng.randrange(12)}.mlp.up_proj",
+        f"layers.{rng.randrange(12)}.self_attn",
+        "mlp.gate",
+        "down_proj",
+        "o_proj",
+    ]
     return rng.sample(known, rng.randrange(5))
 
 
@@ -172,40 +241,79 @@ def _random_patterns(rng: random.Random) -> list[str]:
 def test_fp8_equals_the_tensors_of_transformers(seed: int) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from transformers.integrations.finegrained_fp8 import replace_with_fp8_embedding, replace_with_fp8_linear
+    from transformers.integrations.finegrained_fp8 import (
+        replace_with_fp8_embedding,
+        replace_with_fp8_linear,
+    )
     from transformers.quantizers.base import get_keys_to_not_convert
 
     rng = random.Random(seed)
-    sizes = {"hidden_size": 16 * rng.randrange(2, 9), "intermediate_size": rng.randrange(20, 200), "vocab_size": rng.randrange(50, 99)}
-    config = {**LLAMA, **sizes, "tie_word_embeddings": rng.random() < 0.3, "attention_bias": rng.random() < 0.3}
+    sizes = {
+        "hidden_size": 16 * rng.randrange(2, 9),
+        "intermediate_size": rng.randrange(20, 200),
+        "vocab_size": rng.randrange(50, 99),
+    }
+    config = {
+        **LLAMA,
+        **sizes,
+        "tie_word_embeddings": rng.random() < 0.3,
+        "attention_bias": rng.random() < 0.3,
+    }
     listed = _random_patterns(rng) if rng.random() < 0.8 else None
     section = {
         "quant_method": "fp8",
         "weight_block_size": rng.choice([None, [128, 128], [32, 16]]),
         "activation_scheme": rng.choice(["dynamic", "static"]),
         "modules_to_not_convert": listed,
-        "modules_to_convert": rng.choice([None, ["embed_tokens"], ["model.embed_tokens"], ["tokens", "nothing"], ["q_proj"]]),
+        "modules_to_convert": rng.choice(
+            [None, ["embed_tokens"], ["model.embed_tokens"], ["tokens", "nothing"], ["q_proj"]]
+        ),
     }
-    config["tie_word_embeddings"] = config["tie_word_embeddings"] and not section["modules_to_convert"]
+    config["tie_word_embeddings"] = (
+        config["tie_word_embeddings"] and not section["modules_to_convert"]
+    )
     if seed % 6 == 5:
-        section |= {"quant_method": "mxfp8", "weight_block_size": [1, 32], "scale_fmt": "ue8m0", "activation_scheme": "dynamic"}
-    settings = transformers.FineGrainedFP8Config(**{k: v for k, v in section.items() if k != "quant_method"})
+        section |= {
+            "quant_method": "mxfp8",
+            "weight_block_size": [1, 32],
+            "scale_fmt": "ue8m0",
+            "activation_scheme": "dynamic",
+        }
+    settings = transformers.FineGrainedFP8Config(
+        **{k: v for k, v in section.items() if k != "quant_method"}
+    )
     own = transformers.AutoConfig.for_model(**config)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(own, dtype=torch.bfloat16)
     skipped = get_keys_to_not_convert(model) if listed is None else listed
     replace_with_fp8_embedding(model, section["modules_to_convert"] or [], skipped)
-    model = replace_with_fp8_linear(model, modules_to_not_convert=skipped, quantization_config=settings, pre_quantized=True)
-    converted = {name for name, x in model.named_modules() if type(x).__name__ in ("FP8Linear", "FP8Embedding")}
+    model = replace_with_fp8_linear(
+        model, modules_to_not_convert=skipped, quantization_config=settings, pre_quantized=True
+    )
+    converted = {
+        name
+        for name, x in model.named_modules()
+        if type(x).__name__ in ("FP8Linear", "FP8Embedding")
+    }
     storage = storage_of({**config, "quantization_config": section})
-    assert {name for name, _ in quantized_modules(storage)} == converted - ({"lm_head"} if own.tie_word_embeddings else set())
-    state = {name: x for name, x in model.state_dict().items() if not (own.tie_word_embeddings and name.startswith("lm_head"))}
+    assert {name for name, _ in quantized_modules(storage)} == converted - (
+        {"lm_head"} if own.tie_word_embeddings else set()
+    )
+    state = {
+        name: x
+        for name, x in model.state_dict().items()
+        if not (own.tie_word_embeddings and name.startswith("lm_head"))
+    }
     # a bias stays in the dtype of the model, which FP8Linear creates in float32
-    assert storage.bytes == sum(x.numel() * (2 if name.endswith("bias") else x.element_size()) for name, x in state.items())
+    assert storage.bytes == sum(
+        x.numel() * (2 if name.endswith("bias") else x.element_size()) for name, x in state.items()
+    )
 
 
 @pytest.mark.parametrize("method", ["fbgemm_fp8", "bitnet"])
-def test_other_quantizers_of_transformers_have_the_same_tensors(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_quantizers_of_transformers_have_the_same_tensors(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     from transformers.integrations import bitnet, fbgemm_fp8
@@ -213,16 +321,29 @@ def test_other_quantizers_of_transformers_have_the_same_tensors(method: str, mon
     monkeypatch.setattr(fbgemm_fp8, "get_quantize_fp8_per_row", lambda: None)  # a kernel for GPUs
     listed = ["lm_head", "model.layers.3.mlp", "o_proj"]
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**LLAMA), dtype=torch.bfloat16)
+        model = transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.for_model(**LLAMA), dtype=torch.bfloat16
+        )
         if method == "bitnet":
             settings = transformers.BitNetQuantConfig(modules_to_not_convert=listed)
             model = bitnet.replace_with_bitnet_linear(model, listed, settings)
         else:
             settings = transformers.FbgemmFp8Config(modules_to_not_convert=listed)
-            model = fbgemm_fp8.replace_with_fbgemm_fp8_linear(model, listed, settings, pre_quantized=True)
-    storage = storage_of({**LLAMA, "quantization_config": {"quant_method": method, "modules_to_not_convert": listed}})
-    packed = {name: x for name, x in model.state_dict().items() if name.endswith((".weight", "weight_scale"))}
-    sizes = {name: (2 if name.endswith("_scale") and method == "bitnet" else x.element_size()) for name, x in packed.items()}
+            model = fbgemm_fp8.replace_with_fbgemm_fp8_linear(
+                model, listed, settings, pre_quantized=True
+            )
+    storage = storage_of(
+        {**LLAMA, "quantization_config": {"quant_method": method, "modules_to_not_convert": listed}}
+    )
+    packed = {
+        name: x
+        for name, x in model.state_dict().items()
+        if name.endswith((".weight", "weight_scale"))
+    }
+    sizes = {
+        name: (2 if name.endswith("_scale") and method == "bitnet" else x.element_size())
+        for name, x in packed.items()
+    }
     assert storage.bytes == sum(x.numel() * sizes[name] for name, x in packed.items())
     assert len(dict(quantized_modules(storage))) == 12 * 7 - 3 - 12
 
@@ -233,29 +354,55 @@ def test_eetq_has_the_shapes_of_transformers() -> None:
     from transformers.integrations.eetq import EetqLinear
 
     module = EetqLinear(96, 64, dtype=torch.int8)
-    to = read_recipe({"quant_method": "eetq"}).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
+    to = (
+        read_recipe({"quant_method": "eetq"})
+        .choose(Matrix(("model.layers.0.mlp.up_proj",), "linear"))
+        .format
+    )
     assert to is not None
     sizes = {x.suffix[1:]: (x.shape, x.bytes) for x in to.tensors(64, 96)}
-    assert sizes == {name: (tuple(x.shape), x.numel() * x.element_size()) for name, x in module.state_dict().items()}
+    assert sizes == {
+        name: (tuple(x.shape), x.numel() * x.element_size())
+        for name, x in module.state_dict().items()
+    }
 
 
 def _names_of_dtypes() -> dict[Any, str]:
     torch = pytest.importorskip("torch")
-    names = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.int8: "I8", torch.uint8: "U8"}
+    names = {
+        torch.bfloat16: "BF16",
+        torch.float16: "F16",
+        torch.float32: "F32",
+        torch.int8: "I8",
+        torch.uint8: "U8",
+    }
     return names | {torch.int32: "I32", torch.int64: "I64", torch.float8_e4m3fn: "F8_E4M3"}
 
 
 @pytest.mark.parametrize(
     ("bits", "group", "mode"),
-    [*((bits, 64, "affine") for bits in (2, 3, 4, 5, 6, 8)), (4, 32, "mxfp4"), (8, 32, "mxfp8"), (4, 16, "nvfp4")],
+    [
+        *((bits, 64, "affine") for bits in (2, 3, 4, 5, 6, 8)),
+        (4, 32, "mxfp4"),
+        (8, 32, "mxfp8"),
+        (4, 16, "nvfp4"),
+    ],
 )
 def test_mlx_stores_the_same_tensors(bits: int, group: int, mode: str) -> None:
     mx = pytest.importorskip("mlx.core")
-    parts = mx.quantize(mx.zeros((64, 192)).astype(mx.bfloat16), group_size=group, bits=bits, mode=mode)
-    to = read_recipe({"bits": bits, "group_size": group, "mode": mode}, is_mlx=True).choose(Matrix(("a.b",), "linear")).format
+    parts = mx.quantize(
+        mx.zeros((64, 192)).astype(mx.bfloat16), group_size=group, bits=bits, mode=mode
+    )
+    to = (
+        read_recipe({"bits": bits, "group_size": group, "mode": mode}, is_mlx=True)
+        .choose(Matrix(("a.b",), "linear"))
+        .format
+    )
     assert to is not None
     names = {mx.uint32: "U32", mx.bfloat16: "BF16", mx.uint8: "U8"}
-    assert [(x.dtype, x.shape) for x in to.tensors(64, 192)] == [(names[x.dtype], x.shape) for x in parts]
+    assert [(x.dtype, x.shape) for x in to.tensors(64, 192)] == [
+        (names[x.dtype], x.shape) for x in parts
+    ]
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -265,19 +412,37 @@ def test_hqq_stores_the_same_tensors(bits: int, group: int, axis: int) -> None:
     torch = pytest.importorskip("torch")
     params = quantize.BaseQuantizeConfig(nbits=bits, group_size=group, axis=axis)
     layer = torch.nn.Linear(256, 128, bias=False, dtype=torch.bfloat16)
-    state = quantize.HQQLinear(layer, params, compute_dtype=torch.bfloat16, device="cpu").state_dict()
-    section = {"quant_method": "hqq", "quant_config": {"weight_quant_params": params["weight_quant_params"]}}
+    state = quantize.HQQLinear(
+        layer, params, compute_dtype=torch.bfloat16, device="cpu"
+    ).state_dict()
+    section = {
+        "quant_method": "hqq",
+        "quant_config": {"weight_quant_params": params["weight_quant_params"]},
+    }
     to = read_recipe(section).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
     assert to is not None
     names = _names_of_dtypes()
-    expected = {name: (names[x.dtype], tuple(x.shape)) for name, x in state.items() if name != "offload_meta"}
+    expected = {
+        name: (names[x.dtype], tuple(x.shape))
+        for name, x in state.items()
+        if name != "offload_meta"
+    }
     assert {x.suffix[1:]: (x.dtype, x.shape) for x in to.tensors(128, 256)} == expected
 
 
-@pytest.mark.parametrize(("words", "shape"), [("uint8", ("U8", (96, 1))), ("bfloat16", ("BF16", (48, 1))), ("float32", ("F32", (24, 1)))])
-def test_bitsandbytes_packs_into_the_declared_dtype(words: str, shape: tuple[str, tuple[int, ...]]) -> None:
+@pytest.mark.parametrize(
+    ("words", "shape"),
+    [("uint8", ("U8", (96, 1))), ("bfloat16", ("BF16", (48, 1))), ("float32", ("F32", (24, 1)))],
+)
+def test_bitsandbytes_packs_into_the_declared_dtype(
+    words: str, shape: tuple[str, tuple[int, ...]]
+) -> None:
     """FSDP needs 4-bit weights in the dtype of the others; bitsandbytes 0.50 packs 16 × 12 weights into these tensors."""
-    section = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_storage": words}
+    section = {
+        "quant_method": "bitsandbytes",
+        "load_in_4bit": True,
+        "bnb_4bit_quant_storage": words,
+    }
     to = read_recipe(section).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
     assert to is not None
     values = next(x for x in to.tensors(16, 12) if x.suffix == ".weight")
@@ -290,19 +455,39 @@ def test_bitsandbytes_packs_into_the_declared_dtype(words: str, shape: tuple[str
 
 
 def test_transforms_in_the_weights_store_nothing() -> None:
-    plain = {key: x for key, x in _with_transform("weight_input").items() if key != "transform_config"}
-    sizes = [storage_of({**LLAMA, "quantization_config": x}).bytes for x in (_with_transform("weight_input"), plain)]
+    plain = {
+        key: x for key, x in _with_transform("weight_input").items() if key != "transform_config"
+    }
+    sizes = [
+        storage_of({**LLAMA, "quantization_config": x}).bytes
+        for x in (_with_transform("weight_input"), plain)
+    ]
     assert sizes[0] == sizes[1]
 
 
 def test_torchao_quantizes_the_head_where_its_config_says_so() -> None:
-    section = {"quant_method": "torchao", "quant_type": "int8_weight_only", "modules_to_not_convert": ["lm_head", "up_proj"]}
+    section = {
+        "quant_method": "torchao",
+        "quant_type": "int8_weight_only",
+        "modules_to_not_convert": ["lm_head", "up_proj"],
+    }
     untied = {**LLAMA, "tie_word_embeddings": False}
     names = [
-        dict(quantized_modules(storage_of({**untied, "quantization_config": {**section, "include_input_output_embeddings": x}})))
+        dict(
+            quantized_modules(
+                storage_of(
+                    {
+                        **untied,
+                        "quantization_config": {**section, "include_input_output_embeddings": x},
+                    }
+                )
+            )
+        )
         for x in (False, True)
     ]
-    assert names[1].keys() - names[0].keys() == {"lm_head"} and not any("up_proj" in x for x in names[1])
+    assert names[1].keys() - names[0].keys() == {"lm_head"} and not any(
+        "up_proj" in x for x in names[1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -317,7 +502,9 @@ def test_torchao_quantizes_the_head_where_its_config_says_so() -> None:
 def test_torchao_stores_the_same_tensors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     quantization = pytest.importorskip("torchao.quantization")
-    monkeypatch.setattr("torchao.quantization.quant_api._check_hardware_support", lambda _: None)  # products need a GPU
+    monkeypatch.setattr(
+        "torchao.quantization.quant_api._check_hardware_support", lambda _: None
+    )  # products need a GPU
     from torchao.core.config import config_to_dict
     from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
 
@@ -336,16 +523,25 @@ def test_torchao_stores_the_same_tensors(name: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("group", [32, 64, 128, 256])
 def test_torchao_packs_int4_into_these_tiles(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    tiles = pytest.importorskip("torchao.quantization.quantize_.workflows.int4.int4_tile_packed_to_4d_tensor")
+    tiles = pytest.importorskip(
+        "torchao.quantization.quantize_.workflows.int4.int4_tile_packed_to_4d_tensor"
+    )
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
     weight = torch.empty(96, 1536, dtype=torch.bfloat16, device="meta")
     theirs = tiles.Int4TilePackedTo4dTensor.from_hp(weight, [1, group])
     keys = {"group_size": group, "int4_packing_format": {"_data": "tile_packed_to_4d"}}
-    section = {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": keys}}}
+    section = {
+        "quant_method": "torchao",
+        "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": keys}},
+    }
     to = read_recipe(section).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
     assert to is not None
     names = _names_of_dtypes()
-    expected = {f"._weight_{x}": (names[y.dtype], tuple(y.shape)) for x in theirs.tensor_data_names for y in [getattr(theirs, x)]}
+    expected = {
+        f"._weight_{x}": (names[y.dtype], tuple(y.shape))
+        for x in theirs.tensor_data_names
+        for y in [getattr(theirs, x)]
+    }
     assert {x.suffix: (x.dtype, x.shape) for x in to.tensors(96, 1536)} == expected
 
 
@@ -353,51 +549,116 @@ def test_torchao_packs_int4_into_these_tiles(group: int, monkeypatch: pytest.Mon
 
 
 def _weights(**keys: Any) -> dict[str, Any]:
-    return {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32, "dynamic": False} | keys
+    return {
+        "num_bits": 4,
+        "type": "int",
+        "symmetric": True,
+        "strategy": "group",
+        "group_size": 32,
+        "dynamic": False,
+    } | keys
 
 
 COMPRESSED = {
     "w4a16": ("pack-quantized", _weights(), None),
     "w4a16-asymmetric": ("pack-quantized", _weights(symmetric=False), None),
-    "w8a16-rows": ("pack-quantized", _weights(num_bits=8, strategy="channel", group_size=None), None),
-    "w8a8": ("int-quantized", _weights(num_bits=8, strategy="channel", group_size=None), {"num_bits": 8, "dynamic": True}),
+    "w8a16-rows": (
+        "pack-quantized",
+        _weights(num_bits=8, strategy="channel", group_size=None),
+        None,
+    ),
+    "w8a8": (
+        "int-quantized",
+        _weights(num_bits=8, strategy="channel", group_size=None),
+        {"num_bits": 8, "dynamic": True},
+    ),
     "fp8-tensor": (
         "float-quantized",
         _weights(num_bits=8, type="float", strategy="tensor", group_size=None),
         {"num_bits": 8, "type": "float"},
     ),
-    "fp8-rows": ("float-quantized", _weights(num_bits=8, type="float", strategy="channel", group_size=None), None),
+    "fp8-rows": (
+        "float-quantized",
+        _weights(num_bits=8, type="float", strategy="channel", group_size=None),
+        None,
+    ),
     "fp8-blocks": (
         "float-quantized",
-        _weights(num_bits=8, type="float", strategy="block", block_structure=[32, 16], group_size=None),
+        _weights(
+            num_bits=8, type="float", strategy="block", block_structure=[32, 16], group_size=None
+        ),
         {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 16, "dynamic": True},
     ),
-    "nvfp4-w4a16": ("nvfp4-pack-quantized", _weights(type="float", strategy="tensor_group", group_size=16), None),
-    "mxfp4": ("mxfp4-pack-quantized", _weights(type="float", group_size=32, scale_dtype="torch.uint8"), None),
-    "mxfp8": ("mxfp8-quantized", _weights(num_bits=8, type="float", group_size=32, scale_dtype="torch.uint8"), None),
+    "nvfp4-w4a16": (
+        "nvfp4-pack-quantized",
+        _weights(type="float", strategy="tensor_group", group_size=16),
+        None,
+    ),
+    "mxfp4": (
+        "mxfp4-pack-quantized",
+        _weights(type="float", group_size=32, scale_dtype="torch.uint8"),
+        None,
+    ),
+    "mxfp8": (
+        "mxfp8-quantized",
+        _weights(num_bits=8, type="float", group_size=32, scale_dtype="torch.uint8"),
+        None,
+    ),
 }
 """Format, weights and activations of a group."""
 
 
 SPARSE = {
-    ("marlin-24", 4, 128): {"weight_packed": ("I32", (16, 512)), "scale_packed": ("F16", (4, 256)), "meta": ("I16", (16, 512))},
-    ("marlin-24", 4, None): {"weight_packed": ("I32", (16, 512)), "scale_packed": ("F16", (1, 256)), "meta": ("I16", (16, 512))},
-    ("marlin-24", 8, 128): {"weight_packed": ("I32", (16, 1024)), "scale_packed": ("F16", (4, 256)), "meta": ("I16", (16, 512))},
-    ("sparse-24", 16, None): {"compressed": ("BF16", (256, 256)), "bitmask": ("U8", (256, 64)), "shape": ("I64", (2, 1))},
-    ("sparse-24", 8, None): {"compressed": ("F8_E4M3", (256, 256)), "bitmask": ("U8", (256, 64)), "shape": ("I64", (2, 1))},
+    ("marlin-24", 4, 128): {
+        "weight_packed": ("I32", (16, 512)),
+        "scale_packed": ("F16", (4, 256)),
+        "meta": ("I16", (16, 512)),
+    },
+    ("marlin-24", 4, None): {
+        "weight_packed": ("I32", (16, 512)),
+        "scale_packed": ("F16", (1, 256)),
+        "meta": ("I16", (16, 512)),
+    },
+    ("marlin-24", 8, 128): {
+        "weight_packed": ("I32", (16, 1024)),
+        "scale_packed": ("F16", (4, 256)),
+        "meta": ("I16", (16, 512)),
+    },
+    ("sparse-24", 16, None): {
+        "compressed": ("BF16", (256, 256)),
+        "bitmask": ("U8", (256, 64)),
+        "shape": ("I64", (2, 1)),
+    },
+    ("sparse-24", 8, None): {
+        "compressed": ("F8_E4M3", (256, 256)),
+        "bitmask": ("U8", (256, 64)),
+        "shape": ("I64", (2, 1)),
+    },
 }
 """Format, bits and group size → what compressed-tensors 0.9.4, the last with these formats, stores for a matrix of 256 × 512."""
 
 
 @pytest.mark.parametrize(("kind", "bits", "group"), SPARSE)
-def test_sparse_formats_are_those_of_compressed_tensors(kind: str, bits: int, group: int | None) -> None:
+def test_sparse_formats_are_those_of_compressed_tensors(
+    kind: str, bits: int, group: int | None
+) -> None:
     weights = _weights(num_bits=bits, strategy="group" if group else "channel", group_size=group)
-    section: dict[str, Any] = {"format": kind, "config_groups": {"a": {"targets": ["Linear"], "weights": weights}}}
+    section: dict[str, Any] = {
+        "format": kind,
+        "config_groups": {"a": {"targets": ["Linear"], "weights": weights}},
+    }
     if kind == "sparse-24":
         section = {"sparsity_config": {"format": "sparse-24-bitmask", "targets": ["Linear"]}}
     if (kind, bits) == ("sparse-24", 8):
-        section |= {"format": "float-quantized", "config_groups": {"a": {"targets": ["Linear"], "weights": weights | {"type": "float"}}}}
-    to = read_recipe({"quant_method": "compressed-tensors", **section}).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
+        section |= {
+            "format": "float-quantized",
+            "config_groups": {"a": {"targets": ["Linear"], "weights": weights | {"type": "float"}}},
+        }
+    to = (
+        read_recipe({"quant_method": "compressed-tensors", **section})
+        .choose(Matrix(("model.layers.0.mlp.up_proj",), "linear"))
+        .format
+    )
     assert to is not None
     found = {x.suffix[1:]: (x.dtype, x.shape) for x in to.tensors(256, 512)}
     assert {name: found[name] for name in SPARSE[kind, bits, group]} == SPARSE[kind, bits, group]
@@ -413,7 +674,9 @@ def test_compressed_tensors_stores_the_same_tensors(name: str) -> None:
     from compressed_tensors.quantization.lifecycle import initialize_module_for_quantization
 
     kind, weights, activations = COMPRESSED[name]
-    scheme = QuantizationScheme(targets=["Linear"], weights=weights, input_activations=activations, format=kind)
+    scheme = QuantizationScheme(
+        targets=["Linear"], weights=weights, input_activations=activations, format=kind
+    )
     layer = torch.nn.Linear(96, 64, bias=False, dtype=torch.bfloat16)
     initialize_module_for_quantization(layer, scheme)
     state = {key: x.data for key, x in layer.state_dict().items()}
@@ -421,14 +684,21 @@ def test_compressed_tensors_stores_the_same_tensors(name: str) -> None:
         if key.endswith("scale"):
             state[key] = torch.ones_like(state[key])
     stored = BaseCompressor.get_value_from_registry(kind).compress(state, scheme)
-    section = {"quant_method": "compressed-tensors", "format": kind, "config_groups": {"a": {"targets": ["Linear"]}}}
+    section = {
+        "quant_method": "compressed-tensors",
+        "format": kind,
+        "config_groups": {"a": {"targets": ["Linear"]}},
+    }
     section["config_groups"]["a"] |= {"weights": weights, "input_activations": activations}
     recipe = read_recipe(section)
     from llamath.checkpoint.quantization.recipes import Matrix
 
     to = recipe.choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
     assert to is not None
-    ours = {x.suffix[1:]: (DTYPES[x.dtype].size(prod(x.shape)), prod(x.shape)) for x in to.tensors(64, 96)}
+    ours = {
+        x.suffix[1:]: (DTYPES[x.dtype].size(prod(x.shape)), prod(x.shape))
+        for x in to.tensors(64, 96)
+    }
     assert ours == {key: (x.numel() * x.element_size(), x.numel()) for key, x in stored.items()}
 
 
@@ -441,21 +711,41 @@ def test_compressed_tensors_matches_the_same_modules(seed: int) -> None:
 
     rng = random.Random(seed)
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**LLAMA))
+        model = transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.for_model(**LLAMA)
+        )
     ignore = rng.sample(
         [
-            *("lm_head", "re:.*lm_head", "re:.*self_attn.*", r"re:.*layers\.1\..*", "model.layers.1", "model.layers.1.mlp.up_proj"),
+            *(
+                "lm_head",
+                "re:.*lm_head",
+                "re:.*self_attn.*",
+                r"re:.*layers\.1\..*",
+                "model.layers.1",
+                "model.layers.1.mlp.up_proj",
+            ),
             *("q_proj", r"re:.*mlp\.(gate|up)_proj$", "re:model.layers.1.*down_proj", "Embedding"),
             f"model.layers.{rng.randrange(12)}.self_attn.o_proj",
         ],
         rng.randrange(5),
     )
-    targets = rng.choice([["Linear"], ["Linear"], [r"re:.*self_attn\..*", "model.layers.2.mlp.up_proj"], ["re:.*_proj$", "Embedding"]])
+    targets = rng.choice(
+        [
+            ["Linear"],
+            ["Linear"],
+            [r"re:.*self_attn\..*", "model.layers.2.mlp.up_proj"],
+            ["re:.*_proj$", "Embedding"],
+        ]
+    )
     weights = _weights(num_bits=8, strategy="channel", group_size=None)
     section = {"quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ignore}
-    section["config_groups"] = {"group_0": {"targets": targets, "weights": weights, "input_activations": None}}
+    section["config_groups"] = {
+        "group_0": {"targets": targets, "weights": weights, "input_activations": None}
+    }
     storage = storage_of({**LLAMA, "quantization_config": section})
-    assert {name for name, _ in quantized_modules(storage)} == {name for name, _ in match_named_modules(model, targets, ignore)}
+    assert {name for name, _ in quantized_modules(storage)} == {
+        name for name, _ in match_named_modules(model, targets, ignore)
+    }
 
 
 # Names, exceptions and refusals
@@ -464,17 +754,54 @@ def test_compressed_tensors_matches_the_same_modules(seed: int) -> None:
 @pytest.mark.parametrize(
     ("section", "quantized"),
     [
-        ({"quant_method": "awq", "bits": 4, "group_size": 32, "modules_to_not_convert": ["mlp"]}, 12 * 4),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {r"-:model\.layers\.1\..*": {}}}, 11 * 7),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 32, "lm_head": True}, 12 * 7 + 1),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 32, "modules_in_block_to_quantize": [["self_attn.q_proj"]]}, 12),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "llm_int8_skip_modules": ["lm_head", "up_proj"]}, 12 * 6),
         (
-            {"quant_method": "auto-round", "bits": 4, "group_size": 32, "extra_config": {"model.layers.0.mlp.up_proj": {"bits": 16}}},
+            {"quant_method": "awq", "bits": 4, "group_size": 32, "modules_to_not_convert": ["mlp"]},
+            12 * 4,
+        ),
+        (
+            {
+                "quant_method": "gptq",
+                "bits": 4,
+                "group_size": 32,
+                "dynamic": {r"-:model\.layers\.1\..*": {}},
+            },
+            11 * 7,
+        ),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32, "lm_head": True}, 12 * 7 + 1),
+        (
+            {
+                "quant_method": "gptq",
+                "bits": 4,
+                "group_size": 32,
+                "modules_in_block_to_quantize": [["self_attn.q_proj"]],
+            },
+            12,
+        ),
+        (
+            {
+                "quant_method": "bitsandbytes",
+                "load_in_4bit": True,
+                "llm_int8_skip_modules": ["lm_head", "up_proj"],
+            },
+            12 * 6,
+        ),
+        (
+            {
+                "quant_method": "auto-round",
+                "bits": 4,
+                "group_size": 32,
+                "extra_config": {"model.layers.0.mlp.up_proj": {"bits": 16}},
+            },
             12 * 7 - 1,
         ),
         ({"quant_method": "eetq"}, 12 * 7),
-        ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}, 12 * 7),
+        (
+            {
+                "quant_method": "hqq",
+                "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}},
+            },
+            12 * 7,
+        ),
         ({"quant_method": "torchao", "quant_type": "int8_weight_only"}, 12 * 7),
         (
             {"quant_method": "quark", "exclude": ["lm_head", "re:model.layers.0.*"]}
@@ -499,23 +826,49 @@ def test_exceptions_stay_unquantized(section: dict[str, Any], quantized: int) ->
     ],
 )
 def test_hostile_sizes_are_refused_quickly(keys: dict[str, Any]) -> None:
-    section = {"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {r"-:.*experts\.1\..*": {}}}
-    with pytest.raises(llamath.LlamathError, match="are too many to match with the 1 patterns of the recipe"):
+    section = {
+        "quant_method": "gptq",
+        "bits": 4,
+        "group_size": 32,
+        "dynamic": {r"-:.*experts\.1\..*": {}},
+    }
+    with pytest.raises(
+        llamath.LlamathError, match="are too many to match with the 1 patterns of the recipe"
+    ):
         storage_of({**LLAMA, **keys, "quantization_config": section})
-    assert storage_of({**LLAMA, **keys, "quantization_config": {"quant_method": "fp8"}}).packer.name == "fp8-tensor"
+    assert (
+        storage_of({**LLAMA, **keys, "quantization_config": {"quant_method": "fp8"}}).packer.name
+        == "fp8-tensor"
+    )
 
 
 def test_overrides_change_bits_of_single_layers() -> None:
-    section = {"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {r"+:.*layers\.3\..*mlp.*": {"bits": 8, "group_size": 16}}}
+    section = {
+        "quant_method": "gptq",
+        "bits": 4,
+        "group_size": 32,
+        "dynamic": {r"+:.*layers\.3\..*mlp.*": {"bits": 8, "group_size": 16}},
+    }
     names = dict(quantized_modules(storage_of({**LLAMA, "quantization_config": section})))
-    assert {x for x, to in names.items() if to == "gptq-8bit-g16"} == {f"model.layers.3.mlp.{x}_proj" for x in ("gate", "up", "down")}
+    assert {x for x, to in names.items() if to == "gptq-8bit-g16"} == {
+        f"model.layers.3.mlp.{x}_proj" for x in ("gate", "up", "down")
+    }
 
 
 def _with_transform(location: str) -> dict[str, Any]:
     """A recipe of compressed-tensors whose linear layers are rotated."""
-    rotation = {"type": "hadamard", "apply": [{"targets": ["Linear"], "location": location, "inverse": False, "ignore": ["lm_head"]}]}
+    rotation = {
+        "type": "hadamard",
+        "apply": [
+            {"targets": ["Linear"], "location": location, "inverse": False, "ignore": ["lm_head"]}
+        ],
+    }
     groups = {"a": {"targets": ["Linear"], "weights": _weights()}}
-    return {"quant_method": "compressed-tensors", "config_groups": groups, "transform_config": {"config_groups": {"u": rotation}}}
+    return {
+        "quant_method": "compressed-tensors",
+        "config_groups": groups,
+        "transform_config": {"config_groups": {"u": rotation}},
+    }
 
 
 @pytest.mark.parametrize(
@@ -540,18 +893,43 @@ def _with_transform(location: str) -> dict[str, Any]:
         ({"quant_method": "torchao", "quant_type": "uint1"}, "torchao quant_type uint1"),
         ({"quant_method": "fp8", "modules_to_not_convert": [3]}, "should be a list of names"),
         ({"quant_method": "fp8", "modules_to_convert": [3]}, "should be a list of names"),
-        ({"quant_method": "mxfp8", "weight_block_size": [128, 128]}, "mxfp8 with weight_block_size"),
-        ({"quant_method": "fp8", "modules_to_not_convert": [r"(a)\1"]}, "a back reference at character"),
+        (
+            {"quant_method": "mxfp8", "weight_block_size": [128, 128]},
+            "mxfp8 with weight_block_size",
+        ),
+        (
+            {"quant_method": "fp8", "modules_to_not_convert": [r"(a)\1"]},
+            "a back reference at character",
+        ),
         ({"quant_method": "gptq", "bits": 4, "dynamic": {"(": {}}}, "cannot be matched: missing"),
         ({"quant_method": "bitsandbytes"}, "neither load_in_4bit nor load_in_8bit"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"type": "posit"}}}}, "type posit"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": "16"}, "group_size 16 of NVFP4"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"a": {"weights": {"type": "posit"}}},
+            },
+            "type posit",
+        ),
+        (
+            {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": "16"},
+            "group_size 16 of NVFP4",
+        ),
         ({"quant_method": "awq", "format": "llm-awq"}, "AWQ version llm-awq"),
         ({"quant_method": "awq", "backend": "llm-awq"}, "AWQ version llm-awq"),
-        ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "bitblas"}, "GPTQ checkpoint_format bitblas"),
+        (
+            {"quant_method": "gptq", "bits": 4, "checkpoint_format": "bitblas"},
+            "GPTQ checkpoint_format bitblas",
+        ),
         ({"quant_method": "gptq", "bits": 4, "format": "qqq"}, "GPTQ checkpoint_format qqq"),
         ({"quant_method": "gptq", "bits": 4, "pack_dtype": "int16"}, "GPTQ pack_dtype int16"),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_storage": "uint4"}, "bnb_4bit_quant_storage uint4"),
+        (
+            {
+                "quant_method": "bitsandbytes",
+                "load_in_4bit": True,
+                "bnb_4bit_quant_storage": "uint4",
+            },
+            "bnb_4bit_quant_storage uint4",
+        ),
         (_with_transform("input"), "transform_config with hadamard at input"),
         (_with_transform("k_cache"), "transform_config with hadamard at k_cache"),
     ],
@@ -561,20 +939,80 @@ def test_unknown_recipes_are_refused_by_name(section: dict[str, Any], problem: s
         read_recipe(section)
 
 
-_WEIGHTS = {"num_bits": 4, "type": "int", "group_size": 128, "strategy": "group", "actorder": "group"}
+_WEIGHTS = {
+    "num_bits": 4,
+    "type": "int",
+    "group_size": 128,
+    "strategy": "group",
+    "actorder": "group",
+}
 RECIPES: tuple[dict[str, Any], ...] = (
-    {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"], "quantized_layers": {"a": {}}},
-    {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "modules_to_not_convert": ["a"]},
-    {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*a": {"bits": 8}}, "modules_in_block_to_quantize": [["a", "b"]]},
-    {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "llm_int8_skip_modules": ["a"]},
-    {"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4", "exclude_modules": ["a*"], "quantized_layers": {"a": {}}}},
-    {"quant_method": "modelopt", "config_groups": {"a": {"weights": {"type": "float", "num_bits": 4}, "targets": ["Linear"]}}},
-    {"quant_method": "compressed-tensors", "config_groups": {"a": {"targets": ["Linear"], "weights": _WEIGHTS}}, "ignore": ["lm_head"]},
-    {"quant_method": "auto-round", "bits": 4, "group_size": 128, "extra_config": {"a.b": {"bits": 8}}, "block_name_to_quantize": "a"},
-    {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "int8", "qscheme": "per_tensor"}}, "exclude": ["a"]},
+    {
+        "quant_method": "fp8",
+        "weight_block_size": [128, 128],
+        "modules_to_not_convert": ["lm_head"],
+        "quantized_layers": {"a": {}},
+    },
+    {
+        "quant_method": "awq",
+        "bits": 4,
+        "group_size": 128,
+        "version": "gemm",
+        "modules_to_not_convert": ["a"],
+    },
+    {
+        "quant_method": "gptq",
+        "bits": 4,
+        "dynamic": {"+:.*a": {"bits": 8}},
+        "modules_in_block_to_quantize": [["a", "b"]],
+    },
+    {
+        "quant_method": "bitsandbytes",
+        "load_in_4bit": True,
+        "bnb_4bit_quant_type": "nf4",
+        "llm_int8_skip_modules": ["a"],
+    },
+    {
+        "quant_method": "modelopt",
+        "quantization": {
+            "quant_algo": "NVFP4",
+            "exclude_modules": ["a*"],
+            "quantized_layers": {"a": {}},
+        },
+    },
+    {
+        "quant_method": "modelopt",
+        "config_groups": {
+            "a": {"weights": {"type": "float", "num_bits": 4}, "targets": ["Linear"]}
+        },
+    },
+    {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"a": {"targets": ["Linear"], "weights": _WEIGHTS}},
+        "ignore": ["lm_head"],
+    },
+    {
+        "quant_method": "auto-round",
+        "bits": 4,
+        "group_size": 128,
+        "extra_config": {"a.b": {"bits": 8}},
+        "block_name_to_quantize": "a",
+    },
+    {
+        "quant_method": "quark",
+        "global_quant_config": {"weight": {"dtype": "int8", "qscheme": "per_tensor"}},
+        "exclude": ["a"],
+    },
     {"quant_method": "mlx", "bits": 4, "group_size": 64, "model.a": {"bits": 8, "group_size": 32}},
-    {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}, "skip_modules": ["a"]},
-    {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 128}}}},
+    {
+        "quant_method": "hqq",
+        "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}},
+        "skip_modules": ["a"],
+    },
+    {
+        "quant_method": "torchao",
+        "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 128}}},
+    },
 )
 WRONG_VALUES = (None, True, 0, -1, 1.5, "a", "(", [], {}, [1], [[{}]], {"a": 1}, 10**30)
 
@@ -583,18 +1021,31 @@ def replaced_values(section: Any, wrong: Any) -> Iterator[Any]:
     """Yield the section with each value inside it replaced once."""
     yield wrong
     if isinstance(section, dict):
-        yield from ({**section, key: x} for key, value in section.items() for x in replaced_values(value, wrong))
+        yield from (
+            {**section, key: x}
+            for key, value in section.items()
+            for x in replaced_values(value, wrong)
+        )
     elif isinstance(section, list):
-        yield from ([*section[:i], x, *section[i + 1 :]] for i, value in enumerate(section) for x in replaced_values(value, wrong))
+        yield from (
+            [*section[:i], x, *section[i + 1 :]]
+            for i, value in enumerate(section)
+            for x in replaced_values(value, wrong)
+        )
 
 
 @pytest.mark.parametrize("section", RECIPES, ids=lambda x: x["quant_method"])
 def test_malformed_recipes_are_read_or_refused(section: dict[str, Any]) -> None:
-    matrices = [Matrix(module_names("model.layers.1.mlp.up_proj"), kind) for kind in ("linear", "expert", "head", "embedding", "router")]
+    matrices = [
+        Matrix(module_names("model.layers.1.mlp.up_proj"), kind)
+        for kind in ("linear", "expert", "head", "embedding", "router")
+    ]
     method = section["quant_method"]
     num_read = 0
     for wrong in WRONG_VALUES:
-        for keys in replaced_values({key: value for key, value in section.items() if key != "quant_method"}, wrong):
+        for keys in replaced_values(
+            {key: value for key, value in section.items() if key != "quant_method"}, wrong
+        ):
             if isinstance(keys, dict):
                 with suppress(LlamathError):
                     recipe = read_recipe({"quant_method": method} | keys, is_mlx=method == "mlx")
@@ -604,29 +1055,53 @@ def test_malformed_recipes_are_read_or_refused(section: dict[str, Any]) -> None:
 
 
 def test_fp8_tables_are_sized_or_refused() -> None:
-    tiny = json.loads((Path(__file__).parents[1] / "tiny_multimodal" / "qwen4_exp.json").read_text())["tables of n-grams, indexers"]
+    tiny = json.loads(
+        (Path(__file__).parents[1] / "tiny_multimodal" / "qwen4_exp.json").read_text()
+    )["tables of n-grams, indexers"]
     recipe = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    sizes = [storage_of({**tiny, "quantization_config": {**recipe, **x}}).bytes for x in ({}, {"modules_to_convert": ["embed_tokens"]})]
+    sizes = [
+        storage_of({**tiny, "quantization_config": {**recipe, **x}}).bytes
+        for x in ({}, {"modules_to_convert": ["embed_tokens"]})
+    ]
     rows = tiny["text_config"]["vocab_size"] * tiny["text_config"]["hidden_size"]
     assert sizes[0] - sizes[1] == rows - 4
     with pytest.raises(UnknownQuantization, match="table in shards"):
-        storage_of({**tiny, "quantization_config": {**recipe, "modules_to_convert": ["ngram_embedding"]}})
+        storage_of(
+            {**tiny, "quantization_config": {**recipe, "modules_to_convert": ["ngram_embedding"]}}
+        )
 
 
 def test_unknown_recipe_does_not_matter_with_a_dtype(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "quantization_config": {"quant_method": "vptq"}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({**LLAMA, "quantization_config": {"quant_method": "vptq"}})
+    )
     assert CliRunner().invoke(cli, ["count", str(tmp_path)]).exit_code == 0
     assert CliRunner().invoke(cli, ["memory", str(tmp_path), "--context", "4k"]).exit_code == 2
-    assert CliRunner().invoke(cli, ["memory", str(tmp_path), "--context", "4k", "--dtype", "bf16"]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(cli, ["memory", str(tmp_path), "--context", "4k", "--dtype", "bf16"])
+        .exit_code
+        == 0
+    )
 
 
 def test_memory_tells_what_stays_unquantized(tmp_path: Path) -> None:
-    section = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head", "model.layers.0.mlp"]}
+    section = {
+        "quant_method": "fp8",
+        "weight_block_size": [128, 128],
+        "modules_to_not_convert": ["lm_head", "model.layers.0.mlp"],
+    }
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "quantization_config": section}))
     done = CliRunner().invoke(cli, ["memory", str(tmp_path), "--context", "4k"])
     text = " ".join(done.stdout.split())
-    assert "fp8 recipe" in text and "bits per weight; fp8 (FP8, a scale for each block of 128×128): 81 matrices" in text
-    assert "lm_head, in layer 0: mlp.gate_proj, mlp.up_proj, mlp.down_proj (in modules_to_not_convert)" in text
+    assert (
+        "fp8 recipe" in text
+        and "bits per weight; fp8 (FP8, a scale for each block of 128×128): 81 matrices" in text
+    )
+    assert (
+        "lm_head, in layer 0: mlp.gate_proj, mlp.up_proj, mlp.down_proj (in modules_to_not_convert)"
+        in text
+    )
 
 
 def test_bits_per_weight_are_exact() -> None:
@@ -643,12 +1118,18 @@ def _checkpoint(folder: Path, section: dict[str, Any], headers: Iterator[Any]) -
 
     config = json.loads(json.dumps(dict(llamath.load("smollm2-135m").config.data)))
     (folder / "config.json").write_text(json.dumps(config | {"quantization_config": section}))
-    write_safetensors(folder / "model.safetensors", {name: (dtype, shape) for name, dtype, shape in headers})
+    write_safetensors(
+        folder / "model.safetensors", {name: (dtype, shape) for name, dtype, shape in headers}
+    )
     return verify_checkpoint(str(folder)).verdict
 
 
 def test_verify_finds_matrices_that_contradict_the_recipe(tmp_path: Path) -> None:
-    section = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head", "model.layers.3.mlp"]}
+    section = {
+        "quant_method": "fp8",
+        "weight_block_size": [128, 128],
+        "modules_to_not_convert": ["lm_head", "model.layers.3.mlp"],
+    }
     plain = quantized_headers.plain("smollm2-135m")
 
     def headers(*unquantized: str) -> Iterator[Any]:
@@ -659,11 +1140,19 @@ def test_verify_finds_matrices_that_contradict_the_recipe(tmp_path: Path) -> Non
     assert _checkpoint(tmp_path, section, headers("layers.3.mlp")).ok
     verdict = _checkpoint(tmp_path, section, headers("layers.3.mlp", "layers.5.self_attn.k_proj"))
     (found,) = [x for x in verdict.findings if x.severity == "warning"]
-    assert found.code == "recipe_plain" and "1 matrix is not quantized, though the fp8 recipe says so" in found.message
+    assert (
+        found.code == "recipe_plain"
+        and "1 matrix is not quantized, though the fp8 recipe says so" in found.message
+    )
     assert found.tensors == ("model.layers.5.self_attn.k_proj.weight",)
-    verdict = _checkpoint(tmp_path, section, headers("layers.3.mlp.up_proj", "layers.3.mlp.down_proj"))
+    verdict = _checkpoint(
+        tmp_path, section, headers("layers.3.mlp.up_proj", "layers.3.mlp.down_proj")
+    )
     (found,) = [x for x in verdict.findings if x.severity == "warning"]
-    assert found.code == "recipe_excluded" and "leaves them out (in modules_to_not_convert)" in found.message
+    assert (
+        found.code == "recipe_excluded"
+        and "leaves them out (in modules_to_not_convert)" in found.message
+    )
 
 
 def test_verify_finds_missing_input_scales(tmp_path: Path) -> None:
@@ -675,9 +1164,14 @@ def test_verify_finds_missing_input_scales(tmp_path: Path) -> None:
         if not name.endswith("layers.7.mlp.up_proj"):
             yield f"{name}.input_scale", "F32", ()
 
-    verdict = _checkpoint(tmp_path, section, quantized_headers.packed(quantized_headers.plain("smollm2-135m"), write))
+    verdict = _checkpoint(
+        tmp_path, section, quantized_headers.packed(quantized_headers.plain("smollm2-135m"), write)
+    )
     (found,) = [x for x in verdict.findings if x.severity == "warning"]
-    assert found.code == "missing_scale" and "without input_scale, which all others have" in found.message
+    assert (
+        found.code == "missing_scale"
+        and "without input_scale, which all others have" in found.message
+    )
     assert found.tensors == ("model.layers.7.mlp.up_proj.weight",)
 
 
@@ -688,13 +1182,27 @@ FP8_BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     ("packed", "section", "message"),
     [
         (False, FP8_BLOCKS, "no tensor is quantized, though the config has the fp8 recipe"),
-        (True, None, "210 matrices are quantized (fp8), though the config declares no quantization"),
-        (True, {"quant_method": "unheard-of"}, "the recipe cannot be checked: unknown quantization quant_method unheard-of"),
+        (
+            True,
+            None,
+            "210 matrices are quantized (fp8), though the config declares no quantization",
+        ),
+        (
+            True,
+            {"quant_method": "unheard-of"},
+            "the recipe cannot be checked: unknown quantization quant_method unheard-of",
+        ),
     ],
 )
-def test_a_recipe_that_contradicts_the_files_is_told(packed: bool, section: dict[str, Any] | None, message: str, tmp_path: Path) -> None:
+def test_a_recipe_that_contradicts_the_files_is_told(
+    packed: bool, section: dict[str, Any] | None, message: str, tmp_path: Path
+) -> None:
     plain = quantized_headers.plain("smollm2-135m")
-    verdict = _checkpoint(tmp_path, section or {}, quantized_headers.packed(plain, quantized_headers.fp8_blocks) if packed else iter(plain))
+    verdict = _checkpoint(
+        tmp_path,
+        section or {},
+        quantized_headers.packed(plain, quantized_headers.fp8_blocks) if packed else iter(plain),
+    )
     if section is None:
         config = json.loads((tmp_path / "config.json").read_text())
         del config["quantization_config"]
@@ -703,19 +1211,38 @@ def test_a_recipe_that_contradicts_the_files_is_told(packed: bool, section: dict
     assert message in " ".join(x.message for x in verdict.findings)
     assert verdict.ok is (section is not None and section["quant_method"] == "unheard-of")
     for command in ("count", "memory", "fit"):
-        done = CliRunner().invoke(cli, [command, str(tmp_path), "--brief", *(["--on", "3090"] if command == "fit" else [])])
-        assert done.exit_code == 0 and message.split("(")[0].strip() in " ".join(done.stderr.split()), command
+        done = CliRunner().invoke(
+            cli,
+            [command, str(tmp_path), "--brief", *(["--on", "3090"] if command == "fit" else [])],
+        )
+        assert done.exit_code == 0 and message.split("(")[0].strip() in " ".join(
+            done.stderr.split()
+        ), command
 
 
 @pytest.mark.parametrize(
     ("name", "keys", "expected"),
     [
-        ("quantize_config.json", {"bits": 4, "group_size": 128, "desc_act": True, "sym": True}, "gptq-4bit-g128"),
-        ("quantize_config.json", {"bits": 4, "group_size": 64, "quant_method": "awq", "version": "gemv"}, "awq-4bit-g64"),
-        ("quant_config.json", {"zero_point": True, "q_group_size": 64, "w_bit": 4, "version": "GEMM"}, "awq-4bit-g64"),
+        (
+            "quantize_config.json",
+            {"bits": 4, "group_size": 128, "desc_act": True, "sym": True},
+            "gptq-4bit-g128",
+        ),
+        (
+            "quantize_config.json",
+            {"bits": 4, "group_size": 64, "quant_method": "awq", "version": "gemv"},
+            "awq-4bit-g64",
+        ),
+        (
+            "quant_config.json",
+            {"zero_point": True, "q_group_size": 64, "w_bit": 4, "version": "GEMM"},
+            "awq-4bit-g64",
+        ),
     ],
 )
-def test_recipes_in_files_of_their_own_are_read(name: str, keys: dict[str, Any], expected: str, tmp_path: Path) -> None:
+def test_recipes_in_files_of_their_own_are_read(
+    name: str, keys: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
     """AutoGPTQ and AutoAWQ wrote them there before transformers had a section for them."""
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     (tmp_path / name).write_text(json.dumps(keys))
@@ -727,17 +1254,36 @@ def test_recipes_in_files_of_their_own_are_read(name: str, keys: dict[str, Any],
 
 def test_memory_tells_the_size_of_mtp_layers_and_scales() -> None:
     report = llamath.memory("deepseek-v3", context=4096)
-    assert any(x.startswith("not counted: 1 layer for multi-token prediction, 15,424,227,552 bytes in the files") for x in report.notes)
-    assert any("files that store them in BF16 have 81,676,464 bytes less" in x for x in report.notes)
+    assert any(
+        x.startswith(
+            "not counted: 1 layer for multi-token prediction, 15,424,227,552 bytes in the files"
+        )
+        for x in report.notes
+    )
+    assert any(
+        "files that store them in BF16 have 81,676,464 bytes less" in x for x in report.notes
+    )
     assert report.weights + 15_424_227_552 == 688_574_839_360
-    hostile = llamath.memory(dict(llamath.load("deepseek-v3").config.data) | {"num_nextn_predict_layers": 10**9}, context=4096)
+    hostile = llamath.memory(
+        dict(llamath.load("deepseek-v3").config.data) | {"num_nextn_predict_layers": 10**9},
+        context=4096,
+    )
     assert "not counted: 1,000,000,000 layers for multi-token prediction" in hostile.notes
     qwen = dict(llamath.load("llama-3.2-1b").config.data) | {"mtp_num_hidden_layers": 2}
     notes = llamath.memory(qwen, context=4096).notes
-    assert "not counted: 2 layers for multi-token prediction, whose tensors are not known for this family" in notes
+    assert (
+        "not counted: 2 layers for multi-token prediction, whose tensors are not known for this family"
+        in notes
+    )
 
 
 def test_scales_that_modelopt_may_have_moved_are_noted() -> None:
-    config = {"quant_method": "modelopt", "quant_algo": "NVFP4_AWQ", "producer": {"name": "modelopt", "version": "0.47.0"}}
-    assert any("since 0.40, ModelOpt moves those of Llama's" in note for note in read_recipe(config).notes)
+    config = {
+        "quant_method": "modelopt",
+        "quant_algo": "NVFP4_AWQ",
+        "producer": {"name": "modelopt", "version": "0.47.0"},
+    }
+    assert any(
+        "since 0.40, ModelOpt moves those of Llama's" in note for note in read_recipe(config).notes
+    )
     assert not read_recipe({**config, "quant_algo": "NVFP4", "ignore": ["lm_head"]}).notes

@@ -28,7 +28,11 @@ numpy = pytest.importorskip("safetensors.numpy")
 
 HOSTILE = hostile_safetensors.hostile()
 ODD = hostile_safetensors.odd()
-FLOODS = [name for name in HOSTILE if re.search(r"\d{2,3},\d{3}|16 M|million|starts of|spaces between|tensors without", name)]
+FLOODS = [
+    name
+    for name in HOSTILE
+    if re.search(r"\d{2,3},\d{3}|16 M|million|starts of|spaces between|tensors without", name)
+]
 MIB = 1 << 20
 
 STRICTER = {
@@ -64,7 +68,9 @@ def reference(data: bytes) -> list[tuple[str, str, tuple[int, ...], bytes]] | No
 
 def check_against_reference(data: bytes, manifest: Manifest) -> None:
     """Check that the reference reads the same tensors from these bytes."""
-    assert reference(data) == sorted((x.name, x.dtype, x.shape, data[x.start : x.end]) for x in manifest.tensors), data
+    assert reference(data) == sorted(
+        (x.name, x.dtype, x.shape, data[x.start : x.end]) for x in manifest.tensors
+    ), data
 
 
 def check_metadata(data: bytes, manifest: Manifest, path: Path) -> None:
@@ -95,14 +101,21 @@ def test_all_fields_of_a_handwritten_file_are_read() -> None:
     data = valid()
     base = len(data) - 38
     manifest = read(Bytes(data, "a.safetensors"))
-    assert [(t.name, t.dtype, t.shape, t.start - base, t.bytes, t.file, t.strides, t.storage) for t in manifest.tensors] == [
+    assert [
+        (t.name, t.dtype, t.shape, t.start - base, t.bytes, t.file, t.strides, t.storage)
+        for t in manifest.tensors
+    ] == [
         ("w", "F32", (2, 3), 0, 24, 0, None, ""),
         ("b", "BF16", (3,), 24, 6, 0, None, ""),
         ("none", "I64", (0, 7), 30, 0, 0, None, ""),
         ("s", "F64", (), 30, 8, 0, None, ""),
     ]
     assert manifest.metadata == {"format": "pt", "by": "hand"}
-    assert (manifest.format, manifest.files, manifest.index) == ("safetensors", (("a.safetensors", len(data), base),), None)
+    assert (manifest.format, manifest.files, manifest.index) == (
+        "safetensors",
+        (("a.safetensors", len(data), base),),
+        None,
+    )
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -119,7 +132,12 @@ def test_tensors_are_in_header_order() -> None:
 
 def test_types_equal_the_reference() -> None:
     for name, dtype in PLAIN.items():
-        assert reference(file(header(entry("a", f'"{name}"', f"[{dtype.block}]", f"[0,{dtype.bytes}]")), bytes(dtype.bytes)))
+        assert reference(
+            file(
+                header(entry("a", f'"{name}"', f"[{dtype.block}]", f"[0,{dtype.bytes}]")),
+                bytes(dtype.bytes),
+            )
+        )
     with pytest.raises(safetensors.SafetensorError, match="unknown variant") as caught:
         safetensors.deserialize(file(header(entry(dtype='"X"')), b"x"))
     assert set(re.findall("`([A-Z0-9_]+)`", str(caught.value))) - {"X"} == PLAIN.keys()
@@ -128,8 +146,15 @@ def test_types_equal_the_reference() -> None:
 def test_files_of_the_reference_are_read(tmp_path: Path) -> None:
     import numpy as np
 
-    arrays = {f"layers.{i}.w": np.full((i, 3), i, kind) for i in range(4) for kind in ("float32", "int8", "bool")}
-    data = numpy.save(arrays | {"scalar": np.array(7.0), "é\n\x1b": np.zeros(2, "uint16")}, {"format": "np", "quoted": '"\\\n'})
+    arrays = {
+        f"layers.{i}.w": np.full((i, 3), i, kind)
+        for i in range(4)
+        for kind in ("float32", "int8", "bool")
+    }
+    data = numpy.save(
+        arrays | {"scalar": np.array(7.0), "é\n\x1b": np.zeros(2, "uint16")},
+        {"format": "np", "quoted": '"\\\n'},
+    )
     manifest = read(Bytes(data))
     check_against_reference(data, manifest)
     check_metadata(data, manifest, tmp_path / "a.safetensors")
@@ -137,7 +162,10 @@ def test_files_of_the_reference_are_read(tmp_path: Path) -> None:
 
 def test_header_is_read_in_two_reads() -> None:
     sizes = [1 << 40] * 300
-    entries = [entry(f"t{i}", shape=f"[{n}]", offsets=f"[{i << 40},{i + 1 << 40}]") for i, n in enumerate(sizes)]
+    entries = [
+        entry(f"t{i}", shape=f"[{n}]", offsets=f"[{i << 40},{i + 1 << 40}]")
+        for i, n in enumerate(sizes)
+    ]
     start = file(header(*entries))
     source = Sparse(start, len(start) + sum(sizes))
     assert len(read(source).tensors) == 300
@@ -175,7 +203,9 @@ def test_huge_headers_use_little_memory(name: str) -> None:
 def test_largest_header_costs_few_calls() -> None:
     form = '"%06d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
     data = file("{" + ",".join(form % i for i in range(1 << 18)) + "}")
-    assert len(within_calls(20_000, lambda: read(Bytes(data))).tensors) == 1 << 18  # callbacks of the collector count as calls
+    assert (
+        len(within_calls(20_000, lambda: read(Bytes(data))).tensors) == 1 << 18
+    )  # callbacks of the collector count as calls
     values = file('{"__metadata__":{"\U0001f999":"' + "a" * (MAX_HEADER - 40) + '"}}')
     assert peak_bytes(lambda: read(Bytes(values))) < 200 * MIB
 
@@ -184,7 +214,9 @@ def test_every_prefix_is_refused() -> None:
     data = valid()
     for size in range(len(data)):
         error = refusal(data[:size])
-        assert error.code == ("truncated" if size < 8 or size >= len(data) - 38 else "header_length")
+        assert error.code == (
+            "truncated" if size < 8 or size >= len(data) - 38 else "header_length"
+        )
         if size >= len(data) - 38:
             assert f"is {len(data) - size} bytes short" in str(error)
 
@@ -204,7 +236,14 @@ def test_flipped_bits_are_refused_or_agree_with_the_reference() -> None:
 LAYOUT = {"hole", "overlap", "truncated", "trailing"}
 
 
-@pytest.mark.parametrize("name", [name for name, (code, _) in HOSTILE.items() if code in LAYOUT and not name.startswith("file of")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, (code, _) in HOSTILE.items()
+        if code in LAYOUT and not name.startswith("file of")
+    ],
+)
 def test_position_errors_carry_the_manifest(name: str) -> None:
     data = HOSTILE[name][1]()
     manifest = refusal(data).manifest
@@ -213,7 +252,12 @@ def test_position_errors_carry_the_manifest(name: str) -> None:
     entries = json.loads(data[8:base])
     entries.pop("__metadata__", None)
     assert entries == {
-        x.name: {"dtype": x.dtype, "shape": [*x.shape], "data_offsets": [x.start - base, x.end - base]} for x in manifest.tensors
+        x.name: {
+            "dtype": x.dtype,
+            "shape": [*x.shape],
+            "data_offsets": [x.start - base, x.end - base],
+        }
+        for x in manifest.tensors
     }
 
 

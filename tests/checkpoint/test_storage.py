@@ -25,10 +25,17 @@ from support import quantized_headers
 from support.reference_data import published, tiny_configs, truth
 
 
-def storage(model: Model | str, name: str, imatrix: bool | None = None, **changes: Any) -> WeightStorage:
+def storage(
+    model: Model | str, name: str, imatrix: bool | None = None, **changes: Any
+) -> WeightStorage:
     loaded = llamath.load(model, changes=changes) if isinstance(model, str) else model
     gguf = loaded.family.gguf
-    return weight_storage(loaded.tree, parse_weight_format(name), GGUFNaming(gguf, loaded.family.gguf_arch) if gguf else None, imatrix)
+    return weight_storage(
+        loaded.tree,
+        parse_weight_format(name),
+        GGUFNaming(gguf, loaded.family.gguf_arch) if gguf else None,
+        imatrix,
+    )
 
 
 @pytest.mark.parametrize("row", published("gguf")["llama31_8b_table"]["rows"], ids=lambda x: x[0])
@@ -55,16 +62,36 @@ SNAPSHOTS = {
         "DeepSeek-V3.1",
         "n_embd=7168, n_ff=18432, n_vocab=129280, n_layer=61, n_head=128, n_head_kv=1, n_expert=256",
     ),
-    "gpt-oss-120b": (FIRST, 44_616, "gpt-oss-120b", "n_embd=2880, n_ff=2880, n_vocab=0, n_layer=36, n_head=64, n_head_kv=8, n_expert=128"),
-    "qwen3.5-27b": (FIRST, 65_490, "Qwen3.5-27B", "n_embd=5120, n_ff=17408, n_vocab=248320, n_layer=64, n_head=24, n_head_kv=4"),
+    "gpt-oss-120b": (
+        FIRST,
+        44_616,
+        "gpt-oss-120b",
+        "n_embd=2880, n_ff=2880, n_vocab=0, n_layer=36, n_head=64, n_head_kv=8, n_expert=128",
+    ),
+    "qwen3.5-27b": (
+        FIRST,
+        65_490,
+        "Qwen3.5-27B",
+        "n_embd=5120, n_ff=17408, n_vocab=248320, n_layer=64, n_head=24, n_head_kv=4",
+    ),
     "qwen3.5-397b-a17b": (
         FIRST,
         79_303,
         "Qwen3.5-397B-A17B",
         "n_embd=4096, n_ff=0, n_vocab=248320, n_layer=60, n_head=32, n_head_kv=2, n_expert=512",
     ),
-    "qwen3-0.6b": (LATER, 32_536, "Qwen3-0.6B", "n_embd=1024, n_ff=3072, n_vocab=151936, n_layer=28, n_head=16, n_head_kv=8"),
-    "qwen3-14b": (LATER, 51_256, "Qwen3-14B", "n_embd=5120, n_ff=17408, n_vocab=151936, n_layer=40, n_head=40, n_head_kv=8"),
+    "qwen3-0.6b": (
+        LATER,
+        32_536,
+        "Qwen3-0.6B",
+        "n_embd=1024, n_ff=3072, n_vocab=151936, n_layer=28, n_head=16, n_head_kv=8",
+    ),
+    "qwen3-14b": (
+        LATER,
+        51_256,
+        "Qwen3-14B",
+        "n_embd=5120, n_ff=17408, n_vocab=151936, n_layer=40, n_head=40, n_head_kv=8",
+    ),
     "nemotron-3-nano-30b": (
         LATER,
         102_391,
@@ -78,7 +105,9 @@ of blocks, and F32, F16 and BF16 are treated as quantized."""
 
 
 def listing(tensor_types: Iterable[tuple[GGUFTensor, str]], base: str) -> Iterator[str]:
-    return (f"{x.name} {ggml(kind)}\n" for x, kind in tensor_types if x.is_quantized and kind != base)
+    return (
+        f"{x.name} {ggml(kind)}\n" for x, kind in tensor_types if x.is_quantized and kind != base
+    )
 
 
 def ggml(kind: str) -> str:
@@ -91,13 +120,18 @@ def test_tensor_types_equal_llama_cpp_snapshots(slug: str) -> None:
     version, length, title, sizes = SNAPSHOTS[slug]
     model = llamath.load(slug, changes={"tie_word_embeddings": False}).text
     assert model.family.gguf is not None
-    tensors, traits = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)], gguf_traits(model.tree, model.family.gguf_arch)
+    tensors, traits = (
+        [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)],
+        gguf_traits(model.tree, model.family.gguf_arch),
+    )
     text = f"{version}# Model: {title}\n# {sizes}\n"
     for name in SECTIONS.split():
         base = FILE_TYPES[name]
         text += f"\n[{name}] {ggml(base)}\n"
         if DTYPES[base].block > 1:
-            text += "".join(listing(assign_types(name, tensors, traits, fallback=version != FIRST), base))
+            text += "".join(
+                listing(assign_types(name, tensors, traits, fallback=version != FIRST), base)
+            )
         elif version == FIRST:
             text += "output.weight q6_K\n"
     assert len(text) == length
@@ -107,7 +141,9 @@ HEADER = 738_528
 """Bytes of the header with the tokenizer in microsoft/Phi-3-mini-4k-instruct-gguf."""
 
 
-@pytest.mark.parametrize(("slug", "name", "kind"), [("phi-3-mini", "Q4_K_M", "Q5_K"), ("phi-3.5-mini", "Q5_K_M", "Q6_K")])
+@pytest.mark.parametrize(
+    ("slug", "name", "kind"), [("phi-3-mini", "Q4_K_M", "Q5_K"), ("phi-3.5-mini", "Q5_K_M", "Q6_K")]
+)
 def test_fused_qkv_has_one_type_as_in_published_files(slug: str, name: str, kind: str) -> None:
     model = llamath.load(slug)
     assert model.family.gguf is not None
@@ -127,27 +163,37 @@ def test_phi_3_mixtures_have_published_sizes() -> None:
 def test_fused_qkv_of_linear_attention_has_the_types_of_v() -> None:
     model = llamath.load("qwen3.5-27b")
     assert gguf_traits(model.tree, "qwen35").qkv_as_v
-    assert not any("llama-quantize of 2026" in x for x in llamath.memory(model, dtype="q4_k_m").notes)
+    assert not any(
+        "llama-quantize of 2026" in x for x in llamath.memory(model, dtype="q4_k_m").notes
+    )
 
 
 def test_qwen3_q4_k_m_types_equal_llama_cpp() -> None:
     model = llamath.load("qwen3-0.6b", changes={"tie_word_embeddings": False})
     assert model.family.gguf is not None
     tensors = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)]
-    q6_k_names = {f"blk.{i}.{x}.weight" for i in (0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27) for x in ("attn_v", "ffn_down")}
+    q6_k_names = {
+        f"blk.{i}.{x}.weight"
+        for i in (0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27)
+        for x in ("attn_v", "ffn_down")
+    }
     types = assign_types("Q4_K_M", tensors, gguf_traits(model.tree, "qwen3"))
     assert {x.name for x, kind in types if kind == "Q6_K"} == q6_k_names | {"output.weight"}
 
 
 @pytest.mark.parametrize(
-    ("columns", "kind", "other"), [(576, "Q4_K", "Q5_0"), (64, "IQ4_XS", "IQ4_NL"), (100, "Q6_K", "F16"), (512, "Q3_K", "Q3_K")]
+    ("columns", "kind", "other"),
+    [(576, "Q4_K", "Q5_0"), (64, "IQ4_XS", "IQ4_NL"), (100, "Q6_K", "F16"), (512, "Q3_K", "Q3_K")],
 )
 def test_type_falls_back_for_odd_row_lengths(columns: int, kind: str, other: str) -> None:
     assert rules.type_for_rows(kind, columns) == other
 
 
 def test_eight_experts_have_rules_of_their_own() -> None:
-    types = {x.leaf.pattern.removeprefix("layers.{l}."): x.codec for x in storage("mixtral-8x7b", "q4_k_m").weights}
+    types = {
+        x.leaf.pattern.removeprefix("layers.{l}."): x.codec
+        for x in storage("mixtral-8x7b", "q4_k_m").weights
+    }
     assert types["attn.v.weight"] == types["attn.k.weight"] == "Q8_0"
     assert types["attn.o.weight"] == "Q5_K"
     assert types["mlp.router.weight"] == "F32"
@@ -159,11 +205,21 @@ def test_converted_files_have_the_predicted_bytes(name: str, tmp_path: Any) -> N
     from llamath.checkpoint.formats import checkpoint_files as checkpoint
     from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
-    convert_checkpoint("examples/tiny-llama", str(tmp_path / "x.gguf"), ConvertOptions(to="gguf", dtype=name.upper()))
+    convert_checkpoint(
+        "examples/tiny-llama",
+        str(tmp_path / "x.gguf"),
+        ConvertOptions(to="gguf", dtype=name.upper()),
+    )
     manifest = checkpoint.read_checkpoint(str(tmp_path / "x.gguf"))
-    assert storage("examples/tiny-llama", f"gguf-{name}").bytes == sum(x.bytes for x in manifest.tensors)
-    convert_checkpoint("examples/tiny-llama", str(tmp_path / "hf"), ConvertOptions(to="hf", dtype=name.upper()))
-    assert storage("examples/tiny-llama", name).bytes == sum(x.bytes for x in checkpoint.read_checkpoint(str(tmp_path / "hf")).tensors)
+    assert storage("examples/tiny-llama", f"gguf-{name}").bytes == sum(
+        x.bytes for x in manifest.tensors
+    )
+    convert_checkpoint(
+        "examples/tiny-llama", str(tmp_path / "hf"), ConvertOptions(to="hf", dtype=name.upper())
+    )
+    assert storage("examples/tiny-llama", name).bytes == sum(
+        x.bytes for x in checkpoint.read_checkpoint(str(tmp_path / "hf")).tensors
+    )
 
 
 WRITERS: dict[str, Any] = {
@@ -185,15 +241,27 @@ WRITERS: dict[str, Any] = {
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "mixtral-8x7b"])
 def test_scheme_sizes_equal_the_quantizers_files(name: str, model: str) -> None:
     headers = [x for x in quantized_headers.plain(model) if "block_sparse_moe" not in x[0]]
-    experts = [(f"{x[:-7]}_proj.weight", dtype, shape) for x, dtype, shape in quantized_headers.plain(model) if ".experts." in x]
+    experts = [
+        (f"{x[:-7]}_proj.weight", dtype, shape)
+        for x, dtype, shape in quantized_headers.plain(model)
+        if ".experts." in x
+    ]
     router = [x for x in quantized_headers.plain(model) if "block_sparse_moe.gate" in x[0]]
-    stored = quantized_headers.tensors(quantized_headers.packed([*headers, *experts, *router], WRITERS[name]))
-    assert storage(model, name).bytes == sum(x.bytes for x in stored if ".quant_state." not in x.name)
+    stored = quantized_headers.tensors(
+        quantized_headers.packed([*headers, *experts, *router], WRITERS[name])
+    )
+    assert storage(model, name).bytes == sum(
+        x.bytes for x in stored if ".quant_state." not in x.name
+    )
 
 
 @pytest.mark.parametrize(
     ("out", "into", "single", "double"),
-    [(512, 1024, 262_144 + 32_768 + 64, 262_144 + 8_192 + 64 + 128 + 1_024), (192, 320, 34_624, 32_784), (100, 70, 4_004, 4_702)],
+    [
+        (512, 1024, 262_144 + 32_768 + 64, 262_144 + 8_192 + 64 + 128 + 1_024),
+        (192, 320, 34_624, 32_784),
+        (100, 70, 4_004, 4_702),
+    ],
 )
 def test_bnb_4bit_size_equals_bitsandbytes(out: int, into: int, single: int, double: int) -> None:
     """Bytes of `quantize_4bit(…).as_dict(packed=True)` of bitsandbytes 0.50.2, values included, the JSON of its state left out."""
@@ -204,7 +272,11 @@ def test_bnb_4bit_size_equals_bitsandbytes(out: int, into: int, single: int, dou
 
 INDEXES = {x["name"]: x for x in truth("indexes.jsonl")}
 CONFIGS = {x["name"]: x["config"] for x in truth("configs.jsonl")}
-SAME = [name for name, x in INDEXES.items() if str(x["match"]).startswith("exact") and x["config"] in CONFIGS]
+SAME = [
+    name
+    for name, x in INDEXES.items()
+    if str(x["match"]).startswith("exact") and x["config"] in CONFIGS
+]
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -213,7 +285,9 @@ def test_bytes_equal_published_indexes(name: str) -> None:
     model = llamath.load(CONFIGS[entry["config"]])
     dtype = "fp32" if "x 4" in entry["match"] else "bf16"
     again = [x for x in llamath.walk(model.tree) if x.weight.tied] if entry["tied_stored"] else []
-    twice = sum(int(x.weight.size) * DTYPES[parse_weight_format(dtype).unpacked_dtype].bytes for x in again)
+    twice = sum(
+        int(x.weight.size) * DTYPES[parse_weight_format(dtype).unpacked_dtype].bytes for x in again
+    )
     whole = entry["total_size"] if "text_config" not in CONFIGS[entry["config"]] else None
     if whole is None:
         pytest.skip("the text model is a part of it")
@@ -226,7 +300,10 @@ def test_enough_published_indexes_are_compared() -> None:
 
 @pytest.mark.parametrize(
     ("name", "rest"),
-    [("jeevanchaps--Meta-Llama3.1-8B-Instruct-assessment.st", 2), ("IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM.st", 4)],
+    [
+        ("jeevanchaps--Meta-Llama3.1-8B-Instruct-assessment.st", 2),
+        ("IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM.st", 4),
+    ],
 )
 def test_bitsandbytes_int8_bytes_equal_published_indexes(name: str, rest: int) -> None:
     stored = storage("llama-3.1-8b", "int8")
@@ -238,14 +315,20 @@ def test_mxfp4_size_equals_gpt_oss() -> None:
     """`total_size` in the index of openai/gpt-oss-20b; and the model card's sizes of the checkpoints."""
     assert storage("gpt-oss-20b", "mxfp4").bytes == 13_761_264_768
     card = published("gpt_oss_model_card_table1")["rows"]["Checkpoint size"]
-    assert [f"{storage(x, 'mxfp4').bytes / 2**30:.1f} GiB" for x in ("gpt-oss-120b", "gpt-oss-20b")] == card
+    assert [
+        f"{storage(x, 'mxfp4').bytes / 2**30:.1f} GiB" for x in ("gpt-oss-120b", "gpt-oss-20b")
+    ] == card
 
 
 def test_fp8_size_equals_minimax_m2_except_fp32_routers() -> None:
     entries = published("kv_cache")["entries"]
     (weights,) = (x["weights_bytes"] for x in entries if "weights_bytes" in x)
     stored = storage("minimax-m2", "fp8")
-    routers = sum(int(x.leaf.weight.size) * int(x.leaf.copies) for x in stored.weights if x.leaf.group == "router")
+    routers = sum(
+        int(x.leaf.weight.size) * int(x.leaf.copies)
+        for x in stored.weights
+        if x.leaf.group == "router"
+    )
     assert stored.bytes + 2 * routers == weights
 
 
@@ -263,7 +346,9 @@ def test_every_weight_is_stored_once(config: dict[str, Any], name: str) -> None:
     stored = storage(model, name)
     assert stored.elements == sum(x.elements for x in stored.sums()) == model.parameters.total
     assert stored.bytes == sum(x.bytes for x in stored.sums()) > 0
-    assert sum(int(x.leaf.active) for x in stored.weights) <= sum(int(x.leaf.copies) for x in stored.weights)
+    assert sum(int(x.leaf.active) for x in stored.weights) <= sum(
+        int(x.leaf.copies) for x in stored.weights
+    )
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-2-2b", "deepseek-v3", "qwen3-next-80b-a3b"])
@@ -276,7 +361,9 @@ def test_pure_file_has_the_bits_of_its_type(slug: str) -> None:
     assert {x.codec for x in stored.weights} <= {"Q8_0", "F32", "F16"}
 
 
-@pytest.mark.parametrize("name", ["q4km", "bf17", "awq-8bit", "gptq-g33", "gptq-5bit", "q8_1-pure", ""])
+@pytest.mark.parametrize(
+    "name", ["q4km", "bf17", "awq-8bit", "gptq-g33", "gptq-5bit", "q8_1-pure", ""]
+)
 def test_an_unknown_scheme_is_refused_with_a_hint(name: str) -> None:
     with pytest.raises(LlamathError) as problem:
         parse_weight_format(name)
@@ -292,9 +379,15 @@ def test_lines_of_weights_sum_to_their_bytes(slug: str) -> None:
             storage = calculator.storage
         except LlamathError:
             continue
-        assert storage is not None and sum(x.bytes for x in calculator.weights) == storage.bytes, name
+        assert storage is not None and sum(x.bytes for x in calculator.weights) == storage.bytes, (
+            name
+        )
 
 
 def test_biases_of_fused_qkv_are_counted_in_gguf_files() -> None:
-    biases = [x for x in storage("gpt2", "q8_0").weights if x.leaf.pattern.endswith((".q.bias", ".k.bias", ".v.bias"))]
+    biases = [
+        x
+        for x in storage("gpt2", "q8_0").weights
+        if x.leaf.pattern.endswith((".q.bias", ".k.bias", ".v.bias"))
+    ]
     assert sum(x.total for x in biases) == 12 * 3 * 768 * 4

@@ -28,7 +28,9 @@ TORCH_TYPES = {
 BLOCK_TYPES = sorted(x.name for x in GGML.values() if x.block > 1)
 
 
-def stats_of(data: bytes, dtype: str, shape: tuple[int, ...], seed: int = 0, **options: bool) -> TensorStats:
+def stats_of(
+    data: bytes, dtype: str, shape: tuple[int, ...], seed: int = 0, **options: bool
+) -> TensorStats:
     """Feed bytes in pieces of random lengths."""
     stats = TensorStats(Tensor("x", dtype, shape, 0, 0, len(data)), dtype, **options)
     draw, at, view = random.Random(seed), 0, memoryview(bytearray(data))
@@ -43,9 +45,15 @@ def stats_of(data: bytes, dtype: str, shape: tuple[int, ...], seed: int = 0, **o
 @pytest.mark.parametrize("dtype", TORCH_TYPES)
 @pytest.mark.parametrize("shape", [(23, 48), (5, 3, 16), (7, 9), (1000,), (40, 3)])
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_counts_and_norms_equal_those_of_torch(dtype: str, shape: tuple[int, ...], scale: float) -> None:
+def test_counts_and_norms_equal_those_of_torch(
+    dtype: str, shape: tuple[int, ...], scale: float
+) -> None:
     torch.manual_seed(len(shape))
-    x = (torch.randn(shape, dtype=torch.float64) * scale).abs() if dtype == "F8_E8M0" else torch.randn(shape, dtype=torch.float64) * scale
+    x = (
+        (torch.randn(shape, dtype=torch.float64) * scale).abs()
+        if dtype == "F8_E8M0"
+        else torch.randn(shape, dtype=torch.float64) * scale
+    )
     stored = x.to(TORCH_TYPES[dtype])
     sound = stats_of(stored.view(torch.uint8).numpy().tobytes(), dtype, shape)
     assert sound.complete and not (sound.nan or sound.infinite)
@@ -60,7 +68,10 @@ def test_counts_and_norms_equal_those_of_torch(dtype: str, shape: tuple[int, ...
         rows = values.reshape(damaged.rows, -1)
         bad = [i for i in range(len(rows)) if not bool(rows[i].isfinite().all())]
         assert [x.row for x in damaged.bad_rows] == bad[: tensor_stats.MAX_EXAMPLES]
-        assert all((x.nan, x.infinite) == (int(rows[x.row].isnan().sum()), int(rows[x.row].isinf().sum())) for x in damaged.bad_rows)
+        assert all(
+            (x.nan, x.infinite) == (int(rows[x.row].isnan().sum()), int(rows[x.row].isinf().sum()))
+            for x in damaged.bad_rows
+        )
 
 
 @pytest.mark.parametrize("dtype", ["F64", "F32", "F16", "BF16", "F8_E4M3"])
@@ -86,7 +97,9 @@ def test_tensors_of_one_value_are_constant(value: float, is_zero: bool) -> None:
 def test_large_and_small_squares_do_not_overflow() -> None:
     for scale in (1e25, 1e-25):
         x = np.linspace(1, 2, 800, dtype=np.float32) * np.float32(scale)
-        assert stats_of(x.tobytes(), "F32", (8, 100)).norm() == pytest.approx(float(np.linalg.norm(x.astype(np.float64))), rel=1e-5)
+        assert stats_of(x.tobytes(), "F32", (8, 100)).norm() == pytest.approx(
+            float(np.linalg.norm(x.astype(np.float64))), rel=1e-5
+        )
 
 
 def test_long_rows_are_examined_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +108,10 @@ def test_long_rows_are_examined_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
     assert stats_of(x.tobytes(), "F32", (5, 1001)).is_constant
     x[3, 500], x[4, 0] = np.nan, np.inf
     stats = stats_of(x.tobytes(), "F32", (5, 1001))
-    assert [(y.row, y.nan, y.infinite) for y in stats.bad_rows] == [(3, 1, 0), (4, 0, 1)] and not stats.is_constant
+    assert [(y.row, y.nan, y.infinite) for y in stats.bad_rows] == [
+        (3, 1, 0),
+        (4, 0, 1),
+    ] and not stats.is_constant
 
 
 def test_experts_of_a_stack_are_kept_apart() -> None:
@@ -104,12 +120,16 @@ def test_experts_of_a_stack_are_kept_apart() -> None:
     x[5] = 0
     stats = stats_of(x.tobytes(), "F32", x.shape)
     assert stats.units == 6 and stats.rows_per_unit == 10
-    assert [stats.norm(i) for i in range(6)] == [pytest.approx(float(np.linalg.norm(y)), rel=1e-5) for y in x]
+    assert [stats.norm(i) for i in range(6)] == [
+        pytest.approx(float(np.linalg.norm(y)), rel=1e-5) for y in x
+    ]
     assert stats.fingerprints[2] == stats.fingerprints[4] and len(set(stats.fingerprints)) == 5
     assert [stats.is_zero_unit(i) for i in range(6)] == [False] * 5 + [True]
 
 
-@pytest.mark.parametrize(("dtype", "narrower"), [("bfloat16", "BF16"), ("float16", "F16"), ("float32", "")])
+@pytest.mark.parametrize(
+    ("dtype", "narrower"), [("bfloat16", "BF16"), ("float16", "F16"), ("float32", "")]
+)
 def test_16_bit_values_in_float32_are_recognized(dtype: str, narrower: str) -> None:
     torch.manual_seed(0)
     x = (torch.randn(100, 64) * 1e-4).to(getattr(torch, dtype)).float().numpy()
@@ -119,7 +139,9 @@ def test_16_bit_values_in_float32_are_recognized(dtype: str, narrower: str) -> N
 def test_fingerprints_do_not_depend_on_the_chunks() -> None:
     data = np.random.default_rng(1).integers(0, 256, 33 * 1000, dtype=np.uint8).tobytes()
     for dtype, shape in (("U8", (1000, 33)), ("BF16", (500, 33)), ("BF16", (16_500,))):
-        assert len({tuple(stats_of(data, dtype, shape, seed).fingerprints) for seed in range(5)}) == 1
+        assert (
+            len({tuple(stats_of(data, dtype, shape, seed).fingerprints) for seed in range(5)}) == 1
+        )
 
 
 @pytest.mark.parametrize("dtype", BLOCK_TYPES)
@@ -139,7 +161,9 @@ def test_bad_scales_of_blocks_are_those_that_give_bad_values(dtype: str) -> None
     assert stats.complete
     if dtype not in ("MXFP4", "NVFP4"):  # gguf reads their NaN as a number
         expected = np.flatnonzero(~np.isfinite(values).all(axis=1))
-        assert {x.row for x in stats.bad_rows} <= set(expected.tolist()) and bool(stats.nan + stats.infinite) == bool(len(expected))
+        assert {x.row for x in stats.bad_rows} <= set(expected.tolist()) and bool(
+            stats.nan + stats.infinite
+        ) == bool(len(expected))
     zeros = stats_of(bytes(400 * kind.bytes), dtype, (400, kind.block))
     assert (zeros.zero_rows, zeros.is_zero) == (400, True)
 
@@ -156,13 +180,18 @@ def test_big_endian_values_are_swapped() -> None:
     x[3, 1] = np.nan
     stats = stats_of(x.tobytes(), "F32", (8, 32), swap=True)
     assert (stats.nan, stats.infinite, stats.bad_rows[0].row) == (1, 0, 3)
-    assert stats_of(x[:3].tobytes(), "F32", (3, 32), swap=True).norm() == pytest.approx(float(np.linalg.norm(x[:3].astype("f8"))))
+    assert stats_of(x[:3].tobytes(), "F32", (3, 32), swap=True).norm() == pytest.approx(
+        float(np.linalg.norm(x[:3].astype("f8")))
+    )
 
 
 def test_files_pass_each_tensor_its_own_bytes() -> None:
     data = bytearray(range(256)) * 40
     spans = [(0, 64), (64, 4096), (100, 4200), (5000, 10240)]
-    stats = [TensorStats(Tensor(str(i), "U8", (b - a,), 0, a, b), "packed") for i, (a, b) in enumerate(spans)]
+    stats = [
+        TensorStats(Tensor(str(i), "U8", (b - a,), 0, a, b), "packed")
+        for i, (a, b) in enumerate(spans)
+    ]
     scan = FileScan(stats)
     for at in range(0, len(data), 777):
         scan.feed(at, memoryview(data)[at : at + 777])

@@ -16,12 +16,20 @@ from llamath.analysis.verify.check_checkpoint import VerifyReport, verify_checkp
 from llamath.checkpoint.naming.scheme import canonical_scheme, fused_scheme
 from llamath.cli import cli
 from support import quantized_headers as make
-from support.sparse_checkpoints import Header, header_of, write_config, write_safetensors, write_sharded
+from support.sparse_checkpoints import (
+    Header,
+    header_of,
+    write_config,
+    write_safetensors,
+    write_sharded,
+)
 
 SMALL = "smollm-135m"
 
 
-def write_and_verify(folder: Path, model: llamath.Model, header: Header, **changes: Any) -> VerifyReport:
+def write_and_verify(
+    folder: Path, model: llamath.Model, header: Header, **changes: Any
+) -> VerifyReport:
     write_config(folder, model, **changes)
     write_safetensors(folder / "model.safetensors", header)
     return verify_checkpoint(str(folder))
@@ -36,7 +44,17 @@ def messages(result: VerifyReport) -> str:
 
 
 @pytest.mark.parametrize(
-    "slug", ["llama-3-8b", "mixtral-8x7b", "gpt2", "gemma-2-2b", "deepseek-v2-lite", "gpt-oss-20b", "llama-4-scout", "falcon-7b"]
+    "slug",
+    [
+        "llama-3-8b",
+        "mixtral-8x7b",
+        "gpt2",
+        "gemma-2-2b",
+        "deepseek-v2-lite",
+        "gpt-oss-20b",
+        "llama-4-scout",
+        "falcon-7b",
+    ],
 )
 def test_intact_checkpoint_matches(slug: str, tmp_path: Path) -> None:
     model = llamath.load(slug)
@@ -51,7 +69,11 @@ def test_naming_scheme_is_detected(tmp_path: Path) -> None:
     model, mixture = llamath.load("llama-3-8b"), llamath.load("mixtral-8x7b")
     meta = write_and_verify(tmp_path, model, header_of(model, "meta"))
     assert (meta.verdict.scheme, meta.verdict.ok) == ("meta", True)
-    bare = {name.removeprefix("model."): x for name, x in header_of(model).items() if not name.startswith("lm_head")}
+    bare = {
+        name.removeprefix("model."): x
+        for name, x in header_of(model).items()
+        if not name.startswith("lm_head")
+    }
     headless = write_and_verify(tmp_path, model, bare)
     assert headless.verdict.scheme == "hf-bare" and codes(headless) == {"missing": "error"}
     for scheme in (fused_scheme(mixture.family.hf), canonical_scheme(mixture.tree)):
@@ -67,13 +89,21 @@ def test_wrong_kv_heads_are_one_finding(tmp_path: Path) -> None:
     result = write_and_verify(tmp_path, model, header_of(model), num_key_value_heads=8)
     (finding,) = result.verdict.findings
     assert "k_proj and v_proj of all 32 layers are [4096, 4096]" in finding.message
-    assert "(K·h, d) = (1024, 4096)" in finding.message and "num_key_value_heads should be 32" in finding.message
+    assert (
+        "(K·h, d) = (1024, 4096)" in finding.message
+        and "num_key_value_heads should be 32" in finding.message
+    )
     assert len(finding.tensors) == 64 and finding.code == "shape"
 
 
 @pytest.mark.parametrize(
     ("key", "value", "truth"),
-    [("vocab_size", 32003, 32000), ("intermediate_size", 11264, 11008), ("num_key_value_heads", 1, 32), ("hidden_size", 4608, 4096)],
+    [
+        ("vocab_size", 32003, 32000),
+        ("intermediate_size", 11264, 11008),
+        ("num_key_value_heads", 1, 32),
+        ("hidden_size", 4608, 4096),
+    ],
 )
 def test_wrong_config_key_is_named(key: str, value: int, truth: int, tmp_path: Path) -> None:
     model = llamath.load("llama-2-7b")
@@ -84,7 +114,9 @@ def test_wrong_config_key_is_named(key: str, value: int, truth: int, tmp_path: P
 
 def test_two_wrong_keys_are_two_findings(tmp_path: Path) -> None:
     model = llamath.load("llama-3-8b")
-    result = write_and_verify(tmp_path, model, header_of(model), num_key_value_heads=4, intermediate_size=11008)
+    result = write_and_verify(
+        tmp_path, model, header_of(model), num_key_value_heads=4, intermediate_size=11008
+    )
     text = messages(result)
     assert "num_key_value_heads should be 8" in text and "intermediate_size should be 14336" in text
     assert len(result.verdict.findings) == 2
@@ -105,10 +137,22 @@ def test_half_a_matrix_is_one_of_two_shards(tmp_path: Path) -> None:
     header: Header = {"layers.0.attention.wq.weight": ("F16", (2560, 5120))}
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header)
-    assert "wq has 2,560 rows = one of 2 shards of 5,120" in messages(verify_checkpoint(str(tmp_path)))
+    assert "wq has 2,560 rows = one of 2 shards of 5,120" in messages(
+        verify_checkpoint(str(tmp_path))
+    )
 
 
-RANK = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "gate_proj": 0, "up_proj": 0, "embed_tokens": 0, "lm_head": 0, "o_proj": 1, "down_proj": 1}
+RANK = {
+    "q_proj": 0,
+    "k_proj": 0,
+    "v_proj": 0,
+    "gate_proj": 0,
+    "up_proj": 0,
+    "embed_tokens": 0,
+    "lm_head": 0,
+    "o_proj": 1,
+    "down_proj": 1,
+}
 """The axes along which tensor parallelism splits Llama's matrices."""
 
 
@@ -124,22 +168,42 @@ def cut_for_rank(header: Header, n: int, axes: dict[str, int] = RANK) -> Header:
 def test_rank_of_a_parallel_run_is_recognized(tmp_path: Path) -> None:
     for slug, n, axes in (
         ("llama-2-7b", 4, RANK),
-        ("llama-2-7b", 2, {x: axis for x, axis in RANK.items() if x not in ("embed_tokens", "lm_head")}),
+        (
+            "llama-2-7b",
+            2,
+            {x: axis for x, axis in RANK.items() if x not in ("embed_tokens", "lm_head")},
+        ),
         ("llama-2-7b", 2, RANK | {"embed_tokens": 1}),  # as Llama 2's own files
         ("gpt2", 2, {"c_attn": 1, "c_fc": 1, "c_proj": 0}),  # whose matrices are stored transposed
     ):
         model = llamath.load(slug)
         header = cut_for_rank(header_of(model), n, axes)
         if slug == "gpt2":
-            header |= {x: (dtype, (shape[0] // n,)) for x, (dtype, shape) in header.items() if x.endswith(("c_attn.bias", "c_fc.bias"))}
+            header |= {
+                x: (dtype, (shape[0] // n,))
+                for x, (dtype, shape) in header.items()
+                if x.endswith(("c_attn.bias", "c_fc.bias"))
+            }
         result = write_and_verify(tmp_path, model, header)
-        assert codes(result) == {"shard": "error"} and f"one of {n} shards" in messages(result), (slug, n, messages(result))
+        assert codes(result) == {"shard": "error"} and f"one of {n} shards" in messages(result), (
+            slug,
+            n,
+            messages(result),
+        )
 
 
 def test_other_width_is_not_taken_for_a_shard(tmp_path: Path) -> None:
     """Every rank of a tensor-parallel run holds the norms and the width of the residual stream whole."""
-    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
-    config = llamath.load({"model_type": "llama", "vocab_size": 320, "num_hidden_layers": 2, **sizes})
+    sizes = {
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+    }
+    config = llamath.load(
+        {"model_type": "llama", "vocab_size": 320, "num_hidden_layers": 2, **sizes}
+    )
     for changes in (
         {"hidden_size": 64},
         {"intermediate_size": 128},
@@ -148,8 +212,12 @@ def test_other_width_is_not_taken_for_a_shard(tmp_path: Path) -> None:
     ):
         header = header_of(llamath.load(config, changes=changes))
         result = write_and_verify(tmp_path, config, header)
-        assert {x.code for x in result.verdict.findings} == {"shape"} and len(result.verdict.findings) == len(changes), changes
-        assert all(f"{key} should be {value}" in messages(result) for key, value in changes.items()), messages(result)
+        assert {x.code for x in result.verdict.findings} == {"shape"} and len(
+            result.verdict.findings
+        ) == len(changes), changes
+        assert all(
+            f"{key} should be {value}" in messages(result) for key, value in changes.items()
+        ), messages(result)
         both = write_and_verify(tmp_path, config, cut_for_rank(header, 2))
         assert "shard" not in codes(both) or "hidden_size" not in changes, messages(both)
 
@@ -159,7 +227,9 @@ def test_padded_vocabulary_is_an_info(tmp_path: Path) -> None:
     model = llamath.load("qwen2.5-0.5b")
     vocab = {f"t{i}": i for i in range(151_643)}
     added = [{"content": f"<|{i}|>", "id": 151_643 + i} for i in range(22)]
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, "added_tokens": added}))
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps({"model": {"vocab": vocab}, "added_tokens": added})
+    )
     result = write_and_verify(tmp_path, model, header_of(model))
     assert result.verdict.ok and codes(result) == {"padded_vocabulary": "info"}
     assert "271 padded vocabulary rows" in messages(result)
@@ -167,9 +237,15 @@ def test_padded_vocabulary_is_an_info(tmp_path: Path) -> None:
 
 def test_fewer_layers_than_in_the_config(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
-    header = {name: x for name, x in header_of(model).items() if not any(f".{i}." in name for i in range(24, 30))}
+    header = {
+        name: x
+        for name, x in header_of(model).items()
+        if not any(f".{i}." in name for i in range(24, 30))
+    }
     result = write_and_verify(tmp_path, model, header)
-    assert codes(result) == {"layers": "error"} and "num_hidden_layers should be 24" in messages(result)
+    assert codes(result) == {"layers": "error"} and "num_hidden_layers should be 24" in messages(
+        result
+    )
 
 
 def test_missing_and_unexpected_tensors_are_listed(tmp_path: Path) -> None:
@@ -180,13 +256,22 @@ def test_missing_and_unexpected_tensors_are_listed(tmp_path: Path) -> None:
     header["model.layers.0.self_attn.rotary_emb.inv_freq"] = ("F32", (32,))
     header["lm_head.weight"] = ("BF16", (49152, 576))
     result = write_and_verify(tmp_path, model, header)
-    assert codes(result) == {"missing": "error", "unexpected": "warning", "buffer": "info", "tied_copy": "info"}
-    assert "model.layers.3.mlp.up_proj.weight" in messages(result) and "884,736 parameters" in messages(result)
+    assert codes(result) == {
+        "missing": "error",
+        "unexpected": "warning",
+        "buffer": "info",
+        "tied_copy": "info",
+    }
+    assert "model.layers.3.mlp.up_proj.weight" in messages(
+        result
+    ) and "884,736 parameters" in messages(result)
 
 
 def test_wrong_dtype_is_a_warning(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
-    result = write_and_verify(tmp_path, model, header_of(model, dtype="F32"), torch_dtype="bfloat16")
+    result = write_and_verify(
+        tmp_path, model, header_of(model, dtype="F32"), torch_dtype="bfloat16"
+    )
     assert codes(result) == {"dtype": "warning"} and "2 times the memory" in messages(result)
 
 
@@ -202,13 +287,25 @@ def test_half_a_file_does_not_look_whole(tmp_path: Path) -> None:
     """Tensors whose bytes are missing are not there, whatever the header says, and the verdict says it first."""
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
-    write_safetensors(tmp_path / "model.safetensors", header_of(model), short=sum(map(size_of, header_of(model).values())) // 2)
+    write_safetensors(
+        tmp_path / "model.safetensors",
+        header_of(model),
+        short=sum(map(size_of, header_of(model).values())) // 2,
+    )
     result = verify_checkpoint(str(tmp_path))
-    assert codes(result) == {"truncated": "error"} and 0 < result.verdict.matched < result.verdict.expected
-    counted = f": incomplete, {result.verdict.matched} of {result.verdict.expected} tensors are there"
+    assert (
+        codes(result) == {"truncated": "error"}
+        and 0 < result.verdict.matched < result.verdict.expected
+    )
+    counted = (
+        f": incomplete, {result.verdict.matched} of {result.verdict.expected} tensors are there"
+    )
     assert counted in result.summary
     text = CliRunner().invoke(cli, ["verify", str(tmp_path)]).stdout
-    assert counted in " ".join(text.splitlines()[:2]) and f"of the {result.verdict.expected} tensors" not in text
+    assert (
+        counted in " ".join(text.splitlines()[:2])
+        and f"of the {result.verdict.expected} tensors" not in text
+    )
     (tmp_path / "model.safetensors").unlink()
     write_sharded(tmp_path, header_of(model), 4)
     (tmp_path / "model-00002-of-00004.safetensors").unlink()
@@ -244,15 +341,24 @@ def test_index_is_checked_against_shards(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     assert codes(verify_checkpoint(str(tmp_path))) == {"index": "error"}
     (tmp_path / "model-00002-of-00004.safetensors").unlink()
-    assert codes(verify_checkpoint(str(tmp_path)))["missing_shard"] == "error" and "missing" not in codes(verify_checkpoint(str(tmp_path)))
+    assert codes(verify_checkpoint(str(tmp_path)))[
+        "missing_shard"
+    ] == "error" and "missing" not in codes(verify_checkpoint(str(tmp_path)))
 
 
 @pytest.mark.parametrize(
     ("data", "code"),
-    [(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "lfs_pointer"), (b"<!DOCTYPE html>\n<html>", "html_page")],
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "lfs_pointer"),
+        (b"<!DOCTYPE html>\n<html>", "html_page"),
+    ],
 )
-@pytest.mark.parametrize("shard", ["model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors"])
-def test_unreadable_shard_is_not_blamed_on_the_index(tmp_path: Path, data: bytes, code: str, shard: str) -> None:
+@pytest.mark.parametrize(
+    "shard", ["model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors"]
+)
+def test_unreadable_shard_is_not_blamed_on_the_index(
+    tmp_path: Path, data: bytes, code: str, shard: str
+) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_sharded(tmp_path, header_of(model), 4)
@@ -266,9 +372,13 @@ def test_duplicate_name_is_an_error(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_sharded(tmp_path, header_of(model), 2)
-    header = dict(list(header_of(model).items())[-5:]) | {"model.embed_tokens.weight": ("BF16", (49152, 576))}
+    header = dict(list(header_of(model).items())[-5:]) | {
+        "model.embed_tokens.weight": ("BF16", (49152, 576))
+    }
     shard = tmp_path / "model-00002-of-00002.safetensors"
-    write_safetensors(shard, dict(list(header_of(model).items())[len(header_of(model)) // 2 :]) | header)
+    write_safetensors(
+        shard, dict(list(header_of(model).items())[len(header_of(model)) // 2 :]) | header
+    )
     assert codes(verify_checkpoint(str(tmp_path)))["duplicate"] == "error"
 
 
@@ -284,29 +394,48 @@ def test_packed_weights_match_their_logical_shapes(tmp_path: Path) -> None:
         else:
             header[name] = (dtype, shape)
     result = write_and_verify(tmp_path, model, header)
-    assert result.verdict.matched == result.verdict.expected and codes(result) == {"packed": "info", "recipe_missing": "warning"}
+    assert result.verdict.matched == result.verdict.expected and codes(result) == {
+        "packed": "info",
+        "recipe_missing": "warning",
+    }
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_quantized_checkpoint_matches_its_config(name: str, tmp_path: Path) -> None:
     writer, kind, declared = WRITERS[name]
     model = llamath.load("llama-3.1-8b")
-    header = {x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)}
-    result = write_and_verify(tmp_path, model, header, **({"quantization_config": declared} if declared else {}))
+    header = {
+        x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)
+    }
+    result = write_and_verify(
+        tmp_path, model, header, **({"quantization_config": declared} if declared else {})
+    )
     assert result.verdict.matched == 291 and f"stored as {kind}" in messages(result)
     assert result.verdict.ok == bool(declared), "loaders need the recipe in the config"
     assert codes(result) == {"packed": "info"} | ({} if declared else {"recipe_missing": "warning"})
-    write_config(tmp_path, model, num_key_value_heads=4, **({"quantization_config": declared} if declared else {}))
+    write_config(
+        tmp_path,
+        model,
+        num_key_value_heads=4,
+        **({"quantization_config": declared} if declared else {}),
+    )
     assert not verify_checkpoint(str(tmp_path)).verdict.ok
 
 
 def test_packing_is_read_from_the_config(tmp_path: Path) -> None:
     model = llamath.load("llama-3.1-8b")
     writer, _, declared = WRITERS["gptq-declared"]
-    header = {x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)}
-    assert declared and write_and_verify(tmp_path, model, header, quantization_config=declared).verdict.ok
+    header = {
+        x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)
+    }
+    assert (
+        declared
+        and write_and_verify(tmp_path, model, header, quantization_config=declared).verdict.ok
+    )
     result = write_and_verify(tmp_path, model, header, quantization_config={**declared, "bits": 8})
-    assert codes(result)["shape"] == "error" and "q_proj.weight and 31 other tensors are [4096, 2048]" in messages(result)
+    assert codes(result)[
+        "shape"
+    ] == "error" and "q_proj.weight and 31 other tensors are [4096, 2048]" in messages(result)
 
 
 def test_transposed_experts_of_gpt_oss_match(tmp_path: Path) -> None:
@@ -317,9 +446,15 @@ def test_transposed_experts_of_gpt_oss_match(tmp_path: Path) -> None:
 
 def test_unreadable_tokenizer_is_an_info(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
-    (tmp_path / "tokenizer.json").write_bytes(b'{"model":{"vocab":[' + b"[]," * (1 << 20) + b"[]]}}")
+    (tmp_path / "tokenizer.json").write_bytes(
+        b'{"model":{"vocab":[' + b"[]," * (1 << 20) + b"[]]}}"
+    )
     result = write_and_verify(tmp_path, model, header_of(model))
-    assert result.verdict.ok and codes(result) == {"tokenizer": "info"} and "more than 1,048,576 values" in messages(result)
+    assert (
+        result.verdict.ok
+        and codes(result) == {"tokenizer": "info"}
+        and "more than 1,048,576 values" in messages(result)
+    )
 
 
 def test_verify_against_another_model(tmp_path: Path) -> None:
@@ -328,7 +463,9 @@ def test_verify_against_another_model(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "model.safetensors", header_of(model))
     assert verify_checkpoint(str(tmp_path), "llama-2-7b").verdict.ok
     assert not verify_checkpoint(str(tmp_path), "llama-3-8b").verdict.ok
-    assert verify_checkpoint(str(tmp_path), "llama-2-7b", {"num_key_value_heads": 8}).verdict.findings
+    assert verify_checkpoint(
+        str(tmp_path), "llama-2-7b", {"num_key_value_heads": 8}
+    ).verdict.findings
 
 
 def test_exit_codes_and_json_keys(tmp_path: Path) -> None:
@@ -344,14 +481,21 @@ def test_exit_codes_and_json_keys(tmp_path: Path) -> None:
     assert findings.exit_code == 1
     report = json.loads(findings.stdout)
     assert report.keys() >= {"ok", "scheme", "findings"} and report["ok"] is False
-    assert all(x.keys() == {"code", "severity", "message", "hint", "tensors"} for x in report["findings"])
+    assert all(
+        x.keys() == {"code", "severity", "message", "hint", "tensors"} for x in report["findings"]
+    )
     (tmp_path / "model.safetensors").write_bytes(b"no checkpoint")
-    assert isinstance(run(cli, ["verify", str(tmp_path)]).exception, (llamath.FormatError, SystemExit))
+    assert isinstance(
+        run(cli, ["verify", str(tmp_path)]).exception, (llamath.FormatError, SystemExit)
+    )
 
 
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
-    write_safetensors(tmp_path / "model.safetensors", header_of(model) | {"\x1b[2Jmodel\u202e.layers": ("BF16", (1,))})
+    write_safetensors(
+        tmp_path / "model.safetensors",
+        header_of(model) | {"\x1b[2Jmodel\u202e.layers": ("BF16", (1,))},
+    )
     text = CliRunner().invoke(cli, ["verify", str(tmp_path)]).stdout
     assert "\x1b" not in text and "\u202e" not in text and "\\u{1b}" in text

@@ -21,10 +21,26 @@ from llamath.analysis.verify.verify_path import verify_path
 from llamath.analysis.verify.verify_tensors import Finding
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError
-from support.planted_defects import DENSE, QUANTIZED, SPARSE, Weights, random_weights, write_checkpoint, write_packed
+from support.planted_defects import (
+    DENSE,
+    QUANTIZED,
+    SPARSE,
+    Weights,
+    random_weights,
+    write_checkpoint,
+    write_packed,
+)
 
 PLAIN_KINDS = (
-    *("safetensors-BF16", "safetensors-F16", "safetensors-F32", "safetensors-F64", "torch-BF16", "torch-F32", "legacy-F16"),
+    *(
+        "safetensors-BF16",
+        "safetensors-F16",
+        "safetensors-F32",
+        "safetensors-F64",
+        "torch-BF16",
+        "torch-F32",
+        "legacy-F16",
+    ),
     *("gguf-F32", "gguf-F16", "gguf-BF16"),
 )
 UP = {"hf": "model.layers.3.mlp.up_proj.weight", "gguf": "blk.3.ffn_up.weight"}
@@ -47,7 +63,11 @@ def of_values(report: VerifyReport, *severities: str) -> list[Finding]:
 
 @pytest.mark.parametrize("kind", [*PLAIN_KINDS, *(f"gguf-{x}" for x in QUANTIZED)])
 def test_sound_weights_have_no_finding(kind: str, tmp_path: Path) -> None:
-    config = DENSE | {"hidden_size": 256, "intermediate_size": 256} if kind.split("-")[1] in QUANTIZED else DENSE
+    config = (
+        DENSE | {"hidden_size": 256, "intermediate_size": 256}
+        if kind.split("-")[1] in QUANTIZED
+        else DENSE
+    )
     report = check(write_checkpoint(tmp_path / "x", kind, config=config))
     assert report.ok and report.findings == () and report.full is not None
     assert report.full.tensors == len(report.manifest.tensors) and report.full.values_checked
@@ -81,18 +101,26 @@ def test_values_that_are_not_finite_are_named(kind: str, tmp_path: Path) -> None
     report = check(write_checkpoint(tmp_path / "x", kind, change))
     (finding,) = of_values(report)
     assert not report.ok and finding.code == "not_finite" and finding.severity == "error"
-    assert f"{UP[names_of(kind)]} (layer 3) has values that are not finite: 1 NaN and 2 infinite, in row 17, row 18" in finding.message
+    assert (
+        f"{UP[names_of(kind)]} (layer 3) has values that are not finite: 1 NaN and 2 infinite, in row 17, row 18"
+        in finding.message
+    )
 
 
 @pytest.mark.parametrize("dtype", QUANTIZED)
 def test_scales_of_blocks_that_are_not_finite_are_named(dtype: str, tmp_path: Path) -> None:
     def change(weights: Weights) -> None:
         at = {"Q6_K": 208}.get(dtype, 0)
-        weights["blk.3.ffn_up.weight"][17, at : at + 2] = torch.tensor([0xFF, 0x7F], dtype=torch.uint8)
+        weights["blk.3.ffn_up.weight"][17, at : at + 2] = torch.tensor(
+            [0xFF, 0x7F], dtype=torch.uint8
+        )
 
     config = DENSE | {"hidden_size": 256, "intermediate_size": 256}
     (finding,) = of_values(check(write_checkpoint(tmp_path / "x", f"gguf-{dtype}", change, config)))
-    assert finding.message == "blk.3.ffn_up.weight (layer 3) has scales of blocks that are not finite: 1 NaN, in row 17"
+    assert (
+        finding.message
+        == "blk.3.ffn_up.weight (layer 3) has scales of blocks that are not finite: 1 NaN, in row 17"
+    )
 
 
 @pytest.mark.parametrize("kind", [*PLAIN_KINDS, "gguf-Q8_0"])
@@ -126,7 +154,10 @@ def test_untrained_adapters_are_one_warning(tmp_path: Path) -> None:
     adapter: Weights = {}
     for i in range(6):
         name = f"base_model.model.model.layers.{i}.self_attn.q_proj"
-        adapter |= {f"{name}.lora_A.weight": torch.randn(8, 64), f"{name}.lora_B.weight": torch.zeros(64, 8)}
+        adapter |= {
+            f"{name}.lora_A.weight": torch.randn(8, 64),
+            f"{name}.lora_B.weight": torch.zeros(64, 8),
+        }
     folder = tmp_path / "adapter"
     write_packed(folder, {}, adapter)
     (folder / "config.json").unlink()
@@ -143,7 +174,11 @@ def test_untrained_adapters_are_one_warning(tmp_path: Path) -> None:
     report = verify_path(str(folder), base=str(tmp_path / "base"), full=True)
     assert report.ok and report.full is not None
     (finding,) = [x for x in report.full.findings if x.severity != "info"]
-    assert finding.message.startswith("6 matrices are all zero: ") and "B matrix" in finding.hint and len(finding.tensors) == 6
+    assert (
+        finding.message.startswith("6 matrices are all zero: ")
+        and "B matrix" in finding.hint
+        and len(finding.tensors) == 6
+    )
 
 
 def test_zero_rows_of_the_vocabulary_are_a_remark(tmp_path: Path) -> None:
@@ -152,8 +187,12 @@ def test_zero_rows_of_the_vocabulary_are_a_remark(tmp_path: Path) -> None:
         weights["lm_head.weight"][90:] = 0
 
     report = check(write_checkpoint(tmp_path / "x", "safetensors-BF16", change))
-    assert report.ok and [(x.code, x.severity) for x in report.findings] == [("zero_rows", "info")] * 2
-    assert "6 rows of model.embed_tokens.weight are all zero: 90, 91" in " ".join(x.message for x in report.findings)
+    assert (
+        report.ok and [(x.code, x.severity) for x in report.findings] == [("zero_rows", "info")] * 2
+    )
+    assert "6 rows of model.embed_tokens.weight are all zero: 90, 91" in " ".join(
+        x.message for x in report.findings
+    )
 
 
 def test_zero_biases_and_constant_norms_are_one_remark(tmp_path: Path) -> None:
@@ -164,8 +203,15 @@ def test_zero_biases_and_constant_norms_are_one_remark(tmp_path: Path) -> None:
             elif x.dim() == 1:
                 x[:] = 1
 
-    report = check(write_checkpoint(tmp_path / "x", "safetensors-BF16", change, DENSE | {"attention_bias": True}))
-    assert report.ok and [(x.code, x.severity) for x in report.findings] == [("zero_vectors", "info"), ("constant_vectors", "info")]
+    report = check(
+        write_checkpoint(
+            tmp_path / "x", "safetensors-BF16", change, DENSE | {"attention_bias": True}
+        )
+    )
+    assert report.ok and [(x.code, x.severity) for x in report.findings] == [
+        ("zero_vectors", "info"),
+        ("constant_vectors", "info"),
+    ]
 
 
 @pytest.mark.parametrize("kind", [*PLAIN_KINDS, "gguf-Q8_0"])
@@ -176,13 +222,19 @@ def test_copied_layers_are_one_finding(kind: str, tmp_path: Path) -> None:
 
     report = check(write_checkpoint(tmp_path / "x", kind, change))
     (finding,) = of_values(report)
-    assert report.ok and finding.code == "duplicate_values" and finding.message.startswith("layers 2, 4 have 7 matrices in common: ")
+    assert (
+        report.ok
+        and finding.code == "duplicate_values"
+        and finding.message.startswith("layers 2, 4 have 7 matrices in common: ")
+    )
     assert len(finding.tensors) == 14
 
 
 def test_equal_matrices_of_different_kinds_are_named(tmp_path: Path) -> None:
     def change(weights: Weights) -> None:
-        weights["model.layers.1.mlp.up_proj.weight"][:] = weights["model.layers.1.mlp.gate_proj.weight"]
+        weights["model.layers.1.mlp.up_proj.weight"][:] = weights[
+            "model.layers.1.mlp.gate_proj.weight"
+        ]
 
     (finding,) = of_values(check(write_checkpoint(tmp_path / "x", "safetensors-BF16", change)))
     gate, up = "model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.up_proj.weight"
@@ -202,7 +254,9 @@ def test_untied_head_that_equals_the_embedding_is_a_remark(tmp_path: Path) -> No
         weights["lm_head.weight"][:] = weights["model.embed_tokens.weight"]
 
     report = check(write_checkpoint(tmp_path / "x", "safetensors-BF16", change))
-    assert report.ok and [(x.code, x.severity) for x in report.findings] == [("duplicate_values", "info")]
+    assert report.ok and [(x.code, x.severity) for x in report.findings] == [
+        ("duplicate_values", "info")
+    ]
     assert "tie_word_embeddings" in report.findings[0].hint
 
 
@@ -222,18 +276,31 @@ def test_dead_experts_are_named(kind: str, tmp_path: Path) -> None:
 
     report = check(write_checkpoint(tmp_path / "x", kind, change, SPARSE))
     (finding,) = of_values(report)
-    assert report.ok and finding.code == "dead_expert" and "expert 4 of layer 2 is dead" in finding.message
-    assert "ffn_up_exps" in finding.message if kind.startswith("gguf") else "w1, w2, w3" in finding.message
+    assert (
+        report.ok
+        and finding.code == "dead_expert"
+        and "expert 4 of layer 2 is dead" in finding.message
+    )
+    assert (
+        "ffn_up_exps" in finding.message
+        if kind.startswith("gguf")
+        else "w1, w2, w3" in finding.message
+    )
 
 
 @pytest.mark.parametrize("kind", ["safetensors-BF16", "gguf-F32", "gguf-Q8_0"])
 def test_copied_experts_are_named(kind: str, tmp_path: Path) -> None:
     def change(weights: Weights) -> None:
-        expert(names_of(kind), 1, 3, "down", weights)[:] = expert(names_of(kind), 1, 5, "down", weights)
+        expert(names_of(kind), 1, 3, "down", weights)[:] = expert(
+            names_of(kind), 1, 5, "down", weights
+        )
 
     (finding,) = of_values(check(write_checkpoint(tmp_path / "x", kind, change, SPARSE)))
     assert "1 matrix of layer 1 is the same for several experts" in finding.message
-    assert "[3] = blk.1.ffn_down_exps.weight[5]" in finding.message or "experts.3.w2.weight = " in finding.message
+    assert (
+        "[3] = blk.1.ffn_down_exps.weight[5]" in finding.message
+        or "experts.3.w2.weight = " in finding.message
+    )
 
 
 def test_nan_of_a_stacked_expert_has_its_number(tmp_path: Path) -> None:
@@ -246,24 +313,34 @@ def test_nan_of_a_stacked_expert_has_its_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @pytest.mark.parametrize("factor", [100, 0.01])
-def test_norms_far_from_neighboring_layers_are_named(kind: str, factor: float, tmp_path: Path) -> None:
+def test_norms_far_from_neighboring_layers_are_named(
+    kind: str, factor: float, tmp_path: Path
+) -> None:
     def change(weights: Weights) -> None:
         weights[UP[names_of(kind)]].mul_(factor)
 
     report = check(write_checkpoint(tmp_path / "x", kind, change))
     (finding,) = of_values(report)
-    assert report.ok and finding.code == "far_norm" and finding.message.startswith(f"{UP[names_of(kind)]} (layer 3) has the norm ")
+    assert (
+        report.ok
+        and finding.code == "far_norm"
+        and finding.message.startswith(f"{UP[names_of(kind)]} (layer 3) has the norm ")
+    )
 
 
 def test_experts_far_from_the_others_are_named(tmp_path: Path) -> None:
     def change(weights: Weights) -> None:
         expert("hf", 0, 2, "gate", weights).mul_(0.02)
 
-    (finding,) = of_values(check(write_checkpoint(tmp_path / "x", "safetensors-BF16", change, SPARSE)))
+    (finding,) = of_values(
+        check(write_checkpoint(tmp_path / "x", "safetensors-BF16", change, SPARSE))
+    )
     assert finding.code == "far_norm" and "layer 0: the norm of w1 of expert 2 (" in finding.message
 
 
-@pytest.mark.parametrize(("form", "dtype"), [("safetensors", "bfloat16"), ("torch", "bfloat16"), ("gguf", "float16")])
+@pytest.mark.parametrize(
+    ("form", "dtype"), [("safetensors", "bfloat16"), ("torch", "bfloat16"), ("gguf", "float16")]
+)
 def test_16_bit_values_in_float32_are_a_remark(form: str, dtype: str, tmp_path: Path) -> None:
     def change(weights: Weights) -> None:
         for x in weights.values():
@@ -273,7 +350,10 @@ def test_16_bit_values_in_float32_are_a_remark(form: str, dtype: str, tmp_path: 
     (finding,) = report.findings
     assert report.ok and finding.severity == "info" and finding.code == f"{dtype}_in_float32"
     size = sum(x.bytes for x in report.manifest.tensors if len(x.shape) > 1)
-    assert f"44 float32 matrices hold nothing but {dtype} values" in finding.message and f"{size // 2:,} fewer bytes" in finding.hint
+    assert (
+        f"44 float32 matrices hold nothing but {dtype} values" in finding.message
+        and f"{size // 2:,} fewer bytes" in finding.hint
+    )
 
 
 # packed weights
@@ -288,7 +368,11 @@ def fp8_tensors() -> tuple[dict[str, Any], Weights]:
             tensors[f"{name}_scale_inv"] = torch.rand(1, 1) + 0.5
         else:
             tensors[name] = x.bfloat16()
-    recipe = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+    recipe = {
+        "quant_method": "fp8",
+        "weight_block_size": [128, 128],
+        "activation_scheme": "dynamic",
+    }
     return DENSE | {"quantization_config": recipe}, tensors
 
 
@@ -299,11 +383,18 @@ def gptq_tensors() -> tuple[dict[str, Any], Weights]:
             tensors[name] = x.half()
             continue
         base, (out, into) = name.removesuffix("weight"), x.shape
-        tensors[f"{base}qweight"] = torch.randint(-(2**31), 2**31 - 1, (into // 8, out), dtype=torch.int32)
-        tensors[f"{base}qzeros"] = torch.randint(-(2**31), 2**31 - 1, (into // 32, out // 8), dtype=torch.int32)
+        tensors[f"{base}qweight"] = torch.randint(
+            -(2**31), 2**31 - 1, (into // 8, out), dtype=torch.int32
+        )
+        tensors[f"{base}qzeros"] = torch.randint(
+            -(2**31), 2**31 - 1, (into // 32, out // 8), dtype=torch.int32
+        )
         tensors[f"{base}scales"] = (torch.rand(into // 32, out) * 0.01 + 0.01).half()
         tensors[f"{base}g_idx"] = torch.arange(into, dtype=torch.int32) // 32
-    return DENSE | {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}, "torch_dtype": "float16"}, tensors
+    return DENSE | {
+        "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32},
+        "torch_dtype": "float16",
+    }, tensors
 
 
 def nf4_tensors() -> tuple[dict[str, Any], Weights]:
@@ -317,8 +408,16 @@ def nf4_tensors() -> tuple[dict[str, Any], Weights]:
             tensors[name] = packed.view(torch.bfloat16).reshape(-1, 1)
             tensors[f"{name}.absmax"] = torch.rand(x.numel() // 64) + 0.5
             tensors[f"{name}.quant_map"] = torch.linspace(-1, 1, 16)
-            tensors[f"{name}.quant_state.bitsandbytes__nf4"] = torch.randint(0, 256, (81,), dtype=torch.uint8)
-    return DENSE | {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}}, tensors
+            tensors[f"{name}.quant_state.bitsandbytes__nf4"] = torch.randint(
+                0, 256, (81,), dtype=torch.uint8
+            )
+    return DENSE | {
+        "quantization_config": {
+            "quant_method": "bitsandbytes",
+            "load_in_4bit": True,
+            "bnb_4bit_quant_type": "nf4",
+        }
+    }, tensors
 
 
 PACKED = {"fp8": fp8_tensors, "gptq": gptq_tensors, "nf4": nf4_tensors}
@@ -327,7 +426,9 @@ PACKED = {"fp8": fp8_tensors, "gptq": gptq_tensors, "nf4": nf4_tensors}
 @pytest.mark.parametrize("kind", PACKED)
 def test_sound_packed_weights_have_no_finding(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    assert not of_values(check(write_packed(tmp_path / "x", *PACKED[kind]())), "error", "warning", "info")
+    assert not of_values(
+        check(write_packed(tmp_path / "x", *PACKED[kind]())), "error", "warning", "info"
+    )
 
 
 @pytest.mark.parametrize(
@@ -343,14 +444,20 @@ def test_bad_scales_of_packed_weights_are_named(kind: str, name: str, tmp_path: 
     config, tensors = PACKED[kind]()
     tensors[name].view(-1)[0] = float("inf")
     (finding,) = of_values(check(write_packed(tmp_path / "x", config, tensors)))
-    assert finding.severity == "error" and f"{name} (layer 2) has scales that are not finite: 1 infinite" in finding.message
+    assert (
+        finding.severity == "error"
+        and f"{name} (layer 2) has scales that are not finite: 1 infinite" in finding.message
+    )
 
 
 def test_nan_of_fp8_is_found(tmp_path: Path) -> None:
     config, tensors = fp8_tensors()
     tensors[UP["hf"]].view(torch.uint8)[17, 3] = 0xFF
     (finding,) = of_values(check(write_packed(tmp_path / "x", config, tensors)))
-    assert "up_proj.weight (layer 3) has values that are not finite: 1 NaN, in row 17" in finding.message
+    assert (
+        "up_proj.weight (layer 3) has values that are not finite: 1 NaN, in row 17"
+        in finding.message
+    )
 
 
 def test_copied_packed_weights_are_found(tmp_path: Path) -> None:
@@ -362,7 +469,13 @@ def test_copied_packed_weights_are_found(tmp_path: Path) -> None:
 
 
 def test_nan_exponents_of_mxfp4_are_found(tmp_path: Path) -> None:
-    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64, "num_local_experts": 4}
+    sizes = {
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "vocab_size": 64,
+        "num_local_experts": 4,
+    }
     changes = sizes | {"num_attention_heads": 2, "num_key_value_heads": 1, "layer_types": None}
     model = llamath.load("gpt-oss-20b", changes=changes)
     tensors: Weights = {}
@@ -370,8 +483,12 @@ def test_nan_exponents_of_mxfp4_are_found(tmp_path: Path) -> None:
         shape = tuple(map(int, x.shape))
         if x.name.endswith(("experts.gate_up_proj", "experts.down_proj")):
             experts, inputs, outputs = shape
-            tensors[f"{x.name}_blocks"] = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8)
-            tensors[f"{x.name}_scales"] = torch.randint(100, 130, (experts, outputs, inputs // 32), dtype=torch.uint8)
+            tensors[f"{x.name}_blocks"] = torch.randint(
+                0, 256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8
+            )
+            tensors[f"{x.name}_scales"] = torch.randint(
+                100, 130, (experts, outputs, inputs // 32), dtype=torch.uint8
+            )
         else:
             tensors[x.name] = torch.randn(shape).bfloat16()
     config = {**model.config.data, "quantization_config": {"quant_method": "mxfp4"}}
@@ -400,7 +517,9 @@ def test_tensors_with_gaps_are_named_as_not_examined(tmp_path: Path) -> None:
         weights[UP["hf"]] = torch.randn(128, 128)[:, ::2]
 
     report = check(write_checkpoint(tmp_path / "x", "torch-F32", change))
-    assert [x.code for x in of_values(report)] == ["not_examined"] and UP["hf"] in of_values(report)[0].message
+    assert [x.code for x in of_values(report)] == ["not_examined"] and UP["hf"] in of_values(
+        report
+    )[0].message
 
 
 @pytest.mark.parametrize("name", ["embedded", "examples/tiny-llama"])
@@ -414,7 +533,9 @@ def test_many_damaged_tensors_are_counted(tmp_path: Path) -> None:
             x.view(-1)[0] = float("nan")
 
     report = check(write_checkpoint(tmp_path / "x", "safetensors-BF16", change))
-    assert len(of_values(report)) == 9 and of_values(report)[-1].message.startswith(f"{len(random_weights(DENSE)) - 8} more tensors with")
+    assert len(of_values(report)) == 9 and of_values(report)[-1].message.startswith(
+        f"{len(random_weights(DENSE)) - 8} more tensors with"
+    )
 
 
 def test_a_file_that_changes_is_refused(tmp_path: Path) -> None:
@@ -458,12 +579,26 @@ def test_exit_code_is_1_for_errors_only(tmp_path: Path) -> None:
 
     unusual = str(write_checkpoint(tmp_path / "unusual", "safetensors-BF16", zero_row))
     damaged = str(write_checkpoint(tmp_path / "damaged", "safetensors-BF16", nan))
-    assert (run(unusual, "--full").exit_code, run(damaged, "--full").exit_code, run(damaged).exit_code) == (0, 1, 0)
+    assert (
+        run(unusual, "--full").exit_code,
+        run(damaged, "--full").exit_code,
+        run(damaged).exit_code,
+    ) == (0, 1, 0)
     full = " ".join(run(unusual, "--full").stdout.split())
-    assert "names and shapes match its config; values: 1 warning" in full and "swapped or permuted weights cannot be found" in full
-    assert all("; values were not read (--full)" in " ".join(run(damaged, *x).stdout.split()) for x in ((), ("--brief",))), "it has NaN"
+    assert (
+        "names and shapes match its config; values: 1 warning" in full
+        and "swapped or permuted weights cannot be found" in full
+    )
+    assert all(
+        "; values were not read (--full)" in " ".join(run(damaged, *x).stdout.split())
+        for x in ((), ("--brief",))
+    ), "it has NaN"
     found = json.loads(run(damaged, "--full", "--json").stdout)
-    assert (found["ok"], found["full"]["values_checked"], found["findings"][0]["code"]) == (False, True, "not_finite")
+    assert (found["ok"], found["full"]["values_checked"], found["findings"][0]["code"]) == (
+        False,
+        True,
+        "not_finite",
+    )
     assert json.loads(run(damaged, "--json").stdout)["full"] is None
     assert run(damaged, "--full", "--brief").stdout.endswith("; values: 1 error\n")
 
@@ -471,7 +606,9 @@ def test_exit_code_is_1_for_errors_only(tmp_path: Path) -> None:
 def test_python_function_reads_in_full(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     folder = write_checkpoint(tmp_path / "x", "safetensors-BF16")
-    report = llamath.verify(folder, full=True, progress=lambda done, total: seen.append((done, total)))
+    report = llamath.verify(
+        folder, full=True, progress=lambda done, total: seen.append((done, total))
+    )
     assert report.ok and seen[-1] == (report.full.bytes_read, report.full.bytes_read)  # type: ignore[union-attr]
     assert llamath.verify(folder).full is None
 
@@ -482,7 +619,11 @@ def test_without_numpy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "numpy", None)
     monkeypatch.delitem(sys.modules, "llamath.checkpoint.tensor_stats", raising=False)
     done = run("embedded", "--full")
-    assert done.exit_code == 2 and "this needs numpy" in done.stderr and "pip install 'llamath[convert]'" in done.stderr
+    assert (
+        done.exit_code == 2
+        and "this needs numpy" in done.stderr
+        and "pip install 'llamath[convert]'" in done.stderr
+    )
 
 
 def test_sums_are_written_without_numpy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -490,4 +631,7 @@ def test_sums_are_written_without_numpy(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     shutil.copytree("examples/tiny-llama", tmp_path / "x")
     monkeypatch.setitem(sys.modules, "numpy", None)
-    assert run(str(tmp_path / "x"), "--write-sums").exit_code == 0 and (tmp_path / "x" / "SHA256SUMS").exists()
+    assert (
+        run(str(tmp_path / "x"), "--write-sums").exit_code == 0
+        and (tmp_path / "x" / "SHA256SUMS").exists()
+    )

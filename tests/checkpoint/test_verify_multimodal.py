@@ -14,7 +14,12 @@ TEXT = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "vocab_size": 211, "head_dim": 16,
 }  # fmt: skip
-AUDIO = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+AUDIO = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "voxtral": ({"model_type": "llama"}, AUDIO, "audio_tower."),
 }
@@ -23,7 +28,9 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 def save(model_type: str, folder: Path) -> Path:
     transformers = pytest.importorskip("transformers")
     text, audio, _ = MODELS[model_type]
-    config = transformers.AutoConfig.for_model(model_type, text_config=TEXT | text, audio_config=audio)
+    config = transformers.AutoConfig.for_model(
+        model_type, text_config=TEXT | text, audio_config=audio
+    )
     transformers.AutoModelForSpeechSeq2Seq.from_config(config).save_pretrained(folder)
     return folder
 
@@ -37,12 +44,16 @@ def test_towers_are_another_part_of_the_model(model_type: str, tmp_path: Path) -
     others = next(x for x in report.findings if x.code == "other_part")
     tower = MODELS[model_type][2]
     tensors = load_file(tmp_path / "model.safetensors")
-    assert any(x.startswith(tower) for x in others.tensors) and len(others.tensors) + report.verdict.matched == len(tensors)
+    assert any(x.startswith(tower) for x in others.tensors) and len(
+        others.tensors
+    ) + report.verdict.matched == len(tensors)
     size = sum(tensors[x].numel() for x in others.tensors)
     assert f"with {size:,} parameters are not part of the text model" in others.message
     assert any(others.message in x for x in llamath.count(tmp_path).to_json()["notes"])
     # faults of the text model are still found
-    text = next(x for x in tensors if "layers.1." in x and x not in others.tensors and x.endswith(".weight"))
+    text = next(
+        x for x in tensors if "layers.1." in x and x not in others.tensors and x.endswith(".weight")
+    )
     tensors[text.replace(".weight", ".unknown")] = tensors.pop(text)
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     broken = verify_checkpoint(str(tmp_path))

@@ -29,13 +29,46 @@ OF_LATER_COMMANDS = {
     ("count", "--part"),
     *((name, x) for name in ("run", "chat") for x in ("--hide-thinking", "--template-arg")),
     *(("fit", x) for x in ("--engine", "--kv-memory", "--memory-fraction")),
-    *(("cost", x) for x in ("--batch", "--context", "--dtype", "--grid", "--kv-dtype", "--on", "--output", "--price", "--train")),
+    *(
+        ("cost", x)
+        for x in (
+            "--batch",
+            "--context",
+            "--dtype",
+            "--grid",
+            "--kv-dtype",
+            "--on",
+            "--output",
+            "--price",
+            "--train",
+        )
+    ),
     ("fit", "--calibration"),
-    *(("measure", x) for x in ("--context", "--dtype", "--engine", "--out", "--threads", "--tokens")),
+    *(
+        ("measure", x)
+        for x in ("--context", "--dtype", "--engine", "--out", "--threads", "--tokens")
+    ),
     *(("quants", x) for x in ("--batch", "--context", "--kv-dtype", "--on")),
     *(("pair", x) for x in ("--context", "--engine", "--kv-dtype")),
-    *(("place", x) for x in ("--batch", "--context", "--disk", "--dtype", "--kv-dtype", "--on", "--ram", "--ram-bandwidth", "--svg")),
-    *((name, x) for name in ("run", "chat", "logits") for x in ("--engine", "--verbose", "--template-arg", "--hide-thinking")),
+    *(
+        ("place", x)
+        for x in (
+            "--batch",
+            "--context",
+            "--disk",
+            "--dtype",
+            "--kv-dtype",
+            "--on",
+            "--ram",
+            "--ram-bandwidth",
+            "--svg",
+        )
+    ),
+    *(
+        (name, x)
+        for name in ("run", "chat", "logits")
+        for x in ("--engine", "--verbose", "--template-arg", "--hide-thinking")
+    ),
     *((name, "--png") for name in ("count", "diff", "trace", "design", "fit", "place")),
     *(
         (name, "--format")
@@ -71,8 +104,13 @@ def commands() -> dict[str, Command]:
 def test_no_arguments_print_grouped_help() -> None:
     done = run()
     assert done.exit_code == 0 and not done.stderr
-    assert all(f"{x}:" in done.stdout for x in ("Understand a model", "Check files", "Size hardware", "Run", "Look"))
-    assert all(example in done.stdout for example, _ in EXAMPLES) and all(f"  {name} " in done.stdout for name in COMMANDS)
+    assert all(
+        f"{x}:" in done.stdout
+        for x in ("Understand a model", "Check files", "Size hardware", "Run", "Look")
+    )
+    assert all(example in done.stdout for example, _ in EXAMPLES) and all(
+        f"  {name} " in done.stdout for name in COMMANDS
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -87,19 +125,38 @@ def test_every_help_has_an_example_and_fits(name: str) -> None:
 def test_fewer_than_110_visible_options() -> None:
     """A command's help lists its own options; the shared ones are listed once, by `llamath help options`."""
     names = re.compile(r"^  (--?[a-z][\w-]*)", re.MULTILINE)
-    listed = {name: names.findall(run(name, "--help").stdout.partition("\nOptions:\n")[2].partition("Examples:")[0]) for name in COMMANDS}
+    listed = {
+        name: names.findall(
+            run(name, "--help").stdout.partition("\nOptions:\n")[2].partition("Examples:")[0]
+        )
+        for name in COMMANDS
+    }
     shared = names.findall(run("help", "options").stdout)
-    assert shared == [*SHARED_OPTIONS, "-h"] and not {"--json", "--brief", "--force"} & set(itertools.chain(*listed.values()))
-    own = {name: [x for x in command.params if isinstance(x, click.Option) and not x.hidden] for name, command in commands().items()}
+    assert shared == [*SHARED_OPTIONS, "-h"] and not {"--json", "--brief", "--force"} & set(
+        itertools.chain(*listed.values())
+    )
+    own = {
+        name: [x for x in command.params if isinstance(x, click.Option) and not x.hidden]
+        for name, command in commands().items()
+    }
     assert {name: len(x) for name, x in listed.items()} == {
         name: sum(not isinstance(x, SharedOption) for x in options) for name, options in own.items()
     }
-    assert sum((name, x) not in OF_LATER_COMMANDS for name, options in listed.items() for x in options) + len({*shared} - {"--via"}) < 110
+    assert (
+        sum((name, x) not in OF_LATER_COMMANDS for name, options in listed.items() for x in options)
+        + len({*shared} - {"--via"})
+        < 110
+    )
 
 
-@pytest.mark.parametrize(("name", "options"), [("export", "--json, --force"), ("logits", "--set, --json, --brief, --device")])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("export", "--json, --force"), ("logits", "--set, --json, --brief, --device")],
+)
 def test_help_ends_with_the_common_options(name: str, options: str) -> None:
-    assert run(name, "--help").stdout.endswith(f"\n\nCommon options: {options}  (llamath help options)\n")
+    assert run(name, "--help").stdout.endswith(
+        f"\n\nCommon options: {options}  (llamath help options)\n"
+    )
 
 
 def test_misspelled_shared_options_get_a_suggestion() -> None:
@@ -111,14 +168,39 @@ def test_every_command_has_json(name: str) -> None:
     assert any("--json" in x.opts for x in commands()[name].params)
 
 
-@pytest.mark.parametrize("args", [("count", "llama-3-8b", "--json"), ("ls", "examples/tiny-llama"), ("verify", "examples/tiny-llama")])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("count", "llama-3-8b", "--json"),
+        ("ls", "examples/tiny-llama"),
+        ("verify", "examples/tiny-llama"),
+    ],
+)
 def test_frequent_commands_import_only_what_they_need(args: tuple[str, ...]) -> None:
-    done = subprocess.run([sys.executable, "-X", "importtime", "-m", "llamath", *args], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "llamath", *args],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "llamath.cli.command_group" in imported
-    assert not imported & {"dataclasses", "difflib", "fractions", "importlib.metadata", "llamath.api", "llamath.hardware", "torch"}
+    assert not imported & {
+        "dataclasses",
+        "difflib",
+        "fractions",
+        "importlib.metadata",
+        "llamath.api",
+        "llamath.hardware",
+        "torch",
+    }
     if args[0] != "count":
-        assert not imported & {"concurrent.futures", "hashlib", "logging", "llamath.checkpoint.quantization.schemes"}
+        assert not imported & {
+            "concurrent.futures",
+            "hashlib",
+            "logging",
+            "llamath.checkpoint.quantization.schemes",
+        }
 
 
 def test_misspelled_commands_get_a_suggestion() -> None:
@@ -143,7 +225,11 @@ def test_misspelled_commands_get_a_suggestion() -> None:
 def test_errors_are_json_with_json(args: list[str], code: str) -> None:
     done = run(*args, "--json")
     error = json.loads(done.stdout)["error"]
-    assert done.exit_code == 2 and error.keys() == {"message", "hint", "code"} and error["code"] == code
+    assert (
+        done.exit_code == 2
+        and error.keys() == {"message", "hint", "code"}
+        and error["code"] == code
+    )
     assert error["message"] in done.stderr and not run(*args).stdout
 
 
@@ -164,7 +250,12 @@ def test_exit_code_is_the_verdict(args: list[str], code: int) -> None:
 
 @pytest.mark.parametrize(
     "args",
-    [["count", "llama-3-8b"], ["verify", "examples/tiny-llama"], ["fit", "llama-3-8b", "--on", "h100"], ["diff", "gpt2", "llama-2-7b"]],
+    [
+        ["count", "llama-3-8b"],
+        ["verify", "examples/tiny-llama"],
+        ["fit", "llama-3-8b", "--on", "h100"],
+        ["diff", "gpt2", "llama-2-7b"],
+    ],
 )
 def test_brief_is_one_line(args: list[str]) -> None:
     done = run(*args, "--brief")
@@ -177,16 +268,28 @@ def test_formats_exclude_each_other() -> None:
 
 
 @pytest.mark.parametrize("context", ["8k", "8192", "8,192"])
-@pytest.mark.parametrize("command", [["memory"], ["fit", "--on", "h100"], ["flops"], ["plan", "--on", "8xh100", "--serve"]])
+@pytest.mark.parametrize(
+    "command",
+    [["memory"], ["fit", "--on", "h100"], ["flops"], ["plan", "--on", "8xh100", "--serve"]],
+)
 def test_context_means_the_same_everywhere(command: list[str], context: str) -> None:
     name, *rest = command
-    assert json.loads(run(name, "llama-3-8b", *rest, "--context", context, "--json").stdout)["context"] == 8192
+    assert (
+        json.loads(run(name, "llama-3-8b", *rest, "--context", context, "--json").stdout)["context"]
+        == 8192
+    )
 
 
 def test_tensor_parallelism_over_different_gpus_is_limited_by_the_least() -> None:
-    found = json.loads(run("fit", "llama-3-8b", "--on", "3060+4090", "--layout", "tp=2", "--json").stdout)
+    found = json.loads(
+        run("fit", "llama-3-8b", "--on", "3060+4090", "--layout", "tp=2", "--json").stdout
+    )
     least = json.loads(run("fit", "llama-3-8b", "--on", "2xrtx-3060", "--json").stdout)
-    assert found["count"] == 2 and found["gpu"]["memory"] == least["gpu"]["memory"] and found["per_gpu"] == least["per_gpu"]
+    assert (
+        found["count"] == 2
+        and found["gpu"]["memory"] == least["gpu"]["memory"]
+        and found["per_gpu"] == least["per_gpu"]
+    )
 
 
 def test_several_machines_are_compared() -> None:
@@ -211,8 +314,15 @@ def test_default_context_is_one_and_named() -> None:
     ):
         command, *options = words
         assert note in run(command, "llama-3.1-8b", *options).stderr
-        assert json.loads(run(command, "llama-3.1-8b", *options, "--json").stdout)["context"] == 8192
-        assert json.loads(run(command, "llama-3.1-8b", *options, "--context", "max", "--json").stdout)["context"] == 131_072
+        assert (
+            json.loads(run(command, "llama-3.1-8b", *options, "--json").stdout)["context"] == 8192
+        )
+        assert (
+            json.loads(run(command, "llama-3.1-8b", *options, "--context", "max", "--json").stdout)[
+                "context"
+            ]
+            == 131_072
+        )
         assert json.loads(run(command, "llama-2-7b", *options, "--json").stdout)["context"] == 4096
 
 
@@ -224,14 +334,20 @@ def test_a_gpu_can_be_its_memory_alone() -> None:
 def test_model_args_are_a_model() -> None:
     assert llamath.load(MODEL_ARGS).parameters.total == 8_030_261_248
     for name in ("count", "config", "memory", "flops", "names", "fit"):
-        assert json.loads(run(name, MODEL_ARGS, "--json").stdout)["model"] == "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,…"
+        assert (
+            json.loads(run(name, MODEL_ARGS, "--json").stdout)["model"]
+            == "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,…"
+        )
     assert "1,291,845,632" in run("diff", "llama-2-7b", MODEL_ARGS, "--brief").stdout
 
 
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ("flops llama-3-8b --on 8xh100 --mfu tokens_per_second=100000", "MFU 65.03% at 100,000 tokens/s on 8 GPUs"),
+        (
+            "flops llama-3-8b --on 8xh100 --mfu tokens_per_second=100000",
+            "MFU 65.03% at 100,000 tokens/s on 8 GPUs",
+        ),
         ("flops llama-3-8b", "forward 140.6 TFLOPs"),
         ("trace llama-3-8b --tokens 4k", "a prompt of 4,096 tokens, 65.88 TFLOPs"),
         ("explain 685B --like deepseek-v3", "685B: DeepSeek V3"),
@@ -239,7 +355,10 @@ def test_model_args_are_a_model() -> None:
         ("models mixtral-8x7b", "Mixtral 8x7B: 46,702,792,704 parameters (46.7B), 12.9B active"),
         ("models qwen 3", "11 presets with 3.09B to 397B parameters"),
         ("gpus h100-sxm", "GiB, 3,350 GB/s, 989.4 bf16 TFLOP/s"),
-        ("fit llama-3.1-8b --on rtx-4090", "Llama 3.1 8B, 8,192 tokens: fits, 16.71 of 23.99 GiB on rtx-4090"),
+        (
+            "fit llama-3.1-8b --on rtx-4090",
+            "Llama 3.1 8B, 8,192 tokens: fits, 16.71 of 23.99 GiB on rtx-4090",
+        ),
     ],
 )
 def test_brief_answers_the_question(words: str, wanted: str) -> None:
@@ -249,15 +368,23 @@ def test_brief_answers_the_question(words: str, wanted: str) -> None:
 
 def test_verdict_names_the_model_given_with_as() -> None:
     done = run("verify", "examples/tiny-llama", "--as", "llama-3-8b")
-    assert "examples/tiny-llama: does not match Llama 3 8B\n" in done.stdout and "gate_proj, up_proj and down_proj" in done.stdout
+    assert (
+        "examples/tiny-llama: does not match Llama 3 8B\n" in done.stdout
+        and "gate_proj, up_proj and down_proj" in done.stdout
+    )
 
 
 def test_one_token_is_singular() -> None:
-    assert run("flops", "gpt2", "--context", "1").stdout.startswith("GPT-2 small: 247.1 MFLOPs forward over 1 token, ")
+    assert run("flops", "gpt2", "--context", "1").stdout.startswith(
+        "GPT-2 small: 247.1 MFLOPs forward over 1 token, "
+    )
 
 
 def test_unquoted_prompt_gets_a_hint() -> None:
-    assert "hint: quote a prompt of several words: llamath run 'hello world'" in run("run", "hello", "world").stderr
+    assert (
+        "hint: quote a prompt of several words: llamath run 'hello world'"
+        in run("run", "hello", "world").stderr
+    )
 
 
 def test_unknown_gpus_are_reported_without_a_throughput_too() -> None:
@@ -267,7 +394,11 @@ def test_unknown_gpus_are_reported_without_a_throughput_too() -> None:
 
 def test_stages_without_a_sequence_are_noted() -> None:
     done = run("plan", "llama-1-30b", "--on", "3xrtx3090", "--serve")
-    assert done.exit_code == 0 and "2 sequences fit into a pipeline of 3 stages: the others idle" in " ".join(done.stdout.split())
+    assert (
+        done.exit_code == 0
+        and "2 sequences fit into a pipeline of 3 stages: the others idle"
+        in " ".join(done.stdout.split())
+    )
     assert run("fit", "llama-1-30b", "--on", "3xrtx3090", "--batch", "2").exit_code == 0
     assert run("fit", "llama-1-30b", "--on", "3xrtx3090", "--batch", "3").exit_code == 1
 
@@ -276,16 +407,32 @@ def test_stages_without_a_sequence_are_noted() -> None:
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sharded copy of a small model."""
     folder = tmp_path_factory.mktemp("sharded")
-    assert run("convert", "examples/tiny-llama", str(folder / "model"), "--names", "hf", "--max-shard-size", "20KB").exit_code == 0
+    assert (
+        run(
+            "convert",
+            "examples/tiny-llama",
+            str(folder / "model"),
+            "--names",
+            "hf",
+            "--max-shard-size",
+            "20KB",
+        ).exit_code
+        == 0
+    )
     return folder / "model"
 
 
 @pytest.mark.parametrize("command", [("memory",), ("fit",), ("fit", "--on", "t4")])
-def test_brief_sizes_warn_of_missing_shards(sharded: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_brief_sizes_warn_of_missing_shards(
+    sharded: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
     name, *options = command
     damaged = Path(shutil.copytree(sharded, tmp_path / "damaged"))
     next(damaged.glob("model-00002-of-*")).unlink()
-    assert "warning: 1 file named in the index is missing" in run(name, str(damaged), *options, "--brief").stderr
+    assert (
+        "warning: 1 file named in the index is missing"
+        in run(name, str(damaged), *options, "--brief").stderr
+    )
     assert not run(name, str(sharded), *options, "--brief").stderr
 
 
@@ -293,39 +440,64 @@ def test_brief_sizes_warn_of_missing_shards(sharded: Path, tmp_path: Path, comma
 def test_configs_of_other_files_are_noted(sharded: Path, tmp_path: Path, command: str) -> None:
     other = Path(shutil.copytree(sharded, tmp_path / "other"))
     config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 4 * config["num_hidden_layers"]}))
+    (other / "config.json").write_text(
+        json.dumps(config | {"num_hidden_layers": 4 * config["num_hidden_layers"]})
+    )
     notes = json.loads(run(command, str(other), "--json").stdout)["notes"]
-    assert any("the weights are those of the files, KV cache and activations those of the config" in x for x in notes)
-    assert not any("the files hold" in x for x in json.loads(run(command, str(sharded), "--json").stdout)["notes"])
+    assert any(
+        "the weights are those of the files, KV cache and activations those of the config" in x
+        for x in notes
+    )
+    assert not any(
+        "the files hold" in x
+        for x in json.loads(run(command, str(sharded), "--json").stdout)["notes"]
+    )
 
 
 @pytest.mark.parametrize("command", ["memory", "names", "flops"])
 def test_models_of_a_single_shard_are_those_of_the_config(sharded: Path, command: str) -> None:
     shard = min(sharded.glob("*.safetensors"))
     output = json.loads(run(command, str(shard), "--json").stdout)
-    assert command == "names" or any("`llamath count` counts the parameters in model-00001-of-" in x for x in output["notes"])
+    assert command == "names" or any(
+        "`llamath count` counts the parameters in model-00001-of-" in x for x in output["notes"]
+    )
     assert output["model"] == "model"
 
 
 def test_int4_suggests_schemes_of_four_bits() -> None:
-    assert "did you mean q4_k_m, awq, gptq, bnb-nf4?" in run("memory", "gpt2", "--dtype", "int4").stderr
+    assert (
+        "did you mean q4_k_m, awq, gptq, bnb-nf4?"
+        in run("memory", "gpt2", "--dtype", "int4").stderr
+    )
 
 
 def shell(command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     line = command.replace("llamath", " ".join(LLAMATH))
-    return subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, timeout=300, env=os.environ | env)
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line],
+        capture_output=True,
+        timeout=300,
+        env=os.environ | env,
+    )
 
 
 @pytest.mark.parametrize(
     ("command", "code"),
-    [(f"llamath {' '.join(MISMATCH)} | head -1", 1), ("llamath count llama-3-8b | head -1", 0), ("llamath names gpt2 | true", 0)],
+    [
+        (f"llamath {' '.join(MISMATCH)} | head -1", 1),
+        ("llamath count llama-3-8b | head -1", 0),
+        ("llamath names gpt2 | true", 0),
+    ],
 )
 def test_exit_code_survives_a_closed_pipe(command: str, code: int) -> None:
     done = shell(command)
     assert (done.returncode, done.stderr) == (code, b"")
 
 
-@pytest.mark.parametrize(("command", "code"), [(f"llamath {' '.join(MISMATCH)} >&-", 1), ("llamath count llama-3-8b >&-", 0)])
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(f"llamath {' '.join(MISMATCH)} >&-", 1), ("llamath count llama-3-8b >&-", 0)],
+)
 def test_closed_stdout_is_no_error(command: str, code: int) -> None:
     assert (shell(command).returncode, shell(command).stderr) == (code, b"")
 
@@ -334,19 +506,32 @@ def test_closed_stdout_is_no_error(command: str, code: int) -> None:
 def test_outputs_without_utf8_get_ascii(encoding: str) -> None:
     done = shell("llamath diff llama-2-7b llama-3-8b", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
     text = done.stdout.decode(encoding)
-    assert done.returncode == 0 and "-805,306,368" in text and "->" in text and "#" in text and "?" not in text
+    assert (
+        done.returncode == 0
+        and "-805,306,368" in text
+        and "->" in text
+        and "#" in text
+        and "?" not in text
+    )
 
 
 def test_help_of_a_stdout_without_utf8_is_ascii() -> None:
     done = shell("llamath run --help", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-    assert done.returncode == 0 and b"cumulative probability >= P" in done.stdout and done.stdout.isascii()
+    assert (
+        done.returncode == 0
+        and b"cumulative probability >= P" in done.stdout
+        and done.stdout.isascii()
+    )
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize("words", ["--help", "count --help", "--version", "count gpt2"])
 def test_full_disk_is_an_error(words: str) -> None:
     done = shell(f"llamath {words} > /dev/full")
-    assert done.returncode == 2 and done.stderr == b"error: cannot write the output: No space left on device\n"
+    assert (
+        done.returncode == 2
+        and done.stderr == b"error: cannot write the output: No space left on device\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,10 +540,20 @@ def test_full_disk_is_an_error(words: str) -> None:
      ("llamath count gpt2 --bri", "--brief")]
 )  # fmt: skip
 def test_shell_completion(words: str, wanted: str) -> None:
-    done = shell("llamath", _LLAMATH_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1))
+    done = shell(
+        "llamath",
+        _LLAMATH_COMPLETE="bash_complete",
+        COMP_WORDS=words,
+        COMP_CWORD=str(len(words.split()) - 1),
+    )
     assert f"plain,{wanted}" in done.stdout.decode().splitlines()
 
 
-@pytest.mark.parametrize(("env", "styled"), [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)])
+@pytest.mark.parametrize(
+    ("env", "styled"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+)
 def test_color_follows_the_environment(env: dict[str, str], styled: bool) -> None:
-    assert (b"\x1b[1m" in shell("llamath count llama-3-8b", **({"NO_COLOR": ""} | env)).stdout) is styled
+    assert (
+        b"\x1b[1m" in shell("llamath count llama-3-8b", **({"NO_COLOR": ""} | env)).stdout
+    ) is styled

@@ -14,7 +14,10 @@ from llamath.web.gallery.site_files import write_gallery
 
 
 def look(folder: Path) -> dict[str, bytes]:
-    return {str(x.relative_to(folder)): x.read_bytes() if x.is_file() else b"" for x in folder.rglob("*")}
+    return {
+        str(x.relative_to(folder)): x.read_bytes() if x.is_file() else b""
+        for x in folder.rglob("*")
+    }
 
 
 def limited() -> None:
@@ -39,10 +42,15 @@ def test_full_disk_ends_every_writer_with_an_error(tmp_path: Path) -> None:
         ("count", "llama-3-8b", "--svg", "count.svg"),
     ):
         command = [sys.executable, "-B", "-m", "llamath", *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limited, timeout=600)
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limited, timeout=600
+        )
         said = " ".join(done.stderr.split())
         assert done.returncode == 2 and "Traceback" not in said, (words, done.returncode, said)
-        assert "error: cannot write " in said and said.endswith("the disk or your quota is full"), (words, said)
+        assert "error: cannot write " in said and said.endswith("the disk or your quota is full"), (
+            words,
+            said,
+        )
         assert look(tmp_path) == before, words
 
 
@@ -51,6 +59,11 @@ def test_gallery_is_moved_into_a_folder_by_force(tmp_path: Path) -> None:
     (tmp_path / "models" / "mine.txt").write_text("mine")
     (tmp_path / "index.html").write_text("old")
     write_gallery(str(tmp_path), ["llama-3-8b"], processes=1, force=True)
-    assert (tmp_path / "models" / "mine.txt").read_text() == "mine" and "<html" in (tmp_path / "index.html").read_text()
-    assert sorted(x.name for x in (tmp_path / "models").iterdir()) == ["llama-3-8b.html", "mine.txt"]
+    assert (tmp_path / "models" / "mine.txt").read_text() == "mine" and "<html" in (
+        tmp_path / "index.html"
+    ).read_text()
+    assert sorted(x.name for x in (tmp_path / "models").iterdir()) == [
+        "llama-3-8b.html",
+        "mine.txt",
+    ]
     assert not [x for x in os.listdir(tmp_path) if x.startswith(".")]

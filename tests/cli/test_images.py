@@ -41,7 +41,9 @@ def config(tmp_path: Path) -> str:
 
 
 def test_count_has_the_total_of_the_file_and_its_parts(config: str) -> None:
-    assert "4,300,079,472 parameters (4.30B), text model 3,880,263,168" in run("count", config).stdout.replace("\n", " ")
+    assert "4,300,079,472 parameters (4.30B), text model 3,880,263,168" in run(
+        "count", config
+    ).stdout.replace("\n", " ")
     document = json.loads(run("count", config, "--json").stdout)
     assert document["parameters"]["total"] == 4_300_079_472
     assert document["parameters"]["parts"] == {"text": 3_880_263_168, "vision": 419_816_304}
@@ -55,7 +57,10 @@ def test_missing_part_is_refused_with_those_there_are(config: str) -> None:
     done = run("count", config, "--part", "audio")
     assert done.exit_code == 2
     assert "no audio part" in done.stderr and "text and vision" in done.stderr
-    assert run("count", "llama-3-8b", "--part", "text", "--brief").stdout == run("count", "llama-3-8b", "--brief").stdout
+    assert (
+        run("count", "llama-3-8b", "--part", "text", "--brief").stdout
+        == run("count", "llama-3-8b", "--brief").stdout
+    )
 
 
 def test_layers_of_a_vision_part_are_not_those_of_text(config: str) -> None:
@@ -63,7 +68,22 @@ def test_layers_of_a_vision_part_are_not_those_of_text(config: str) -> None:
     assert done.exit_code == 2 and "0 layers" in done.stderr
 
 
-@pytest.mark.parametrize("text", ["", "x", "2x", "0x5", "3x0", "1x2x3x4", "-1x3", "2x1024.5", "99999x4", "1x999999999999", "２x3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "2x",
+        "0x5",
+        "3x0",
+        "1x2x3x4",
+        "-1x3",
+        "2x1024.5",
+        "99999x4",
+        "1x999999999999",
+        "２x3",
+    ],
+)
 def test_wrong_images_are_refused(text: str) -> None:
     with pytest.raises(llamath.LlamathError, match="images"):
         parse_images(text)
@@ -71,7 +91,12 @@ def test_wrong_images_are_refused(text: str) -> None:
 
 def test_images_have_a_count_and_one_or_two_sides() -> None:
     found = [parse_images(x) for x in ("1024", "2x1024", "2x640x480", "2×640×480")]
-    assert [(x.count, x.width, x.height) for x in found] == [(1, 1024, 1024), (2, 1024, 1024), (2, 640, 480), (2, 640, 480)]
+    assert [(x.count, x.width, x.height) for x in found] == [
+        (1, 1024, 1024),
+        (2, 1024, 1024),
+        (2, 640, 480),
+        (2, 640, 480),
+    ]
 
 
 def test_flops_show_the_tower_apart(config: str) -> None:
@@ -79,17 +104,28 @@ def test_flops_show_the_tower_apart(config: str) -> None:
     assert alone.images is None and with_images.images is not None
     assert with_images.prefill.total == alone.prefill.total and with_images.images.tokens == 512
     patches, d, F, layers = 2 * 4096, 1152, 4304, 27
-    tower = 2 * patches * (588 * d + layers * (4 * d * d + 2 * d * F)) + layers * 4 * 2 * 4096**2 * d
+    tower = (
+        2 * patches * (588 * d + layers * (4 * d * d + 2 * d * F)) + layers * 4 * 2 * 4096**2 * d
+    )
     assert with_images.images.flops.total == tower + 2 * 512 * d * 2560
     text = run("flops", config, "--context", "4k", "--images", "2x1024").stdout
     assert "images, vision" in text and f"{tower:,}" in text
-    assert json.loads(run("flops", config, "--context", "4k", "--images", "2x1024", "--json").stdout)["images"]["tokens"] == 512
+    assert (
+        json.loads(run("flops", config, "--context", "4k", "--images", "2x1024", "--json").stdout)[
+            "images"
+        ]["tokens"]
+        == 512
+    )
 
 
 def test_more_image_tokens_than_the_context_are_refused(config: str) -> None:
     for command in ("flops", "memory"):
         done = run(command, config, "--context", "1000", "--images", "4x1024")
-        assert done.exit_code == 2 and "1,024" in done.stderr and "text and images together" in done.stderr
+        assert (
+            done.exit_code == 2
+            and "1,024" in done.stderr
+            and "text and images together" in done.stderr
+        )
 
 
 def test_images_of_a_text_model_are_refused() -> None:
@@ -106,7 +142,9 @@ def test_memory_of_many_images_is_that_of_the_tower(config: str) -> None:
 
 def test_trace_sums_to_the_flops_of_the_images(config: str) -> None:
     pytest.importorskip("torch")
-    document = json.loads(run("trace", config, "--images", "2x1024", "--tokens", "8", "--json").stdout)
+    document = json.loads(
+        run("trace", config, "--images", "2x1024", "--tokens", "8", "--json").stdout
+    )
     images = document["images"]
     assert len(document["tokens"]) == 8 + 512
     assert sum(x["times"] * x["flops"] for x in images["stages"]) == images["flops"]
@@ -115,14 +153,19 @@ def test_trace_sums_to_the_flops_of_the_images(config: str) -> None:
 
 
 def test_images_of_counted_towers_are_refused_with_their_tokens(tmp_path: Path) -> None:
-    tiny = json.loads((Path(__file__).parent.parent / "tiny_multimodal" / "blip_2.json").read_text())
+    tiny = json.loads(
+        (Path(__file__).parent.parent / "tiny_multimodal" / "blip_2.json").read_text()
+    )
     config = tmp_path / "config.json"
     config.write_text(json.dumps(next(iter(tiny.values()))))
     for command in (("flops",), ("memory",), ("trace", "--tokens", "2")):
         name, *options = command
         assert run(name, str(config), *options, "--json").exit_code == 0
         result = run(name, str(config), *options, "--images", "2x64")
-        assert result.exit_code == 2 and "counted, not computed (2 images of 64 × 64 pixels: 10 tokens)" in result.stderr
+        assert (
+            result.exit_code == 2
+            and "counted, not computed (2 images of 64 × 64 pixels: 10 tokens)" in result.stderr
+        )
 
 
 SIZES: list[tuple[Any, tuple[int, int], tuple[int, int, int]]] = [
@@ -132,10 +175,16 @@ SIZES: list[tuple[Any, tuple[int, int], tuple[int, int, int]]] = [
     (ScaledImage(patch=16, multiple=48, max_patches=2520), (1000, 1000), (1, 48, 48)),
     (ScaledImage(patch=16, multiple=48, max_patches=2520), (10, 100_000), (1, 840, 3)),
     (SplitImage(patch=14, size=364, longest=1456), (1000, 500), (9, 26, 26)),
-    (TiledImage(patch=14, size=336, resolutions=((336, 672), (672, 336), (672, 672))), (1000, 300), (3, 24, 24)),
+    (
+        TiledImage(patch=14, size=336, resolutions=((336, 672), (672, 336), (672, 672))),
+        (1000, 300),
+        (3, 24, 24),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("sizes", "image", "grid"), SIZES)
-def test_images_become_tiles_of_patches(sizes: Any, image: tuple[int, int], grid: tuple[int, int, int]) -> None:
+def test_images_become_tiles_of_patches(
+    sizes: Any, image: tuple[int, int], grid: tuple[int, int, int]
+) -> None:
     assert tuple(sizes.grid(*image)) == grid

@@ -27,11 +27,15 @@ def ask(question: Callable[[Any], Awaitable[T]]) -> T:
     """Start `llamath mcp` and ask it with the SDK's client."""
     mcp = pytest.importorskip("mcp")
     server = mcp.StdioServerParameters(
-        command=sys.executable, args=["-m", "llamath", "mcp"], env=os.environ | {"PYTHONPATH": str(SOURCES), "HF_HUB_OFFLINE": "1"}
+        command=sys.executable,
+        args=["-m", "llamath", "mcp"],
+        env=os.environ | {"PYTHONPATH": str(SOURCES), "HF_HUB_OFFLINE": "1"},
     )
 
     async def run() -> T:
-        transport = importlib.import_module("mcp.client.stdio").stdio_client(server, errlog=sys.__stderr__)
+        transport = importlib.import_module("mcp.client.stdio").stdio_client(
+            server, errlog=sys.__stderr__
+        )
         async with mcp.Client(transport, read_timeout_seconds=HANG_S) as client:
             return await question(client)
 
@@ -41,21 +45,53 @@ def ask(question: Callable[[Any], Awaitable[T]]) -> T:
 CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("count", {"model": "llama-3-8b"}, "count llama-3-8b"),
     ("count", {"model": FOLDER}, f"count {FOLDER}"),
-    ("memory", {"model": "llama-3-8b", "context": [8192, "16k"], "batch": 2}, "memory llama-3-8b --context 8192 --context 16k --batch 2"),
-    ("memory", {"model": "gpt2", "train": True, "context": [128]}, "memory gpt2 --train --context 128"),
+    (
+        "memory",
+        {"model": "llama-3-8b", "context": [8192, "16k"], "batch": 2},
+        "memory llama-3-8b --context 8192 --context 16k --batch 2",
+    ),
+    (
+        "memory",
+        {"model": "gpt2", "train": True, "context": [128]},
+        "memory gpt2 --train --context 128",
+    ),
     ("flops", {"model": "gpt2", "context": 512}, "flops gpt2 --context 512"),
-    ("fit", {"model": "llama-3.1-8b", "on": "rtx-4090", "context": "32k"}, "fit llama-3.1-8b --on rtx-4090 --context 32k"),
+    (
+        "fit",
+        {"model": "llama-3.1-8b", "on": "rtx-4090", "context": "32k"},
+        "fit llama-3.1-8b --on rtx-4090 --context 32k",
+    ),
     ("diff", {"models": ["llama-2-7b", "llama-3-8b"]}, "diff llama-2-7b llama-3-8b"),
-    ("diff", {"models": ["gpt2"], "set": ["n_layer=13", "n_head=16"]}, "diff gpt2 --set n_layer=13 --set n_head=16"),
-    ("design", {"target": 8000000000, "set": ["layers=32"], "top": 3}, "design 8000000000 --set layers=32 --top 3"),
+    (
+        "diff",
+        {"models": ["gpt2"], "set": ["n_layer=13", "n_head=16"]},
+        "diff gpt2 --set n_layer=13 --set n_head=16",
+    ),
+    (
+        "design",
+        {"target": 8000000000, "set": ["layers=32"], "top": 3},
+        "design 8000000000 --set layers=32 --top 3",
+    ),
     ("facts", {"model": "llama-3-8b"}, "facts llama-3-8b"),
     ("models", {"words": ["llama-3.1"]}, "models llama-3.1"),
     ("explain", {"number": "3540389888"}, "explain 3540389888"),
     ("names", {"model": "llama-3-8b", "names": "meta"}, "names llama-3-8b --names meta"),
-    ("plan", {"model": "llama-3-8b", "on": "8xh100", "train": False}, "plan llama-3-8b --on 8xh100 --serve"),
+    (
+        "plan",
+        {"model": "llama-3-8b", "on": "8xh100", "train": False},
+        "plan llama-3-8b --on 8xh100 --serve",
+    ),
     ("quants", {"model": "llama-3.1-8b", "on": "rtx-3060"}, "quants llama-3.1-8b --on rtx-3060"),
-    ("cost", {"model": "llama-3.1-8b", "on": "h100", "grid": 0.1}, "cost llama-3.1-8b --on h100 --grid 0.1"),
-    ("place", {"model": "llama-3.1-8b", "on": "rtx-3060", "ram": "64GiB"}, "place llama-3.1-8b --on rtx-3060 --ram 64GiB"),
+    (
+        "cost",
+        {"model": "llama-3.1-8b", "on": "h100", "grid": 0.1},
+        "cost llama-3.1-8b --on h100 --grid 0.1",
+    ),
+    (
+        "place",
+        {"model": "llama-3.1-8b", "on": "rtx-3060", "ram": "64GiB"},
+        "place llama-3.1-8b --on rtx-3060 --ram 64GiB",
+    ),
     ("config", {"model": "llama-3.1-8b"}, "config llama-3.1-8b"),
     ("gpus", {"words": ["h100"]}, "gpus h100"),
     ("ls", {"path": FOLDER}, f"ls {FOLDER}"),
@@ -83,7 +119,9 @@ def test_listed_tools_have_the_parameters_of_the_commands() -> None:
     assert server.name == "llamath" and "models" in instructions
     jsonschema = pytest.importorskip("jsonschema")
     schemas = {x.name: x.input_schema for x in found.tools}
-    assert list(schemas) == list(TOOLS) and all(x.annotations.read_only_hint and x.description for x in found.tools)
+    assert list(schemas) == list(TOOLS) and all(
+        x.annotations.read_only_hint and x.description for x in found.tools
+    )
     for name, arguments, _ in CALLS:
         jsonschema.Draft202012Validator(schemas[name]).validate(arguments)
     for name, schema in schemas.items():
@@ -114,15 +152,27 @@ def test_errors_and_notes_reach_the_agent(typed: Typed) -> None:
     texts = [x.content[0].text for x in found]
     assert [x.is_error for x in found] == [True] * 6 + [False] * 4
     assert json.loads(texts[0]) == json.loads(typed("fit", "llama-3-8x", "--json").out)
-    assert "did you mean model?" in texts[1] and "standard input" in texts[2] and "--batch" in texts[3]
+    assert (
+        "did you mean model?" in texts[1] and "standard input" in texts[2] and "--batch" in texts[3]
+    )
     assert "json, text or brief" in texts[4] and "there is no tool 'run'" in texts[5]
-    assert found[6].content[1].text == "warning: 131,072 tokens are more than the model's own context, 8,192"
-    assert texts[7] + "\n" == typed("fit", "llama-3-8b", "--on", "rtx-3060").out and texts[8].startswith("GPT-2 small, 124,439,808")
-    assert texts[9].startswith("DeepSeek V3: 671,026,419,200 parameters") and found[9].structured_content is None
+    assert (
+        found[6].content[1].text
+        == "warning: 131,072 tokens are more than the model's own context, 8,192"
+    )
+    assert texts[7] + "\n" == typed("fit", "llama-3-8b", "--on", "rtx-3060").out and texts[
+        8
+    ].startswith("GPT-2 small, 124,439,808")
+    assert (
+        texts[9].startswith("DeepSeek V3: 671,026,419,200 parameters")
+        and found[9].structured_content is None
+    )
     assert "13,158,811 characters" in found[9].content[1].text
 
 
-def test_without_the_sdk_the_error_says_what_to_install(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_sdk_the_error_says_what_to_install(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = builtins.__import__
 
     def missing(name: str, *rest: Any, **more: Any) -> Any:
@@ -151,5 +201,7 @@ def test_schemas_follow_the_options_of_the_command(name: str) -> None:
     schema = input_schema(tool, "a preset", local=True)
     for option, parameter in parameters(tool, local=True).items():
         described = schema["properties"][option]
-        assert described["description"] and (described.get("type") == "array") == (parameter.nargs == -1 or parameter.multiple)
+        assert described["description"] and (described.get("type") == "array") == (
+            parameter.nargs == -1 or parameter.multiple
+        )
     assert schema["additionalProperties"] is False

@@ -25,15 +25,27 @@ from support.typed_commands import Typed
 
 TABLES: list[tuple[str, Any]] = [
     ("memory llama-3-8b --context 8k", lambda: llamath.memory("llama-3-8b", context="8k")),
-    ("memory llama-3-8b --train --layout dp=8,zero=3", lambda: llamath.memory("llama-3-8b", train=True, layout="dp=8,zero=3")),
+    (
+        "memory llama-3-8b --train --layout dp=8,zero=3",
+        lambda: llamath.memory("llama-3-8b", train=True, layout="dp=8,zero=3"),
+    ),
     ("fit llama-3.1-8b --on rtx-4090", lambda: llamath.fit("llama-3.1-8b", on="rtx-4090")),
     ("fit gpt2", lambda: llamath.fit("gpt2")),
     ("fit llama-3.1-8b --on 3060,4090", lambda: llamath.fit("llama-3.1-8b", on=["3060", "4090"])),
     ("quants llama-3.1-8b --on rtx-3060", lambda: llamath.quants("llama-3.1-8b", on="rtx-3060")),
-    ("place llama-3.1-8b --on rtx-3060 --ram 64GiB", lambda: llamath.place("llama-3.1-8b", on="rtx-3060", ram="64GiB")),
+    (
+        "place llama-3.1-8b --on rtx-3060 --ram 64GiB",
+        lambda: llamath.place("llama-3.1-8b", on="rtx-3060", ram="64GiB"),
+    ),
     ("plan llama-3-8b --on 8xh100 --top 3", lambda: llamath.plan("llama-3-8b", on="8xh100", top=3)),
-    ("plan llama-3-8b --on 8xh100 --serve", lambda: llamath.plan("llama-3-8b", on="8xh100", serve=True)),
-    ("cost llama-3.1-8b --on h100 --price 2/h", lambda: llamath.cost("llama-3.1-8b", on="h100", price="2/h")),
+    (
+        "plan llama-3-8b --on 8xh100 --serve",
+        lambda: llamath.plan("llama-3-8b", on="8xh100", serve=True),
+    ),
+    (
+        "cost llama-3.1-8b --on h100 --price 2/h",
+        lambda: llamath.cost("llama-3.1-8b", on="h100", price="2/h"),
+    ),
     ("pair llama-3.1-70b llama-3.2-1b", lambda: llamath.pair("llama-3.1-70b", "llama-3.2-1b")),
     ("design 8B --top 3", lambda: llamath.design("8B", top=3)),
     ("explain 3540389888", lambda: llamath.explain(3540389888)),
@@ -53,7 +65,13 @@ PICTURES = (
 def cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "" if value is None else str(int(value)) if isinstance(value, int) else " ".join(str(value).split())
+    return (
+        ""
+        if value is None
+        else str(int(value))
+        if isinstance(value, int)
+        else " ".join(str(value).split())
+    )
 
 
 def tables_of(report: Report) -> list[list[list[str]]]:
@@ -75,9 +93,13 @@ def test_csv_has_the_cells_of_the_report(typed: Typed, line: str, make: Any) -> 
 def test_markdown_has_the_cells_of_the_report(typed: Typed, line: str, make: Any) -> None:
     report = make()
     lines = typed(*line.split(), "--format", "markdown").out.splitlines()
-    assert lines[0] == report.summary and lines[2] == f"`llamath {line}`" and not lines[1] + lines[3]
+    assert (
+        lines[0] == report.summary and lines[2] == f"`llamath {line}`" and not lines[1] + lines[3]
+    )
     rows = [x[2:-2].split(" | ") for x in lines if x.startswith("| ") and set(x) - set("|-: ")]
-    assert rows == [[y.replace("|", "&#124;") for y in row] for table in tables_of(report) for row in table]
+    assert rows == [
+        [y.replace("|", "&#124;") for y in row] for table in tables_of(report) for row in table
+    ]
 
 
 def test_steps_of_a_trace_sum_to_its_flops(typed: Typed) -> None:
@@ -90,7 +112,11 @@ def test_steps_of_a_trace_sum_to_its_flops(typed: Typed) -> None:
 
 @pytest.mark.parametrize("value", ["=1+1", "@x", "+a", "-cmd|x"])
 def test_no_cell_of_csv_is_a_formula(value: str) -> None:
-    lines = list(tables_rows("=s", [html_table(("a",), [(value,), ("-1.5",), ("\x1b[31m",)])], "csv", "llamath x"))
+    lines = list(
+        tables_rows(
+            "=s", [html_table(("a",), [(value,), ("-1.5",), ("\x1b[31m",)])], "csv", "llamath x"
+        )
+    )
     assert lines[4:] == [f"'{value}", "-1.5", "\\u{1b}[31m"] and lines[0] == "# =s"
 
 
@@ -121,7 +147,12 @@ OTHER_TABLES = {
 def formats_of(name: str) -> set[str]:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
-    return {y for x in command.params if x.name == "format" and isinstance(x.type, click.Choice) for y in x.type.choices}
+    return {
+        y
+        for x in command.params
+        if x.name == "format" and isinstance(x.type, click.Choice)
+        for y in x.type.choices
+    }
 
 
 def test_every_command_with_a_table_has_both_formats() -> None:
@@ -132,7 +163,9 @@ def test_every_command_with_a_table_has_both_formats() -> None:
 
 @pytest.mark.parametrize("form", ["csv", "markdown"])
 @pytest.mark.parametrize("name", OTHER_TABLES)
-def test_every_table_says_what_it_is_of(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str) -> None:
+def test_every_table_says_what_it_is_of(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     if name == "measure":
         pytest.importorskip("torch")
@@ -143,11 +176,23 @@ def test_every_table_says_what_it_is_of(typed: Typed, tmp_path: Path, monkeypatc
     first, second, third, fourth, *rest = found.out.splitlines()
     shown = [Path(x).name if "/" in x else x for x in words]
     if form == "csv":
-        assert first.startswith("# ") and second == f"# llamath {' '.join([name, *shown])}" and not third
-        header, *rows = csv.reader(x for x in [fourth, *rest][: [*rest, ""].index("") + 1] if not x.startswith("# "))
-        assert (rows or name == "same") and {len(x) for x in rows} <= {len(header)} and not all(x.isdigit() for x in header)
+        assert (
+            first.startswith("# ")
+            and second == f"# llamath {' '.join([name, *shown])}"
+            and not third
+        )
+        header, *rows = csv.reader(
+            x for x in [fourth, *rest][: [*rest, ""].index("") + 1] if not x.startswith("# ")
+        )
+        assert (
+            (rows or name == "same")
+            and {len(x) for x in rows} <= {len(header)}
+            and not all(x.isdigit() for x in header)
+        )
     else:
-        assert first and not second and third == f"`llamath {' '.join([name, *shown])}`" and not fourth
+        assert (
+            first and not second and third == f"`llamath {' '.join([name, *shown])}`" and not fourth
+        )
         table = [x for x in rest if x.startswith("|")]
         assert len(table) > (1 if name == "same" else 2) and set(table[1]) <= set("|-: ")
 
@@ -156,8 +201,12 @@ def tiny_adapter(folder: Path) -> tuple[str, str]:
     """Write an adapter of the tiny model that changes nothing; return both folders."""
     adapter = folder / "adapter"
     adapter.mkdir()
-    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]}))
-    query = next(x.shape for x in llamath.load(FOLDER).weights if x.path.endswith("0.attn.q.weight"))
+    (adapter / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]})
+    )
+    query = next(
+        x.shape for x in llamath.load(FOLDER).weights if x.path.endswith("0.attn.q.weight")
+    )
     header, at = {}, 0
     for letter, shape in (("A", [1, int(query[1])]), ("B", [int(query[0]), 1])):
         size = 4 * shape[0] * shape[1]
@@ -165,14 +214,23 @@ def tiny_adapter(folder: Path) -> tuple[str, str]:
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(header).encode()
-    (adapter / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
+    (adapter / "adapter_model.safetensors").write_bytes(
+        struct.pack("<Q", len(text)) + text + bytes(at)
+    )
     return FOLDER, str(adapter)
 
 
 def test_every_picture_is_drawn_as_svg_and_png() -> None:
-    options = {name: {y for x in cli.get_command(click.Context(cli), name).params for y in x.opts} for name in COMMANDS}
+    options = {
+        name: {y for x in cli.get_command(click.Context(cli), name).params for y in x.opts}
+        for name in COMMANDS
+    }
     drawing = {name for name, own in options.items() if "--svg" in own}
-    assert drawing == {name for name, own in options.items() if "--png" in own} == {x.split()[0] for x in PICTURES}
+    assert (
+        drawing
+        == {name for name, own in options.items() if "--png" in own}
+        == {x.split()[0] for x in PICTURES}
+    )
 
 
 @pytest.mark.parametrize("line", PICTURES)
@@ -184,26 +242,36 @@ def test_svg_says_how_it_was_drawn(typed: Typed, tmp_path: Path, line: str) -> N
     words = [(x.text, float(x.attrib["y"])) for x in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert words[-1][0] == f"llamath {line}" and max(y for _, y in words) == words[-1][1] < height
     background = next(tree.iter("{http://www.w3.org/2000/svg}rect"))
-    assert float(background.attrib["height"]) == height and tree.attrib["viewBox"].endswith(f" {height:g}")
+    assert float(background.attrib["height"]) == height and tree.attrib["viewBox"].endswith(
+        f" {height:g}"
+    )
 
 
 def test_pictures_of_files_show_no_path(typed: Typed, tmp_path: Path) -> None:
     folder = Path(__file__).parents[2] / "examples" / "tiny-llama"
     typed("count", folder, "--set", "vocab_size=77", "--brief", "--svg", tmp_path / "x.svg")
     text = (tmp_path / "x.svg").read_text()
-    assert "llamath count tiny-llama --set vocab_size=77<" in text and str(folder.parent) not in text
+    assert (
+        "llamath count tiny-llama --set vocab_size=77<" in text and str(folder.parent) not in text
+    )
 
 
 @pytest.mark.parametrize("line", PICTURES)
 def test_png_is_the_svg_at_twice_its_size(typed: Typed, tmp_path: Path, line: str) -> None:
     pytest.importorskip("resvg_py")
-    found = typed(*line.split(), "--brief", "--png", tmp_path / "x.png", "--svg", tmp_path / "x.svg")
+    found = typed(
+        *line.split(), "--brief", "--png", tmp_path / "x.png", "--svg", tmp_path / "x.svg"
+    )
     assert found.status == 0 and found.err.count("wrote ") == 2
     data, svg = (tmp_path / "x.png").read_bytes(), (tmp_path / "x.svg").read_text()
     root = ET.fromstring(svg)
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", data[16:24]) == tuple(2 * int(root.attrib[x]) for x in ("width", "height"))
-    assert len(data) > 1.5 * len(png.svg_to_png(svg.replace("<text ", "<desc ").replace("</text>", "</desc>")))
+    assert struct.unpack(">II", data[16:24]) == tuple(
+        2 * int(root.attrib[x]) for x in ("width", "height")
+    )
+    assert len(data) > 1.5 * len(
+        png.svg_to_png(svg.replace("<text ", "<desc ").replace("</text>", "</desc>"))
+    )
 
 
 def test_png_has_light_colors_only() -> None:
@@ -212,7 +280,9 @@ def test_png_has_light_colors_only() -> None:
 
     svg = svg_document((20, 20), "t", "d", [rect((0, 0, 20, 20), "head")])
     assert "prefers-color-scheme: dark" in svg
-    same = svg_document((20, 20), "t", "d", [rect((0, 0, 20, 20), "head").replace('class="head"', 'fill="#dccff2"')])
+    same = svg_document(
+        (20, 20), "t", "d", [rect((0, 0, 20, 20), "head").replace('class="head"', 'fill="#dccff2"')]
+    )
     assert png.svg_to_png(svg) == png.svg_to_png(same)
 
 
@@ -223,7 +293,9 @@ def test_png_without_a_font_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         png.svg_to_png("<svg/>")
 
 
-def test_png_without_its_extra_says_what_to_install(typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_png_without_its_extra_says_what_to_install(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     real = builtins.__import__
 
     def missing(name: str, *rest: Any, **more: Any) -> Any:
@@ -233,4 +305,9 @@ def test_png_without_its_extra_says_what_to_install(typed: Typed, monkeypatch: p
 
     monkeypatch.setattr(builtins, "__import__", missing)
     found = typed("count", "gpt2", "--png", tmp_path / "x.png")
-    assert found.status == 2 and "pip install 'llamath[png]'" in found.err and not found.out and not any(tmp_path.iterdir())
+    assert (
+        found.status == 2
+        and "pip install 'llamath[png]'" in found.err
+        and not found.out
+        and not any(tmp_path.iterdir())
+    )

@@ -26,7 +26,13 @@ def stderr_of_a_terminal(args: list[str]) -> bytes:
     """Run a command whose config is read slowly, with a terminal as stderr."""
     ours, theirs = pty.openpty()
     env = {name: x for name, x in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
-    done = subprocess.run([sys.executable, "-c", SLOW_START, *args], stdout=subprocess.DEVNULL, stderr=theirs, env=env, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW_START, *args],
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=env,
+        timeout=120,
+    )
     os.close(theirs)
     assert done.returncode == 0
     text = b""

@@ -24,8 +24,21 @@ GENERATED = {"genindex", "search"}
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(folder / "html")]
-    done = subprocess.run([*command, "-d", str(folder / "doctrees")], capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        str(DOCS),
+        str(folder / "html"),
+    ]
+    done = subprocess.run(
+        [*command, "-d", str(folder / "doctrees")], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return folder / "html"
 
@@ -47,16 +60,26 @@ def test_every_link_inside_the_site_leads_to_a_page(site: Path) -> None:
 
     broken = []
     for page in site.rglob("*.html"):
-        for href in re.findall(r'<(?:a|link|img|script)\b[^>]*?\b(?:href|src)="([^"]+)"', page.read_text()):
+        for href in re.findall(
+            r'<(?:a|link|img|script)\b[^>]*?\b(?:href|src)="([^"]+)"', page.read_text()
+        ):
             address, anchor = urldefrag(unescape(href))
             if re.match(r"[a-z]+:", address):
                 continue
-            target = (page.parent / unquote(address.partition("?")[0])).resolve() if address else page
+            target = (
+                (page.parent / unquote(address.partition("?")[0])).resolve() if address else page
+            )
             target = target / "index.html" if target.is_dir() else target
-            name = target.relative_to(site.resolve()).as_posix() if target.is_relative_to(site.resolve()) else href
+            name = (
+                target.relative_to(site.resolve()).as_posix()
+                if target.is_relative_to(site.resolve())
+                else href
+            )
             if name in APART:
                 continue
-            if not target.is_file() or (anchor and target.suffix == ".html" and anchor not in anchors_of(target)):
+            if not target.is_file() or (
+                anchor and target.suffix == ".html" and anchor not in anchors_of(target)
+            ):
                 broken.append(f"{page.relative_to(site)}: {href}")
     assert not broken
 

@@ -15,19 +15,27 @@ TEXT = docs.SKILL.read_text()
 EXAMPLES = [
     (command.removeprefix("$ "), output)
     for block in docs.CONSOLE.findall(TEXT)
-    for command, output in (docs.COMMAND.match(x).groups() for x in re.split(r"^(?=\$ )", block, flags=re.MULTILINE) if x)  # type: ignore[union-attr]
+    for command, output in (
+        docs.COMMAND.match(x).groups()
+        for x in re.split(r"^(?=\$ )", block, flags=re.MULTILINE)
+        if x
+    )  # type: ignore[union-attr]
 ]
 
 
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=[x for x, _ in EXAMPLES])
-def test_examples_print_what_the_skill_says(typed: Typed, monkeypatch: pytest.MonkeyPatch, command: str, output: str) -> None:
+def test_examples_print_what_the_skill_says(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, command: str, output: str
+) -> None:
     monkeypatch.chdir(docs.ROOT)
     found = typed(*shlex.split(command)[1:])
     assert found.out + found.err == output
 
 
 def test_front_matter_has_a_name_and_a_description() -> None:
-    match = re.match(r"---\nname: ([a-z0-9-]{1,64})\ndescription: (.{1,1024})\n---\n\n# llamath\n", TEXT)
+    match = re.match(
+        r"---\nname: ([a-z0-9-]{1,64})\ndescription: (.{1,1024})\n---\n\n# llamath\n", TEXT
+    )
     assert match is not None and match[1] == "llamath" and not re.search(r": |#|<|>", match[2])
 
 

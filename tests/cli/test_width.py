@@ -8,7 +8,16 @@ from click.testing import CliRunner
 from llamath.cli import cli
 from llamath.cli.command_group import COMMANDS
 
-MODELS = ("llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b", "gemma-4-31b", "gemma-4-26b-a4b", "gpt2", "mixtral-8x7b", "gpt-oss-20b")
+MODELS = (
+    "llama-3-8b",
+    "deepseek-v3",
+    "qwen3-next-80b-a3b",
+    "gemma-4-31b",
+    "gemma-4-26b-a4b",
+    "gpt2",
+    "mixtral-8x7b",
+    "gpt-oss-20b",
+)
 WITH_MODEL = (
     "count {}",
     "count {} --layer 0",
@@ -57,10 +66,14 @@ OTHERS = (
 
 def too_wide(command: str, width: int) -> list[str]:
     """Return the lines that could be broken and are wider than the terminal."""
-    ran = CliRunner(env={"COLUMNS": str(width), "NO_COLOR": "1"}).invoke(cli, command.split(), terminal_width=width)
+    ran = CliRunner(env={"COLUMNS": str(width), "NO_COLOR": "1"}).invoke(
+        cli, command.split(), terminal_width=width
+    )
     assert ran.exit_code in (0, 1) and ran.stdout, ran.output
     lines = (ran.stdout + ran.stderr).splitlines()
-    return [line for line in lines if len(line) > width and len(line.split()) > 1 and "\t" not in line]
+    return [
+        line for line in lines if len(line) > width and len(line.split()) > 1 and "\t" not in line
+    ]
 
 
 @pytest.mark.slow

@@ -69,7 +69,10 @@ MAX_FILES = 15
 @cache
 def modules() -> list[tuple[str, ast.Module]]:
     """Every file of the package and its syntax tree."""
-    return [(str(path.relative_to(ROOT)), ast.parse(path.read_text())) for path in sorted(ROOT.rglob("*.py"))]
+    return [
+        (str(path.relative_to(ROOT)), ast.parse(path.read_text()))
+        for path in sorted(ROOT.rglob("*.py"))
+    ]
 
 
 def package_of(name: str) -> str:
@@ -79,13 +82,20 @@ def package_of(name: str) -> str:
 
 def imports(name: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
     """(dotted module, imported name) of every import that runs, inside functions too; a module of llamath begins with a dot."""
-    typing = {id(x) for f in ast.walk(tree) if isinstance(f, ast.If) and "TYPE_CHECKING" in ast.dump(f.test) for x in ast.walk(f)}
+    typing = {
+        id(x)
+        for f in ast.walk(tree)
+        if isinstance(f, ast.If) and "TYPE_CHECKING" in ast.dump(f.test)
+        for x in ast.walk(f)
+    }
     package = Path(name).parent.parts
     for node in ast.walk(tree):
         if id(node) in typing:
             continue
         if isinstance(node, ast.ImportFrom) and node.level:
-            base = ".".join((*package[: len(package) - node.level + 1], *(node.module or "").split("."))).strip(".")
+            base = ".".join(
+                (*package[: len(package) - node.level + 1], *(node.module or "").split("."))
+            ).strip(".")
             yield from ((f".{base}", x.name) for x in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.module or "", x.name) for x in node.names)
@@ -95,7 +105,11 @@ def imports(name: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 def imported_packages(name: str, tree: ast.Module) -> set[str]:
     """The packages of llamath that a module imports from."""
-    return {package_of(module[1:] or imported) for module, imported in imports(name, tree) if module.startswith(".")}
+    return {
+        package_of(module[1:] or imported)
+        for module, imported in imports(name, tree)
+        if module.startswith(".")
+    }
 
 
 def imported_files(name: str, tree: ast.Module) -> set[str]:
@@ -104,7 +118,12 @@ def imported_files(name: str, tree: ast.Module) -> set[str]:
     for module, imported in imports(name, tree):
         if module.startswith("."):
             place = ROOT.joinpath(*module[1:].split(".")) if module != "." else ROOT
-            options = (place / f"{imported}.py", place / imported / "__init__.py", place.with_suffix(".py"), place / "__init__.py")
+            options = (
+                place / f"{imported}.py",
+                place / imported / "__init__.py",
+                place.with_suffix(".py"),
+                place / "__init__.py",
+            )
             files.add(str(next(x for x in options if x.exists()).relative_to(ROOT)))
     return files - {name}
 
@@ -121,7 +140,10 @@ def test_every_import_points_downward() -> None:
     wrong = []
     for name, tree in modules():
         here = package_of(name)
-        wrong += [f"{name} imports {there}" for there in imported_packages(name, tree) - {here} - set(MAY_IMPORT[here].split())]
+        wrong += [
+            f"{name} imports {there}"
+            for there in imported_packages(name, tree) - {here} - set(MAY_IMPORT[here].split())
+        ]
     assert not wrong
 
 
@@ -134,27 +156,48 @@ def test_modules_form_no_cycle_even_inside_functions() -> None:
 
 
 def test_module_names_are_unique() -> None:
-    names = Counter(Path(name).stem for name, _ in modules() if package_of(name) not in FREELY_NAMED and not name.endswith("__init__.py"))
+    names = Counter(
+        Path(name).stem
+        for name, _ in modules()
+        if package_of(name) not in FREELY_NAMED and not name.endswith("__init__.py")
+    )
     assert [name for name, n in names.items() if n > 1] == []
 
 
 def test_the_root_and_every_folder_stay_small() -> None:
     assert len(list(ROOT.glob("*.py"))) <= 6
-    files = Counter(str(Path(name).parent) for name, _ in modules() if not name.endswith("__init__.py"))
-    assert {folder: n for folder, n in files.items() if n > MAX_FILES and folder not in FREELY_SIZED} == {}
+    files = Counter(
+        str(Path(name).parent) for name, _ in modules() if not name.endswith("__init__.py")
+    )
+    assert {
+        folder: n for folder, n in files.items() if n > MAX_FILES and folder not in FREELY_SIZED
+    } == {}
 
 
 def test_third_party_packages_are_imported_where_allowed() -> None:
     for name, tree in modules():
-        for package in {module.partition(".")[0] for module, _ in imports(name, tree) if not module.startswith(".")}:
+        for package in {
+            module.partition(".")[0]
+            for module, _ in imports(name, tree)
+            if not module.startswith(".")
+        }:
             if package not in sys.stdlib_module_names:
                 assert package_of(name) in EXTRAS.get(package, set()), f"{name} imports {package}"
 
 
 def test_test_names_have_at_most_ten_words() -> None:
     trees = {path: ast.parse(path.read_text()) for path in sorted(TESTS.rglob("test_*.py"))}
-    names = {node.name: path.name for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    assert not {name: file for name, file in names.items() if name.startswith("test_") and name.count("_") > 10}
+    names = {
+        node.name: path.name
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert not {
+        name: file
+        for name, file in names.items()
+        if name.startswith("test_") and name.count("_") > 10
+    }
 
 
 def test_nothing_executes_or_unpickles_files() -> None:
@@ -163,34 +206,72 @@ def test_nothing_executes_or_unpickles_files() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in {"eval", "exec", "compile", "__import__"}, name
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                assert (node.value.id, node.attr) not in {("torch", "load"), ("yaml", "load"), ("os", "system")}, name
+                assert (node.value.id, node.attr) not in {
+                    ("torch", "load"),
+                    ("yaml", "load"),
+                    ("os", "system"),
+                }, name
         forbidden = {"pickle", "marshal", "shelve", "subprocess", "ctypes", "runpy", "yaml"}
         allowed = (
-            {"subprocess"} if name in ("generic/transformers_process.py", "native/build.py", "tokenizers/template_process.py") else set()
+            {"subprocess"}
+            if name
+            in (
+                "generic/transformers_process.py",
+                "native/build.py",
+                "tokenizers/template_process.py",
+            )
+            else set()
         )
         allowed |= {"ctypes"} if package_of(name) == "native" else set()  # its own library only
-        allowed |= {"ctypes"} if name == "utils/worker_process.py" else set()  # one function of Linux, to end with its parent
-        assert not {module.partition(".")[0] for module, _ in imports(name, tree)} & (forbidden - allowed), name
+        allowed |= (
+            {"ctypes"} if name == "utils/worker_process.py" else set()
+        )  # one function of Linux, to end with its parent
+        assert not {module.partition(".")[0] for module, _ in imports(name, tree)} & (
+            forbidden - allowed
+        ), name
 
 
 def test_jinja_only_parses_templates() -> None:
-    imported = {(name, module, x) for name, tree in modules() for module, x in imports(name, tree) if module.partition(".")[0] == "jinja2"}
-    assert {name for name, _, _ in imported} == {"tokenizers/jinja/evaluate_template.py", "tokenizers/jinja/render_template.py"}
-    assert {(module, x) for _, module, x in imported} == {("jinja2", x) for x in ("Environment", "TemplateSyntaxError", "ext", "nodes")}
+    imported = {
+        (name, module, x)
+        for name, tree in modules()
+        for module, x in imports(name, tree)
+        if module.partition(".")[0] == "jinja2"
+    }
+    assert {name for name, _, _ in imported} == {
+        "tokenizers/jinja/evaluate_template.py",
+        "tokenizers/jinja/render_template.py",
+    }
+    assert {(module, x) for _, module, x in imported} == {
+        ("jinja2", x) for x in ("Environment", "TemplateSyntaxError", "ext", "nodes")
+    }
     code = (ROOT / "tokenizers/jinja/render_template.py").read_text()
-    assert [call for call in ("compile(", "from_string(", "compile_expression(", "get_template(") if call in code] == []
+    assert [
+        call
+        for call in ("compile(", "from_string(", "compile_expression(", "get_template(")
+        if call in code
+    ] == []
 
 
 def test_only_the_script_of_the_subprocess_imports_transformers() -> None:
-    heavy = {name for name, tree in modules() for module, _ in imports(name, tree) if module.partition(".")[0] in ("torch", "transformers")}
-    assert {name for name in heavy if package_of(name) != "run"} == {"generic/transformers_script.py"}
+    heavy = {
+        name
+        for name, tree in modules()
+        for module, _ in imports(name, tree)
+        if module.partition(".")[0] in ("torch", "transformers")
+    }
+    assert {name for name in heavy if package_of(name) != "run"} == {
+        "generic/transformers_script.py"
+    }
     script = next(tree for name, tree in modules() if name == "generic/transformers_script.py")
     assert not imported_packages("generic/transformers_script.py", script)
 
 
 def test_import_needs_only_the_standard_library() -> None:
     code = "import sys; before = set(sys.modules); import llamath; print(*{x.split('.')[0] for x in set(sys.modules) - before})"
-    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    imported = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert set(imported) <= sys.stdlib_module_names | {"llamath"}
 
 

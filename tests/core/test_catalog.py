@@ -41,7 +41,15 @@ DOT_DECIDES = {"opt13b", "facebookopt13b", "cerebrasgpt13b", "cerebrascerebrasgp
 
 def names(preset: Preset, form: Callable[[str], str] = normalize_name) -> set[str]:
     """The normalized names of a preset."""
-    return {form(x) for x in (preset.slug, *preset.aliases, *preset.ids, *(x.rpartition("/")[2] for x in preset.ids))}
+    return {
+        form(x)
+        for x in (
+            preset.slug,
+            *preset.aliases,
+            *preset.ids,
+            *(x.rpartition("/")[2] for x in preset.ids),
+        )
+    }
 
 
 def test_catalog_has_at_least_330_presets() -> None:
@@ -58,13 +66,29 @@ def check_file(slug: str) -> None:
         text = file.read()
     data = json.loads(text)
     optional = {"aliases", "released", "license", "organization", "same_release", "facts"}
-    keys = ["name", "ids", "aliases", "released", "license", "organization", "same_release", "facts", "source", "parameters", "config"]
+    keys = [
+        "name",
+        "ids",
+        "aliases",
+        "released",
+        "license",
+        "organization",
+        "same_release",
+        "facts",
+        "source",
+        "parameters",
+        "config",
+    ]
     assert list(data) == [key for key in keys if key in data]
     assert set(keys) - set(data) <= optional
     own_facts = data.get("facts", {})
-    assert {*data.get("same_release", ()), *own_facts} <= set(data["ids"][1:]) and not set(own_facts) & {*data.get("same_release", ())}
+    assert {*data.get("same_release", ()), *own_facts} <= set(data["ids"][1:]) and not set(
+        own_facts
+    ) & {*data.get("same_release", ())}
     for stated in (data, *own_facts.values()):
-        assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?", stated.get("released", "2020-01"))
+        assert re.fullmatch(
+            r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?", stated.get("released", "2020-01")
+        )
         assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", stated.get("license", "mit"))
     assert all(x and set(x) <= {"released", "license", "context"} for x in own_facts.values())
     assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", slug)
@@ -113,7 +137,9 @@ def test_an_id_has_no_facts_of_its_sibling() -> None:
                 continue
             own = preset.facts.get(known, {})
             assert (found.released, found.license) == (own.get("released"), own.get("license"))
-            assert len(found.notes) == (len(own) < 3) and all(preset.name in x and known in x for x in found.notes)
+            assert len(found.notes) == (len(own) < 3) and all(
+                preset.name in x and known in x for x in found.notes
+            )
 
 
 def test_loaded_id_states_its_own_facts() -> None:
@@ -141,8 +167,16 @@ def test_loaded_id_states_its_own_facts() -> None:
 def row_of(model: llamath.Model) -> list[Any]:
     """What the golden file has of a model: its total, the bytes as released, and the start of a hash of its names and shapes."""
     storage = MemoryCalculator(model, MemoryRequest()).storage
-    names = sorted(f"{model.family.hf.stored_name(x.pattern)} {x.weight.shape} {x.copies}" for x in fold(model.tree) if not x.weight.tied)
-    return [model.parameters.total, None if storage is None else int(storage.bytes), sha256("\n".join(names).encode()).hexdigest()[:16]]
+    names = sorted(
+        f"{model.family.hf.stored_name(x.pattern)} {x.weight.shape} {x.copies}"
+        for x in fold(model.tree)
+        if not x.weight.tied
+    )
+    return [
+        model.parameters.total,
+        None if storage is None else int(storage.bytes),
+        sha256("\n".join(names).encode()).hexdigest()[:16],
+    ]
 
 
 def test_catalogue_is_golden() -> None:
@@ -152,7 +186,11 @@ def test_catalogue_is_golden() -> None:
         model = llamath.load(slug)
         report = model.count
         rows[slug] = row_of(model)
-        sums = sum(report.groups.values()), sum(x.each * int(x.times) for x in report.sections), report.formula.value
+        sums = (
+            sum(report.groups.values()),
+            sum(x.each * int(x.times) for x in report.sections),
+            report.formula.value,
+        )
         if {*sums, rows[slug][0]} != {preset.parameters}:
             wrong.append(f"{slug}: {sums}, expected {preset.parameters}")
         if any("ignored config keys" in x or "not counted" in x for x in model.notes):
@@ -171,9 +209,19 @@ def twins() -> Iterator[tuple[Preset, dict[str, Any]]]:
     """Published configurations with a preset's name and dimensions, with their totals."""
     owner = {name: preset for preset in PRESETS.values() for name in names(preset)}
     for entry in truth("configs.jsonl"):
-        preset = owner.get(normalize_name(entry["name"].partition("@")[0].rpartition("--")[2].partition(".st")[0].partition(".pt")[0]))
+        preset = owner.get(
+            normalize_name(
+                entry["name"]
+                .partition("@")[0]
+                .rpartition("--")[2]
+                .partition(".st")[0]
+                .partition(".pt")[0]
+            )
+        )
         config = {**entry["config"], **entry["config"].get("text_config", {})}
-        whole = config.get("architectures", ["ForCausalLM"])[0].endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
+        whole = config.get("architectures", ["ForCausalLM"])[0].endswith(
+            ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+        )
         if preset is None or entry["params"] is None or not whole:
             continue
         ours = {**preset.config, **preset.config.get("text_config", {})}
@@ -187,11 +235,16 @@ def test_presets_agree_with_published_configurations() -> None:
     for preset, entry in found:
         expected = entry["params"]
         if "text_config" in entry["config"] and "components" in entry and not is_multimodal(preset):
-            expected = sum(n for part, n in entry["components"].items() if any(x in part for x in TEXT))
+            expected = sum(
+                n for part, n in entry["components"].items() if any(x in part for x in TEXT)
+            )
         tree = llamath.load(preset.slug).tree
         if isinstance(tree, Multimodal) and "text_config" not in entry["config"]:
             tree = tree.text
-        assert sum(int(x.weight.parameters) * int(x.copies) for x in fold(tree) if not x.weight.buffer) == expected, entry["name"]
+        assert (
+            sum(int(x.weight.parameters) * int(x.copies) for x in fold(tree) if not x.weight.buffer)
+            == expected
+        ), entry["name"]
 
 
 def test_presets_agree_with_published_tables() -> None:
@@ -202,7 +255,9 @@ def test_presets_agree_with_published_tables() -> None:
         keys = ("hidden_size", "num_attention_heads", "num_hidden_layers")
         assert [preset.config[key] for key in keys] == [d, heads, layers]
         assert abs(preset.parameters / 1e9 - float(size[:-1])) < 0.1
-    for size, total in zip(("120b", "20b"), published("gpt_oss_model_card_table1")["rows"]["Total"], strict=True):
+    for size, total in zip(
+        ("120b", "20b"), published("gpt_oss_model_card_table1")["rows"]["Total"], strict=True
+    ):
         assert f"{PRESETS[f'gpt-oss-{size}'].parameters / 1e9:.2f}B" == total
 
 
@@ -216,10 +271,20 @@ def test_presets_are_sorted_and_chosen_by_type_and_size() -> None:
     assert [x.total for x in largest] == sorted((x.total for x in llamath.models()), reverse=True)
     small = {x.preset: x for x in llamath.models(kind="moe", max_size="30GiB")}
     assert small and all("moe" in x.kinds and x.weight_bytes <= 30 * 2**30 for x in small.values())
-    assert "gpt-oss-20b" in small and "mixtral-8x7b" not in small  # 4-bit experts, and 93 GB in bf16
+    assert (
+        "gpt-oss-20b" in small and "mixtral-8x7b" not in small
+    )  # 4-bit experts, and 93 GB in bf16
     assert {"qwen3-next-80b-a3b", "lfm2-1.2b"} <= {x.preset for x in llamath.models(kind="hybrid")}
-    assert {x.family for x in llamath.models(kind="recurrent")} == {"mamba", "falcon_mamba", "mamba2"}
-    assert {x.preset for x in llamath.models(kind="vision")} == {x.slug for x in PRESETS.values() if is_multimodal(x)} != set()
+    assert {x.family for x in llamath.models(kind="recurrent")} == {
+        "mamba",
+        "falcon_mamba",
+        "mamba2",
+    }
+    assert (
+        {x.preset for x in llamath.models(kind="vision")}
+        == {x.slug for x in PRESETS.values() if is_multimodal(x)}
+        != set()
+    )
     with pytest.raises(llamath.LlamathError, match="no dense preset within"):
         llamath.models(kind="dense", max_size="1kB")
 
@@ -227,7 +292,9 @@ def test_presets_are_sorted_and_chosen_by_type_and_size() -> None:
 def test_presets_sort_by_date_with_unknown_dates_last() -> None:
     dates = [x.released for x in llamath.models(sort="date")]
     known = [x for x in dates if x is not None]
-    assert known == sorted(known, reverse=True) and dates == known + [None] * (len(dates) - len(known))
+    assert known == sorted(known, reverse=True) and dates == known + [None] * (
+        len(dates) - len(known)
+    )
 
 
 def test_nearly_all_presets_have_a_date_and_license() -> None:
@@ -237,6 +304,16 @@ def test_nearly_all_presets_have_a_date_and_license() -> None:
 
 
 def test_series_are_dated_in_their_order() -> None:
-    for series in (("llama-1-7b", "llama-2-7b", "llama-3-8b", "llama-3.1-8b", "llama-3.2-1b", "llama-3.3-70b", "llama-4-scout"),):
+    for series in (
+        (
+            "llama-1-7b",
+            "llama-2-7b",
+            "llama-3-8b",
+            "llama-3.1-8b",
+            "llama-3.2-1b",
+            "llama-3.3-70b",
+            "llama-4-scout",
+        ),
+    ):
         dates = [PRESETS[x].released or "" for x in series]
         assert dates == sorted(dates) and all(dates)

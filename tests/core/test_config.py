@@ -30,7 +30,10 @@ LATENT = {
     ],
 )
 def test_changed_synonym_takes_precedence(slug: str, key: str, value: int) -> None:
-    assert llamath.load(slug, changes={key: value}).parameters.total != llamath.load(slug).parameters.total
+    assert (
+        llamath.load(slug, changes={key: value}).parameters.total
+        != llamath.load(slug).parameters.total
+    )
 
 
 COMMAND_R = {
@@ -50,10 +53,20 @@ def test_synonyms_that_disagree_are_named() -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{"n_embed": 32}, {"n_embd": 32, "n_embed": 64}, {"rope_theta": 1e4, "rotary_emb_base": 1e5, "model_type": "gpt_neox"}],
+    [
+        {"n_embed": 32},
+        {"n_embd": 32, "n_embed": 64},
+        {"rope_theta": 1e4, "rotary_emb_base": 1e5, "model_type": "gpt_neox"},
+    ],
 )
 def test_contradictions_that_no_class_decides_are_errors(more: dict[str, Any]) -> None:
-    keys = {"model_type": "gpt2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
+    keys = {
+        "model_type": "gpt2",
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 99,
+    }
     with pytest.raises(llamath.ConfigError, match="contradicts"):
         llamath.load({**keys, "intermediate_size": 64, **more})
 
@@ -68,16 +81,26 @@ def test_contradictions_that_no_class_decides_are_errors(more: dict[str, Any]) -
         ("cohere", {"max_position_embeddings": 8192, "model_max_length": 131072}), ("opt", {"num_hidden_layers": 3, "n_layer": 5}),
     ],
 )  # fmt: skip
-def test_class_of_transformers_reads_the_same_synonym(model_type: str, keys: dict[str, int]) -> None:
+def test_class_of_transformers_reads_the_same_synonym(
+    model_type: str, keys: dict[str, int]
+) -> None:
     from transformers import CONFIG_MAPPING
 
-    canonical = {"hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"}
-    (read,) = canonical & set(keys)
-    assert getattr(CONFIG_MAPPING[model_type].from_dict({"model_type": model_type, **keys}), read) == keys[read]
-    config = Config(keys)
-    assert config["|".join(keys)] == config["|".join(reversed(keys))] == keys[read] and config.disagreements == {
-        read: tuple(set(keys) - {read})
+    canonical = {
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "max_position_embeddings",
     }
+    (read,) = canonical & set(keys)
+    assert (
+        getattr(CONFIG_MAPPING[model_type].from_dict({"model_type": model_type, **keys}), read)
+        == keys[read]
+    )
+    config = Config(keys)
+    assert config["|".join(keys)] == config["|".join(reversed(keys))] == keys[
+        read
+    ] and config.disagreements == {read: tuple(set(keys) - {read})}
 
 
 @pytest.mark.transformers
@@ -94,7 +117,9 @@ def test_absent_and_null_keys_follow_the_class(model_type: str, more: dict[str, 
     import transformers
 
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(model_type, **SMALL, **more))
+        model = transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.for_model(model_type, **SMALL, **more)
+        )
     ours = llamath.load({"model_type": model_type, **SMALL, **more})
     assert ours.parameters.total == sum(x.numel() for x in model.parameters())
 
@@ -117,7 +142,9 @@ def test_unsupported_features_are_errors(more: dict[str, Any]) -> None:
     assert next(iter(more)) in str(error.value) and error.value.hint
 
 
-@pytest.mark.parametrize("model_type", ["bloom", "opt", "stablelm", "gpt_bigcode", "olmoe", "falcon"])
+@pytest.mark.parametrize(
+    "model_type", ["bloom", "opt", "stablelm", "gpt_bigcode", "olmoe", "falcon"]
+)
 def test_unsupported_head_size_is_an_error(model_type: str) -> None:
     extra = {
         "num_key_value_heads": 16,
@@ -142,7 +169,16 @@ def test_time_steps_without_a_limit_are_written_in_three_ways(limit: Any) -> Non
 @pytest.mark.parametrize(
     "more",
     [
-        *({"time_step_limit": x} for x in ([0.1], [0.2, 0.1], [0.0, "Infinity"], [-1.0, 1.0], [0.0, {"__float__": "NaN"}])),
+        *(
+            {"time_step_limit": x}
+            for x in (
+                [0.1],
+                [0.2, 0.1],
+                [0.0, "Infinity"],
+                [-1.0, 1.0],
+                [0.0, {"__float__": "NaN"}],
+            )
+        ),
         {"mamba_d_head": 3},
         {"mamba_d_head": "large"},
         {"mamba_n_heads": 48},
@@ -158,7 +194,14 @@ def test_invalid_sizes_of_mamba_are_errors(more: dict[str, Any]) -> None:
 
 def test_outer_tie_word_embeddings_takes_precedence() -> None:
     text = {"model_type": "llama", **SMALL, "tie_word_embeddings": False}
-    tied = llamath.load({"model_type": "llava", "tie_word_embeddings": True, "text_config": text, "vision_config": {}})
+    tied = llamath.load(
+        {
+            "model_type": "llava",
+            "tie_word_embeddings": True,
+            "text_config": text,
+            "vision_config": {},
+        }
+    )
     assert tied.parameters.total == tied.parameters.tied_counted_twice - 99 * 64
 
 
@@ -173,13 +216,25 @@ def test_billion_layers_are_counted_quickly(slug: str) -> None:
     with pytest.raises(llamath.ConfigError) as error:
         llamath.load(slug, changes={"num_hidden_layers": 10**9})
     assert "layer_types=null" in error.value.hint
-    assert llamath.load(slug, changes={"num_hidden_layers": 10**9, "layer_types": None}).parameters.total > 10**17
+    assert (
+        llamath.load(
+            slug, changes={"num_hidden_layers": 10**9, "layer_types": None}
+        ).parameters.total
+        > 10**17
+    )
 
 
 @pytest.mark.parametrize("value", [[], [1], "x", {}, True])
-@pytest.mark.parametrize("key", ["factor", "short_factor", "rope_type", "original_max_position_embeddings"])
+@pytest.mark.parametrize(
+    "key", ["factor", "short_factor", "rope_type", "original_max_position_embeddings"]
+)
 def test_invalid_rope_scaling_is_an_error(key: str, value: object) -> None:
-    scaling = {"rope_type": "longrope" if "short" in key else "linear", "factor": 2.0, "short_factor": [1.0], "long_factor": [1.0]}
+    scaling = {
+        "rope_type": "longrope" if "short" in key else "linear",
+        "factor": 2.0,
+        "short_factor": [1.0],
+        "long_factor": [1.0],
+    }
     try:
         llamath.load({"model_type": "llama", **SMALL, "rope_scaling": scaling | {key: value}})
     except llamath.LlamathError as error:
@@ -198,43 +253,79 @@ def test_text_model_without_a_type_is_that_of_transformers() -> None:
     from llamath.families.wrappers import TEXT_MODEL_TYPES
 
     for wrapper, text in TEXT_MODEL_TYPES.items():
-        if wrapper in ("deepseek_ocr", "deepseek_vl_v2", "deepseek_v41"):  # transformers has no class for it
+        if wrapper in (
+            "deepseek_ocr",
+            "deepseek_vl_v2",
+            "deepseek_v41",
+        ):  # transformers has no class for it
             continue
         assert transformers.AutoConfig.for_model(wrapper).text_config.model_type == text
-    text_config = {key: x for key, x in llamath.load("llama-2-7b").config.data.items() if key != "model_type"}
+    text_config = {
+        key: x for key, x in llamath.load("llama-2-7b").config.data.items() if key != "model_type"
+    }
     model = llamath.load({"model_type": "llava", "text_config": text_config})
-    assert model.family.name == "llama" and "text_config has no model_type; in llava it is llama" in model.notes
-    with pytest.raises(llamath.LlamathError, match="model_type is missing in the configuration of the text model of new_vl"):
+    assert (
+        model.family.name == "llama"
+        and "text_config has no model_type; in llava it is llama" in model.notes
+    )
+    with pytest.raises(
+        llamath.LlamathError,
+        match="model_type is missing in the configuration of the text model of new_vl",
+    ):
         llamath.load({"model_type": "new_vl", "text_config": text_config})
-    assert llamath.load({"model_type": "new_vl", "text_config": text_config}, changes={"model_type": "llama"}).family.name == "llama"
+    assert (
+        llamath.load(
+            {"model_type": "new_vl", "text_config": text_config}, changes={"model_type": "llama"}
+        ).family.name
+        == "llama"
+    )
 
 
 @pytest.mark.parametrize("outer", ["qwen2_vl", "qwen2_5_vl"])
 def test_flat_multimodal_config_equals_nested(outer: str) -> None:
-    text = {**SMALL, "num_key_value_heads": 2, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}, "tie_word_embeddings": True}
+    text = {
+        **SMALL,
+        "num_key_value_heads": 2,
+        "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]},
+        "tie_word_embeddings": True,
+    }
     vision = {"vision_config": {"depth": 1}, "architectures": ["Qwen2VLForConditionalGeneration"]}
     flat = llamath.load({"model_type": outer, **text, **vision})
     nested = llamath.load({"model_type": outer, "text_config": text, **vision})
-    assert flat.tree == nested.tree and flat.wrapper == outer and flat.family.name == nested.family.name
+    assert (
+        flat.tree == nested.tree
+        and flat.wrapper == outer
+        and flat.family.name == nested.family.name
+    )
     assert flat.is_multimodal and flat.parameters == nested.parameters
 
 
 @pytest.mark.parametrize("value", [{}, {"a": 1}, [], ["llama"], 5, True])
 @pytest.mark.parametrize("section", ["", "text_config", "wrapper"])
 def test_model_type_other_than_a_string_is_refused(value: object, section: str) -> None:
-    plain = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
+    plain = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 99,
+    }
     keys: dict[str, Any] = {
         "": plain | {"model_type": value},
         "text_config": {"model_type": "mistral3", "text_config": plain | {"model_type": value}},
         "wrapper": {"model_type": value, "text_config": plain},
     }[section]
-    with pytest.raises(llamath.ConfigError, match=r"^the given keys: model_type should be a string, not "):
+    with pytest.raises(
+        llamath.ConfigError, match=r"^the given keys: model_type should be a string, not "
+    ):
         llamath.load(keys)
 
 
 def test_words_and_numbers_that_are_not_known_are_refused() -> None:
     c = Config({"scoring": "softmax", "act": "relu", "step": 0, "flag": True, "empty": None})
-    assert c.one_of("scoring", "sigmoid", "softmax") == "softmax" and c.positive_int("empty", 3) == 3
+    assert (
+        c.one_of("scoring", "sigmoid", "softmax") == "softmax" and c.positive_int("empty", 3) == 3
+    )
     c.require("act", "relu", "every model has it")
     c.require("absent", 5, "every model has it")
     reads: dict[str, Callable[[], object]] = {
@@ -255,10 +346,14 @@ MIMO = {
 
 @pytest.mark.parametrize("flags", [[1, 0], [1, 0, 2], [1, 0, 1, 1], "101"])
 def test_flags_of_layers_are_ones_and_zeros(flags: object) -> None:
-    tree = llamath.load({**MIMO, "hybrid_layer_pattern": [1, 0, 1], "moe_layer_freq": [0, 1, 1]}).tree
+    tree = llamath.load(
+        {**MIMO, "hybrid_layer_pattern": [1, 0, 1], "moe_layer_freq": [0, 1, 1]}
+    ).tree
     assert [bool(x.attn.window.size) for x in tree.layers] == [True, False, True]  # type: ignore[attr-defined]
     for key in ("hybrid_layer_pattern", "moe_layer_freq"):
-        with pytest.raises(llamath.ConfigError, match=f"{key} should be a list with 1 or 0 for each of 3 layers"):
+        with pytest.raises(
+            llamath.ConfigError, match=f"{key} should be a list with 1 or 0 for each of 3 layers"
+        ):
             llamath.load({**MIMO, key: flags})
 
 
@@ -272,6 +367,14 @@ def test_settings_of_single_layers_agree_within_a_type() -> None:
     one, two = {"head_dim": 8}, {"head_dim": 16}
     tree = llamath.load({**gemma, "per_layer_config": {"1": one, "02": one}}).tree
     assert [int(x.attn.head_dim) for x in tree.layers] == [256, 8, 8]  # type: ignore[attr-defined]
-    for other in ({"1": one}, {"1": one, "2": two}, {"0": one, "1": one, "2": one}, {"1": one, "2": one, "x": one}):
-        with pytest.raises(llamath.ConfigError, match="per_layer_config should have the same settings for each layer of full_attention"):
+    for other in (
+        {"1": one},
+        {"1": one, "2": two},
+        {"0": one, "1": one, "2": one},
+        {"1": one, "2": one, "x": one},
+    ):
+        with pytest.raises(
+            llamath.ConfigError,
+            match="per_layer_config should have the same settings for each layer of full_attention",
+        ):
             llamath.load({**gemma, "per_layer_config": other})

@@ -21,7 +21,15 @@ from llamath.analysis.config_report import META_FIELDS, UNREAD, config_report, p
 from llamath.catalog import presets
 from llamath.checkpoint.meta_args import config_to_args, ffn_width
 from llamath.cli import cli
-from llamath.config_keys import CONFIG_KEYS, GROUPS, MODEL_ARGS, NO_EFFECT, SYNONYMS, describe_key, describe_tower_key
+from llamath.config_keys import (
+    CONFIG_KEYS,
+    GROUPS,
+    MODEL_ARGS,
+    NO_EFFECT,
+    SYNONYMS,
+    describe_key,
+    describe_tower_key,
+)
 from llamath.core.config import Config
 from llamath.core.tree import fold
 from llamath.families.wrappers import TEXT_KEYS
@@ -75,7 +83,10 @@ NOT_IN_META = {
 def sources() -> Iterator[tuple[str, dict[str, Any]]]:
     yield from ((x.slug, dict(x.config)) for x in presets())
     for path in sorted([*HERE.glob("tiny/*.json"), *HERE.glob("tiny_unproven/*.json")]):
-        yield from ((f"{path.stem} {label}", config) for label, config in json.loads(path.read_text()).items())
+        yield from (
+            (f"{path.stem} {label}", config)
+            for label, config in json.loads(path.read_text()).items()
+        )
     yield from ((x["name"], x["config"]) for x in truth("configs.jsonl"))
 
 
@@ -107,7 +118,9 @@ def dotted_keys(data: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 
 def run(*args: str) -> str:
-    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, args, catch_exceptions=False, standalone_mode=False)
+    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(
+        cli, args, catch_exceptions=False, standalone_mode=False
+    )
     return done.stdout
 
 
@@ -135,22 +148,38 @@ def test_every_key_that_a_tower_reads_has_an_entry() -> None:
 
 def test_config_explains_the_keys_of_towers() -> None:
     text = run("config", "examples/gemma-3-4b-it")
-    assert "vision_config " in text and "the width of the tower" in text and "unknown key" not in text
-    keys = {x["key"]: x for x in json.loads(run("config", "examples/gemma-3-4b-it", "--json"))["keys"]}
-    assert keys["vision_config.num_hidden_layers"]["value"] == 27 and keys["mm_tokens_per_image"]["value"] == 256
+    assert (
+        "vision_config " in text and "the width of the tower" in text and "unknown key" not in text
+    )
+    keys = {
+        x["key"]: x for x in json.loads(run("config", "examples/gemma-3-4b-it", "--json"))["keys"]
+    }
+    assert (
+        keys["vision_config.num_hidden_layers"]["value"] == 27
+        and keys["mm_tokens_per_image"]["value"] == 256
+    )
     assert keys["hidden_size"]["value"] == 2560 and "text_config" not in keys
 
 
 def test_every_key_that_is_published_has_an_entry() -> None:
-    keys = {(name, key) for name, model in models().items() for key in model.config.data if key != "_quantized"}
-    assert not {(name, key) for name, key in keys if describe_key(key) is None and key not in NO_EFFECT}
+    keys = {
+        (name, key)
+        for name, model in models().items()
+        for key in model.config.data
+        if key != "_quantized"
+    }
+    assert not {
+        (name, key) for name, key in keys if describe_key(key) is None and key not in NO_EFFECT
+    }
 
 
 def test_every_entry_is_for_a_known_key() -> None:
     known = {key for model in models().values() for key in read_keys(model.config)} | {
         key for _, config in sources() for key in dotted_keys(config)
     }
-    known |= {key.replace("rope_parameters", "rope_scaling") for key in known} | {key.rpartition(".")[2] for key in known}
+    known |= {key.replace("rope_parameters", "rope_scaling") for key in known} | {
+        key.rpartition(".")[2] for key in known
+    }
     own = {key.rpartition("/")[2] for key in CONFIG_KEYS}
     assert not own - known and not set(NO_EFFECT) - known - set(BOOKKEEPING.split())
     families = {model.family.name for model in models().values()} | {"latent", "hybrid", "learned"}
@@ -160,9 +189,16 @@ def test_every_entry_is_for_a_known_key() -> None:
 @pytest.mark.transformers
 def test_bookkeeping_keys_are_those_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
-    written = {*transformers.PretrainedConfig().to_dict(), *transformers.GenerationConfig().to_dict()}
+    written = {
+        *transformers.PretrainedConfig().to_dict(),
+        *transformers.GenerationConfig().to_dict(),
+    }
     assert len(written & set(BOOKKEEPING.split())) > 30
-    assert not {key for key in written & set(CONFIG_KEYS) - set(NO_EFFECT) if key not in {"architectures", "id2label", "use_mtp"}}
+    assert not {
+        key
+        for key in written & set(CONFIG_KEYS) - set(NO_EFFECT)
+        if key not in {"architectures", "id2label", "use_mtp"}
+    }
 
 
 def test_entries_are_short_lines_with_an_effect_group() -> None:
@@ -177,24 +213,36 @@ def test_meanings_are_unique_except_for_synonyms() -> None:
     says = Counter(text for key, (text, _) in CONFIG_KEYS.items() if key not in SYNONYMS)
     assert [text for text, n in says.items() if n > 1] == []
     assert all(
-        CONFIG_KEYS[word][0].startswith(CONFIG_KEYS[key][0]) and CONFIG_KEYS[word][1] == CONFIG_KEYS[key][1]
+        CONFIG_KEYS[word][0].startswith(CONFIG_KEYS[key][0])
+        and CONFIG_KEYS[word][1] == CONFIG_KEYS[key][1]
         for word, key in SYNONYMS.items()
     )
     both = set(NO_EFFECT) & set(CONFIG_KEYS)
-    assert both == {"architectures", "id2label", "model_type", "router_jitter_noise"}, "read by some, and nothing where nobody reads it"
+    assert both == {"architectures", "id2label", "model_type", "router_jitter_noise"}, (
+        "read by some, and nothing where nobody reads it"
+    )
 
 
 def test_every_model_args_field_has_an_entry() -> None:
     assert tuple(MODEL_ARGS) == llamath.ModelArgs.fields
-    assert {field for fields in META_FIELDS.values() for field in fields} == set(MODEL_ARGS) - {"max_batch_size", "max_seq_len"}
+    assert {field for fields in META_FIELDS.values() for field in fields} == set(MODEL_ARGS) - {
+        "max_batch_size",
+        "max_seq_len",
+    }
 
 
 def test_meaning_of_a_dimension_names_its_letter() -> None:
     for name, model in models().items():
-        letters = {letter for x in fold(model.tree) for dim in x.weight.shape for letter in dim.atoms}
+        letters = {
+            letter for x in fold(model.tree) for dim in x.weight.shape for letter in dim.atoms
+        }
         says = {x.key: x.says for x in config_report(model).keys}
         for key in set(model.config.key_by_symbol.values()) & set(says):
-            if its := [letter for letter, source in model.config.key_by_symbol.items() if source == key and letter in letters]:
+            if its := [
+                letter
+                for letter, source in model.config.key_by_symbol.items()
+                if source == key and letter in letters
+            ]:
                 words = re.findall("[A-Za-z]+", says[key])
                 assert set(its) & set(words), (name, its, key, says[key])
 
@@ -241,7 +289,10 @@ def moved(model: llamath.Model, key: str, value: Any) -> bool:
     """Whether another value of this key gives another total."""
     for x in others(key, value):
         try:
-            if llamath.load(changed(model.config.data, key, x)).parameters.total != model.parameters.total:
+            if (
+                llamath.load(changed(model.config.data, key, x)).parameters.total
+                != model.parameters.total
+            ):
                 return True
         except llamath.LlamathError:
             continue
@@ -267,7 +318,9 @@ def test_exactly_the_keys_said_to_affect_weights_do() -> None:
                     moving.add(SYNONYMS.get(x.key, x.key))
                     wrong |= set() if weighty else {(path.stem, label, x.key)}
     assert not wrong, "these affect weights, but their entries say not"
-    never = {key for key in declared - moving - UNPROVABLE if not key.startswith("per_layer_config.")}
+    never = {
+        key for key in declared - moving - UNPROVABLE if not key.startswith("per_layer_config.")
+    }
     assert not never - {"layers_block_type"}, "these never affect weights, but their entries say so"
 
 
@@ -293,34 +346,62 @@ def test_config_json_contract() -> None:
     assert data.keys() >= {"model", "hf", "meta", "why", "keys", "derived", "widths", "remarks"}
     assert data["hf"]["hidden_size"] == data["meta"]["dim"] == 4096 and data["why"] is None
     keys = {x["key"]: x for x in data["keys"]}
-    assert all(x.keys() >= {"key", "value", "absent", "says", "moves", "group", "meta"} for x in data["keys"])
+    assert all(
+        x.keys() >= {"key", "value", "absent", "says", "moves", "group", "meta"}
+        for x in data["keys"]
+    )
     assert keys["num_key_value_heads"] | {"says": "", "moves": ""} == {
         "key": "num_key_value_heads", "value": 8, "absent": False, "says": "", "moves": "", "group": "weights", "meta": ["n_kv_heads"],
     }  # fmt: skip
     assert keys["mlp_bias"]["absent"] and keys["mlp_bias"]["value"] is False
-    assert keys["rope_scaling.factor"]["value"] == 8.0 and "slower" in keys["rope_scaling.factor"]["says"]
+    assert (
+        keys["rope_scaling.factor"]["value"] == 8.0
+        and "slower" in keys["rope_scaling.factor"]["says"]
+    )
     assert {"multiple_of": 1024, "ffn_dim_multiplier": 1.3} in data["widths"]
-    assert all(ffn_width(4096, x["multiple_of"], x["ffn_dim_multiplier"]) == 14336 for x in data["widths"])
-    assert {x["formula"]: x["value"] for x in data["derived"]} == {"h = d / H": 128, "H / K": 4, "2·L·K·h": 65_536, "F / d": 3.5}
+    assert all(
+        ffn_width(4096, x["multiple_of"], x["ffn_dim_multiplier"]) == 14336 for x in data["widths"]
+    )
+    assert {x["formula"]: x["value"] for x in data["derived"]} == {
+        "h = d / H": 128,
+        "H / K": 4,
+        "2·L·K·h": 65_536,
+        "F / d": 3.5,
+    }
 
 
-@pytest.mark.parametrize("name", ["gpt2", "deepseek-v3", "mpt-7b", "gemma-4-31b", "qwen3-next-80b-a3b"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "deepseek-v3", "mpt-7b", "gemma-4-31b", "qwen3-next-80b-a3b"]
+)
 def test_config_json_gives_the_reason_without_model_args(name: str) -> None:
     data = json.loads(run("config", name, "--json"))
     assert data["meta"] is None and "llama family" in data["why"] and data["widths"] == []
 
 
 def test_null_values_are_explained() -> None:
-    keys = {x.key: x for x in config_report(llamath.load("gemma-2-2b", changes={"sliding_window": None, "head_dim": None})).keys}
+    keys = {
+        x.key: x
+        for x in config_report(
+            llamath.load("gemma-2-2b", changes={"sliding_window": None, "head_dim": None})
+        ).keys
+    }
     assert keys["sliding_window"].value is None and not keys["sliding_window"].absent, "no window"
     assert keys["head_dim"].value == 256 and keys["head_dim"].absent, "the family's own size"
 
 
 def test_unread_keys_are_listed_separately() -> None:
-    config = {**llamath.load("llama-3-8b").config.data, "made_up\x1b[31m": "\u202ex", "logit_scale": 2.0, "bos_token_id": 1}
+    config = {
+        **llamath.load("llama-3-8b").config.data,
+        "made_up\x1b[31m": "\u202ex",
+        "logit_scale": 2.0,
+        "bos_token_id": 1,
+    }
     model = llamath.load(config)
     keys = {x["key"]: x for x in config_report(model).to_json()["keys"]}
-    assert (keys["made_up\x1b[31m"]["group"], keys["made_up\x1b[31m"]["says"]) == (UNREAD, "unknown key")
+    assert (keys["made_up\x1b[31m"]["group"], keys["made_up\x1b[31m"]["says"]) == (
+        UNREAD,
+        "unknown key",
+    )
     assert keys["logit_scale"]["group"] == UNREAD and "elsewhere" in keys["logit_scale"]["moves"]
     assert keys["bos_token_id"]["group"] == "nothing"
     apart = config_text(config_report(model)).partition("not read by this family")[2]
@@ -329,8 +410,13 @@ def test_unread_keys_are_listed_separately() -> None:
 
 def test_unused_keys_affect_nothing() -> None:
     keys = {x.key: x for x in config_report(llamath.load("nemotron-3-nano-30b")).keys}
-    assert keys["rope_theta"].moves == "nothing in this model" and keys["hidden_size"].group == "weights"
-    assert {x.key: x for x in config_report(llamath.load("deepseek-v3")).keys}["num_nextn_predict_layers"].group == "apart"
+    assert (
+        keys["rope_theta"].moves == "nothing in this model"
+        and keys["hidden_size"].group == "weights"
+    )
+    assert {x.key: x for x in config_report(llamath.load("deepseek-v3")).keys}[
+        "num_nextn_predict_layers"
+    ].group == "apart"
 
 
 @pytest.mark.parametrize(
@@ -344,7 +430,10 @@ def test_unused_keys_affect_nothing() -> None:
         ([], "[]"),
         ([0], "[0]"),
         (["a"] * 5 + ["b"], "[5 × a, b]"),
-        ((["sliding_attention"] * 5 + ["full_attention"]) * 5, "[5 × sliding_attention, full_attention, …] (30)"),
+        (
+            (["sliding_attention"] * 5 + ["full_attention"]) * 5,
+            "[5 × sliding_attention, full_attention, …] (30)",
+        ),
         (["x" * 99], "[" + "x" * 40 + "… (99 characters)]"),
         ([[1, 2], [1, 2]], "[2 × [1, 2]]"),
         ("\x1b", '"\\u001b"'),
@@ -355,7 +444,9 @@ def test_values_are_shortened_and_escaped(value: object, text: str) -> None:
     assert format_value(value, 60) == text
 
 
-@pytest.mark.parametrize("slug", [x.slug for x in presets() if x.config["model_type"] in ("llama", "mistral")])
+@pytest.mark.parametrize(
+    "slug", [x.slug for x in presets() if x.config["model_type"] in ("llama", "mistral")]
+)
 def test_params_json_gives_the_same_model_back(slug: str, tmp_path: Path) -> None:
     model = llamath.load(slug)
     result = config_report(model)
@@ -372,7 +463,13 @@ def test_params_json_gives_the_same_model_back(slug: str, tmp_path: Path) -> Non
     assert again.parameters == model.parameters
     assert config_to_args(Config(again.config.data)) == result.meta
     assert dict(params_json(result.meta)) == json.loads(path.read_text())
-    for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
+    for key in (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "vocab_size",
+    ):
         assert again.config.data[key] == model.config.data[key]
     assert tied == any("tied to the embedding" in x for x in result.remarks)
 
@@ -401,5 +498,8 @@ def test_a_long_list_is_shown_in_linear_steps() -> None:
                 Counted.read += 1
                 yield x
 
-    assert format_value(Counted(range(300_000)), 60) == f"[{', '.join(map(str, range(14)))}, …] (300000)"
+    assert (
+        format_value(Counted(range(300_000)), 60)
+        == f"[{', '.join(map(str, range(14)))}, …] (300000)"
+    )
     assert Counted.read < 100  # what does not fit is not read

@@ -7,7 +7,18 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamath.core.expr import Expr, ceil_div, floor_div, maximum, minimum, product, round_div, routed_bytes, total, written_ceil_div
+from llamath.core.expr import (
+    Expr,
+    ceil_div,
+    floor_div,
+    maximum,
+    minimum,
+    product,
+    round_div,
+    routed_bytes,
+    total,
+    written_ceil_div,
+)
 
 LETTERS = "VdLHKhFE"
 dims = st.builds(Expr, st.sampled_from(LETTERS), st.integers(1, 10**6))
@@ -18,7 +29,12 @@ def test_products_and_sums_keep_their_order() -> None:
     H, K, h, F = Expr("H", 32), Expr("K", 8), Expr("h", 128), Expr("F", 14336)
     assert (H * h, (H * h).symbol, (H * h).numbers) == (4096, "H·h", "32·128")
     assert ((H * h + 2 * (K * h)).symbol, H * h + 2 * (K * h)) == ("H·h + 2·K·h", 6144)
-    assert ((2 * F).symbol, (F * 2).symbol, (F + 2).symbol, (F - H).symbol) == ("2·F", "2·F", "F + 2", "F − H")
+    assert ((2 * F).symbol, (F * 2).symbol, (F + 2).symbol, (F - H).symbol) == (
+        "2·F",
+        "2·F",
+        "F + 2",
+        "F − H",
+    )
     assert (H * h + h * H).symbol == "2·H·h"
     assert (F // H, type(F // H)) == (448, int)
     assert repr(H) == "Expr('H', 32)" and str(H) == "32" and f"{F:,}" == "14,336"
@@ -35,7 +51,9 @@ def test_dim_survives_copying_and_pickling() -> None:
 
 
 @given(env, st.data())
-def test_printed_expression_evaluates_to_the_value(env: dict[str, int], data: st.DataObject) -> None:
+def test_printed_expression_evaluates_to_the_value(
+    env: dict[str, int], data: st.DataObject
+) -> None:
     def expression(depth: int) -> int:
         if depth == 0:
             letter = data.draw(st.sampled_from(LETTERS))
@@ -66,9 +84,16 @@ def test_values_of_variables_are_evaluated_as_by_substitution() -> None:
 
 def test_quotients_are_simplified_where_they_are_exact() -> None:
     T, K = Expr.variable("T", 1), Expr("K", 8)
-    assert ceil_div(K * T, 1).symbol == "K·T" and floor_div(4 * T * K + 2 * T, 2).symbol == "2·T·K + T"
+    assert (
+        ceil_div(K * T, 1).symbol == "K·T" and floor_div(4 * T * K + 2 * T, 2).symbol == "2·T·K + T"
+    )
     assert (floor_div(T + 1, 2).symbol, ceil_div(K, T).symbol) == ("⌊(T + 1) / 2⌋", "⌈K / T⌉")
-    assert (ceil_div(7, 2), type(ceil_div(7, 2)), round_div(5, 2), round_div(7, 3)) == (4, int, 3, 2)
+    assert (ceil_div(7, 2), type(ceil_div(7, 2)), round_div(5, 2), round_div(7, 3)) == (
+        4,
+        int,
+        3,
+        2,
+    )
 
 
 def test_letters_are_replaced_by_values_and_by_expressions() -> None:
@@ -95,5 +120,9 @@ def test_factors_and_brackets_are_not_multiplied_out() -> None:
     assert x.with_letters({"r": 1, "2": 9}).numbers == "3·(1 + 64)·1000·2"
     assert (x + x).symbol == "6·(r + p)·T·2"
     quotient = written_ceil_div(r + p, 32) * Expr.factor(34)
-    assert (quotient, quotient.symbol, quotient.numbers) == (18 * 34, "⌈(r + p) / 32⌉·34", "⌈(512 + 64) / 32⌉·34")
+    assert (quotient, quotient.symbol, quotient.numbers) == (
+        18 * 34,
+        "⌈(r + p) / 32⌉·34",
+        "⌈(512 + 64) / 32⌉·34",
+    )
     assert (Expr.factor(1) * T).symbol == written_ceil_div(T, 1).symbol == "T"

@@ -21,7 +21,17 @@ from support.reference_data import multimodal_configs, tiny_configs, unproven_co
 
 OPERATIONS = {name for name in vars(Machine) if not name.startswith("_")} - {"absorbs"}
 NAMES: dict[str, Any] = {**vars(blocks), **vars(mixers), **vars(latent_attention), **vars(towers)}
-NOT_ALLOWED = (ast.Import, ast.ImportFrom, ast.While, ast.Try, ast.With, ast.Lambda, ast.Yield, ast.Global, ast.Delete)
+NOT_ALLOWED = (
+    ast.Import,
+    ast.ImportFrom,
+    ast.While,
+    ast.Try,
+    ast.With,
+    ast.Lambda,
+    ast.Yield,
+    ast.Global,
+    ast.Delete,
+)
 
 
 class Function(NamedTuple):
@@ -40,17 +50,31 @@ def forwards() -> list[Function]:
             if isinstance(x, ast.FunctionDef):
                 helpers[x.name] = Function(x.name, x, annotated_blocks(x))
             elif isinstance(x, ast.ClassDef):
-                methods = [y for y in x.body if isinstance(y, ast.FunctionDef) and y.name == "forward"]
+                methods = [
+                    y for y in x.body if isinstance(y, ast.FunctionDef) and y.name == "forward"
+                ]
                 found += [Function(x.name, y, {"self": NAMES[x.name]}) for y in methods]
     for function in found:  # grows
-        called = {x.func.id for x in ast.walk(function.tree) if isinstance(x, ast.Call) and isinstance(x.func, ast.Name)}
+        called = {
+            x.func.id
+            for x in ast.walk(function.tree)
+            if isinstance(x, ast.Call) and isinstance(x.func, ast.Name)
+        }
         found += [helpers[x] for x in sorted(called & helpers.keys()) if helpers[x] not in found]
     return found
 
 
 def annotated_blocks(tree: ast.FunctionDef) -> dict[str, type[Block]]:
-    kinds = {x.arg: NAMES.get(ast.unparse(x.annotation)) for x in tree.args.args if x.annotation is not None}
-    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Block)}
+    kinds = {
+        x.arg: NAMES.get(ast.unparse(x.annotation))
+        for x in tree.args.args
+        if x.annotation is not None
+    }
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if isinstance(kind, type) and issubclass(kind, Block)
+    }
 
 
 def names_in(tree: ast.AST) -> set[str]:
@@ -63,17 +87,30 @@ class Lint(ast.NodeVisitor):
     def __init__(self, function: Function) -> None:
         self.found: list[str] = []
         self.blocks = function.blocks
-        arguments = [x for x in (*function.tree.args.args, function.tree.args.vararg) if x is not None and x.annotation is not None]
+        arguments = [
+            x
+            for x in (*function.tree.args.args, function.tree.args.vararg)
+            if x is not None and x.annotation is not None
+        ]
         self.tensors = {x.arg for x in arguments if ast.unparse(x.annotation) == "X"}  # type: ignore[arg-type]
         self.parameters = {x.arg for x in arguments} - self.tensors - {"m"}
-        self.parameters |= {name for x in ast.walk(function.tree) if isinstance(x, ast.For | ast.comprehension) for name in self.items(x)}
+        self.parameters |= {
+            name
+            for x in ast.walk(function.tree)
+            if isinstance(x, ast.For | ast.comprehension)
+            for name in self.items(x)
+        }
         for x in function.tree.body:
             self.visit(x)
 
     def items(self, loop: ast.For | ast.comprehension) -> set[str]:
         """The loop's variables that are blocks of a Stack, `for block in self.stack` or `zip(…, self.stack)`."""
         zipped = isinstance(loop.iter, ast.Call) and isinstance(loop.target, ast.Tuple)
-        pairs = zip(loop.target.elts, loop.iter.args, strict=True) if zipped else [(loop.target, loop.iter)]  # type: ignore[attr-defined]
+        pairs = (
+            zip(loop.target.elts, loop.iter.args, strict=True)
+            if zipped
+            else [(loop.target, loop.iter)]
+        )  # type: ignore[attr-defined]
         return {to.id for to, over in pairs if isinstance(to, ast.Name) and self.is_stack(over)}
 
     def is_stack(self, x: ast.AST) -> bool:
@@ -97,14 +134,26 @@ class Lint(ast.NodeVisitor):
         pairs = [(target, x.value)]
         if isinstance(target, ast.Tuple) and isinstance(x.value, ast.Tuple):
             pairs = list(zip(target.elts, x.value.elts, strict=True))
-        self.tensors |= {name for to, value in pairs if "m" in names_in(value) for name in names_in(to)}
+        self.tensors |= {
+            name for to, value in pairs if "m" in names_in(value) for name in names_in(to)
+        }
 
     def visit_If(self, x: ast.If | ast.IfExp) -> None:
         """Conditions are on facts of the blocks, `m.absorbs`, or whether there is a tensor."""
         if ast.unparse(x.test) != "m.absorbs":
-            compared = x.test.left if isinstance(x.test, ast.Compare) and ast.unparse(x.test).endswith(("is None", "is not None")) else None
-            used = names_in(x.test) - (names_in(compared) if isinstance(compared, ast.Name) else set())
-            self.found += [f"a condition on {name}: {ast.unparse(x.test)}" for name in used & (self.tensors | {"m"})]
+            compared = (
+                x.test.left
+                if isinstance(x.test, ast.Compare)
+                and ast.unparse(x.test).endswith(("is None", "is not None"))
+                else None
+            )
+            used = names_in(x.test) - (
+                names_in(compared) if isinstance(compared, ast.Name) else set()
+            )
+            self.found += [
+                f"a condition on {name}: {ast.unparse(x.test)}"
+                for name in used & (self.tensors | {"m"})
+            ]
             self.visit(x.test)
         for y in ast.iter_child_nodes(x):
             if y is not x.test:
@@ -126,8 +175,12 @@ class Lint(ast.NodeVisitor):
                 allowed = isinstance(NAMES.get(name), type) and issubclass(NAMES[name], Block)
             case ast.Attribute(value=ast.Name(id=name), attr=field) if name in self.blocks:
                 allowed = field in self.blocks[name].fields and ast.unparse(x.args[0]) == "m"
-            case ast.Attribute(value=ast.Attribute(value=ast.Name(id=name), attr=field)) if name in self.blocks:
-                allowed = field in self.blocks[name].fields and ast.unparse(x.args[0]) == "m"  # a block inside a block
+            case ast.Attribute(value=ast.Attribute(value=ast.Name(id=name), attr=field)) if (
+                name in self.blocks
+            ):
+                allowed = (
+                    field in self.blocks[name].fields and ast.unparse(x.args[0]) == "m"
+                )  # a block inside a block
             case _:
                 allowed = False
         if not allowed:
@@ -138,7 +191,9 @@ class Lint(ast.NodeVisitor):
 
     def visit_Attribute(self, x: ast.Attribute) -> None:
         match x.value:
-            case ast.Name(id=name) if name in self.blocks and x.attr not in self.blocks[name].fields:
+            case ast.Name(id=name) if (
+                name in self.blocks and x.attr not in self.blocks[name].fields
+            ):
                 self.found.append(f"{ast.unparse(x)}, which is no field")
             case ast.Name(id=name) if name in self.tensors:
                 self.found.append(f"{ast.unparse(x)} of a tensor")
@@ -155,7 +210,9 @@ class Lint(ast.NodeVisitor):
             self.found.append("m outside calls")
 
     def visit_BinOp(self, x: ast.BinOp) -> None:
-        self.found += [f"an operator on {name}: {ast.unparse(x)}" for name in names_in(x) & self.tensors]
+        self.found += [
+            f"an operator on {name}: {ast.unparse(x)}" for name in names_in(x) & self.tensors
+        ]
         self.generic_visit(x)
 
 
@@ -189,9 +246,16 @@ def test_lint_finds_other_code(line: str, reason: str) -> None:
 
 def test_every_block_of_every_model_has_a_forward() -> None:
     kinds: set[type[Block]] = set()
-    for source in (*slugs(), *(x.values[0] for x in tiny_configs() + unproven_configs() + multimodal_configs())):
+    for source in (
+        *slugs(),
+        *(x.values[0] for x in tiny_configs() + unproven_configs() + multimodal_configs()),
+    ):
         tree = llamath.load(source).tree
         layers = tree.mtp if isinstance(tree.mtp, Stack) else ()
         kinds |= {type(x.block) for part in (tree, *layers) for x in fold_blocks(part)}
-    assert {x.__name__ for x in kinds if x.forward is Block.forward and not issubclass(x, (SoundBlock, CountedBlock))} == set()
+    assert {
+        x.__name__
+        for x in kinds
+        if x.forward is Block.forward and not issubclass(x, (SoundBlock, CountedBlock))
+    } == set()
     assert len(kinds) > 20

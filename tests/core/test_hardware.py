@@ -84,7 +84,9 @@ ISSUE = """h100 h200 b200 gb200 a100 l4 l40s a10 v100 t4 rtx-3090 rtx3060 4090 r
 
 
 def run(*args: str) -> str:
-    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["gpus", *args], catch_exceptions=False, standalone_mode=False)
+    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(
+        cli, ["gpus", *args], catch_exceptions=False, standalone_mode=False
+    )
     return done.stdout
 
 
@@ -100,7 +102,9 @@ def test_required_device_is_found(name: str) -> None:
 @pytest.mark.parametrize(("name", "units", "each", "clock"), CLOCKED)
 def test_peak_flops_are_units_times_clock(name: str, units: int, each: int, clock: int) -> None:
     flops = DEVICES[name].flops
-    assert (flops.get("bf16") or flops["fp16"]) == pytest.approx(units * each * clock * 1e6, rel=0.015)
+    assert (flops.get("bf16") or flops["fp16"]) == pytest.approx(
+        units * each * clock * 1e6, rel=0.015
+    )
 
 
 @pytest.mark.parametrize(("name", "bits", "rate"), WIRED)
@@ -113,38 +117,78 @@ def test_device_figures_are_consistent(device: Device) -> None:
     flops = device.flops
     assert 0.9 * device.nominal < device.memory <= device.nominal or device.vendor == "Apple"
     assert 8 * 2**30 <= device.nominal <= 512 * 2**30 and 10**11 < device.bandwidth < 10**13
-    assert device.node >= 1 and device.network > 0 and len(device.source) > 10 and bool(device.link) == bool(device.kind)
+    assert (
+        device.node >= 1
+        and device.network > 0
+        and len(device.source) > 10
+        and bool(device.link) == bool(device.kind)
+    )
     assert "bf16" not in flops or "fp16" not in flops or flops["bf16"] == flops["fp16"]
-    for less, more, most in (("fp32", "fp16", 34), ("bf16", "fp8", 2.03), ("fp8", "fp4", 4.01)):  # 2:4 sparsity would double each
-        assert less not in flops or more not in flops or flops[less] <= flops[more] <= most * flops[less]
+    for less, more, most in (
+        ("fp32", "fp16", 34),
+        ("bf16", "fp8", 2.03),
+        ("fp8", "fp4", 4.01),
+    ):  # 2:4 sparsity would double each
+        assert (
+            less not in flops
+            or more not in flops
+            or flops[less] <= flops[more] <= most * flops[less]
+        )
 
 
-@pytest.mark.parametrize(("driver_name", "name", "mebibytes"), [(x, *y) for x, y in DRIVERS.items()])
-def test_driver_names_and_memory_are_recognized(driver_name: str, name: str, mebibytes: int) -> None:
+@pytest.mark.parametrize(
+    ("driver_name", "name", "mebibytes"), [(x, *y) for x, y in DRIVERS.items()]
+)
+def test_driver_names_and_memory_are_recognized(
+    driver_name: str, name: str, mebibytes: int
+) -> None:
     result = hardware.find_device(driver_name)
     assert (result.name, result.memory) == (name, mebibytes * 2**20)
 
 
 def test_variants_have_distinct_devices() -> None:
-    assert hardware.find_device("h100").name == "h100-sxm" and hardware.find_device("a100").nominal == 80 * 2**30
-    assert DEVICES["a100-40gb"].bandwidth < DEVICES["a100-pcie-80gb"].bandwidth < DEVICES["a100-80gb"].bandwidth
-    assert DEVICES["h100-pcie"].flops["bf16"] < DEVICES["h100-nvl"].flops["bf16"] < DEVICES["h100-sxm"].flops["bf16"]
+    assert (
+        hardware.find_device("h100").name == "h100-sxm"
+        and hardware.find_device("a100").nominal == 80 * 2**30
+    )
+    assert (
+        DEVICES["a100-40gb"].bandwidth
+        < DEVICES["a100-pcie-80gb"].bandwidth
+        < DEVICES["a100-80gb"].bandwidth
+    )
+    assert (
+        DEVICES["h100-pcie"].flops["bf16"]
+        < DEVICES["h100-nvl"].flops["bf16"]
+        < DEVICES["h100-sxm"].flops["bf16"]
+    )
 
 
 def test_device_names_are_unique() -> None:
     owner: dict[str, str] = {}
-    entries = [x for path in Path(hardware.__file__).parent.glob("*.json") for x in json.loads(path.read_text()).get("devices", ())]
+    entries = [
+        x
+        for path in Path(hardware.__file__).parent.glob("*.json")
+        for x in json.loads(path.read_text()).get("devices", ())
+    ]
     assert len(entries) == len(DEVICES)
     for entry in entries:
         if "sizes" in entry:
-            assert all(hardware.find_device(f"{entry['name']} {x}GB").nominal == x * 2**30 for x in entry["sizes"])
+            assert all(
+                hardware.find_device(f"{entry['name']} {x}GB").nominal == x * 2**30
+                for x in entry["sizes"]
+            )
             continue
         for name in (entry["name"], *entry["aliases"]):
-            assert owner.setdefault(hardware.normalize_name(name), entry["name"]) == entry["name"], name
+            assert (
+                owner.setdefault(hardware.normalize_name(name), entry["name"]) == entry["name"]
+            ), name
             assert hardware.find_device(name.upper().replace("-", " ")).name == entry["name"]
 
 
-@pytest.mark.parametrize(("wrong", "near"), [("h1000", "h100-sxm"), ("mi30x", "mi300x"), ("rtx-4091", "rtx-4090"), ("tpu-v5", "tpu-v5")])
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [("h1000", "h100-sxm"), ("mi30x", "mi300x"), ("rtx-4091", "rtx-4090"), ("tpu-v5", "tpu-v5")],
+)
 def test_unknown_device_lists_the_nearest(wrong: str, near: str) -> None:
     with pytest.raises(LlamathError) as refused:
         hardware.find_device(wrong)
@@ -160,13 +204,23 @@ def test_number_of_devices_is_parsed() -> None:
 
 
 def test_device_specification_is_parsed() -> None:
-    n, device = hardware.parse_devices("8x mem=80GiB bw=3.35TB/s bf16=989TF fp8=1.979PF link=450GB/s net=400Gbit/s node=16")
-    assert n == 8 and (device.memory, device.nominal, device.bandwidth) == (80 * 2**30, 80 * 2**30, 3_350_000_000_000)
+    n, device = hardware.parse_devices(
+        "8x mem=80GiB bw=3.35TB/s bf16=989TF fp8=1.979PF link=450GB/s net=400Gbit/s node=16"
+    )
+    assert n == 8 and (device.memory, device.nominal, device.bandwidth) == (
+        80 * 2**30,
+        80 * 2**30,
+        3_350_000_000_000,
+    )
     assert device.flops == {"bf16": 989 * 10**12, "fp8": 1979 * 10**12}
     assert (device.link, device.network, device.node) == (450 * 10**9, 50 * 10**9, 16)
     smaller = hardware.parse_device("m3-max mem=64GiB")
     assert hardware.parse_device("mem=80GiB").bandwidth == 0
-    assert smaller.memory == 64 * 2**30 and smaller.bandwidth == DEVICES["m3-max-128gb"].bandwidth and "mem=64GiB" in smaller.source
+    assert (
+        smaller.memory == 64 * 2**30
+        and smaller.bandwidth == DEVICES["m3-max-128gb"].bandwidth
+        and "mem=64GiB" in smaller.source
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +251,11 @@ def test_gpu_table_fits_80_columns_with_all_devices() -> None:
 
 def test_gpus_command_filters() -> None:
     assert {x["vendor"] for x in json.loads(run("amd", "--json"))["gpus"]} == {"AMD"}
-    assert {x["name"] for x in json.loads(run("h100", "--json"))["gpus"]} == {"h100-sxm", "h100-nvl", "h100-pcie"}
+    assert {x["name"] for x in json.loads(run("h100", "--json"))["gpus"]} == {
+        "h100-sxm",
+        "h100-nvl",
+        "h100-pcie",
+    }
     assert [x["name"] for x in json.loads(run("a10", "--json"))["gpus"]] == ["a10"]
     assert "989.4 TFLOP/s dense" in run("h100-sxm") and "81559" not in run("h100-sxm")
     with pytest.raises(LlamathError):
@@ -207,7 +265,11 @@ def test_gpus_command_filters() -> None:
 def test_gpus_json_and_csv_agree() -> None:
     rows = csv_rows(run("--format", "csv"))
     for row, x in zip(rows, json.loads(run("--json"))["gpus"], strict=True):
-        assert row["name"] == x["name"] and int(row["memory"]) == x["memory"] and int(row["bandwidth"]) == x["bandwidth"]
+        assert (
+            row["name"] == x["name"]
+            and int(row["memory"]) == x["memory"]
+            and int(row["bandwidth"]) == x["bandwidth"]
+        )
         assert {y: int(row[y]) for y in hardware.DTYPES if row[y]} == x["flops"]
 
 
@@ -216,7 +278,11 @@ def test_data_files_are_formatted() -> None:
         with open(f"{hardware.FOLDER}/{name}.json", encoding="utf-8") as file:
             text = file.read()
         assert max(map(len, text.splitlines())) <= 200 and text.endswith("}\n")
-        assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", y) for x in json.loads(text)["devices"] for y in (x["name"], *x["aliases"]))
+        assert all(
+            re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", y)
+            for x in json.loads(text)["devices"]
+            for y in (x["name"], *x["aliases"])
+        )
 
 
 def test_a_device_is_not_its_sibling() -> None:
@@ -224,7 +290,16 @@ def test_a_device_is_not_its_sibling() -> None:
         hardware.find_devices(("rtx", "4070"))
     assert "rtx-4070-ti" in error.value.hint
     assert {x.name for x in hardware.find_devices(("rtx", "40"))} > {"rtx-4070-ti", "rtx-4090"}
-    for chip in ("m1-max", "m2-max", "m2-ultra", "m3-max", "M3 Max", "m3-ultra", "m4-max", "m4-pro"):
+    for chip in (
+        "m1-max",
+        "m2-max",
+        "m2-ultra",
+        "m3-max",
+        "M3 Max",
+        "m3-ultra",
+        "m4-max",
+        "m4-pro",
+    ):
         with pytest.raises(LlamathError, match="several sizes of memory") as error:
             hardware.parse_devices(chip)
         name = chip.lower().replace(" ", "-")

@@ -25,40 +25,111 @@ LLAMA: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }
-LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0] * 4, "factor": 2.0, "original_max_position_embeddings": 64}
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 4,
+    "long_factor": [1.0] * 4,
+    "factor": 2.0,
+    "original_max_position_embeddings": 64,
+}
 YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64}
-MLA = {"qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 12, "kv_lora_rank": 14, "q_lora_rank": 18}
-DEEPSEEK = {"model_type": "deepseek_v3", "moe_intermediate_size": 20, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 4, **MLA}
-MIMO = {"model_type": "mimo_v2_flash", "head_dim": 12, "v_head_dim": 10, "moe_intermediate_size": 20, "n_routed_experts": 6}
+MLA = {
+    "qk_nope_head_dim": 10,
+    "qk_rope_head_dim": 6,
+    "v_head_dim": 12,
+    "kv_lora_rank": 14,
+    "q_lora_rank": 18,
+}
+DEEPSEEK = {
+    "model_type": "deepseek_v3",
+    "moe_intermediate_size": 20,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_group": 4,
+    **MLA,
+}
+MIMO = {
+    "model_type": "mimo_v2_flash",
+    "head_dim": 12,
+    "v_head_dim": 10,
+    "moe_intermediate_size": 20,
+    "n_routed_experts": 6,
+}
 M2 = {"model_type": "minimax_m2", "head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 3}
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("5 channels of each head rotate, expected an even number", {"head_dim": 5}),
     ("1 channels of each head rotate, expected an even number", {"head_dim": 1}),
-    ("32 channels of each head rotate, expected at most the 16 of a head", {**M2, "rotary_dim": 32}),
+    (
+        "32 channels of each head rotate, expected at most the 16 of a head",
+        {**M2, "rotary_dim": 32},
+    ),
     ("expected a number from 1 to 65,536", {**M2, "rotary_dim": 2**31}),
-    ("16 channels of each head rotate", {"model_type": "glm4", "head_dim": 8, "partial_rotary_factor": 2.0}),
-    ("0 channels of each head rotate", {"model_type": "glm4", "head_dim": 8, "partial_rotary_factor": 0.0}),
+    (
+        "16 channels of each head rotate",
+        {"model_type": "glm4", "head_dim": 8, "partial_rotary_factor": 2.0},
+    ),
+    (
+        "0 channels of each head rotate",
+        {"model_type": "glm4", "head_dim": 8, "partial_rotary_factor": 0.0},
+    ),
     ("12 channels of each head rotate", {"model_type": "phi", "partial_rotary_factor": 1.5}),
-    ("7 channels of each head rotate, expected an even number", {"model_type": "phi", "partial_rotary_factor": 0.9}),
+    (
+        "7 channels of each head rotate, expected an even number",
+        {"model_type": "phi", "partial_rotary_factor": 0.9},
+    ),
     ("24 channels of each head rotate", {"model_type": "gpt_neox", "rotary_pct": 3.0}),
-    ("9 channels of each head rotate", {"model_type": "gptj", "n_embd": 32, "n_layer": 2, "n_head": 2, "rotary_dim": 9}),
+    (
+        "9 channels of each head rotate",
+        {"model_type": "gptj", "n_embd": 32, "n_layer": 2, "n_head": 2, "rotary_dim": 9},
+    ),
     ("5 channels of each head rotate", {**DEEPSEEK, "qk_rope_head_dim": 5, "topk_group": 2}),
     ("9 of 4 groups of 2 are kept", {**DEEPSEEK, "topk_group": 9}),
     ("3 groups do not divide 8 experts", {**DEEPSEEK, "n_group": 3, "topk_group": 1}),
     ("scoring_func is the unknown 'tanh'", {**DEEPSEEK, "topk_group": 2, "scoring_func": "tanh"}),
-    ("100 experts are chosen", {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 100}),
-    ("6 key/value heads do not divide 3", {**MIMO, "num_attention_heads": 3, "num_key_value_heads": 3}),
-    ("8 key/value heads do not divide 12", {**MIMO, "num_attention_heads": 12, "swa_num_key_value_heads": 8}),
+    (
+        "100 experts are chosen",
+        {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 100},
+    ),
+    (
+        "6 key/value heads do not divide 3",
+        {**MIMO, "num_attention_heads": 3, "num_key_value_heads": 3},
+    ),
+    (
+        "8 key/value heads do not divide 12",
+        {**MIMO, "num_attention_heads": 12, "swa_num_key_value_heads": 8},
+    ),
     ("short_factor has 1 numbers, expected 4", {"rope_scaling": {**LONG, "short_factor": [1.0]}}),
-    ("long_factor has 100 numbers, expected 4", {"rope_scaling": {**LONG, "long_factor": [1.0] * 100}}),
-    ("long_factor of the rotary embedding is 0.0", {"rope_scaling": {**LONG, "long_factor": [0.0] * 4}}),
-    ("original_max_position_embeddings is 1", {"rope_scaling": {**LONG, "original_max_position_embeddings": 1}}),
-    ("original_max_position_embeddings of the rotary embedding is 0", {"rope_scaling": {**YARN, "original_max_position_embeddings": 0}}),
+    (
+        "long_factor has 100 numbers, expected 4",
+        {"rope_scaling": {**LONG, "long_factor": [1.0] * 100}},
+    ),
+    (
+        "long_factor of the rotary embedding is 0.0",
+        {"rope_scaling": {**LONG, "long_factor": [0.0] * 4}},
+    ),
+    (
+        "original_max_position_embeddings is 1",
+        {"rope_scaling": {**LONG, "original_max_position_embeddings": 1}},
+    ),
+    (
+        "original_max_position_embeddings of the rotary embedding is 0",
+        {"rope_scaling": {**YARN, "original_max_position_embeddings": 0}},
+    ),
     ("beta_fast of the rotary embedding is -1", {"rope_scaling": {**YARN, "beta_fast": -1}}),
     ("factor of the rotary embedding is 0", {"rope_scaling": {**YARN, "factor": 0}}),
     ("rope_theta is 1", {"rope_scaling": YARN, "rope_theta": 1.0}),
     ("rope_theta of the rotary embedding is 1e-300", {"rope_theta": 1e-300}),
-    ("low_freq_factor", {"rope_scaling": {**YARN, "rope_type": "llama3", "low_freq_factor": 0, "high_freq_factor": 4}}),
+    (
+        "low_freq_factor",
+        {
+            "rope_scaling": {
+                **YARN,
+                "rope_type": "llama3",
+                "low_freq_factor": 0,
+                "high_freq_factor": 4,
+            }
+        },
+    ),
 ]
 
 
@@ -100,13 +171,70 @@ def check_rope(rope: Rope, head_dim: int) -> None:
         assert all(isinstance(x, float) for x in (*found.angles, found.factor))
 
 
-VALUES = (0, -1, 3, 5, 7, 33, 2**31, 2**62, 10**400, 0.0, -1.0, 0.3, 1.5, 3.0, 1e-300, 1e300, None, True, "x", [], [1.0], {}, [-1, 3])
-WORDS = ("rope", "rotary", "theta", "head", "factor", "beta", "original", "section", "group", "top", "experts", "layer", "window", "alpha")
-ADDED = ("head_dim", "partial_rotary_factor", "num_key_value_heads", "rope_theta", "num_hidden_layers")
+VALUES = (
+    0,
+    -1,
+    3,
+    5,
+    7,
+    33,
+    2**31,
+    2**62,
+    10**400,
+    0.0,
+    -1.0,
+    0.3,
+    1.5,
+    3.0,
+    1e-300,
+    1e300,
+    None,
+    True,
+    "x",
+    [],
+    [1.0],
+    {},
+    [-1, 3],
+)
+WORDS = (
+    "rope",
+    "rotary",
+    "theta",
+    "head",
+    "factor",
+    "beta",
+    "original",
+    "section",
+    "group",
+    "top",
+    "experts",
+    "layer",
+    "window",
+    "alpha",
+)
+ADDED = (
+    "head_dim",
+    "partial_rotary_factor",
+    "num_key_value_heads",
+    "rope_theta",
+    "num_hidden_layers",
+)
 SCALINGS: tuple[dict[str, Any], ...] = (
-    *({"rope_type": kind, "factor": x} for kind in ("linear", "dynamic") for x in (0, -1, 0.5, 1e300)),
-    *({**YARN, key: x} for key in ("factor", "beta_fast", "beta_slow", "original_max_position_embeddings") for x in (0, -1, 10**400)),
-    *({**LONG, key: x} for key in ("short_factor", "long_factor") for x in ([], [1.0], [0.0] * 4, [1.0] * 99)),
+    *(
+        {"rope_type": kind, "factor": x}
+        for kind in ("linear", "dynamic")
+        for x in (0, -1, 0.5, 1e300)
+    ),
+    *(
+        {**YARN, key: x}
+        for key in ("factor", "beta_fast", "beta_slow", "original_max_position_embeddings")
+        for x in (0, -1, 10**400)
+    ),
+    *(
+        {**LONG, key: x}
+        for key in ("short_factor", "long_factor")
+        for x in ([], [1.0], [0.0] * 4, [1.0] * 99)
+    ),
     *({"rope_type": "proportional", "partial_rotary_factor": x} for x in (0, 2, 0.3, -1)),
 )
 
@@ -132,7 +260,9 @@ def mutations(config: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
         yield changed(config, at, VALUES[5 * i % len(VALUES)])
     key = ("rope_scaling", "rope_parameters")[number % 2]
     for i in range(4):
-        plain = changed(changed(config, (*text, "rope_scaling"), None), (*text, "rope_parameters"), None)
+        plain = changed(
+            changed(config, (*text, "rope_scaling"), None), (*text, "rope_parameters"), None
+        )
         yield changed(plain, (*text, key), SCALINGS[(number + 7 * i) % len(SCALINGS)])
 
 
@@ -154,5 +284,8 @@ def test_mutated_configs_are_refused_or_have_valid_trees() -> None:
 
 
 def test_every_preset_and_tiny_config_is_valid() -> None:
-    for config in (*(x.config for x in presets()), *(x.values[0] for x in (*tiny_configs(), *unproven_configs(), *multimodal_configs()))):
+    for config in (
+        *(x.config for x in presets()),
+        *(x.values[0] for x in (*tiny_configs(), *unproven_configs(), *multimodal_configs())),
+    ):
         check(llamath.load(dict(config)).tree)

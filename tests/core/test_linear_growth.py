@@ -56,10 +56,16 @@ def patterns() -> dict[tuple[str, str | bytes], tuple[int, bool]]:
         source = inspect.getsource(module)
         for name, value in vars(module).items():
             if isinstance(value, re.Pattern) and isinstance(value.pattern, str | bytes):
-                is_searched = re.search(rf"\b{name}\.(?:{'|'.join(_SEARCHES)})\(", source) is not None
+                is_searched = (
+                    re.search(rf"\b{name}\.(?:{'|'.join(_SEARCHES)})\(", source) is not None
+                )
                 found[module.__name__, value.pattern] = (value.flags & ~re.UNICODE, is_searched)
         for call in ast.walk(ast.parse(source)):
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _FUNCTIONS:
+            if (
+                not isinstance(call, ast.Call)
+                or not isinstance(call.func, ast.Attribute)
+                or call.func.attr not in _FUNCTIONS
+            ):
                 continue
             if isinstance(call.func.value, ast.Name) and call.func.value.id == "re":
                 flags = [
@@ -86,11 +92,15 @@ def test_steps_of_every_regular_expression_grow_linearly() -> None:
     for (module, pattern), (flags, is_searched) in patterns().items():
         factor, text = growth(pattern, _SIZE, is_searched, flags)
         if factor >= _LINEAR:
-            found.append(f"{module}: the steps of {pattern!r} grow {factor:.2f}-fold when {text} doubles")
+            found.append(
+                f"{module}: the steps of {pattern!r} grow {factor:.2f}-fold when {text} doubles"
+            )
     assert found == []
 
 
-@pytest.mark.parametrize("pattern", [r"\[ *(?:\d(?: *,)*)? *\]", r"(a+)+b", r"(?:a|a)*b", r"a*a*b", r"\s*x\s*\s*y"])
+@pytest.mark.parametrize(
+    "pattern", [r"\[ *(?:\d(?: *,)*)? *\]", r"(a+)+b", r"(?:a|a)*b", r"a*a*b", r"\s*x\s*\s*y"]
+)
 def test_step_counter_finds_superlinear_expressions(pattern: str) -> None:
     assert growth(pattern, 8, False)[0] > _LINEAR  # exponential ones take 2¹⁶ steps
 
@@ -108,7 +118,10 @@ def test_step_counter_matches_what_python_matches() -> None:
     ):
         for text in texts:
             expected = re.match(pattern, text)
-            assert StepCounter(pattern).match(text) == (expected.end() if expected else None), (pattern, text)
+            assert StepCounter(pattern).match(text) == (expected.end() if expected else None), (
+                pattern,
+                text,
+            )
 
 
 def test_no_pattern_from_a_file_reaches_python_matcher() -> None:
@@ -116,25 +129,58 @@ def test_no_pattern_from_a_file_reaches_python_matcher() -> None:
     for path in sorted(Path(llamath.__path__[0]).rglob("*.py")):
         name = ".".join(path.relative_to(llamath.__path__[0]).with_suffix("").parts)
         tree = ast.parse(path.read_text())
-        constants = {x.id for node in tree.body for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
-        imported = {x.asname or x.name for node in tree.body if isinstance(node, ast.ImportFrom) for x in node.names}
+        constants = {
+            x.id
+            for node in tree.body
+            for x in ast.walk(node)
+            if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)
+        }
+        imported = {
+            x.asname or x.name
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom)
+            for x in node.names
+        }
         for node in ast.walk(tree):
             modules = [x.name for x in node.names] if isinstance(node, ast.Import) else []
-            modules += [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
-            assert not {"fnmatch", "sre_parse", "sre_compile", "re._parser"}.intersection(modules), name
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _FUNCTIONS:
+            modules += (
+                [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
+            )
+            assert not {"fnmatch", "sre_parse", "sre_compile", "re._parser"}.intersection(
+                modules
+            ), name
+            if (
+                not isinstance(node, ast.Call)
+                or not isinstance(node.func, ast.Attribute)
+                or node.func.attr not in _FUNCTIONS
+            ):
                 continue
             if isinstance(node.func.value, ast.Name) and node.func.value.id == "re":
                 names = {x.id for x in ast.walk(node.args[0]) if isinstance(x, ast.Name)}
-                inner = {x.id for x in ast.walk(node.args[0]) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
-                found[name] = found.get(name, 0) + bool(names - constants - imported - inner - {"map"})
+                inner = {
+                    x.id
+                    for x in ast.walk(node.args[0])
+                    if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)
+                }
+                found[name] = found.get(name, 0) + bool(
+                    names - constants - imported - inner - {"map"}
+                )
     assert {name: n for name, n in found.items() if n} == _LOCAL
 
 
-_HARD = ("(?:[a-z._0-9]?){40}!", "((a+)+)+b", ".*.*.*.*.*.*x", "(?:a|a?|b)*!", "^(?!.*(a|b|c)+d).*!", r"(?:layers\.\d+\.?)*(?=.*x.*y)!")
+_HARD = (
+    "(?:[a-z._0-9]?){40}!",
+    "((a+)+)+b",
+    ".*.*.*.*.*.*x",
+    "(?:a|a?|b)*!",
+    "^(?!.*(a|b|c)+d).*!",
+    r"(?:layers\.\d+\.?)*(?=.*x.*y)!",
+)
 
 
-def _recipe(section: Callable[[list[str]], dict[str, Any]]) -> Callable[[list[str], list[str]], None]:
+def _recipe(
+    section: Callable[[list[str]], dict[str, Any]],
+) -> Callable[[list[str], list[str]], None]:
     def ask(patterns: list[str], names: list[str]) -> None:
         recipe = read_recipe(section(patterns))
         for name in names:
@@ -151,8 +197,12 @@ def _adapter(patterns: list[str], names: list[str]) -> None:
 
 
 _READERS: dict[str, Callable[[list[str], list[str]], None]] = {
-    "dynamic": _recipe(lambda x: {"quant_method": "gptq", "bits": 4, "dynamic": {f"-:{y}": {} for y in x}}),
-    "modules_to_not_convert": _recipe(lambda x: {"quant_method": "fp8", "modules_to_not_convert": x}),
+    "dynamic": _recipe(
+        lambda x: {"quant_method": "gptq", "bits": 4, "dynamic": {f"-:{y}": {} for y in x}}
+    ),
+    "modules_to_not_convert": _recipe(
+        lambda x: {"quant_method": "fp8", "modules_to_not_convert": x}
+    ),
     "ignore": _recipe(
         lambda x: {
             "quant_method": "compressed-tensors",
@@ -160,7 +210,13 @@ _READERS: dict[str, Callable[[list[str], list[str]], None]] = {
             "ignore": [f"re:{y}" for y in x],
         }
     ),
-    "extra_config": _recipe(lambda x: {"quant_method": "auto-round", "bits": 4, "extra_config": {y: {"bits": 8} for y in x}}),
+    "extra_config": _recipe(
+        lambda x: {
+            "quant_method": "auto-round",
+            "bits": 4,
+            "extra_config": {y: {"bits": 8} for y in x},
+        }
+    ),
     "rank_pattern": _adapter,
 }
 
@@ -169,23 +225,40 @@ def test_steps_of_patterns_from_files_grow_linearly(monkeypatch: pytest.MonkeyPa
     """The steps of all lists in a file are bounded, linear in the names, and linear in the patterns where these differ."""
     steps = [0]
     visit = linear_regex._Budget.visit
-    monkeypatch.setattr(linear_regex._Budget, "visit", lambda self, n: (steps.__setitem__(0, steps[0] + n), visit(self, n))[1])
+    monkeypatch.setattr(
+        linear_regex._Budget,
+        "visit",
+        lambda self, n: (steps.__setitem__(0, steps[0] + n), visit(self, n))[1],
+    )
 
-    def count(ask: Callable[[list[str], list[str]], None], patterns: list[str], names: list[str]) -> int:
+    def count(
+        ask: Callable[[list[str], list[str]], None], patterns: list[str], names: list[str]
+    ) -> int:
         steps[0] = 0
         ask(patterns, names)
         return steps[0]
 
     for key, ask in _READERS.items():
         for pattern in _HARD:
-            few, many, most = (count(ask, [pattern], [f"model.layers.0.{'abc.' * n}q_proj"]) for n in (50, 100, 200))
+            few, many, most = (
+                count(ask, [pattern], [f"model.layers.0.{'abc.' * n}q_proj"])
+                for n in (50, 100, 200)
+            )
             assert most <= 2.2 * many <= 5 * few + 5000, (key, pattern, few, many, most)
         few, many, most = (
-            count(ask, [f"{i}.*" + ".*" * 5 + str(i) for i in range(n)], [f"model.layers.{i}.mlp" for i in range(n)]) for n in (25, 50, 100)
+            count(
+                ask,
+                [f"{i}.*" + ".*" * 5 + str(i) for i in range(n)],
+                [f"model.layers.{i}.mlp" for i in range(n)],
+            )
+            for n in (25, 50, 100)
         )
         assert most <= 2.6 * many <= 7 * few + 5000, (key, few, many, most)
     monkeypatch.setattr(linear_regex, "MAX_STEPS", 50_000)
     for key, ask in _READERS.items():
         with pytest.raises(LlamathError, match="take more than 50,000 steps"):
-            ask([f".*{i}.*{i}.*{i}!" for i in range(300)], [f"{i:09b}.{i * 7919}" for i in range(10_000)])
+            ask(
+                [f".*{i}.*{i}.*{i}!" for i in range(300)],
+                [f"{i:09b}.{i * 7919}" for i in range(10_000)],
+            )
         assert steps[0] < 10_000_000, key

@@ -43,9 +43,17 @@ def test_models_survive_pickling_and_copying(slug: str) -> None:
 def test_text_model_of_a_wrapper_survives_pickling() -> None:
     text = dict(read_preset("gemma-3-27b").config)
     model = llamath.load(
-        {"model_type": "gemma3", "text_config": {**text, "model_type": "gemma3_text"}, "vision_config": {"image_size": 896}}
+        {
+            "model_type": "gemma3",
+            "text_config": {**text, "model_type": "gemma3_text"},
+            "vision_config": {"image_size": 896},
+        }
     )
-    assert model.is_multimodal and model.family != find_family("gemma3_text") and pickle.loads(pickle.dumps(model)) == model
+    assert (
+        model.is_multimodal
+        and model.family != find_family("gemma3_text")
+        and pickle.loads(pickle.dumps(model)) == model
+    )
 
 
 def test_pickle_of_a_large_model_is_small() -> None:
@@ -53,7 +61,10 @@ def test_pickle_of_a_large_model_is_small() -> None:
 
 
 def test_repr_is_one_short_line() -> None:
-    assert repr(llamath.load("llama-3-8b")) == "Model('Llama 3 8B', llama family, 8,030,261,248 parameters)"
+    assert (
+        repr(llamath.load("llama-3-8b"))
+        == "Model('Llama 3 8B', llama family, 8,030,261,248 parameters)"
+    )
 
 
 @pytest.mark.slow
@@ -72,17 +83,23 @@ def test_model_is_accepted_and_can_be_changed() -> None:
 
 def test_model_of_model_args_can_be_changed_by_their_names() -> None:
     model = llamath.load(ModelArgs(vocab_size=32000))
-    assert llamath.load(model, changes={"n_layers": 2}).args == ModelArgs(vocab_size=32000, n_layers=2)
+    assert llamath.load(model, changes={"n_layers": 2}).args == ModelArgs(
+        vocab_size=32000, n_layers=2
+    )
 
 
 @pytest.mark.parametrize("source", [b"llama-3-8b", 3, None, ["llama-3-8b"]])
 def test_other_python_objects_are_refused_by_type(source: Any) -> None:
-    with pytest.raises(llamath.ConfigError, match=f"cannot load an object of type {type(source).__name__}"):
+    with pytest.raises(
+        llamath.ConfigError, match=f"cannot load an object of type {type(source).__name__}"
+    ):
         llamath.load(source)
 
 
 def test_unknown_config_key_is_named_with_its_family() -> None:
-    with pytest.raises(llamath.ConfigError, match="unknown config key 'hiden_size' for the llama family") as caught:
+    with pytest.raises(
+        llamath.ConfigError, match="unknown config key 'hiden_size' for the llama family"
+    ) as caught:
         llamath.load("llama-3-8b", changes={"hiden_size": 1})
     assert "did you mean hidden_size" in caught.value.hint
 
@@ -104,5 +121,9 @@ def test_first_phi_files_number_all_modules_in_one_sequence() -> None:
     (config,) = (x.values[0] for x in unproven_configs() if x.id == "mixformer-first")
     model = llamath.load(config)
     names = [x.name for x in model.scheme("hf").tensors(model.tree)]
-    assert (names[0], names[1], names[-1]) == ("layers.0.wte.weight", "layers.1.ln.weight", "layers.4.linear.bias")
+    assert (names[0], names[1], names[-1]) == (
+        "layers.0.wte.weight",
+        "layers.1.ln.weight",
+        "layers.4.linear.bias",
+    )
     assert {int(x.split(".")[1]) for x in names} == set(range(5))

@@ -23,15 +23,25 @@ TINY = {
 
 def stored(model: llamath.Model) -> int:
     """The number of elements in published files: the model, and its MTP layers with the tied matrices stored again."""
-    return model.parameters.total + sum(int(part.weight.size) for x in model.family.hf.mtp_tensors(model.tree) for part in x.parts)
+    return model.parameters.total + sum(
+        int(part.weight.size) for x in model.family.hf.mtp_tensors(model.tree) for part in x.parts
+    )
 
 
 @pytest.mark.parametrize(
     ("slug", "published"),
     [
         *(("glm-4.5", 358_337_791_296), ("glm-4.5-air", 110_468_824_832)),
-        *(("qwen3.5-4b", 4_659_865_088), ("qwen3.5-9b", 9_653_104_368), ("qwen3.5-27b", 27_781_427_952)),
-        *(("qwen3.5-35b-a3b", 35_951_822_704), ("qwen3.5-122b-a10b", 125_086_497_008), ("qwen3.5-397b-a17b", 403_397_928_944)),
+        *(
+            ("qwen3.5-4b", 4_659_865_088),
+            ("qwen3.5-9b", 9_653_104_368),
+            ("qwen3.5-27b", 27_781_427_952),
+        ),
+        *(
+            ("qwen3.5-35b-a3b", 35_951_822_704),
+            ("qwen3.5-122b-a10b", 125_086_497_008),
+            ("qwen3.5-397b-a17b", 403_397_928_944),
+        ),
     ],
 )
 def test_total_with_mtp_layers_equals_published_file_size(slug: str, published: int) -> None:
@@ -41,12 +51,25 @@ def test_total_with_mtp_layers_equals_published_file_size(slug: str, published: 
 
 def test_deepseek_v32_equals_its_files_exactly() -> None:
     """deepseek-ai/DeepSeek-V3.2-Exp: the Hub counts 685,396,921,376 numbers, an MTP layer and the scales of FP8 blocks among them."""
-    config = dict(llamath.load("deepseek-v3").config.data) | {"model_type": "deepseek_v32", "architectures": ["DeepseekV32ForCausalLM"]}
+    config = dict(llamath.load("deepseek-v3").config.data) | {
+        "model_type": "deepseek_v32",
+        "architectures": ["DeepseekV32ForCausalLM"],
+    }
     model = llamath.load(config | {"index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048})
     assert model.parameters.total - model.parameters.buffers == 671_026_404_352 + 61 * 13_959_424
     tensors = [*model.family.hf.tensors(model.tree), *model.family.hf.mtp_tensors(model.tree)]
-    in_bf16 = ("embed_tokens", "lm_head", "shared_head", "eh_proj", "mlp.gate.", "norm", "weights_proj")
-    quantized = [x.shape for x in tensors if len(x.shape) == 2 and not any(y in x.name for y in in_bf16)]
+    in_bf16 = (
+        "embed_tokens",
+        "lm_head",
+        "shared_head",
+        "eh_proj",
+        "mlp.gate.",
+        "norm",
+        "weights_proj",
+    )
+    quantized = [
+        x.shape for x in tensors if len(x.shape) == 2 and not any(y in x.name for y in in_bf16)
+    ]
     scales = sum(-(-int(rows) // 128) * -(-int(columns) // 128) for rows, columns in quantized)
     assert stored(model) + scales == 685_396_921_376
 
@@ -65,8 +88,13 @@ def test_deepseek_v3_equals_its_files_exactly() -> None:
         if eight:
             counts["F32"] += prod(-(-int(n) // 128) for n in x.shape)
         tensors += 1 + eight
-    assert counts == {"BF16": 3_918_786_560, "F8": 680_571_043_840, "F32": 41_555_600} and tensors == 91_991
-    assert model.parameters.total == 671_026_419_200 and model.parameters.extras == {"mtp": 11_610_068_224}
+    assert (
+        counts == {"BF16": 3_918_786_560, "F8": 680_571_043_840, "F32": 41_555_600}
+        and tensors == 91_991
+    )
+    assert model.parameters.total == 671_026_419_200 and model.parameters.extras == {
+        "mtp": 11_610_068_224
+    }
     assert stored(model) - model.parameters.total == 11_610_068_224 + 2 * V * d
 
 
@@ -74,7 +102,11 @@ def test_glm_4_6_files_leave_the_copies_out() -> None:
     """zai-org/GLM-4.6: its index has 44,689 tensors with 713,571,797,632 bytes."""
     model = llamath.load("glm-4.6")
     stored = llamath.names(model, names="hf").tensors
-    copies = [x for x in stored if x.name.endswith((".92.embed_tokens.weight", ".92.shared_head.head.weight"))]
+    copies = [
+        x
+        for x in stored
+        if x.name.endswith((".92.embed_tokens.weight", ".92.shared_head.head.weight"))
+    ]
     assert len(stored) - len(copies) == 44_689 and len(copies) == 2 and all(x.mtp for x in copies)
     assert any("7,976,139,584 without copies" in x for x in llamath.memory(model).notes)
     assert 2 * model.parameters.total + 7_976_139_584 == 713_571_797_632
@@ -83,7 +115,12 @@ def test_glm_4_6_files_leave_the_copies_out() -> None:
 def test_qwen_names_its_mtp_layer_outside_of_the_text_model() -> None:
     model = llamath.load("qwen3.5-4b")
     names = [x.name for x in model.family.hf.mtp_tensors(model.tree)]
-    assert {"mtp.fc.weight", "mtp.norm.weight", "mtp.pre_fc_norm_hidden.weight", "mtp.layers.0.self_attn.q_proj.weight"} <= set(names)
+    assert {
+        "mtp.fc.weight",
+        "mtp.norm.weight",
+        "mtp.pre_fc_norm_hidden.weight",
+        "mtp.layers.0.self_attn.q_proj.weight",
+    } <= set(names)
     assert len(names) == 15 and all(x.startswith("mtp.") for x in names)
     report = stored_names(model, "hf")
     listed = [x.name for x in report.tensors]
@@ -109,8 +146,13 @@ def test_mtp_layers_are_excluded_from_every_report() -> None:
 
 def test_checkpoint_with_mtp_layers_is_verified(tmp_path: Path) -> None:
     model = llamath.load(TINY)
-    further = {x.name: ("BF16", tuple(map(int, x.shape))) for x in model.family.hf.mtp_tensors(model.tree)}
-    assert "model.layers.3.shared_head.head.weight" in further and "model.layers.3.eh_proj.weight" in further
+    further = {
+        x.name: ("BF16", tuple(map(int, x.shape))) for x in model.family.hf.mtp_tensors(model.tree)
+    }
+    assert (
+        "model.layers.3.shared_head.head.weight" in further
+        and "model.layers.3.eh_proj.weight" in further
+    )
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header_of(model) | further)
     verdict = verify_checkpoint(str(tmp_path)).verdict

@@ -18,7 +18,11 @@ VISION = {
     "model_type": "clip_vision_model", "hidden_size": 24, "intermediate_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3,
     "image_size": 56, "patch_size": 14,
 }  # fmt: skip
-LLAVA: dict[str, Any] = {"model_type": "llava", "text_config": {**TEXT, "model_type": "llama"}, "vision_config": VISION}
+LLAVA: dict[str, Any] = {
+    "model_type": "llava",
+    "text_config": {**TEXT, "model_type": "llama"},
+    "vision_config": VISION,
+}
 
 
 @pytest.mark.parametrize("config", multimodal_configs())
@@ -41,7 +45,9 @@ def test_changes_reach_the_text_the_tower_and_the_projector() -> None:
     ):
         for other in (llamath.load(LLAVA, changes=changes), llamath.load(model, changes=changes)):
             parts = other.parameters.parts
-            assert {name for name, n in (("text", text), ("vision", vision)) if parts[name] != n} == changed, changes
+            assert {
+                name for name, n in (("text", text), ("vision", vision)) if parts[name] != n
+            } == changed, changes
 
 
 @pytest.mark.parametrize("key", ["vision_config.depth_", "no_such_key"])
@@ -68,7 +74,10 @@ def test_wrong_values_of_towers_are_named(changes: dict[str, Any], message: str)
 
 @pytest.mark.parametrize("value", [[], "x", [1, "x"], [1.5]])
 def test_wrong_feature_layers_are_named(value: Any) -> None:
-    with pytest.raises(llamath.ConfigError, match="vision_feature_layer should name hidden states of a tower with 3 layers"):
+    with pytest.raises(
+        llamath.ConfigError,
+        match="vision_feature_layer should name hidden states of a tower with 3 layers",
+    ):
         llamath.load({**LLAVA, "vision_feature_layer": value})
 
 
@@ -76,7 +85,10 @@ def test_wrong_feature_layers_are_named(value: Any) -> None:
 def test_absent_feature_layers_are_counted_without_images(value: Any, named: int) -> None:
     model = llamath.load({**LLAVA, "vision_feature_layer": value})
     assert model.parameters.parts["vision"] > 0
-    with pytest.raises(llamath.LlamathError, match=f"vision_feature_layer names hidden state {named} of a tower with 3 layers"):
+    with pytest.raises(
+        llamath.LlamathError,
+        match=f"vision_feature_layer names hidden state {named} of a tower with 3 layers",
+    ):
         image_pass(model.tree, Images(count=1, width=56, height=56))
 
 
@@ -87,7 +99,10 @@ def test_vision_config_should_be_an_object() -> None:
 
 def test_unknown_tower_leaves_the_text_model_with_a_note() -> None:
     model = llamath.load({**LLAVA, "vision_config": {**VISION, "model_type": "tower_of_babel"}})
-    assert not model.is_multimodal and model.parameters.total == llamath.load(LLAVA).parameters.parts["text"]
+    assert (
+        not model.is_multimodal
+        and model.parameters.total == llamath.load(LLAVA).parameters.parts["text"]
+    )
     assert any("not counted" in x and "tower_of_babel" in x for x in model.notes)
 
 
@@ -99,12 +114,24 @@ def test_absent_tower_is_that_of_the_class() -> None:
 
 def test_text_model_of_mlx_has_no_tower() -> None:
     quantization = {"group_size": 64, "bits": 4}
-    model = llamath.load({"model_type": "llava", "text_config": {**TEXT, "model_type": "llama"}, "quantization": quantization})
+    model = llamath.load(
+        {
+            "model_type": "llava",
+            "text_config": {**TEXT, "model_type": "llama"},
+            "quantization": quantization,
+        }
+    )
     assert not model.is_multimodal and any("mlx-lm" in x for x in model.notes)
 
 
 def test_towers_of_a_billion_layers_cost_no_time() -> None:
-    model = llamath.load({**LLAVA, "vision_config": {**VISION, "num_hidden_layers": 10**9}, "vision_feature_layer": -2})
+    model = llamath.load(
+        {
+            **LLAVA,
+            "vision_config": {**VISION, "num_hidden_layers": 10**9},
+            "vision_feature_layer": -2,
+        }
+    )
     assert model.parameters.total > 10**12
     assert llamath.flops(model, context=100, images="1x56").images is not None
     assert llamath.memory(model, context=100).weights > 10**12

@@ -26,16 +26,22 @@ def test_all_lists_the_public_names() -> None:
     assert listed == set(llamath.__all__) == set(dir(llamath))
     for module, names in llamath._MODULES.items():
         for name in names.split():
-            assert getattr(llamath, name) is getattr(importlib.import_module(f"llamath.{module}"), name)
+            assert getattr(llamath, name) is getattr(
+                importlib.import_module(f"llamath.{module}"), name
+            )
     with pytest.raises(AttributeError, match="no attribute 'laod'"):
         llamath.laod  # noqa: B018
 
 
-@pytest.mark.parametrize("name", [x for x in llamath.__all__ if inspect.isclass(getattr(llamath, x))])
+@pytest.mark.parametrize(
+    "name", [x for x in llamath.__all__ if inspect.isclass(getattr(llamath, x))]
+)
 def test_public_methods_are_documented(name: str) -> None:
     cls = getattr(llamath, name)
     for attribute, value in vars(cls).items():
-        if not attribute.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+        if not attribute.startswith("_") and (
+            inspect.isfunction(value) or isinstance(value, property)
+        ):
             assert inspect.getdoc(value), f"{name}.{attribute}"
 
 
@@ -46,5 +52,7 @@ def test_no_function_has_the_name_of_a_module() -> None:
 
 def test_import_needs_the_standard_library_only() -> None:
     code = "import sys, llamath; dir(llamath); print(*sorted(x for x in sys.modules if x.startswith('llamath')))"
-    parts = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    parts = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert parts == ["llamath"]

@@ -22,7 +22,13 @@ BAICHUAN = {
     "model_type": "baichuan", "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 11008, "max_position_embeddings": 4096,
     "num_attention_heads": 32, "num_hidden_layers": 32, "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "vocab_size": 64000,
 }  # fmt: skip
-LARGE = {"hidden_size": 5120, "intermediate_size": 13696, "num_attention_heads": 40, "num_hidden_layers": 40, "model_max_length": 4096}
+LARGE = {
+    "hidden_size": 5120,
+    "intermediate_size": 13696,
+    "num_attention_heads": 40,
+    "num_hidden_layers": 40,
+    "model_max_length": 4096,
+}
 BAICHUAN_13B = {key: x for key, x in BAICHUAN.items() if key != "max_position_embeddings"} | LARGE
 CHATGLM = {
     "model_type": "chatglm", "add_bias_linear": False, "add_qkv_bias": True, "apply_query_key_layer_scaling": True,
@@ -48,21 +54,43 @@ MIMO = {
 PUBLISHED: dict[str, tuple[dict[str, Any], int]] = {
     "EXAONE 3.0 7.8B": (EXAONE, 7_818_448_896),
     "EXAONE 3.5 2.4B": (
-        EXAONE | {"hidden_size": 2560, "intermediate_size": 7168, "num_layers": 30, "head_dim": 80, "tie_word_embeddings": True},
+        EXAONE
+        | {
+            "hidden_size": 2560,
+            "intermediate_size": 7168,
+            "num_layers": 30,
+            "head_dim": 80,
+            "tie_word_embeddings": True,
+        },
         2_405_327_360,
     ),
     "EXAONE 3.5 32B": (  # EXAONE 4.0 32B without the norms of its heads: 64 layers of 2 · 128
-        EXAONE | {"hidden_size": 5120, "intermediate_size": 27392, "num_layers": 64, "num_attention_heads": 40},
+        EXAONE
+        | {
+            "hidden_size": 5120,
+            "intermediate_size": 27392,
+            "num_layers": 64,
+            "num_attention_heads": 40,
+        },
         32_003_216_384 - 64 * 256,
     ),
     "Baichuan 7B": (BAICHUAN, 7_000_559_616),
     "Baichuan 13B": (BAICHUAN_13B, 13_264_901_120),
     "Baichuan 2 7B": (BAICHUAN | {"vocab_size": 125696}, 7_505_973_248),
     "Baichuan 2 13B": (BAICHUAN_13B | {"vocab_size": 125696}, 13_896_668_160),
-    "ChatGLM3 6B": (CHATGLM, 12_487_168_064 // 2 - 32),  # bytes in its index, without 32 rotary frequencies
-    "GLM-4 9B": (CHATGLM | {"num_layers": 40, "padded_vocab_size": 151552, "vocab_size": 151552}, 9_399_951_360),
+    "ChatGLM3 6B": (
+        CHATGLM,
+        12_487_168_064 // 2 - 32,
+    ),  # bytes in its index, without 32 rotary frequencies
+    "GLM-4 9B": (
+        CHATGLM | {"num_layers": 40, "padded_vocab_size": 151552, "vocab_size": 151552},
+        9_399_951_360,
+    ),
     "OpenELM 270M": (OPENELM, 271_527_168),
-    "MiMo 7B": (MIMO, 7_833_409_536 - 210_790_400),  # without the layer for the prediction of further tokens
+    "MiMo 7B": (
+        MIMO,
+        7_833_409_536 - 210_790_400,
+    ),  # without the layer for the prediction of further tokens
 }
 
 
@@ -73,7 +101,9 @@ def test_total_equals_published(name: str) -> None:
 
 
 def test_nemotron_nas_49b_total_equals_published() -> None:
-    config = next(x["config"] for x in truth("configs.jsonl") if x["config"]["model_type"] == "nemotron-nas")
+    config = next(
+        x["config"] for x in truth("configs.jsonl") if x["config"]["model_type"] == "nemotron-nas"
+    )
     model = llamath.load(config)
     assert model.parameters.total == 49_867_145_216 and not model.notes
 
@@ -81,13 +111,23 @@ def test_nemotron_nas_49b_total_equals_published() -> None:
 def test_mimo_prediction_layer_has_names_of_its_own() -> None:
     model = llamath.load(MIMO)
     stored = list(model.family.hf.mtp_tensors(model.tree))
-    assert {x.name for x in stored} >= {"model.mtp_layers.0.input_proj.weight", "model.mtp_layers.0.self_attn.q_proj.bias"}
+    assert {x.name for x in stored} >= {
+        "model.mtp_layers.0.input_proj.weight",
+        "model.mtp_layers.0.self_attn.q_proj.bias",
+    }
     assert not any("embed_tokens" in x.name or "head" in x.name for x in stored)
-    assert model.parameters.total + sum(int(part.weight.size) for x in stored for part in x.parts) == 7_833_409_536
+    assert (
+        model.parameters.total + sum(int(part.weight.size) for x in stored for part in x.parts)
+        == 7_833_409_536
+    )
 
 
 def test_first_chatglm_and_its_relatives_are_refused() -> None:
-    for key, value in (("position_encoding_2d", True), ("pre_seq_len", 128), ("vision_config", {"depth": 1})):
+    for key, value in (
+        ("position_encoding_2d", True),
+        ("pre_seq_len", 128),
+        ("vision_config", {"depth": 1}),
+    ):
         with pytest.raises(llamath.ConfigError, match=key):
             llamath.load(CHATGLM | {key: value})
     with pytest.raises(llamath.ConfigError, match="max_position_embeddings is missing"):

@@ -52,8 +52,20 @@ def test_default_json_has_every_field_in_order() -> None:
 def test_json_fields_rename_follow_paths_and_merge() -> None:
     timing = Timing(step=Fraction(1, 4), spans=(Span(0, 3),))
     result = Plan(name="a", shape=SHAPE, timing=timing).to_json()
-    assert result == {"name": "a", "width": 8, "step": 0.25, "spans": [{"first": 0, "last": 3}], "double": 16, "best": None}
-    assert list(Plan(name="a", shape=SHAPE, timing=None).to_json()) == ["name", "width", "double", "best"]
+    assert result == {
+        "name": "a",
+        "width": 8,
+        "step": 0.25,
+        "spans": [{"first": 0, "last": 3}],
+        "double": 16,
+        "best": None,
+    }
+    assert list(Plan(name="a", shape=SHAPE, timing=None).to_json()) == [
+        "name",
+        "width",
+        "double",
+        "best",
+    ]
 
 
 def test_json_values_are_plain_types() -> None:
@@ -76,7 +88,9 @@ class Total(Report):
         return f"{self.model}, {self.total:,} parameters"
 
     def html_tables(self) -> Iterable[str]:
-        yield html_table(("weight", "parameters"), [("<b>", self.total), ("q & k", None)], bold_rows=[0])
+        yield html_table(
+            ("weight", "parameters"), [("<b>", self.total), ("q & k", None)], bold_rows=[0]
+        )
 
 
 def test_report_has_a_one_line_repr() -> None:

@@ -30,10 +30,14 @@ def test_lock_files_pin_one_version_with_sums(name: str) -> None:
     pins = lock.read_lock(name)
     assert pins and all(x.sums for x in pins.values())
     everything = lock.read_lock("test")
-    assert all(everything[x.name] == x for x in pins.values() if x.name in everything), "files disagree"
+    assert all(everything[x.name] == x for x in pins.values() if x.name in everything), (
+        "files disagree"
+    )
 
 
-def test_missing_and_outdated_pins_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_and_outdated_pins_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in lock.wanted():
         text = (ROOT / "requirements" / f"{name}.txt").read_text()
         text = re.sub(r"(?m)^torch==\S+", "torch==1.0", text)
@@ -49,26 +53,39 @@ def test_build_requirements_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert required and all(written == right for written, right in required.items())
     needs = importlib.metadata.requires("hatchling") or ()
     names = {re.split(r"[ <>=!~;]", x)[0] for x in needs if "python_version <" not in x}
-    assert {"hatchling", *names} == {x.partition("==")[0] for x in required}, "what hatchling needs is pinned as well"
+    assert {"hatchling", *names} == {x.partition("==")[0] for x in required}, (
+        "what hatchling needs is pinned as well"
+    )
     loose = {"build-system": {"requires": ["hatchling", "pluggy==1.0"]}}
     settings = {**lock.project(), **loose}
     monkeypatch.setattr(lock, "project", lambda: settings)
-    assert [x for x in lock.problems() if "hatchling, requirements" in x] and [x for x in lock.problems() if "pluggy==1.0" in x]
+    assert [x for x in lock.problems() if "hatchling, requirements" in x] and [
+        x for x in lock.problems() if "pluggy==1.0" in x
+    ]
 
 
-def test_wheel_builds_are_equal_and_their_parts_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheel_builds_are_equal_and_their_parts_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("hatchling")
     if not (ROOT / ".git").exists():
         pytest.skip("not a clone of the repository")
     monkeypatch.setenv("LLAMATH_NATIVE", "own")  # `make wheels` compiles every instruction set
     source = dist.git("archive", "--format=tar", "HEAD")
-    first, second = (dist.build(source, 1_700_000_000, tmp_path / x["TZ"].partition("/")[0], x) for x in dist.CIRCUMSTANCES)
+    first, second = (
+        dist.build(source, 1_700_000_000, tmp_path / x["TZ"].partition("/")[0], x)
+        for x in dist.CIRCUMSTANCES
+    )
     assert first.name == second.name and first.read_bytes() == second.read_bytes()
     with zipfile.ZipFile(first) as file:
         names = [x for x in file.namelist() if ".dist-info/" not in x]
         assert {x.date_time[0] for x in file.infolist()} == {2023}
     package = subprocess.run(
-        ["git", "ls-tree", "-r", "--name-only", "HEAD", "src"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-tree", "-r", "--name-only", "HEAD", "src"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     library = ["llamath/native/libllamath.so"] if find_compiler() else []
     assert sorted(names) == sorted([*library, *(x.removeprefix("src/") for x in package.split())])
@@ -78,18 +95,26 @@ def test_wheel_builds_are_equal_and_their_parts_listed(tmp_path: Path, monkeypat
     bill = dist.bill_of_materials(first, 1_700_000_000, model)
     assert bill == dist.bill_of_materials(second, 1_700_000_000, model)
     scopes = {x["name"]: x.get("scope") for x in bill["components"]}
-    assert scopes["click"] == "required" and scopes["torch"] == scopes["huggingface-hub"] == "optional"
+    assert (
+        scopes["click"] == "required" and scopes["torch"] == scopes["huggingface-hub"] == "optional"
+    )
     locked = json.loads((ROOT / "web" / "package-lock.json").read_text())["packages"]
     scripts = {x["name"]: x for x in bill["components"] if x["bom-ref"].startswith("pkg:npm/")}
-    assert {*json.loads((ROOT / "web" / "package.json").read_text())["dependencies"], "d3-array", "@dagrejs/graphlib"} <= set(scripts)
+    assert {
+        *json.loads((ROOT / "web" / "package.json").read_text())["dependencies"],
+        "d3-array",
+        "@dagrejs/graphlib",
+    } <= set(scripts)
     for name, found in scripts.items():
         assert found["version"] == locked[f"node_modules/{name}"]["version"]
         assert found["licenses"] == [{"expression": locked[f"node_modules/{name}"]["license"]}]
     runtime = {x["name"] for x in bill["components"] if x["bom-ref"].startswith("pkg:generic/")}
-    assert runtime == ({"libstdc++", "libgcc"} if find_compiler() and sys.platform != "darwin" else set())
-    assert {x["bom-ref"] for x in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]} == {
-        x["ref"] for x in bill["dependencies"]
-    }
+    assert runtime == (
+        {"libstdc++", "libgcc"} if find_compiler() and sys.platform != "darwin" else set()
+    )
+    assert {x["bom-ref"] for x in bill["components"]} | {
+        bill["metadata"]["component"]["bom-ref"]
+    } == {x["ref"] for x in bill["dependencies"]}
     assert all(x["hashes"] and x["licenses"] for x in bill["components"])
     validation = pytest.importorskip("cyclonedx.validation.json")
     from cyclonedx.schema import SchemaVersion

@@ -19,7 +19,9 @@ SPACES = st.sampled_from([(",", ":"), (", ", ": "), (",\n  ", ":\t"), (" , ", " 
 def parse(data: bytes, long_index: int, piece_bytes: int = strict.PIECE_BYTES) -> tuple[str, str]:
     """Return the parsed object as JSON, and the error; an index of more than `long_index` bytes is parsed in pieces."""
     try:
-        return json.dumps(strict.parse_json(data, "index", long_index=long_index, piece_bytes=piece_bytes)), ""
+        return json.dumps(
+            strict.parse_json(data, "index", long_index=long_index, piece_bytes=piece_bytes)
+        ), ""
     except ConfigError as error:
         return "", str(error)
 
@@ -30,23 +32,38 @@ def indexes(draw: st.DrawFn) -> bytes:
     comma, colon = draw(SPACES)
     pairs = draw(st.lists(st.tuples(draw(st.sampled_from([PLAIN, TEXT])), PLAIN), max_size=12))
     body = comma.join(f'"{key}"{colon}"{value}"' for key, value in pairs)
-    text = list(draw(st.sampled_from(['{"metadata": {"a": 1}, "weight_map": {%s}}', '{"weight_map":{%s}}', "{%s}"])) % body)
+    text = list(
+        draw(
+            st.sampled_from(
+                ['{"metadata": {"a": 1}, "weight_map": {%s}}', '{"weight_map":{%s}}', "{%s}"]
+            )
+        )
+        % body
+    )
     for _ in range(draw(st.integers(0, 2))):
         i = draw(st.integers(0, len(text) - 1))
-        text[i : i + draw(st.integers(0, 1))] = draw(st.sampled_from([",", '"', "{", "}", ":", " ", "\\", "\n", "x", ""]))
+        text[i : i + draw(st.integers(0, 1))] = draw(
+            st.sampled_from([",", '"', "{", "}", ":", " ", "\\", "\n", "x", ""])
+        )
     return "".join(text).encode()
 
 
 @pytest.mark.slow
 @given(indexes(), st.integers(64, 90), st.integers(0, 60))
 @settings(max_examples=1000, deadline=None)
-def test_parsing_in_pieces_equals_parsing_whole(data: bytes, long_index: int, piece_bytes: int) -> None:
+def test_parsing_in_pieces_equals_parsing_whole(
+    data: bytes, long_index: int, piece_bytes: int
+) -> None:
     assert parse(data, long_index, piece_bytes) == parse(data, strict.MAX_BYTES)
 
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_written_index_is_parsed_in_pieces(indent: int | None) -> None:
-    names = {f"model.layers.{i}.mlp.experts.{j}.up_proj.weight": f"model-{i:05}.safetensors" for i in range(40) for j in range(64)}
+    names = {
+        f"model.layers.{i}.mlp.experts.{j}.up_proj.weight": f"model-{i:05}.safetensors"
+        for i in range(40)
+        for j in range(64)
+    }
     data = json.dumps({"metadata": {"total_size": 1}, "weight_map": names}, indent=indent).encode()
     assert len(data) > strict.LONG_INDEX and strict.parse_json(data, "index") == json.loads(data)
 

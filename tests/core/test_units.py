@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamath.utils.errors import LlamathError
-from llamath.utils.units import parse_bandwidth, parse_bytes, parse_count, parse_flops, parse_quantity, parse_tokens, tokens_note
+from llamath.utils.units import (
+    parse_bandwidth,
+    parse_bytes,
+    parse_count,
+    parse_flops,
+    parse_quantity,
+    parse_tokens,
+    tokens_note,
+)
 
 READ = [
     (parse_bytes, "24GB", 24_000_000_000),
@@ -49,7 +57,22 @@ READ = [
 REFUSED = [
     *(
         (parse_bytes, x)
-        for x in ("80G", "80", "80Gb", "80gb", "80 gigabytes", "-80GB", "", "GB", "0GB", "1e99GB", "8 0GB", "1,0GB", "0.1B", "٣GB")
+        for x in (
+            "80G",
+            "80",
+            "80Gb",
+            "80gb",
+            "80 gigabytes",
+            "-80GB",
+            "",
+            "GB",
+            "0GB",
+            "1e99GB",
+            "8 0GB",
+            "1,0GB",
+            "0.1B",
+            "٣GB",
+        )
     ),
     *((parse_tokens, x) for x in ("128kB", "-1", "0", "1.5", "abc", "128 000", "1e30")),
     *((parse_bandwidth, x) for x in ("3.35TB", "400Gbps", "400Gb/s", "3.35", "0GB/s")),

@@ -49,15 +49,24 @@ MUTATIONS_OF_PROGRAM = 40
 """Cases with the same program, which is made once."""
 
 
-def random_weights(tree: Decoder, rng: random.Random, specials: tuple[float, ...] = ()) -> tuple[dict[str, Stored], str] | None:
+def random_weights(
+    tree: Decoder, rng: random.Random, specials: tuple[float, ...] = ()
+) -> tuple[dict[str, Stored], str] | None:
     """Return random weights of a model and the dtype to compute in; None if it is too large for a test."""
     leaves = fold(tree)
     sizes = [int(x.weight.size) * x.copies for x in leaves]
     if sum(x.copies for x in leaves) > MOST_LEAVES or min(sizes) < 0 or sum(sizes) > MOST_WEIGHTS:
         return None
     numbers, stored = np.random.default_rng(rng.getrandbits(32)), {}
-    dtype, special = rng.choice(("fp32", "fp32", "bf16", "fp16")), rng.choice((None, None, None, *specials))
-    kinds = {"fp32": ("F32",), "bf16": ("BF16", "BF16", "F32", "Q8_0", "Q4_0", "Q6_K"), "fp16": ("F16",)}[dtype]
+    dtype, special = (
+        rng.choice(("fp32", "fp32", "bf16", "fp16")),
+        rng.choice((None, None, None, *specials)),
+    )
+    kinds = {
+        "fp32": ("F32",),
+        "bf16": ("BF16", "BF16", "F32", "Q8_0", "Q4_0", "Q6_K"),
+        "fp16": ("F16",),
+    }[dtype]
     kind, spoiled = rng.choice(kinds), rng.randrange(20)
     for i, leaf in enumerate(x for x in walk(tree) if not x.weight.tied):
         shape = tuple(map(int, leaf.shape))
@@ -71,7 +80,9 @@ def random_weights(tree: Decoder, rng: random.Random, specials: tuple[float, ...
 def _store(values: Any, kind: str) -> Stored:
     cols = values.shape[-1] if values.ndim else 1
     rows = values.size // cols if cols else 0
-    block, size, number = {"Q8_0": (32, 34, 8), "Q4_0": (32, 18, 2), "Q6_K": (256, 210, 14)}.get(kind, (0, 0, 0))
+    block, size, number = {"Q8_0": (32, 34, 8), "Q4_0": (32, 18, 2), "Q6_K": (256, 210, 14)}.get(
+        kind, (0, 0, 0)
+    )
     if block and cols % block == 0:  # any bytes are numbers
         data = np.frombuffer(np.random.default_rng(1).bytes(rows * cols // block * size), np.uint8)
     elif kind == "F16":
@@ -94,7 +105,9 @@ def mutate_config(config: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """Return a config with one to three changed values, and now and then a key more."""
     result: dict[str, Any] = json.loads(json.dumps(config))
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3))):
-        where, value = rng.choice([x for x in _places(result) if x[0][0] not in ("model_type", "architectures")])
+        where, value = rng.choice(
+            [x for x in _places(result) if x[0][0] not in ("model_type", "architectures")]
+        )
         place: Any = result
         for key in where[:-1]:
             place = place[key]
@@ -106,7 +119,9 @@ def mutate_config(config: dict[str, Any], rng: random.Random) -> dict[str, Any]:
 
 
 def _places(x: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    for key, value in x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, list) else ():
+    for key, value in (
+        x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, list) else ()
+    ):
         yield (*at, key), value
         yield from _places(value, (*at, key))
 
@@ -115,14 +130,61 @@ def _other_value(x: Any, rng: random.Random) -> Any:
     if isinstance(x, bool):
         return not x
     if isinstance(x, int):
-        near = (0, 1, 2, 3, -1, 2 * x, x + 1, x - 1, x // 2, 5, 7, 12, 20, 64, 0.5, None, str(x), True)
+        near = (
+            0,
+            1,
+            2,
+            3,
+            -1,
+            2 * x,
+            x + 1,
+            x - 1,
+            x // 2,
+            5,
+            7,
+            12,
+            20,
+            64,
+            0.5,
+            None,
+            str(x),
+            True,
+        )
         return rng.choice(HUGE if rng.random() < 0.08 else near)
     if isinstance(x, float):
-        return rng.choice((0.0, -1.0, 1.0, 1.5, 2.0, 2 * x, 1e308, 1e-300, 0.5, None, 3, float("nan"), float("inf")))
+        return rng.choice(
+            (
+                0.0,
+                -1.0,
+                1.0,
+                1.5,
+                2.0,
+                2 * x,
+                1e308,
+                1e-300,
+                0.5,
+                None,
+                3,
+                float("nan"),
+                float("inf"),
+            )
+        )
     if isinstance(x, list):
         return rng.choice(([], x[:1], x + x, x[::-1], x[:-1], None, [1] * 100))
     if isinstance(x, str):
-        return rng.choice(("", "relu", "silu", "linear", "yarn", "longrope", "dynamic", "full_attention", "sliding_attention"))
+        return rng.choice(
+            (
+                "",
+                "relu",
+                "silu",
+                "linear",
+                "yarn",
+                "longrope",
+                "dynamic",
+                "full_attention",
+                "sliding_attention",
+            )
+        )
     return rng.choice(({}, None)) if isinstance(x, dict) else rng.choice((0, 1, 2, 16, 1.0, True))
 
 
@@ -167,12 +229,21 @@ def run_config(case: int, seed: str) -> str:
         if found is None:
             return "too large"
         model = NativeModel(
-            tree, found[0], found[1], int8=rng.random() < 0.2, threads=rng.choice((1, 1, 2)), interleaved=rng.random() < 0.1
+            tree,
+            found[0],
+            found[1],
+            int8=rng.random() < 0.2,
+            threads=rng.choice((1, 1, 2)),
+            interleaved=rng.random() < 0.1,
         )
     except NotExpressible:
         return "not expressible"
     except LlamathError as error:
-        return "refused by the engine" if "cannot compute this model" in str(error) else "refused by the tree"
+        return (
+            "refused by the engine"
+            if "cannot compute this model" in str(error)
+            else "refused by the tree"
+        )
     try:
         run_model(model, rng)
     except LlamathError:
@@ -189,11 +260,19 @@ def run_model(model: NativeModel, rng: random.Random) -> None:
     session.reserve(tokens + 3, 0)
     if slots == 2 and tokens > 2:
         session.set_start(1, 2)
-    session.run([Row(i, ids[session.start[i] :], session.start[i]) for i in range(slots)], all_logits=rng.random() < 0.5)
+    session.run(
+        [Row(i, ids[session.start[i] :], session.start[i]) for i in range(slots)],
+        all_logits=rng.random() < 0.5,
+    )
     length = tokens
     for count in (1, 1, min(3, tokens), *[1] * rng.choice((0, 0, 20))):
         session.reserve(length + count, length)
-        session.run([Row(i, [ids[(length + t) % tokens] for t in range(count)], length) for i in range(slots)])
+        session.run(
+            [
+                Row(i, [ids[(length + t) % tokens] for t in range(count)], length)
+                for i in range(slots)
+            ]
+        )
         length += count
     session.logits(0)
 
@@ -224,13 +303,36 @@ def original(number: int, seed: str) -> Original | None:
     except NotExpressible:
         return None
     angles, program = model.angles(30, 30), model.program
-    counts = len(program.ops), sum(len(x.products) for x in program.ops), len(program.buffers), program.num_weights
-    return Original(model, pack_program(program, model.library, [x.half for x in angles]), angles, counts)
+    counts = (
+        len(program.ops),
+        sum(len(x.products) for x in program.ops),
+        len(program.buffers),
+        program.num_weights,
+    )
+    return Original(
+        model, pack_program(program, model.library, [x.half for x in angles]), angles, counts
+    )
 
 
 def other_number(x: int, others: array[int], rng: random.Random) -> int:
     """Return another number: a near one, one from the same array, or one that is beyond all sizes."""
-    near = (0, 1, -1, 2, 3, x + 1, x - 1, x + 2, 2 * x, x // 2, -x, 4 * x, rng.choice(others), rng.choice(others), rng.randrange(100))
+    near = (
+        0,
+        1,
+        -1,
+        2,
+        3,
+        x + 1,
+        x - 1,
+        x + 2,
+        2 * x,
+        x // 2,
+        -x,
+        4 * x,
+        rng.choice(others),
+        rng.choice(others),
+        rng.randrange(100),
+    )
     beyond = (2**31 - 1, 2**31, 2**32, 2**32 + x, 2**61, 2**62 + 1, 2**63 - 1, -(2**63), -(2**31))
     value = rng.choice(beyond if rng.random() < 0.2 else near)
     return min(max(value, -(2**63)), 2**63 - 1)
@@ -257,7 +359,11 @@ def run_program(case: int, seed: str) -> str:
         *(len(x) // n for x, n in zip(arrays[3:], (3, 1, 1), strict=True)),
         tuple(logits),
     )
-    pool, where, message = library.pool_create(rng.choice((1, 1, 3))), ctypes.c_int64(), ctypes.create_string_buffer(400)
+    pool, where, message = (
+        library.pool_create(rng.choice((1, 1, 3))),
+        ctypes.c_int64(),
+        ctypes.create_string_buffer(400),
+    )
     handle = library.engine_create(pool, spec, ctypes.byref(where), message, len(message))
     if not handle:
         assert message.value, "refused without a reason"
@@ -269,13 +375,23 @@ def run_program(case: int, seed: str) -> str:
         library.engine_destroy(handle)
 
 
-def _mutate_program(arrays: list[array[int]], matrices: Any, logits: list[int], rng: random.Random) -> None:
+def _mutate_program(
+    arrays: list[array[int]], matrices: Any, logits: list[int], rng: random.Random
+) -> None:
     kind = rng.choice(("ops",) * 8 + ("rest", "rest", "weights", "logits"))
     if kind == "weights":
         matrix = rng.choice(matrices)
         field = rng.choice(("rows", "cols", "row_stride", "type", "layout"))
-        value = rng.choice((0, 1, 2, 8, 12, 14, 24, 30, 39, 77)) if field in ("type", "layout") else getattr(matrix, field)
-        setattr(matrix, field, value if field in ("type", "layout") else other_number(value, arrays[0], rng))
+        value = (
+            rng.choice((0, 1, 2, 8, 12, 14, 24, 30, 39, 77))
+            if field in ("type", "layout")
+            else getattr(matrix, field)
+        )
+        setattr(
+            matrix,
+            field,
+            value if field in ("type", "layout") else other_number(value, arrays[0], rng),
+        )
         return
     if kind == "logits":
         i = rng.randrange(len(logits))
@@ -286,12 +402,16 @@ def _mutate_program(arrays: list[array[int]], matrices: Any, logits: list[int], 
     places = len(numbers) // size * size
     at = rng.randrange(len(numbers))
     if kind == "ops":  # a number that is used: not among those that fill an operation up
-        while at % size >= size - engine.MAX_FLOATS or (numbers[at] in (0, -1) and rng.random() < 0.7):
+        while at % size >= size - engine.MAX_FLOATS or (
+            numbers[at] in (0, -1) and rng.random() < 0.7
+        ):
             at = rng.randrange(places)
     numbers[at] = other_number(numbers[at], numbers, rng)
 
 
-def _run_passes(library: Library, handle: int, found: Original, of_pass: bool, rng: random.Random) -> str:
+def _run_passes(
+    library: Library, handle: int, found: Original, of_pass: bool, rng: random.Random
+) -> str:
     model, slots, chunk = found.model, rng.choice((1, 2, 3)), 9
     if model.has_length_dependent_rope:
         chunk = 30
@@ -303,21 +423,33 @@ def _run_passes(library: Library, handle: int, found: Original, of_pass: bool, r
         if library.session_reserve(session, 30, 0):
             return "without memory"
         for batch, tokens in ((slots, 7), (slots, 1), (1, 3)):
-            segments = [Segment(0, batch, tokens, past, 0), *([Segment(1, slots - 1, 1, past, 0)] if batch < slots else [])]
+            segments = [
+                Segment(0, batch, tokens, past, 0),
+                *([Segment(1, slots - 1, 1, past, 0)] if batch < slots else []),
+            ]
             past += tokens
-            ids = [rng.randrange(model.vocab) for _ in range(sum(x.batch * x.tokens for x in segments))]
+            ids = [
+                rng.randrange(model.vocab) for _ in range(sum(x.batch * x.tokens for x in segments))
+            ]
             if of_pass:
                 _mutate_pass(segments, ids, rng)
-            segment_array, id_array = (Segment * len(segments))(*segments), (ctypes.c_int32 * len(ids))(*ids)
+            segment_array, id_array = (
+                (Segment * len(segments))(*segments),
+                (ctypes.c_int32 * len(ids))(*ids),
+            )
             angles = (RopeAngles * max(1, len(found.angles)))(*found.angles)
-            layers = (ctypes.c_float * rng.choice((1, 100, 100_000)))() if rng.random() < 0.3 else None
+            layers = (
+                (ctypes.c_float * rng.choice((1, 100, 100_000)))() if rng.random() < 0.3 else None
+            )
             spec = Pass(
                 *map(ctypes.addressof, (segment_array, id_array, angles)),
                 *(len(segments), len(ids), len(found.angles), rng.randrange(2), model.precision),
                 *((None, 0) if layers is None else (ctypes.addressof(layers), len(layers))),
             )
             where, message = (ctypes.c_int64 * 2)(), ctypes.create_string_buffer(400)
-            status = library.session_run(session, spec, ctypes.addressof(where), message, len(message))
+            status = library.session_run(
+                session, spec, ctypes.addressof(where), message, len(message)
+            )
             outcomes[status] += 1
             for row in (0, 5, 2**40, -1):
                 if status == 0 and (address := library.session_logits(session, row)):
@@ -336,7 +468,9 @@ def _mutate_pass(segments: list[Segment], ids: list[int], rng: random.Random) ->
         ids[rng.randrange(len(ids))] = rng.choice((-1, -(2**31), 2**31 - 1, 10**6))
 
 
-def main(library: str, kind: str, seed: str, first: str, last: str, progress: str, counts: str) -> None:
+def main(
+    library: str, kind: str, seed: str, first: str, last: str, progress: str, counts: str
+) -> None:
     """Run the cases from `first` to before `last`."""
     loaded = Library(Path(library))
     engine.load_library = weights.load_library = lambda: loaded  # type: ignore[assignment]
@@ -353,7 +487,9 @@ def main(library: str, kind: str, seed: str, first: str, last: str, progress: st
             outcome = "without memory"
         except Exception as error:  # not a mistake in memory, so the cases go on
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            outcome = f"traceback: {type(error).__name__} in {Path(frame.filename).name}, {frame.name}"
+            outcome = (
+                f"traceback: {type(error).__name__} in {Path(frame.filename).name}, {frame.name}"
+            )
         outcomes[outcome] += 1
         Path(counts).write_text(json.dumps(outcomes))
 

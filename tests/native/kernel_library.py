@@ -23,13 +23,29 @@ def struct(name: str, **fields: Any) -> type[c.Structure]:
     return type(name, (c.Structure,), {"_fields_": list(fields.items())})
 
 
-Matrix = struct("Matrix", data=PTR, scales=PTR, rows=I64, cols=I64, row_stride=I64, type=I32, layout=I32, bytes=I64, num_scales=I64)
-Product = struct("Product", w=Matrix, out=PTR, out_stride=I64, bias=PTR, accumulate=I32, reserved=I32)
+Matrix = struct(
+    "Matrix",
+    data=PTR,
+    scales=PTR,
+    rows=I64,
+    cols=I64,
+    row_stride=I64,
+    type=I32,
+    layout=I32,
+    bytes=I64,
+    num_scales=I64,
+)
+Product = struct(
+    "Product", w=Matrix, out=PTR, out_stride=I64, bias=PTR, accumulate=I32, reserved=I32
+)
 ExpertProduct = struct("ExpertProduct", experts=PTR, out=PTR, biases=PTR)
 Attention = struct(
     "Attention",
     **dict.fromkeys(("out", "q", "k", "v"), PTR),
-    **dict.fromkeys("out_batch out_token q_batch q_token k_batch k_token k_head v_batch v_token v_head".split(), I64),
+    **dict.fromkeys(
+        "out_batch out_token q_batch q_token k_batch k_token k_head v_batch v_token v_head".split(),
+        I64,
+    ),
     **dict.fromkeys("type batch tokens heads kv_heads k_dim v_dim past".split(), I32),
     start=PTR,
     **dict.fromkeys("ring first_slot causal window chunk".split(), I32),
@@ -64,7 +80,9 @@ Route = struct(
     other=FLOAT,
     scaling=FLOAT,
 )
-Sampling = struct("Sampling", temperature=FLOAT, top_k=I32, top_p=FLOAT, min_p=FLOAT, repetition_penalty=FLOAT)
+Sampling = struct(
+    "Sampling", temperature=FLOAT, top_k=I32, top_p=FLOAT, min_p=FLOAT, repetition_penalty=FLOAT
+)
 
 _RESULTS = {
     "path": c.c_char_p,
@@ -73,7 +91,9 @@ _RESULTS = {
     "read": c.c_uint64,
     "uniform": DOUBLE,
     "top_logprobs": DOUBLE,
-    **dict.fromkeys(("block_size", "block_bytes", "row_bytes", "argmax", "first_nonfinite", "pool_scratch"), I64),
+    **dict.fromkeys(
+        ("block_size", "block_bytes", "row_bytes", "argmax", "first_nonfinite", "pool_scratch"), I64
+    ),
 }
 
 
@@ -112,7 +132,11 @@ class Library:
 
     def paths(self) -> list[str]:
         """The names of all paths that this machine supports."""
-        return [self("path_name", i).decode() for i in range(self("num_paths")) if self("path_supported", i)]
+        return [
+            self("path_name", i).decode()
+            for i in range(self("num_paths"))
+            if self("path_supported", i)
+        ]
 
     def close(self) -> None:
         self("pool_destroy", PTR(self.pool))

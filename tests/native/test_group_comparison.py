@@ -22,7 +22,17 @@ from native.kernel_library import build_library  # noqa: E402
 
 WIDTH = 512
 TYPES = [x for x in GGML_DECODERS if x not in CODEBOOK_ERRORS]
-SAME = ("values", "differing", "beyond", "rows", "first", "changed", "codebook", "error_limit", "max_difference")
+SAME = (
+    "values",
+    "differing",
+    "beyond",
+    "rows",
+    "first",
+    "changed",
+    "codebook",
+    "error_limit",
+    "max_difference",
+)
 
 
 @pytest.fixture(params=["reference", *build.PATHS.get(build.machine(), ("generic",))])
@@ -54,11 +64,19 @@ def stored(values: Any, dtype: str) -> RowChunk:
     return RowChunk(dtype, raw.reshape(-1, WIDTH))
 
 
-def tallies(blocks: Any, dtype: str, numbers: RowChunk, compare: Any, swapped: bool) -> tuple[Tally, Tally]:
+def tallies(
+    blocks: Any, dtype: str, numbers: RowChunk, compare: Any, swapped: bool
+) -> tuple[Tally, Tally]:
     """What numpy and the library find."""
     found = []
     for function in (None, compare):
-        tally, pair = Tally(), (RowChunk(dtype, None, decode_ggml(blocks, dtype)), RowChunk(numbers.dtype, numbers.raw))
+        tally, pair = (
+            Tally(),
+            (
+                RowChunk(dtype, None, decode_ggml(blocks, dtype)),
+                RowChunk(numbers.dtype, numbers.raw),
+            ),
+        )
         compare_chunks(*(reversed(pair) if swapped else pair), 3, WIDTH, tally, function)
         found.append(tally)
     return found[0], found[1]
@@ -66,22 +84,42 @@ def tallies(blocks: Any, dtype: str, numbers: RowChunk, compare: Any, swapped: b
 
 @pytest.mark.parametrize("numbers", ["F32", "F16", "BF16"])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_library_finds_what_numpy_finds(compare: Any, dtype: str, numbers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_finds_what_numpy_finds(
+    compare: Any, dtype: str, numbers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Values that were rounded, moved a little, moved far and exact."""
-    blocks = ordinary_blocks(dtype, 70 * WIDTH // decode_ggml(random_blocks(dtype, 1), dtype).values.size, 4)
+    blocks = ordinary_blocks(
+        dtype, 70 * WIDTH // decode_ggml(random_blocks(dtype, 1), dtype).values.size, 4
+    )
     values, rng = decode_ggml(blocks, dtype).values.reshape(-1), np.random.default_rng(5)
     near = values * (1 + rng.normal(0, 0.01, values.shape)).astype("f4")
     near[::97] *= 3
-    for other, swapped in ((near, False), (near, True), (values, False), (np.where(np.arange(values.size) == 700, near, values), False)):
+    for other, swapped in (
+        (near, False),
+        (near, True),
+        (values, False),
+        (np.where(np.arange(values.size) == 700, near, values), False),
+    ):
         theirs, ours = tallies(blocks, dtype, stored(other, numbers), compare, swapped)
         assert {x: getattr(ours, x) for x in SAME} == {x: getattr(theirs, x) for x in SAME}
         for name in ("square_a", "square_b", "square_difference"):
             assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-4)
         if other is near:
-            assert ours.largest_share == theirs.largest_share  # where few differ, numpy computes their exact bounds at once
+            assert (
+                ours.largest_share == theirs.largest_share
+            )  # where few differ, numpy computes their exact bounds at once
     calls = []
-    monkeypatch.setattr(chunk_comparison, "_find_in_groups", lambda *args: calls.append(args) or np.zeros(0, "i8"))
-    compare_chunks(RowChunk(dtype, None, decode_ggml(blocks, dtype)), stored(near, numbers), 0, WIDTH, Tally(), compare)
+    monkeypatch.setattr(
+        chunk_comparison, "_find_in_groups", lambda *args: calls.append(args) or np.zeros(0, "i8")
+    )
+    compare_chunks(
+        RowChunk(dtype, None, decode_ggml(blocks, dtype)),
+        stored(near, numbers),
+        0,
+        WIDTH,
+        Tally(),
+        compare,
+    )
     assert not calls, "numpy's way is not taken"
 
 

@@ -71,7 +71,9 @@ def lib(library: Library, request: pytest.FixtureRequest) -> Iterator[Library]:
     if request.param not in library.paths():
         names = [library("path_name", i).decode() for i in range(library("num_paths"))]
         pytest.skip(
-            f"{request.param} is not supported by this processor" if request.param in names else "a path of another kind of machine"
+            f"{request.param} is not supported by this processor"
+            if request.param in names
+            else "a path of another kind of machine"
         )
     with library.using(request.param):
         yield library
@@ -79,7 +81,9 @@ def lib(library: Library, request: pytest.FixtureRequest) -> Iterator[Library]:
 
 def test_every_path_of_the_machine_is_compiled(library: Library) -> None:
     assert [library("path_name", i).decode() for i in range(library("num_paths"))] == list(PATHS)
-    assert library("path").decode() == (os.environ.get("LLAMATH_NATIVE_PATH") or library.paths()[-1])
+    assert library("path").decode() == (
+        os.environ.get("LLAMATH_NATIVE_PATH") or library.paths()[-1]
+    )
 
 
 def test_own_path_is_the_one_that_would_be_taken(library: Library, tmp_path: Path) -> None:
@@ -98,12 +102,21 @@ def test_library_of_one_path_has_the_reference_beside_it(library: Library, tmp_p
     if compiler is None:
         pytest.skip("no C++ compiler")
     own = build.own_paths()
-    each = [x for x in build.commands(compiler, tmp_path, paths=own) if any(y.startswith("-DLLAMATH_PATH=") for y in x)]
-    assert {y for x in each for y in x if y.startswith("-DLLAMATH_PATH=")} == {f"-DLLAMATH_PATH={x}" for x in own}
+    each = [
+        x
+        for x in build.commands(compiler, tmp_path, paths=own)
+        if any(y.startswith("-DLLAMATH_PATH=") for y in x)
+    ]
+    assert {y for x in each for y in x if y.startswith("-DLLAMATH_PATH=")} == {
+        f"-DLLAMATH_PATH={x}" for x in own
+    }
     assert build.cached_library(own) != build.cached_library()
     small = Library(build.build(tmp_path / "own.so", ("-O0",), own))
     try:
-        assert [small("path_name", i).decode() for i in range(small("num_paths"))] == ["reference", *own]
+        assert [small("path_name", i).decode() for i in range(small("num_paths"))] == [
+            "reference",
+            *own,
+        ]
         assert small("path") == library("path")
     finally:
         small.close()
@@ -124,7 +137,9 @@ def as_bf16(x: np.ndarray) -> np.ndarray:
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
-def random_weights(rng: np.random.Generator, kind: int, rows: int, cols: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def random_weights(
+    rng: np.random.Generator, kind: int, rows: int, cols: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Stored rows of bytes, their values, and scales."""
     if kind == F32:
         w = normal(rng, rows, cols)
@@ -136,7 +151,10 @@ def random_weights(rng: np.random.Generator, kind: int, rows: int, cols: int) ->
         half = normal(rng, rows, cols).astype(np.float16)
         return half, half.astype(np.float32), None
     if kind == I8:
-        w, scales = rng.integers(-128, 128, (rows, cols), dtype=np.int8), rng.uniform(0.005, 0.02, rows).astype(np.float32)
+        w, scales = (
+            rng.integers(-128, 128, (rows, cols), dtype=np.int8),
+            rng.uniform(0.005, 0.02, rows).astype(np.float32),
+        )
         return w, w * scales[:, None], scales
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
     from gguf.quants import dequantize
@@ -154,11 +172,26 @@ def random_weights(rng: np.random.Generator, kind: int, rows: int, cols: int) ->
 
 
 def matrix(stored: np.ndarray, kind: int, cols: int, scales: np.ndarray | None = None) -> Matrix:
-    return Matrix(pointer(stored), pointer(scales), len(stored), cols, 0, kind, 0, stored.nbytes, 0 if scales is None else scales.size)
+    return Matrix(
+        pointer(stored),
+        pointer(scales),
+        len(stored),
+        cols,
+        0,
+        kind,
+        0,
+        stored.nbytes,
+        0 if scales is None else scales.size,
+    )
 
 
 def multiply(
-    lib: Library, stored: np.ndarray, kind: int, x: np.ndarray, scales: np.ndarray | None = None, precision: int = EXACT
+    lib: Library,
+    stored: np.ndarray,
+    kind: int,
+    x: np.ndarray,
+    scales: np.ndarray | None = None,
+    precision: int = EXACT,
 ) -> np.ndarray:
     out = np.full((len(x), len(stored)), np.nan, np.float32)
     product = Product(matrix(stored, kind, x.shape[1], scales), pointer(out))
@@ -179,7 +212,12 @@ def error(found: np.ndarray, x: np.ndarray, w: np.ndarray) -> float:
     """The largest error, relative to the lengths of the two vectors of each product."""
     x, w = x.astype(np.float64), w.astype(np.float64)
     expected = x @ w.T
-    return float((np.abs(found - expected) / (np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(w, axis=1) + 1e-60)).max())
+    return float(
+        (
+            np.abs(found - expected)
+            / (np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(w, axis=1) + 1e-60)
+        ).max()
+    )
 
 
 # Products
@@ -187,7 +225,9 @@ def error(found: np.ndarray, x: np.ndarray, w: np.ndarray) -> float:
 
 @pytest.mark.parametrize("kind", TYPES, ids=TYPES.get)
 @pytest.mark.parametrize("precision", (EXACT, FAST), ids=("exact", "fast"))
-def test_products_of_every_type_and_number_of_rows(lib: Library, rng: np.random.Generator, kind: int, precision: int) -> None:
+def test_products_of_every_type_and_number_of_rows(
+    lib: Library, rng: np.random.Generator, kind: int, precision: int
+) -> None:
     size = BLOCKS.get(kind, 1)
     for cols in {1: (1, 5, 67, 512, 1031), 32: (32, 96, 544), 256: (256, 768)}[size]:
         for rows in (1, 7, 35):
@@ -197,9 +237,13 @@ def test_products_of_every_type_and_number_of_rows(lib: Library, rng: np.random.
                 found = multiply(lib, stored, kind, x, scales, precision)
                 is_reference = lib("path") == b"reference"
                 if precision == FAST and size > 1 and not is_reference:
-                    assert error(found, quantized(x), w) < 3e-6  # the values that llamath_matmul's documentation names, and no others
+                    assert (
+                        error(found, quantized(x), w) < 3e-6
+                    )  # the values that llamath_matmul's documentation names, and no others
                     assert error(found, x, w) < 0.01
-                elif precision == FAST and kind == BF16 and n >= 4 and lib("path").endswith(b"bf16"):
+                elif (
+                    precision == FAST and kind == BF16 and n >= 4 and lib("path").endswith(b"bf16")
+                ):
                     assert error(found, as_bf16(x), w) < 1e-6
                 else:
                     assert error(found, x, w) < 1e-6
@@ -208,12 +252,21 @@ def test_products_of_every_type_and_number_of_rows(lib: Library, rng: np.random.
 def test_products_of_one_input_at_once(lib: Library, rng: np.random.Generator) -> None:
     for n in (1, 3, 12):
         x, bias = normal(rng, n, 96), normal(rng, 21)
-        parts = [(kind, *random_weights(rng, kind, rows, 96)) for kind, rows in ((BF16, 21), (Q8_0, 40), (F32, 3))]
+        parts = [
+            (kind, *random_weights(rng, kind, rows, 96))
+            for kind, rows in ((BF16, 21), (Q8_0, 40), (F32, 3))
+        ]
         outs = [normal(rng, n, len(stored) + 2) for _, stored, _, _ in parts]
         before = [out.copy() for out in outs]
         products = (Product * 3)(
             *(
-                Product(matrix(stored, kind, 96), pointer(out), len(stored) + 2, pointer(bias if i == 0 else None), int(i == 0))
+                Product(
+                    matrix(stored, kind, 96),
+                    pointer(out),
+                    len(stored) + 2,
+                    pointer(bias if i == 0 else None),
+                    int(i == 0),
+                )
                 for i, ((kind, stored, _, _), out) in enumerate(zip(parts, outs, strict=True))
             )
         )
@@ -233,13 +286,17 @@ def test_strides_of_inputs_and_of_stored_rows(lib: Library, rng: np.random.Gener
         close(out, x[:, :60] @ w[::2, :60].T, atol=1e-4)
 
 
-def test_products_across_page_ends_read_nothing_beyond(lib: Library, rng: np.random.Generator) -> None:
+def test_products_across_page_ends_read_nothing_beyond(
+    lib: Library, rng: np.random.Generator
+) -> None:
     mmap = pytest.importorskip("mmap")
     ctypes = pytest.importorskip("ctypes")
     page = mmap.PAGESIZE
     memory = mmap.mmap(-1, 4 * page)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(base + 3 * page), ctypes.c_size_t(page), 0) == 0
+    assert (
+        ctypes.CDLL(None).mprotect(ctypes.c_void_p(base + 3 * page), ctypes.c_size_t(page), 0) == 0
+    )
     for kind, cols in (
         (F32, 67),
         (BF16, 67),
@@ -264,7 +321,9 @@ def test_products_across_page_ends_read_nothing_beyond(lib: Library, rng: np.ran
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=TYPES.get)
-def test_nan_and_inf_in_inputs_reach_the_output(lib: Library, rng: np.random.Generator, kind: int) -> None:
+def test_nan_and_inf_in_inputs_reach_the_output(
+    lib: Library, rng: np.random.Generator, kind: int
+) -> None:
     stored, w, scales = random_weights(rng, kind, 18, 512)
     for n in (1, 5, 10):
         for bad in (np.nan, np.inf, -np.inf):
@@ -276,7 +335,9 @@ def test_nan_and_inf_in_inputs_reach_the_output(lib: Library, rng: np.random.Gen
 
 
 @pytest.mark.parametrize("kind", (F32, BF16, F16, Q8_0), ids=TYPES.get)
-def test_nan_and_inf_in_weights_reach_their_row_alone(lib: Library, rng: np.random.Generator, kind: int) -> None:
+def test_nan_and_inf_in_weights_reach_their_row_alone(
+    lib: Library, rng: np.random.Generator, kind: int
+) -> None:
     for pattern in (0x7FC0, 0x7F80) if kind == BF16 else (0x7E00, 0x7C00):
         stored, _, _ = random_weights(rng, kind, 19, 96)
         if kind == F32:
@@ -299,8 +360,17 @@ def test_denormal_and_huge_numbers(lib: Library) -> None:
     stored[..., :2] = np.frombuffer(np.float16(6e-8).tobytes(), np.uint8)
     stored[..., 2:] = 127
     values = np.full((3, 64), np.float32(np.float16(6e-8)) * 127)
-    assert error(multiply(lib, stored.reshape(3, -1), Q8_0, np.ones((5, 64), np.float32), None, FAST), np.ones((5, 64)), values) < 1e-6
-    assert (multiply(lib, stored.reshape(3, -1), Q8_0, np.zeros((2, 64), np.float32), None, FAST) == 0).all()
+    assert (
+        error(
+            multiply(lib, stored.reshape(3, -1), Q8_0, np.ones((5, 64), np.float32), None, FAST),
+            np.ones((5, 64)),
+            values,
+        )
+        < 1e-6
+    )
+    assert (
+        multiply(lib, stored.reshape(3, -1), Q8_0, np.zeros((2, 64), np.float32), None, FAST) == 0
+    ).all()
 
 
 def test_largest_bytes_do_not_saturate(lib: Library) -> None:
@@ -310,14 +380,32 @@ def test_largest_bytes_do_not_saturate(lib: Library) -> None:
         stored[..., 2:] = np.int8(value).view(np.uint8)
         for n in (1, 4):
             for sign in (-1, 1):
-                found = multiply(lib, stored.reshape(17, -1), Q8_0, np.full((n, 64), sign, np.float32), None, FAST)
+                found = multiply(
+                    lib,
+                    stored.reshape(17, -1),
+                    Q8_0,
+                    np.full((n, 64), sign, np.float32),
+                    None,
+                    FAST,
+                )
                 close(found, np.full((n, 17), 64.0 * sign * value), rtol=1e-6)
 
 
 def test_unknown_types_and_wrong_widths_are_refused(library: Library) -> None:
     data = np.zeros(1024, np.uint8)
     for kind, cols in ((99, 32), (Q8_0, 33), (Q4_K, 128)):
-        assert library.pooled("matmul", Product(matrix(data[None], kind, cols), pointer(data)), 1, data, 0, 1, FAST) == -1
+        assert (
+            library.pooled(
+                "matmul",
+                Product(matrix(data[None], kind, cols), pointer(data)),
+                1,
+                data,
+                0,
+                1,
+                FAST,
+            )
+            == -1
+        )
     assert library("set_path", b"abacus") == -1
 
 
@@ -337,40 +425,59 @@ def test_per_head_products(lib: Library, rng: np.random.Generator, kind: int) ->
     each = w.reshape(heads, size, cols)
     for n in (1, 5):
         x, out = normal(rng, n, heads, cols), np.zeros((n, heads, size), np.float32)
-        assert lib.pooled("per_head_matmul", out, x, n, matrix(stored, kind, cols), size, 0, EXACT) == 0
+        assert (
+            lib.pooled("per_head_matmul", out, x, n, matrix(stored, kind, cols), size, 0, EXACT)
+            == 0
+        )
         close(out, np.einsum("bhc,hsc->bhs", x, each), atol=2e-4)
         x, out = normal(rng, n, heads, size), np.zeros((n, heads, cols), np.float32)
-        assert lib.pooled("per_head_matmul", out, x, n, matrix(stored, kind, cols), size, 1, EXACT) == 0
+        assert (
+            lib.pooled("per_head_matmul", out, x, n, matrix(stored, kind, cols), size, 1, EXACT)
+            == 0
+        )
         close(out, np.einsum("bhs,hsc->bhc", x, each), atol=2e-4)
 
 
 @pytest.mark.parametrize("kind", (F32, BF16, Q8_0, MXFP4), ids=TYPES.get)
 def test_products_by_chosen_experts(lib: Library, rng: np.random.Generator, kind: int) -> None:
     num_experts, rows, cols, top_k = 6, 35, 96, 2
-    stored, w, _ = zip(*(random_weights(rng, kind, rows, cols) for _ in range(num_experts)), strict=True)
+    stored, w, _ = zip(
+        *(random_weights(rng, kind, rows, cols) for _ in range(num_experts)), strict=True
+    )
     experts = (Matrix * num_experts)(*(matrix(s, kind, cols) for s in stored))
     biases = [normal(rng, rows), *[None] * (num_experts - 1)]
     pointers = (PTR * num_experts)(*map(pointer, biases))
     for n in (1, 2, 7, 40):
-        chosen = rng.integers(0, num_experts - 1, (n, top_k)).astype(np.int32)  # the last one is never chosen
+        chosen = rng.integers(0, num_experts - 1, (n, top_k)).astype(
+            np.int32
+        )  # the last one is never chosen
         chosen[0, 0] = num_experts  # one without weights
         x, weights = normal(rng, n, cols), rng.uniform(0, 1, (n, top_k)).astype(np.float32)
         out = np.full((n, top_k, rows), np.nan, np.float32)
         product = ExpertProduct(_address(experts), pointer(out), _address(pointers))
-        assert lib.pooled("expert_matmul", product, 1, x, 0, chosen, n * top_k, top_k, num_experts, EXACT) == 0
+        assert (
+            lib.pooled(
+                "expert_matmul", product, 1, x, 0, chosen, n * top_k, top_k, num_experts, EXACT
+            )
+            == 0
+        )
         expected = np.zeros((n, top_k, rows))
         for t in range(n):
             for j, e in enumerate(chosen[t]):
                 if e < num_experts:
                     expected[t, j] = w[e] @ x[t] + (0 if biases[e] is None else biases[e])
         close(out, expected, atol=2e-4)
-        again = np.full((n, top_k, rows), np.nan, np.float32)  # inputs of each pair, as of a down projection
+        again = np.full(
+            (n, top_k, rows), np.nan, np.float32
+        )  # inputs of each pair, as of a down projection
         product = ExpertProduct(_address(experts), pointer(again), _address(pointers))
         pairs = np.repeat(x, top_k, 0)
         lib.pooled("expert_matmul", product, 1, pairs, 0, chosen, n * top_k, 1, num_experts, EXACT)
         close(again, expected, atol=2e-4)
         summed, same = np.zeros((n, rows), np.float32), normal(rng, n, rows)
-        lib.pooled("combine_experts", summed, out, weights, chosen, same, n, top_k, num_experts, rows, 0)
+        lib.pooled(
+            "combine_experts", summed, out, weights, chosen, same, n, top_k, num_experts, rows, 0
+        )
         expected[0, 0] = same[0]
         close(summed, (expected * weights[..., None]).sum(1), atol=2e-4)
 
@@ -426,8 +533,14 @@ def _activations() -> dict[int, object]:
 
 @pytest.mark.parametrize("act", range(10))
 def test_activations(lib: Library, rng: np.random.Generator, act: int) -> None:
-    x = np.concatenate((normal(rng, 100) * 4, np.linspace(-95, 95, 191), (0.0, -0.0, 1e-38, -1e-38, 0.624, 0.626))).astype(np.float32)
-    out, up, expected = np.zeros_like(x), normal(rng, len(x)), _activations()[act](x.astype(np.float64))
+    x = np.concatenate(
+        (normal(rng, 100) * 4, np.linspace(-95, 95, 191), (0.0, -0.0, 1e-38, -1e-38, 0.624, 0.626))
+    ).astype(np.float32)
+    out, up, expected = (
+        np.zeros_like(x),
+        normal(rng, len(x)),
+        _activations()[act](x.astype(np.float64)),
+    )
     lib.pooled("act", out, x, len(x), act)
     close(out, expected, rtol=2e-6, atol=1e-6)
     lib.pooled("gated", out, 0, x, 0, up, 0, 1, len(x), act)
@@ -446,7 +559,9 @@ def test_clamped_gates_apart_and_interleaved(lib: Library, rng: np.random.Genera
     close(out, expected)
     both = np.stack((gate, up), -1)
     out[:] = 0
-    lib.pooled("clamped_gated", out, 0, both, 0, both.reshape(3, 42)[:, 1:], 0, 3, 21, 2, 7.0, 1.702)
+    lib.pooled(
+        "clamped_gated", out, 0, both, 0, both.reshape(3, 42)[:, 1:], 0, 3, 21, 2, 7.0, 1.702
+    )
     close(out, expected)
 
 
@@ -528,21 +643,48 @@ def stored_cache(x: np.ndarray, kind: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", (F32, BF16, F16), ids=TYPES.get)
-def test_cache_rows_are_rounded_to_nearest_even(lib: Library, rng: np.random.Generator, kind: int) -> None:
+def test_cache_rows_are_rounded_to_nearest_even(
+    lib: Library, rng: np.random.Generator, kind: int
+) -> None:
     ties = np.array(
-        [1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-11, 1 + 3 * 2**-11, 65519.0, 65520.0, 1e30, -1e30, 6e-8, 2.0**-25, np.inf, -np.inf, 0, -0.0]
+        [
+            1 + 2**-8,
+            1 + 3 * 2**-8,
+            1 + 2**-11,
+            1 + 3 * 2**-11,
+            65519.0,
+            65520.0,
+            1e30,
+            -1e30,
+            6e-8,
+            2.0**-25,
+            np.inf,
+            -np.inf,
+            0,
+            -0.0,
+        ]
     )
-    x = np.concatenate((normal(rng, 50) * 100, normal(rng, 50) * 1e-6, ties)).astype(np.float32)[None]
+    x = np.concatenate((normal(rng, 50) * 100, normal(rng, 50) * 1e-6, ties)).astype(np.float32)[
+        None
+    ]
     out = np.zeros(x.shape, np.float32 if kind == F32 else np.uint16)
     lib.pooled("store_rows", out, kind, x.shape[1], x, 0, 1, x.shape[1])
     with np.errstate(over="ignore"):
-        expected = {F32: x, F16: x.astype(np.float16).view(np.uint16), BF16: (as_bf16(x).view(np.uint32) >> 16).astype(np.uint16)}[kind]
+        expected = {
+            F32: x,
+            F16: x.astype(np.float16).view(np.uint16),
+            BF16: (as_bf16(x).view(np.uint32) >> 16).astype(np.uint16),
+        }[kind]
     assert (out == expected).all()
     nan = np.full((1, 20), np.nan, np.float32)
     lib.pooled("store_rows", out, kind, 20, nan, 0, 1, 20)
     found = out[0, :20]
     assert np.isnan(
-        found if kind == F32 else found.view(np.float16) if kind == F16 else (found.astype(np.uint32) << 16).view(np.float32)
+        found
+        if kind == F32
+        else found.view(np.float16)
+        if kind == F16
+        else (found.astype(np.uint32) << 16).view(np.float32)
     ).all()
 
 
@@ -581,13 +723,35 @@ def test_attention(lib: Library, rng: np.random.Generator, case: str, kind: int)
             v, v_values = k, k_values[..., :v_dim]
         out = np.full((batch, tokens, heads, v_dim), np.nan, np.float32)
         a = Attention(
-            pointer(out), pointer(q), pointer(k), pointer(v), type=kind, batch=batch, tokens=tokens, heads=heads, kv_heads=kv_heads
+            pointer(out),
+            pointer(q),
+            pointer(k),
+            pointer(v),
+            type=kind,
+            batch=batch,
+            tokens=tokens,
+            heads=heads,
+            kv_heads=kv_heads,
         )
-        a.k_dim, a.v_dim, a.past, a.scale, a.causal = k_dim, v_dim, past, 0.3, options.get("causal", 1)
+        a.k_dim, a.v_dim, a.past, a.scale, a.causal = (
+            k_dim,
+            v_dim,
+            past,
+            0.3,
+            options.get("causal", 1),
+        )
         a.k_batch, a.k_token, a.k_head = (total + 3) * kv_heads * k_dim, kv_heads * k_dim, k_dim
-        a.v_batch, a.v_token, a.v_head = (total + 3) * kv_heads * v.shape[-1], kv_heads * v.shape[-1], v.shape[-1]
+        a.v_batch, a.v_token, a.v_head = (
+            (total + 3) * kv_heads * v.shape[-1],
+            kv_heads * v.shape[-1],
+            v.shape[-1],
+        )
         query, key = past + np.arange(tokens)[:, None], np.arange(total)[None]
-        start = np.array([0, min(3, total - 1)], np.int32) if "start" in options else np.zeros(2, np.int32)
+        start = (
+            np.array([0, min(3, total - 1)], np.int32)
+            if "start" in options
+            else np.zeros(2, np.int32)
+        )
         seen = np.broadcast_to((key <= query) | (a.causal == 0), (batch, tokens, total)).copy()
         seen &= key >= start[:, None, None]
         seen &= query >= start[:, None, None]
@@ -598,8 +762,17 @@ def test_attention(lib: Library, rng: np.random.Generator, case: str, kind: int)
             seen &= query - key < a.window
         if "chunk" in options:
             a.chunk = options["chunk"]
-            seen &= (query - start[:, None, None]) // a.chunk == (key - start[:, None, None]) // a.chunk
-        scores = np.einsum("btgrd,bsgd->bgrts", q.reshape(batch, tokens, kv_heads, -1, k_dim), k_values[:, :total]).astype(np.float64) * 0.3
+            seen &= (query - start[:, None, None]) // a.chunk == (
+                key - start[:, None, None]
+            ) // a.chunk
+        scores = (
+            np.einsum(
+                "btgrd,bsgd->bgrts",
+                q.reshape(batch, tokens, kv_heads, -1, k_dim),
+                k_values[:, :total],
+            ).astype(np.float64)
+            * 0.3
+        )
         scores = scores.reshape(batch, heads, tokens, total)
         sinks, slopes = normal(rng, heads), rng.uniform(0, 1, heads).astype(np.float32)
         if "softcap" in options:
@@ -616,7 +789,9 @@ def test_attention(lib: Library, rng: np.random.Generator, case: str, kind: int)
                 scores = scores + np.where(near, bias[..., d].transpose(0, 2, 1)[..., None], 0)
         if "selected" in options:
             width = min(options["selected"], total)
-            selected = np.stack([[rng.permutation(total)[:width] for _ in range(tokens)] for _ in range(batch)]).astype(np.int32)
+            selected = np.stack(
+                [[rng.permutation(total)[:width] for _ in range(tokens)] for _ in range(batch)]
+            ).astype(np.int32)
             selected[..., -1] = -1
             a.selected, a.num_selected = pointer(selected), width
             seen &= (key[..., None] == selected[:, :, None]).any(-1)
@@ -625,9 +800,17 @@ def test_attention(lib: Library, rng: np.random.Generator, case: str, kind: int)
             a.sinks = pointer(sinks)
         largest = np.maximum(scores.max(-1, keepdims=True), -50)
         weights = np.exp(scores - largest)
-        sums = weights.sum(-1, keepdims=True) + (np.exp(sinks[:, None, None] - largest) if "sinks" in options else 0)
-        weights = np.where(seen.any(-1)[:, None, :, None], weights / np.where(sums == 0, 1, sums), 0)
-        expected = np.einsum("bgrts,bsgd->btgrd", weights.reshape(batch, kv_heads, -1, tokens, total), v_values[:, :total])
+        sums = weights.sum(-1, keepdims=True) + (
+            np.exp(sinks[:, None, None] - largest) if "sinks" in options else 0
+        )
+        weights = np.where(
+            seen.any(-1)[:, None, :, None], weights / np.where(sums == 0, 1, sums), 0
+        )
+        expected = np.einsum(
+            "bgrts,bsgd->btgrd",
+            weights.reshape(batch, kv_heads, -1, tokens, total),
+            v_values[:, :total],
+        )
         lib.pooled("attention", a)
         close(out, expected.reshape(out.shape), atol=1e-5)
 
@@ -641,7 +824,17 @@ def test_attention_to_a_ring_of_keys(lib: Library, rng: np.random.Generator) -> 
             k[j % ring], v[j % ring] = keys[j], values[j]
         q, out = normal(rng, dim), np.zeros(dim, np.float32)
         a = Attention(
-            pointer(out), pointer(q), pointer(k), pointer(v), type=F32, batch=1, tokens=1, heads=1, kv_heads=1, k_dim=dim, v_dim=dim
+            pointer(out),
+            pointer(q),
+            pointer(k),
+            pointer(v),
+            type=F32,
+            batch=1,
+            tokens=1,
+            heads=1,
+            kv_heads=1,
+            k_dim=dim,
+            v_dim=dim,
         )
         a.k_token = a.v_token = a.k_head = a.v_head = a.k_batch = a.v_batch = dim
         a.past, a.ring, a.window, a.causal, a.scale = query, ring, window, 1, 0.25
@@ -651,11 +844,25 @@ def test_attention_to_a_ring_of_keys(lib: Library, rng: np.random.Generator) -> 
         close(out, weights / weights.sum() @ values[seen])
 
 
-def test_attention_propagates_nan_of_a_visible_key_only(lib: Library, rng: np.random.Generator) -> None:
+def test_attention_propagates_nan_of_a_visible_key_only(
+    lib: Library, rng: np.random.Generator
+) -> None:
     k, q = normal(rng, 12, 16), normal(rng, 12, 16)
     k[5] = np.nan
     out = np.zeros((12, 16), np.float32)
-    a = Attention(pointer(out), pointer(q), pointer(k), pointer(q), type=F32, batch=1, tokens=12, heads=1, kv_heads=1, k_dim=16, v_dim=16)
+    a = Attention(
+        pointer(out),
+        pointer(q),
+        pointer(k),
+        pointer(q),
+        type=F32,
+        batch=1,
+        tokens=12,
+        heads=1,
+        kv_heads=1,
+        k_dim=16,
+        v_dim=16,
+    )
     a.k_token = a.v_token = a.k_head = a.v_head = a.k_batch = a.v_batch = 16
     a.causal, a.scale = 1, 0.25
     lib.pooled("attention", a)
@@ -667,7 +874,11 @@ def test_attention_propagates_nan_of_a_visible_key_only(lib: Library, rng: np.ra
 
 def test_causal_convolution_with_state_and_padding(lib: Library, rng: np.random.Generator) -> None:
     batch, channels, taps = 2, 37, 4
-    weight, bias, x = normal(rng, channels, taps), normal(rng, channels), normal(rng, batch, 9, channels)
+    weight, bias, x = (
+        normal(rng, channels, taps),
+        normal(rng, channels),
+        normal(rng, batch, 9, channels),
+    )
     pad = np.array([0, 2], np.int32)
     x[1, :2] = np.nan  # padding is not read
     clean = np.where(np.arange(9)[:, None] < pad[:, None, None], 0, x)
@@ -679,7 +890,22 @@ def test_causal_convolution_with_state_and_padding(lib: Library, rng: np.random.
     for first, last, padding in ((0, 6, pad), (6, 7, None), (7, 9, None)):
         part = np.ascontiguousarray(x[:, first:last])
         out = np.zeros_like(part)
-        lib.pooled("causal_conv", out, 0, part, 0, state, weight, bias, batch, last - first, channels, taps, 1, padding)
+        lib.pooled(
+            "causal_conv",
+            out,
+            0,
+            part,
+            0,
+            state,
+            weight,
+            bias,
+            batch,
+            last - first,
+            channels,
+            taps,
+            1,
+            padding,
+        )
         parts.append(out)
     close(np.concatenate(parts, 1), expected)
     close(state, clean[:, -3:])
@@ -688,9 +914,16 @@ def test_causal_convolution_with_state_and_padding(lib: Library, rng: np.random.
 @pytest.mark.parametrize("by_row", (0, 1))
 def test_gated_delta_rule_in_chunks(lib: Library, rng: np.random.Generator, by_row: int) -> None:
     batch, tokens, heads, groups, n, m = 2, 7, 4, 2, 19, 21
-    q, k, v = normal(rng, batch, tokens, groups, n), normal(rng, batch, tokens, groups, n) * 0.3, normal(rng, batch, tokens, heads, m)
+    q, k, v = (
+        normal(rng, batch, tokens, groups, n),
+        normal(rng, batch, tokens, groups, n) * 0.3,
+        normal(rng, batch, tokens, heads, m),
+    )
     g = -np.abs(normal(rng, batch, tokens, heads, *([n] if by_row else [])))
-    beta, pad = rng.uniform(0, 1, (batch, tokens, heads)).astype(np.float32), np.array([0, 2], np.int32)
+    beta, pad = (
+        rng.uniform(0, 1, (batch, tokens, heads)).astype(np.float32),
+        np.array([0, 2], np.int32),
+    )
     state, expected = np.zeros((batch, heads, n, m)), np.zeros((batch, tokens, heads, m))
     for b in range(batch):
         for t in range(pad[b], tokens):
@@ -704,7 +937,15 @@ def test_gated_delta_rule_in_chunks(lib: Library, rng: np.random.Generator, by_r
         xs = [np.ascontiguousarray(y[:, part]) for y in (q, k, v, g, beta)]
         out = np.full(xs[2].shape, np.nan, np.float32)
         r = DeltaRule(
-            pointer(out), *map(pointer, xs), pointer(found_state), batch=batch, tokens=out.shape[1], heads=heads, groups=groups, n=n, m=m
+            pointer(out),
+            *map(pointer, xs),
+            pointer(found_state),
+            batch=batch,
+            tokens=out.shape[1],
+            heads=heads,
+            groups=groups,
+            n=n,
+            m=m,
         )
         r.decay_per_row, r.pad = by_row, pointer(pad) if part.start == 0 else None
         lib.pooled("gated_delta_rule", r)
@@ -715,7 +956,10 @@ def test_gated_delta_rule_in_chunks(lib: Library, rng: np.random.Generator, by_r
 
 def test_state_space_scan_in_chunks(lib: Library, rng: np.random.Generator) -> None:
     batch, tokens, heads, groups, m, n = 2, 6, 4, 2, 5, 23
-    x, dt = normal(rng, batch, tokens, heads, m), rng.uniform(0, 1, (batch, tokens, heads)).astype(np.float32)
+    x, dt = (
+        normal(rng, batch, tokens, heads, m),
+        rng.uniform(0, 1, (batch, tokens, heads)).astype(np.float32),
+    )
     b, c = normal(rng, batch, tokens, groups, n), normal(rng, batch, tokens, groups, n)
     a_log, skip, pad = normal(rng, heads), normal(rng, heads), np.array([1, 0], np.int32)
     state, expected = np.zeros((batch, heads, m, n)), np.zeros((batch, tokens, heads, m))
@@ -723,14 +967,27 @@ def test_state_space_scan_in_chunks(lib: Library, rng: np.random.Generator) -> N
         for t in range(pad[s], tokens):
             for h in range(heads):
                 decay = np.exp(-np.exp(a_log[h]) * dt[s, t, h])
-                state[s, h] = decay * state[s, h] + dt[s, t, h] * np.outer(x[s, t, h], b[s, t, h // 2])
+                state[s, h] = decay * state[s, h] + dt[s, t, h] * np.outer(
+                    x[s, t, h], b[s, t, h // 2]
+                )
                 expected[s, t, h] = state[s, h] @ c[s, t, h // 2] + skip[h] * x[s, t, h]
     found_state, parts = np.zeros(state.shape, np.float32), []
     for part in (slice(0, 4), slice(4, 6)):
         xs = [np.ascontiguousarray(y[:, part]) for y in (x, b, c, dt)]
         out = np.full(xs[0].shape, np.nan, np.float32)
-        r = StateScan(pointer(out), *map(pointer, (*xs, a_log, skip, found_state)), batch=batch, tokens=out.shape[1])
-        r.heads, r.groups, r.m, r.n, r.pad = heads, groups, m, n, pointer(pad) if part.start == 0 else None
+        r = StateScan(
+            pointer(out),
+            *map(pointer, (*xs, a_log, skip, found_state)),
+            batch=batch,
+            tokens=out.shape[1],
+        )
+        r.heads, r.groups, r.m, r.n, r.pad = (
+            heads,
+            groups,
+            m,
+            n,
+            pointer(pad) if part.start == 0 else None,
+        )
         lib.pooled("ssm_scan", r)
         parts.append(out)
     close(np.concatenate(parts, 1), expected)
@@ -739,8 +996,16 @@ def test_state_space_scan_in_chunks(lib: Library, rng: np.random.Generator) -> N
 
 def test_selective_scan_in_chunks(lib: Library, rng: np.random.Generator) -> None:
     batch, tokens, channels, n = 2, 6, 45, 11
-    x, dt = normal(rng, batch, tokens, channels), rng.uniform(0, 1, (batch, tokens, channels)).astype(np.float32)
-    b, c, a_log, skip = normal(rng, batch, tokens, n), normal(rng, batch, tokens, n), normal(rng, channels, n), normal(rng, channels)
+    x, dt = (
+        normal(rng, batch, tokens, channels),
+        rng.uniform(0, 1, (batch, tokens, channels)).astype(np.float32),
+    )
+    b, c, a_log, skip = (
+        normal(rng, batch, tokens, n),
+        normal(rng, batch, tokens, n),
+        normal(rng, channels, n),
+        normal(rng, channels),
+    )
     state, expected = np.zeros((batch, channels, n)), np.zeros((batch, tokens, channels))
     for t in range(tokens):
         decay = np.exp(-np.exp(a_log) * dt[:, t, :, None])
@@ -750,7 +1015,12 @@ def test_selective_scan_in_chunks(lib: Library, rng: np.random.Generator) -> Non
     for part in (slice(0, 1), slice(1, 6)):
         xs = [np.ascontiguousarray(y[:, part]) for y in (x, b, c, dt)]
         out = np.full(xs[0].shape, np.nan, np.float32)
-        r = StateScan(pointer(out), *map(pointer, (*xs, a_log, skip, found_state)), batch=batch, tokens=out.shape[1])
+        r = StateScan(
+            pointer(out),
+            *map(pointer, (*xs, a_log, skip, found_state)),
+            batch=batch,
+            tokens=out.shape[1],
+        )
         r.heads, r.groups, r.m, r.n = channels, 1, 1, n
         lib.pooled("selective_scan", r)
         parts.append(out)
@@ -763,7 +1033,10 @@ def test_selective_scan_in_chunks(lib: Library, rng: np.random.Generator) -> Non
 
 def route(lib: Library, logits: np.ndarray, **fields: object) -> tuple[np.ndarray, np.ndarray]:
     r = Route(num_experts=logits.shape[1], scaling=1.0, **fields)
-    chosen, weights = np.zeros((len(logits), r.top_k), np.int32), np.zeros((len(logits), r.top_k), np.float32)
+    chosen, weights = (
+        np.zeros((len(logits), r.top_k), np.int32),
+        np.zeros((len(logits), r.top_k), np.float32),
+    )
     lib.pooled("route", chosen, weights, logits, len(logits), r)
     return chosen, weights
 
@@ -778,18 +1051,30 @@ def test_routing(library: Library, rng: np.random.Generator) -> None:
     close(weights, picked / picked.sum(-1, keepdims=True))
     sigmoid = 1 / (1 + np.exp(-logits))
     chosen, weights = route(
-        library, logits, top_k=4, scoring=1, correction=pointer(correction), groups=4, kept_groups=2, best_of_group=2, other=0.0
+        library,
+        logits,
+        top_k=4,
+        scoring=1,
+        correction=pointer(correction),
+        groups=4,
+        kept_groups=2,
+        best_of_group=2,
+        other=0.0,
     )
     ranked = sigmoid + correction
     grouped = np.sort(ranked.reshape(5, 4, 3), -1)[..., -2:].sum(-1)
     kept = np.argsort(-grouped, -1)[:, :2]
-    masked = np.where((np.arange(12)[None] // 3)[..., None] == kept[:, None], ranked[..., None], 0).sum(-1)
+    masked = np.where(
+        (np.arange(12)[None] // 3)[..., None] == kept[:, None], ranked[..., None], 0
+    ).sum(-1)
     assert (chosen == np.argsort(-masked, -1, kind="stable")[:, :4]).all()
     close(weights, np.take_along_axis(sigmoid, chosen, 1))
     equal, _ = route(library, np.zeros((1, 6), np.float32), top_k=4)
     assert equal.tolist() == [[0, 1, 2, 3]]
     hostile, _ = route(library, np.full((1, 6), np.nan, np.float32), top_k=3)
-    assert sorted(set(hostile[0])) == sorted(hostile[0]) and hostile.min() >= 0 and hostile.max() < 6
+    assert (
+        sorted(set(hostile[0])) == sorted(hostile[0]) and hostile.min() >= 0 and hostile.max() < 6
+    )
 
 
 def test_first_nonfinite_and_argmax(lib: Library, rng: np.random.Generator) -> None:
@@ -806,14 +1091,27 @@ def test_first_nonfinite_and_argmax(lib: Library, rng: np.random.Generator) -> N
     assert lib.pooled("argmax", np.full(70, -np.inf, np.float32), 70) == 0
 
 
-def sample(lib: Library, logits: np.ndarray, u: float, used: np.ndarray | None = None, **fields: float) -> int:
-    s = Sampling(**{"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, **fields})
+def sample(
+    lib: Library, logits: np.ndarray, u: float, used: np.ndarray | None = None, **fields: float
+) -> int:
+    s = Sampling(
+        **{
+            "temperature": 1.0,
+            "top_k": 0,
+            "top_p": 1.0,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            **fields,
+        }
+    )
     from ctypes import c_double
 
     return lib.pooled("sample", logits, len(logits), s, used, c_double(u))
 
 
-def test_sampling_equals_that_of_the_torch_engine(library: Library, rng: np.random.Generator) -> None:
+def test_sampling_equals_that_of_the_torch_engine(
+    library: Library, rng: np.random.Generator
+) -> None:
     torch = pytest.importorskip("torch")
     from llamath.run import sampling as reference
 
@@ -832,13 +1130,29 @@ def test_sampling_equals_that_of_the_torch_engine(library: Library, rng: np.rand
             parameters = reference.Sampling(**{"temperature": 1.0, **options})
             y = torch.tensor(logits)[None]
             if parameters.repetition_penalty != 1:
-                y = reference.apply_repetition_penalty(y, torch.tensor(used).bool()[None], parameters.repetition_penalty)
+                y = reference.apply_repetition_penalty(
+                    y, torch.tensor(used).bool()[None], parameters.repetition_penalty
+                )
             for u in (0.0, 0.1, 0.5, 0.77, 0.999):
                 if parameters.greedy:
                     expected = int(y.argmax())
                 else:
-                    expected = int(reference.sample(reference.filter_logits(y, parameters), torch.tensor([[u]], dtype=torch.float64))[0])
-                assert sample(library, logits, u, used if "repetition_penalty" in options else None, **options) == expected
+                    expected = int(
+                        reference.sample(
+                            reference.filter_logits(y, parameters),
+                            torch.tensor([[u]], dtype=torch.float64),
+                        )[0]
+                    )
+                assert (
+                    sample(
+                        library,
+                        logits,
+                        u,
+                        used if "repetition_penalty" in options else None,
+                        **options,
+                    )
+                    == expected
+                )
 
 
 def test_sampling_refuses_logits_that_are_not_finite(library: Library) -> None:
@@ -860,7 +1174,11 @@ def test_random_numbers_are_those_of_philox(library: Library) -> None:
     assert uniform(0, 0, 0) == ((0x6627E8D5 << 32 | 0xE169C58D) >> 11) * 2.0**-53
     ones = 2**64 - 1
     assert uniform(ones, ones, ones) == ((0x408F276D << 32 | 0x41C83B0E) >> 11) * 2.0**-53
-    streams = {(seed, row): tuple(uniform(seed, row, step) for step in range(4)) for seed in range(8) for row in range(8)}
+    streams = {
+        (seed, row): tuple(uniform(seed, row, step) for step in range(4))
+        for seed in range(8)
+        for row in range(8)
+    }
     assert len({x for stream in streams.values() for x in stream}) == 256
     values = np.array([uniform(5, 0, step) for step in range(4000)])
     assert values.min() >= 0 and values.max() < 1 and abs(values.mean() - 0.5) < 0.02
@@ -877,7 +1195,9 @@ def test_top_logprobs(library: Library, rng: np.random.Generator) -> None:
 # The pool
 
 
-def _long_product(library: Library, rng: np.random.Generator) -> tuple[Product, np.ndarray, np.ndarray, list[np.ndarray]]:
+def _long_product(
+    library: Library, rng: np.random.Generator
+) -> tuple[Product, np.ndarray, np.ndarray, list[np.ndarray]]:
     w, x = normal(rng, 512, 1024), normal(rng, 64, 1024)
     out = np.zeros((64, 512), np.float32)
     return Product(matrix(w, F32, 1024), pointer(out)), x, out, [w]
@@ -897,7 +1217,9 @@ def test_results_do_not_depend_on_threads(library: Library, rng: np.random.Gener
     assert len(set(results)) == 2 and kept
 
 
-def test_many_calls_in_a_row_stay_correct_and_small(library: Library, rng: np.random.Generator) -> None:
+def test_many_calls_in_a_row_stay_correct_and_small(
+    library: Library, rng: np.random.Generator
+) -> None:
     small, x, out = normal(rng, 33, 20), normal(rng, 2, 20), np.zeros((2, 33), np.float32)
     product, big_x, _, kept = _long_product(library, rng)
     library.pooled("matmul", product, 1, big_x, 0, 64, EXACT)
@@ -927,7 +1249,9 @@ def test_cancelled_calls_return_at_once(library: Library, rng: np.random.Generat
     close(out, x @ kept[0].T, atol=1e-3)
 
 
-def test_cancel_from_another_thread_ends_a_long_series(library: Library, rng: np.random.Generator) -> None:
+def test_cancel_from_another_thread_ends_a_long_series(
+    library: Library, rng: np.random.Generator
+) -> None:
     product, x, _, kept = _long_product(library, rng)
     timer = threading.Timer(0.05, library.pooled, ("pool_cancel",))
     timer.start()
@@ -943,7 +1267,9 @@ def test_cancel_from_another_thread_ends_a_long_series(library: Library, rng: np
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork is not available")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_computes_with_its_own_threads(library: Library, rng: np.random.Generator) -> None:
+def test_a_forked_child_computes_with_its_own_threads(
+    library: Library, rng: np.random.Generator
+) -> None:
     product, x, out, kept = _long_product(library, rng)
     library.pooled("matmul", product, 1, x, 0, 64, EXACT)
     expected = out.copy()

@@ -39,12 +39,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_library_that_others_could_replace_is_not_found(cache: Path, tmp_path: Path) -> None:
     assert library._find() == cache
     folder, llamath, base = cache.parent, cache.parent.parent, tmp_path / "cache"
-    for path, mode in ((cache, 0o666), (cache, 0o664), *((x, y) for x in (folder, llamath, base) for y in (0o777, 0o775))):
+    for path, mode in (
+        (cache, 0o666),
+        (cache, 0o664),
+        *((x, y) for x in (folder, llamath, base) for y in (0o777, 0o775)),
+    ):
         path.chmod(mode)
         assert library._find() is None, (path, oct(mode))
         assert f"can write to {path}" in find_foreign(str(cache))
         path.chmod(0o755)
-    folder.chmod(0o1777)  # in a folder like /tmp, only what is below another one of this user is safe
+    folder.chmod(
+        0o1777
+    )  # in a folder like /tmp, only what is below another one of this user is safe
     assert library._find() is None
     folder.chmod(0o755)
     base.chmod(0o1777)
@@ -78,10 +84,14 @@ def test_relative_cache_paths_are_ignored(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for given in ("cache", "~/.cache", "$HOME/.cache", ".", ""):
         monkeypatch.setenv("XDG_CACHE_HOME", given)
-        assert user_folder("XDG_CACHE_HOME", ".cache") == str(tmp_path / "home" / ".cache" / "llamath"), given
+        assert user_folder("XDG_CACHE_HOME", ".cache") == str(
+            tmp_path / "home" / ".cache" / "llamath"
+        ), given
     for given in ("~", "home", ""):
         monkeypatch.setenv("HOME", given)
-        assert user_folder("XDG_CACHE_HOME", ".cache") == os.path.join(home, ".cache", "llamath"), given
+        assert user_folder("XDG_CACHE_HOME", ".cache") == os.path.join(home, ".cache", "llamath"), (
+            given
+        )
 
     def nobody(uid: int) -> Any:
         raise KeyError(f"getpwuid(): uid not found: {uid}")
@@ -92,13 +102,21 @@ def test_relative_cache_paths_are_ignored(tmp_path: Path, monkeypatch: pytest.Mo
             monkeypatch.delenv("HOME")
         else:
             monkeypatch.setenv("HOME", name)
-        planted = tmp_path / (name or "~") / ".cache" / "llamath" / f"native-{build.source_hash(build.find_compiler() or '')}"
+        planted = (
+            tmp_path
+            / (name or "~")
+            / ".cache"
+            / "llamath"
+            / f"native-{build.source_hash(build.find_compiler() or '')}"
+        )
         planted.mkdir(parents=True, exist_ok=True)
         (planted / build.LIBRARY).write_bytes(b"")
         assert build.cached_library() is None and library._find() is None, name
 
 
-def test_cache_folders_are_made_for_this_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folders_are_made_for_this_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "deep" / "cache"))
     monkeypatch.setattr(build, "_run", lambda command: Path(command[-1]).write_bytes(b"compiled"))
     monkeypatch.setattr(build, "find_compiler", lambda: "c++")
@@ -117,9 +135,9 @@ def test_cache_folders_are_made_for_this_user_alone(tmp_path: Path, monkeypatch:
     with pytest.raises(SystemExit, match="others can write to"):
         build.main(["--cached"])
     (tmp_path / "file").write_text("")
-    assert "cannot be created" in make_private_folder(str(tmp_path / "file" / "x")) or "not a folder" in make_private_folder(
+    assert "cannot be created" in make_private_folder(
         str(tmp_path / "file" / "x")
-    )
+    ) or "not a folder" in make_private_folder(str(tmp_path / "file" / "x"))
 
 
 def test_untrusted_cache_compiles_into_a_private_folder(
@@ -129,7 +147,9 @@ def test_untrusted_cache_compiles_into_a_private_folder(
     loaded, before = [], cache.read_bytes()
 
     def stub(target: Path, extra: Any = (), paths: Any = ()) -> Path:
-        assert stat.S_IMODE(target.parent.stat().st_mode) == 0o700 and not find_foreign(str(target.parent))
+        assert stat.S_IMODE(target.parent.stat().st_mode) == 0o700 and not find_foreign(
+            str(target.parent)
+        )
         target.write_bytes(b"compiled")
         return target
 

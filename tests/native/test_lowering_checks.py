@@ -49,16 +49,25 @@ def unchecked_rope(**values: Any) -> Rope:
 
 
 CHANGES: dict[str, tuple[dict[str, Any], Callable[[Decoder], None]]] = {
-    "more channels rotate than a head has": (LLAMA, lambda x: force(attention(x), rope=unchecked_rope(dim=64))),
+    "more channels rotate than a head has": (
+        LLAMA,
+        lambda x: force(attention(x), rope=unchecked_rope(dim=64)),
+    ),
     "an odd head": (LLAMA, lambda x: force(attention(x), rope=unchecked_rope(dim=9))),
     "no channel rotates": (LLAMA, lambda x: force(attention(x), rope=unchecked_rope(dim=0))),
-    "key heads that do not divide": (LLAMA, lambda x: force(attention(x), k=linear(3 * 8, 32), v=linear(3 * 8, 32))),
+    "key heads that do not divide": (
+        LLAMA,
+        lambda x: force(attention(x), k=linear(3 * 8, 32), v=linear(3 * 8, 32)),
+    ),
     "other heads of values than of keys": (LLAMA, lambda x: force(attention(x), v=linear(8, 32))),
     "a narrow output projection": (LLAMA, lambda x: force(attention(x), o=linear(32, 24))),
     "a wide query": (LLAMA, lambda x: force(attention(x), q=linear(32, 40))),
     "a norm of another width": (LLAMA, lambda x: force(x.layers[0], attn_norm=rms(40, 1e-5))),
     "a head of another width": (LLAMA, lambda x: force(x, head=linear(99, 40))),
-    "another residual width": (LLAMA, lambda x: force(x.layers[0].child("mlp"), down=linear(40, 56))),
+    "another residual width": (
+        LLAMA,
+        lambda x: force(x.layers[0].child("mlp"), down=linear(40, 56)),
+    ),
     "more experts chosen than there are": (MIXTRAL, lambda x: force(experts(x), top_k=9)),
     "a router of more experts": (MIXTRAL, lambda x: force(experts(x), router=linear(7, 32))),
 }

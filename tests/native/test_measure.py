@@ -41,9 +41,15 @@ def test_rates_are_those_of_every_dtype() -> None:
 def test_shares_are_speeds_over_limits() -> None:
     report = measure(NativeLlama.open(), prompt=20, tokens=4, threads=1)
     assert report.limits.prefill is not None and report.engine == "native"
-    assert report.decode_share * report.limits.decode.tokens_per_second == pytest.approx(report.decode)
-    assert report.prefill_share * report.limits.prefill.tokens_per_second == pytest.approx(report.prefill)
-    assert report.limits.decode.seconds * report.bandwidth == pytest.approx(report.limits.decode.bytes)
+    assert report.decode_share * report.limits.decode.tokens_per_second == pytest.approx(
+        report.decode
+    )
+    assert report.prefill_share * report.limits.prefill.tokens_per_second == pytest.approx(
+        report.prefill
+    )
+    assert report.limits.decode.seconds * report.bandwidth == pytest.approx(
+        report.limits.decode.bytes
+    )
 
 
 def test_prompt_is_as_long_as_the_context_has_room() -> None:
@@ -65,10 +71,19 @@ def test_file_is_read_back(tmp_path: Path) -> None:
 
 def test_calibrated_machine_gives_the_expected_speed(tmp_path: Path) -> None:
     report = llamath.fit("llama-3.2-1b", calibration=write(tmp_path / "machine.json"), context=1024)
-    assert report.fits and report.gpu.memory == 24 * 2**30 and report.ceilings is not None and report.expected is not None
-    assert report.ceilings.decode.seconds == pytest.approx(report.ceilings.decode.bytes / (20 * 10**9))
+    assert (
+        report.fits
+        and report.gpu.memory == 24 * 2**30
+        and report.ceilings is not None
+        and report.expected is not None
+    )
+    assert report.ceilings.decode.seconds == pytest.approx(
+        report.ceilings.decode.bytes / (20 * 10**9)
+    )
     assert report.expected.decode == pytest.approx(0.9 * report.ceilings.decode.tokens_per_second)
-    assert report.ceilings.prefill is not None and report.expected.prefill == pytest.approx(0.5 * report.ceilings.prefill.tokens_per_second)
+    assert report.ceilings.prefill is not None and report.expected.prefill == pytest.approx(
+        0.5 * report.ceilings.prefill.tokens_per_second
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,16 +94,24 @@ def test_calibrated_machine_gives_the_expected_speed(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
-    done = CliRunner().invoke(cli, ["fit", "gpt2", "--calibration", write(tmp_path / "machine.json", **changes)])
+    done = CliRunner().invoke(
+        cli, ["fit", "gpt2", "--calibration", write(tmp_path / "machine.json", **changes)]
+    )
     assert done.exit_code == 2 and done.stderr and not done.stdout
 
 
-@pytest.mark.parametrize("args", [["--on", "h100"], ["--layout", "tp=2"], ["--offload", "1GiB"], ["--engine", "vllm"]])
+@pytest.mark.parametrize(
+    "args", [["--on", "h100"], ["--layout", "tp=2"], ["--offload", "1GiB"], ["--engine", "vllm"]]
+)
 def test_calibration_stands_for_the_machine(tmp_path: Path, args: list[str]) -> None:
-    done = CliRunner().invoke(cli, ["fit", "gpt2", "--calibration", write(tmp_path / "machine.json"), *args])
+    done = CliRunner().invoke(
+        cli, ["fit", "gpt2", "--calibration", write(tmp_path / "machine.json"), *args]
+    )
     assert done.exit_code == 2 and ("--calibration" in done.stderr or "--engine" in done.stderr)
 
 
-@pytest.mark.parametrize("args", [["--tokens", "1"], ["--context", "100000"], ["--threads", "0"], ["no-such-model"]])
+@pytest.mark.parametrize(
+    "args", [["--tokens", "1"], ["--context", "100000"], ["--threads", "0"], ["no-such-model"]]
+)
 def test_bad_input_is_refused(args: list[str]) -> None:
     assert CliRunner().invoke(cli, ["measure", *args]).exit_code == 2

@@ -52,15 +52,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("native"), template=CHATML)
 
 
-def start(*words: object, stdin: bytes = b"", code: str = WITHOUT_TORCH, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def start(
+    *words: object, stdin: bytes = b"", code: str = WITHOUT_TORCH, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
     """Run a command in a process of its own."""
     command = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.run(command, input=stdin, capture_output=True, check=False, env=os.environ | environment)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, check=False, env=os.environ | environment
+    )
 
 
 @pytest.mark.parametrize(
     "words",
-    [("run", "{}", "The cat", "--max-tokens", 4), ("chat", "{}", "--max-tokens", 4), ("logits", "{}", "{}")],
+    [
+        ("run", "{}", "The cat", "--max-tokens", 4),
+        ("chat", "{}", "--max-tokens", 4),
+        ("logits", "{}", "{}"),
+    ],
     ids=["run", "chat", "logits"],
 )
 def test_commands_need_no_torch(words: tuple[object, ...], folder: Path) -> None:
@@ -70,12 +78,24 @@ def test_commands_need_no_torch(words: tuple[object, ...], folder: Path) -> None
 
 
 def test_verbose_names_the_instruction_set(folder: Path) -> None:
-    done = start("run", folder, "The cat", "--max-tokens", 2, "--verbose", LLAMATH_NATIVE_PATH="generic", OMP_NUM_THREADS="2")
+    done = start(
+        "run",
+        folder,
+        "The cat",
+        "--max-tokens",
+        2,
+        "--verbose",
+        LLAMATH_NATIVE_PATH="generic",
+        OMP_NUM_THREADS="2",
+    )
     assert b"native engine (generic, fp32, 2 threads)" in done.stderr
 
 
 def test_engine_can_be_chosen(folder: Path, typed: Typed) -> None:
-    ours, theirs = (typed("run", folder, "The cat", "--max-tokens", 8, "--engine", x) for x in ("native", "torch"))
+    ours, theirs = (
+        typed("run", folder, "The cat", "--max-tokens", 8, "--engine", x)
+        for x in ("native", "torch")
+    )
     assert ours.out == theirs.out
     assert "; native engine; " in ours.err
     assert "; torch engine; " in theirs.err
@@ -83,7 +103,13 @@ def test_engine_can_be_chosen(folder: Path, typed: Typed) -> None:
 
 def test_model_beyond_the_engine_runs_on_torch(tmp_path: Path, typed: Typed) -> None:
     other = tiny_checkpoint(
-        tmp_path, model_type="falcon", alibi=True, new_decoder_architecture=False, multi_query=False, parallel_attn=False, bias=True
+        tmp_path,
+        model_type="falcon",
+        alibi=True,
+        new_decoder_architecture=False,
+        multi_query=False,
+        parallel_attn=False,
+        bias=True,
     )
     result = typed("run", other, "The cat", "--max-tokens", 2)
     assert result.status == 0
@@ -92,14 +118,19 @@ def test_model_beyond_the_engine_runs_on_torch(tmp_path: Path, typed: Typed) -> 
     assert typed("run", other, "The cat", "--engine", "native").status == 2
 
 
-def test_missing_library_is_explained(folder: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_explained(
+    folder: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library.load_library.cache_clear()
     monkeypatch.setattr(library, "find_cached", lambda *_: (None, ""))
     monkeypatch.setattr(library, "find_compiler", lambda: None)
     try:
         result = typed("run", folder, "The cat", "--max-tokens", 2)
         assert result.status == 0
-        assert "using torch: the native engine was not compiled when llamath was installed" in " ".join(result.err.split())
+        assert (
+            "using torch: the native engine was not compiled when llamath was installed"
+            in " ".join(result.err.split())
+        )
         assert "install g++ or clang++, then install llamath again" in " ".join(result.err.split())
         assert typed("run", folder, "The cat", "--engine", "native").status == 2
     finally:
@@ -115,15 +146,38 @@ def test_int8_and_device_are_refused_elsewhere(folder: Path, typed: Typed) -> No
 
 
 def test_interrupt_during_a_long_prompt_ends_at_once(tmp_path: Path) -> None:
-    wide = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 24, "max_position_embeddings": 100_000}
-    large = tiny_checkpoint(tmp_path, std=0.02, num_attention_heads=8, num_key_value_heads=8, **wide)
-    command = [sys.executable, "-c", ANNOUNCING_PASSES, "run", str(large), "-", "--raw", "--max-tokens", "9"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    wide = {
+        "hidden_size": 512,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 24,
+        "max_position_embeddings": 100_000,
+    }
+    large = tiny_checkpoint(
+        tmp_path, std=0.02, num_attention_heads=8, num_key_value_heads=8, **wide
+    )
+    command = [
+        sys.executable,
+        "-c",
+        ANNOUNCING_PASSES,
+        "run",
+        str(large),
+        "-",
+        "--raw",
+        "--max-tokens",
+        "9",
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert (
+            process.stdin is not None and process.stdout is not None and process.stderr is not None
+        )
         process.stdin.write(b"The cat sat on the mat. " * 4000)
         process.stdin.close()
         assert [process.stdout.readline() for _ in range(2)] == [b"pass\n"] * 2
-        process.send_signal(signal.SIGINT)  # in one of the first passes of the prompt, which takes minutes
+        process.send_signal(
+            signal.SIGINT
+        )  # in one of the first passes of the prompt, which takes minutes
         assert process.wait() == 130
         assert set(process.stdout.read().split()) <= {b"pass"}
         figures = process.stderr.read()

@@ -22,7 +22,9 @@ PROMPTS = [[5, 6, 7], list(range(5, 45)), [8], [9, 10, 11, 12]]
 
 def module_of(family: str) -> Decoder:
     """A random module of a family."""
-    return random_module(next(x for x in tiny_configs() if str(x.id).startswith(f"{family}-")).values[0])
+    return random_module(
+        next(x for x in tiny_configs() if str(x.id).startswith(f"{family}-")).values[0]
+    )
 
 
 def tokens(generation: Any) -> list[list[int]]:
@@ -31,19 +33,33 @@ def tokens(generation: Any) -> list[list[int]]:
     return [row.ids for row in generation.rows]
 
 
-FAMILIES = ["llama", "gemma2", "ministral", "qwen3_next", "mamba2", "gpt2", "deepseek_v3", "phi3", "gpt_oss"]
+FAMILIES = [
+    "llama",
+    "gemma2",
+    "ministral",
+    "qwen3_next",
+    "mamba2",
+    "gpt2",
+    "deepseek_v3",
+    "phi3",
+    "gpt_oss",
+]
 """Full attention, windows, states, learned positions, latent attention, rotary angles by length, sinks."""
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    "how", [Sampling(), Sampling(temperature=0.8, top_k=20, top_p=0.9, seed=3, repetition_penalty=1.2)], ids=["greedy", "sampled"]
+    "how",
+    [Sampling(), Sampling(temperature=0.8, top_k=20, top_p=0.9, seed=3, repetition_penalty=1.2)],
+    ids=["greedy", "sampled"],
 )
 def test_batch_generates_the_tokens_of_torch(family: str, how: Sampling) -> None:
     module = module_of(family)
     model = native_model(module)
     limits = GenerationLimits(max_tokens=8, stop_ids=frozenset({3}))
-    assert tokens(NativeGeneration(model, PROMPTS, how, limits)) == tokens(Generation(module, PROMPTS, how, limits))
+    assert tokens(NativeGeneration(model, PROMPTS, how, limits)) == tokens(
+        Generation(module, PROMPTS, how, limits)
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -51,7 +67,12 @@ def test_chunks_and_growing_caches_change_nothing(family: str) -> None:
     model = native_model(module_of(family))
     limits = GenerationLimits(context=48)
     whole = tokens(NativeGeneration(model, PROMPTS, Sampling(), limits))
-    assert tokens(NativeGeneration(model, PROMPTS, Sampling(), limits, prefill_chunk=7, initial_margin=2)) == whole
+    assert (
+        tokens(
+            NativeGeneration(model, PROMPTS, Sampling(), limits, prefill_chunk=7, initial_margin=2)
+        )
+        == whole
+    )
     for i, prompt in enumerate(PROMPTS):
         assert tokens(NativeGeneration(model, [prompt], Sampling(), limits)) == [whole[i]]
 
@@ -74,7 +95,11 @@ def test_log_probabilities_equal_those_of_torch() -> None:
     module = module_of("llama")
     model, limits = native_model(module), GenerationLimits(max_tokens=8, logprobs=3)
     ours, theirs = (
-        list(x) for x in (NativeGeneration(model, [[5, 6, 7]], Sampling(), limits), Generation(module, [[5, 6, 7]], Sampling(), limits))
+        list(x)
+        for x in (
+            NativeGeneration(model, [[5, 6, 7]], Sampling(), limits),
+            Generation(module, [[5, 6, 7]], Sampling(), limits),
+        )
     )
     for a, b in zip(ours, theirs, strict=True):
         assert a.token == b.token
@@ -85,7 +110,9 @@ def test_log_probabilities_equal_those_of_torch() -> None:
 
 def test_prompt_longer_than_the_context_is_refused() -> None:
     model = native_model(module_of("llama"))
-    with pytest.raises(LlamathError, match="the prompt of 9 tokens is longer than the context of 8"):
+    with pytest.raises(
+        LlamathError, match="the prompt of 9 tokens is longer than the context of 8"
+    ):
         NativeGeneration(model, [list(range(9))], Sampling(), GenerationLimits(context=8))
     generation = NativeGeneration(model, [[1, 2, 3, 4, 5]], Sampling(), GenerationLimits(context=8))
     assert len(tokens(generation)[0]) == 3
@@ -93,7 +120,15 @@ def test_prompt_longer_than_the_context_is_refused() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("path", ["layers.0.mlp.up.weight", "layers.1.attn.k.weight", "layers.1.attn_norm.weight", "head.weight"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "layers.0.mlp.up.weight",
+        "layers.1.attn.k.weight",
+        "layers.1.attn_norm.weight",
+        "head.weight",
+    ],
+)
 def test_nonfinite_weight_is_named(path: str, bad: float) -> None:
     module = module_of("llama")
     with torch.no_grad():
@@ -123,7 +158,9 @@ def test_interrupt_after_a_pass_does_not_cancel_the_next() -> None:
     """A signal that arrives when the last piece is computed, before the handler is restored."""
     model = native_model(module_of("llama"))
     whole = tokens(NativeGeneration(model, PROMPTS, Sampling(), GenerationLimits(max_tokens=4)))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background processes ignore it
     try:
         with pytest.raises(KeyboardInterrupt):
             model.library.interrupts(model.pool)
@@ -133,4 +170,7 @@ def test_interrupt_after_a_pass_does_not_cancel_the_next() -> None:
                 model.library.interrupts(None)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert tokens(NativeGeneration(model, PROMPTS, Sampling(), GenerationLimits(max_tokens=4))) == whole
+    assert (
+        tokens(NativeGeneration(model, PROMPTS, Sampling(), GenerationLimits(max_tokens=4)))
+        == whole
+    )

@@ -16,7 +16,10 @@ def distance(x: torch.Tensor, y: torch.Tensor) -> float:
     return float((x - y).abs().max() / y.abs().max())
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "qwen3_moe", "deepseek_v3", "qwen3_next", "mamba2", "gpt_oss", "phi3"])
+@pytest.mark.parametrize(
+    "family",
+    ["llama", "gemma2", "qwen3_moe", "deepseek_v3", "qwen3_next", "mamba2", "gpt_oss", "phi3"],
+)
 def test_bfloat16_logits_are_within_rounding(family: str) -> None:
     config = next(x for x in CONFIGS if str(x.id).startswith(f"{family}-")).values[0]
     module = random_module(config, torch.bfloat16)

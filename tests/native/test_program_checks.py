@@ -33,7 +33,9 @@ def parts(family: str) -> tuple[Any, dict[str, Stored]]:
     for leaf in walk(tree):
         values = np.full(tuple(map(int, leaf.shape)), 0.1, np.float32)
         cols = values.shape[-1]
-        stored[leaf.path] = Stored(int(values.ctypes.data), F32, values.size // cols, cols, values.nbytes, values)
+        stored[leaf.path] = Stored(
+            int(values.ctypes.data), F32, values.size // cols, cols, values.nbytes, values
+        )
     return tree, stored
 
 
@@ -41,7 +43,9 @@ def changed(program: Program, name: str, **facts: Any) -> Program:
     """The program with other facts in its first operation of this name; a function of the old fact gives the new one."""
     at = next(i for i, op in enumerate(program.ops) if op.name == name)
     op: Op = program.ops[at]
-    new = {key: value(getattr(op, key)) if callable(value) else value for key, value in facts.items()}
+    new = {
+        key: value(getattr(op, key)) if callable(value) else value for key, value in facts.items()
+    }
     return program.replace(ops=(*program.ops[:at], op._replace(**new), *program.ops[at + 1 :]))
 
 
@@ -57,41 +61,89 @@ def integer(i: int, value: int) -> Any:
 
 def cache(i: int, **fields: int) -> Any:
     """A function of a program that changes a cache."""
-    return lambda program: program.replace(caches=(*program.caches[:i], program.caches[i]._replace(**fields), *program.caches[i + 1 :]))
+    return lambda program: program.replace(
+        caches=(*program.caches[:i], program.caches[i]._replace(**fields), *program.caches[i + 1 :])
+    )
 
 
 MISTAKES: list[tuple[str, Any, str]] = [
     # (family, a function of the program, the message)
-    ("llama", lambda p: changed(p, "rope", inputs=first(heads=32, head_stride=1, dim=1)), "twice the number of rotary pairs"),
+    (
+        "llama",
+        lambda p: changed(p, "rope", inputs=first(heads=32, head_stride=1, dim=1)),
+        "twice the number of rotary pairs",
+    ),
     ("llama", lambda p: changed(p, "rope", ints=(7, 0)), "the rotary embedding is 7"),
     ("llama", cache(1, heads=3), "the number of heads is"),
     ("llama", cache(0, dim=3), "the width of a head is"),
     ("llama", lambda p: changed(p, "attention", ints=integer(6, -1)), "the window is -1"),
-    ("llama", lambda p: changed(p, "attention", ints=integer(1, 1)), "the first number of a key is 1"),
+    (
+        "llama",
+        lambda p: changed(p, "attention", ints=integer(1, 1)),
+        "the first number of a key is 1",
+    ),
     ("llama", lambda p: changed(p, "attention", ints=integer(3, 99)), "the cache is 99"),
     ("llama", lambda p: changed(p, "lookup", weights=(1000,)), "the table is weight 1000"),
-    ("llama", lambda p: changed(p, "linear", inputs=first(dim=31, head_stride=31)), "the matrix of product 0 has"),
-    ("llama", lambda p: changed(p, "linear", inputs=first(buffer=1000)), "input 0 is in buffer 1000"),
+    (
+        "llama",
+        lambda p: changed(p, "linear", inputs=first(dim=31, head_stride=31)),
+        "the matrix of product 0 has",
+    ),
+    (
+        "llama",
+        lambda p: changed(p, "linear", inputs=first(buffer=1000)),
+        "input 0 is in buffer 1000",
+    ),
     ("llama", lambda p: changed(p, "rms_norm", outs=first(offset=1)), "output 0 ends at number"),
-    ("llama", lambda p: changed(p, "rms_norm", inputs=first(stride=10**9)), "input 0 has rows of 1000000000"),
+    (
+        "llama",
+        lambda p: changed(p, "rms_norm", inputs=first(stride=10**9)),
+        "input 0 has rows of 1000000000",
+    ),
     ("llama", lambda p: changed(p, "rms_norm", ints=(1, 2)), "weight 0 has"),
     ("llama", lambda p: changed(p, "rms_norm", floats=(1e300, 0.0)), "a factor is not finite"),
     (
         "llama",
-        lambda p: changed(p, "add", inputs=lambda x: (x[0], x[0]._replace(heads=2, dim=16, head_stride=16, stride=16))),
+        lambda p: changed(
+            p,
+            "add",
+            inputs=lambda x: (x[0], x[0]._replace(heads=2, dim=16, head_stride=16, stride=16)),
+        ),
         "input 1 ends at",
     ),
-    ("llama", lambda p: changed(p, "add", outs=lambda _: next(x for x in p.ops if x.name == "add").inputs[:1]), "is read and written"),
+    (
+        "llama",
+        lambda p: changed(
+            p, "add", outs=lambda _: next(x for x in p.ops if x.name == "add").inputs[:1]
+        ),
+        "is read and written",
+    ),
     ("llama", lambda p: changed(p, "gated", ints=(1, 10)), "the activation function is 10"),
     ("llama", lambda p: p.replace(logits=p.logits._replace(stride=1)), "the result ends at number"),
-    ("llama", lambda p: p.replace(buffers=(p.buffers[0]._replace(width=2**40), *p.buffers[1:])), "buffer 0 has no possible size"),
+    (
+        "llama",
+        lambda p: p.replace(buffers=(p.buffers[0]._replace(width=2**40), *p.buffers[1:])),
+        "buffer 0 has no possible size",
+    ),
     ("llama", lambda p: changed(p, "store", ints=(2**70,)), "exceeds 64 bits"),
-    ("mixtral", lambda p: changed(p, "route", ints=integer(0, 1000)), "the number of chosen experts is 1000"),
-    ("mixtral", lambda p: changed(p, "expert_linear", ints=integer(2, 2**31 - 1)), "the matrix of product 0"),
+    (
+        "mixtral",
+        lambda p: changed(p, "route", ints=integer(0, 1000)),
+        "the number of chosen experts is 1000",
+    ),
+    (
+        "mixtral",
+        lambda p: changed(p, "expert_linear", ints=integer(2, 2**31 - 1)),
+        "the matrix of product 0",
+    ),
     ("mixtral", lambda p: changed(p, "combine", ints=integer(0, 1)), "input 0 has"),
     ("deepseek_v3", lambda p: changed(p, "route", ints=integer(4, 3)), "the experts are"),
     ("mamba", lambda p: changed(p, "causal_conv", ints=integer(1, 9)), "weight 0 has"),
-    ("mamba", lambda p: p.replace(states=(p.states[0]._replace(size=1), *p.states[1:])), "the size of the state is 1"),
+    (
+        "mamba",
+        lambda p: p.replace(states=(p.states[0]._replace(size=1), *p.states[1:])),
+        "the size of the state is 1",
+    ),
     ("mamba2", lambda p: changed(p, "ssm_scan", ints=(-1,)), "the state is -1"),
 ]
 
@@ -111,7 +163,10 @@ def test_programs_that_leave_their_memory_are_refused(monkeypatch: pytest.Monkey
 def test_an_operation_is_named_in_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
     tree, stored = parts("llama")
     monkeypatch.setattr(engine, "lower", lambda x: changed(lower(x), "rope", ints=(7, 0)))
-    with pytest.raises(LlamathError, match=r"operation \d+ \(rope\): the rotary embedding is 7, expected 0 to 0 \(layers\.0\.attn"):
+    with pytest.raises(
+        LlamathError,
+        match=r"operation \d+ \(rope\): the rotary embedding is 7, expected 0 to 0 \(layers\.0\.attn",
+    ):
         NativeModel(tree, stored, "fp32", threads=1)
 
 
@@ -120,7 +175,13 @@ def test_weights_larger_than_their_memory_are_refused() -> None:
     for path, x in stored.items():
         if x.rows > 1:
             with pytest.raises(LlamathError, match=r"larger than its memory|does not fit"):
-                NativeModel(tree, {**stored, path: x._replace(bytes=x.bytes - 1)}, "fp32", threads=1, int8=path.startswith("layers"))
+                NativeModel(
+                    tree,
+                    {**stored, path: x._replace(bytes=x.bytes - 1)},
+                    "fp32",
+                    threads=1,
+                    int8=path.startswith("layers"),
+                )
 
 
 def test_passes_beyond_the_vocabulary_and_the_cache_are_refused() -> None:
@@ -160,7 +221,12 @@ def test_kernels_refuse_what_does_not_fit() -> None:
     ):
         matrix = Matrix(values.ctypes.data, None, rows, cols, 0, kind, 0, size, 0)
         assert library.dequantize_row(out.ctypes.data, matrix, row) == -1
-    assert library.dequantize_row(out.ctypes.data, Matrix(values.ctypes.data, None, 2, 32, 0, F32, 0, 256, 0), 1) == 0
+    assert (
+        library.dequantize_row(
+            out.ctypes.data, Matrix(values.ctypes.data, None, 2, 32, 0, F32, 0, 256, 0), 1
+        )
+        == 0
+    )
     for groups, size, kind in ((1, 15, 0), (1, 0, 0), (-1, 16, 0), (2**31, 16, 0), (1, 16, 2)):
         assert library.compare_groups(GroupComparison(groups=groups, size=size, type=kind)) == -1
 

@@ -30,14 +30,23 @@ def has_pairs(config: Mapping[str, Any]) -> bool:
 
 WITHOUT_METADATA = ("arcee", "baichuan", "granitemoehybrid")
 """Families whose GGUF metadata is not known, so that their files are neither written nor read."""
-PAIRED = {x: config for x, config in load_tiny_configs().items() if has_pairs(config) and not x.startswith(WITHOUT_METADATA)}
+PAIRED = {
+    x: config
+    for x, config in load_tiny_configs().items()
+    if has_pairs(config) and not x.startswith(WITHOUT_METADATA)
+}
 
 
-def save(folder: Path, config: Mapping[str, Any], kind: str, dtype: torch.dtype = torch.float32) -> Path:
+def save(
+    folder: Path, config: Mapping[str, Any], kind: str, dtype: torch.dtype = torch.float32
+) -> Path:
     """Save a model with random weights in a format with interleaved pairs."""
     model = llamath.load(dict(config))
     assert model.family.hf is not None
-    source, target = save_folder(folder / "hf", config, random_tensors(model, model.family.hf, std=0.3), dtype), folder / kind
+    source, target = (
+        save_folder(folder / "hf", config, random_tensors(model, model.family.hf, std=0.3), dtype),
+        folder / kind,
+    )
     convert_checkpoint(str(source), str(target), ConvertOptions(to=kind))
     return target
 
@@ -46,7 +55,9 @@ def save(folder: Path, config: Mapping[str, Any], kind: str, dtype: torch.dtype 
 def assert_logits_of_torch(stored: Path) -> None:
     model, _, _ = load_native(open_verified(str(stored)), "float32")
     expected = open_model(str(stored), "float32").module(torch.tensor([IDS]))[0]
-    torch.testing.assert_close(native_logits(model, IDS), expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+    torch.testing.assert_close(
+        native_logits(model, IDS), expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max())
+    )
 
 
 @pytest.mark.parametrize("label", PAIRED)
@@ -64,7 +75,11 @@ def test_matrices_stay_in_the_file(tmp_path: Path, kind: str, dtype: torch.dtype
     stored = save(tmp_path, LLAMA, kind, dtype)
     assert_logits_of_torch(stored)
     _, files, store = load_native(open_verified(str(stored)))
-    matrices = {path: x for path, x in store.load().items() if path.endswith((".attn.q.weight", ".attn.k.weight"))}
+    matrices = {
+        path: x
+        for path, x in store.load().items()
+        if path.endswith((".attn.q.weight", ".attn.k.weight"))
+    }
     assert len(matrices) == 2 * LLAMA["num_hidden_layers"]
     assert {id(x.owner) for x in matrices.values()} == {id(files.map_file(0)[0])}
 

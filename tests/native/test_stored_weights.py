@@ -29,7 +29,8 @@ def write_checkpoint(folder: Path, config: dict[str, Any]) -> dict[str, torch.Te
     model = llamath.load(dict(config))
     generator = torch.Generator().manual_seed(0)
     tensors = {
-        x.name: torch.randn(tuple(map(int, x.shape)), generator=generator) * 0.3 - 2 * ("decay" in x.layout)
+        x.name: torch.randn(tuple(map(int, x.shape)), generator=generator) * 0.3
+        - 2 * ("decay" in x.layout)
         for x in model.family.hf.tensors(model.tree)
     }
     folder.mkdir()
@@ -41,7 +42,9 @@ def write_checkpoint(folder: Path, config: dict[str, Any]) -> dict[str, torch.Te
 def values(x: Stored) -> torch.Tensor:
     """Return the values of a weight in memory."""
     assert x.type == F32
-    return torch.frombuffer((ctypes.c_float * (x.rows * x.cols)).from_address(x.address), dtype=torch.float32)
+    return torch.frombuffer(
+        (ctypes.c_float * (x.rows * x.cols)).from_address(x.address), dtype=torch.float32
+    )
 
 
 def test_weights_of_every_family_are_those_of_torch(tmp_path: Path) -> None:
@@ -54,7 +57,9 @@ def test_weights_of_every_family_are_those_of_torch(tmp_path: Path) -> None:
             continue
         tensors = write_checkpoint(tmp_path / name, config)
         checkpoint = open_verified(str(tmp_path / name))
-        found = WeightStore(checkpoint, MappedFiles(checkpoint.manifest), None, stored_pairs=False).load()
+        found = WeightStore(
+            checkpoint, MappedFiles(checkpoint.manifest), None, stored_pairs=False
+        ).load()
         expected = dict(canonical_weights(checkpoint.model.tree, checkpoint.scheme, tensors))
         assert found.keys() == expected.keys(), name
         for path, x in expected.items():

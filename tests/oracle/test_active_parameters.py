@@ -48,13 +48,20 @@ def billions(n: int, digits: int = 1) -> float:
 
 @pytest.mark.parametrize(
     ("preset", "active"),
-    [("mixtral-8x7b", 12.9), ("qwen3-30b-a3b", 3.4), ("qwen3-235b-a22b", 22.2), ("gemma-4-26b-a4b", 3.8)],
+    [
+        ("mixtral-8x7b", 12.9),
+        ("qwen3-30b-a3b", 3.4),
+        ("qwen3-235b-a22b", 22.2),
+        ("gemma-4-26b-a4b", 3.8),
+    ],
 )
 def test_token_embedding_counts_whole(preset: str, active: float) -> None:
     assert billions(llamath.load(preset).parameters.active) == active
 
 
-@pytest.mark.parametrize(("preset", "active"), [("gpt-oss-20b", 3.61), ("gpt-oss-120b", 5.13), ("deepseek-v3", 36.63)])
+@pytest.mark.parametrize(
+    ("preset", "active"), [("gpt-oss-20b", 3.61), ("gpt-oss-120b", 5.13), ("deepseek-v3", 36.63)]
+)
 def test_publishers_without_it_are_that_much_lower(preset: str, active: float) -> None:
     model = llamath.load(preset)
     assert billions(model.parameters.active - int(model.tree.embed.weight.size), 2) == active
@@ -63,7 +70,10 @@ def test_publishers_without_it_are_that_much_lower(preset: str, active: float) -
 def test_tables_of_ngrams_count_by_the_rows_read() -> None:
     """The publisher counts neither the token embedding nor the head."""
     model = llamath.load(QWEN4_EXP)
-    p, table = model.parameters, sum(int(x.weight.size) for x in model.weights if ".table." in x.pattern)
+    p, table = (
+        model.parameters,
+        sum(int(x.weight.size) for x in model.weights if ".table." in x.pattern),
+    )
     assert (billions(p.total), billions(table)) == (176.9, 51.2)
     assert int((p.total - table) / 1e9) == 125 and billions(p.active - 2 * 248_320 * 2560, 0) == 6
     without = llamath.load({**QWEN4_EXP, "ple_layer_ids": []}).parameters

@@ -24,7 +24,8 @@ FLORENCE2: dict[str, dict[str, Any]] = {
     "plain": {"text_config": TEXT, "vision_config": VISION},
     "unbiased, untied, norms first": {
         "text_config": TEXT | {"tie_word_embeddings": False},
-        "vision_config": VISION | {"qkv_bias": False, "patch_prenorm": [True, False], "in_channels": 1},
+        "vision_config": VISION
+        | {"qkv_bias": False, "patch_prenorm": [True, False], "in_channels": 1},
         "tie_word_embeddings": False,
     },
     "default": {},
@@ -34,11 +35,27 @@ ORIGINAL = {
     "image_pos_embed": {"max_pos_embeddings": 9, "type": "learned_abs_2d"},
 }  # fmt: skip
 CONVERSION = (
-    *((r"^vision_tower", "model.vision_tower"), (r"convs\.(\d+)\.proj", r"convs.\1.conv"), (r"\.fn\.dw\.", "."), (r"\.fn\.net\.fc", ".fc")),
+    *(
+        (r"^vision_tower", "model.vision_tower"),
+        (r"convs\.(\d+)\.proj", r"convs.\1.conv"),
+        (r"\.fn\.dw\.", "."),
+        (r"\.fn\.net\.fc", ".fc"),
+    ),
     *((r"(window|channel)_attn\.norm", "norm1"), (r"ffn\.norm", "norm2"), (r"attn\.fn\.", "attn.")),
-    *((r"^image_projection$", "model.multi_modal_projector.image_projection.weight"), (r"^image_pos_embed", "image_position_embed")),
-    *((r"^(image_proj_norm|image_position_embed|visual_temporal_embed)", r"model.multi_modal_projector.\1"),),
-    *((r"^language_model\.model\.", "model.language_model."), (r"^language_model\.lm_head", "lm_head")),
+    *(
+        (r"^image_projection$", "model.multi_modal_projector.image_projection.weight"),
+        (r"^image_pos_embed", "image_position_embed"),
+    ),
+    *(
+        (
+            r"^(image_proj_norm|image_position_embed|visual_temporal_embed)",
+            r"model.multi_modal_projector.\1",
+        ),
+    ),
+    *(
+        (r"^language_model\.model\.", "model.language_model."),
+        (r"^language_model\.lm_head", "lm_head"),
+    ),
 )
 """The renamings of transformers' convert_florence2_original_pytorch_to_hf.py."""
 
@@ -48,7 +65,9 @@ def build(config: dict[str, Any]) -> Any:
     import transformers
 
     with torch.device("meta"):
-        return transformers.AutoModelForImageTextToText.from_config(transformers.AutoConfig.for_model("florence2", **config))
+        return transformers.AutoModelForImageTextToText.from_config(
+            transformers.AutoConfig.for_model("florence2", **config)
+        )
 
 
 def tensors(model: Any) -> dict[str, tuple[int, ...]]:
@@ -77,25 +96,53 @@ def test_saved_checkpoint_is_whole(tmp_path: Path) -> None:
 
 
 def test_original_names_are_those_that_transformers_converts() -> None:
-    vision = {key: x for key, x in VISION.items() if key not in ("embed_dim", "max_temporal_embeddings", "max_position_embeddings")}
-    config = {"model_type": "florence2", "text_config": TEXT | {"model_type": "florence2_language"}, "vision_config": vision | ORIGINAL}
-    original, ours = llamath.load(config), llamath.load({"model_type": "florence2", **FLORENCE2["plain"]})
+    vision = {
+        key: x
+        for key, x in VISION.items()
+        if key not in ("embed_dim", "max_temporal_embeddings", "max_position_embeddings")
+    }
+    config = {
+        "model_type": "florence2",
+        "text_config": TEXT | {"model_type": "florence2_language"},
+        "vision_config": vision | ORIGINAL,
+    }
+    original, ours = (
+        llamath.load(config),
+        llamath.load({"model_type": "florence2", **FLORENCE2["plain"]}),
+    )
     converted: dict[str, tuple[int, ...]] = {}
     for name, shape in tensors(original).items():
         for old, new in CONVERSION:
             name = re.sub(old, new, name)
         converted[name] = shape[::-1] if name.endswith("image_projection.weight") else shape
-    del converted["language_model.final_logits_bias"]  # BART's buffer of zeros, which transformers leaves out
+    del converted[
+        "language_model.final_logits_bias"
+    ]  # BART's buffer of zeros, which transformers leaves out
     assert converted == tensors(ours)
     assert original.parameters.total == ours.parameters.total
 
 
 def test_published_sizes() -> None:
     """0.23B and 0.77B."""
-    base = {"d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072, "vocab_size": 51289}
-    small = llamath.load({"model_type": "florence2", "text_config": base, "vision_config": {"projection_dim": 768}})
+    base = {
+        "d_model": 768,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "encoder_ffn_dim": 3072,
+        "decoder_ffn_dim": 3072,
+        "vocab_size": 51289,
+    }
+    small = llamath.load(
+        {"model_type": "florence2", "text_config": base, "vision_config": {"projection_dim": 768}}
+    )
     widths = [256, 512, 1024, 2048]
-    large = llamath.load({"model_type": "florence2", "text_config": {"vocab_size": 51289}, "vision_config": {"embed_dim": widths}})
+    large = llamath.load(
+        {
+            "model_type": "florence2",
+            "text_config": {"vocab_size": 51289},
+            "vision_config": {"embed_dim": widths},
+        }
+    )
     assert [f"{x.parameters.total / 1e9:.2f}B" for x in (small, large)] == ["0.23B", "0.77B"]
 
 
@@ -110,8 +157,14 @@ def test_other_questions_are_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"vision_config": VISION | {"depths": [1]}}, "depths should have as many stages as embed_dim, 2"),
-        ({"vision_config": VISION | {"embed_dim": ["a", 2]}}, "embed_dim should list a int for each stage"),
+        (
+            {"vision_config": VISION | {"depths": [1]}},
+            "depths should have as many stages as embed_dim, 2",
+        ),
+        (
+            {"vision_config": VISION | {"embed_dim": ["a", 2]}},
+            "embed_dim should list a int for each stage",
+        ),
         ({"vision_config": VISION | {"patch_prenorm": [0, 1]}}, "patch_prenorm should list a bool"),
     ],
 )

@@ -19,7 +19,12 @@ from llamath.core.tree import fold
 
 TOTAL_SIZE, TENSORS = 510_286_023_000, 96_085
 """`total_size` of the published index of DeepSeek-V4.1-Flash, and its number of tensors."""
-SIZES = {"engram": 203_073_076_240, "mtp": 7_921_077_000 + 11_797_632, "experts": 288_777_830_400, "vision": 970_506_240}
+SIZES = {
+    "engram": 203_073_076_240,
+    "mtp": 7_921_077_000 + 11_797_632,
+    "experts": 288_777_830_400,
+    "vision": 970_506_240,
+}
 """Bytes of parts of its files, as several loaders of them state."""
 BACKBONE, MEMORY, ACTIVE = 552, 196, 16
 """Parameters of its model card, in billions."""
@@ -74,7 +79,11 @@ PUBLISHED = {
     "aligner.w1.weight": (5120, 9216),
     "image_newline": (5120,),
 }
-ABSENT = ("layers.20.attn.compressor.wgate.weight", "layers.24.attn.indexer.wk.weight", "layers.3.attn.compressor.wkv.weight")
+ABSENT = (
+    "layers.20.attn.compressor.wgate.weight",
+    "layers.24.attn.indexer.wk.weight",
+    "layers.3.attn.compressor.wkv.weight",
+)
 IN_BLOCKS = ("wq_a", "wq_b", "wkv", "wo_a", "wo_b", "main_proj")
 """Matrices of eight bits, with a scale for each 32 × 32."""
 FLOAT32 = ("attn_sink", "gate.bias", "gate.bias_vl", "_fn", "_base", "_scale")
@@ -122,7 +131,15 @@ def test_bytes_of_parts_equal_those_of_other_loaders(tensors: list[StoredTensor]
     sums: Counter[str] = Counter()
     for x in tensors:
         start = x.name.split(".")[0]
-        part = "mtp" if start == "mtp" else "engram" if ".engram." in x.name else "experts" if ".ffn.experts." in x.name else start
+        part = (
+            "mtp"
+            if start == "mtp"
+            else "engram"
+            if ".engram." in x.name
+            else "experts"
+            if ".ffn.experts." in x.name
+            else start
+        )
         sums["vision" if part == "aligner" else part] += stored(x)[0]
     assert {name: sums[name] for name in SIZES} == SIZES
 
@@ -136,7 +153,9 @@ def test_names_and_shapes_equal_published(tensors: list[StoredTensor]) -> None:
 def test_parameters_are_those_of_the_model_card(model: llamath.Model) -> None:
     assert isinstance(model.tree, Multimodal)
     p = model.parameters
-    memory = sum(int(x.weight.size) for x in model.weights if x.pattern.endswith("ngrams.table.weight"))
+    memory = sum(
+        int(x.weight.size) for x in model.weights if x.pattern.endswith("ngrams.table.weight")
+    )
     assert int(memory / 1e9) == MEMORY
     assert round((p.parts["text"] - memory) / 1e9) == BACKBONE
     assert round((p.active - int(model.tree.embed.weight.size)) / 1e9) == ACTIVE
@@ -152,7 +171,10 @@ def test_parameters_are_those_of_the_model_card(model: llamath.Model) -> None:
         ({"engram_num_embeddings": [5, 5]}, "less than the 384,006,168 rows"),
         ({"engram_layer_ids": [14, 1]}, "in their order"),
         ({"index_source_layer_ids": [2, 8, 14]}, "should name all layers of kv_source_layer_ids"),
-        ({"compress_ratios": [0, 0] + [2] * 19 + [1] * 19}, "the nearest earlier layer with windows has"),
+        (
+            {"compress_ratios": [0, 0] + [2] * 19 + [1] * 19},
+            "the nearest earlier layer with windows has",
+        ),
         ({"candidate_source_layer_id": 14}, "later layers should read the windows of this one"),
         ({"candidate_topk_blocks": 64}, "too few for the 512"),
         ({"gate_temp": 2.0}, "only routers without a temperature"),
@@ -170,8 +192,16 @@ def test_rows_of_hashes_fill_the_published_tables() -> None:
 
 
 def test_heads_groups_and_rows_are_sharded(model: llamath.Model) -> None:
-    cuts = {x.pattern.partition(".{l}.")[2]: x.split for x in fold(model.text.tree) if x.split is not None}
-    found = {name: (cut.axis, cut.parts) for name, cut in cuts.items() if ".experts." not in name and ".shared." not in name}
+    cuts = {
+        x.pattern.partition(".{l}.")[2]: x.split
+        for x in fold(model.text.tree)
+        if x.split is not None
+    }
+    found = {
+        name: (cut.axis, cut.parts)
+        for name, cut in cuts.items()
+        if ".experts." not in name and ".shared." not in name
+    }
     assert found == {
         "": (0, 129280),
         "attn.q_up.weight": (0, 64),
@@ -183,7 +213,9 @@ def test_heads_groups_and_rows_are_sharded(model: llamath.Model) -> None:
 
 
 @pytest.mark.parametrize(("width", "height", "rows", "columns", "tokens"), IMAGES)
-def test_tokens_of_images_equal_those_of_the_published_code(width: int, height: int, rows: int, columns: int, tokens: int) -> None:
+def test_tokens_of_images_equal_those_of_the_published_code(
+    width: int, height: int, rows: int, columns: int, tokens: int
+) -> None:
     tree = llamath.load(CONFIG).tree
     assert isinstance(tree, Multimodal) and isinstance(tree.vision, VisionTower)
     grid = tree.vision.image_sizes.grid(width, height)

@@ -29,11 +29,16 @@ BASE = {
     "model_type": "bart", "d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072,
     "encoder_attention_heads": 12, "decoder_attention_heads": 12, "vocab_size": 51289,
 }  # fmt: skip
-WIDE = {"embed_dim": [256, 512, 1024, 2048], "num_heads": [8, 16, 32, 64], "num_groups": [8, 16, 32, 64]}
+WIDE = {
+    "embed_dim": [256, 512, 1024, 2048],
+    "num_heads": [8, 16, 32, 64],
+    "num_groups": [8, 16, 32, 64],
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "small": {"text_config": TEXT, "vision_config": VISION},
     "untied": {
-        "text_config": TEXT | {"tie_word_embeddings": False, "scale_embedding": True, "activation_function": "relu"},
+        "text_config": TEXT
+        | {"tie_word_embeddings": False, "scale_embedding": True, "activation_function": "relu"},
         "vision_config": VISION | {"patch_prenorm": [True, False], "qkv_bias": False},
         "tie_word_embeddings": False,
     },
@@ -49,7 +54,9 @@ def reference(label: str, device: str) -> Any:
 
     config = transformers.AutoConfig.for_model("florence2", **CONFIGS[label])
     with torch.device(device):
-        return transformers.AutoModelForImageTextToText.from_config(config, attn_implementation="eager").eval()
+        return transformers.AutoModelForImageTextToText.from_config(
+            config, attn_implementation="eager"
+        ).eval()
 
 
 def computable(label: str) -> Any:
@@ -78,19 +85,46 @@ def test_flops_and_cache_equal_those_of_transformers(label: str) -> None:
     ids = torch.zeros(BATCH, ANSWER, dtype=torch.long, device="meta")
     sizes = {"batch": Expr.const(BATCH), "past_tokens": Expr.const(0)}
     for tokens in (1, ANSWER):
-        flops, found = count(lambda: theirs(inputs_embeds=embedded, decoder_input_ids=ids[:, :tokens], use_cache=True))  # noqa: B023
-        graph = record(tree.text, new_tokens=Expr.const(tokens), encoder=(Expr.const(PROMPT), False), **sizes)
+        flops, found = count(
+            lambda: theirs(
+                inputs_embeds=embedded,
+                decoder_input_ids=ids[:, :tokens],  # noqa: B023
+                use_cache=True,
+            )
+        )
+        graph = record(
+            tree.text, new_tokens=Expr.const(tokens), encoder=(Expr.const(PROMPT), False), **sizes
+        )
         assert int(forward_flops(graph, masked=False).total) == flops
     prefill = record_prefill(tree.text, batch=Expr.const(BATCH), tokens=PROMPT)
-    assert int(forward_flops(prefill).total) == count(lambda: theirs(inputs_embeds=embedded, decoder_input_ids=ids[:, :1]))[0]
+    assert (
+        int(forward_flops(prefill).total)
+        == count(lambda: theirs(inputs_embeds=embedded, decoder_input_ids=ids[:, :1]))[0]
+    )
     own, kept = cache_specs(record(tree.text))
-    cached = [int(sum_cache_specs((x,), n, BATCH, "fp32").bytes) for x, n in ((own, ANSWER), (kept, PROMPT))]
-    parts = (found.past_key_values.self_attention_cache, found.past_key_values.cross_attention_cache)
+    cached = [
+        int(sum_cache_specs((x,), n, BATCH, "fp32").bytes)
+        for x, n in ((own, ANSWER), (kept, PROMPT))
+    ]
+    parts = (
+        found.past_key_values.self_attention_cache,
+        found.past_key_values.cross_attention_cache,
+    )
     assert cached == [sum(x.keys.nbytes + x.values.nbytes for x in part.layers) for part in parts]
     states = BaseModelOutput(last_hidden_state=found.encoder_last_hidden_state)
-    again = {"past_key_values": found.past_key_values, "encoder_outputs": states, "inputs_embeds": embedded}
+    again = {
+        "past_key_values": found.past_key_values,
+        "encoder_outputs": states,
+        "inputs_embeds": embedded,
+    }
     flops, _ = count(lambda: theirs(decoder_input_ids=ids[:, :1], use_cache=True, **again))
-    decode = record(tree.text, batch=Expr.const(BATCH), past_tokens=ANSWER, decode=True, encoder=(Expr.const(PROMPT), True))
+    decode = record(
+        tree.text,
+        batch=Expr.const(BATCH),
+        past_tokens=ANSWER,
+        decode=True,
+        encoder=(Expr.const(PROMPT), True),
+    )
     assert int(forward_flops(decode).total) == flops
 
 
@@ -98,7 +132,10 @@ def test_flops_and_cache_equal_those_of_transformers(label: str) -> None:
 def test_total_of_the_tree_is_the_counted_one(label: str) -> None:
     counted = llamath.load({"model_type": "florence2", **CONFIGS[label]})
     found = counted.computable.parameters
-    assert (found.total - found.buffers, found.buffers) == (counted.parameters.total, counted.parameters.extras["buffers"])
+    assert (found.total - found.buffers, found.buffers) == (
+        counted.parameters.total,
+        counted.parameters.extras["buffers"],
+    )
 
 
 def their_name(path: str) -> str:
@@ -113,13 +150,26 @@ def their_name(path: str) -> str:
             inner = "norm" if "norm" in kept[1] else "conv"
             return f"model.vision_tower.convs.{stage}.{inner}.{kept[-1]}"
         _, block, half, *rest = kept
-        inside = ".".join(rest).replace("attn.", attention[half]).replace("mlp.up", "ffn.fc1").replace("mlp.down", "ffn.fc2")
+        inside = (
+            ".".join(rest)
+            .replace("attn.", attention[half])
+            .replace("mlp.up", "ffn.fc1")
+            .replace("mlp.down", "ffn.fc2")
+        )
         return f"model.vision_tower.blocks.{stage}.{block}.{halves[half]}{inside}"
     if parts[0] == "projector":
-        names = {"rows": "image_position_embed.row_embeddings.weight", "columns": "image_position_embed.column_embeddings.weight"}
-        names |= {"frames": "visual_temporal_embed.pos_idx_to_embed", "linear.weight": "image_projection.weight"}
+        names = {
+            "rows": "image_position_embed.row_embeddings.weight",
+            "columns": "image_position_embed.column_embeddings.weight",
+        }
+        names |= {
+            "frames": "visual_temporal_embed.pos_idx_to_embed",
+            "linear.weight": "image_projection.weight",
+        }
         inside = ".".join(parts[1:])
-        return "model.multi_modal_projector." + names.get(inside, inside.replace("norm.", "image_proj_norm."))
+        return "model.multi_modal_projector." + names.get(
+            inside, inside.replace("norm.", "image_proj_norm.")
+        )
     if parts[0] == "head":
         return "lm_head.weight"
     if parts[0] == "unread":
@@ -128,11 +178,17 @@ def their_name(path: str) -> str:
         return "model.language_model.shared.weight"
     side, rest = ("encoder", parts[1:]) if parts[0] == "encoder" else ("decoder", parts)
     inside = ".".join(rest)
-    words = {"embed.": "embed_tokens.", "positions.": "embed_positions.", "embed_norm.": "layernorm_embedding."}
+    words = {
+        "embed.": "embed_tokens.",
+        "positions.": "embed_positions.",
+        "embed_norm.": "layernorm_embedding.",
+    }
     if (first := rest[0] + ".") in words:
         return f"model.language_model.{side}.{words[first]}{rest[-1]}"
     for x in "qkv":
-        inside = inside.replace(f"cross_attn.{x}.", f"encoder_attn.{x}_proj.").replace(f".attn.{x}.", f".self_attn.{x}_proj.")
+        inside = inside.replace(f"cross_attn.{x}.", f"encoder_attn.{x}_proj.").replace(
+            f".attn.{x}.", f".self_attn.{x}_proj."
+        )
     for old, new in (
         ("cross_attn.o.", "encoder_attn.out_proj."),
         (".attn.o.", ".self_attn.out_proj."),
@@ -140,7 +196,11 @@ def their_name(path: str) -> str:
         ("mlp.down", "fc2"),
     ):
         inside = inside.replace(old, new)
-    norms = (("attn_norm", "self_attn_layer_norm"), ("cross_norm", "encoder_attn_layer_norm"), ("mlp_norm", "final_layer_norm"))
+    norms = (
+        ("attn_norm", "self_attn_layer_norm"),
+        ("cross_norm", "encoder_attn_layer_norm"),
+        ("mlp_norm", "final_layer_norm"),
+    )
     for old, new in norms:
         inside = inside.replace(old, new)
     return f"model.language_model.{side}.{inside}"
@@ -185,12 +245,21 @@ def test_report_adds_prompt_and_decoder() -> None:
     with pytest.raises(llamath.LlamathError, match=r"counted, not computed .*577 tokens"):
         llamath.flops(keys, context=1000, images="768")
     rows = data["products"]
-    assert sum(x["forward"] for x in rows) == data["forward"] and sum(x["decode"] for x in rows) == data["decode"]
+    assert (
+        sum(x["forward"] for x in rows) == data["forward"]
+        and sum(x["decode"] for x in rows) == data["decode"]
+    )
     assert {x["section"] for x in rows} == {"layers", "head", "encoder.layers"}
-    assert not any(x["decode"] for x in rows if x["section"] == "encoder.layers" or x["product"] in ("cross_attn.k", "cross_attn.v"))
+    assert not any(
+        x["decode"]
+        for x in rows
+        if x["section"] == "encoder.layers" or x["product"] in ("cross_attn.k", "cross_attn.v")
+    )
     assert any("T in the encoder and as many in the decoder" in x for x in data["notes"])
     read = data["intensity"]["decode"]["total"]["weights"]
-    encoder_and_keys = 6 * (4 * 768**2 + 4 * 768 + 2 * 768 * 3072 + 3072 + 768) + 6 * 2 * (768**2 + 768)
+    encoder_and_keys = 6 * (4 * 768**2 + 4 * 768 + 2 * 768 * 3072 + 3072 + 768) + 6 * 2 * (
+        768**2 + 768
+    )
     whole = data["intensity"]["prefill"]["total"]["weights"]
     assert 0 < whole - read <= 2 * encoder_and_keys
 
@@ -215,25 +284,46 @@ def test_trace_shows_encoder_then_decoder() -> None:
 
     model = computable("base")
     report = trace(model, [0] * 584)
-    assert [x.name for x in report.first.walk.stages] == ["encoder", "encoder layers", "embedding", "layers", "head"]
+    assert [x.name for x in report.first.walk.stages] == [
+        "encoder",
+        "encoder layers",
+        "embedding",
+        "layers",
+        "head",
+    ]
     inputs = {x for stage in report.first.walk.stages for step in stage.steps for x in step.inputs}
     assert "encoder_states" in inputs and "embeddings" not in inputs
-    assert not report.first.mismatches and report.following is not None and not report.following.mismatches
+    assert (
+        not report.first.mismatches
+        and report.following is not None
+        and not report.following.mismatches
+    )
     prefill = forward_flops(record_prefill(model.tree.text, tokens=584))
     assert report.first.walk.flops == int(prefill.total)
     assert report.cache.elements == 2 * 6 * 768 * (584 + 2) == report.following.walk.cached
 
 
-@pytest.mark.parametrize("changes", [{"patch_stride": [1, 4, 2]}, {"image_feature_source": ["last_frame"]}])
+@pytest.mark.parametrize(
+    "changes", [{"patch_stride": [1, 4, 2]}, {"image_feature_source": ["last_frame"]}]
+)
 def test_tokens_of_unknown_towers_are_refused(changes: dict[str, Any]) -> None:
-    model = llamath.load({"model_type": "florence2", "text_config": TEXT, "vision_config": VISION | changes})
+    model = llamath.load(
+        {"model_type": "florence2", "text_config": TEXT, "vision_config": VISION | changes}
+    )
     assert model.parameters.total and llamath.flops(model, context=10)
-    with pytest.raises(llamath.LlamathError, match="patch_stride or image_feature_source is not that of published models"):
+    with pytest.raises(
+        llamath.LlamathError,
+        match="patch_stride or image_feature_source is not that of published models",
+    ):
         llamath.flops(model, context=10, images="768")
 
 
 def test_heads_divide_the_width() -> None:
-    keys = {"model_type": "florence2", "text_config": TEXT | {"decoder_attention_heads": 5}, "vision_config": VISION}
+    keys = {
+        "model_type": "florence2",
+        "text_config": TEXT | {"decoder_attention_heads": 5},
+        "vision_config": VISION,
+    }
     with pytest.raises(llamath.ConfigError, match="decoder_attention_heads should divide d_model"):
         llamath.flops(keys)
 
@@ -249,5 +339,9 @@ def test_memory_of_files_counts_what_they_store(tmp_path: Path) -> None:
     model = computable("small")
     assert report.weights == 4 * model.parameters.total
     assert len(report.notes) == 1 and not report.checkpoint_notes
-    (tmp_path / "config.json").write_text(json.dumps(json.loads((tmp_path / "config.json").read_text()) | {"tie_word_embeddings": False}))
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            json.loads((tmp_path / "config.json").read_text()) | {"tie_word_embeddings": False}
+        )
+    )
     assert any("lm_head.weight" in x for x in llamath.memory(tmp_path).checkpoint_notes)  # type: ignore[union-attr]

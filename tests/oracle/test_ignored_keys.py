@@ -30,12 +30,23 @@ REASONS = {
     "a lower bound of a sum of probabilities, too small to be reached": "moe_norm_min",
 }
 OF_TYPE = {
-    **dict.fromkeys("axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 minicpm3 youtu".split(), _LATENT),
+    **dict.fromkeys(
+        "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 minicpm3 youtu".split(),
+        _LATENT,
+    ),
     **dict.fromkeys("bailing_hybrid kimi_linear longcat_flash".split(), _LATENT),
-    **dict.fromkeys("bamba falcon_h1 jamba mamba mamba2 falcon_mamba zamba zamba2 recurrent_gemma nemotron_h".split(), _OF_CLASS),
+    **dict.fromkeys(
+        "bamba falcon_h1 jamba mamba mamba2 falcon_mamba zamba zamba2 recurrent_gemma nemotron_h".split(),
+        _OF_CLASS,
+    ),
     **dict.fromkeys("gpt_neo jetmoe lfm2 ministral3 phi3 qwen4_exp_text".split(), _OF_CLASS),
-    **dict.fromkeys("falcon gemma4_text granitemoehybrid laguna modernbert-decoder smollm3 dbrx".split(), _BRANCH),
-    **dict.fromkeys("flint mellum qwen2_moe qwen3_moe qwen3_5_moe_text qwen3_next solar_open".split(), _BRANCH),
+    **dict.fromkeys(
+        "falcon gemma4_text granitemoehybrid laguna modernbert-decoder smollm3 dbrx".split(),
+        _BRANCH,
+    ),
+    **dict.fromkeys(
+        "flint mellum qwen2_moe qwen3_moe qwen3_5_moe_text qwen3_next solar_open".split(), _BRANCH
+    ),
 }
 KEYS_OF_TYPE = {
     _LATENT: """head_dim num_key_value_heads qk_head_dim kda_lower_bound linear_conv_kernel_dim linear_head_dim linear_num_heads""",
@@ -68,9 +79,15 @@ def test_no_ignored_key_is_computed_with(monkeypatch: pytest.MonkeyPatch) -> Non
     for name, keys in sorted(ignored.items()):
         module = transformers.CONFIG_MAPPING[name].__module__.split(".")[2]
         path = Path(transformers.__file__).parent / f"models/{module}/modeling_{module}.py"
-        code = path.read_text() if path.exists() else ""  # some types share the class of another one
+        code = (
+            path.read_text() if path.exists() else ""
+        )  # some types share the class of another one
         known = harmless | set(KEYS_OF_TYPE.get(OF_TYPE.get(name, ""), "").split())
-        used += [f"{name}: {key}" for key in sorted(keys - known) if re.search(rf"\bconfig(?:\.|, \"){key}\b", code)]
+        used += [
+            f"{name}: {key}"
+            for key in sorted(keys - known)
+            if re.search(rf"\bconfig(?:\.|, \"){key}\b", code)
+        ]
     assert used == []
     assert len(ignored) > 100, "the families of transformers were looked at"
 

@@ -10,7 +10,9 @@ import pytest
 import llamath
 from llamath.analysis.image_pass import image_tokens, parse_images
 
-TINY = json.loads((Path(__file__).parent.parent / "tiny_multimodal" / "mllama.json").read_text())["plain"]
+TINY = json.loads((Path(__file__).parent.parent / "tiny_multimodal" / "mllama.json").read_text())[
+    "plain"
+]
 
 
 @pytest.mark.transformers
@@ -21,8 +23,12 @@ def test_logits_of_text_alone_equal_those_of_transformers(tmp_path: Path) -> Non
     from llamath import run
 
     torch.manual_seed(3)
-    made = transformers.AutoConfig.for_model("mllama", **{x: y for x, y in TINY.items() if x != "model_type"})
-    theirs = transformers.AutoModelForImageTextToText.from_config(made, attn_implementation="eager").eval()
+    made = transformers.AutoConfig.for_model(
+        "mllama", **{x: y for x, y in TINY.items() if x != "model_type"}
+    )
+    theirs = transformers.AutoModelForImageTextToText.from_config(
+        made, attn_implementation="eager"
+    ).eval()
     with torch.no_grad():
         for x in theirs.parameters():
             x.normal_(0, 0.3)
@@ -37,6 +43,9 @@ def test_images_are_refused_with_their_tokens() -> None:
     slug = "llama-3.2-11b-vision"
     assert image_tokens(llamath.load(slug).tree, parse_images("2x560")) == 2
     for ask in (llamath.flops, llamath.memory):
-        with pytest.raises(llamath.LlamathError, match=r"counted, not computed \(2 images of 560 × 560 pixels: 2 tokens\)"):
+        with pytest.raises(
+            llamath.LlamathError,
+            match=r"counted, not computed \(2 images of 560 × 560 pixels: 2 tokens\)",
+        ):
             ask(slug, context=4096, images="2x560")
         assert ask(slug, context=4096)

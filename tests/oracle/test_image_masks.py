@@ -39,7 +39,9 @@ def test_models_whose_images_see_later_tokens_are_named(config: dict[str, Any]) 
     assert isinstance(tree, Multimodal) or name in ("florence2", "florence-2")
     sees_later = getattr(tree, "sees_later", "")
     if name in ("gemma4", "gemma4_unified"):
-        assert bool(sees_later) == (config["text_config"].get("use_bidirectional_attention") == "vision")
+        assert bool(sees_later) == (
+            config["text_config"].get("use_bidirectional_attention") == "vision"
+        )
     elif name == "shieldgemma2":  # its module in transformers is Gemma 3
         assert sees_later == "image"
     else:
@@ -57,10 +59,16 @@ def test_pairs_beyond_the_causal_mask_are_named() -> None:
         "image_size": 896,
     }
     gemma = llamath.load(
-        {"model_type": "gemma3", "text_config": text, "vision_config": vision | {"num_attention_heads": 16, "patch_size": 14}}
+        {
+            "model_type": "gemma3",
+            "text_config": text,
+            "vision_config": vision | {"num_attention_heads": 16, "patch_size": 14},
+        }
     )
     (note,) = mask_notes(gemma.tree, image_pass(gemma.tree, images))
-    assert note.endswith("later tokens of its own image, too: 32,640 more pairs for each image and layer")
+    assert note.endswith(
+        "later tokens of its own image, too: 32,640 more pairs for each image and layer"
+    )
     assert note in llamath.flops(gemma, images="2x896", context=1024).notes
     assert not [x for x in llamath.flops(gemma, context=1024).notes if "later tokens" in x]
     for config in (x.values[0] for x in multimodal_configs()):
@@ -68,4 +76,7 @@ def test_pairs_beyond_the_causal_mask_are_named() -> None:
             tree = llamath.load(config).tree
             passed = image_pass(tree, images)
             (note,) = mask_notes(tree, passed)
-            assert f"of all images, too: {passed.tokens * (passed.tokens - 1) // 2:,} more pairs for each layer" in note
+            assert (
+                f"of all images, too: {passed.tokens * (passed.tokens - 1) // 2:,} more pairs for each layer"
+                in note
+            )

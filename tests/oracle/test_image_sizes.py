@@ -43,7 +43,9 @@ def test_crops_equal_the_processor_of_internvl(most: int) -> None:
 
 @pytest.mark.parametrize("most", [1, 6, 12])
 def test_crops_equal_the_processor_of_command_a(most: int) -> None:
-    get_optimal_tiled_canvas = functions_of("cohere2_vision/image_processing_cohere2_vision.py")["get_optimal_tiled_canvas"]
+    get_optimal_tiled_canvas = functions_of("cohere2_vision/image_processing_cohere2_vision.py")[
+        "get_optimal_tiled_canvas"
+    ]
     sizes = LeastScaledImage(patch=16, size=512, max_tiles=most)
     for width, height in IMAGES:
         columns, rows = get_optimal_tiled_canvas((height, width), (512, 512), 1, most)
@@ -62,7 +64,9 @@ def test_tiles_equal_the_processor_of_llava_next() -> None:
 
 
 def test_sizes_equal_the_processor_of_gemma4() -> None:
-    from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
+    from transformers.models.gemma4.image_processing_pil_gemma4 import (
+        get_aspect_ratio_preserving_size,
+    )
 
     sizes = ScaledImage(patch=16, multiple=48, max_patches=2520)
     for width, height in IMAGES:
@@ -72,7 +76,9 @@ def test_sizes_equal_the_processor_of_gemma4() -> None:
 
 def test_sizes_equal_the_processor_of_pixtral() -> None:
     import numpy as np
-    from transformers.models.pixtral.image_processing_pil_pixtral import get_resize_output_image_size
+    from transformers.models.pixtral.image_processing_pil_pixtral import (
+        get_resize_output_image_size,
+    )
 
     sizes = NativeImage(patch=14, multiple=28, longest=1540)
     for width, height in IMAGES:
@@ -86,8 +92,12 @@ def test_tiles_equal_the_processor_of_idefics3() -> None:
     from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
     processor, sizes = Idefics3ImageProcessorPil(), SplitImage(patch=14, size=364, longest=4 * 364)
-    for width, height in IMAGES[1:]:  # a single pixel has no shape from which the processor tells its channels
-        tiles = processor([[np.zeros((height, width, 3), "u1")]], return_tensors="np")["pixel_values"].shape[1]
+    for width, height in IMAGES[
+        1:
+    ]:  # a single pixel has no shape from which the processor tells its channels
+        tiles = processor([[np.zeros((height, width, 3), "u1")]], return_tensors="np")[
+            "pixel_values"
+        ].shape[1]
         assert sizes.grid(width, height) == (tiles, 26, 26), (width, height)
 
 
@@ -151,7 +161,15 @@ def test_sizes_equal_the_processor_of_minimax() -> None:
 def test_tiles_and_tokens_equal_the_processor_of_lfm2() -> None:
     functions = functions_of("lfm2_vl/image_processing_lfm2_vl.py")
     processor = SimpleNamespace(_target_ratios=lambda *x: functions["_target_ratios"](None, *x))
-    sizes = SplitBudget(patch=16, multiple=32, fewest=64 * 1024, most=256 * 1024, size=512, min_tiles=2, max_tiles=10)
+    sizes = SplitBudget(
+        patch=16,
+        multiple=32,
+        fewest=64 * 1024,
+        most=256 * 1024,
+        size=512,
+        min_tiles=2,
+        max_tiles=10,
+    )
     for width, height in IMAGES:
         w, h = functions["smart_resize"](None, height, width, 2, 64, 256, 16)
         whole = h * w // 1024
@@ -186,7 +204,9 @@ def test_sizes_equal_the_processor_of_fuyu() -> None:
     from transformers.models.fuyu.image_processing_pil_fuyu import FuyuImageProcessorPil
 
     processor, sizes = FuyuImageProcessorPil(), LinedImage(patch=30, height=1080, width=1920)
-    for width, height in IMAGES[1:]:  # a single pixel has no shape from which the processor tells its channels
+    for width, height in IMAGES[
+        1:
+    ]:  # a single pixel has no shape from which the processor tells its channels
         found = processor([[np.zeros((height, width, 3), "u1")]], return_tensors="np")
         h, w = int(found["image_unpadded_heights"][0][0]), int(found["image_unpadded_widths"][0][0])
         rows, columns = -(-h // 30), -(-w // 30)
@@ -195,10 +215,15 @@ def test_sizes_equal_the_processor_of_fuyu() -> None:
 
 
 def test_sizes_equal_the_processor_of_nemotron() -> None:
-    resize = functions_of("nemotron_h_omni/image_processing_nemotron_h_omni.py")["get_patch_grid_size"]
+    resize = functions_of("nemotron_h_omni/image_processing_nemotron_h_omni.py")[
+        "get_patch_grid_size"
+    ]
     sizes = PatchRange(patch=16, side=2, fewest=1024, most=13_312)
     for width, height in [*IMAGES, (16, 9000), (1830, 1830)]:
-        assert sizes.grid(width, height) == (1, *resize(height, width, 16, 2, 1024, 13_312)), (width, height)
+        assert sizes.grid(width, height) == (1, *resize(height, width, 16, 2, 1024, 13_312)), (
+            width,
+            height,
+        )
 
 
 def test_sizes_equal_the_processor_of_cosmos() -> None:
@@ -211,7 +236,9 @@ def test_sizes_equal_the_processor_of_cosmos() -> None:
 
 def test_windows_equal_the_processor_of_step() -> None:
     functions = functions_of("step3p7/image_processing_step3p7.py")
-    processor = SimpleNamespace(_is_extreme_aspect=functions["_is_extreme_aspect"], max_image_size=3024)
+    processor = SimpleNamespace(
+        _is_extreme_aspect=functions["_is_extreme_aspect"], max_image_size=3024
+    )
     sizes = WindowedImage(patch=14, size=728, tile=504, longest=3024)
     for width, height in [*IMAGES, (728, 728), (700, 100), (20, 400), (605, 604), (1200, 1109)]:
         *_, columns, rows, _padded = functions["_plan_patches"](processor, width, height, 728, 504)
@@ -227,7 +254,10 @@ def test_covering_tiles_equal_the_processor_of_ovis() -> None:
         for width, height in IMAGES[1:]:  # a single pixel cannot be cut
             columns, rows = functions["get_min_tile_covering_grid"]((height, width), 448, most)
             tiles = columns * rows
-            assert sizes.grid(width, height) == (tiles + 1 if tiles > 1 else 1, 32, 32), (width, height)
+            assert sizes.grid(width, height) == (tiles + 1 if tiles > 1 else 1, 32, 32), (
+                width,
+                height,
+            )
 
 
 @pytest.mark.parametrize("most", [1, 8, 24])
@@ -239,21 +269,34 @@ def test_tiles_equal_the_processor_of_molmo(most: int) -> None:
         assert sizes.canvas(width, height) == (rows, columns), (width, height)
         assert sizes.grid(width, height) == (rows * columns + 1, 27, 27)
         grid, squares = squares_of_molmo2(width, height, 378, 14, most)
-        assert sizes.tokens(width, height, 14 * 14) == len(squares) == grid[0] * grid[1] + grid[2] * grid[3]
+        assert (
+            sizes.tokens(width, height, 14 * 14)
+            == len(squares)
+            == grid[0] * grid[1] + grid[2] * grid[3]
+        )
 
 
 def test_tiles_and_tokens_equal_the_processor_of_unlimited_ocr() -> None:
     from transformers.models.unlimited_ocr.processing_unlimited_ocr import UnlimitedOcrProcessor
 
-    tiles_of = functions_of("unlimited_ocr/image_processing_unlimited_ocr.py")["get_optimal_tiled_canvas"]
+    tiles_of = functions_of("unlimited_ocr/image_processing_unlimited_ocr.py")[
+        "get_optimal_tiled_canvas"
+    ]
     image_processor = SimpleNamespace(size={"height": 1024, "width": 1024}, tile_size=640)
-    processor = SimpleNamespace(image_processor=image_processor, patch_size=16, downsample_ratio=4, image_token="x")
+    processor = SimpleNamespace(
+        image_processor=image_processor, patch_size=16, downsample_ratio=4, image_token="x"
+    )
     sizes = WholeAndCrops(patch=16, size=1024, tile=640, max_tiles=32)
     for width, height in [*IMAGES, (640, 640), (641, 640)]:
-        columns, rows = tiles_of((height, width), (640, 640), 2, 32) if max(width, height) > 640 else (1, 1)
+        columns, rows = (
+            tiles_of((height, width), (640, 640), 2, 32) if max(width, height) > 640 else (1, 1)
+        )
         tiles = columns * rows if max(width, height) > 640 else 0
         beside = sizes.beside(width, height)
-        assert (beside or (0,))[0] == tiles and sizes.grid(width, height) == (1, 64, 64), (width, height)
+        assert (beside or (0,))[0] == tiles and sizes.grid(width, height) == (1, 64, 64), (
+            width,
+            height,
+        )
         found = {"patches_grid": [[columns, rows]], "num_local_patches": [tiles]}
         expected = UnlimitedOcrProcessor.replace_image_token(processor, found, 0)
         assert sizes.tokens(width, height, 256) + tiles * 100 == len(expected)

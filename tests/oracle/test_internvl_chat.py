@@ -35,7 +35,11 @@ RENAMED = (
         ("class_embedding", "cls_token"),
         ("position_embedding", "position_embeddings"),
     ),
-    *(("patch_embedding", "patch_embeddings.projection"), (r"ls(\d+)", r"lambda_\1"), ("attn.proj", "attention.projection_layer")),
+    *(
+        ("patch_embedding", "patch_embeddings.projection"),
+        (r"ls(\d+)", r"lambda_\1"),
+        ("attn.proj", "attention.projection_layer"),
+    ),
     *(("attn", "attention"), ("norm1", "layernorm_before"), ("norm2", "layernorm_after")),
 )
 PROJECTOR = {"mlp1.0": "layer_norm", "mlp1.1": "linear_1", "mlp1.3": "linear_2"}
@@ -50,21 +54,36 @@ def converted(name: str) -> list[str]:
         return [name]
     for old, new in RENAMED:
         name = re.sub(old, new, name)
-    return [name.replace("attention.qkv", f"attention.{x}_proj") for x in "qkv"] if "qkv" in name else [name]
+    return (
+        [name.replace("attention.qkv", f"attention.{x}_proj") for x in "qkv"]
+        if "qkv" in name
+        else [name]
+    )
 
 
 def test_total_equals_the_published_index() -> None:
     model = llamath.load(INTERNVL2_8B)
     assert 2 * model.parameters.total == TOTAL_SIZE
-    assert sum(2 * int(x.size) for x in (leaf.weight for leaf in model.weights) if not x.tied) == TOTAL_SIZE
+    assert (
+        sum(2 * int(x.size) for x in (leaf.weight for leaf in model.weights) if not x.tied)
+        == TOTAL_SIZE
+    )
     assert model.notes == ()
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"qk_normalization": True, "qkv_bias": False, "norm_type": "rms_norm"}], ids=["300M", "with norms of queries and keys"]
+    "changes",
+    [{}, {"qk_normalization": True, "qkv_bias": False, "norm_type": "rms_norm"}],
+    ids=["300M", "with norms of queries and keys"],
 )
 def test_names_become_those_of_the_converted_model(changes: dict[str, Any]) -> None:
-    small = {"hidden_size": 24, "intermediate_size": 36, "num_hidden_layers": 2, "num_attention_heads": 3, "image_size": 56}
+    small = {
+        "hidden_size": 24,
+        "intermediate_size": 36,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "image_size": 56,
+    }
     text = {
         "model_type": "qwen2",
         "hidden_size": 16,
@@ -75,11 +94,30 @@ def test_names_become_those_of_the_converted_model(changes: dict[str, Any]) -> N
         "vocab_size": 30,
     }
     chat = llamath.load(
-        {**INTERNVL2_8B, "vision_config": {**VISION, **small, **changes}, "llm_config": {**text, "tie_word_embeddings": False}}
+        {
+            **INTERNVL2_8B,
+            "vision_config": {**VISION, **small, **changes},
+            "llm_config": {**text, "tie_word_embeddings": False},
+        }
     )
-    keys = {"use_qk_norm": "qk_normalization", "attention_bias": "qkv_bias", "norm_type": "norm_type"}
-    vision = {**small, "patch_size": 14, **{new: {**VISION, **changes}[old] for new, old in keys.items()}}
-    hf = llamath.load({"model_type": "internvl", "text_config": text, "vision_config": vision, "tie_word_embeddings": False})
+    keys = {
+        "use_qk_norm": "qk_normalization",
+        "attention_bias": "qkv_bias",
+        "norm_type": "norm_type",
+    }
+    vision = {
+        **small,
+        "patch_size": 14,
+        **{new: {**VISION, **changes}[old] for new, old in keys.items()},
+    }
+    hf = llamath.load(
+        {
+            "model_type": "internvl",
+            "text_config": text,
+            "vision_config": vision,
+            "tie_word_embeddings": False,
+        }
+    )
     assert chat.parameters == hf.parameters
     names = [y for x in chat.scheme("hf").tensors(chat.tree) for y in converted(x.name)]
     assert sorted(names) == sorted(x.name for x in hf.scheme("hf").tensors(hf.tree))
@@ -87,4 +125,9 @@ def test_names_become_those_of_the_converted_model(changes: dict[str, Any]) -> N
 
 def test_tower_without_its_keys_is_refused() -> None:
     with pytest.raises(llamath.ConfigError, match=r"vision_config\.qkv_bias is missing"):
-        llamath.load({**INTERNVL2_8B, "vision_config": {key: x for key, x in VISION.items() if key != "qkv_bias"}})
+        llamath.load(
+            {
+                **INTERNVL2_8B,
+                "vision_config": {key: x for key, x in VISION.items() if key != "qkv_bias"},
+            }
+        )

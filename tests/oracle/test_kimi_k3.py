@@ -85,15 +85,24 @@ def test_parts_and_refusals() -> None:
     model = llamath.load(CONFIG)
     assert model.parameters.parts.keys() == {"text", "vision"} and not model.notes
     embedding = int(model.tree.embed.weight.size)
-    assert round(model.parameters.total / 1e12, 2) == TOTAL and round((model.parameters.active - embedding) / 1e9) == ACTIVE
-    assert llamath.flops(model, context=64).prefill.total > 0 and llamath.memory(model, context=64).kv_cache > 0
+    assert (
+        round(model.parameters.total / 1e12, 2) == TOTAL
+        and round((model.parameters.active - embedding) / 1e9) == ACTIVE
+    )
+    assert (
+        llamath.flops(model, context=64).prefill.total > 0
+        and llamath.memory(model, context=64).kv_cache > 0
+    )
     with pytest.raises(llamath.ConfigError, match="num_heads is 64 with a head_dim of 128"):
         llamath.load(
             {
                 **CONFIG,
                 "text_config": {
                     **CONFIG["text_config"],
-                    "linear_attn_config": {**CONFIG["text_config"]["linear_attn_config"], "num_heads": 64},
+                    "linear_attn_config": {
+                        **CONFIG["text_config"]["linear_attn_config"],
+                        "num_heads": 64,
+                    },
                 },
             }
         )

@@ -28,4 +28,6 @@ WITHOUT_A_CLASS = {
 
 
 def test_every_complete_type_has_a_tiny_config() -> None:
-    assert {x.values[0]["model_type"] for x in multimodal_configs()} == COMPLETE_TYPES.keys() - WITHOUT_A_CLASS
+    assert {
+        x.values[0]["model_type"] for x in multimodal_configs()
+    } == COMPLETE_TYPES.keys() - WITHOUT_A_CLASS

@@ -45,7 +45,11 @@ def multimodal(entry: dict[str, Any]) -> bool:
 
 def oracles(entry: dict[str, Any]) -> list[dict[str, Any]]:
     """The results of each version of transformers, without the one that contradicts the other and the published file (phimoe's head size)."""
-    return [x for version in ("v4", "v5") if (x := entry.get(version)) and x["params"] == entry["params"]]
+    return [
+        x
+        for version in ("v4", "v5")
+        if (x := entry.get(version)) and x["params"] == entry["params"]
+    ]
 
 
 def hashed(scheme: Scheme, model: llamath.Model) -> str:
@@ -66,7 +70,9 @@ def test_total_equals_published(name: str) -> None:
     p, expected = model.parameters, entry["params"]
     if model.is_multimodal:
         text = model.text.parameters.total - model.text.parameters.buffers
-        assert text == sum(n for part, n in entry.get("components", {"lm_head": text}).items() if is_text(part))
+        assert text == sum(
+            n for part, n in entry.get("components", {"lm_head": text}).items() if is_text(part)
+        )
     elif multimodal(entry) and "components" not in entry:
         assert 0 < p.total < expected
         return
@@ -85,11 +91,18 @@ def test_names_and_shapes_of_whole_models_equal_published(name: str) -> None:
     model = model_of(entry)
     if not model.is_multimodal:
         pytest.skip("only its text model is known")
-    forms = (x for y in (model.family.hf, *model.family.hf_forms) for x in (y, fused_scheme(y)) if x is not None)
+    forms = (
+        x
+        for y in (model.family.hf, *model.family.hf_forms)
+        for x in (y, fused_scheme(y))
+        if x is not None
+    )
     assert {hashed(x, model) for x in forms} & {x["tensors_sha256"] for x in oracles(entry)}
 
 
-@pytest.mark.parametrize("name", [name for name, x in ORACLE.items() if x.get("v4") and not multimodal(x)])
+@pytest.mark.parametrize(
+    "name", [name for name, x in ORACLE.items() if x.get("v4") and not multimodal(x)]
+)
 def test_names_and_shapes_equal_published(name: str) -> None:
     entry = ENTRIES[name]
     if entry["config"]["model_type"] in REFUSED:
@@ -99,7 +112,9 @@ def test_names_and_shapes_equal_published(name: str) -> None:
         find_family("phi").hf if entry["config"]["model_type"] == "phi-msft" else model.family.hf
     )  # counted there under the class of phi
     if entry["v4"] not in oracles(entry):
-        scheme = fused_scheme(scheme) or scheme  # version 5 alone is left, and it holds the experts of a layer in two tensors
+        scheme = (
+            fused_scheme(scheme) or scheme
+        )  # version 5 alone is left, and it holds the experts of a layer in two tensors
     assert hashed(scheme, model) in {x["tensors_sha256"] for x in oracles(entry)}
 
 
@@ -110,7 +125,9 @@ def test_configuration_without_oracle_is_an_error(name: str) -> None:
     except llamath.LlamathError as error:
         assert str(error) and error.hint
     else:
-        assert model.family.name in {"internlm2", "minicpm", "nemotron_nas", "orion", "qwen"}, "no oracle: the right answer is a refusal"
+        assert model.family.name in {"internlm2", "minicpm", "nemotron_nas", "orion", "qwen"}, (
+            "no oracle: the right answer is a refusal"
+        )
 
 
 INDEXES = {x["name"]: x for x in truth("indexes.jsonl")}
@@ -130,7 +147,8 @@ def whole(index: dict[str, Any]) -> bool:
     )
     return (
         plain
-        and index["names_only_in_index"] == len(set(index["tied_stored"]) & set(index["only_in_index_sample"]))
+        and index["names_only_in_index"]
+        == len(set(index["tied_stored"]) & set(index["only_in_index_sample"]))
         and "qwen3_5" not in str(entry)
     )
 
@@ -149,5 +167,7 @@ def test_names_equal_published_index(name: str) -> None:
     assert index["names_sha256"] in hashes
     width = BYTES.get(index["torch_dtype"] or "")
     if width and str(index["match"]).startswith("exact"):
-        stored = model.parameters.tied_counted_twice if index["tied_stored"] else model.parameters.total
+        stored = (
+            model.parameters.tied_counted_twice if index["tied_stored"] else model.parameters.total
+        )
         assert stored * width == index["total_size"]

@@ -10,10 +10,19 @@ import pytest
 import llamath
 from support.reference_data import truth
 
-pytestmark = [pytest.mark.transformers, pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")]
+pytestmark = [
+    pytest.mark.transformers,
+    pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*"),
+]
 
 ENTRIES = {f"{i}-{x['name']}": x for i, x in enumerate(truth("configs.jsonl"))}
-REMAPPED = {"RefinedWebModel": "falcon", "internlm": "llama", "phi-msft": "phi", "phi4": "phi3", "gemma3": "gemma3_text"}
+REMAPPED = {
+    "RefinedWebModel": "falcon",
+    "internlm": "llama",
+    "phi-msft": "phi",
+    "phi4": "phi3",
+    "gemma3": "gemma3_text",
+}
 """Model types whose published configuration transformers reads as another type, if `remap` says so."""
 
 
@@ -41,5 +50,7 @@ def test_resaved_config_counts_as_published(form: str, name: str) -> None:
     config = CONFIG_MAPPING[keys["model_type"]].from_dict(keys)
     again = answer(json.loads(config.to_json_string(use_diff=form == "saved")))
     assert again == published or again == entry["params"]
-    if isinstance(again, int) and (entry.get("v5") or {}).get("model_class", "").endswith(("ForCausalLM", "LMHeadModel")):
+    if isinstance(again, int) and (entry.get("v5") or {}).get("model_class", "").endswith(
+        ("ForCausalLM", "LMHeadModel")
+    ):
         assert again == entry["params"]

@@ -19,7 +19,10 @@ TEXT = {
     "vocab_size_per_layer_input": 262_144,
     "max_position_embeddings": 32_768,
 }
-TOWERS = {"vision_config": {"model_type": "gemma3n_vision"}, "audio_config": {"model_type": "gemma3n_audio"}}
+TOWERS = {
+    "vision_config": {"model_type": "gemma3n_vision"},
+    "audio_config": {"model_type": "gemma3n_audio"},
+}
 E2B = {
     "intermediate_size": 8192,
     "num_hidden_layers": 30,
@@ -49,14 +52,21 @@ def shapes(model: llamath.Model, prefix: str) -> dict[str, tuple[int, ...]]:
 
 
 @pytest.mark.parametrize(("text", "published"), [(E2B, 5_439_438_272), (E4B, 7_849_978_192)])
-def test_total_is_that_of_the_files_without_unused_keys(text: dict[str, Any], published: int) -> None:
-    assert llamath.load(config(**text)).parameters.total == published - text["num_kv_shared_layers"] * UNUSED
+def test_total_is_that_of_the_files_without_unused_keys(
+    text: dict[str, Any], published: int
+) -> None:
+    assert (
+        llamath.load(config(**text)).parameters.total
+        == published - text["num_kv_shared_layers"] * UNUSED
+    )
 
 
 def test_vision_tower_has_the_names_and_shapes_of_timm() -> None:
     model = llamath.load(config(**E2B))
     found = shapes(model, "model.vision_tower.timm_model.")
-    lines = "".join(f"{name} {'x'.join(map(str, shape))}\n" for name, shape in sorted(found.items()))
+    lines = "".join(
+        f"{name} {'x'.join(map(str, shape))}\n" for name, shape in sorted(found.items())
+    )
     total = sum(int(x.weight.size) for x in model.weights if x.path.startswith("vision."))
     assert (len(found), total, sha256(lines.encode()).hexdigest()) == MOBILENET
 
@@ -77,7 +87,10 @@ SMALL_SOUND = {
 def test_audio_tower_and_projectors_equal_transformers(sound: dict[str, Any]) -> None:
     import torch
     import transformers
-    from transformers.models.gemma3n.modeling_gemma3n import Gemma3nAudioEncoder, Gemma3nMultimodalEmbedder
+    from transformers.models.gemma3n.modeling_gemma3n import (
+        Gemma3nAudioEncoder,
+        Gemma3nMultimodalEmbedder,
+    )
 
     given = config(**E2B) | {"audio_config": TOWERS["audio_config"] | sound}
     audio, text = (
@@ -93,7 +106,9 @@ def test_audio_tower_and_projectors_equal_transformers(sound: dict[str, Any]) ->
             "model.embed_vision.": Gemma3nMultimodalEmbedder(vision, text),
         }
     for prefix, module in modules.items():
-        assert shapes(model, prefix) == {name: tuple(x.shape) for name, x in module.state_dict().items()}
+        assert shapes(model, prefix) == {
+            name: tuple(x.shape) for name, x in module.state_dict().items()
+        }
 
 
 ENCODERS = {
@@ -132,7 +147,11 @@ def perception(name: str, **changes: Any) -> dict[str, Any]:
         "use_post_transformer_norm": normed,
         "global_pool": "",
     }
-    return {"model_type": "perception_lm", "text_config": LLAMA, "vision_config": {"architecture": name, "model_args": given | changes}}
+    return {
+        "model_type": "perception_lm",
+        "text_config": LLAMA,
+        "vision_config": {"architecture": name, "model_args": given | changes},
+    }
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -154,8 +173,18 @@ FASTVIT = 628, 122_714_208, "eb591506a73425e632fbc5732f1f66ef0b116b2a921090f8517
 
 
 def test_fast_vlm_has_the_names_and_shapes_of_timm() -> None:
-    model = llamath.load({"model_type": "fast_vlm", "text_config": LLAMA, "vision_config": {"architecture": "fastvit_mci3"}})
+    model = llamath.load(
+        {
+            "model_type": "fast_vlm",
+            "text_config": LLAMA,
+            "vision_config": {"architecture": "fastvit_mci3"},
+        }
+    )
     found = shapes(model, "model.vision_tower.timm_model.")
     lines = "".join(f"{x} {'x'.join(map(str, shape))}\n" for x, shape in sorted(found.items()))
-    total = sum(int(x.weight.size) for x in model.weights if x.path.startswith("vision.") and not x.weight.buffer)
+    total = sum(
+        int(x.weight.size)
+        for x in model.weights
+        if x.path.startswith("vision.") and not x.weight.buffer
+    )
     assert (len(found), total, sha256(lines.encode()).hexdigest()) == FASTVIT

@@ -47,7 +47,9 @@ def built(config: dict[str, Any], attention: str, experts: str = "batched_mm") -
 
     torch.manual_seed(0)
     hf_config = transformers.AutoConfig.for_model(**config)
-    return transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation=attention, experts_implementation=experts)
+    return transformers.AutoModelForCausalLM.from_config(
+        hf_config, attn_implementation=attention, experts_implementation=experts
+    )
 
 
 def ids() -> Any:
@@ -77,7 +79,16 @@ def flops_of(graph: Graph, op: str) -> int:
 
 
 def states(graph: Graph) -> int:
-    return sum(flops_of(graph, op) for op in ("gated_delta_rule", "gated_recurrence", "linear_attention", "selective_scan", "ssm_scan"))
+    return sum(
+        flops_of(graph, op)
+        for op in (
+            "gated_delta_rule",
+            "gated_recurrence",
+            "linear_attention",
+            "selective_scan",
+            "ssm_scan",
+        )
+    )
 
 
 @pytest.mark.parametrize(("new_tokens", "past_tokens"), [(100, 1000), (512, 32256)])
@@ -85,19 +96,30 @@ def test_chunk_flops_of_a_deepseek_v3_layer_equal_torch(new_tokens: int, past_to
     import torch
 
     left_out = ("quantization_config", "auto_map")
-    config = {key: x for key, x in llamath.load("deepseek-v3").config.data.items() if key not in left_out}
+    config = {
+        key: x for key, x in llamath.load("deepseek-v3").config.data.items() if key not in left_out
+    }
     config |= {"num_hidden_layers": 1, "first_k_dense_replace": 1}
     with torch.device("meta"), torch.no_grad():
         model = built(config, "sdpa").eval()
         cache = model(torch.zeros(1, past_tokens, dtype=torch.long), use_cache=True).past_key_values
-        result, _ = counted(lambda: model(torch.zeros(1, new_tokens, dtype=torch.long), past_key_values=cache, use_cache=True))
+        result, _ = counted(
+            lambda: model(
+                torch.zeros(1, new_tokens, dtype=torch.long), past_key_values=cache, use_cache=True
+            )
+        )
     graph = record(tree_of(config), new_tokens=new_tokens, past_tokens=past_tokens)
     assert result == forward_flops(graph, masked=False).total
 
 
-@pytest.mark.parametrize("config", [x for x in tiny_configs() if x.values[0]["model_type"] == "mixtral"])
+@pytest.mark.parametrize(
+    "config", [x for x in tiny_configs() if x.values[0]["model_type"] == "mixtral"]
+)
 def test_torch_does_not_count_grouped_experts(config: dict[str, Any]) -> None:
-    flops, tokens = forward_flops(record(tree_of(config), batch=B, new_tokens=T), masked=False), ids()
+    flops, tokens = (
+        forward_flops(record(tree_of(config), batch=B, new_tokens=T), masked=False),
+        ids(),
+    )
     grouped, _ = counted(lambda: built(config, "eager", "grouped_mm")(tokens, use_cache=False))
     assert flops.total - grouped == flops.of("experts")
 
@@ -110,10 +132,15 @@ def test_frozen_embeddings_save_first_layer_input_gradients() -> None:
     forward, out = counted(lambda: model(ids(), use_cache=False).logits)
     backward, _ = counted(lambda: out.sum().backward())
     first = tree.layers[0].attn  # type: ignore[attr-defined]
-    assert 2 * forward - backward == sum(2 * B * T * int(getattr(first, x).weight.size) for x in "qkv")
+    assert 2 * forward - backward == sum(
+        2 * B * T * int(getattr(first, x).weight.size) for x in "qkv"
+    )
 
 
-@pytest.mark.parametrize("config", [x for x in tiny_configs() if x.id in ("llama-plain", "deepseek_v3-plain", "gpt2-plain")])
+@pytest.mark.parametrize(
+    "config",
+    [x for x in tiny_configs() if x.id in ("llama-plain", "deepseek_v3-plain", "gpt2-plain")],
+)
 def test_fused_attention_recomputes_scores_in_backward(config: dict[str, Any]) -> None:
     """torch's formula for the backward pass of fused attention, from the shapes of q, k and v."""
     from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
@@ -121,7 +148,10 @@ def test_fused_attention_recomputes_scores_in_backward(config: dict[str, Any]) -
     tree = tree_of(config)
     attention = tree.layers[0].attn  # type: ignore[attr-defined]
     latent = isinstance(attention, LatentAttention)
-    H, key = int(attention.heads), int(attention.nope_dim + attention.rope_dim if latent else attention.head_dim)
+    H, key = (
+        int(attention.heads),
+        int(attention.nope_dim + attention.rope_dim if latent else attention.head_dim),
+    )
     value = int(attention.v_dim) if latent else key
     shapes = [(B, H, T, key), (B, H, T, key), (B, H, T, value)]
     graph, layers = record(tree, batch=B, new_tokens=T), int(tree.layers.n)
@@ -136,12 +166,18 @@ def test_recurrent_mixer_flops_equal_their_products() -> None:
     """The recurrences of the delta rule and of Mamba-2 with each product as one matrix operation, counted by torch."""
     import torch
 
-    for config in (x.values[0] for x in tiny_configs() if x.id in ("qwen3_next-plain", "nemotron_h-plain")):
+    for config in (
+        x.values[0] for x in tiny_configs() if x.id in ("qwen3_next-plain", "nemotron_h-plain")
+    ):
         graph, found = record(tree_of(config)), 0
         for times, x in nodes(graph, "gated_delta_rule"):
             Hv, hv, hk = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1])
-            S, k, q, v = (torch.zeros(Hv, *shape) for shape in ((hk, hv), (hk, 1), (hk, 1), (hv, 1)))
-            found += times * counted(lambda S=S, k=k, q=q, v=v: (S.mT @ k, S + k @ v.mT, S.mT @ q))[0]  # type: ignore[misc]
+            S, k, q, v = (
+                torch.zeros(Hv, *shape) for shape in ((hk, hv), (hk, 1), (hk, 1), (hv, 1))
+            )
+            found += (
+                times * counted(lambda S=S, k=k, q=q, v=v: (S.mT @ k, S + k @ v.mT, S.mT @ q))[0]
+            )  # type: ignore[misc]
         for times, x in nodes(graph, "ssm_scan"):
             H, m, N = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1])
             S, b, c, u = (torch.zeros(H, *shape) for shape in ((m, N), (1, N), (N, 1), (m, 1)))
@@ -166,4 +202,6 @@ def test_absorbed_latent_attention_flops_equal_their_products() -> None:
         _ = (scores @ latent) @ v_up.mT
 
     result, _ = counted(attend)
-    assert result * int(tree.layers.n) == flops_of(graph, "attention") + flops_of(graph, "per_head_linear")
+    assert result * int(tree.layers.n) == flops_of(graph, "attention") + flops_of(
+        graph, "per_head_linear"
+    )

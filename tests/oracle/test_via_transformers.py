@@ -66,7 +66,9 @@ def in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(transformers_process, "_run", answer)
 
 
-def save(config: dict[str, Any], class_name: str, folder: Path) -> tuple[int, dict[str, tuple[int, ...]]]:
+def save(
+    config: dict[str, Any], class_name: str, folder: Path
+) -> tuple[int, dict[str, tuple[int, ...]]]:
     """Save the class with random weights; return its number of parameters, and the tensors of the file."""
     import transformers
     from safetensors import safe_open
@@ -88,11 +90,16 @@ def test_total_names_and_shapes_equal_the_saved_class(class_name: str, tmp_path:
     model = llamath.load(CONFIGS[class_name], via="transformers")
     assert model.claim.endswith(f"builds {class_name}") and model.parameters.total == parameters
     assert {x.name: x.shape for x in model.scheme("hf").tensors(model.tree)} == shapes
-    assert sum(x.parameters for x in model.weights) - sum(int(x.weight.size) for x in model.weights if x.weight.buffer) == parameters
+    assert (
+        sum(x.parameters for x in model.weights)
+        - sum(int(x.weight.size) for x in model.weights if x.weight.buffer)
+        == parameters
+    )
     assert (
         sum(model.count.groups.values())
         == parameters
-        == sum(x.each * x.times for x in model.count.sections) - model.parameters.extras.get("buffers", 0)
+        == sum(x.each * x.times for x in model.count.sections)
+        - model.parameters.extras.get("buffers", 0)
     )
     assert llamath.verify(tmp_path, via="transformers").ok
 
@@ -102,13 +109,28 @@ def test_the_first_line_says_whose_count_it_is(tmp_path: Path) -> None:
 
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["BertForMaskedLM"]))
     claim = f"as transformers {transformers.__version__} builds BertForMaskedLM"
-    for command in (["count"], ["count", "--brief"], ["count", "--format", "tree"], ["names"], ["memory"], ["memory", "--brief"]):
+    for command in (
+        ["count"],
+        ["count", "--brief"],
+        ["count", "--format", "tree"],
+        ["names"],
+        ["memory"],
+        ["memory", "--brief"],
+    ):
         done = run(command[0], tmp_path, "--via", "transformers", *command[1:])
-        assert done.exit_code == 0 and claim in " ".join(done.stdout.split("\n\n")[0].split()), command
+        assert done.exit_code == 0 and claim in " ".join(done.stdout.split("\n\n")[0].split()), (
+            command
+        )
     document = json.loads(run("count", tmp_path, "--via", "transformers", "--json").stdout)
     known = json.loads(run("count", "llama-3-8b", "--json").stdout)
-    assert set(known) < set(document) and set(known["parameters"]) == set(document["parameters"]) and document["counted_by"] == claim
-    assert document["family"] is document["formula"] is None and set(known["weights"][0]) < set(document["weights"][0])
+    assert (
+        set(known) < set(document)
+        and set(known["parameters"]) == set(document["parameters"])
+        and document["counted_by"] == claim
+    )
+    assert document["family"] is document["formula"] is None and set(known["weights"][0]) < set(
+        document["weights"][0]
+    )
     memory = json.loads(run("memory", tmp_path, "--via", "transformers", "--json").stdout)
     assert memory["weights"] == 4 * document["parameters"]["total"] and memory["kv_cache"] is None
 
@@ -116,12 +138,19 @@ def test_the_first_line_says_whose_count_it_is(tmp_path: Path) -> None:
 def test_diff_compares_names_and_shapes(tmp_path: Path) -> None:
     for name, layers in (("a", 2), ("b", 3)):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps(CONFIGS["BertForMaskedLM"] | {"num_hidden_layers": layers}))
+        (tmp_path / name / "config.json").write_text(
+            json.dumps(CONFIGS["BertForMaskedLM"] | {"num_hidden_layers": layers})
+        )
     report = llamath.diff(tmp_path / "a", tmp_path / "b", via="transformers")
     each = llamath.load(tmp_path / "a", via="transformers").count.groups["bert.encoder"] // 2
-    assert isinstance(report, llamath.DiffReport) and report.delta == each == sum(x.delta for x in report.weights)
+    assert isinstance(report, llamath.DiffReport) and report.delta == each == sum(
+        x.delta for x in report.weights
+    )
     assert {x.copies for x in report.weights} == {(2, 3)} and not report.causes
-    assert "encoder.layer.#" in run("diff", tmp_path / "a", tmp_path / "b", "--via", "transformers").stdout
+    assert (
+        "encoder.layer.#"
+        in run("diff", tmp_path / "a", tmp_path / "b", "--via", "transformers").stdout
+    )
 
 
 def test_verify_finds_missing_wrong_and_unexpected_tensors(tmp_path: Path) -> None:
@@ -147,13 +176,31 @@ CODE = "from pathlib import Path\nPath({marker!r}).write_text('executed')\n"
 
 @pytest.mark.own_process
 @pytest.mark.parametrize("model_type", ["strange", "bert"])
-def test_code_of_a_repository_is_never_executed(model_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_a_repository_is_never_executed(
+    model_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     marker = tmp_path / "marker"
     (folder := tmp_path / "repository").mkdir()
-    for name in ("modeling_strange", "configuration_strange", "torch", "transformers", "sitecustomize", "usercustomize", "json"):
+    for name in (
+        "modeling_strange",
+        "configuration_strange",
+        "torch",
+        "transformers",
+        "sitecustomize",
+        "usercustomize",
+        "json",
+    ):
         (folder / f"{name}.py").write_text(CODE.format(marker=str(marker)))
-    code = {"AutoConfig": "configuration_strange.C", "AutoModelForMaskedLM": "modeling_strange.M", "AutoModel": "modeling_strange.M"}
-    config = CONFIGS["BertForMaskedLM"] | {"model_type": model_type, "auto_map": code, "architectures": ["StrangeModel"]}
+    code = {
+        "AutoConfig": "configuration_strange.C",
+        "AutoModelForMaskedLM": "modeling_strange.M",
+        "AutoModel": "modeling_strange.M",
+    }
+    config = CONFIGS["BertForMaskedLM"] | {
+        "model_type": model_type,
+        "auto_map": code,
+        "architectures": ["StrangeModel"],
+    }
     config["_attn_implementation"] = config["attn_implementation"] = "someone/kernel"
     (folder / "config.json").write_text(json.dumps(config))
     monkeypatch.chdir(folder)
@@ -162,7 +209,11 @@ def test_code_of_a_repository_is_never_executed(model_type: str, tmp_path: Path,
     done = run("count", folder, "--via", "transformers")
     assert not marker.exists()
     if model_type == "strange":
-        assert done.exit_code == 2 and "has no class for model_type 'strange'" in done.stderr and "never executed" in done.stderr
+        assert (
+            done.exit_code == 2
+            and "has no class for model_type 'strange'" in done.stderr
+            and "never executed" in done.stderr
+        )
     else:
         assert done.exit_code == 0 and "was not executed" in " ".join(done.stdout.split())
         assert "no class 'StrangeModel'" in " ".join(done.stdout.split())
@@ -192,7 +243,9 @@ def test_commands_that_need_formulas_refuse_by_name() -> None:
     assert done.exit_code == 2 and " flops` needs the formulas of a family" in done.stderr
 
 
-def test_refusals_suggest_transformers_if_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_suggest_transformers_if_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["BartForConditionalGeneration"]))
     assert "`llamath count MODEL --via transformers`" in run("count", tmp_path).stderr
     encoder = {**CONFIGS["MixtralForCausalLM"], "is_encoder_decoder": True}
@@ -224,7 +277,9 @@ def test_memory_of_the_process_is_limited() -> None:
 
 
 def test_quantization_of_a_config_is_named_and_not_applied() -> None:
-    config = CONFIGS["MixtralForCausalLM"] | {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
+    config = CONFIGS["MixtralForCausalLM"] | {
+        "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}
+    }
     model = llamath.load(config, via="transformers")
     assert model.parameters.total == llamath.load(CONFIGS["MixtralForCausalLM"]).parameters.total
     assert any("quantization" in x for x in model.notes)

@@ -55,7 +55,9 @@ def test_model_list_equals_the_catalog() -> None:
     text = LiveGallery({f"~{i}": x for i, x in enumerate(OWN, 1)}, hub=True).page()
     data = page_data(text)
     own, listed = data["models"][: len(OWN)], data["models"][len(OWN) :]
-    assert {(x["id"], x["name"], x["total"]) for x in listed} == {(x.slug, x.name, x.parameters) for x in presets()}
+    assert {(x["id"], x["name"], x["total"]) for x in listed} == {
+        (x.slug, x.name, x.parameters) for x in presets()
+    }
     assert [x["id"] for x in own] == ["~1", "~2", "~3"] and data["hub"]
     assert not any(x in text for x in PAYLOADS[:2])
 
@@ -65,7 +67,9 @@ def test_parts_have_every_preset_once() -> None:
     parts = [gallery.chunk(i) for i in (0, gallery.num_chunks - 1)]
     slugs = [x.slug for x in presets()]
     assert [x["id"] for x in parts[0]["models"]] == slugs[: len(parts[0]["models"])]
-    assert [x["id"] for x in parts[1]["models"]] == slugs[(gallery.num_chunks - 1) * len(parts[0]["models"]) :]
+    assert [x["id"] for x in parts[1]["models"]] == slugs[
+        (gallery.num_chunks - 1) * len(parts[0]["models"]) :
+    ]
     assert all(x["picture"]["kinds"] and x["description"] for part in parts for x in part["models"])
 
 
@@ -80,7 +84,9 @@ def test_model_is_found_and_opened_by_keyboard(tab: Any, place: Place) -> None:
     assert len(visible_models(tab)) == 3 + len(list(presets()))
     tab.keyboard.press("/")
     tab.keyboard.type("llama 3 8b")
-    assert "Llama 3 8B" in visible_models(tab) and "Enter opens the first" in tab.text_content(".filters [role=status]")
+    assert "Llama 3 8B" in visible_models(tab) and "Enter opens the first" in tab.text_content(
+        ".filters [role=status]"
+    )
     tab.fill("#find", "meta-llama/Llama-2-7b-hf")
     assert visible_models(tab) == ["Llama 2 7B"]
     tab.fill("#find", "gpt2")
@@ -112,10 +118,15 @@ def test_two_models_are_compared(tab: Any, place: Place) -> None:
     tab.wait_for_url("**/models/distilgpt2/gpt2")
     visit(tab, f"{place.address}choose")
     tab.click(".models .compare-button >> nth=0")
-    assert tab.evaluate("document.activeElement.id") == "find" and "mine" in tab.text_content(".comparing")
+    assert tab.evaluate("document.activeElement.id") == "find" and "mine" in tab.text_content(
+        ".comparing"
+    )
     tab.focus(".comparing button")
     tab.keyboard.press("Enter")
-    assert tab.is_hidden(".comparing") and tab.get_attribute(".models a.model >> nth=0", "href") == "model/~1"
+    assert (
+        tab.is_hidden(".comparing")
+        and tab.get_attribute(".models a.model >> nth=0", "href") == "model/~1"
+    )
 
 
 def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
@@ -123,7 +134,9 @@ def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
     for text in ("x", "https://x.invalid/a", "../..", "a/b/c", "javascript:pwned()", "a/b?c"):
         tab.fill("#hub", text)
         tab.keyboard.press("Enter")
-        assert tab.get_attribute("#hub", "aria-invalid") == "true" and current_path(tab, place) == ""
+        assert (
+            tab.get_attribute("#hub", "aria-invalid") == "true" and current_path(tab, place) == ""
+        )
     tab.fill("#hub", "org/name")
     tab.keyboard.press("Enter")
     tab.wait_for_url("**/model/hub*")
@@ -132,8 +145,24 @@ def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
     tab.wait_for_url("**/choose")
 
 
-@pytest.mark.parametrize("at", ["#with=<img src=x onerror=pwned()>", "#with=none", "#with=hub:a", "#with=~9", "#" + "x" * 5000, "#%"])
+@pytest.mark.parametrize(
+    "at",
+    [
+        "#with=<img src=x onerror=pwned()>",
+        "#with=none",
+        "#with=hub:a",
+        "#with=~9",
+        "#" + "x" * 5000,
+        "#%",
+    ],
+)
 def test_invalid_address_shows_the_initial_state(tab: Any, place: Place, at: str) -> None:
     visit(tab, f"{place.address}choose{at}")
-    assert tab.is_hidden(".comparing") and tab.get_attribute(".models a.model >> nth=0", "href") == "model/~1"
-    assert tab.locator("img, script:not([type])").count() == 0 and visible_models(tab)[1:3] == PAYLOADS[:2]
+    assert (
+        tab.is_hidden(".comparing")
+        and tab.get_attribute(".models a.model >> nth=0", "href") == "model/~1"
+    )
+    assert (
+        tab.locator("img, script:not([type])").count() == 0
+        and visible_models(tab)[1:3] == PAYLOADS[:2]
+    )

@@ -21,10 +21,26 @@ from llamath.web.gallery.gallery_entry import catalog_entry, gallery_entry
 from llamath.web.gallery.known_forms import FORMS
 from llamath.web.gallery.site_files import MARKER, write_gallery
 from llamath.web.gallery.site_pages import site_assets
-from support.browser_page import browser, new_context, page_data, shown_text, visit, wait_until_drawn
+from support.browser_page import (
+    browser,
+    new_context,
+    page_data,
+    shown_text,
+    visit,
+    wait_until_drawn,
+)
 
 assert browser
-SAMPLE = ["llama-2-7b", "llama-3-8b", "deepseek-v3", "gemma-3-27b", "gpt2", "jamba-v0.1", "qwen2-vl-7b", "falcon-mamba-7b"]
+SAMPLE = [
+    "llama-2-7b",
+    "llama-3-8b",
+    "deepseek-v3",
+    "gemma-3-27b",
+    "gpt2",
+    "jamba-v0.1",
+    "qwen2-vl-7b",
+    "falcon-mamba-7b",
+]
 VIEWS = ["table", "cards", "timeline", "plot", "compare"]
 
 
@@ -37,7 +53,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_site_has_a_page_for_each_model(site: Path) -> None:
     files = {str(x.relative_to(site)) for x in site.rglob("*") if x.is_file()}
-    assert files == {"index.html", MARKER, *(f"models/{x}.html" for x in SAMPLE), *(f"assets/{x}" for x in site_assets()), FORMS}
+    assert files == {
+        "index.html",
+        MARKER,
+        *(f"models/{x}.html" for x in SAMPLE),
+        *(f"assets/{x}" for x in site_assets()),
+        FORMS,
+    }
     page = (site / "models/gpt2.html").read_text()
     assert all(f'"../assets/{x}"' in page for x in site_assets() if x.startswith("page-"))
     assert max(len((site / f"models/{x}.html").read_bytes()) for x in SAMPLE) < 150_000
@@ -49,17 +71,44 @@ def test_entries_state_the_facts_of_the_models(site: Path) -> None:
     assert list(entries) == SAMPLE
     for slug, x in entries.items():
         facts = fact_sheet(llamath.load(slug))
-        assert (x["total"], x["active"], x["layers"], x["context"]) == (facts.total, facts.active, facts.layers, facts.context)
-        assert (x["kv"], x["kv_full"], x["flops"]) == (facts.kv_per_token, facts.kv_full_context, facts.flops_first_token)
-        assert (x["organization"], x["released"], x["attention"]) == (facts.organization, facts.released, facts.attention)
+        assert (x["total"], x["active"], x["layers"], x["context"]) == (
+            facts.total,
+            facts.active,
+            facts.layers,
+            facts.context,
+        )
+        assert (x["kv"], x["kv_full"], x["flops"]) == (
+            facts.kv_per_token,
+            facts.kv_full_context,
+            facts.flops_first_token,
+        )
+        assert (x["organization"], x["released"], x["attention"]) == (
+            facts.organization,
+            facts.released,
+            facts.attention,
+        )
 
 
-@pytest.mark.parametrize("slug", [*SAMPLE, "gemma-4-26b-a4b", "llama-4-maverick", "nemotron-h-8b", "openelm-1.1b", "longcat-flash"])
+@pytest.mark.parametrize(
+    "slug",
+    [
+        *SAMPLE,
+        "gemma-4-26b-a4b",
+        "llama-4-maverick",
+        "nemotron-h-8b",
+        "openelm-1.1b",
+        "longcat-flash",
+    ],
+)
 def test_bars_and_shapes_sum_to_the_parameters(slug: str) -> None:
     model = llamath.load(slug)
     entry = gallery_entry(model, slug)
     picture = entry["picture"]
-    bars = [*picture["before"], *picture["after"], *(picture["kinds"][kind] for kind, n in picture["runs"] for _ in range(n))]
+    bars = [
+        *picture["before"],
+        *picture["after"],
+        *(picture["kinds"][kind] for kind, n in picture["runs"] for _ in range(n)),
+    ]
     assert sum(n for _, n in picture["runs"]) == int(model.tree.layers.n)
     assert sum(int(part[1]) for bar in bars for part in bar) == model.parameters.total
     towers = sum(int(part[1]) for bar in bars for part in bar if part[0] == "vision")
@@ -87,7 +136,9 @@ def test_folder_that_is_no_gallery_is_left_alone(tmp_path: Path) -> None:
     assert "--force" in caught.value.hint
     assert [x.name for x in tmp_path.iterdir()] == ["thesis.txt"]
     write_gallery(str(tmp_path), ["gpt2"], force=True, processes=1)
-    assert (tmp_path / "thesis.txt").read_text() == "years of work" and (tmp_path / "models/gpt2.html").exists()
+    assert (tmp_path / "thesis.txt").read_text() == "years of work" and (
+        tmp_path / "models/gpt2.html"
+    ).exists()
     (tmp_path / "a file").write_text("x")
     with pytest.raises(LlamathError, match="not a folder"):
         write_gallery(str(tmp_path / "a file"), ["gpt2"], force=True, processes=1)
@@ -101,17 +152,26 @@ def test_gallery_is_replaced_as_a_whole_and_keeps_other_files(tmp_path: Path) ->
         write_gallery(str(folder), ["gpt2", str(tmp_path / "missing")], processes=1)
     assert (folder / "models/distilgpt2.html").exists()
     site = write_gallery(str(folder), ["gpt2"], processes=2)
-    assert not (folder / "models/distilgpt2.html").exists() and (folder / "CNAME").read_text() == "example.org"
+    assert (
+        not (folder / "models/distilgpt2.html").exists()
+        and (folder / "CNAME").read_text() == "example.org"
+    )
     assert [x.name for x in tmp_path.iterdir()] == ["site"]
     assert site.models == 1 and site.bytes == sum(
-        x.stat().st_size for x in folder.rglob("*") if x.is_file() and x.name not in ("CNAME", MARKER)
+        x.stat().st_size
+        for x in folder.rglob("*")
+        if x.is_file() and x.name not in ("CNAME", MARKER)
     )
 
 
 def test_command_writes_a_gallery_of_files(tmp_path: Path) -> None:
     (tmp_path / "My Model").mkdir()
-    (tmp_path / "My Model/config.json").write_text(json.dumps(dict(llamath.load("gpt2").config.data)))
-    done = CliRunner().invoke(cli, ["gallery", "gpt2", str(tmp_path / "My Model"), "-o", str(tmp_path / "site"), "--json"])
+    (tmp_path / "My Model/config.json").write_text(
+        json.dumps(dict(llamath.load("gpt2").config.data))
+    )
+    done = CliRunner().invoke(
+        cli, ["gallery", "gpt2", str(tmp_path / "My Model"), "-o", str(tmp_path / "site"), "--json"]
+    )
     assert done.exit_code == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["models"] == 2 and (tmp_path / "site/models/my-model.html").exists()
@@ -128,11 +188,21 @@ class SiteTab:
 
     def __init__(self, browser: Any, site: Path, at: str, **how: Any) -> None:
         self.wrong: list[str] = []
-        self.context = new_context(browser, viewport={"width": how.pop("width", 1280), "height": 900}, **how)
+        self.context = new_context(
+            browser, viewport={"width": how.pop("width", 1280), "height": 900}, **how
+        )
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda x: self.wrong.append(str(x)))
-        self.page.on("console", lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None)
-        self.page.on("request", lambda x: None if x.url.startswith((site.as_uri(), "blob:")) else self.wrong.append(x.url))
+        self.page.on(
+            "console",
+            lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None,
+        )
+        self.page.on(
+            "request",
+            lambda x: (
+                None if x.url.startswith((site.as_uri(), "blob:")) else self.wrong.append(x.url)
+            ),
+        )
         visit(self.page, f"{(site / 'index.html').as_uri()}{at}")
 
     def __enter__(self) -> Any:
@@ -172,10 +242,16 @@ def test_models_are_found_filtered_and_sorted(tab: Any) -> None:
     tab.fill("#most", "")
     tab.click("th button:has-text('Parameters')")
     by_size = sorted(SAMPLE, key=lambda x: -totals[x])
-    assert tab.evaluate("[...document.querySelectorAll('tr[data-model]')].map(x => x.dataset.model)") == by_size
+    assert (
+        tab.evaluate("[...document.querySelectorAll('tr[data-model]')].map(x => x.dataset.model)")
+        == by_size
+    )
     assert tab.locator("[aria-sort=descending]").count() == 1
     tab.click("th button:has-text('Parameters')")
-    assert tab.evaluate("[...document.querySelectorAll('tr[data-model]')].map(x => x.dataset.model)") == by_size[::-1]
+    assert (
+        tab.evaluate("[...document.querySelectorAll('tr[data-model]')].map(x => x.dataset.model)")
+        == by_size[::-1]
+    )
 
 
 def test_state_is_in_the_address(browser: Any, site: Path) -> None:
@@ -191,7 +267,15 @@ def test_state_is_in_the_address(browser: Any, site: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "at", ["#view=<img src=x>", "#sort=__proto__", "#columns=x;y", "#a=nothing&b=../x&view=compare", "#" + "x" * 5000, "#%"]
+    "at",
+    [
+        "#view=<img src=x>",
+        "#sort=__proto__",
+        "#columns=x;y",
+        "#a=nothing&b=../x&view=compare",
+        "#" + "x" * 5000,
+        "#%",
+    ],
 )
 def test_invalid_address_is_harmless(browser: Any, site: Path, at: str) -> None:
     with SiteTab(browser, site, at) as tab:
@@ -233,13 +317,27 @@ def test_comparison_shows_facts_and_shapes_of_both(browser: Any, site: Path) -> 
     with SiteTab(browser, site, "#view=compare&a=llama-2-7b&b=llama-3-8b") as tab:
         row = tab.locator("tr[data-fact=kv_heads] > *").all_text_contents()
         assert row == ["KV heads", "32", "8", "× 0.25"]
-        changes = {x[0]: x[3] for x in (y.locator("> *").all_text_contents() for y in tab.locator("table.shapes tbody tr").all())}
-        assert changes["layers.attn.k.weight"] == "−402,653,184" and changes["layers.attn.q.weight"] == ""
+        changes = {
+            x[0]: x[3]
+            for x in (
+                y.locator("> *").all_text_contents()
+                for y in tab.locator("table.shapes tbody tr").all()
+            )
+        }
+        assert (
+            changes["layers.attn.k.weight"] == "−402,653,184"
+            and changes["layers.attn.q.weight"] == ""
+        )
         signs = str.maketrans({",": "", "+": "", "−": "-"})
-        difference = llamath.load("llama-3-8b").parameters.total - llamath.load("llama-2-7b").parameters.total
+        difference = (
+            llamath.load("llama-3-8b").parameters.total
+            - llamath.load("llama-2-7b").parameters.total
+        )
         assert sum(int(x.translate(signs)) for x in changes.values() if x) == difference
         assert "llamath diff llama-2-7b llama-3-8b" in tab.text_content(".callout")
-        heights = tab.evaluate("[...document.querySelectorAll('figure svg')].map(x => x.querySelector('.c-ffn').getBBox().height)")
+        heights = tab.evaluate(
+            "[...document.querySelectorAll('figure svg')].map(x => x.querySelector('.c-ffn').getBBox().height)"
+        )
         assert heights[0] / heights[1] == pytest.approx(11008 / 14336, rel=0.01)  # to one scale
         tab.click("button[data-value=only]")
         assert tab.locator("tr[data-fact=layers]").count() == 0
@@ -269,7 +367,9 @@ def test_timeline_has_a_line_for_each_organization(browser: Any, site: Path) -> 
 
 
 @pytest.mark.parametrize("width", [390, 768, 1440, 2560])
-def test_nothing_scrolls_sideways_and_text_has_12_pixels(browser: Any, site: Path, width: int) -> None:
+def test_nothing_scrolls_sideways_and_text_has_12_pixels(
+    browser: Any, site: Path, width: int
+) -> None:
     small = """[...document.querySelectorAll('#page :not(.mark)')].filter((x) => [...x.childNodes].some((y) => y.nodeType === 3 && y.data.trim())
       && x.getClientRects().length && parseFloat(getComputedStyle(x).fontSize) < 12).map((x) => x.outerHTML.slice(0, 80))"""
     with SiteTab(browser, site, "", width=width) as tab:
@@ -282,7 +382,10 @@ def test_nothing_scrolls_sideways_and_text_has_12_pixels(browser: Any, site: Pat
 
 def test_printed_gallery_has_the_models_without_controls(tab: Any) -> None:
     tab.emulate_media(media="print")
-    assert tab.is_visible("table.models") and tab.locator("select:visible, input:visible, .button:visible").count() == 0
+    assert (
+        tab.is_visible("table.models")
+        and tab.locator("select:visible, input:visible, .button:visible").count() == 0
+    )
 
 
 def open_config(tab: Any, folder: Path, config: dict[str, Any]) -> None:
@@ -292,7 +395,9 @@ def open_config(tab: Any, folder: Path, config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
 @pytest.mark.parametrize("slug", ["llama-3.1-70b", "llama-2-13b", "gpt2-xl", "deepseek-v3"])
-def test_config_of_every_known_form_is_counted(tab: Any, site: Path, tmp_path: Path, slug: str, at: str) -> None:
+def test_config_of_every_known_form_is_counted(
+    tab: Any, site: Path, tmp_path: Path, slug: str, at: str
+) -> None:
     model = llamath.load(slug)
     visit(tab, (site / at).as_uri())
     open_config(tab, tmp_path, dict(model.config.data))
@@ -303,20 +408,29 @@ def test_config_of_every_known_form_is_counted(tab: Any, site: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
-def test_config_without_a_known_form_is_named(tab: Any, site: Path, tmp_path: Path, at: str) -> None:
+def test_config_without_a_known_form_is_named(
+    tab: Any, site: Path, tmp_path: Path, at: str
+) -> None:
     visit(tab, (site / at).as_uri())
     open_config(tab, tmp_path, {"model_type": "novel", "num_hidden_layers": 3})
     tab.wait_for_selector(".wrong")
     text = tab.text_content(".wrong")
-    assert 'it describes model_type "novel" (3 layers)' in text and "`llamath count config.json`" in text
-    open_config(tab, tmp_path, dict(llamath.load("llama-3-8b").config.data) | {"attention_bias": True})
+    assert (
+        'it describes model_type "novel" (3 layers)' in text
+        and "`llamath count config.json`" in text
+    )
+    open_config(
+        tab, tmp_path, dict(llamath.load("llama-3-8b").config.data) | {"attention_bias": True}
+    )
     tab.wait_for_selector(".wrong:has-text('attention_bias differs')")
     (tmp_path / "notes.txt").write_text("hello, this is a text")
     tab.set_input_files("#file-input", str(tmp_path / "notes.txt"))
     tab.wait_for_selector(".wrong:has-text('it is a text file, not a checkpoint')")
 
 
-def test_closed_forms_are_loaded_only_for_a_config(browser: Any, site: Path, tmp_path: Path) -> None:
+def test_closed_forms_are_loaded_only_for_a_config(
+    browser: Any, site: Path, tmp_path: Path
+) -> None:
     with SiteTab(browser, site, "") as tab:
         asked: list[str] = []
         tab.on("request", lambda x: asked.append(x.url))
@@ -328,6 +442,11 @@ def test_closed_forms_are_loaded_only_for_a_config(browser: Any, site: Path, tmp
     context = new_context(browser)
     stranger = context.new_page()
     visit(stranger, (site / "index.html").as_uri())
-    for attempt in ("trustedTypes.createPolicy('other', {})", "document.createElement('script').src = 'x.js'"):
-        assert stranger.evaluate(f"() => {{ try {{ {attempt}; return false }} catch {{ return true }} }}"), attempt
+    for attempt in (
+        "trustedTypes.createPolicy('other', {})",
+        "document.createElement('script').src = 'x.js'",
+    ):
+        assert stranger.evaluate(
+            f"() => {{ try {{ {attempt}; return false }} catch {{ return true }} }}"
+        ), attempt
     context.close()

@@ -32,7 +32,13 @@ def place() -> Iterator[Place]:
 
 
 def query(**values: object) -> str:
-    return urlencode({name: [str(y) for y in x] if isinstance(x, tuple) else str(x) for name, x in values.items()}, doseq=True)
+    return urlencode(
+        {
+            name: [str(y) for y in x] if isinstance(x, tuple) else str(x)
+            for name, x in values.items()
+        },
+        doseq=True,
+    )
 
 
 REQUESTS: list[tuple[str, str]] = [
@@ -98,7 +104,11 @@ REFUSED: list[tuple[str, str, int]] = [
     ("design", "design?", 422),
     ("design 8B --top 0", "design?target=8B&top=0", 400),
     ("models nosuchmodel", "models?words=nosuchmodel", 404),
-    ("plan llama-3-8b --on 8xh100 --serve --tokens 1T", "plan?model=llama-3-8b&on=8xh100&train=false&tokens=1T", 400),
+    (
+        "plan llama-3-8b --on 8xh100 --serve --tokens 1T",
+        "plan?model=llama-3-8b&on=8xh100&train=false&tokens=1T",
+        400,
+    ),
 ]
 
 
@@ -109,7 +119,9 @@ def words(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("line", "path"), REQUESTS, ids=[x for x, _ in REQUESTS])
-def test_answers_equal_the_commands_byte_for_byte(typed: Typed, place: Place, line: str, path: str) -> None:
+def test_answers_equal_the_commands_byte_for_byte(
+    typed: Typed, place: Place, line: str, path: str
+) -> None:
     printed = typed(*words(line))
     status, headers, data = place.ask_bytes(f"{place.path}api/{path}")
     assert (status, headers["content-type"]) == (200, "application/json")
@@ -117,7 +129,9 @@ def test_answers_equal_the_commands_byte_for_byte(typed: Typed, place: Place, li
 
 
 @pytest.mark.parametrize(("line", "path", "expected"), REFUSED, ids=[x for x, _, _ in REFUSED])
-def test_errors_equal_the_commands_byte_for_byte(typed: Typed, place: Place, line: str, path: str, expected: int) -> None:
+def test_errors_equal_the_commands_byte_for_byte(
+    typed: Typed, place: Place, line: str, path: str, expected: int
+) -> None:
     printed = typed(*words(line))
     status, headers, data = place.ask_bytes(f"{place.path}api/{path}")
     assert printed.status == 2 and status == expected and headers["llamath-exit-code"] == "2"
@@ -125,16 +139,29 @@ def test_errors_equal_the_commands_byte_for_byte(typed: Typed, place: Place, lin
 
 
 @pytest.mark.parametrize("name", ["count", "memory", "fit", "flops", "config", "quants", "names"])
-def test_models_of_the_launch_are_answered_as_their_folders(typed: Typed, place: Place, name: str) -> None:
+def test_models_of_the_launch_are_answered_as_their_folders(
+    typed: Typed, place: Place, name: str
+) -> None:
     printed = typed(name, FOLDER, "--json")
     assert place.ask_bytes(f"{place.path}api/{name}?model=~1")[2] == printed.out.encode()
 
 
 def test_every_tool_is_requested() -> None:
-    assert {path.partition("?")[0] for _, path in REQUESTS} == {x.name for x in TOOLS.values() if not x.local}
+    assert {path.partition("?")[0] for _, path in REQUESTS} == {
+        x.name for x in TOOLS.values() if not x.local
+    }
 
 
-NAMES_OF_FILES = (FOLDER, f"{FOLDER}/config.json", "./config.json", "-", "/etc/passwd", "https://x.invalid/config.json", "s3://a/b", "a/b")
+NAMES_OF_FILES = (
+    FOLDER,
+    f"{FOLDER}/config.json",
+    "./config.json",
+    "-",
+    "/etc/passwd",
+    "https://x.invalid/config.json",
+    "s3://a/b",
+    "a/b",
+)
 
 
 @pytest.mark.parametrize("name", NAMES_OF_FILES)
@@ -150,36 +177,65 @@ def test_no_request_names_a_file_or_an_address(place: Place, name: str) -> None:
         assert (status, json.loads(text)["error"]["code"]) == (404, "unknown_model"), path
 
 
-@pytest.mark.parametrize("parameter", ["via", "calibration", "svg", "force", "format", "json", "nothing", "Model", "--json"])
+@pytest.mark.parametrize(
+    "parameter",
+    ["via", "calibration", "svg", "force", "format", "json", "nothing", "Model", "--json"],
+)
 def test_parameters_that_touch_files_or_processes_are_unknown(place: Place, parameter: str) -> None:
-    status, _, text = place.ask(f"{place.path}api/fit?model=gpt2&on=h100&{query(**{parameter: 'transformers'})}")
+    status, _, text = place.ask(
+        f"{place.path}api/fit?model=gpt2&on=h100&{query(**{parameter: 'transformers'})}"
+    )
     assert status == 400 and json.loads(text)["error"]["code"] == "usage"
 
 
 def test_a_value_is_never_an_option(place: Place, tmp_path: Path) -> None:
     target = tmp_path / "x.svg"
-    for path in (f"models?words=--svg={target}", f"design?target=--svg={target}", f"count?model=--svg={target}", "models?words=--help"):
+    for path in (
+        f"models?words=--svg={target}",
+        f"design?target=--svg={target}",
+        f"count?model=--svg={target}",
+        "models?words=--help",
+    ):
         assert place.ask(f"{place.path}api/{path}")[0] in (404, 422)
     assert not target.exists()
 
 
 @pytest.mark.parametrize(
-    "path", ["fit?model=gpt2&model=gpt2", "fit?model=gpt2&on=", "memory?model=gpt2&train=maybe", f"count?model={'x' * 5000}"]
+    "path",
+    [
+        "fit?model=gpt2&model=gpt2",
+        "fit?model=gpt2&on=",
+        "memory?model=gpt2&train=maybe",
+        f"count?model={'x' * 5000}",
+    ],
 )
 def test_malformed_parameters_are_refused(place: Place, path: str) -> None:
     status, _, text = place.ask(f"{place.path}api/{path}")
     assert status == 400 and json.loads(text)["error"]["code"] == "usage"
 
 
-@pytest.mark.parametrize("name", ["count", "memory", "fit", "flops", "names", "plan", "quants", "config"])
+@pytest.mark.parametrize(
+    "name", ["count", "memory", "fit", "flops", "names", "plan", "quants", "config"]
+)
 def test_a_model_of_a_billion_layers_is_refused(place: Place, name: str) -> None:
     for change in ("num_hidden_layers=1000000000", "num_hidden_layers=1001"):
         status, _, text = place.ask(
-            f"{place.path}api/{name}?model=llama-3-8b&on=h100&set={change}".replace("&on=h100", "&on=h100" * (name == "plan"))
+            f"{place.path}api/{name}?model=llama-3-8b&on=h100&set={change}".replace(
+                "&on=h100", "&on=h100" * (name == "plan")
+            )
         )
-        assert status == 422 and "layers, and pages are limited to 1,000" in json.loads(text)["error"]["message"]
-    status, _, text = place.ask(f"{place.path}api/{name}?model=deepseek-v3&set=n_routed_experts=1000000000" + "&on=h100" * (name == "plan"))
-    assert status == 422 and "weights, and pages are limited to 500,000" in json.loads(text)["error"]["message"]
+        assert (
+            status == 422
+            and "layers, and pages are limited to 1,000" in json.loads(text)["error"]["message"]
+        )
+    status, _, text = place.ask(
+        f"{place.path}api/{name}?model=deepseek-v3&set=n_routed_experts=1000000000"
+        + "&on=h100" * (name == "plan")
+    )
+    assert (
+        status == 422
+        and "weights, and pages are limited to 500,000" in json.loads(text)["error"]["message"]
+    )
 
 
 def test_answers_are_compressed_for_clients_that_accept_it(place: Place) -> None:
@@ -194,7 +250,10 @@ def test_answers_are_compressed_for_clients_that_accept_it(place: Place) -> None
 def test_notes_of_the_command_are_a_header(place: Place) -> None:
     _, headers, _ = place.ask(f"{place.path}api/fit?model=llama-3-8b&on=rtx-3060&context=128k")
     assert headers["llamath-exit-code"] == "1"
-    assert json.loads(headers["llamath-notes"]) == "warning: 131,072 tokens are more than the model's own context, 8,192"
+    assert (
+        json.loads(headers["llamath-notes"])
+        == "warning: 131,072 tokens are more than the model's own context, 8,192"
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,7 +268,9 @@ def test_notes_of_the_command_are_a_header(place: Place) -> None:
         ({"body": b"x"}, 413),
     ],
 )
-def test_the_access_policy_holds_for_the_api(place: Place, headers: dict[str, object], status: int) -> None:
+def test_the_access_policy_holds_for_the_api(
+    place: Place, headers: dict[str, object], status: int
+) -> None:
     found, _, text = place.ask(f"{place.path}api/count?model=gpt2", **headers)  # type: ignore[arg-type]
     assert (found, text) == (status, "refused")
 
@@ -217,7 +278,11 @@ def test_the_access_policy_holds_for_the_api(place: Place, headers: dict[str, ob
 def test_the_token_is_needed(place: Place) -> None:
     assert place.ask("/api/count?model=gpt2")[0] == place.ask("/x/api/count?model=gpt2")[0] == 404
     status, headers, _ = place.ask(f"{place.path}api/count?model=gpt2", "HEAD")
-    assert status == 200 and int(headers["content-length"]) > 1000 and headers["cache-control"] == "no-store"
+    assert (
+        status == 200
+        and int(headers["content-length"]) > 1000
+        and headers["cache-control"] == "no-store"
+    )
     assert not {x for x in headers if x.startswith("access-control")}
 
 
@@ -244,19 +309,35 @@ def test_repositories_are_read_only_with_hub(place: Place) -> None:
         (PageError(429, "x"), False, 429),
     ],
 )
-def test_each_kind_of_error_has_its_status(error: LlamathError | None, is_usage: bool, status: int) -> None:
+def test_each_kind_of_error_has_its_status(
+    error: LlamathError | None, is_usage: bool, status: int
+) -> None:
     assert ApiAnswer(text="", error=error, is_usage=is_usage).status == status
 
 
 def test_required_parameters_are_marked() -> None:
-    found = {x.name: [name for name, y in parameters(x, local=False).items() if required(name, y)] for x in TOOLS.values()}
-    assert found["fit"] == ["model"] and found["plan"] == ["model", "on"] and found["design"] == [] and found["diff"] == ["models"]
+    found = {
+        x.name: [name for name, y in parameters(x, local=False).items() if required(name, y)]
+        for x in TOOLS.values()
+    }
+    assert (
+        found["fit"] == ["model"]
+        and found["plan"] == ["model", "on"]
+        and found["design"] == []
+        and found["diff"] == ["models"]
+    )
 
 
 def test_export_refuses_a_billion_layers(typed: Typed, tmp_path: Path) -> None:
     config = dict(llamath.load("llama-3-8b").config.data) | {"num_hidden_layers": 1_000_000_000}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    for command in (("export", tmp_path, "-o", tmp_path / "x.html"), ("serve", tmp_path, "--no-browser")):
+    for command in (
+        ("export", tmp_path, "-o", tmp_path / "x.html"),
+        ("serve", tmp_path, "--no-browser"),
+    ):
         found = typed(*command)
-        assert found.status == 2 and "1,000,000,000 layers, and pages are limited to 1,000" in found.err
+        assert (
+            found.status == 2
+            and "1,000,000,000 layers, and pages are limited to 1,000" in found.err
+        )
     assert not (tmp_path / "x.html").exists()

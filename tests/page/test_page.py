@@ -49,10 +49,14 @@ def random_models() -> list[Model]:
     """Return models of many kinds, with random sizes where their config allows it."""
     rng = random.Random(7)
     made = [llamath.load(slug) for slug in SAMPLE]
-    firsts = {str(x.id).rpartition("-")[0]: x.values[0] for x in reversed(tiny_configs(computed=True))}
+    firsts = {
+        str(x.id).rpartition("-")[0]: x.values[0] for x in reversed(tiny_configs(computed=True))
+    }
     for config in list(firsts.values())[::2]:
         changes = {
-            key: rng.randint(1, 40) * 8 for key in ("vocab_size", "intermediate_size", "sliding_window") if isinstance(config.get(key), int)
+            key: rng.randint(1, 40) * 8
+            for key in ("vocab_size", "intermediate_size", "sliding_window")
+            if isinstance(config.get(key), int)
         }
         try:
             made.append(llamath.load(config, changes=changes))
@@ -85,14 +89,19 @@ def chooser_of(i: int, dtype: str, kv: str) -> LayoutChooser:
 def library_split(model: Model, at: Settings) -> tuple[ShardedModel, ServingLayout]:
     """Return the model in the split that `fit` chooses for the default GPU."""
     chooser = chooser_of(next(i for i, x in enumerate(MODELS) if x is model), at["dtype"], at["kv"])
-    chosen = choose_split(chooser, find_device("h100-sxm"), int(at["gpus"]), int(at["context"]), int(at["batch"]))
+    chosen = choose_split(
+        chooser, find_device("h100-sxm"), int(at["gpus"]), int(at["context"]), int(at["batch"])
+    )
     return chooser.shards(chosen.layout), chosen
 
 
 def library_memory(model: Model, at: Settings) -> Settings:
     """Return the library's memory of the most loaded GPU."""
     shards, chosen = library_split(model, at)
-    most_loaded = max(shards.stage_memory(int(at["context"]), chosen.sequences(int(at["batch"]))), key=lambda x: x.total)
+    most_loaded = max(
+        shards.stage_memory(int(at["context"]), chosen.sequences(int(at["batch"]))),
+        key=lambda x: x.total,
+    )
     return {part: str(getattr(most_loaded, name)) for part, name in PARTS.items()}
 
 
@@ -111,24 +120,44 @@ def test_expressions_equal_the_reports(everything: dict[str, Any]) -> None:
             sizes = data["sizes"]
             _, chosen = library_split(model, at)
             splits = next(x["splits"] for x in sizes["gpus"] if x["count"] == at["gpus"])
-            assert [(sizes["layouts"][i]["tp"], sizes["layouts"][i]["pp"], n) for i, n in splits] == [
-                (str(x.layout.tp), str(x.layout.pp), x.replicas) for x in serving_layouts(model.tree, int(at["gpus"]), 8)
+            assert [
+                (sizes["layouts"][i]["tp"], sizes["layouts"][i]["pp"], n) for i, n in splits
+            ] == [
+                (str(x.layout.tp), str(x.layout.pp), x.replicas)
+                for x in serving_layouts(model.tree, int(at["gpus"]), 8)
             ]
             wanted = [str(chosen.layout.tp), str(chosen.layout.pp)]
-            split, forms = next(x for x in sizes["layouts"] if [x["tp"], x["pp"]] == wanted), sizes["forms"]
-            variables = {"T": int(at["context"]), "B": chosen.sequences(int(at["batch"])), "TP": int(split["tp"])}
+            split, forms = (
+                next(x for x in sizes["layouts"] if [x["tp"], x["pp"]] == wanted),
+                sizes["forms"],
+            )
+            variables = {
+                "T": int(at["context"]),
+                "B": chosen.sequences(int(at["batch"])),
+                "TP": int(split["tp"]),
+            }
             for kind, name in (("dtypes", "dtype"), ("kvs", "kv")):
-                variables |= {k: int(v) for k, v in next(x for x in sizes[kind] if x["name"] == at[name])["variables"].items()}
+                variables |= {
+                    k: int(v)
+                    for k, v in next(x for x in sizes[kind] if x["name"] == at[name])[
+                        "variables"
+                    ].items()
+                }
             totals = []
             for stage in split["stages"]:
                 found = {
                     "weights": evaluate(stage["weights"], variables),
                     "cache": sum(evaluate(forms[x["form"]], variables) for x in stage["cache"]),
                 }
-                found |= {part: evaluate(forms[stage[part]], variables) for part in ("activations", "logits")}
+                found |= {
+                    part: evaluate(forms[stage[part]], variables)
+                    for part in ("activations", "logits")
+                }
                 found["overhead"] = evaluate(forms[stage["overhead"]], variables | found)
                 totals.append(found | {"total": sum(found.values())})
-            assert {k: str(n) for k, n in max(totals, key=lambda x: x["total"]).items()} == library_memory(model, at), (model.name, at)
+            assert {
+                k: str(n) for k, n in max(totals, key=lambda x: x["total"]).items()
+            } == library_memory(model, at), (model.name, at)
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
@@ -136,13 +165,21 @@ def test_page_data_sum_to_totals(slug: str) -> None:
     model = llamath.load(slug)
     data = build_page_data([model])["models"][0]
     total = model.parameters.total
-    assert sum(int(x["total"]) for x in data["sections"]) == total == sum(int(x["parameters"]) for x in data["tiles"])
+    assert (
+        sum(int(x["total"]) for x in data["sections"])
+        == total
+        == sum(int(x["parameters"]) for x in data["tiles"])
+    )
     assert sum(int(y["total"]) for x in data["sections"] for y in x["rows"]) == total
     for dtype in data["sizes"]["dtypes"]:
-        tiles = sum(int(n) * int(each) for x in data["tiles"] for _, n, each in x["kept"][dtype["name"]])
+        tiles = sum(
+            int(n) * int(each) for x in data["tiles"] for _, n, each in x["kept"][dtype["name"]]
+        )
         assert tiles == int(dtype["bytes"])
         assert tiles == MemoryCalculator(model, MemoryRequest(dtype=dtype["name"])).at(1, 1).weights
-    assert page_data(page_from_data(build_page_data([model])))["models"][0] == json.loads(json.dumps(data))
+    assert page_data(page_from_data(build_page_data([model])))["models"][0] == json.loads(
+        json.dumps(data)
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +196,9 @@ def test_exported_page_is_small(slugs: str) -> None:
     """The budget of a page, as a file and as a web server sends it; these are among the largest."""
     page = model_page([llamath.load(x) for x in slugs.split()]).encode()
     assert len(page) <= 550_000
-    assert len(gzip.compress(page, 9)) <= 230_000  # of these, 900 are the licenses of the packages in the script
+    assert (
+        len(gzip.compress(page, 9)) <= 230_000
+    )  # of these, 900 are the licenses of the packages in the script
 
 
 def test_export_does_not_overwrite_a_file(tmp_path: Path) -> None:
@@ -168,11 +207,22 @@ def test_export_does_not_overwrite_a_file(tmp_path: Path) -> None:
     assert done.exit_code == 0 and "wrote" in done.stderr and not done.stdout
     assert Path(path).read_text() == model_page([llamath.load("gpt2")])
     again = CliRunner().invoke(export, ["gpt2", "-o", path], standalone_mode=False)
-    assert isinstance(again.exception, LlamathError) and again.exception.hint == "--force overwrites it"
+    assert (
+        isinstance(again.exception, LlamathError)
+        and again.exception.hint == "--force overwrites it"
+    )
     assert CliRunner().invoke(cli, ["export", "gpt2", "-o", path, "--force"]).exit_code == 0
 
 
-@pytest.mark.parametrize("args", [["export"], ["export", "gpt2"], ["export", "a", "b", "c", "-o", "x"], ["export", "-", "-", "-o", "x"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["export"],
+        ["export", "gpt2"],
+        ["export", "a", "b", "c", "-o", "x"],
+        ["export", "-", "-", "-o", "x"],
+    ],
+)
 def test_bad_input_exits_with_2(args: list[str]) -> None:
     assert CliRunner().invoke(cli, args).exit_code == 2
 
@@ -180,11 +230,17 @@ def test_bad_input_exits_with_2(args: list[str]) -> None:
 # what follows needs Chromium
 
 
-def test_page_equals_library_digit_for_digit(browser: Any, tmp_path: Path, everything: dict[str, Any]) -> None:
+def test_page_equals_library_digit_for_digit(
+    browser: Any, tmp_path: Path, everything: dict[str, Any]
+) -> None:
     rng = random.Random(2)
     asks = []
     for i in [rng.randrange(len(MODELS)) for _ in range(120)]:
-        kept = {key: x for key, x in random_settings(rng, everything["models"][i]).items() if key in ("dtype", "kv", "gpus")}
+        kept = {
+            key: x
+            for key, x in random_settings(rng, everything["models"][i]).items()
+            if key in ("dtype", "kv", "gpus")
+        }
         asks += [[i, random_settings(rng, everything["models"][i]) | kept] for _ in range(10)]
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
         answers = tab.evaluate("asks => asks.map(([i, at]) => pageTest.memory(i, at))", asks)
@@ -201,24 +257,32 @@ def test_controls_show_the_library_values(browser: Any, tmp_path: Path, slug: st
     model, rng = MODELS[SAMPLE.index(slug)], random.Random(3)
     data = build_page_data([model])
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
-        assert tab.text_content("[data-part=parameters]") == f"parameters: {model.parameters.total:,}"
+        assert (
+            tab.text_content("[data-part=parameters]") == f"parameters: {model.parameters.total:,}"
+        )
         for _ in range(5):
             at = random_settings(rng, data["models"][0])
             for name in ("context", "batch"):
                 tab.fill(f"#{name}", at[name])
             for name in ("dtype", "kv", "gpus"):
                 tab.select_option(f"#choice-{name}", at[name])
-            shown = {part: strip_separators(shown_text(tab, f"[data-part={part}]")) for part in PARTS}
+            shown = {
+                part: strip_separators(shown_text(tab, f"[data-part={part}]")) for part in PARTS
+            }
             assert shown == library_memory(model, at)
         tab.fill("#context", "4096")
         tab.fill("#batch", "2")
         for name, value in (("dtype", "bf16"), ("kv", "fp8"), ("gpus", "2")):
             tab.select_option(f"#choice-{name}", value)
-        sizes = MemoryCalculator(model, MemoryRequest(dtype="bf16", kv_dtype="fp8", context=4096, batch=2))
+        sizes = MemoryCalculator(
+            model, MemoryRequest(dtype="bf16", kv_dtype="fp8", context=4096, batch=2)
+        )
         for card in (x for x in data["gpus"] if x["shown"]):
             longest = fit(sizes, find_device(card["name"]), 2).max_context
             text = shown_text(tab, f"[data-card={card['name']}]")
-            assert text == ("any" if longest is None else f"{longest:,} tokens" if longest else "none")
+            assert text == (
+                "any" if longest is None else f"{longest:,} tokens" if longest else "none"
+            )
 
 
 def test_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
@@ -233,14 +297,20 @@ def test_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
         assert tab.evaluate("document.activeElement.dataset.part") == "parameters"
         tab.click("[data-part=cache]")
         symbols, numbers, result = tab.text_content("dialog[open] pre").split("\n= ")
-        assert symbols == "2·L·K·h·T·B·kv_bytes" and numbers == "2·32·8·128·8,192·1·2" and result == "1,073,741,824 bytes"
+        assert (
+            symbols == "2·L·K·h·T·B·kv_bytes"
+            and numbers == "2·32·8·128·8,192·1·2"
+            and result == "1,073,741,824 bytes"
+        )
 
 
 @pytest.mark.parametrize("slug", ["gemma-3-27b", "deepseek-v2-lite", "qwen3-next-80b-a3b"])
 def test_derivations_evaluate_to_the_shown_number(browser: Any, tmp_path: Path, slug: str) -> None:
     """Python evaluates the displayed formulas again."""
     words = {"⌊": "int(", "⌋": ")", "⌈": "-int(-(", "⌉": ")//1)", "·": "*", ",": "", " / ": "/"}
-    with Tab(browser, tmp_path, model_page([llamath.load(slug)]), "#context=5000&batch=3&kv=fp8") as tab:
+    with Tab(
+        browser, tmp_path, model_page([llamath.load(slug)]), "#context=5000&batch=3&kv=fp8"
+    ) as tab:
         for part in ("cache", "activations", "logits", "total"):
             tab.click(f"[data-part={part}]")
             *_, numbers, result = tab.text_content("dialog[open] pre").split("\n= ")
@@ -249,7 +319,9 @@ def test_derivations_evaluate_to_the_shown_number(browser: Any, tmp_path: Path, 
             for word, plain in words.items():
                 numbers = numbers if word == "," else numbers.replace(word, plain)
             assert re.fullmatch(r"[\d\s+*/(),maxint-]+", numbers)
-            assert evaluate_formula(numbers) == int(strip_separators(result).removesuffix(" bytes")), part
+            assert evaluate_formula(numbers) == int(
+                strip_separators(result).removesuffix(" bytes")
+            ), part
 
 
 def evaluate_formula(text: str) -> int:
@@ -259,17 +331,37 @@ def evaluate_formula(text: str) -> int:
         if isinstance(x, ast.Constant):
             return Fraction(int(x.value))
         if isinstance(x, ast.Call):
-            return {"min": min, "max": max, "int": lambda values: next(iter(values))}[x.func.id](map(value, x.args))  # type: ignore[attr-defined]
+            return {"min": min, "max": max, "int": lambda values: next(iter(values))}[x.func.id](
+                map(value, x.args)
+            )  # type: ignore[attr-defined]
         if isinstance(x, ast.UnaryOp):
             return -value(x.operand)
         assert isinstance(x, ast.BinOp)
-        operations = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
-        return Fraction({**operations, ast.FloorDiv: operator.floordiv}[type(x.op)](value(x.left), value(x.right)))
+        operations = {
+            ast.Add: operator.add,
+            ast.Sub: operator.sub,
+            ast.Mult: operator.mul,
+            ast.Div: operator.truediv,
+        }
+        return Fraction(
+            {**operations, ast.FloorDiv: operator.floordiv}[type(x.op)](
+                value(x.left), value(x.right)
+            )
+        )
 
     return value(ast.parse(text.strip(), mode="eval").body)
 
 
-EVENTS = ("onerror", "onload", "onclick", "onfocus", "onmouseover", "onanimationstart", "ontoggle", "onpointerenter")
+EVENTS = (
+    "onerror",
+    "onload",
+    "onclick",
+    "onfocus",
+    "onmouseover",
+    "onanimationstart",
+    "ontoggle",
+    "onpointerenter",
+)
 TAGS = (
     "img src=x",
     "svg",
@@ -289,7 +381,19 @@ PAYLOADS = [
     *("</script><script>pwned()//", "<base href=//x.invalid>", "<meta http-equiv=refresh content='0;url=//x.invalid'>", "<link rel=stylesheet href=//x.invalid>"),
     *("<form action=//x.invalid><button>", "<object data=//x.invalid>", "<embed src=//x.invalid>", "__proto__", "constructor", "\u202egnp.exe", "\u2028pwned()"),
 ]  # fmt: skip
-EXACT = {"form", "activations", "logits", "overhead", "variables", "weights", "count", "dtype", "kv", "memory", "bytes"}
+EXACT = {
+    "form",
+    "activations",
+    "logits",
+    "overhead",
+    "variables",
+    "weights",
+    "count",
+    "dtype",
+    "kv",
+    "memory",
+    "bytes",
+}
 FORMS = {
     "form",
     "activations",
@@ -312,11 +416,21 @@ FORMS = {
 def replace_strings(x: Any, words: Iterator[str], used: list[str]) -> Any:
     """Return the data with every string replaced except numbers, expressions and identifiers."""
     if isinstance(x, dict):
-        ties = {"name"} if "variables" in x or "row" in x else {"letter"} if "absent" in x else set()
-        kept = {key for key, y in x.items() if key in ties or key in FORMS or (key in EXACT and not isinstance(y, list))}
+        ties = (
+            {"name"} if "variables" in x or "row" in x else {"letter"} if "absent" in x else set()
+        )
+        kept = {
+            key
+            for key, y in x.items()
+            if key in ties or key in FORMS or (key in EXACT and not isinstance(y, list))
+        }
         return {key: y if key in kept else replace_strings(y, words, used) for key, y in x.items()}
     if isinstance(x, list):
-        return x if x[:1] and x[0] in ("let", "as", "+", "*", *FUNCTIONS) else [replace_strings(y, words, used) for y in x]
+        return (
+            x
+            if x[:1] and x[0] in ("let", "as", "+", "*", *FUNCTIONS)
+            else [replace_strings(y, words, used) for y in x]
+        )
     if not isinstance(x, str) or re.fullmatch(r"-?\d*", x):
         return x
     used.append(next(words))
@@ -329,29 +443,47 @@ def test_hostile_strings_do_not_change_the_page(browser: Any, tmp_path: Path, vi
 
     assert len(set(PAYLOADS)) >= 100
     used: list[str] = []
-    data = replace_strings(build_page_data([llamath.load("llama-3-8b"), llamath.load("deepseek-v2-lite")]), cycle(PAYLOADS), used)
+    data = replace_strings(
+        build_page_data([llamath.load("llama-3-8b"), llamath.load("deepseek-v2-lite")]),
+        cycle(PAYLOADS),
+        used,
+    )
     assert set(used) == set(PAYLOADS)
     with Tab(browser, tmp_path, page_from_data(data), f"#view={view}") as tab:
         text = tab.text_content("main")
         assert sum(x in text for x in PAYLOADS) > (30 if view == "design" else 80)
         assert tab.locator("script").count() == 2
         assert (
-            tab.locator("img, iframe, object, embed, video, base, form, math, link, meta[http-equiv=refresh], a:not([href^='#'])").count()
+            tab.locator(
+                "img, iframe, object, embed, video, base, form, math, link, meta[http-equiv=refresh], a:not([href^='#'])"
+            ).count()
             == 0
         )
-        assert tab.evaluate("[...document.querySelectorAll('*')].flatMap(x => x.getAttributeNames()).filter(x => x.startsWith('on'))") == []
+        assert (
+            tab.evaluate(
+                "[...document.querySelectorAll('*')].flatMap(x => x.getAttributeNames()).filter(x => x.startsWith('on'))"
+            )
+            == []
+        )
         tab.evaluate(
             """for (const x of document.querySelectorAll("button.number, .tile, [data-step], [data-verdict]")) {
               x.dispatchEvent(new MouseEvent("click", { bubbles: true }));
               document.querySelector("dialog[open]")?.close();
             }"""
         )
-        assert tab.locator("script").count() == 2 and tab.locator("img, iframe, form, a:not([href^='#'])").count() == 0
+        assert (
+            tab.locator("script").count() == 2
+            and tab.locator("img, iframe, form, a:not([href^='#'])").count() == 0
+        )
 
 
 def test_hostile_tensor_names_are_shown_as_text(browser: Any, tmp_path: Path) -> None:
     model = llamath.load("gpt2")
-    hostile = model.replace(name="</title><script>document.title='x'</script>", source="<img src=x>", notes=tuple(PAYLOADS))
+    hostile = model.replace(
+        name="</title><script>document.title='x'</script>",
+        source="<img src=x>",
+        notes=tuple(PAYLOADS),
+    )
     with Tab(browser, tmp_path, model_page([hostile])) as tab:
         assert tab.text_content("h1") == hostile.name
         assert tab.locator("img").count() == 0
@@ -386,7 +518,11 @@ def test_state_is_kept_in_the_address(browser: Any, tmp_path: Path) -> None:
         tab.wait_for_function("() => location.hash.includes('attn')")
         at, shown = tab.evaluate("location.hash"), shown_text(tab, "[data-part=total]")
     with Tab(browser, tmp_path, text, at) as tab:
-        assert (tab.input_value("#context"), tab.input_value("#choice-dtype"), tab.input_value("#find")) == ("777", "q4_k_m", "attn q")
+        assert (
+            tab.input_value("#context"),
+            tab.input_value("#choice-dtype"),
+            tab.input_value("#find"),
+        ) == ("777", "q4_k_m", "attn q")
         assert shown_text(tab, "[data-part=total]") == shown
         assert tab.locator("td + td").count() > 0 and "attn.q" in tab.text_content("main")
 
@@ -396,11 +532,18 @@ def test_everything_is_reachable_by_keyboard(browser: Any, tmp_path: Path) -> No
         tab.keyboard.press("/")
         assert tab.evaluate("document.activeElement.id") == "find"
         tab.keyboard.type("norm")
-        assert tab.locator("th.path").all_text_contents() == ["layers.{l}.attn_norm.weight", "layers.{l}.mlp_norm.weight", "norm.weight"]
+        assert tab.locator("th.path").all_text_contents() == [
+            "layers.{l}.attn_norm.weight",
+            "layers.{l}.mlp_norm.weight",
+            "norm.weight",
+        ]
         tab.fill("#find", "")
         tab.focus("button[data-section='1']")
         tab.keyboard.press("ArrowLeft")
-        assert tab.get_attribute("button[data-section='1']", "aria-expanded") == "false" and tab.locator("th.path").count() == 3
+        assert (
+            tab.get_attribute("button[data-section='1']", "aria-expanded") == "false"
+            and tab.locator("th.path").count() == 3
+        )
         tab.keyboard.press("ArrowDown")
         assert tab.evaluate("document.activeElement.dataset.section") == "2"
         tab.keyboard.press("?")
@@ -416,26 +559,45 @@ def test_everything_is_reachable_by_keyboard(browser: Any, tmp_path: Path) -> No
 def test_reduced_motion_disables_animations(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), reduced_motion="reduce") as tab:
         moving = "document.getAnimations().length + [...document.querySelectorAll('*')].filter(x => parseFloat(getComputedStyle(x).transitionDuration) > 0).length"
-        assert tab.evaluate("matchMedia('(prefers-reduced-motion: reduce)').matches") and tab.evaluate(moving) == 0
+        assert (
+            tab.evaluate("matchMedia('(prefers-reduced-motion: reduce)').matches")
+            and tab.evaluate(moving) == 0
+        )
 
 
 def test_print_shows_numbers_without_controls(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
         tab.emulate_media(media="print")
-        assert tab.is_visible("[data-part=parameters]") and tab.is_visible("#memory .memory-chart svg")
-        assert tab.locator("[type=range]:visible, [type=search]:visible, nav:visible, .tools:visible").count() == 0
-        assert tab.is_visible("#context") and tab.input_value("#context") == "8,192", "the settings are on the paper"
+        assert tab.is_visible("[data-part=parameters]") and tab.is_visible(
+            "#memory .memory-chart svg"
+        )
+        assert (
+            tab.locator(
+                "[type=range]:visible, [type=search]:visible, nav:visible, .tools:visible"
+            ).count()
+            == 0
+        )
+        assert tab.is_visible("#context") and tab.input_value("#context") == "8,192", (
+            "the settings are on the paper"
+        )
         tab.evaluate("document.querySelector('[aria-label=\"Dark theme\"]').click()")
-        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert (
+            tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        )
         hidden = "[...document.querySelectorAll('.scroll')].filter(x => x.scrollWidth > x.clientWidth + 1 && getComputedStyle(x).overflowX !== 'visible').length"
         assert tab.evaluate(hidden) == 0 and tab.pdf()[:5] == b"%PDF-"
 
 
 def test_content_security_policy_blocks_everything_else(browser: Any, tmp_path: Path) -> None:
     tab = Tab(browser, tmp_path, model_page([llamath.load("gpt2")]))
-    assert tab.page.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')") == "refused"
     assert (
-        tab.page.evaluate("(() => { try { document.body.innerHTML = '<b>x</b>'; return 'set' } catch { return 'refused' } })()")
+        tab.page.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')")
+        == "refused"
+    )
+    assert (
+        tab.page.evaluate(
+            "(() => { try { document.body.innerHTML = '<b>x</b>'; return 'set' } catch { return 'refused' } })()"
+        )
         == "refused"
     )
     assert (

@@ -40,7 +40,11 @@ def kv_variables(dtype: str) -> dict[str, int]:
 def test_cached_bytes_of_all_kinds_of_layers(dtype: str) -> None:
     for model in models(PRESETS):
         kinds = build_attention(model)["kinds"]
-        cached = sum(int(x["layers"]) * evaluate(x["cached"], kv_variables(dtype)) for x in kinds if x["cached"] is not None)
+        cached = sum(
+            int(x["layers"]) * evaluate(x["cached"], kv_variables(dtype))
+            for x in kinds
+            if x["cached"] is not None
+        )
         assert cached == kv_cache_size(model.tree, 1, dtype=dtype).kv_per_token, model.name
 
 
@@ -73,7 +77,11 @@ def test_own_kind_of_attention_beside_others() -> None:
         (own,) = [x for x in found["alternatives"] if x["own"]]
         assert own["kind"] == expected == found["kinds"][0]["kind"]
         assert own["cached"] == found["kinds"][0]["cached"]
-        sizes = [evaluate(x["cached"], kv_variables("bf16")) for x in found["alternatives"] if x["kind"] != "MLA"]
+        sizes = [
+            evaluate(x["cached"], kv_variables("bf16"))
+            for x in found["alternatives"]
+            if x["kind"] != "MLA"
+        ]
         assert all(a > b for a, b in pairwise(sizes))
 
 
@@ -83,7 +91,9 @@ def test_wavelengths_of_scaled_positions() -> None:
     assert (rope["scaling"], rope["original"], len(rope["base"])) == ("Llama 3", "8192", 64)
     for base, used in zip(rope["base"], rope["used"], strict=True):
         ratio = used / base
-        assert ratio == pytest.approx(1 if base < 8192 / 4 else 8 if base > 8192 else ratio, rel=1e-5)
+        assert ratio == pytest.approx(
+            1 if base < 8192 / 4 else 8 if base > 8192 else ratio, rel=1e-5
+        )
         assert 0.9999 < ratio < 8.0001
     (rope,) = build_attention(llamath.load("deepseek-v3"))["ropes"]
     assert rope["used"][-1] / rope["base"][-1] == pytest.approx(40, rel=1e-5)
@@ -97,7 +107,10 @@ def test_bytes_read_are_those_of_the_report(batch: int) -> None:
         assert found is not None
         for dtype, calculator in made.items():
             sizes = found["bytes"][dtype]
-            routed = sum(evaluate(form, {"X": int(sizes[key]), "B": batch}) for key, form in found["read"].items())
+            routed = sum(
+                evaluate(form, {"X": int(sizes[key]), "B": batch})
+                for key, form in found["read"].items()
+            )
             reads = [x for x in ShardedModel(calculator, Layout()).reads[0] if not x.rows]
             exact = sum(int(x.of(batch)) for x in reads)
             assert abs(routed + int(sizes["0/1"]) - exact) <= len(reads), (model.name, dtype)
@@ -111,19 +124,30 @@ def test_expected_experts_of_a_batch() -> None:
             experts, chosen = int(kind["experts"]), int(kind["chosen"])
             for batch in (1, 2, 50):
                 expected = experts * (1 - (1 - Fraction(chosen, experts)) ** batch)
-                assert abs(Fraction(evaluate(kind["distinct"], {"B": batch}), 100) - expected) <= Fraction(1, 200)
+                assert abs(
+                    Fraction(evaluate(kind["distinct"], {"B": batch}), 100) - expected
+                ) <= Fraction(1, 200)
     assert build_experts(llamath.load("llama-3-8b"), {}) is None
 
 
 def test_sections_on_the_page(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("gpt-oss-20b")])) as page:
         heading = page.locator("#attention h2").inner_text()
-        assert heading == "GQA keeps an eighth of what MHA would keep; 12 of 24 layers see only the last 128 tokens"
+        assert (
+            heading
+            == "GQA keeps an eighth of what MHA would keep; 12 of 24 layers see only the last 128 tokens"
+        )
         assert page.locator("[data-cached=GQA]").inner_text().endswith("2,048")
         assert page.locator("#positions h2").inner_text().startswith("YaRN scaling keeps the")
-        assert page.locator("#experts h2").inner_text() == "A token uses 4 of 32 experts in each MoE layer"
+        assert (
+            page.locator("#experts h2").inner_text()
+            == "A token uses 4 of 32 experts in each MoE layer"
+        )
         page.locator("#experts-batch").fill("64")
         wait_until_drawn(page)
-        assert page.locator("#experts h2").inner_text() == "64 sequences together read 32 of 32 experts"
+        assert (
+            page.locator("#experts h2").inner_text()
+            == "64 sequences together read 32 of 32 experts"
+        )
         page.locator("[data-cached=GQA]").click()
         assert "K·h + K·h" in page.locator("dialog").inner_text()

@@ -34,10 +34,14 @@ def test_treemap_areas_sum_to_report_totals(slug: str) -> None:
     outside = [x for x in data["tiles"] if not x["path"].startswith("layers.")]
     assert len(layers) == int(model.tree.layers.n)
     for i, section in enumerate(data["sections"]):
-        assert sum(int(x["parameters"]) for x in data["tiles"] if x["section"] == i) == int(section["total"])
+        assert sum(int(x["parameters"]) for x in data["tiles"] if x["section"] == i) == int(
+            section["total"]
+        )
     for dtype in data["sizes"]["dtypes"]:
         in_layers = sum(int(n) for x in layers for n in x["of"][dtype["name"]])
-        assert in_layers + sum(int(n) * int(each) for x in outside for _, n, each in x["kept"][dtype["name"]]) == int(dtype["bytes"])
+        assert in_layers + sum(
+            int(n) * int(each) for x in outside for _, n, each in x["kept"][dtype["name"]]
+        ) == int(dtype["bytes"])
     for context, batch in SETTINGS:
         values = {"T": context, "B": batch, "kv_block": 1, "kv_bytes": 2, "conv_bytes": 2}
         whole = count_model_flops(model, FlopsRequest(context=context)).decode.total
@@ -59,14 +63,19 @@ def test_arrow_keys_move_between_numbers_of_a_row(browser: Any, tmp_path: Path) 
             tab.keyboard.press("Enter")
             details.append(tab.text_content("dialog[open] pre"))
             tab.keyboard.press("Escape")
-        assert details[0] == "8·L\n= 8·32\n= 256" and details[1] == "F·d\n= 14,336·4,096\n= 58,720,256"
+        assert (
+            details[0] == "8·L\n= 8·32\n= 256" and details[1] == "F·d\n= 14,336·4,096\n= 58,720,256"
+        )
         assert details[4].endswith("/ all\n= 15,032,385,536 / 46,702,792,704\n= 32.19%")
 
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: Any) -> Iterator[tuple[Path, Path]]:
     folder = tmp_path_factory.mktemp("checkpoints")
-    yield write_checkpoint(folder / "whole"), write_checkpoint(folder / "not <b>whole", hostile=True)
+    yield (
+        write_checkpoint(folder / "whole"),
+        write_checkpoint(folder / "not <b>whole", hostile=True),
+    )
 
 
 def test_checkpoint_page_uses_stored_bytes(checkpoints: tuple[Path, Path]) -> None:
@@ -80,37 +89,79 @@ def test_checkpoint_page_uses_stored_bytes(checkpoints: tuple[Path, Path]) -> No
         assert own["ok"] == verdict.ok == (own["verdicts"][0]["says"] == counts)
         assert sum(len(x["findings"]) for x in own["verdicts"]) == len(verdict.findings)
         size = (place / "model.safetensors").stat().st_size
-        assert int(own["bytes"]) == total_bytes and own["says"].endswith(f" tensors, 1 file, {size:,} bytes")
-        assert own["verdicts"][3]["table"][-1] == ["all", f"{len(manifest.tensors)}", f"{total_bytes:,}", f"{size:,}"]
+        assert int(own["bytes"]) == total_bytes and own["says"].endswith(
+            f" tensors, 1 file, {size:,} bytes"
+        )
+        assert own["verdicts"][3]["table"][-1] == [
+            "all",
+            f"{len(manifest.tensors)}",
+            f"{total_bytes:,}",
+            f"{size:,}",
+        ]
         first = data["sizes"]["dtypes"][0]
         assert (first["name"], int(first["bytes"])) == ("as stored", total_bytes)
         loose = sum(2 for x in manifest.tensors if x.name in HOSTILE)
-        assert sum(int(n) * int(each) for x in data["tiles"] for _, n, each in x["kept"]["as stored"]) == total_bytes - loose
+        assert (
+            sum(int(n) * int(each) for x in data["tiles"] for _, n, each in x["kept"]["as stored"])
+            == total_bytes - loose
+        )
         assert not own["ok"] or {x["ok"] for x in own["verdicts"]} == {True}
     assert [x["what"] for x in own["verdicts"] if not x["ok"]] == ["names", "shapes"]
 
 
 def test_config_alone_has_no_findings(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((checkpoints[0] / "config.json").read_text())
-    for name in (str(tmp_path), str(tmp_path / "config.json"), str(checkpoints[0] / "config.json"), "gpt2"):
+    for name in (
+        str(tmp_path),
+        str(tmp_path / "config.json"),
+        str(checkpoints[0] / "config.json"),
+        "gpt2",
+    ):
         assert build_page_data([load_with_checkpoint(name)])["models"][0]["checkpoint"] is None
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 40)
     broken = load_with_checkpoint(str(tmp_path))
-    assert build_page_data([broken])["models"][0]["checkpoint"] is None and "its files were not verified" in broken.notes[-1]
+    assert (
+        build_page_data([broken])["models"][0]["checkpoint"] is None
+        and "its files were not verified" in broken.notes[-1]
+    )
     with pytest.raises(LlamathError):
         load_with_checkpoint(str(tmp_path / "nothing.gguf"))
 
 
-def test_findings_list_their_tensors(browser: Any, tmp_path: Path, checkpoints: tuple[Path, Path]) -> None:
-    with Tab(browser, tmp_path, model_page([load_with_checkpoint(str(checkpoints[1]))]), "#map=bytes&by=layer") as tab:
+def test_findings_list_their_tensors(
+    browser: Any, tmp_path: Path, checkpoints: tuple[Path, Path]
+) -> None:
+    with Tab(
+        browser,
+        tmp_path,
+        model_page([load_with_checkpoint(str(checkpoints[1]))]),
+        "#map=bytes&by=layer",
+    ) as tab:
         assert "does not match its config" in tab.text_content(".checkpoint")
         lines = tab.eval_on_selector_all(".checkpoint li", "xs => xs.map((x) => x.textContent)")
-        found = [(x[0], next(y for y in ("names", "shapes", "types", "files", "vocabulary") if y in x)) for x in lines]
-        assert found == [("✗", "names"), ("✗", "shapes"), ("✓", "types"), ("✓", "files"), ("✓", "vocabulary")]
+        found = [
+            (x[0], next(y for y in ("names", "shapes", "types", "files", "vocabulary") if y in x))
+            for x in lines
+        ]
+        assert found == [
+            ("✗", "names"),
+            ("✗", "shapes"),
+            ("✓", "types"),
+            ("✓", "files"),
+            ("✓", "vocabulary"),
+        ]
         tab.click("[data-verdict=names]")
         content = tab.text_content("dialog[open]")
-        assert all(x in content for x in HOSTILE[:4]) and "1 tensor with 10,240 parameters is missing" in content
-        assert tab.locator("dialog[open] img, dialog[open] script, main img, main script, [onerror]").count() == 0
+        assert (
+            all(x in content for x in HOSTILE[:4])
+            and "1 tensor with 10,240 parameters is missing" in content
+        )
+        assert (
+            tab.locator(
+                "dialog[open] img, dialog[open] script, main img, main script, [onerror]"
+            ).count()
+            == 0
+        )
         tab.keyboard.press("Escape")
         tab.click("[data-verdict=shapes]")
         assert "stored transposed" in tab.text_content("dialog[open]")

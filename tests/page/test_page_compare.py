@@ -19,7 +19,12 @@ from support.page_models import data_of
 from support.page_numbers import unexplained_numbers
 
 __all__ = ["browser"]
-PAIRS = [("llama-2-7b", "llama-3-8b"), ("deepseek-v3", "qwen3-next-80b-a3b"), ("gpt2", "gpt-oss-20b"), ("mistral-7b", "mixtral-8x7b")]
+PAIRS = [
+    ("llama-2-7b", "llama-3-8b"),
+    ("deepseek-v3", "qwen3-next-80b-a3b"),
+    ("gpt2", "gpt-oss-20b"),
+    ("mistral-7b", "mixtral-8x7b"),
+]
 
 
 def number(text: str) -> int:
@@ -27,11 +32,15 @@ def number(text: str) -> int:
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_waterfall_leads_from_one_total_to_the_other(browser: Any, tmp_path: Path, pair: tuple[str, str]) -> None:
+def test_waterfall_leads_from_one_total_to_the_other(
+    browser: Any, tmp_path: Path, pair: tuple[str, str]
+) -> None:
     a, b = map(llamath.load, pair)
     report = diff(a, b)
     with Tab(browser, tmp_path, page_from_data(data_of(*pair))) as tab:
-        first, *deltas, last = map(number, tab.locator(".waterfall tr:not(.axis) td.n").all_text_contents())
+        first, *deltas, last = map(
+            number, tab.locator(".waterfall tr:not(.axis) td.n").all_text_contents()
+        )
         assert (first, last) == (a.parameters.total, b.parameters.total)
         assert deltas == [x.delta for x in report.causes] and first + sum(deltas) == last
         assert number(tab.text_content("[data-part=delta]")) == report.delta
@@ -40,16 +49,26 @@ def test_waterfall_leads_from_one_total_to_the_other(browser: Any, tmp_path: Pat
 
 
 def test_bars_are_to_the_scale_of_the_stated_axis(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440) as tab:
+    with Tab(
+        browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440
+    ) as tab:
         assert "partly paid for with fewer KV heads" in tab.text_content("#causes h2")
-        assert re.search(r"The axis starts at 6\.\d+B parameters, where the bars are broken", tab.text_content("#causes"))
+        assert re.search(
+            r"The axis starts at 6\.\d+B parameters, where the bars are broken",
+            tab.text_content("#causes"),
+        )
         widths = tab.evaluate(
             "[...document.querySelectorAll('.waterfall tr:not(.total, .axis) td.bar svg')].map((x) => { const b = [...x.querySelectorAll('.data')].map((y) => y.getBBox()); return Math.max(...b.map((y) => y.x + y.width)) - Math.min(...b.map((y) => y.x)); })"
         )
-        deltas = [abs(number(x)) for x in tab.locator(".waterfall tr:not(.total, .axis) td.n").all_text_contents()]
+        deltas = [
+            abs(number(x))
+            for x in tab.locator(".waterfall tr:not(.total, .axis) td.n").all_text_contents()
+        ]
         ratios = [width / delta for width, delta in zip(widths, deltas, strict=True)]
         assert max(ratios) / min(ratios) < 1.02
-    with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440) as tab:
+    with Tab(
+        browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440
+    ) as tab:
         assert "broken" not in tab.text_content("#causes")
 
 
@@ -63,7 +82,9 @@ def test_sizes_equal_the_library(browser: Any, tmp_path: Path, pair: tuple[str, 
             "[...document.querySelectorAll('.measures tbody tr')].map((x) => [...x.querySelectorAll('td')].map((y) => y.textContent.split(': ').pop()))"
         )
         for i, model in enumerate(models):
-            memory = MemoryCalculator(model, MemoryRequest(dtype="bf16", kv_dtype="bf16")).at(tokens, 1)
+            memory = MemoryCalculator(model, MemoryRequest(dtype="bf16", kv_dtype="bf16")).at(
+                tokens, 1
+            )
             expected = [
                 f"{model.parameters.total:,}",
                 f"{model.parameters.active:,}",
@@ -77,26 +98,40 @@ def test_sizes_equal_the_library(browser: Any, tmp_path: Path, pair: tuple[str, 
 
 def test_a_ghost_has_the_size_of_the_other_model(browser: Any, tmp_path: Path) -> None:
     sizes = "(side) => Object.fromEntries([...document.querySelectorAll('.shapes')[side].querySelectorAll('.matrix')].map((x) => [x.querySelector('.bold').textContent, ['.own', '.ghost'].map((y) => { const b = x.querySelector(y)?.getBBox(); return b && [Math.round(b.width), Math.round(b.height)]; })]))"
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440) as tab:
+    with Tab(
+        browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440
+    ) as tab:
         a, b = tab.evaluate(sizes, 0), tab.evaluate(sizes, 1)
         assert set(a) == set(b) == {"embed", "head", "q", "k", "v", "o", "gate", "up", "down"}
         for name in a:
             own, ghost = a[name]
             assert (ghost is None) == (name in ("q", "o")) and (ghost or own) == b[name][0], name
         assert abs(a["k"][0][1] / b["k"][0][1] - 4) < 0.2
-    with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440) as tab:
-        assert tab.evaluate(sizes, 0)["query"][0] is None and tab.evaluate(sizes, 0)["query"][1] is not None
+    with Tab(
+        browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440
+    ) as tab:
+        assert (
+            tab.evaluate(sizes, 0)["query"][0] is None
+            and tab.evaluate(sizes, 0)["query"][1] is not None
+        )
 
 
 def test_speed_is_only_of_what_fits(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b"))) as tab:
+    with Tab(
+        browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b"))
+    ) as tab:
         first, second = tab.locator(".speeds li").all_text_contents()
         assert "16 × H100" in first or "does not fit" in first
         gpus = re.search(r"tokens/s on (\d+) × H100", second)
         assert gpus is not None
     request = MemoryRequest(context=163_840)
-    calculator, gpu = MemoryCalculator(llamath.load("qwen3-next-80b-a3b"), request), find_device("h100-sxm")
-    assert fit(calculator, gpu, int(gpus[1])).fits and not fit(calculator, gpu, int(gpus[1]) // 2).fits
+    calculator, gpu = (
+        MemoryCalculator(llamath.load("qwen3-next-80b-a3b"), request),
+        find_device("h100-sxm"),
+    )
+    assert (
+        fit(calculator, gpu, int(gpus[1])).fits and not fit(calculator, gpu, int(gpus[1]) // 2).fits
+    )
 
 
 def test_a_model_with_itself_is_said_to_be_the_same(browser: Any, tmp_path: Path) -> None:
@@ -120,7 +155,11 @@ def test_every_number_has_a_derivation(browser: Any, tmp_path: Path, pair: tuple
             for within in (".waterfall", ".measures", "#aligned tbody")
             for y in unexplained_numbers(tab, data, "#view=difference&batch=2", within, excluded)
         ]
-        left = [x for x in left if not (x[-1].startswith('<td role="cell" data-label') and "no key" in x)]
+        left = [
+            x
+            for x in left
+            if not (x[-1].startswith('<td role="cell" data-label') and "no key" in x)
+        ]
     assert not left, left
 
 
@@ -139,12 +178,19 @@ def test_nothing_is_cut_off(browser: Any, tmp_path: Path, width: int) -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_opened_layers_differ_as_the_library_says(browser: Any, tmp_path: Path, pair: tuple[str, str]) -> None:
+def test_opened_layers_differ_as_the_library_says(
+    browser: Any, tmp_path: Path, pair: tuple[str, str]
+) -> None:
     """Every step of both layers corresponds or is only in one, and the differences sum to that of the layers."""
     data = data_of(*pair)
     with Tab(browser, tmp_path, page_from_data(data), width=1440) as tab:
-        kinds = tab.evaluate("[0, 1].map((i) => document.querySelector(`#kind-${i}`)?.value ?? '0')")
-        models = [(x["plate"]["kinds"][int(kind)], x["passes"]["prompt"]) for x, kind in zip(data["models"], kinds, strict=True)]
+        kinds = tab.evaluate(
+            "[0, 1].map((i) => document.querySelector(`#kind-${i}`)?.value ?? '0')"
+        )
+        models = [
+            (x["plate"]["kinds"][int(kind)], x["passes"]["prompt"])
+            for x, kind in zip(data["models"], kinds, strict=True)
+        ]
         stages = [passes[kind["stage"]] for kind, passes in models]
         sizes = [int(kind["sizes"]["parameters"]) for kind, _ in models]
         assert [number(tab.text_content(f"[data-opened='{i}']")) for i in (0, 1)] == sizes
@@ -161,8 +207,15 @@ def test_opened_layers_differ_as_the_library_says(browser: Any, tmp_path: Path, 
         for name in set(steps[0]) | set(steps[1]) - {x[0] for x in shown}:
             a, b = (x.get(name) for x in steps)
             if name not in {x[0] for x in shown}:
-                assert a and b and a["parameters"] == b["parameters"] and [x["shape"] for x in a["uses"]] == [x["shape"] for x in b["uses"]]
-        scales = tab.eval_on_selector_all("#opened .layer-picture", "xs => xs.map((x) => x.dataset.scale)")
+                assert (
+                    a
+                    and b
+                    and a["parameters"] == b["parameters"]
+                    and [x["shape"] for x in a["uses"]] == [x["shape"] for x in b["uses"]]
+                )
+        scales = tab.eval_on_selector_all(
+            "#opened .layer-picture", "xs => xs.map((x) => x.dataset.scale)"
+        )
         assert len(scales) == 2 and scales[0] == scales[1]
 
 
@@ -171,24 +224,43 @@ def test_opened_layers_mark_each_matrix(browser: Any, tmp_path: Path) -> None:
       const box = (y) => { const b = x.querySelector(y)?.getBBox(); return b && [b.width, b.height].map(Math.round); };
       return [x.dataset.matrix, [x.querySelector('.mark-badge') ? 'marked' : 'same', box('.own'), box('.ghost')]];
     }))"""
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440) as tab:
+    with Tab(
+        browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440
+    ) as tab:
         a, b = tab.evaluate(marks, 0), tab.evaluate(marks, 1)
-        assert set(a) == set(b) == {f"{x}.weight" for x in ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.gate", "mlp.up", "mlp.down")}
+        assert (
+            set(a)
+            == set(b)
+            == {
+                f"{x}.weight"
+                for x in ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.gate", "mlp.up", "mlp.down")
+            }
+        )
         for path, (mark, own, ghost) in a.items():
             same = path in ("attn.q.weight", "attn.o.weight")
-            assert (mark == "same") == same == (ghost is None) and (ghost or own) == b[path][1] and (b[path][2] or own) == own, path
+            assert (
+                (mark == "same") == same == (ghost is None)
+                and (ghost or own) == b[path][1]
+                and (b[path][2] or own) == own
+            ), path
         assert "Of 7 matrices, 2 are the same, 5 differ in size" in tab.text_content("#opened h2")
         tab.focus("#opened .layer-picture [data-node='attn.q']")
         label = tab.get_attribute("#opened .layer-picture [data-node='attn.q']", "aria-label")
         assert "same in the other model" in label
         tab.keyboard.press("ArrowRight")
         tab.keyboard.press("Enter")
-        assert "32·128·4,096" in tab.text_content("dialog[open]") or "8·128·4,096" in tab.text_content("dialog[open]")
+        assert "32·128·4,096" in tab.text_content(
+            "dialog[open]"
+        ) or "8·128·4,096" in tab.text_content("dialog[open]")
 
 
 def test_corresponding_layers_can_be_chosen(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440) as tab:
-        chosen = "[0, 1].map((i) => document.querySelector(`#kind-${i}`).selectedOptions[0].textContent)"
+    with Tab(
+        browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440
+    ) as tab:
+        chosen = (
+            "[0, 1].map((i) => document.querySelector(`#kind-${i}`).selectedOptions[0].textContent)"
+        )
         assert tab.evaluate(chosen) == ["58 × MLA + MoE", "12 × attention + MoE"]
         tab.select_option("#kind-1", label="36 × DeltaNet + MoE")
         assert tab.evaluate(chosen) == ["58 × MLA + MoE", "36 × DeltaNet + MoE"]
@@ -198,6 +270,11 @@ def test_corresponding_layers_can_be_chosen(browser: Any, tmp_path: Path) -> Non
 
 
 def test_both_pictures_are_shown(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440) as tab:
-        assert tab.locator("#pictures figure h3").all_text_contents() == ["DeepSeek V3", "Qwen3 Next 80B A3B"]
+    with Tab(
+        browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440
+    ) as tab:
+        assert tab.locator("#pictures figure h3").all_text_contents() == [
+            "DeepSeek V3",
+            "Qwen3 Next 80B A3B",
+        ]
         assert tab.locator("#pictures figure svg").count() >= 2

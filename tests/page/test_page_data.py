@@ -23,7 +23,9 @@ CASES: list[Any] = [
 def test_no_html_parser_finds_anything_in_the_data() -> None:
     assert re.fullmatch(r"[A-Za-z0-9+/]+=*", compressed_json(CASES))
     page = build_page_data([llamath.load("gpt2")])
-    assert page_data(page_from_data(page | {"cases": CASES})) == json.loads(json.dumps(page | {"cases": CASES}))
+    assert page_data(page_from_data(page | {"cases": CASES})) == json.loads(
+        json.dumps(page | {"cases": CASES})
+    )
 
 
 # what follows needs Chromium
@@ -36,5 +38,7 @@ def test_page_reads_what_python_writes(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(page_from_data(page | {"cases": CASES}))
     visit(tab, path.as_uri())
-    assert json.loads(tab.evaluate("JSON.stringify(llamath.data)")) == json.loads(json.dumps(page | {"cases": CASES}))
+    assert json.loads(tab.evaluate("JSON.stringify(llamath.data)")) == json.loads(
+        json.dumps(page | {"cases": CASES})
+    )
     context.close()

@@ -25,13 +25,21 @@ from support.page_expressions import evaluate
 from support.reference_data import computed_slugs, tiny_configs
 
 __all__ = ["browser"]
-PAIRS = [("llama-3-8b", "qwen3-30b-a3b"), ("deepseek-v3", "gemma-3-27b"), ("gpt2", "mixtral-8x7b"), ("falcon-40b", "gpt-oss-20b")]
+PAIRS = [
+    ("llama-3-8b", "qwen3-30b-a3b"),
+    ("deepseek-v3", "gemma-3-27b"),
+    ("gpt2", "mixtral-8x7b"),
+    ("falcon-40b", "gpt-oss-20b"),
+]
 
 
 def random_sizes(rng: random.Random, found: dict[str, Any]) -> str:
     """Return random dimensions in the form of the URL fragment; many are invalid."""
     answers = {x["letter"]: int(x["value"]) for x in found["letters"]}
-    at = {x: n if rng.random() < 0.4 else max(int(n * 2 ** rng.uniform(-3, 3)), 1) for x, n in answers.items()}
+    at = {
+        x: n if rng.random() < 0.4 else max(int(n * 2 ** rng.uniform(-3, 3)), 1)
+        for x, n in answers.items()
+    }
     if "K" in at and rng.random() < 0.6:
         at["H"] = at["K"] * rng.randint(1, 16)
     if "H" in at and rng.random() < 0.6:
@@ -49,9 +57,13 @@ def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_p
     rng, made, refused = random.Random(11), 0, 0
     for pair in PAIRS:
         data = build_page_data([llamath.load(x) for x in pair])
-        asks = [[i, random_sizes(rng, data["models"][i]["design"])] for i in (0, 1) for _ in range(60)]
+        asks = [
+            [i, random_sizes(rng, data["models"][i]["design"])] for i in (0, 1) for _ in range(60)
+        ]
         with Tab(browser, tmp_path, page_from_data(data)) as tab:
-            answers = tab.evaluate("asks => asks.map(([i, sizes]) => pageTest.design(i, sizes))", asks)
+            answers = tab.evaluate(
+                "asks => asks.map(([i, sizes]) => pageTest.design(i, sizes))", asks
+            )
         for (i, sizes), found in zip(asks, answers, strict=True):
             config = json.loads(found["config"])
             try:
@@ -61,24 +73,40 @@ def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_p
                 refused += 1
                 continue
             if not found["broken"]:
-                assert found["total"] == str(model.parameters.total) == str(sum(map(int, found["groups"]))), (pair[i], sizes)
+                assert (
+                    found["total"]
+                    == str(model.parameters.total)
+                    == str(sum(map(int, found["groups"])))
+                ), (pair[i], sizes)
                 assert found["live"] == str(model.parameters.active), (pair[i], sizes)
                 made += 1
     assert made > 250 and refused > 50
 
 
 def test_command_line_counts_the_shown_configuration(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")]), "#view=design&sizes=L126.d16384.F53248.H128&target=405B") as tab:
+    with Tab(
+        browser,
+        tmp_path,
+        model_page([llamath.load("llama-3-8b")]),
+        "#view=design&sizes=L126.d16384.F53248.H128&target=405B",
+    ) as tab:
         assert designed(tab) == "405,853,388,800"
         away = tab.text_content("[data-part=away]")
         assert "+853,388,800 parameters" in away and "+2,107.1 ppm" in away
         path = tmp_path / "config.json"
         path.write_text(tab.text_content("pre[aria-label='config.json']"))
         done = CliRunner().invoke(cli, ["count", str(path), "--json"])
-        assert done.exit_code == 0 and json.loads(done.stdout)["parameters"]["total"] == 405_853_388_800
+        assert (
+            done.exit_code == 0
+            and json.loads(done.stdout)["parameters"]["total"] == 405_853_388_800
+        )
         tab.click("[data-part=designed]")
         symbols, numbers, total = tab.text_content("dialog[open] pre").split("\n= ")
-        assert symbols.startswith("V·d + L·(2·d") and numbers.startswith("128,256·16,384 + 126·(2·16,384") and total == "405,853,388,800"
+        assert (
+            symbols.startswith("V·d + L·(2·d")
+            and numbers.startswith("128,256·16,384 + 126·(2·16,384")
+            and total == "405,853,388,800"
+        )
 
 
 def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Path) -> None:
@@ -91,7 +119,9 @@ def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Pa
         tab.focus("#size-d + input, input[aria-label='layers, slider']")
         tab.keyboard.press("ArrowRight")
         tab.wait_for_function("() => document.querySelector('#size-L').value === '41'")
-        expected = llamath.load("llama-3-8b", changes={"num_hidden_layers": 41, "tie_word_embeddings": True}).parameters.total
+        expected = llamath.load(
+            "llama-3-8b", changes={"num_hidden_layers": 41, "tie_word_embeddings": True}
+        ).parameters.total
         assert designed(tab) == f"{expected:,}"
         tab.wait_for_function("() => location.hash.includes('L41')")
         at = tab.evaluate("location.hash")
@@ -108,7 +138,16 @@ def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "at", ["sizes=<img>", "sizes=L0", "sizes=L99999999999", "sizes=L1.", "target=javascript:1", "sizes=__proto__1.constructor2", "like=b"]
+    "at",
+    [
+        "sizes=<img>",
+        "sizes=L0",
+        "sizes=L99999999999",
+        "sizes=L1.",
+        "target=javascript:1",
+        "sizes=__proto__1.constructor2",
+        "like=b",
+    ],
 )
 def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path, at: str) -> None:
     model = llamath.load("llama-3-8b")
@@ -122,7 +161,10 @@ COUNTS = "405B 8.03B 1.5e9 500M 8,030,261,248 1e3 0.5 0 0.0005k 12,34 1e99 1.5e+
 def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> None:
     total = 8_030_261_248
     with Tab(browser, tmp_path, model_page([llamath.load("gpt2")])) as tab:
-        answers = tab.evaluate("([texts, total]) => texts.map((x) => pageTest.quantity(x, total) || null)", [COUNTS, str(total)])
+        answers = tab.evaluate(
+            "([texts, total]) => texts.map((x) => pageTest.quantity(x, total) || null)",
+            [COUNTS, str(total)],
+        )
     for text, found in zip(COUNTS, answers, strict=True):
         try:
             target = parse_quantity(text).value
@@ -130,15 +172,25 @@ def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> No
             assert found is None, text
             continue
         off = Fraction(total - target, target) * 10**7
-        tenths = int(Decimal(off.numerator * 10**30 // off.denominator).scaleb(-30).quantize(Decimal(1), ROUND_HALF_EVEN))
+        tenths = int(
+            Decimal(off.numerator * 10**30 // off.denominator)
+            .scaleb(-30)
+            .quantize(Decimal(1), ROUND_HALF_EVEN)
+        )
         assert found[0] == str(target)
-        assert found[1].replace(",", "").replace("−", "-") == f"{'+' if tenths > 0 else ''}{Decimal(tenths) / 10:.1f} ppm", text
+        assert (
+            found[1].replace(",", "").replace("−", "-")
+            == f"{'+' if tenths > 0 else ''}{Decimal(tenths) / 10:.1f} ppm"
+        ), text
 
 
 def test_sliders_match_what_the_library_accepts() -> None:
     """At random points the expression equals the count, or a constraint is violated, for every family and tiny config."""
     rng, known, points = random.Random(3), dict[str, Any](), 0
-    models = [*map(llamath.load, computed_slugs()), *(llamath.load(x.values[0]) for x in tiny_configs(computed=True)[::3])]
+    models = [
+        *map(llamath.load, computed_slugs()),
+        *(llamath.load(x.values[0]) for x in tiny_configs(computed=True)[::3]),
+    ]
     for model in models:
         known.setdefault(f"{model.family.name} {len(model.source) > 30}", model)
     without, unruled = set[str](), set[str]()
@@ -147,12 +199,22 @@ def test_sliders_match_what_the_library_accepts() -> None:
         if not found["letters"] and not isinstance(model.tree, Multimodal):
             without.add(model.family.name)
         for _ in range(4 if found["letters"] else 0):
-            at = {x["letter"]: max(int(int(x["value"]) * 2 ** rng.uniform(-1, 1)), 1) for x in found["letters"]}
-            if any(evaluate(x["form"], at) > evaluate(x["most"]["form"], at) for x in found["rules"]):
+            at = {
+                x["letter"]: max(int(int(x["value"]) * 2 ** rng.uniform(-1, 1)), 1)
+                for x in found["letters"]
+            }
+            if any(
+                evaluate(x["form"], at) > evaluate(x["most"]["form"], at) for x in found["rules"]
+            ):
                 continue
             one = next(x for x in found["totals"] if x["tied"] is found["tied"])
-            config = {x["key"]: json.loads(x["text"]) if x["form"] is None and x["text"] else None for x in found["config"]}
-            config |= {x["key"]: evaluate(x["form"], at) for x in found["config"] if x["form"] is not None}
+            config = {
+                x["key"]: json.loads(x["text"]) if x["form"] is None and x["text"] else None
+                for x in found["config"]
+            }
+            config |= {
+                x["key"]: evaluate(x["form"], at) for x in found["config"] if x["form"] is not None
+            }
             config |= {x["key"]: found["tied"] for x in found["config"] if x["tied"]}
             try:
                 loaded = llamath.load(config)
@@ -174,20 +236,33 @@ def test_family_without_a_form_is_named(browser: Any, tmp_path: Path) -> None:
 
 
 def test_hostile_configuration_is_shown_as_text(browser: Any, tmp_path: Path) -> None:
-    words = "</script><script>pwned()</script>", "<img src=x onerror=pwned()>", "\u202e\u2028`${pwned()}"
+    words = (
+        "</script><script>pwned()</script>",
+        "<img src=x onerror=pwned()>",
+        "\u202e\u2028`${pwned()}",
+    )
     data = {**llamath.load("llama-3-8b").config.data, **{f"_{x}": [x, {x: x}] for x in words}}
     model = llamath.load(data).replace(name=words[1])
     with Tab(browser, tmp_path, model_page([model]), "#view=design") as tab:
         config = json.loads(tab.text_content("pre[aria-label='config.json']"))
         assert config == {**data, "head_dim": 128}
-        assert tab.locator("img").count() == 0 and tab.locator("script").count() == 2 and words[1] in tab.text_content("main")
+        assert (
+            tab.locator("img").count() == 0
+            and tab.locator("script").count() == 2
+            and words[1] in tab.text_content("main")
+        )
 
 
 def test_sliders_have_names_and_values_in_real_units(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")]), "#view=design") as tab:
-        texts = tab.evaluate("[...document.querySelectorAll('.dimension [type=range]')].map((x) => x.getAttribute('aria-valuetext'))")
+        texts = tab.evaluate(
+            "[...document.querySelectorAll('.dimension [type=range]')].map((x) => x.getAttribute('aria-valuetext'))"
+        )
         assert "layers: 32" in texts and "vocabulary: 128,256" in texts and len(texts) > 5
         tab.focus("input[aria-label='layers, slider']")
         tab.keyboard.press("ArrowRight")
         wait_until_drawn(tab)
-        assert tab.get_attribute("input[aria-label='layers, slider']", "aria-valuetext") == "layers: 33"
+        assert (
+            tab.get_attribute("input[aria-label='layers, slider']", "aria-valuetext")
+            == "layers: 33"
+        )

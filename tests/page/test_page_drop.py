@@ -45,8 +45,16 @@ def key(name: str | bytes, kind: int, value: bytes) -> bytes:
     return text(name) + U32.pack(kind) + value
 
 
-def tensor(name: str | bytes = "w", shape: tuple[int, ...] = (4, 2), dtype: int = 0, offset: int = 0) -> bytes:
-    return text(name) + U32.pack(len(shape)) + b"".join(map(U64.pack, shape)) + U32.pack(dtype) + U64.pack(offset)
+def tensor(
+    name: str | bytes = "w", shape: tuple[int, ...] = (4, 2), dtype: int = 0, offset: int = 0
+) -> bytes:
+    return (
+        text(name)
+        + U32.pack(len(shape))
+        + b"".join(map(U64.pack, shape))
+        + U32.pack(dtype)
+        + U64.pack(offset)
+    )
 
 
 def gguf(
@@ -58,7 +66,14 @@ def gguf(
 ) -> bytes:
     """Return a GGUF file with these keys and tensors."""
     counted = counts or (len(tensors), len(keys))
-    data = b"GGUF" + U32.pack(version) + U64.pack(counted[0]) + U64.pack(counted[1]) + b"".join(keys) + b"".join(tensors)
+    data = (
+        b"GGUF"
+        + U32.pack(version)
+        + U64.pack(counted[0])
+        + U64.pack(counted[1])
+        + b"".join(keys)
+        + b"".join(tensors)
+    )
     return data + bytes(-len(data) % 32) + bytes(body)
 
 
@@ -69,15 +84,36 @@ def valid_files() -> Iterator[tuple[str, bytes]]:
     """Yield valid files."""
     yield "empty.safetensors", safetensors_file("{}")
     yield "spaces.safetensors", safetensors_file('{ "a" : ' + entry() + " }  \n", 16)
-    yield "order.safetensors", safetensors_file('{"b":' + entry(offsets="[16,32]") + ',"a":' + entry() + "}", 32)
-    yield "metadata.safetensors", safetensors_file('{"__metadata__":{"format":"pt","<b>":"\\u003cimg\\u003e"},"a":' + entry() + "}", 16)
-    yield "null.safetensors", safetensors_file('{"__metadata__":null,"a":' + entry("BF16", "[]", "[0,2]") + "}", 2)
+    yield (
+        "order.safetensors",
+        safetensors_file('{"b":' + entry(offsets="[16,32]") + ',"a":' + entry() + "}", 32),
+    )
+    yield (
+        "metadata.safetensors",
+        safetensors_file(
+            '{"__metadata__":{"format":"pt","<b>":"\\u003cimg\\u003e"},"a":' + entry() + "}", 16
+        ),
+    )
+    yield (
+        "null.safetensors",
+        safetensors_file('{"__metadata__":null,"a":' + entry("BF16", "[]", "[0,2]") + "}", 2),
+    )
     yield (
         "small.safetensors",
-        safetensors_file('{"a":' + entry("F4", "[3,2]", "[0,3]") + ',"b":' + entry("F6_E2M3", "[4]", "[3,6]") + "}", 6),
+        safetensors_file(
+            '{"a":'
+            + entry("F4", "[3,2]", "[0,3]")
+            + ',"b":'
+            + entry("F6_E2M3", "[4]", "[3,6]")
+            + "}",
+            6,
+        ),
     )
     yield "zero.safetensors", safetensors_file('{"a":' + entry("I64", "[0,7]", "[0,0]") + "}")
-    yield "escaped.safetensors", safetensors_file('{"\\u00e9\\ud83d\\ude00\\n":' + entry() + "}", 16)
+    yield (
+        "escaped.safetensors",
+        safetensors_file('{"\\u00e9\\ud83d\\ude00\\n":' + entry() + "}", 16),
+    )
     many = {f"model.layers.{i}.mlp.{x}.weight": {"dtype": "BF16", "shape": [3, 5], "data_offsets": [(2 * i + j) * 30, (2 * i + j + 1) * 30]} for i in range(40) for j, x in enumerate(("up", "down"))}  # fmt: skip
     yield "layers.safetensors", safetensors_file(json.dumps(many), 2400)
     yield "plain.gguf", gguf()
@@ -85,13 +121,26 @@ def valid_files() -> Iterator[tuple[str, bytes]]:
     kinds = tuple(key(f"k.{x}", n, struct.pack(f"<{x}", 1)) for x, n in LETTERS.items())
     yield (
         "kinds.gguf",
-        gguf((*kinds, key("general.name", STRING, text("<script>pwned()</script>")), key("general.alignment", 4, U32.pack(64))), body=96),
+        gguf(
+            (
+                *kinds,
+                key("general.name", STRING, text("<script>pwned()</script>")),
+                key("general.alignment", 4, U32.pack(64)),
+            ),
+            body=96,
+        ),
     )
-    arrays = key("tokens", ARRAY, U32.pack(STRING) + U64.pack(3) + text("a") + text("") + text("é" * 300))
+    arrays = key(
+        "tokens", ARRAY, U32.pack(STRING) + U64.pack(3) + text("a") + text("") + text("é" * 300)
+    )
     yield (
         "arrays.gguf",
         gguf(
-            (arrays, key("scores", ARRAY, U32.pack(6) + U64.pack(5) + bytes(20)), key("flags", ARRAY, U32.pack(7) + U64.pack(2) + b"\1\0"))
+            (
+                arrays,
+                key("scores", ARRAY, U32.pack(6) + U64.pack(5) + bytes(20)),
+                key("flags", ARRAY, U32.pack(7) + U64.pack(2) + b"\1\0"),
+            )
         ),
     )
     yield (
@@ -99,7 +148,11 @@ def valid_files() -> Iterator[tuple[str, bytes]]:
         gguf(
             (
                 key("chat", STRING, text("x" * 70_000)),
-                key("tokens", ARRAY, U32.pack(STRING) + U64.pack(60_000) + text("token " * 5) * 60_000),
+                key(
+                    "tokens",
+                    ARRAY,
+                    U32.pack(STRING) + U64.pack(60_000) + text("token " * 5) * 60_000,
+                ),
             )
         ),
     )
@@ -109,7 +162,13 @@ def valid_files() -> Iterator[tuple[str, bytes]]:
         tensor("output.weight", (32, 2), 8, 896),
     )
     yield "blocks.gguf", gguf((), blocks, body=1000)
-    swapped = b"GGUF" + struct.pack(">IQQ", 3, 1, 0) + struct.pack(">Q", 1) + b"w" + struct.pack(">IQIQ", 1, 8, 0, 0)
+    swapped = (
+        b"GGUF"
+        + struct.pack(">IQQ", 3, 1, 0)
+        + struct.pack(">Q", 1)
+        + b"w"
+        + struct.pack(">IQIQ", 1, 8, 0, 0)
+    )
     yield "big-endian.gguf", swapped + bytes(-len(swapped) % 32) + bytes(32)
 
 
@@ -134,7 +193,10 @@ def hostile_files() -> Iterator[tuple[str, bytes]]:
         " {}", "[]", "{", "}", '{"a"', '{"a":', '{"a":1}', '{"a":{}}', '{"a":null}', '{"a":[]}', "{} x", "{},", '{"a":' + BOMB + "}", "\ufeff{}", "{'a':1}", "NaN", '{"__metadata__":{"a":1}}',
         '{"__metadata__":{"a":"b","a":"c"}}', '{"__metadata__":[]}', '{"__metadata__":{},"__metadata__":{}}', '{"__metadata__":"x"}', '{"a\\ud800":' + entry() + "}", '{"a\nb":' + entry() + "}", '{"\\x":' + entry() + "}",
     )):  # fmt: skip
-        yield f"header{i}.safetensors", safetensors_file(header, 16 if "data_offsets" in header else 0)
+        yield (
+            f"header{i}.safetensors",
+            safetensors_file(header, 16 if "data_offsets" in header else 0),
+        )
     yield "utf8.safetensors", safetensors_file(b'{"\xff":' + entry().encode() + b"}", 16)
     for i, (what, body) in enumerate((
         (entry("F33"), 16), (entry("__proto__"), 16), (entry(shape="[2,2,]"), 16), (entry(shape="[2.0,2]"), 16), (entry(shape="[-2,-2]"), 16), (entry(shape="[2,-0]", offsets="[0,0]"), 0), (entry(shape="[02,2]"), 16),
@@ -143,14 +205,37 @@ def hostile_files() -> Iterator[tuple[str, bytes]]:
         (entry(), 15), (entry(), 17), (entry("F4", "[3]", "[0,1]"), 1), ('{"dtype":"F32","shape":[2,2]}', 16), (entry()[:-1] + ',"x":1}', 16), (entry()[:-1] + ',"dtype":"F32"}', 16), ('{"dtype":1,"shape":[],"data_offsets":[0,4]}', 4),
     )):  # fmt: skip
         yield f"entry{i}.safetensors", safetensors_file(f'{{"a":{what}}}', body)
-    yield "twice.safetensors", safetensors_file('{"a":' + entry() + ',"a":' + entry(offsets="[16,32]") + "}", 32)
-    yield "overlap.safetensors", safetensors_file('{"a":' + entry() + ',"b":' + entry(offsets="[8,24]") + "}", 24)
-    yield "hole.safetensors", safetensors_file('{"a":' + entry() + ',"b":' + entry(offsets="[24,40]") + "}", 40)
-    whole = gguf((key("general.name", STRING, text("x")), key("a", ARRAY, U32.pack(4) + U64.pack(2) + bytes(8))))
+    yield (
+        "twice.safetensors",
+        safetensors_file('{"a":' + entry() + ',"a":' + entry(offsets="[16,32]") + "}", 32),
+    )
+    yield (
+        "overlap.safetensors",
+        safetensors_file('{"a":' + entry() + ',"b":' + entry(offsets="[8,24]") + "}", 24),
+    )
+    yield (
+        "hole.safetensors",
+        safetensors_file('{"a":' + entry() + ',"b":' + entry(offsets="[24,40]") + "}", 40),
+    )
+    whole = gguf(
+        (
+            key("general.name", STRING, text("x")),
+            key("a", ARRAY, U32.pack(4) + U64.pack(2) + bytes(8)),
+        )
+    )
     for n in (4, 5, 12, 23, 24, 30, 60, len(whole) - 60, len(whole) - 1):
         yield f"short{n}.gguf", whole[:n]
     for i, (version, counts) in enumerate(
-        ((1, None), (4, None), (2**31, None), (3, (2**63, 0)), (3, (0, 2**63)), (3, (2**20, 0)), (3, (2, 0)), (3, (1, 1)))
+        (
+            (1, None),
+            (4, None),
+            (2**31, None),
+            (3, (2**63, 0)),
+            (3, (0, 2**63)),
+            (3, (2**20, 0)),
+            (3, (2, 0)),
+            (3, (1, 1)),
+        )
     ):
         yield f"count{i}.gguf", gguf(version=version, counts=counts)
     for i, bad in enumerate((
@@ -235,7 +320,9 @@ def rows_of(manifest: Manifest) -> list[tuple[str, ...]]:
 
 
 def test_dropped_file_is_shown_with_totals(tab: Any, tmp_path: Path) -> None:
-    files = {name: data for name, data in valid_files() if name in ("layers.safetensors", "blocks.gguf")}
+    files = {
+        name: data for name, data in valid_files() if name in ("layers.safetensors", "blocks.gguf")
+    }
     for path in write_files(tmp_path, iter(files.items())):
         result, manifest = drop(tab, path), read(path)
         assert manifest is not None
@@ -264,13 +351,25 @@ def test_broken_files_are_named_as_by_the_library(tab: Any, tmp_path: Path) -> N
     from support.broken_files import CONTENTS
 
     for ending in (".safetensors", ".json"):
-        contents = {name: x for name, x in CONTENTS.items() if ending == ".safetensors" or name not in ("text", "json error")}
-        paths = write_files(tmp_path, ((f"{i}{ending}", data) for i, (data, _, _) in enumerate(contents.values())))
+        contents = {
+            name: x
+            for name, x in CONTENTS.items()
+            if ending == ".safetensors" or name not in ("text", "json error")
+        }
+        paths = write_files(
+            tmp_path, ((f"{i}{ending}", data) for i, (data, _, _) in enumerate(contents.values()))
+        )
         for path, (_, _, message) in zip(paths, contents.values(), strict=True):
             wrong = drop(tab, path)["wrong"]
-            words = {"is empty": "an empty file", "begins with 1,024 zero bytes": "a file of zero bytes"}.get(message, message)
+            words = {
+                "is empty": "an empty file",
+                "begins with 1,024 zero bytes": "a file of zero bytes",
+            }.get(message, message)
             assert ", not " in wrong
-            assert words.removeprefix("is ").partition(" (")[0].partition(" to ")[0] in wrong, (path, wrong)
+            assert words.removeprefix("is ").partition(" (")[0].partition(" to ")[0] in wrong, (
+                path,
+                wrong,
+            )
             tab.click("text=Close the file")
 
 
@@ -284,17 +383,24 @@ def test_hostile_file_leaves_the_page_unchanged(tab: Any, tmp_path: Path) -> Non
         assert tab.inner_text("#page") == before and tab.locator("img").count() == 0
     hostile_name = safetensors_file('{"<img src=x onerror=pwned()>":' + entry() + "}", 16)
     (path,) = write_files(tmp_path, iter([("x.safetensors", hostile_name)]))
-    assert "<img src=x onerror=pwned()>" in str(drop(tab, path)["rows"]) and tab.locator("img").count() == 0
+    assert (
+        "<img src=x onerror=pwned()>" in str(drop(tab, path)["rows"])
+        and tab.locator("img").count() == 0
+    )
 
 
 def test_only_the_header_of_a_huge_file_is_read(tab: Any, tmp_path: Path) -> None:
     path = tmp_path / "huge.safetensors"
-    header = json.dumps({"w": {"dtype": "BF16", "shape": [5 * 10**10], "data_offsets": [0, 10**11]}}).encode()
+    header = json.dumps(
+        {"w": {"dtype": "BF16", "shape": [5 * 10**10], "data_offsets": [0, 10**11]}}
+    ).encode()
     with open(path, "wb") as file:
         file.write(U64.pack(len(header)) + header)
         file.truncate(8 + len(header) + 10**11)
     result = drop(tab, path)
-    assert result["values"] == "50,000,000,000" and result["stored"].startswith("100,000,000,000 bytes of tensors: 100.00 GB")
+    assert result["values"] == "50,000,000,000" and result["stored"].startswith(
+        "100,000,000,000 bytes of tensors: 100.00 GB"
+    )
     path.unlink()
 
 
@@ -314,7 +420,11 @@ def test_page_and_library_agree_on_damaged_headers(tab: Any, tmp_path: Path) -> 
     taken = 0
     for path, result in zip(paths, read_in_page(tab, paths), strict=True):
         manifest = read(path)
-        assert (manifest is None) == ("wrong" in result), (path.name, result, path.read_bytes()[:200])
+        assert (manifest is None) == ("wrong" in result), (
+            path.name,
+            result,
+            path.read_bytes()[:200],
+        )
         if manifest is not None:
             taken += 1
             assert [tuple(x) for x in result["tensors"]] == rows_of(manifest), path.name
@@ -326,13 +436,26 @@ def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> 
     for slug in [x for x in slugs() if llamath.load(x).family.name == "llama"][:8]:
         model = llamath.load(slug)
         path = tmp_path / "config.json"
-        path.write_text(json.dumps({**model.config.data, "architectures": ["LlamaForCausalLM"], "transformers_version": "4.40"}))
+        path.write_text(
+            json.dumps(
+                {
+                    **model.config.data,
+                    "architectures": ["LlamaForCausalLM"],
+                    "transformers_version": "4.40",
+                }
+            )
+        )
         result = drop(tab, path)
         if result["wrong"] is None:
             counted += 1
             shown = tab.text_content("[data-part=designed]")
             assert shown.endswith(f": {model.parameters.total:,}"), slug
-            assert llamath.load(json.loads(tab.text_content("pre[aria-label='config.json']"))).parameters.total == model.parameters.total
+            assert (
+                llamath.load(
+                    json.loads(tab.text_content("pre[aria-label='config.json']"))
+                ).parameters.total
+                == model.parameters.total
+            )
             tab.click("[data-view=a]")
             tab.wait_for_selector("[data-part=parameters]")
         else:
@@ -352,14 +475,20 @@ def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> 
 
 
 def test_files_can_be_opened_by_keyboard(tab: Any, tmp_path: Path) -> None:
-    (path,) = write_files(tmp_path, iter([("a.safetensors", safetensors_file('{"model.layers.0.x":' + entry() + "}", 16))]))
+    (path,) = write_files(
+        tmp_path,
+        iter([("a.safetensors", safetensors_file('{"model.layers.0.x":' + entry() + "}", 16))]),
+    )
     with tab.expect_file_chooser() as chooser:
         tab.focus("text=Open a file")
         tab.keyboard.press("Enter")
     chooser.value.set_files(str(path))
     tab.wait_for_selector(".file")
     wait_until_drawn(tab)
-    assert tab.evaluate("document.activeElement.id") == "files-title" and tab.text_content("#files-title") == "a.safetensors"
+    assert (
+        tab.evaluate("document.activeElement.id") == "files-title"
+        and tab.text_content("#files-title") == "a.safetensors"
+    )
     tab.click("[data-part=values]")
     assert tab.text_content("dialog[open] pre") == "F32\n= 4\n= 4"
     tab.keyboard.press("Escape")
@@ -396,7 +525,10 @@ def test_a_config_keeps_its_keys_that_change_no_weight(tab: Any, tmp_path: Path)
 
 UTF_16 = json.dumps({"model_type": "llama"}).encode("utf-16")
 ANSWERS = {
-    "text.safetensors": (b"Dear reader, this is a letter.\n" * 9, "it is a text file, not a checkpoint"),
+    "text.safetensors": (
+        b"Dear reader, this is a letter.\n" * 9,
+        "it is a text file, not a checkpoint",
+    ),
     "params.json": (
         json.dumps({"dim": 4096, "n_layers": 32, "n_heads": 32, "norm_eps": 1e-5}).encode(),
         "this is Meta's params.json of a model (32 layers, width 4096), whose FFN size this page cannot compute. The command line knows more families: `llamath count params.json`",
@@ -405,7 +537,10 @@ ANSWERS = {
         b'{"model_type": "llama", "num_hidden_layers": 1000000000000000000}',
         "num_hidden_layers is 1000000000000000000; at most 100000",
     ),
-    "many.json": (b'{"model_type": "llama", "num_hidden_layers": 1000000000}', "num_hidden_layers is 1000000000; at most 100000"),
+    "many.json": (
+        b'{"model_type": "llama", "num_hidden_layers": 1000000000}',
+        "num_hidden_layers is 1000000000; at most 100000",
+    ),
     "other.json": (
         b'{"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 28, "hidden_size": 3584}',
         'it describes model_type "qwen2" (Qwen2ForCausalLM, 28 layers, width 3584), and this page has the closed forms of Llama 3 8B',
@@ -421,14 +556,26 @@ ANSWERS = {
     "utf16.json": (UTF_16, "it is UTF-16 text, not JSON"),
     "mark.json": (b"\xef\xbb\xbf{}", "it begins with a byte order mark"),
     "utf16.safetensors": (UTF_16, "it is UTF-16 text, not a checkpoint"),
-    "tokenizer.json": (b'{"version": "1.0", "added_tokens": [], "model": {}}', "it is a tokenizer, not a model's configuration"),
+    "tokenizer.json": (
+        b'{"version": "1.0", "added_tokens": [], "model": {}}',
+        "it is a tokenizer, not a model's configuration",
+    ),
     "adapter_config.json": (b'{"peft_type": "LORA"}', "it is the configuration of an adapter"),
-    "generation_config.json": (b'{"_from_model_config": true}', "it is the settings of text generation"),
+    "generation_config.json": (
+        b'{"_from_model_config": true}',
+        "it is the settings of text generation",
+    ),
     "package.json": (b'{"name": "x"}', "it has no model_type, which every config.json has"),
-    "weights.bin": (b"PK\3\4" + bytes(40), "`llamath ls weights.bin` reads it, and executes nothing in it"),
+    "weights.bin": (
+        b"PK\3\4" + bytes(40),
+        "`llamath ls weights.bin` reads it, and executes nothing in it",
+    ),
     "weights.pth": (b"\x80\2}q\0.", "it is a pickle, such as an old PyTorch file"),
     "page.gguf": (b"<!doctype html><title>Sign in</title>", "it is an HTML page, not a checkpoint"),
-    "pointer.gguf": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "it is a Git LFS pointer, not the file itself"),
+    "pointer.gguf": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+        "it is a Git LFS pointer, not the file itself",
+    ),
     "cut.safetensors": (safetensors_file('{"w":' + entry() + "}", 7), "the file is 9 bytes short"),
     "empty.gguf": (b"", "it is an empty file"),
     "picture.json": (b"\x89PNG\r\n\x1a\n", "it is a picture, not JSON"),
@@ -443,12 +590,17 @@ def test_every_file_gets_a_clear_answer(tab: Any, tmp_path: Path, name: str) -> 
 
 
 def test_files_of_a_checkpoint_are_read_as_one(tab: Any, tmp_path: Path) -> None:
-    shards = {f"model-{i}.safetensors": safetensors_file(f'{{"layers.{i}.w":{entry()}}}', 16) for i in range(3)}
+    shards = {
+        f"model-{i}.safetensors": safetensors_file(f'{{"layers.{i}.w":{entry()}}}', 16)
+        for i in range(3)
+    }
     paths = write_files(tmp_path, iter({**shards, "model.safetensors.index.json": b"{}"}.items()))
     tab.set_input_files("#file-input", [str(x) for x in paths])
     tab.wait_for_selector(".file")
     assert tab.text_content("#files-title") == "model-0.safetensors and 2 more"
-    assert shown_text(tab, "[data-part=values]") == "12" and "48 bytes of tensors" in tab.text_content("[data-part=stored]")
+    assert shown_text(
+        tab, "[data-part=values]"
+    ) == "12" and "48 bytes of tensors" in tab.text_content("[data-part=stored]")
     tab.set_input_files("#file-input", [str(paths[0]), str(paths[0])])
     tab.wait_for_selector(".wrong")
     assert "the tensor layers.0.w occurs twice" in tab.text_content(".wrong")
@@ -465,15 +617,20 @@ def test_folder_is_named_as_one(tab: Any) -> None:
       dispatchEvent(new DragEvent("drop", { dataTransfer: moved, cancelable: true }));
     }""")
     tab.wait_for_selector(".wrong")
-    assert "it is a folder. Drop its config.json" in tab.text_content(".wrong") and "`llamath serve 'Llama 3'`" in tab.text_content(
+    assert "it is a folder. Drop its config.json" in tab.text_content(
         ".wrong"
-    )
+    ) and "`llamath serve 'Llama 3'`" in tab.text_content(".wrong")
 
 
 def test_an_index_shows_its_files(tab: Any, tmp_path: Path) -> None:
-    weights = {f"model.layers.{i}.mlp.up.weight": f"model-0000{i % 3 + 1}-of-00003.safetensors" for i in range(8)}
+    weights = {
+        f"model.layers.{i}.mlp.up.weight": f"model-0000{i % 3 + 1}-of-00003.safetensors"
+        for i in range(8)
+    }
     index = {"metadata": {"total_size": 16_060_522_496}, "weight_map": weights}
-    (path,) = write_files(tmp_path, iter([("model.safetensors.index.json", json.dumps(index).encode())]))
+    (path,) = write_files(
+        tmp_path, iter([("model.safetensors.index.json", json.dumps(index).encode())])
+    )
     result = drop(tab, path)
     assert result["values"] == "8" and [x[1] for x in result["rows"][1:]] == ["3", "3", "2"]
     assert "16,060,522,496 bytes" in tab.text_content("#files")
@@ -520,7 +677,9 @@ def config_file(folder: Path, slug: str, name: str = "config.json") -> Path:
 
 
 @pytest.mark.parametrize("slug", CONFIGS)
-def test_config_of_any_family_opens_on_the_server(visitor: Any, place: Place, tmp_path: Path, slug: str) -> None:
+def test_config_of_any_family_opens_on_the_server(
+    visitor: Any, place: Place, tmp_path: Path, slug: str
+) -> None:
     model = llamath.load(slug)
     visit(visitor, place.address)
     visitor.set_input_files("#file-input", str(config_file(tmp_path, slug)))
@@ -531,7 +690,9 @@ def test_config_of_any_family_opens_on_the_server(visitor: Any, place: Place, tm
     delta = model.parameters.total - 8_030_261_248
     assert f"{abs(delta):,}" in visitor.text_content("main")
     visitor.go_back()
-    visitor.set_input_files("#file-input", str(config_file(tmp_path, "gpt2", "x <img src=x onerror=pwned()>.json")))
+    visitor.set_input_files(
+        "#file-input", str(config_file(tmp_path, "gpt2", "x <img src=x onerror=pwned()>.json"))
+    )
     visitor.wait_for_selector("[data-view=b]:has-text('x <img src=x onerror=pwned()>.json')")
     assert visitor.locator("img").count() == 0
 
@@ -573,7 +734,9 @@ SERVER_ANSWERS = {
 
 
 @pytest.mark.parametrize("name", SERVER_ANSWERS)
-def test_server_answers_every_file_clearly(visitor: Any, place: Place, tmp_path: Path, name: str) -> None:
+def test_server_answers_every_file_clearly(
+    visitor: Any, place: Place, tmp_path: Path, name: str
+) -> None:
     data, answer = SERVER_ANSWERS[name]
     (tmp_path / name).write_bytes(data)
     visit(visitor, place.address)

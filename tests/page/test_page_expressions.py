@@ -18,7 +18,15 @@ from support.browser_page import Tab, browser
 from support.page_expressions import expression_from_json, expressions_in
 
 assert browser
-PRESETS = ("llama-3-8b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "llama-4-scout", "gpt2", "nemotron-3-nano-30b")
+PRESETS = (
+    "llama-3-8b",
+    "deepseek-v3",
+    "gemma-3-27b",
+    "qwen3-next-80b-a3b",
+    "llama-4-scout",
+    "gpt2",
+    "nemotron-3-nano-30b",
+)
 POINTS = 12
 LARGEST = {"T": 2**33, "B": 2**14, "TP": 64, "chunk": 2**14}
 
@@ -27,10 +35,14 @@ LARGEST = {"T": 2**33, "B": 2**14, "TP": 64, "chunk": 2**14}
 def data() -> dict[str, Any]:
     """The page's data of the first two presets, with the expressions of all of them."""
     models = [llamath.load(x) for x in PRESETS]
-    return build_page_data(models[:2]) | {"models": [build_page_data([x])["models"][0] for x in models]}
+    return build_page_data(models[:2]) | {
+        "models": [build_page_data([x])["models"][0] for x in models]
+    }
 
 
-def random_points(expressions: list[Json], rng: random.Random) -> Iterator[tuple[int, dict[str, int], int]]:
+def random_points(
+    expressions: list[Json], rng: random.Random
+) -> Iterator[tuple[int, dict[str, int], int]]:
     """Yield the index of an expression, values of its variables, and its value."""
     for i, x in enumerate(expressions):
         found = expression_from_json(x)
@@ -39,20 +51,36 @@ def random_points(expressions: list[Json], rng: random.Random) -> Iterator[tuple
             yield i, at, found.evaluate(**at)
 
 
-def test_page_evaluates_expressions_as_python_does(browser: Any, tmp_path: Path, data: dict[str, Any]) -> None:
+def test_page_evaluates_expressions_as_python_does(
+    browser: Any, tmp_path: Path, data: dict[str, Any]
+) -> None:
     expressions = list({str(x): x for x in expressions_in(data["models"])}.values())
     points = list(random_points(expressions, random.Random(14)))
     assert len(expressions) > 1000 and len(points) > 10_000
     asks = [[i, {name: str(n) for name, n in at.items()}] for i, at, _ in points]
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
-        answers = tab.evaluate("([all, asks]) => asks.map(([i, at]) => pageTest.evaluate(all[i], at))", [expressions, asks])
-    wrong = [(expressions[i], at, n, answer) for (i, at, n), answer in zip(points, answers, strict=True) if str(n) != answer]
+        answers = tab.evaluate(
+            "([all, asks]) => asks.map(([i, at]) => pageTest.evaluate(all[i], at))",
+            [expressions, asks],
+        )
+    wrong = [
+        (expressions[i], at, n, answer)
+        for (i, at, n), answer in zip(points, answers, strict=True)
+        if str(n) != answer
+    ]
     assert not wrong, wrong[:3]
 
 
-def test_numbers_beyond_2_to_the_53_stay_exact(browser: Any, tmp_path: Path, data: dict[str, Any]) -> None:
+def test_numbers_beyond_2_to_the_53_stay_exact(
+    browser: Any, tmp_path: Path, data: dict[str, Any]
+) -> None:
     T, huge = Expr.variable("T", 1), 10**25 + 7
-    asked = [(huge * T + 1, 3), (minimum(T, huge), huge + 1), (maximum(2 - T, -5), 9), (Expr("L", huge) * T, 2**53 + 1)]
+    asked = [
+        (huge * T + 1, 3),
+        (minimum(T, huge), huge + 1),
+        (maximum(2 - T, -5), 9),
+        (Expr("L", huge) * T, 2**53 + 1),
+    ]
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
         asks = [[x.to_expression_json(), {"T": str(n)}] for x, n in asked]
         answers = tab.evaluate("(asks) => asks.map(([x, at]) => pageTest.evaluate(x, at))", asks)

@@ -16,7 +16,15 @@ from support.browser_page import Tab, browser
 
 __all__ = ["browser"]
 
-SAMPLE = ["llama-3-8b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "openelm-1.1b", "falcon-mamba-7b", "qwen2-vl-7b"]
+SAMPLE = [
+    "llama-3-8b",
+    "deepseek-v3",
+    "gemma-3-27b",
+    "qwen3-next-80b-a3b",
+    "openelm-1.1b",
+    "falcon-mamba-7b",
+    "qwen2-vl-7b",
+]
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
@@ -27,7 +35,9 @@ def test_rows_state_the_facts(slug: str) -> None:
     assert values["Layers"] == f"{facts.layers:,}"
     assert values["Hidden size"] == f"{facts.width:,}"
     assert values["Vocabulary"] == f"{facts.vocabulary:,}"
-    assert {x["dtype"]: int(x["bytes"]) for x in data["weights"]} == {x.dtype: x.bytes for x in facts.weights}
+    assert {x["dtype"]: int(x["bytes"]) for x in data["weights"]} == {
+        x.dtype: x.bytes for x in facts.weights
+    }
     rows = {x["name"]: x for x in data["rows"]}
     assert rows["KV cache"]["of"][0][-1] == f"{facts.kv_per_token:,} bytes"
     assert rows["Decode"]["of"][0][-1] == f"{facts.flops_first_token:,} FLOPs"
@@ -53,26 +63,36 @@ def test_first_screen_shows_total_active_and_hardware(browser: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-3-27b"])
-def test_numbers_of_the_sheet_open_their_derivations(browser: Any, tmp_path: Path, slug: str) -> None:
+def test_numbers_of_the_sheet_open_their_derivations(
+    browser: Any, tmp_path: Path, slug: str
+) -> None:
     model = llamath.load(slug)
     facts = fact_sheet(model)
     with Tab(browser, tmp_path, model_page([model])) as tab:
         tab.click("[data-fact='KV cache']")
-        assert tab.text_content("dialog[open] pre >> nth=0").endswith(f"= {facts.kv_per_token:,} bytes")
-        assert tab.text_content("dialog[open] pre >> nth=1").endswith(f"= {facts.kv_full_context:,} bytes")
+        assert tab.text_content("dialog[open] pre >> nth=0").endswith(
+            f"= {facts.kv_per_token:,} bytes"
+        )
+        assert tab.text_content("dialog[open] pre >> nth=1").endswith(
+            f"= {facts.kv_full_context:,} bytes"
+        )
         tab.keyboard.press("Escape")
         tab.click("[data-fact='Hidden size']")
         assert tab.text_content("dialog[open] pre") == f"d\n= hidden_size\n= {facts.width:,}"
         tab.keyboard.press("Escape")
         for size in facts.weights:
             tab.click(f"[data-weights={size.dtype}]")
-            assert tab.text_content("dialog[open] pre >> nth=0").endswith(f"= {size.bytes:,} bytes"), size.dtype
+            assert tab.text_content("dialog[open] pre >> nth=0").endswith(
+                f"= {size.bytes:,} bytes"
+            ), size.dtype
             tab.keyboard.press("Escape")
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1024, 1440, 2560])
 @pytest.mark.parametrize("slug", ["deepseek-v3", "llama-4-scout"])
-def test_no_number_is_clipped_at_any_width(browser: Any, tmp_path: Path, width: int, slug: str) -> None:
+def test_no_number_is_clipped_at_any_width(
+    browser: Any, tmp_path: Path, width: int, slug: str
+) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load(slug)]), width=width) as tab:
         clipped = """[...document.querySelectorAll('.sheet *')].filter((x) => {
           const box = x.getBoundingClientRect();
@@ -82,5 +102,7 @@ def test_no_number_is_clipped_at_any_width(browser: Any, tmp_path: Path, width: 
 
 
 def test_speed_of_the_smallest_hardware_has_no_exponent() -> None:
-    hardware = build_page_data([llamath.load("qwen3-next-80b-a3b")])["models"][0]["facts"]["hardware"]
+    hardware = build_page_data([llamath.load("qwen3-next-80b-a3b")])["models"][0]["facts"][
+        "hardware"
+    ]
     assert [x["speed"] for x in hardware] == ["≤ 1,040 tokens/s", "≤ 356 tokens/s"]

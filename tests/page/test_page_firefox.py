@@ -28,7 +28,9 @@ def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firefox]:
 
 
 @pytest.mark.parametrize("slug", MODELS)
-def test_page_shows_the_same_as_in_chromium(firefox: Firefox, browser: Any, tmp_path: Path, slug: str) -> None:
+def test_page_shows_the_same_as_in_chromium(
+    firefox: Firefox, browser: Any, tmp_path: Path, slug: str
+) -> None:
     text = model_page([llamath.load(slug)])
     path = tmp_path / "firefox.html"
     path.write_text(text)
@@ -56,6 +58,9 @@ def test_slider_changes_the_numbers(firefox: Firefox, tmp_path: Path) -> None:
         return new Promise((done) => setTimeout(done)); })()"""
     firefox.evaluate(set_batch)
     firefox.evaluate(UNTIL_WHOLE)
-    assert firefox.evaluate("document.querySelector('#experts h2').textContent") == "64 sequences together read 32 of 32 experts"
+    assert (
+        firefox.evaluate("document.querySelector('#experts h2').textContent")
+        == "64 sequences together read 32 of 32 experts"
+    )
     address = "new Promise((done) => { const look = () => location.hash ? done(location.hash) : setTimeout(look, 20); look(); })"
     assert firefox.evaluate(address).startswith("#batch=64")

@@ -26,7 +26,15 @@ from support.browser_page import Tab, browser, shown_text, wait_until_drawn
 from support.page_models import data_of
 
 assert browser
-SLUGS = ("llama-3-8b", "llama-3.1-405b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2", "falcon-mamba-7b")
+SLUGS = (
+    "llama-3-8b",
+    "llama-3.1-405b",
+    "deepseek-v3",
+    "gemma-3-27b",
+    "qwen3-next-80b-a3b",
+    "gpt2",
+    "falcon-mamba-7b",
+)
 CELL_JS = """([i, at, gpu, count]) => {
   const { data, state, Fitter } = llamath;
   const cell = new Fitter(data.models[i].sizes, { ...state, tp: "", ...at }).cell(data.gpus.find((x) => x.name === gpu), count);
@@ -61,7 +69,12 @@ def own_dtype(slug: str, at: Settings) -> str:
 
 def library_fit(slug: str, at: Settings, gpu: Device, count: int) -> FitReport:
     """Return what `fit` reports under these settings."""
-    request = MemoryRequest(dtype=own_dtype(slug, at), kv_dtype=at["kv"], context=int(at["context"]), batch=int(at["batch"]))
+    request = MemoryRequest(
+        dtype=own_dtype(slug, at),
+        kv_dtype=at["kv"],
+        context=int(at["context"]),
+        batch=int(at["batch"]),
+    )
     return fit(MemoryCalculator(llamath.load(slug), request), gpu, count)
 
 
@@ -78,7 +91,9 @@ def random_settings(rng: random.Random, data: dict[str, Any]) -> tuple[Settings,
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_matrix_equals_fit(browser: Any, tmp_path: Path, slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrix_equals_fit(
+    browser: Any, tmp_path: Path, slug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class NoSuggester:
         def __init__(self, *of: object) -> None:
             pass
@@ -86,24 +101,41 @@ def test_matrix_equals_fit(browser: Any, tmp_path: Path, slug: str, monkeypatch:
         def suggestions(self) -> tuple[()]:
             return ()
 
-    monkeypatch.setattr(fit_report, "Suggester", NoSuggester)  # what would fit instead is tested below
+    monkeypatch.setattr(
+        fit_report, "Suggester", NoSuggester
+    )  # what would fit instead is tested below
     rng, data, fitting = random.Random(slug), data_of(slug), 0
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
         for _ in range(40):
             at, gpu, count = random_settings(rng, data)
-            shown, found = tab.evaluate(CELL_JS, [0, at, gpu, count]), library_fit(slug, at, find_device(gpu), int(count))
+            shown, found = (
+                tab.evaluate(CELL_JS, [0, at, gpu, count]),
+                library_fit(slug, at, find_device(gpu), int(count)),
+            )
             where = (at, gpu, count)
             assert shown["fits"] == found.fits, where
-            assert shown["split"] == [str(found.layout.tp), str(found.layout.pp), str(found.replicas)], where
+            assert shown["split"] == [
+                str(found.layout.tp),
+                str(found.layout.pp),
+                str(found.replicas),
+            ], where
             if found.fits:
                 fitting += 1
-                assert shown["sequences"] == (None if found.max_batch is None else str(found.max_batch)), where
+                assert shown["sequences"] == (
+                    None if found.max_batch is None else str(found.max_batch)
+                ), where
                 assert found.ceilings is not None
-                assert shown["decode"] == pytest.approx(found.ceilings.decode.tokens_per_second, rel=1e-6), where
+                assert shown["decode"] == pytest.approx(
+                    found.ceilings.decode.tokens_per_second, rel=1e-6
+                ), where
             else:
                 assert shown["decode"] is None, "no speed without memory"
-                assert shown["context"] == (None if found.max_context is None else str(found.max_context)), where
-                assert shown["short"] == pytest.approx(found.total - find_device(gpu).memory, rel=1e-9), where
+                assert shown["context"] == (
+                    None if found.max_context is None else str(found.max_context)
+                ), where
+                assert shown["short"] == pytest.approx(
+                    found.total - find_device(gpu).memory, rel=1e-9
+                ), where
     assert 0 < fitting < 40
 
 
@@ -118,10 +150,17 @@ SUGGESTION_CASES = [
 
 
 @pytest.mark.parametrize(("slug", "gpu", "count", "changes"), SUGGESTION_CASES)
-def test_suggestions_are_those_of_fit(browser: Any, tmp_path: Path, slug: str, gpu: str, count: str, changes: Settings) -> None:
+def test_suggestions_are_those_of_fit(
+    browser: Any, tmp_path: Path, slug: str, gpu: str, count: str, changes: Settings
+) -> None:
     data = data_of(slug)
     sizes = data["models"][0]["sizes"]
-    at = {"context": sizes["context"], "batch": "1", "dtype": sizes["dtype"], "kv": sizes["kv"]} | changes
+    at = {
+        "context": sizes["context"],
+        "batch": "1",
+        "dtype": sizes["dtype"],
+        "kv": sizes["kv"],
+    } | changes
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
         shown = {x["change"]: x for x in tab.evaluate(SUGGESTIONS_JS, [0, at, gpu, count])}
     found = library_fit(slug, at, find_device(gpu), int(count))
@@ -129,15 +168,27 @@ def test_suggestions_are_those_of_fit(browser: Any, tmp_path: Path, slug: str, g
     formats, counts = {x["name"] for x in sizes["dtypes"]}, {x["count"] for x in sizes["gpus"]}
     for x in found.instead:
         options = dict(zip(x.change.split()[::2], x.change.split()[1::2], strict=True))
-        number = options.get("--on", "1x").partition("x")[0] if "--on" in options and options["--on"][0].isdigit() else "1"
-        if "--offload" in options or options.get("--dtype", at["dtype"]) not in formats or number not in counts:
+        number = (
+            options.get("--on", "1x").partition("x")[0]
+            if "--on" in options and options["--on"][0].isdigit()
+            else "1"
+        )
+        if (
+            "--offload" in options
+            or options.get("--dtype", at["dtype"]) not in formats
+            or number not in counts
+        ):
             continue  # the page has no such control
-        if "--on" in options and options["--on"].removeprefix(f"{number}x") not in {y["name"] for y in data["gpus"]}:
+        if "--on" in options and options["--on"].removeprefix(f"{number}x") not in {
+            y["name"] for y in data["gpus"]
+        }:
             continue
         assert shown[x.change]["total"] == str(x.total), x.change
     for x in shown.values():
         changed = at | {name: value for name, value in x["to"].items() if name in at}
-        report = library_fit(slug, changed, find_device(x["to"].get("card", gpu)), int(x["to"].get("gpus", count)))
+        report = library_fit(
+            slug, changed, find_device(x["to"].get("card", gpu)), int(x["to"].get("gpus", count))
+        )
         assert report.fits and str(report.total) == x["total"], x["change"]
 
 
@@ -146,16 +197,25 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
     with Tab(browser, tmp_path, page_from_data(data), width=1280) as tab:
         cells = {x.get_attribute("data-fit"): x for x in tab.locator("#hardware .cell").all()}
         texts = {name: (x.inner_text(), x.get_attribute("aria-label")) for name, x in cells.items()}
-        assert any("short" in text for text, _ in texts.values()) and any("tokens/s" in text for text, _ in texts.values())
+        assert any("short" in text for text, _ in texts.values()) and any(
+            "tokens/s" in text for text, _ in texts.values()
+        )
         for name, (text, label) in texts.items():
             assert ("does not fit" in label) != ("tokens/s" in text), name
             assert ("does not fit" in label) != ("tokens per second" in label), name
         assert sum("the smallest that runs it" in label for _, label in texts.values()) == 1
-        assert "GPUs" in tab.text_content("#hardware-title") or "B200" in tab.text_content("#hardware-title")
+        assert "GPUs" in tab.text_content("#hardware-title") or "B200" in tab.text_content(
+            "#hardware-title"
+        )
         cells["h100-sxm 8"].click()
         wait_until_drawn(tab)
-        assert tab.text_content("#hardware .verdict h3") == "DeepSeek V3 does not fit on 8 × H100 SXM 80GB"
-        assert tab.locator("#speed table").count() == 0 and "does not fit" in tab.text_content("#speed-title")
+        assert (
+            tab.text_content("#hardware .verdict h3")
+            == "DeepSeek V3 does not fit on 8 × H100 SXM 80GB"
+        )
+        assert tab.locator("#speed table").count() == 0 and "does not fit" in tab.text_content(
+            "#speed-title"
+        )
         tab.click("#hardware .instead .button >> nth=0")
         assert tab.text_content("#hardware .verdict h3").startswith("DeepSeek V3 fits on")
         assert tab.locator("#speed table").count() == 1
@@ -166,13 +226,20 @@ def test_first_state_of_large_models_fits(browser: Any, tmp_path: Path) -> None:
         with Tab(browser, tmp_path, page_from_data(data_of(slug))) as tab:
             assert "fits on 16 × H100 SXM 80GB" in tab.text_content("#hardware .verdict h3")
             tab.click("#mode [data-value=train]")
-            assert tab.locator("#memory td.lacking").count() < tab.locator("#memory table.gpus tbody tr").count()
+            assert (
+                tab.locator("#memory td.lacking").count()
+                < tab.locator("#memory table.gpus tbody tr").count()
+            )
 
 
 def test_context_warning_is_that_of_the_command_line(browser: Any, tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["fit", "gpt2", "--on", "h100", "--context", "100000"])
     with Tab(browser, tmp_path, page_from_data(data_of("gpt2")), "#context=100000") as tab:
-        shown = tab.text_content("#hardware .context-warning").removeprefix("Warning: ").removesuffix(".")
+        shown = (
+            tab.text_content("#hardware .context-warning")
+            .removeprefix("Warning: ")
+            .removesuffix(".")
+        )
         assert shown and shown in done.stderr
         assert tab.text_content("#memory .context-warning").endswith(f"{shown}.")
         tab.fill("#context", "1024")
@@ -181,8 +248,15 @@ def test_context_warning_is_that_of_the_command_line(browser: Any, tmp_path: Pat
 
 
 def test_custom_gpu_is_sized(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b")), "#card=custom&gpumem=20&gpubw=800&gpuflops=100&batch=3") as tab:
-        gpu = find_device("h100-sxm").replace(name="custom", memory=20 * 2**30, bandwidth=800 * 10**9, flops={"bf16": 100 * 10**12})
+    with Tab(
+        browser,
+        tmp_path,
+        page_from_data(data_of("llama-3-8b")),
+        "#card=custom&gpumem=20&gpubw=800&gpuflops=100&batch=3",
+    ) as tab:
+        gpu = find_device("h100-sxm").replace(
+            name="custom", memory=20 * 2**30, bandwidth=800 * 10**9, flops={"bf16": 100 * 10**12}
+        )
         at = {"context": "8192", "batch": "3", "dtype": "bf16", "kv": "bf16"}
         found = library_fit("llama-3-8b", at, gpu, 1)
         assert found.fits and found.ceilings is not None and found.ceilings.prefill is not None
@@ -217,32 +291,67 @@ def test_users_and_context_change_the_matrix(browser: Any, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "llama-3.1-405b", "deepseek-v3"])
 def test_layouts_are_those_of_plan(slug: str) -> None:
-    found, model, gpu = data_of(slug)["models"][0]["parallel"], llamath.load(slug), find_device("h100-sxm")
+    found, model, gpu = (
+        data_of(slug)["models"][0]["parallel"],
+        llamath.load(slug),
+        find_device("h100-sxm"),
+    )
     training, serving = found["training"], found["serving"]
-    report = plan(model, (int(training["gpus"]), gpu), PlanRequest(top=3, fixed={"cp": 1, "microbatch": 1, "interleave": 1}))
+    report = plan(
+        model,
+        (int(training["gpus"]), gpu),
+        PlanRequest(top=3, fixed={"cp": 1, "microbatch": 1, "interleave": 1}),
+    )
     assert len(training["plans"]) == len(report.plans) > 0
     for shown, wanted in zip(training["plans"], report.plans, strict=True):
-        assert shown["axes"] == {name: str(getattr(wanted.layout, name)) for name in ("tp", "pp", "cp", "ep", "dp")}
+        assert shown["axes"] == {
+            name: str(getattr(wanted.layout, name)) for name in ("tp", "pp", "cp", "ep", "dp")
+        }
         assert sum(map(int, shown["parts"].values())) == int(shown["memory"]) == wanted.memory
-        assert sum(shown["seconds"].values()) == pytest.approx(wanted.timing.step) and shown["mfu"] == wanted.mfu
-        job = TrainingJob(model, TrainRequest(dtype=report.dtype, gradients="fp32", context=report.context, fused=True))
+        assert (
+            sum(shown["seconds"].values()) == pytest.approx(wanted.timing.step)
+            and shown["mfu"] == wanted.mfu
+        )
+        job = TrainingJob(
+            model,
+            TrainRequest(dtype=report.dtype, gradients="fp32", context=report.context, fused=True),
+        )
         stages = job.with_layout(wanted.layout).report().stages
-        assert [sum(map(int, x["parts"].values())) for x in shown["stages"]] == [x.total for x in stages]
+        assert [sum(map(int, x["parts"].values())) for x in shown["stages"]] == [
+            x.total for x in stages
+        ]
         assert (shown["experts"] is None) == (wanted.layout.ep == 1)
         if shown["experts"] is not None:
-            assert int(shown["experts"]["each"]) * wanted.layout.ep == int(shown["experts"]["all"]) == 256
-            assert shown["experts"]["ranks"] == [i % wanted.layout.ep for i in range(wanted.layout.tp * wanted.layout.cp)]
-        assert len(shown["stages"]) == wanted.layout.pp and (shown["schedule"] is None) == (wanted.layout.pp == 1)
-    served = plan_serving(model, MemoryCalculator(model, MemoryRequest()), (int(serving["gpus"]), gpu))
-    wanted_plans = [(str(x.layout.tp), str(x.layout.pp), str(x.replicas), str(x.batch)) for x in served.plans[:3]]
+            assert (
+                int(shown["experts"]["each"]) * wanted.layout.ep
+                == int(shown["experts"]["all"])
+                == 256
+            )
+            assert shown["experts"]["ranks"] == [
+                i % wanted.layout.ep for i in range(wanted.layout.tp * wanted.layout.cp)
+            ]
+        assert len(shown["stages"]) == wanted.layout.pp and (shown["schedule"] is None) == (
+            wanted.layout.pp == 1
+        )
+    served = plan_serving(
+        model, MemoryCalculator(model, MemoryRequest()), (int(serving["gpus"]), gpu)
+    )
+    wanted_plans = [
+        (str(x.layout.tp), str(x.layout.pp), str(x.replicas), str(x.batch))
+        for x in served.plans[:3]
+    ]
     assert [(x["tp"], x["pp"], x["replicas"], x["batch"]) for x in serving["plans"]] == wanted_plans
 
 
-@pytest.mark.parametrize("slug", ["llama-3.1-405b", "llama-3.1-8b", "deepseek-v3", "qwen3-next-80b-a3b"])
+@pytest.mark.parametrize(
+    "slug", ["llama-3.1-405b", "llama-3.1-8b", "deepseek-v3", "qwen3-next-80b-a3b"]
+)
 def test_long_training_layouts_are_those_of_plan(slug: str) -> None:
     """A rank has two parts of each sequence and the keys and values of the others, as the library's step time counts them."""
     model, long = llamath.load(slug), data_of(slug)["models"][0]["parallel"]["long"]
-    request = PlanRequest(top=3, context=int(long["context"]), fixed={"microbatch": 1, "interleave": 1})
+    request = PlanRequest(
+        top=3, context=int(long["context"]), fixed={"microbatch": 1, "interleave": 1}
+    )
     report = plan(model, (int(long["gpus"]), find_device("h100-sxm")), request)
     assert [x["axes"]["cp"] for x in long["plans"]] == [str(x.layout.cp) for x in report.plans]
     assert bool(long["undivided"]) == any(x.what == "CP 2" for x in report.rejected)
@@ -253,13 +362,20 @@ def test_long_training_layouts_are_those_of_plan(slug: str) -> None:
         assert (parts is None) == (layout.cp == 1)
         if parts is None:
             continue
-        assert int(parts["tokens"]) * layout.cp == report.context and parts["parts"] == 2 * layout.cp == 2 * len(parts["pairs"])
-        assert sum(map(int, parts["pairs"])) == report.context * (report.context + 1) // 2 and len(set(parts["pairs"])) == 1
+        assert int(parts["tokens"]) * layout.cp == report.context and parts[
+            "parts"
+        ] == 2 * layout.cp == 2 * len(parts["pairs"])
+        assert (
+            sum(map(int, parts["pairs"])) == report.context * (report.context + 1) // 2
+            and len(set(parts["pairs"])) == 1
+        )
         assert int(parts["received"]) == int(parts["gathered"]) * (layout.cp - 1) // layout.cp
         assert int(parts["sent"]) == int(wanted.timing.sent.context)
         if layout.pp == 1 and len(model.tree.layers.distinct()) == 1:
             passes = 4 if layout.recompute == "full" else 3
-            assert int(parts["sent"]) == passes * layout.count * int(model.tree.layers.n) * int(parts["gathered"])
+            assert int(parts["sent"]) == passes * layout.count * int(model.tree.layers.n) * int(
+                parts["gathered"]
+            )
     if slug == "qwen3-next-80b-a3b":
         assert long["undivided"] == "a recurrent state is passed from token to token"
 
@@ -267,14 +383,23 @@ def test_long_training_layouts_are_those_of_plan(slug: str) -> None:
 @pytest.mark.parametrize("ranks", [2, 4, 16])
 def test_parts_of_a_sequence_are_those_of_torch(ranks: int) -> None:
     """torch's context parallelism gives rank i the parts i and 2·CP − 1 − i."""
-    balancer = pytest.importorskip("torch.distributed.tensor.experimental._context_parallel._load_balancer")
+    balancer = pytest.importorskip(
+        "torch.distributed.tensor.experimental._context_parallel._load_balancer"
+    )
     tokens, part = 64 * ranks, 32
-    indices = balancer._HeadTailLoadBalancer(tokens, ranks, "cpu")._generate_indices().flatten().tolist()
+    indices = (
+        balancer._HeadTailLoadBalancer(tokens, ranks, "cpu")._generate_indices().flatten().tolist()
+    )
     for rank in range(ranks):
         own = indices[rank * 2 * part : (rank + 1) * 2 * part]
-        wanted = [*range(rank * part, (rank + 1) * part), *range(tokens - (rank + 1) * part, tokens - rank * part)]
+        wanted = [
+            *range(rank * part, (rank + 1) * part),
+            *range(tokens - (rank + 1) * part, tokens - rank * part),
+        ]
         assert own == wanted
-        assert sum(i + 1 for i in own) == _causal_pairs(rank, part) + _causal_pairs(2 * ranks - 1 - rank, part)
+        assert sum(i + 1 for i in own) == _causal_pairs(rank, part) + _causal_pairs(
+            2 * ranks - 1 - rank, part
+        )
 
 
 @pytest.mark.parametrize("width", [1440, 390])
@@ -283,15 +408,26 @@ def test_context_parallelism_is_drawn(browser: Any, tmp_path: Path, width: int) 
     plans = data["models"][0]["parallel"]["long"]["plans"]
     index = next(i for i, x in enumerate(plans) if x["parts_of_sequence"])
     parts, cp = plans[index]["parts_of_sequence"], int(plans[index]["axes"]["cp"])
-    with Tab(browser, tmp_path, page_from_data(data), f"#job=long&plan={index}", width=width) as tab:
+    with Tab(
+        browser, tmp_path, page_from_data(data), f"#job=long&plan={index}", width=width
+    ) as tab:
         assert f"CP {cp}" in tab.text_content("#layouts-title")
         assert tab.locator(".sequence-parts [role=button]").count() == cp
         tab.locator(".sequence-parts [data-rover]").first.focus()
         tab.keyboard.press("ArrowDown")
         tab.keyboard.press("Enter")
-        assert tab.locator(".sequence-parts [aria-pressed=true]").get_attribute("aria-label").startswith("CP rank 1: tokens ")
+        assert (
+            tab.locator(".sequence-parts [aria-pressed=true]")
+            .get_attribute("aria-label")
+            .startswith("CP rank 1: tokens ")
+        )
         assert f"in parts 1 and {2 * cp - 2}" in tab.text_content(".sequence-parts dl")
-        for name, number in (("tokens", "tokens"), ("pairs", "pairs"), ("received", "received"), ("sent", "sent")):
+        for name, number in (
+            ("tokens", "tokens"),
+            ("pairs", "pairs"),
+            ("received", "received"),
+            ("sent", "sent"),
+        ):
             tab.click(f"[data-cp={name}]")
             wanted = parts[number][1] if name == "pairs" else parts[number]
             assert f"{int(wanted):,}" in tab.text_content("dialog[open]"), name
@@ -300,7 +436,10 @@ def test_context_parallelism_is_drawn(browser: Any, tmp_path: Path, width: int) 
           const [a, b] = [x.getBoundingClientRect(), x.closest('svg').getBoundingClientRect()];
           return a.left < b.left - 1 || a.right > b.right + 1 || parseFloat(getComputedStyle(x).fontSize) < 12;
         }).map((x) => x.textContent)"""
-        assert tab.evaluate(cut) == [] and tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert (
+            tab.evaluate(cut) == []
+            and tab.evaluate("document.documentElement.scrollWidth") <= width
+        )
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(1, 3), (2, 1), (4, 8), (8, 16), (5, 3)])
@@ -316,9 +455,13 @@ def test_schedule_is_1f1b(stages: int, microbatches: int) -> None:
         starts, in_flight = sorted((x.start, x.backward) for x in slots if x.stage == i), 0
         for _, backward in starts:
             in_flight += -1 if backward else 1
-            assert 0 <= in_flight <= stages - i, "1F1B holds no more microbatches than stages follow"
+            assert 0 <= in_flight <= stages - i, (
+                "1F1B holds no more microbatches than stages follow"
+            )
     for x in slots:
-        before = (x.stage + 1, x.microbatch, True) if x.backward else (x.stage - 1, x.microbatch, False)
+        before = (
+            (x.stage + 1, x.microbatch, True) if x.backward else (x.stage - 1, x.microbatch, False)
+        )
         assert ends.get(before, 0) <= x.start
         assert not x.backward or ends[x.stage, x.microbatch, False] <= x.start
 
@@ -329,21 +472,31 @@ def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
         for i, x in enumerate(plans):
             tab.click(f"#plan [data-value='{i}']")
-            assert f"TP {x['axes']['tp']}" in tab.text_content("#layouts-title") or x["axes"]["tp"] == "1"
+            assert (
+                f"TP {x['axes']['tp']}" in tab.text_content("#layouts-title")
+                or x["axes"]["tp"] == "1"
+            )
             assert f"{100 * x['mfu']:.0f} %" in tab.text_content("#layouts-title")
             tab.click("[data-plan=memory]")
             assert f"{int(x['memory']):,} bytes" in tab.text_content("dialog[open]")
             tab.keyboard.press("Escape")
         for i in (0, 1):
-            tab.focus(f"#layouts .gpu-stage:nth-of-type({i + 1})") if i == 0 else tab.keyboard.press("ArrowRight")
+            tab.focus(
+                f"#layouts .gpu-stage:nth-of-type({i + 1})"
+            ) if i == 0 else tab.keyboard.press("ArrowRight")
             tab.keyboard.press("Enter")
             assert f"stage {i} holds" in tab.text_content("#layouts .parts caption")
             tab.click("[data-plan=stage]")
-            assert f"{sum(map(int, x['stages'][i]['parts'].values())):,} bytes" in tab.text_content("dialog[open]")
+            assert f"{sum(map(int, x['stages'][i]['parts'].values())):,} bytes" in tab.text_content(
+                "dialog[open]"
+            )
             tab.keyboard.press("Escape")
             tab.focus("#layouts .gpu-stage[aria-pressed=true]")
         tab.click("#job [data-value=serving]")
-        assert "serves at most" in tab.text_content("#layouts-title") and tab.locator("#layouts .schedule").count() == 0
+        assert (
+            "serves at most" in tab.text_content("#layouts-title")
+            and tab.locator("#layouts .schedule").count() == 0
+        )
 
 
 @pytest.mark.parametrize(
@@ -355,11 +508,16 @@ def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
         ("llama-3.1-405b", "#job=long"),
     ],
 )
-def test_every_number_opens_a_formula_that_contains_it(browser: Any, tmp_path: Path, slug: str, at: str) -> None:
+def test_every_number_opens_a_formula_that_contains_it(
+    browser: Any, tmp_path: Path, slug: str, at: str
+) -> None:
     with Tab(browser, tmp_path, page_from_data(data_of(slug)), at) as tab:
         found = tab.evaluate(OPEN_ALL_JS)
     assert len(found) > 30
     for shown, formulas in found:
         numbers = re.findall(r"\d[\d,.]*", shown)
         results = {y for x in formulas for y in re.findall(r"\d[\d,.]*\d|\d", x)}
-        assert formulas and (not numbers or any(n.rstrip(".,") in results for n in numbers)), (shown, formulas)
+        assert formulas and (not numbers or any(n.rstrip(".,") in results for n in numbers)), (
+            shown,
+            formulas,
+        )

@@ -41,7 +41,11 @@ STATES = [
     "#view=a&names=gguf&sort=total",
 ]
 DESIGN = ["#view=design", "#view=design&target=8.03B", "#view=design&target=405B"]
-COMPARISONS = ["#view=difference", "#view=difference&context=5000", "#view=difference&mode=train&context=4096"]
+COMPARISONS = [
+    "#view=difference",
+    "#view=difference&context=5000",
+    "#view=difference&mode=train&context=4096",
+]
 
 
 @cache
@@ -54,7 +58,9 @@ def is_derived(shown: str, known: set[float]) -> bool:
     digits = re.sub(r"[^\d.]", "", shown)
     half = 0.5 * 10.0 ** -len(digits.partition(".")[2]) if "." in digits else 0.5
     return any(
-        abs(x / scale - float(digits)) <= half * (1 + 1e-9) or abs(x * 100 - float(digits)) <= half for x in known for scale in SCALES
+        abs(x / scale - float(digits)) <= half * (1 + 1e-9) or abs(x * 100 - float(digits)) <= half
+        for x in known
+        for scale in SCALES
     )
 
 
@@ -62,14 +68,24 @@ def not_derived(tab: Any, at: str, within: str = "#page") -> list[tuple[str, ...
     """Return the number buttons of a state whose dialog has no formula with their number."""
     left = []
     for text, chains in opened_numbers(tab, at, within):
-        known = {float(x) for chain in chains for x in re.findall(r"\d+(?:\.\d+)?", chain.replace(",", ""))}
-        missing = [] if FACTS_IN_WORDS.search(text) else [x for x in NUMBER.findall(text) if not is_derived(x, known)]
+        known = {
+            float(x)
+            for chain in chains
+            for x in re.findall(r"\d+(?:\.\d+)?", chain.replace(",", ""))
+        }
+        missing = (
+            []
+            if FACTS_IN_WORDS.search(text)
+            else [x for x in NUMBER.findall(text) if not is_derived(x, known)]
+        )
         if missing or (NUMBER.search(text) and not chains):
             left.append((at, text, " | ".join(chains)[:300]))
     return left
 
 
-@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b", "falcon-mamba-7b"])
+@pytest.mark.parametrize(
+    "name", ["llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b", "falcon-mamba-7b"]
+)
 def test_every_number_of_a_model_has_a_derivation(browser: Any, tmp_path: Path, name: str) -> None:
     with Tab(browser, tmp_path, page_from_data(data_of(name))) as tab:
         left = [y for at in (*STATES, *DESIGN) for y in not_derived(tab, at)]
@@ -83,8 +99,12 @@ def test_every_number_of_two_models_has_a_derivation(browser: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("hostile", [False, True])
-def test_every_number_of_a_checkpoint_has_a_derivation(browser: Any, tmp_path: Path, hostile: bool) -> None:
-    data = build_page_data([load_with_checkpoint(str(write_checkpoint(tmp_path / "model", hostile)))])
+def test_every_number_of_a_checkpoint_has_a_derivation(
+    browser: Any, tmp_path: Path, hostile: bool
+) -> None:
+    data = build_page_data(
+        [load_with_checkpoint(str(write_checkpoint(tmp_path / "model", hostile)))]
+    )
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
         left = [y for at in ("#view=a", "#map=bytes") for y in not_derived(tab, at)]
     assert not left, left
@@ -92,7 +112,9 @@ def test_every_number_of_a_checkpoint_has_a_derivation(browser: Any, tmp_path: P
 
 def test_every_number_of_a_dropped_file_has_a_derivation(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_from_data(data_of("gpt2"))) as tab:
-        tab.set_input_files("#file-input", str(write_checkpoint(tmp_path / "model") / "model.safetensors"))
+        tab.set_input_files(
+            "#file-input", str(write_checkpoint(tmp_path / "model") / "model.safetensors")
+        )
         tab.wait_for_selector("#files table")
         left = not_derived(tab, "#view=a&batch=2", "#files")
     assert not left, left
@@ -103,7 +125,15 @@ def test_derivations_are_reachable_by_keyboard(browser: Any, tmp_path: Path) -> 
         sections = tab.evaluate(
             "[...document.querySelectorAll('section[id]')].filter(x => x.querySelector('button.number')).map(x => x.id)"
         )
-        assert {"parameters", "hardware", "memory", "speed", "attention", "positions", "tensors"} <= set(sections)
+        assert {
+            "parameters",
+            "hardware",
+            "memory",
+            "speed",
+            "attention",
+            "positions",
+            "tensors",
+        } <= set(sections)
         for section in sections:
             found = tab.locator(f"#{section} button.number:visible").first
             found.focus()
@@ -118,13 +148,19 @@ def test_open_derivations_are_printed(browser: Any, tmp_path: Path) -> None:
         tab.click("[data-part=cache]")
         tab.evaluate("dispatchEvent(new Event('beforeprint'))")
         tab.emulate_media(media="print")
-        assert tab.is_visible(".printed pre") and not tab.is_visible("dialog") and tab.locator(".printed button:visible").count() == 0
+        assert (
+            tab.is_visible(".printed pre")
+            and not tab.is_visible("dialog")
+            and tab.locator(".printed button:visible").count() == 0
+        )
         tab.evaluate("dispatchEvent(new Event('afterprint'))")
         tab.emulate_media(media="screen")
         assert not tab.is_visible(".printed")
 
 
-@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "nemotron-3-nano-30b", "falcon-mamba-7b"])
+@pytest.mark.parametrize(
+    "name", ["llama-3-8b", "deepseek-v3", "nemotron-3-nano-30b", "falcon-mamba-7b"]
+)
 def test_bytes_of_a_weight_equal_its_formula(name: str) -> None:
     """The bytes of each codec, evaluated for a weight's shape, equal the library's bytes."""
     model = data_of(name)["models"][0]
@@ -134,16 +170,37 @@ def test_bytes_of_a_weight_equal_its_formula(name: str) -> None:
         n, shape = prod(map(int, tile["shape"])), [*map(int, tile["shape"]), 1]
         for dtype, kept in tile["kept"].items():
             for codec, _, each in kept:
-                text = codecs[dtype][codec].replace("out", str(shape[0])).replace("in", str(shape[1])).replace("n", str(n))
-                text = text.replace("·", "*").replace("⌈", "-int(-(").replace("⌉", ")//1)").replace(",", "")
+                text = (
+                    codecs[dtype][codec]
+                    .replace("out", str(shape[0]))
+                    .replace("in", str(shape[1]))
+                    .replace("n", str(n))
+                )
+                text = (
+                    text.replace("·", "*")
+                    .replace("⌈", "-int(-(")
+                    .replace("⌉", ")//1)")
+                    .replace(",", "")
+                )
                 seen.add(codec)
-                assert eval(text, {"__builtins__": {"int": int}}) == int(each), (codec, tile["path"], text)
+                assert eval(text, {"__builtins__": {"int": int}}) == int(each), (
+                    codec,
+                    tile["path"],
+                    text,
+                )
     assert len(seen) > 8
 
 
 def test_sums_and_letters_evaluate_to_their_values() -> None:
     for name in ("llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b"):
         model = data_of(name)["models"][0]
-        assert all(x["symbols"] for x in model["counts"]) and all(x["of"][-1] == f"{int(x['value']):,}" for x in model["letters"])
+        assert all(x["symbols"] for x in model["counts"]) and all(
+            x["of"][-1] == f"{int(x['value']):,}" for x in model["letters"]
+        )
     letters = {x["letter"]: x["of"] for x in data_of("gpt2")["models"][0]["letters"]}
-    assert letters["h"] == ["h", "⌊d / H⌋", "⌊768 / 12⌋", "64"] and letters["F"] == ["F", "4·d", "4·768", "3,072"]
+    assert letters["h"] == ["h", "⌊d / H⌋", "⌊768 / 12⌋", "64"] and letters["F"] == [
+        "F",
+        "4·d",
+        "4·768",
+        "3,072",
+    ]

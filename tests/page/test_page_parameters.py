@@ -16,7 +16,15 @@ from support.page_models import data_of
 from support.page_numbers import unexplained_numbers
 
 __all__ = ["browser"]
-MODELS = ["llama-3-8b", "deepseek-v3", "gpt2", "gemma-3-27b", "qwen3-next-80b-a3b", "falcon-mamba-7b", "llama-3.2-11b-vision"]
+MODELS = [
+    "llama-3-8b",
+    "deepseek-v3",
+    "gpt2",
+    "gemma-3-27b",
+    "qwen3-next-80b-a3b",
+    "falcon-mamba-7b",
+    "llama-3.2-11b-vision",
+]
 MEASURES = ["parameters", "bytes", "flops", "cache"]
 
 
@@ -45,16 +53,26 @@ def test_areas_sum_to_what_the_library_reports(browser: Any, tmp_path: Path, slu
                 assert total == f"{expected[measure]:,}", (measure, by)
                 tab.click("#parameters [data-part=area]")
                 parts = tab.text_content("dialog[open] pre >> nth=0").split("\n= ")
-                assert sum(int(x.replace(",", "")) for x in parts[-2].split(" + ")) == expected[measure]
+                assert (
+                    sum(int(x.replace(",", "")) for x in parts[-2].split(" + "))
+                    == expected[measure]
+                )
                 tab.keyboard.press("Escape")
 
 
-@pytest.mark.parametrize("at", ["gpus=1", "gpus=8", "gpus=8&mode=train&trainers=64", "gpus=16&tp=8"])
+@pytest.mark.parametrize(
+    "at", ["gpus=1", "gpus=8", "gpus=8&mode=train&trainers=64", "gpus=16&tp=8"]
+)
 def test_cache_is_that_of_all_sequences(browser: Any, tmp_path: Path, at: str) -> None:
     """However many replicas share the sequences, the picture is of as many as it says."""
     request = MemoryRequest(context=5000, batch=8)
     expected = MemoryCalculator(llamath.load("llama-3-8b"), request).at(5000, 8).kv_cache
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b")), f"#context=5000&batch=8&map=cache&{at}") as tab:
+    with Tab(
+        browser,
+        tmp_path,
+        page_from_data(data_of("llama-3-8b")),
+        f"#context=5000&batch=8&map=cache&{at}",
+    ) as tab:
         assert f"{expected:,}" in tab.text_content("#parameters [data-part=area]")
         assert "5,000 tokens × batch 8" in tab.text_content("#parameters .lead")
 
@@ -74,10 +92,22 @@ def test_every_area_is_labelled_or_named_in_words(browser: Any, tmp_path: Path, 
                 go_to(tab, at)
                 cells = tab.evaluate(measured)
                 labelled = {x[0] for x in cells if x[1]}
-                words = tab.text_content("#parameters .words") if tab.locator("#parameters .words").count() else ""
-                assert cells and all(x[2] and not x[3] for x in cells), (slug, at, [x for x in cells if not x[2]])
+                words = (
+                    tab.text_content("#parameters .words")
+                    if tab.locator("#parameters .words").count()
+                    else ""
+                )
+                assert cells and all(x[2] and not x[3] for x in cells), (
+                    slug,
+                    at,
+                    [x for x in cells if not x[2]],
+                )
                 unnamed = {x[0] for x in cells if not x[1]} - labelled
-                assert all(x in words or "the others" in words for x in unnamed), (slug, at, unnamed)
+                assert all(x in words or "the others" in words for x in unnamed), (
+                    slug,
+                    at,
+                    unnamed,
+                )
                 assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -86,7 +116,9 @@ def test_a_lens_states_its_factor(browser: Any, tmp_path: Path) -> None:
         text = tab.text_content("#parameters svg")
         share, factor = re.search(r"The other ([\d.]+)\s%, magnified (\d+) ×", text).groups()  # type: ignore[union-attr]
         assert abs(100 / float(share) - int(factor)) < 1
-        assert "97.4" in tab.text_content("#parameters h2") and "one in 32" in tab.text_content("#parameters h2")
+        assert "97.4" in tab.text_content("#parameters h2") and "one in 32" in tab.text_content(
+            "#parameters h2"
+        )
     with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b")), width=1440) as tab:
         assert tab.text_content("#parameters h2") == "Seven of ten parameters are in the FFN"
         assert "magnified" not in tab.text_content("#parameters svg")
@@ -105,7 +137,9 @@ def test_every_number_has_a_derivation(browser: Any, tmp_path: Path, slug: str) 
     ]
     states = [f"#context=5000&batch=3&map={x}&by={y}" for x in MEASURES for y in ("part", "kind")]
     with Tab(browser, tmp_path, page_from_data(data), width=1440) as tab:
-        left = [y for at in states for y in unexplained_numbers(tab, data, at, "#parameters", excluded)]
+        left = [
+            y for at in states for y in unexplained_numbers(tab, data, at, "#parameters", excluded)
+        ]
         left += unexplained_numbers(tab, data, "#names=gguf&sort=total", "#tensors", excluded)
     assert not left, left
 
@@ -116,7 +150,9 @@ def test_keyboard_moves_between_areas_and_opens_them(browser: Any, tmp_path: Pat
         tab.focus("#parameters .cell[tabindex='0']")
         tab.keyboard.press("ArrowRight")
         label = tab.evaluate("document.activeElement.getAttribute('aria-label')")
-        assert label.startswith("layers.{l}.mlp.gate.weight, 4,096 → 14,336 × 32: 1,879,048,192 parameters")
+        assert label.startswith(
+            "layers.{l}.mlp.gate.weight, 4,096 → 14,336 × 32: 1,879,048,192 parameters"
+        )
         tab.keyboard.press("Enter")
         assert "1,879,048,192 parameters" in tab.text_content("dialog[open] pre >> nth=0")
         tab.keyboard.press("Escape")
@@ -146,7 +182,10 @@ def test_tensors_are_found_sorted_and_named(browser: Any, tmp_path: Path) -> Non
         assert totals == sorted(totals, reverse=True) and len(totals) == 9
         tab.focus("button[data-section='1']")
         tab.keyboard.press("ArrowLeft")
-        assert tab.get_attribute("button[data-section='1']", "aria-expanded") == "false" and tab.locator("#tensors .path").count() == 3
+        assert (
+            tab.get_attribute("button[data-section='1']", "aria-expanded") == "false"
+            and tab.locator("#tensors .path").count() == 3
+        )
         tab.keyboard.press("ArrowDown")
         assert tab.evaluate("document.activeElement.dataset.section") == "2"
 
@@ -174,4 +213,6 @@ def test_letters_have_their_values_and_origins(browser: Any, tmp_path: Path, slu
 def test_phone_shows_every_number_of_a_tensor_in_full(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3")), width=320) as tab:
         cut = "[...document.querySelectorAll('#tensors .number')].filter((x) => { const b = x.getBoundingClientRect(); return b.width && (b.left < 0 || b.right > innerWidth); }).length"
-        assert tab.evaluate(cut) == 0 and tab.evaluate("document.documentElement.scrollWidth") <= 320
+        assert (
+            tab.evaluate(cut) == 0 and tab.evaluate("document.documentElement.scrollWidth") <= 320
+        )

@@ -76,7 +76,12 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def drawn_page(browser: Any, path: Path, picture: Picture) -> Iterator[Any]:
     """Open a page whose pictures have this width, and labels the widths of `FIXED_SIZES`."""
-    context = new_context(browser, viewport={"width": 1440, "height": 900}, color_scheme="light", reduced_motion="reduce")
+    context = new_context(
+        browser,
+        viewport={"width": 1440, "height": 900},
+        color_scheme="light",
+        reduced_motion="reduce",
+    )
     context.add_init_script(f"globalThis.pictureWidth = {picture.width}; {FIXED_SIZES}")
     tab = context.new_page()
     visit(tab, path.as_uri() + picture.state)
@@ -105,7 +110,9 @@ def test_golden_picture(browser: Any, tmp_path: Path, gallery: Path, name: str) 
     if os.environ.get("LLAMATH_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    assert text == path.read_text(), "LLAMATH_GOLDEN=1 writes it anew; look at the picture and read the difference"
+    assert text == path.read_text(), (
+        "LLAMATH_GOLDEN=1 writes it anew; look at the picture and read the difference"
+    )
 
 
 def test_every_golden_picture_is_tested() -> None:
@@ -127,7 +134,9 @@ MUTATIONS = {
 
 
 @pytest.mark.parametrize("name", ["model-moe", "block-moe", "memory", "memory-map", "experts"])
-def test_golden_pictures_show_every_change(browser: Any, tmp_path: Path, gallery: Path, name: str) -> None:
+def test_golden_pictures_show_every_change(
+    browser: Any, tmp_path: Path, gallery: Path, name: str
+) -> None:
     picture = PICTURES[name]
     with drawn_page(browser, page_of(picture, tmp_path, gallery), picture) as tab:
         before = text_of(tab, picture.elements)
@@ -145,4 +154,6 @@ def test_golden_pictures_show_a_missing_layer(browser: Any, tmp_path: Path) -> N
     path = tmp_path / "page.html"
     path.write_text(page_from_data(data))
     with drawn_page(browser, path, PICTURES["model-moe"]) as tab:
-        assert text_of(tab, PICTURES["model-moe"].elements) != (GOLDEN / "model-moe.txt").read_text()
+        assert (
+            text_of(tab, PICTURES["model-moe"].elements) != (GOLDEN / "model-moe.txt").read_text()
+        )

@@ -61,8 +61,14 @@ def test_block_steps_equal_the_walkthrough(slug: str) -> None:
             for stage, details in zip(found.stages, stages, strict=True):
                 assert [tuple(x) for x in details["ranges"]] == list(stage.indices)
                 for x, y in zip(stage.steps, details["steps"], strict=True):
-                    assert (x.name, list(x.inputs), str(x.parameters)) == (y["name"], y["takes"], y["parameters"])
-                    assert [evaluate(form, values) for form in y["shape"]] == [int(d) for d in x.shape], (x.name, context)
+                    assert (x.name, list(x.inputs), str(x.parameters)) == (
+                        y["name"],
+                        y["takes"],
+                        y["parameters"],
+                    )
+                    assert [evaluate(form, values) for form in y["shape"]] == [
+                        int(d) for d in x.shape
+                    ], (x.name, context)
                     assert evaluate(y["flops"], values) == int(x.flops), (x.name, context)
                     assert evaluate(y["keeps"], values) == int(x.cached), (x.name, context)
 
@@ -79,7 +85,9 @@ def test_bars_sum_to_the_model(slug: str) -> None:
             continue  # a token of text passes no tower
         assert sum(int(x[key]) for x in parts) + sum(int(kinds[i][key]) for i in layers) == whole
     for i, block in zip(layers, model.tree.layers, strict=True):
-        assert int(kinds[i]["parameters"]) == sum(int(x.weight.parameters) * int(x.copies) for x in fold(block, 1))
+        assert int(kinds[i]["parameters"]) == sum(
+            int(x.weight.parameters) * int(x.copies) for x in fold(block, 1)
+        )
         assert sum(int(x["parameters"]) for x in kinds[i]["groups"]) == int(kinds[i]["parameters"])
 
 
@@ -87,8 +95,16 @@ def test_bars_sum_to_the_model(slug: str) -> None:
     ("slug", "pattern", "kinds"),
     [
         ("deepseek-v3", ["3 dense + 58 MoE"], [("MLA + dense", 3), ("MLA + MoE", 58)]),
-        ("gemma-3-27b", ["5 local : 1 global"], [("local attention + dense", 52), ("attention + dense", 10)]),
-        ("qwen3-next-80b-a3b", ["3 DeltaNet : 1 attention"], [("DeltaNet + MoE", 36), ("attention + MoE", 12)]),
+        (
+            "gemma-3-27b",
+            ["5 local : 1 global"],
+            [("local attention + dense", 52), ("attention + dense", 10)],
+        ),
+        (
+            "qwen3-next-80b-a3b",
+            ["3 DeltaNet : 1 attention"],
+            [("DeltaNet + MoE", 36), ("attention + MoE", 12)],
+        ),
         ("falcon-mamba-7b", [], [("Mamba", 64)]),
     ],
 )
@@ -125,13 +141,17 @@ WRONG_TEXT = """() => {
 }"""
 
 
-def plate_tab(browser: Any, tmp_path: Path, slug: str, at: str = "", width: int = 1440, **how: Any) -> Tab:
+def plate_tab(
+    browser: Any, tmp_path: Path, slug: str, at: str = "", width: int = 1440, **how: Any
+) -> Tab:
     return Tab(browser, tmp_path, page_from_data(data_of(slug)), at, width=width, **how)
 
 
 def blocks_of(tab: Any) -> Iterator[None]:
     """Open every block of the open layer, one after the other."""
-    names = tab.eval_on_selector_all(".plate-blocks [data-zoom]", "xs => xs.map((x) => x.dataset.zoom)")
+    names = tab.eval_on_selector_all(
+        ".plate-blocks [data-zoom]", "xs => xs.map((x) => x.dataset.zoom)"
+    )
     for name in names:
         tab.click(f".plate-blocks [data-zoom='{name}']")
         wait_until_drawn(tab)
@@ -152,10 +172,20 @@ def test_blocks_show_every_step_of_the_walkthrough(browser: Any, tmp_path: Path,
                 for _ in blocks_of(tab):
                     shown += tab.evaluate(ROWS)
                     for key in totals:
-                        totals[key] += int(tab.text_content(f"[data-block={key}]").partition(":")[2].replace(",", ""))
-                expected = [[x.name, f"[{', '.join(str(int(d)) for d in x.shape)}]"] for x in stage.steps]
+                        totals[key] += int(
+                            tab.text_content(f"[data-block={key}]")
+                            .partition(":")[2]
+                            .replace(",", "")
+                        )
+                expected = [
+                    [x.name, f"[{', '.join(str(int(d)) for d in x.shape)}]"] for x in stage.steps
+                ]
                 assert sorted(shown) == sorted(expected)
-                assert totals == {"parameters": stage.parameters, "flops": stage.flops, "keeps": stage.cached}
+                assert totals == {
+                    "parameters": stage.parameters,
+                    "flops": stage.flops,
+                    "keeps": stage.cached,
+                }
 
 
 @pytest.mark.parametrize("slug", DRAWN)
@@ -165,7 +195,13 @@ def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, slug: str
             continue
         with plate_tab(browser, tmp_path, slug, f"#layer={stage['ranges'][0][0]}") as tab:
             scale = float(tab.get_attribute(".layer-picture", "data-scale"))
-            uses = {y["path"]: y for x in stage["steps"] if x["kind"] in ("linear", "lookup") for y in x["uses"] if len(y["shape"]) > 1}
+            uses = {
+                y["path"]: y
+                for x in stage["steps"]
+                if x["kind"] in ("linear", "lookup")
+                for y in x["uses"]
+                if len(y["shape"]) > 1
+            }
             drawn = tab.evaluate(BOXES)
             assert {x[0] for x in drawn} == set(uses)
             for path, *sides in drawn:
@@ -175,7 +211,9 @@ def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, slug: str
 
 @pytest.mark.parametrize("slug", [*DRAWN, "llama-3.2-11b-vision"])
 @pytest.mark.parametrize("width", [1440, 1024, 390, 320])
-def test_labels_are_whole_at_every_width(browser: Any, tmp_path: Path, slug: str, width: int) -> None:
+def test_labels_are_whole_at_every_width(
+    browser: Any, tmp_path: Path, slug: str, width: int
+) -> None:
     kinds = plate_of(slug)["kinds"]
     with plate_tab(browser, tmp_path, slug, width=width) as tab:
         for i in range(len(kinds)):
@@ -205,20 +243,35 @@ def test_a_wire_joins_only_what_the_graph_joins(browser: Any, tmp_path: Path) ->
         with plate_tab(browser, tmp_path, slug) as tab:
             for node in tab.evaluate(NODES):
                 tab.focus(f".layer-picture [data-node='{node}']")
-                lit = {x for x in tab.evaluate(NODES) if "dim" not in tab.get_attribute(f".layer-picture [data-node='{x}']", "class")}
-                own = set(tab.get_attribute(f".layer-picture [data-node='{node}']", "data-steps").split())
+                lit = {
+                    x
+                    for x in tab.evaluate(NODES)
+                    if "dim" not in tab.get_attribute(f".layer-picture [data-node='{x}']", "class")
+                }
+                own = set(
+                    tab.get_attribute(f".layer-picture [data-node='{node}']", "data-steps").split()
+                )
                 steps = {x["name"]: x for x in stage["steps"]}
-                near = own | {y for x in own for y in steps[x]["takes"]} | {x for x, y in steps.items() if own & set(y["takes"])}
+                near = (
+                    own
+                    | {y for x in own for y in steps[x]["takes"]}
+                    | {x for x, y in steps.items() if own & set(y["takes"])}
+                )
                 expected = {
                     x
                     for x in tab.evaluate(NODES)
-                    if near & set(tab.get_attribute(f".layer-picture [data-node='{x}']", "data-steps").split())
+                    if near
+                    & set(
+                        tab.get_attribute(f".layer-picture [data-node='{x}']", "data-steps").split()
+                    )
                 }
                 assert lit == expected, node
 
 
 def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
-    with plate_tab(browser, tmp_path, "llama-3-8b", "#context=1000&batch=2&zoom=attn", width=1100) as tab:
+    with plate_tab(
+        browser, tmp_path, "llama-3-8b", "#context=1000&batch=2&zoom=attn", width=1100
+    ) as tab:
         tab.focus("[data-step='attn_norm']")
         tab.keyboard.press("Enter")
         assert "[2, 1000, 4096]" in tab.text_content("dialog[open]")
@@ -245,7 +298,10 @@ def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
         tab.focus("[data-step='attn.scores']")
         tab.keyboard.press("Enter")
         content = tab.text_content("dialog[open]")
-        assert "A: query-key pairs = ⌊(T·T + T) / 2⌋" in content and f"{2 * 2 * 32 * 128 * (1000 * 1001 // 2):,} FLOPs" in content
+        assert (
+            "A: query-key pairs = ⌊(T·T + T) / 2⌋" in content
+            and f"{2 * 2 * 32 * 128 * (1000 * 1001 // 2):,} FLOPs" in content
+        )
         assert "4 query heads for each of key and value heads" in content
 
 
@@ -256,10 +312,17 @@ def test_zoom_goes_down_to_a_head_and_back(browser: Any, tmp_path: Path) -> None
         tab.keyboard.press("Enter")
         assert tab.evaluate(title) == "attn.q" and "zoom=attn%2Fattn.q" in tab.url
         assert tab.locator("[data-head]").count() == 32
-        facts = {x: tab.text_content(f"[data-matrix-fact={x}]") for x in ("shape", "parameters", "flops", "bytes")}
+        facts = {
+            x: tab.text_content(f"[data-matrix-fact={x}]")
+            for x in ("shape", "parameters", "flops", "bytes")
+        }
         assert "4,096 × 4,096" in facts["shape"] and "16,777,216" in facts["parameters"]
         assert "33,554,432" in facts["flops"] and "33,554,432" in facts["bytes"]
-        for name in ("layers.{l}.attn.q.weight", "model.layers.{l}.self_attn.q_proj.weight", "blk.{l}.attn_q.weight"):
+        for name in (
+            "layers.{l}.attn.q.weight",
+            "model.layers.{l}.self_attn.q_proj.weight",
+            "blk.{l}.attn_q.weight",
+        ):
             assert name in tab.text_content(".matrix-facts")
         tab.focus("[data-head='0']")
         for _ in range(5):
@@ -267,7 +330,9 @@ def test_zoom_goes_down_to_a_head_and_back(browser: Any, tmp_path: Path) -> None
         tab.keyboard.press("Enter")
         assert tab.evaluate(title) == "head 5"
         assert tab.text_content(".head-view p") == "Head 5 reads KV head 1, as heads 4–7 do."
-        rows = tab.eval_on_selector_all("[data-head-weight] svg", "xs => xs.map((x) => x.getAttribute('aria-label'))")
+        rows = tab.eval_on_selector_all(
+            "[data-head-weight] svg", "xs => xs.map((x) => x.getAttribute('aria-label'))"
+        )
         assert rows == [
             "attn.q.weight: rows 640 to 767",
             "attn.k.weight: rows 128 to 255",
@@ -300,33 +365,53 @@ def test_layers_are_chosen_by_keyboard(browser: Any, tmp_path: Path) -> None:
         assert tab.text_content(".plate-panel h2") == "Layer 0"
         for _ in range(3):
             tab.keyboard.press("ArrowRight")
-        assert slider.get_attribute("aria-valuetext") == "layer 3: MLA + MoE, 11.51B parameters, 585.32M active"
-        assert "layer=3" in tab.evaluate("new Promise((done) => setTimeout(() => done(location.hash), 100))")
+        assert (
+            slider.get_attribute("aria-valuetext")
+            == "layer 3: MLA + MoE, 11.51B parameters, 585.32M active"
+        )
+        assert "layer=3" in tab.evaluate(
+            "new Promise((done) => setTimeout(() => done(location.hash), 100))"
+        )
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b"])
 def test_walk_counts_the_bytes_of_the_library(browser: Any, tmp_path: Path, slug: str) -> None:
     context, data = 5000, data_of(slug)["models"][0]
-    with plate_tab(browser, tmp_path, slug, f"#pass=next&context={context}&dtype=bf16&kv=bf16", reduced_motion="reduce") as tab:
+    with plate_tab(
+        browser,
+        tmp_path,
+        slug,
+        f"#pass=next&context={context}&dtype=bf16&kv=bf16",
+        reduced_motion="reduce",
+    ) as tab:
         assert not tab.locator("[data-flow=play]").count()
         steps = int(tab.evaluate("llamath.data.models[0].passes.next.length"))
         assert steps > 2
         layer = int(tab.text_content(".plate-panel h2").split()[1])
-        kind = plate_of(slug)["kinds"][[k for k, n in plate_of(slug)["order"] for _ in range(n)][layer]]
+        kind = plate_of(slug)["kinds"][
+            [k for k, n in plate_of(slug)["order"] for _ in range(n)][layer]
+        ]
         tab.click("[data-flow=next]")
         total = int(tab.text_content(".flow-text strong").partition(" of ")[2].partition(":")[0])
         for _ in range(total - 1):
             tab.click("[data-flow=next]")
         weights = 2 * int(kind["sizes"]["active"])
         listed = data["layers"]["kinds"][data["layers"]["order"][layer]]
-        cached = evaluate(listed["cache"], {"T": context, "B": 1, "kv_block": 1, "kv_bytes": 2, "conv_bytes": 2})
-        short = tab.evaluate("([a, b]) => [a, b].map((n) => llamath.shortBytes(n))", [weights, cached])
+        cached = evaluate(
+            listed["cache"], {"T": context, "B": 1, "kv_block": 1, "kv_bytes": 2, "conv_bytes": 2}
+        )
+        short = tab.evaluate(
+            "([a, b]) => [a, b].map((n) => llamath.shortBytes(n))", [weights, cached]
+        )
         fp32_kept = slug == "qwen3-next-80b-a3b"  # its decay parameters stay in fp32
         assert fp32_kept or tab.text_content("[data-flow=weights]").endswith(f": {short[0]}")
         assert tab.text_content("[data-flow=cache]").endswith(f": {short[1]}")
         layers = [data["layers"]["kinds"][i] for i in data["layers"]["order"]]
         values = {"T": context, "B": 1, "kv_block": 1, "kv_bytes": 2, "conv_bytes": 2}
-        assert sum(evaluate(x["cache"], values) for x in layers) == kv_cache_size(model_of(slug).tree, context, 1).bytes
+        assert (
+            sum(evaluate(x["cache"], values) for x in layers)
+            == kv_cache_size(model_of(slug).tree, context, 1).bytes
+        )
 
 
 def test_walk_stops_and_starts(browser: Any, tmp_path: Path) -> None:
@@ -343,6 +428,13 @@ def test_walk_stops_and_starts(browser: Any, tmp_path: Path) -> None:
 
 
 def test_unknown_levels_of_an_address_are_ignored(browser: Any, tmp_path: Path) -> None:
-    for at in ("#zoom=nothing", "#zoom=attn/nothing/3", "#zoom=attn/attn.q/99", "#layer=9999999", "#zoom=%3Cimg%3E", "#layer=-1"):
+    for at in (
+        "#zoom=nothing",
+        "#zoom=attn/nothing/3",
+        "#zoom=attn/attn.q/99",
+        "#layer=9999999",
+        "#zoom=%3Cimg%3E",
+        "#layer=-1",
+    ):
         with plate_tab(browser, tmp_path, "llama-3-8b", at) as tab:
             assert tab.text_content(".plate-panel h2").startswith("Layer 16")

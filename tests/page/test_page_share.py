@@ -50,7 +50,9 @@ def markdown_output(*args: str) -> str:
     return "\n".join([summary, "", *rest])
 
 
-@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v2-lite", "gemma-3-27b", "qwen3-next-80b-a3b"])
+@pytest.mark.parametrize(
+    "slug", ["llama-3-8b", "deepseek-v2-lite", "gemma-3-27b", "qwen3-next-80b-a3b"]
+)
 def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) -> None:
     outputs = {
         "text": command_output("count", slug),
@@ -77,11 +79,16 @@ def test_copy_of_a_comparison_equals_output_of_diff(browser: Any, tmp_path: Path
 
 def test_copy_of_a_section_equals_its_tables(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
-        cells = tab.evaluate("[...document.querySelectorAll('#tensors td.n')].map((x) => x.textContent.split(': ').pop())")
+        cells = tab.evaluate(
+            "[...document.querySelectorAll('#tensors td.n')].map((x) => x.textContent.split(': ').pop())"
+        )
         for form in ("text", "Markdown"):
             text = copied_text(tab, f"#tensors [aria-label$='as {form}']", section_menu("tensors"))
             assert len(cells) > 20 and all(x in text for x in cells)
-            assert text.startswith("Every weight: Llama 3 8B") and f"llamath {llamath.__version__}" in text.splitlines()[0]
+            assert (
+                text.startswith("Every weight: Llama 3 8B")
+                and f"llamath {llamath.__version__}" in text.splitlines()[0]
+            )
         rows = [x for x in text.splitlines() if x.startswith("|")]
         head = rows[0].count("|")
         assert head > 3 and re.fullmatch(r"\|( ---:? \|| -+:? \|)+", rows[1])
@@ -103,11 +110,15 @@ def test_saved_csv_has_plain_numbers_and_states_the_model(browser: Any, tmp_path
     with Tab(browser, tmp_path, model_page([model]), "#context=5000") as tab:
         name, data = saved_file(tab, "tensors", "#tensors [aria-label$='as CSV']")
     first, *lines = data.decode().splitlines()
-    assert name == "Llama-3-8B-tensors.csv" and first.startswith("# Every weight: Llama 3 8B, context 5,000 tokens")
+    assert name == "Llama-3-8B-tensors.csv" and first.startswith(
+        "# Every weight: Llama 3 8B, context 5,000 tokens"
+    )
     rows = list(csv.reader(lines))
     assert rows[0][:3] == ["weight", "shape", "parameters"]
     total = rows[0].index("total")
-    assert sum(int(x[total]) for x in rows[1:] if x[0].endswith(".weight")) == model.parameters.total
+    assert (
+        sum(int(x[total]) for x in rows[1:] if x[0].endswith(".weight")) == model.parameters.total
+    )
 
 
 def test_hostile_cells_stay_one_row(browser: Any, tmp_path: Path) -> None:
@@ -134,13 +145,17 @@ def test_without_clipboard_the_text_is_selected(browser: Any, tmp_path: Path) ->
         text = command_output("count", "gpt2")
         assert tab.input_value("dialog[open] textarea") == text
         wait_until_drawn(tab)
-        assert tab.evaluate("(x => x.selectionEnd - x.selectionStart)(document.querySelector('dialog[open] textarea'))") == len(text)
+        assert tab.evaluate(
+            "(x => x.selectionEnd - x.selectionStart)(document.querySelector('dialog[open] textarea'))"
+        ) == len(text)
         tab.keyboard.press("Escape")
         tab.locator("dialog").wait_for(state="detached")
         assert tab.locator("textarea").count() == 0
 
 
-def saved_pictures(tab: Any, part: str, form: str = "SVG", theme: str = "light") -> list[tuple[str, bytes]]:
+def saved_pictures(
+    tab: Any, part: str, form: str = "SVG", theme: str = "light"
+) -> list[tuple[str, bytes]]:
     """Return the pictures of a section: file names and contents."""
     tab.click(f"button{section_menu(part)}")
     count = tab.locator(f"#{part} [data-format={form}]").count()
@@ -163,7 +178,9 @@ def parse_picture(text: str) -> ElementTree.Element:
     assert root.findtext(f"{SVG}title") and root.findtext(f"{SVG}desc")
     for x in root.iter():
         assert x.tag in {f"{SVG}{name}" for name in KNOWN}, x.tag
-        assert not {"class", "style", "tabindex"} & set(x.attrib) and not any(y.startswith("on") for y in x.attrib)
+        assert not {"class", "style", "tabindex"} & set(x.attrib) and not any(
+            y.startswith("on") for y in x.attrib
+        )
         assert not [y for y in x.attrib.values() if "http" in y or "var(" in y or "url(file" in y]
     return root
 
@@ -171,26 +188,44 @@ def parse_picture(text: str) -> ElementTree.Element:
 KNOWN = "svg g title desc rect text tspan line path circle ellipse polygon polyline defs marker use clipPath pattern linearGradient stop".split()
 
 
-@pytest.mark.parametrize(("at", "parts"), [("#view=a&map=bytes&dtype=q4_k_m", ["parameters"]), ("#view=difference", ["causes", "shapes"])])
+@pytest.mark.parametrize(
+    ("at", "parts"),
+    [
+        ("#view=a&map=bytes&dtype=q4_k_m", ["parameters"]),
+        ("#view=difference", ["causes", "shapes"]),
+    ],
+)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_saved_pictures_are_self_contained(browser: Any, tmp_path: Path, at: str, parts: list[str], theme: str) -> None:
+def test_saved_pictures_are_self_contained(
+    browser: Any, tmp_path: Path, at: str, parts: list[str], theme: str
+) -> None:
     text = model_page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")])
     with Tab(browser, tmp_path, text, at) as tab:
         shown = tab.evaluate("getComputedStyle(document.body).backgroundColor")
         found = [(part, *x) for part in parts for x in saved_pictures(tab, part, theme=theme)]
-        finding = tab.evaluate("(id) => document.querySelector(`#${id} h2`).textContent.split(': ').pop()", parts[0])
-        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == shown, "the page keeps its theme"
+        finding = tab.evaluate(
+            "(id) => document.querySelector(`#${id} h2`).textContent.split(': ').pop()", parts[0]
+        )
+        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == shown, (
+            "the page keeps its theme"
+        )
     for part, name, data in found:
         root = parse_picture(data.decode())
         assert re.fullmatch(r"[A-Za-z0-9._-]+\.svg", name) and theme in name, name
-        assert len({x.get(look) for x in root.iter() for look in ("fill", "stroke")}) > 4, (part, name)
+        assert len({x.get(look) for x in root.iter() for look in ("fill", "stroke")}) > 4, (
+            part,
+            name,
+        )
         words = ["".join(x.itertext()) for x in root.iter(f"{SVG}text")]
         visible = " ".join(words)
         assert "Llama 2 7B" in visible and "llamath" in visible, part
         assert ("weights q4_k_m" in visible) == (part == "parameters")
         background = next(root.iter(f"{SVG}rect")).get("fill")
         assert background == ("#fcfbf8" if theme == "light" else "#0f131a")
-    first = " ".join("".join(x.itertext()) for x in ElementTree.fromstring(found[0][2].decode()).iter(f"{SVG}text"))
+    first = " ".join(
+        "".join(x.itertext())
+        for x in ElementTree.fromstring(found[0][2].decode()).iter(f"{SVG}text")
+    )
     assert finding.split()[-1] in first, "the finding is the title"
 
 
@@ -199,12 +234,16 @@ def test_every_picture_is_offered_as_svg_and_png(browser: Any, tmp_path: Path) -
     found: dict[str, int] = {}
     for at in ("#view=b", "#view=difference", "#view=design"):
         with Tab(browser, tmp_path, text, at) as tab:
-            for section in tab.evaluate("[...document.querySelectorAll('section[id]')].map((x) => x.id)"):
+            for section in tab.evaluate(
+                "[...document.querySelectorAll('section[id]')].map((x) => x.id)"
+            ):
                 button = tab.locator(f"button{section_menu(section)}")
                 if not button.count():
                     continue
                 button.first.click()
-                counts = [tab.locator(f"#{section} [data-format={x}]").count() for x in ("SVG", "PNG")]
+                counts = [
+                    tab.locator(f"#{section} [data-format={x}]").count() for x in ("SVG", "PNG")
+                ]
                 assert counts[0] == counts[1], (at, section)
                 found[section] = counts[0]
                 tab.keyboard.press("Escape")
@@ -214,7 +253,9 @@ def test_every_picture_is_offered_as_svg_and_png(browser: Any, tmp_path: Path) -
 def test_saved_png_shows_the_picture(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
         ((name, data), *_) = saved_pictures(tab, "parameters", "PNG")
-        width, height = tab.evaluate("(x => [x.width, x.height])(document.querySelector('#parameters figure').getBoundingClientRect())")
+        width, height = tab.evaluate(
+            "(x => [x.width, x.height])(document.querySelector('#parameters figure').getBoundingClientRect())"
+        )
     assert name.endswith(".png") and data[:8] == b"\x89PNG\r\n\x1a\n"
     size = struct.unpack(">II", data[16:24])
     assert size[0] >= 2 * width and size[1] > 2 * height and len(data) > 5_000
@@ -223,12 +264,16 @@ def test_saved_png_shows_the_picture(browser: Any, tmp_path: Path) -> None:
 def test_saved_picture_keeps_its_colors(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
         ((_, data), *_) = saved_pictures(tab, "parameters")
-        color = tab.evaluate("getComputedStyle(document.querySelector('#parameters .cell rect')).fill")
+        color = tab.evaluate(
+            "getComputedStyle(document.querySelector('#parameters .cell rect')).fill"
+        )
     picture = tmp_path / "picture.svg"
     picture.write_bytes(data)
     alone = new_context(browser).new_page()
     alone.goto(picture.as_uri())
-    boxes = alone.evaluate("[...document.querySelectorAll('g rect')].map(x => [getComputedStyle(x).fill, x.getBoundingClientRect().width])")
+    boxes = alone.evaluate(
+        "[...document.querySelectorAll('g rect')].map(x => [getComputedStyle(x).fill, x.getBoundingClientRect().width])"
+    )
     cut = "[...document.querySelectorAll('text')].filter((x) => { const b = x.getBoundingClientRect(); return b.right > document.documentElement.clientWidth || parseFloat(getComputedStyle(x).fontSize) < 12; }).map((x) => x.textContent)"
     assert alone.evaluate(cut) == []
     alone.context.close()
@@ -252,12 +297,20 @@ def test_link_to_a_section_keeps_the_state(browser: Any, tmp_path: Path) -> None
     with Tab(browser, tmp_path, text, "#" + link.partition("#")[2]) as tab:
         wait_until_drawn(tab)
         assert tab.get_attribute("#map [data-value=bytes]", "aria-checked") == "true"
-        assert abs(tab.evaluate("document.getElementById('tensors').getBoundingClientRect().top")) < 120
+        assert (
+            abs(tab.evaluate("document.getElementById('tensors').getBoundingClientRect().top"))
+            < 120
+        )
         assert tab.evaluate("document.activeElement.id") == "tensors-title"
 
 
 def test_back_and_forward_move_between_views_and_sections(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]), width=1600) as tab:
+    with Tab(
+        browser,
+        tmp_path,
+        model_page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]),
+        width=1600,
+    ) as tab:
         first = tab.text_content("h1")
         tab.click("[data-view=b]")
         assert tab.text_content("h1") == "Llama 3 8B"
@@ -266,7 +319,9 @@ def test_back_and_forward_move_between_views_and_sections(browser: Any, tmp_path
         tab.click("[data-view=design]")
         tab.go_back()
         wait_until_drawn(tab)
-        assert tab.text_content("h1") == "Llama 3 8B" and "section=tensors" in tab.evaluate("location.hash")
+        assert tab.text_content("h1") == "Llama 3 8B" and "section=tensors" in tab.evaluate(
+            "location.hash"
+        )
         tab.go_back()
         tab.go_back()
         wait_until_drawn(tab)
@@ -284,24 +339,37 @@ def test_print_is_laid_out_for_paper(browser: Any, tmp_path: Path) -> None:
         before = tab.evaluate(count)
         tab.evaluate("dispatchEvent(new Event('beforeprint'))")
         tab.emulate_media(media="print")
-        assert tab.evaluate("document.querySelector('#parameters svg').getBoundingClientRect().width") <= 718
+        assert (
+            tab.evaluate("document.querySelector('#parameters svg').getBoundingClientRect().width")
+            <= 718
+        )
         assert tab.is_visible(".printed pre") and not tab.is_visible("dialog")
-        assert tab.locator(".export-menu:visible, header:visible, [type=search]:visible").count() == 0
+        assert (
+            tab.locator(".export-menu:visible, header:visible, [type=search]:visible").count() == 0
+        )
         assert tab.pdf()[:5] == b"%PDF-"
         tab.emulate_media(media="screen")
         tab.evaluate("dispatchEvent(new Event('afterprint'))")
         wait_until_drawn(tab)
         assert not tab.is_visible(".printed") and tab.evaluate(count) == before
-        assert tab.evaluate("document.querySelector('#parameters svg').getBoundingClientRect().width") > 900
+        assert (
+            tab.evaluate("document.querySelector('#parameters svg').getBoundingClientRect().width")
+            > 900
+        )
 
 
 def test_configuration_of_a_design_is_copied_and_saved(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), "#view=design&sizes=L20") as tab:
+    with Tab(
+        browser, tmp_path, model_page([llamath.load("gpt2")]), "#view=design&sizes=L20"
+    ) as tab:
         tab.evaluate(TAKE)
         tab.click("text=Copy config.json")
         text = str(tab.evaluate("taken[0]"))
         with tab.expect_download() as given:
             tab.click("text=Save config.json")
-        assert given.value.suggested_filename == "config.json" and Path(given.value.path()).read_text() == text
+        assert (
+            given.value.suggested_filename == "config.json"
+            and Path(given.value.path()).read_text() == text
+        )
         expected = llamath.load("gpt2", changes={"n_layer": 20}).parameters.total
         assert llamath.load(json.loads(text)).parameters.total == expected

@@ -54,9 +54,17 @@ def random_inference_settings(rng: random.Random, data: Mapping[str, Any]) -> Se
     """Return random inference settings, including the layout."""
     sizes = data["sizes"]
     count, splits = rng.choice(
-        [(x["count"], found) for x in sizes["gpus"] if (found := [i for i, replicas in x["splits"] if replicas == 1])]
+        [
+            (x["count"], found)
+            for x in sizes["gpus"]
+            if (found := [i for i, replicas in x["splits"] if replicas == 1])
+        ]
     )
-    return random_settings(rng, dict(data)) | {"mode": "run", "gpus": count, "tp": sizes["layouts"][rng.choice(splits)]["tp"]}
+    return random_settings(rng, dict(data)) | {
+        "mode": "run",
+        "gpus": count,
+        "tp": sizes["layouts"][rng.choice(splits)]["tp"],
+    }
 
 
 def library_training_memory(model: Model, at: Settings) -> Settings:
@@ -89,13 +97,16 @@ def library_training_memory(model: Model, at: Settings) -> Settings:
 def shards_of(i: int, dtype: str, kv: str, gpus: str, tp: str) -> ShardedModel:
     count, ranks = int(gpus), int(tp)
     return ShardedModel(
-        MemoryCalculator(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)), choose_layout(MODELS[i].tree, count, 8, ranks, count // ranks)
+        MemoryCalculator(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)),
+        choose_layout(MODELS[i].tree, count, 8, ranks, count // ranks),
     )
 
 
 def memory_of(shards: ShardedModel, at: Settings) -> Settings:
     """Return the library's memory of the most loaded GPU."""
-    most_loaded = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
+    most_loaded = max(
+        shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total
+    )
     names = {"cache": "kv_cache"}
     parts = ("weights", "cache", "activations", "logits", "overhead", "total")
     return {part: str(getattr(most_loaded, names.get(part, part))) for part in parts}
@@ -105,7 +116,11 @@ def library_speeds(shards: ShardedModel, at: Settings, card: str) -> dict[str, t
     """Return tokens, bytes, FLOPs and the bound of both passes."""
     found = speed_limits(shards, find_device(card), int(at["context"]), int(at["batch"]))
     passes = {"decode": found.decode, "prefill": found.prefill}
-    return {name: (str(x.tokens), str(x.bytes), str(x.flops), x.bound) for name, x in passes.items() if x is not None}
+    return {
+        name: (str(x.tokens), str(x.bytes), str(x.flops), x.bound)
+        for name, x in passes.items()
+        if x is not None
+    }
 
 
 def sum_lines(lines: list[dict[str, Any]], variables: Mapping[str, int]) -> int:
@@ -125,7 +140,9 @@ def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
             at, found = random_training_settings(rng, data), data["sizes"]["training"]
             variables = {"B": int(at["batch"]), "TP": int(at["tp"])}
             for name, stage in found["zero"].items():
-                variables[name] = int(at["trainers"]) // int(at["tp"]) if int(at["zero"]) >= int(stage) else 1
+                variables[name] = (
+                    int(at["trainers"]) // int(at["tp"]) if int(at["zero"]) >= int(stage) else 1
+                )
             variables["T"] = evaluate(found["tokens"], variables | {"T": int(at["context"])})
             kept = found["kept"][at["precision"]]
             static = found["static"][at["precision"]][at["tp"]]
@@ -134,8 +151,12 @@ def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
             lines |= {"activations": moving[at["recompute"]], "logits": moving["logits"]}
             answers: dict[str, int] = {}
             for part in (*STAYS, *MOVES):
-                answers[part] = sum_lines([found["lines"][i] for i in lines[part]], variables | answers)
-            assert {k: str(n) for k, n in answers.items()} | {"total": str(sum(answers.values()))} == library_training_memory(model, at), (
+                answers[part] = sum_lines(
+                    [found["lines"][i] for i in lines[part]], variables | answers
+                )
+            assert {k: str(n) for k, n in answers.items()} | {
+                "total": str(sum(answers.values()))
+            } == library_training_memory(model, at), (
                 model.name,
                 at,
             )
@@ -147,16 +168,27 @@ def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
     for i, data in enumerate(everything["models"]):
         for _ in range(4):
             at, sizes = random_inference_settings(rng, data), data["sizes"]
-            split = next(x for x in sizes["layouts"] if (int(x["tp"]) * int(x["pp"]), x["tp"]) == (int(at["gpus"]), at["tp"]))
+            split = next(
+                x
+                for x in sizes["layouts"]
+                if (int(x["tp"]) * int(x["pp"]), x["tp"]) == (int(at["gpus"]), at["tp"])
+            )
             shards = shards_of(i, at["dtype"], at["kv"], at["gpus"], at["tp"])
-            variables = {"T": int(at["context"]), "B": int(at["batch"]), "TP": int(at["tp"]), "bandwidth": device.bandwidth}
+            variables = {
+                "T": int(at["context"]),
+                "B": int(at["batch"]),
+                "TP": int(at["tp"]),
+                "bandwidth": device.bandwidth,
+            }
             dtype = next(x for x in sizes["dtypes"] if x["name"] == at["dtype"])
             kv = next(x for x in sizes["kvs"] if x["name"] == at["kv"])
             for found in (dtype["variables"], kv["variables"]):
                 variables |= {k: int(v) for k, v in found.items()}
             for name, form in split["read"].items():
                 more = form["more"].get(at["dtype"], 0) if isinstance(form, dict) else 0
-                variables[name] = evaluate(form["form"] if isinstance(form, dict) else form, variables) + more
+                variables[name] = (
+                    evaluate(form["form"] if isinstance(form, dict) else form, variables) + more
+                )
             variables["peak"] = next(device.flops[x] for x in dtype["rates"] if x in device.flops)
             answers = {}
             for name, x in split["speed"].items():
@@ -170,16 +202,28 @@ def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
 # what follows needs Chromium
 
 
-def test_page_equals_library_in_every_mode(browser: Any, tmp_path: Path, everything: dict[str, Any]) -> None:
+def test_page_equals_library_in_every_mode(
+    browser: Any, tmp_path: Path, everything: dict[str, Any]
+) -> None:
     rng = random.Random(13)
     asks: list[tuple[int, Settings]] = []
     for i, data in enumerate(everything["models"]):
         asks += [(i, random_training_settings(rng, data)) for _ in range(16)]
         kept = random_inference_settings(rng, data)
-        asks += [(i, kept | {key: random_inference_settings(rng, data)[key] for key in ("context", "batch")}) for _ in range(16)]
+        asks += [
+            (
+                i,
+                kept
+                | {key: random_inference_settings(rng, data)[key] for key in ("context", "batch")},
+            )
+            for _ in range(16)
+        ]
     assert len(asks) >= 1000
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
-        answers = tab.evaluate("(asks) => asks.map(([i, at]) => [pageTest.memory(i, at), pageTest.speed(i, at, 'h100-sxm')])", asks)
+        answers = tab.evaluate(
+            "(asks) => asks.map(([i, at]) => [pageTest.memory(i, at), pageTest.speed(i, at, 'h100-sxm')])",
+            asks,
+        )
     for (i, at), (memory, speed) in zip(asks, answers, strict=True):
         if at["mode"] == "train":
             assert memory == library_training_memory(MODELS[i], at), (MODELS[i].name, at)
@@ -188,9 +232,13 @@ def test_page_equals_library_in_every_mode(browser: Any, tmp_path: Path, everyth
         assert memory == memory_of(shards, at), (MODELS[i].name, at)
         for name, (tokens, size, work, bound) in library_speeds(shards, at, CARD).items():
             assert speed[name][:3] == [tokens, size, work], (MODELS[i].name, at)
-            peak, bandwidth = speed_limits(shards, find_device(CARD), int(at["context"]), int(at["batch"])).roof[1::-1]
+            peak, bandwidth = speed_limits(
+                shards, find_device(CARD), int(at["context"]), int(at["batch"])
+            ).roof[1::-1]
             seconds = max(Fraction(int(size), bandwidth), Fraction(int(work), peak or 1))
-            assert int(speed[name][3]) == int(tokens) * 10**9 // seconds and bool(int(speed[name][4] == "memory")) == (bound == "memory")
+            assert int(speed[name][3]) == int(tokens) * 10**9 // seconds and bool(
+                int(speed[name][4] == "memory")
+            ) == (bound == "memory")
 
 
 def strip_separators(text: str) -> str:
@@ -199,21 +247,39 @@ def strip_separators(text: str) -> str:
 
 def test_training_settings_are_applied_and_shown(browser: Any, tmp_path: Path) -> None:
     model = llamath.load("llama-3.1-8b")
-    at = {"context": "4098", "batch": "3", "precision": "bf16", "optimizer": "adamw8bit", "zero": "3", "trainers": "16", "tp": "4"}
+    at = {
+        "context": "4098",
+        "batch": "3",
+        "precision": "bf16",
+        "optimizer": "adamw8bit",
+        "zero": "3",
+        "trainers": "16",
+        "tp": "4",
+    }
     at |= {"recompute": "full", "attention": "written", "kernels": "fused"}
     with Tab(browser, tmp_path, model_page([model])) as tab:
         tab.click("#mode [data-value=train]")
-        assert tab.evaluate("document.activeElement.dataset.value") == "train" and tab.input_value("#context") == "8,192"
+        assert (
+            tab.evaluate("document.activeElement.dataset.value") == "train"
+            and tab.input_value("#context") == "8,192"
+        )
         for name in ("trainers", *(x for x in at if x not in ("context", "batch", "trainers"))):
             tab.select_option(f"#choice-{name}", at[name])
         for name in ("context", "batch"):
             tab.fill(f"#{name}", at[name])
         parts = (*STAYS, *MOVES, "total")
-        assert {part: strip_separators(shown_text(tab, f"[data-part={part}]")) for part in parts} == library_training_memory(model, at)
+        assert {
+            part: strip_separators(shown_text(tab, f"[data-part={part}]")) for part in parts
+        } == library_training_memory(model, at)
         assert "4,100 tokens" in tab.text_content("#memory")
         for part in parts:
             tab.click(f"[data-part={part}]")
-            assert strip_separators(tab.text_content("dialog[open]")).count(strip_separators(shown_text(tab, f"[data-part={part}]"))) >= 1
+            assert (
+                strip_separators(tab.text_content("dialog[open]")).count(
+                    strip_separators(shown_text(tab, f"[data-part={part}]"))
+                )
+                >= 1
+            )
             tab.keyboard.press("Escape")
         longest = int(strip_separators(shown_text(tab, "[data-card=h200]")).removesuffix(" tokens"))
         room = find_device("h200").memory
@@ -222,27 +288,44 @@ def test_training_settings_are_applied_and_shown(browser: Any, tmp_path: Path) -
             <= room
             < int(library_training_memory(model, at | {"context": str(longest + 1)})["total"])
         )
-        assert "mode=train" in tab.evaluate("new Promise(done => requestAnimationFrame(() => done(location.hash)))")
+        assert "mode=train" in tab.evaluate(
+            "new Promise(done => requestAnimationFrame(() => done(location.hash)))"
+        )
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "gemma-3-27b"])
 def test_crossings_and_speed_limits_equal_fit(browser: Any, tmp_path: Path, slug: str) -> None:
     model = llamath.load(slug)
-    declared = "quantization_config" in model.config.data  # then the page's fp8 is the recipe of the config, to its last scale
-    sizes = MemoryCalculator(model, MemoryRequest(dtype="" if declared else "fp8", kv_dtype="fp8", context=3000, batch=5))
-    with Tab(browser, tmp_path, model_page([model]), "#view=a&context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200") as tab:
+    declared = (
+        "quantization_config" in model.config.data
+    )  # then the page's fp8 is the recipe of the config, to its last scale
+    sizes = MemoryCalculator(
+        model, MemoryRequest(dtype="" if declared else "fp8", kv_dtype="fp8", context=3000, batch=5)
+    )
+    with Tab(
+        browser,
+        tmp_path,
+        model_page([model]),
+        "#view=a&context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200",
+    ) as tab:
         for name in ("rtx-5090", "h200", "mi300x"):
             found = fit(sizes, find_device(name), 8, tp=4, pp=2)
             shown = {None: "any", 0: "none"}.get(found.max_context, f"{found.max_context:,} tokens")
             assert shown_text(tab, f"[data-card={name}]") == shown
             mark = tab.locator(f"[data-crossing={name}]")
             if mark.count():
-                assert mark.get_attribute("aria-label").endswith(f"is full at {found.max_context:,} tokens")
+                assert mark.get_attribute("aria-label").endswith(
+                    f"is full at {found.max_context:,} tokens"
+                )
         found = fit(sizes, find_device("h200"), 8, tp=4, pp=2)
         for name, speed in (("decode", found.ceilings.decode), ("prefill", found.ceilings.prefill)):
             assert speed is not None
-            assert strip_separators(shown_text(tab, f"[data-speed={name}-bytes]")) == str(speed.bytes)
-            assert strip_separators(shown_text(tab, f"[data-speed={name}-FLOPs]")) == str(speed.flops)
+            assert strip_separators(shown_text(tab, f"[data-speed={name}-bytes]")) == str(
+                speed.bytes
+            )
+            assert strip_separators(shown_text(tab, f"[data-speed={name}-FLOPs]")) == str(
+                speed.flops
+            )
             rate = float(strip_separators(shown_text(tab, f"[data-speed={name}-rate]")))
             assert abs(rate / speed.tokens_per_second - 1) < 0.005
             for what in ("bytes", "FLOPs", "rate"):
@@ -256,11 +339,19 @@ def test_crossings_and_speed_limits_equal_fit(browser: Any, tmp_path: Path, slug
 def test_two_models_share_one_chart(browser: Any, tmp_path: Path) -> None:
     models = [llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]
     with Tab(browser, tmp_path, model_page(models), "#context=8192&kv=fp8") as tab:
-        labels = [x.get_attribute("aria-label") for x in tab.locator("#memory .memory-chart svg").all()]
+        labels = [
+            x.get_attribute("aria-label") for x in tab.locator("#memory .memory-chart svg").all()
+        ]
         assert len(labels) == 2
         for model, label in zip(models, labels, strict=True):
-            longest = fit(MemoryCalculator(model, MemoryRequest(kv_dtype="fp8")), find_device("rtx-4060-ti-16gb")).max_context
-            assert f"{find_device('rtx-4060-ti-16gb').title} at {longest:,} tokens" in label and model.name in label
+            longest = fit(
+                MemoryCalculator(model, MemoryRequest(kv_dtype="fp8")),
+                find_device("rtx-4060-ti-16gb"),
+            ).max_context
+            assert (
+                f"{find_device('rtx-4060-ti-16gb').title} at {longest:,} tokens" in label
+                and model.name in label
+            )
         tab.fill("#batch", "4")
         wait_until_drawn(tab)
         total = MemoryCalculator(models[0], MemoryRequest(kv_dtype="fp8")).at(8192, 4).total

@@ -79,7 +79,11 @@ PAGES: dict[str, tuple[State, ...]] = {
         State("#map=bytes&by=kind", part="#parameters"),
     ),
     "unknown tower": (State("#layer=vision", part=".hero-plate"),),
-    "checkpoint": (State(), State("#map=bytes", part=".sheet"), State("", ("[data-verdict=names]",), "dialog")),
+    "checkpoint": (
+        State(),
+        State("#map=bytes", part=".sheet"),
+        State("", ("[data-verdict=names]",), "dialog"),
+    ),
     "file": (State(part="#files"), State("#view=design", part="#files")),
     "gallery": (
         State(),
@@ -133,7 +137,15 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
             return (folder / "site/index.html").as_uri()
         path = folder / f"{page}.html"
         if page == "checkpoint":
-            path.write_text(model_page([load_with_checkpoint(str(write_checkpoint(folder / "not whole", hostile=True)))]))
+            path.write_text(
+                model_page(
+                    [
+                        load_with_checkpoint(
+                            str(write_checkpoint(folder / "not whole", hostile=True))
+                        )
+                    ]
+                )
+            )
         else:
             path.write_text(text_of(page))
         return path.as_uri()
@@ -144,9 +156,17 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
 
 
 @contextmanager
-def tab_of(browser: Any, address: str, width: int, theme: str = "light", **how: Any) -> Iterator[Any]:
+def tab_of(
+    browser: Any, address: str, width: int, theme: str = "light", **how: Any
+) -> Iterator[Any]:
     wrong: list[str] = []
-    context = new_context(browser, viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True, **how)
+    context = new_context(
+        browser,
+        viewport={"width": width, "height": 900},
+        color_scheme=theme,
+        bypass_csp=True,
+        **how,
+    )
     tab = context.new_page()
     tab.on("pageerror", lambda x: wrong.append(str(x)))
     visit(tab, address)
@@ -178,10 +198,17 @@ def violations(tab: Any, part: str, rules: Sequence[str] = ()) -> list[Any]:
     """Return what axe finds in the parts of the page that match a selector, or in all of it."""
     from axe_playwright_python.sync_playwright import Axe
 
-    options: dict[str, Any] = {"preload": False, "resultTypes": ["violations"]}  # files cannot be read from the disk
+    options: dict[str, Any] = {
+        "preload": False,
+        "resultTypes": ["violations"],
+    }  # files cannot be read from the disk
     if rules:
         options["runOnly"] = {"type": "rule", "values": list(rules)}
-    context = {"include": [[x.strip()] for x in part.split(",") if tab.locator(x).count()]} if part else None
+    context = (
+        {"include": [[x.strip()] for x in part.split(",") if tab.locator(x).count()]}
+        if part
+        else None
+    )
     found = Axe().run(tab, context=context, options=options).response["violations"]
     return [(x["id"], [y["html"][:200] for y in x["nodes"][:3]]) for x in found]
 
@@ -210,27 +237,39 @@ SMALL = """(least) => [...document.querySelectorAll("button, select, input, a, s
 """Targets too small to touch; those within text, tables and pictures are as large as their line or shape."""
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 390), ("light", 390), ("dark", 1440)])
+@pytest.mark.parametrize(
+    ("theme", "width"), [("light", 1440), ("dark", 390), ("light", 390), ("dark", 1440)]
+)
 @pytest.mark.parametrize("page", PAGES)
 def test_every_state_is_accessible(
     browser: Any, tmp_path: Path, addresses: Callable[[str], str], page: str, theme: str, width: int
 ) -> None:
     """All rules in one theme of each width, the contrast of colours in the other."""
-    (tmp_path / "model.bytes").write_bytes((write_checkpoint(tmp_path / "small") / "model.safetensors").read_bytes())
+    (tmp_path / "model.bytes").write_bytes(
+        (write_checkpoint(tmp_path / "small") / "model.safetensors").read_bytes()
+    )
     is_first = (theme, width) in (("light", 1440), ("dark", 390))
     with tab_of(browser, addresses(page), width, theme) as tab:
         for state in states_of(tab, addresses(page), page, tmp_path):
             assert not violations(tab, state.part, () if is_first else ["color-contrast"]), state
             if is_first:
                 found = tab.evaluate(STOPS)
-                assert [x for x in found["between"] if x[1] > MOST_STOPS and x[0] != "end"] == [] and found["header"] <= MOST_STOPS, state
-                assert tab.evaluate(LONELY) == [] and tab.evaluate(SMALL, SMALLEST_TARGET) == [], state
+                assert [
+                    x for x in found["between"] if x[1] > MOST_STOPS and x[0] != "end"
+                ] == [] and found["header"] <= MOST_STOPS, state
+                assert tab.evaluate(LONELY) == [] and tab.evaluate(SMALL, SMALLEST_TARGET) == [], (
+                    state
+                )
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_nothing_scrolls_sideways_on_small_screens(browser: Any, tmp_path: Path, addresses: Callable[[str], str], page: str) -> None:
+def test_nothing_scrolls_sideways_on_small_screens(
+    browser: Any, tmp_path: Path, addresses: Callable[[str], str], page: str
+) -> None:
     """On the smallest phones, and in a window of 1280 or 1440 pixels at 200 % zoom."""
-    (tmp_path / "model.bytes").write_bytes((write_checkpoint(tmp_path / "small") / "model.safetensors").read_bytes())
+    (tmp_path / "model.bytes").write_bytes(
+        (write_checkpoint(tmp_path / "small") / "model.safetensors").read_bytes()
+    )
     with tab_of(browser, addresses(page), 320) as tab:
         for state in states_of(tab, addresses(page), page, tmp_path):
             for width in (720, 640, 390, 320):
@@ -241,21 +280,34 @@ def test_nothing_scrolls_sideways_on_small_screens(browser: Any, tmp_path: Path,
 
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("page", ["mixture", "comparison", "towers", "served"])
-def test_every_section_has_a_link(browser: Any, addresses: Callable[[str], str], page: str, width: int) -> None:
+def test_every_section_has_a_link(
+    browser: Any, addresses: Callable[[str], str], page: str, width: int
+) -> None:
     """It moves the focus to the heading of the section; Back and Forward follow."""
     with tab_of(browser, addresses(page) + PAGES[page][0].at, width) as tab:
         tab.wait_for_selector("main section")
-        sections = tab.evaluate("[...document.querySelectorAll('main section[id]:not(#files)')].map((x) => x.id)")
+        sections = tab.evaluate(
+            "[...document.querySelectorAll('main section[id]:not(#files)')].map((x) => x.id)"
+        )
         for name in sections:
             if tab.is_visible("button[aria-label=Sections]"):
                 tab.click("button[aria-label=Sections]")
             tab.click(f"header a[href*='section={name}']:visible")
             assert tab.evaluate("document.activeElement.id") == f"{name}-title"
-            assert -1 <= tab.evaluate("(x) => document.getElementById(x).getBoundingClientRect().top", name) <= 100
+            assert (
+                -1
+                <= tab.evaluate(
+                    "(x) => document.getElementById(x).getBoundingClientRect().top", name
+                )
+                <= 100
+            )
         for name in sections[-2::-1]:
             tab.go_back()
             wait_until_drawn(tab)
-            assert f"section={name}" in tab.url and tab.evaluate("document.activeElement.id") == f"{name}-title"
+            assert (
+                f"section={name}" in tab.url
+                and tab.evaluate("document.activeElement.id") == f"{name}-title"
+            )
         tab.go_forward()
         wait_until_drawn(tab)
         assert f"section={sections[1]}" in tab.url
@@ -270,7 +322,9 @@ def test_skip_link_leads_past_the_header(browser: Any, addresses: Callable[[str]
             assert tab.evaluate("document.activeElement.closest('main') !== null"), page
 
 
-def test_numbers_of_a_section_are_one_tab_stop(browser: Any, addresses: Callable[[str], str]) -> None:
+def test_numbers_of_a_section_are_one_tab_stop(
+    browser: Any, addresses: Callable[[str], str]
+) -> None:
     with tab_of(browser, addresses("mixture"), 1440) as tab:
         label = "document.activeElement.textContent"
         tab.focus(".sheet .number")
@@ -283,7 +337,9 @@ def test_numbers_of_a_section_are_one_tab_stop(browser: Any, addresses: Callable
         assert tab.evaluate(label) == first
         tab.focus("#memory .parts tbody tr:first-child td:nth-of-type(2) .number")
         tab.keyboard.press("ArrowDown")
-        assert tab.evaluate("document.activeElement.closest('tr') === document.querySelector('#memory .parts tbody tr:nth-child(2)')")
+        assert tab.evaluate(
+            "document.activeElement.closest('tr') === document.querySelector('#memory .parts tbody tr:nth-child(2)')"
+        )
         assert tab.evaluate("document.activeElement.closest('td').cellIndex") == 2
         tab.keyboard.press("Enter")
         assert tab.is_visible("dialog[open]")
@@ -299,13 +355,19 @@ def test_choices_are_one_tab_stop(browser: Any, addresses: Callable[[str], str])
         assert tab.evaluate("document.activeElement.dataset.value") == "bytes"
 
 
-def test_pinching_and_dragging_change_the_picture(browser: Any, addresses: Callable[[str], str]) -> None:
+def test_pinching_and_dragging_change_the_picture(
+    browser: Any, addresses: Callable[[str], str]
+) -> None:
     with tab_of(browser, addresses("mixture"), 390, has_touch=True, is_mobile=True) as tab:
         fingers = tab.context.new_cdp_session(tab)
 
         def touch(kind: str, *points: tuple[float, float]) -> None:
             fingers.send(
-                "Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]}
+                "Input.dispatchTouchEvent",
+                {
+                    "type": kind,
+                    "touchPoints": [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)],
+                },
             )
 
         def pinch(at: str, start: float, end: float) -> None:
@@ -337,7 +399,9 @@ def test_pinching_and_dragging_change_the_picture(browser: Any, addresses: Calla
         assert "layer=" in tab.url
 
 
-def test_filters_of_the_gallery_leave_room_on_phones(browser: Any, addresses: Callable[[str], str]) -> None:
+def test_filters_of_the_gallery_leave_room_on_phones(
+    browser: Any, addresses: Callable[[str], str]
+) -> None:
     """Models are on the first screen; the filters open by keyboard, say how many are set, and are cleared."""
     with tab_of(browser, addresses("gallery"), 390) as tab:
         assert tab.locator("table.models tbody tr").first.bounding_box()["y"] < 400
@@ -345,10 +409,17 @@ def test_filters_of_the_gallery_leave_room_on_phones(browser: Any, addresses: Ca
         tab.focus(".filters-button")
         assert tab.get_attribute(".filters-button", "aria-expanded") == "false"
         tab.keyboard.press("Enter")
-        assert tab.get_attribute(".filters-button", "aria-expanded") == "true" and tab.is_visible("#kind")
+        assert tab.get_attribute(".filters-button", "aria-expanded") == "true" and tab.is_visible(
+            "#kind"
+        )
         tab.select_option("#kind", "moe")
-        assert tab.text_content(".filters-button") == "Filters: 1" and tab.locator("a.model").count() == 1
+        assert (
+            tab.text_content(".filters-button") == "Filters: 1"
+            and tab.locator("a.model").count() == 1
+        )
         tab.click("text=Clear filters")
-        assert tab.evaluate("document.activeElement.id") == "find" and tab.locator("a.model").count() == len(GALLERY)
+        assert tab.evaluate("document.activeElement.id") == "find" and tab.locator(
+            "a.model"
+        ).count() == len(GALLERY)
     with tab_of(browser, addresses("gallery"), 1440) as tab:
         assert tab.is_visible("#kind") and not tab.is_visible(".filters-button")

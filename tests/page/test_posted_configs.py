@@ -22,8 +22,25 @@ from support.serving import Place, served
 from support.typed_commands import Typed
 
 pytest.importorskip("uvicorn")
-PARAMS = {"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256, "multiple_of": 1024, "ffn_dim_multiplier": 1.3}
-CONFIGS = ["llama-3-8b", "qwen2.5-7b", "deepseek-v3", "qwen3.5-4b", "qwen3-next-80b-a3b", "gpt-oss-20b", "falcon-mamba-7b", "gpt2"]
+PARAMS = {
+    "dim": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "vocab_size": 128256,
+    "multiple_of": 1024,
+    "ffn_dim_multiplier": 1.3,
+}
+CONFIGS = [
+    "llama-3-8b",
+    "qwen2.5-7b",
+    "deepseek-v3",
+    "qwen3.5-4b",
+    "qwen3-next-80b-a3b",
+    "gpt-oss-20b",
+    "falcon-mamba-7b",
+    "gpt2",
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +54,20 @@ def config_of(slug: str) -> dict[str, Any]:
     return dict((model.outer or model.config).data)
 
 
-def send(place: Place, path: str, config: object, **headers: str) -> tuple[int, dict[str, str], bytes]:
+def send(
+    place: Place, path: str, config: object, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
     body = config if isinstance(config, bytes) else json.dumps(config).encode()
-    return place.ask_bytes(f"{place.path}api/{path}", "POST", body, **{"Content_Type": "application/json", **headers})
+    return place.ask_bytes(
+        f"{place.path}api/{path}", "POST", body, **{"Content_Type": "application/json", **headers}
+    )
 
 
 @pytest.mark.parametrize("slug", [*CONFIGS, "params.json"])
 @pytest.mark.parametrize("name", ["count", "memory", "config"])
-def test_sent_config_is_answered_as_on_standard_input(typed: Typed, place: Place, slug: str, name: str) -> None:
+def test_sent_config_is_answered_as_on_standard_input(
+    typed: Typed, place: Place, slug: str, name: str
+) -> None:
     data = json.dumps(PARAMS if slug == "params.json" else config_of(slug)).encode()
     status, headers, answer = send(place, name, data)
     printed = typed(name, "-", "--json", stdin=data)
@@ -58,7 +81,10 @@ def test_sent_config_is_compared_with_named_models(place: Place) -> None:
         assert json.loads(send(place, path, config)[2])["total"]["delta"] == 1_291_845_632
     turned = json.loads(send(place, "diff?models=-&models=llama-2-7b", config)[2])
     assert turned["total"]["delta"] == -1_291_845_632
-    assert json.loads(send(place, "count?set=num_hidden_layers=31", config)[2])["parameters"]["total"] == 8_030_261_248 - 218_112_000
+    assert (
+        json.loads(send(place, "count?set=num_hidden_layers=31", config)[2])["parameters"]["total"]
+        == 8_030_261_248 - 218_112_000
+    )
     status, _, text = send(place, "count?model=gpt2", config)
     assert status == 400 and json.loads(text)["error"]["code"] == "usage"
 
@@ -69,15 +95,24 @@ def test_sent_config_gets_a_page_and_a_name(place: Place) -> None:
     model_id = headers["llamath-model"]
     assert status == 200
     page = page_data(place.ask(f"{place.path}model/{model_id}")[2])
-    assert page["models"][0]["name"] == "my <model>.json" and page["models"][0]["counts"][0]["value"] == "7615616512"
+    assert (
+        page["models"][0]["name"] == "my <model>.json"
+        and page["models"][0]["counts"][0]["value"] == "7615616512"
+    )
     assert page["served"] == {"up": "../", "ids": [model_id]}
     pair = page_data(place.ask(f"{place.path}models/~1/{model_id}")[2])
     assert pair["difference"]["delta"] == str(7_615_616_512 - 124_439_808)
-    assert json.loads(place.ask(f"{place.path}api/count?model={model_id}")[2])["parameters"]["total"] == 7_615_616_512
+    assert (
+        json.loads(place.ask(f"{place.path}api/count?model={model_id}")[2])["parameters"]["total"]
+        == 7_615_616_512
+    )
     listed = page_data(place.ask(f"{place.path}choose")[2])["models"]
     assert [x["id"] for x in listed[:2]] == ["~1", model_id]
     assert send(place, "count", config, Llamath_Name="config.json")[1]["llamath-model"] != model_id
-    assert place.ask(f"{place.path}model/~0123456789ab")[0] == 404 and "open it again" in place.ask(f"{place.path}model/~0123456789ab")[2]
+    assert (
+        place.ask(f"{place.path}model/~0123456789ab")[0] == 404
+        and "open it again" in place.ask(f"{place.path}model/~0123456789ab")[2]
+    )
 
 
 def test_pages_of_the_server_may_ask_only_itself(place: Place) -> None:
@@ -105,15 +140,26 @@ REFUSED: list[tuple[dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("headers", "status"), REFUSED)
-def test_the_access_policy_holds_for_configs(place: Place, headers: dict[str, str], status: int) -> None:
+def test_the_access_policy_holds_for_configs(
+    place: Place, headers: dict[str, str], status: int
+) -> None:
     found, answered, text = send_raw(place, f"{place.path}api/count", headers)
-    assert found in (status, 400 if "9" * 4000 in headers.values() else status) and "refused" in text + "refused" * (found == 400)
+    assert found in (
+        status,
+        400 if "9" * 4000 in headers.values() else status,
+    ) and "refused" in text + "refused" * (found == 400)
     assert not [x for x in answered.splitlines() if x.lower().startswith("access-control")]
 
 
-def send_raw(place: Place, path: str, headers: dict[str, str], body: bytes = b"{}") -> tuple[int, str, str]:
+def send_raw(
+    place: Place, path: str, headers: dict[str, str], body: bytes = b"{}"
+) -> tuple[int, str, str]:
     """Send a POST with exactly these headers; return the status, the headers and the body of the answer."""
-    lines = {"Host": f"127.0.0.1:{place.port}", "Content-Length": str(len(body)), "Connection": "close"}
+    lines = {
+        "Host": f"127.0.0.1:{place.port}",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+    }
     lines |= {key.replace("_", "-"): value for key, value in headers.items()}
     if "Transfer-Encoding" in lines:
         del lines["Content-Length"]
@@ -131,7 +177,9 @@ def send_raw(place: Place, path: str, headers: dict[str, str], body: bytes = b"{
 def test_configs_need_the_token_and_a_route_that_takes_them(place: Place) -> None:
     assert send_raw(place, "/api/count", JSON_TYPE)[0] == 405
     for path in ("/x/api/count", "api/", "api/none", "", "choose", "model/gpt2", "openapi.json"):
-        assert send_raw(place, path if path[:1] == "/" else place.path + path, JSON_TYPE)[0] == 405, path
+        assert (
+            send_raw(place, path if path[:1] == "/" else place.path + path, JSON_TYPE)[0] == 405
+        ), path
     for tool in TOOLS.values():
         if not tool.local:
             status = send_raw(place, f"{place.path}api/{tool.name}", JSON_TYPE)[0]
@@ -150,8 +198,15 @@ HOSTILE: list[tuple[object, str]] = [
     (LLAMA | {"num_hidden_layers": 10**9}, "1,000,000,000 layers, and pages are limited to 1,000"),
     (LLAMA | {"num_hidden_layers": 10**39}, "layers"),
     (config_of("deepseek-v3") | {"n_routed_experts": 10**9}, "weights, and pages are limited"),
-    (config_of("qwen3.5-4b") | {"vision_config": config_of("qwen3.5-4b")["vision_config"] | {"depth": 10**9}}, "limited"),
-    ({"model_type": "florence2", "text_config": {"model_type": "bart", "encoder_layers": 10**9}}, "tensors"),
+    (
+        config_of("qwen3.5-4b")
+        | {"vision_config": config_of("qwen3.5-4b")["vision_config"] | {"depth": 10**9}},
+        "limited",
+    ),
+    (
+        {"model_type": "florence2", "text_config": {"model_type": "bart", "encoder_layers": 10**9}},
+        "tensors",
+    ),
     (b'{"a":' * 200_000, "nested too deeply"),
     (b"[" * 1_000_000, ""),
     (b'{"model_type":"llama","num_hidden_layers":' + b"9" * 1_000_000 + b"}", "digits"),
@@ -176,23 +231,44 @@ HOSTILE: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("config", "words"), HOSTILE, ids=[str(i) for i in range(len(HOSTILE))])
-def test_hostile_configs_are_refused_with_a_reason(place: Place, config: object, words: str) -> None:
+def test_hostile_configs_are_refused_with_a_reason(
+    place: Place, config: object, words: str
+) -> None:
     status, headers, data = send(place, "count", config, Llamath_Name="x%1B%5B31m%2F..%2Fy.json")
     error = json.loads(data)["error"]
     assert status == 422 and words in error["message"] and len(error["message"]) < 2000
-    assert "llamath-model" not in headers and not [x for x in error["message"] + error["hint"] if ord(x) < 32]
+    assert "llamath-model" not in headers and not [
+        x for x in error["message"] + error["hint"] if ord(x) < 32
+    ]
     assert place.ask(f"{place.path}api/count?model=gpt2")[0] == 200
 
 
 @pytest.mark.parametrize(
-    "config", [{"model_type": "none"}, {"model_type": "bert"}, LLAMA | {"model_type": "gemma3n", "vision_config": {"model_type": "x"}}]
+    "config",
+    [
+        {"model_type": "none"},
+        {"model_type": "bert"},
+        LLAMA | {"model_type": "gemma3n", "vision_config": {"model_type": "x"}},
+    ],
 )
-def test_unsupported_configs_are_found_but_refused(typed: Typed, place: Place, config: dict[str, Any]) -> None:
+def test_unsupported_configs_are_found_but_refused(
+    typed: Typed, place: Place, config: dict[str, Any]
+) -> None:
     for name in ("count", "memory", "names", "diff?models=gpt2"):
         status, _, answer = send(place, name, config)
         assert status == 422, name
-        printed = typed(name.partition("?")[0], *(["gpt2"] if "?" in name else []), "-", "--json", stdin=json.dumps(config).encode())
-        assert printed.status == 2 and answer == printed.out.encode() and json.loads(answer)["error"]["code"] == "unknown_model"
+        printed = typed(
+            name.partition("?")[0],
+            *(["gpt2"] if "?" in name else []),
+            "-",
+            "--json",
+            stdin=json.dumps(config).encode(),
+        )
+        assert (
+            printed.status == 2
+            and answer == printed.out.encode()
+            and json.loads(answer)["error"]["code"] == "unknown_model"
+        )
     assert send(place, "diff?models=no-such-model", LLAMA)[0] == 404
 
 
@@ -210,14 +286,28 @@ def test_long_lists_of_unknown_keys_are_answered(place: Place) -> None:
     assert len(text) < 4_000_000
 
 
-PATHS = {"_name_or_path": "/etc/passwd", "auto_map": {"AutoConfig": "/etc/passwd--x.X"}, "base_model_name_or_path": "/etc/passwd"}
-FILES = {"tokenizer_file": "/etc/passwd", "vocab_file": "../../etc/passwd", "custom_pipelines": {"x": {"impl": "os.system"}}}
+PATHS = {
+    "_name_or_path": "/etc/passwd",
+    "auto_map": {"AutoConfig": "/etc/passwd--x.X"},
+    "base_model_name_or_path": "/etc/passwd",
+}
+FILES = {
+    "tokenizer_file": "/etc/passwd",
+    "vocab_file": "../../etc/passwd",
+    "custom_pipelines": {"x": {"impl": "os.system"}},
+}
 
 
-@pytest.mark.parametrize("config", [LLAMA | PATHS | FILES, PARAMS | PATHS, config_of("qwen3.5-4b") | PATHS | FILES])
-def test_no_key_of_a_config_opens_a_file(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "config", [LLAMA | PATHS | FILES, PARAMS | PATHS, config_of("qwen3.5-4b") | PATHS | FILES]
+)
+def test_no_key_of_a_config_opens_a_file(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for part in (LLAMA, PARAMS, config_of("qwen3.5-4b")):
-        assert PostedConfig(json.dumps(part).encode()).model.parameters.total  # imports what the families need
+        assert PostedConfig(
+            json.dumps(part).encode()
+        ).model.parameters.total  # imports what the families need
     opened: list[object] = []
 
     def refuse(path: object, *_: Any, **__: Any) -> Any:
@@ -225,29 +315,52 @@ def test_no_key_of_a_config_opens_a_file(config: dict[str, Any], monkeypatch: py
         raise AssertionError(path)
 
     with monkeypatch.context() as patch:
-        for where, name in ((builtins, "open"), (os, "open"), (os, "listdir"), (os, "stat"), (os, "lstat"), (socket, "create_connection")):
+        for where, name in (
+            (builtins, "open"),
+            (os, "open"),
+            (os, "listdir"),
+            (os, "stat"),
+            (os, "lstat"),
+            (socket, "create_connection"),
+        ):
             patch.setattr(where, name, refuse)
         posted = PostedConfig(json.dumps(config).encode(), "/etc/passwd")
         total = posted.model.parameters.total
     assert total and not opened
 
 
-def test_messages_do_not_depend_on_files_here(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_do_not_depend_on_files_here(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "config.json").write_text("version https://git-lfs")
     monkeypatch.chdir(tmp_path)
-    for name in ("config.json", "no-such-file.json", str(tmp_path / "config.json").replace("/", "%2F"), ""):
-        error = json.loads(send(place, "count", b"version https://git-lfs.github.com/spec/v1\n", Llamath_Name=name)[2])["error"]
+    for name in (
+        "config.json",
+        "no-such-file.json",
+        str(tmp_path / "config.json").replace("/", "%2F"),
+        "",
+    ):
+        error = json.loads(
+            send(
+                place, "count", b"version https://git-lfs.github.com/spec/v1\n", Llamath_Name=name
+            )[2]
+        )["error"]
         assert "hf download" not in error["hint"] and "/resolve/" in error["hint"]
 
 
 def test_only_the_newest_configs_are_kept() -> None:
     kept = PostedConfigs()
-    configs = [PostedConfig(json.dumps(LLAMA | {"vocab_size": 100 + i}).encode()) for i in range(20)]
+    configs = [
+        PostedConfig(json.dumps(LLAMA | {"vocab_size": 100 + i}).encode()) for i in range(20)
+    ]
     for x in configs:
         kept.keep(x, {"id": x.id})
     kept.keep(configs[5], {"id": configs[5].id})
     assert [x["id"] for x in kept.newest_entries] == list(kept.configs)[::-1]
-    assert list(kept.configs) == [x.id for x in (*configs[4:5], *configs[6:], configs[5])][-posted_configs._MAX_KEPT :]
+    assert (
+        list(kept.configs)
+        == [x.id for x in (*configs[4:5], *configs[6:], configs[5])][-posted_configs._MAX_KEPT :]
+    )
     assert len({x.id for x in configs}) == 20
     for i in range(6):
         kept.keep(PostedConfig(bytes(MAX_POSTED - 1), str(i)), {})
@@ -256,7 +369,10 @@ def test_only_the_newest_configs_are_kept() -> None:
 
 def test_slow_body_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(posted_configs, "_SECONDS", 0.2)
-    with served([]) as slow, socket.create_connection(("127.0.0.1", slow.port), timeout=120) as wire:
+    with (
+        served([]) as slow,
+        socket.create_connection(("127.0.0.1", slow.port), timeout=120) as wire,
+    ):
         head = f"POST {slow.path}api/count HTTP/1.1\r\nHost: 127.0.0.1:{slow.port}\r\nContent-Type: application/json\r\n"
         wire.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
         assert wire.recv(1000).startswith(b"HTTP/1.1 408")

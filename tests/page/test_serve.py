@@ -23,7 +23,14 @@ from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.application import AccessPolicy
 from llamath.web.server.model_ids import load_preset
 from llamath.web.server.page_html import page_from_data
-from llamath.web.server.server import ServerAddress, access_policy, is_loopback, is_unspecified, listen, serve
+from llamath.web.server.server import (
+    ServerAddress,
+    access_policy,
+    is_loopback,
+    is_unspecified,
+    listen,
+    serve,
+)
 from support.browser_page import CHROMIUM, NO_CHROMIUM, UNTIL_WHOLE, new_context, page_data
 from support.serving import Place, served
 
@@ -38,7 +45,9 @@ def place() -> Iterator[Place]:
 
 def exported_page(up: str, *slugs: str, ids: tuple[str, ...] = ()) -> str:
     served_as = {"served": {"up": up, "ids": list(ids or slugs)}}
-    return page_from_data(build_page_data([llamath.load(x) for x in slugs]) | served_as, connects=True)
+    return page_from_data(
+        build_page_data([llamath.load(x) for x in slugs]) | served_as, connects=True
+    )
 
 
 def test_served_page_equals_exported_page_except_for_links(place: Place) -> None:
@@ -50,7 +59,9 @@ def test_served_page_equals_exported_page_except_for_links(place: Place) -> None
         and headers["referrer-policy"] == "no-referrer"
     )
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
-    assert not {x for x in headers if x.startswith("access-control") or x in ("set-cookie", "server")}
+    assert not {
+        x for x in headers if x.startswith("access-control") or x in ("set-cookie", "server")
+    }
 
 
 def test_presets_are_named_by_slug_and_models_by_number(place: Place) -> None:
@@ -59,14 +70,21 @@ def test_presets_are_named_by_slug_and_models_by_number(place: Place) -> None:
     assert "GPT-2" in place.ask(f"{place.path}models/llama-3-8b/~1")[2]
 
 
-def test_preset_wins_over_a_folder_of_its_name(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preset_wins_over_a_folder_of_its_name(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "gpt2").mkdir()
     monkeypatch.chdir(tmp_path)
     assert load_preset("gpt2").parameters.total == 124_439_808
     monkeypatch.chdir("/")
     for slug in ("llama-3-8b", "deepseek-v3", "gpt2"):
         found, same = load_preset(slug), llamath.load(slug)
-        assert (found.name, found.source, found.notes, found.tree) == (same.name, same.source, same.notes, same.tree)
+        assert (found.name, found.source, found.notes, found.tree) == (
+            same.name,
+            same.source,
+            same.notes,
+            same.tree,
+        )
     assert "gpt2" in slugs()
 
 
@@ -94,10 +112,14 @@ def test_paths_and_addresses_are_not_accepted(place: Place, name: str) -> None:
     first = place.ask()[2]
     assert place.ask(f"{place.path}?model={name}")[2] == first
     own = page_data(place.ask(f"{place.path}model/~1")[2])
-    assert own["served"] == {"up": "../", "ids": ["~1"]} and page_data(first) == own | {"served": {"up": "", "ids": ["~1"]}}
+    assert own["served"] == {"up": "../", "ids": ["~1"]} and page_data(first) == own | {
+        "served": {"up": "", "ids": ["~1"]}
+    }
 
 
-@pytest.mark.parametrize("host", ["evil.test", "127.0.0.1", "127.0.0.1:1", "localhost", "x@127.0.0.1", "[::1]:1", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.test", "127.0.0.1", "127.0.0.1:1", "localhost", "x@127.0.0.1", "[::1]:1", ""]
+)
 def test_other_host_headers_are_refused(place: Place, host: str) -> None:
     assert place.ask(Host=host)[0] in (400, 421)
 
@@ -108,15 +130,31 @@ def test_every_name_of_this_machine_is_accepted(place: Place) -> None:
 
 
 def test_other_origins_are_refused(place: Place) -> None:
-    for origin in ("http://evil.test", "null", "https://127.0.0.1", f"http://localhost:{place.port}"):
+    for origin in (
+        "http://evil.test",
+        "null",
+        "https://127.0.0.1",
+        f"http://localhost:{place.port}",
+    ):
         assert place.ask(Origin=origin)[0] == 403
     assert place.ask(Origin=f"http://127.0.0.1:{place.port}")[0] == 200
-    assert place.ask(Sec_Fetch_Site="cross-site")[0] == 403 and place.ask(Sec_Fetch_Site="same-site")[0] == 403
+    assert (
+        place.ask(Sec_Fetch_Site="cross-site")[0] == 403
+        and place.ask(Sec_Fetch_Site="same-site")[0] == 403
+    )
 
 
 def test_requests_without_token_are_not_found(place: Place) -> None:
     other = f"{place.path[:-2]}{'y' if place.path[-2] == 'x' else 'x'}/"
-    for path in ("/", "/model/gpt2", "/x/", other, place.path.upper(), place.path.rstrip("/"), f"/{place.path}"):
+    for path in (
+        "/",
+        "/model/gpt2",
+        "/x/",
+        other,
+        place.path.upper(),
+        place.path.rstrip("/"),
+        f"/{place.path}",
+    ):
         status, _, text = place.ask(path)
         assert status == 404 and "GPT" not in text
 
@@ -131,12 +169,30 @@ def test_only_get_and_head_without_body_are_accepted(place: Place) -> None:
 
 def test_random_requests_cause_no_server_error(place: Place) -> None:
     rng = random.Random(5)
-    alphabet = [*"abz019/.%-_~?#&=;:@!$'()*+,", "%00", "%2f", "%ff", "..", "models", "model", "gpt2", "%F0%9F%A6%99", place.path, "%0d%0a"]
+    alphabet = [
+        *"abz019/.%-_~?#&=;:@!$'()*+,",
+        "%00",
+        "%2f",
+        "%ff",
+        "..",
+        "models",
+        "model",
+        "gpt2",
+        "%F0%9F%A6%99",
+        place.path,
+        "%0d%0a",
+    ]
     wire = http.client.HTTPConnection("127.0.0.1", place.port, timeout=300)
     statuses: dict[int, int] = {}
     for _ in range(2_000):
-        path = ("/" if rng.random() < 0.3 else place.path) + "".join(rng.choices(alphabet, k=rng.randrange(8))).replace("#", "")
-        wire.request(rng.choice(("GET", "GET", "HEAD", "POST", "FOO")), path, headers={"Host": f"127.0.0.1:{place.port}"})
+        path = ("/" if rng.random() < 0.3 else place.path) + "".join(
+            rng.choices(alphabet, k=rng.randrange(8))
+        ).replace("#", "")
+        wire.request(
+            rng.choice(("GET", "GET", "HEAD", "POST", "FOO")),
+            path,
+            headers={"Host": f"127.0.0.1:{place.port}"},
+        )
         answer = wire.getresponse()
         answer.read()
         statuses[answer.status] = statuses.get(answer.status, 0) + 1
@@ -169,14 +225,20 @@ def test_dns_rebinding_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch)
       document.body.append(frame);
     })"""
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--host-resolver-rules=MAP evil.test 127.0.0.1"])
-        tab = new_context(
-            browser, bypass_csp=True
-        ).new_page()  # the answer that refuses plays the stranger's page, without what it forbids itself
+        browser = driver.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--host-resolver-rules=MAP evil.test 127.0.0.1"],
+        )
+        tab = (
+            new_context(browser, bypass_csp=True).new_page()
+        )  # the answer that refuses plays the stranger's page, without what it forbids itself
         assert tab.goto(f"{site}/attack").status == 421
         assert tab.evaluate(asks, f"{site}{place.path}") == "421 refused"
         assert tab.evaluate(asks, place.address) == "unread"
-        assert "GPT" not in tab.evaluate(framed, f"{site}{place.path}") and tab.evaluate(framed, place.address) == "unread"
+        assert (
+            "GPT" not in tab.evaluate(framed, f"{site}{place.path}")
+            and tab.evaluate(framed, place.address) == "unread"
+        )
         assert tab.goto(f"{site}{place.path}").status == 421
         good = new_context(browser).new_page()
         assert good.goto(place.address).status == 200
@@ -184,7 +246,9 @@ def test_dns_rebinding_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch)
         assert "124,439,808" in good.text_content("main")
         with monkeypatch.context() as patch:
             patch.setattr(AccessPolicy, "is_known_host", lambda *_: True)
-            assert tab.evaluate(asks, f"{site}{place.path}").startswith("200 "), "without the check the attack succeeds"
+            assert tab.evaluate(asks, f"{site}{place.path}").startswith("200 "), (
+                "without the check the attack succeeds"
+            )
         browser.close()
 
 
@@ -199,7 +263,10 @@ def test_each_launch_has_a_new_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_browser_address_works_once(place: Place) -> None:
     path = "/" + place.once.rsplit("/", 1)[1]
-    assert place.ask(path, Host="evil.test")[0] == 421 and place.ask(path, Origin="http://evil.test")[0] == 403
+    assert (
+        place.ask(path, Host="evil.test")[0] == 421
+        and place.ask(path, Origin="http://evil.test")[0] == 403
+    )
     assert place.ask(path, method="POST")[0] == 405 and place.ask(f"{path}x")[0] == 404
     status, headers, text = place.ask(path)
     assert status == 303 and headers["location"] == place.path and not text
@@ -209,7 +276,13 @@ def test_browser_address_works_once(place: Place) -> None:
 def test_numeric_addresses_are_accepted_and_foreign_names_refused() -> None:
     door = access_policy("0.0.0.0", 8000)
     name = socket.gethostname().lower()
-    for host in ("127.0.0.1:8000", "192.0.2.7:8000", "[2001:db8::1]:8000", "localhost:8000", f"{name}:8000"):
+    for host in (
+        "127.0.0.1:8000",
+        "192.0.2.7:8000",
+        "[2001:db8::1]:8000",
+        "localhost:8000",
+        f"{name}:8000",
+    ):
         assert door.is_known_host(host), host
     for host in (
         "192.0.2.7",
@@ -223,9 +296,15 @@ def test_numeric_addresses_are_accepted_and_foreign_names_refused() -> None:
     ):
         assert not door.is_known_host(host), host
     one = access_policy("192.0.2.7", 8000)
-    assert one.is_known_host("192.0.2.7:8000") and not one.is_known_host("127.0.0.1:8000") and not one.is_known_host("192.0.2.8:8000")
+    assert (
+        one.is_known_host("192.0.2.7:8000")
+        and not one.is_known_host("127.0.0.1:8000")
+        and not one.is_known_host("192.0.2.8:8000")
+    )
     assert len({door.token, door.one_time_path, one.token, one.one_time_path}) == 4
-    assert is_unspecified("::") and not is_unspecified("127.0.0.1") and not is_unspecified("localhost")
+    assert (
+        is_unspecified("::") and not is_unspecified("127.0.0.1") and not is_unspecified("localhost")
+    )
 
 
 @pytest.mark.parametrize(
@@ -253,12 +332,16 @@ def test_browser_is_opened_only_in_interactive_sessions(
 
 
 @pytest.mark.parametrize(("option", "opened"), [("--browser", 1), ("--no-browser", 0), (None, 0)])
-def test_one_time_address_is_opened_and_address_is_printed(monkeypatch: pytest.MonkeyPatch, option: str | None, opened: int) -> None:
+def test_one_time_address_is_opened_and_address_is_printed(
+    monkeypatch: pytest.MonkeyPatch, option: str | None, opened: int
+) -> None:
     seen: list[str] = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [x.close() for x in sockets])
     monkeypatch.setattr("llamath.cli.serve.open_browser", seen.append)
     done = CliRunner().invoke(cli, ["serve", "gpt2", "gpt2", "gpt2", *([option] if option else [])])
-    assert done.exit_code == 0 and done.stdout.startswith("http://127.0.0.1:") and len(seen) == opened
+    assert (
+        done.exit_code == 0 and done.stdout.startswith("http://127.0.0.1:") and len(seen) == opened
+    )
     assert not any(x in done.output for x in seen)
 
 

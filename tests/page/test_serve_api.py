@@ -38,7 +38,9 @@ def parts(value: Any) -> Iterator[dict[str, Any]]:
     """Every object inside a description."""
     if isinstance(value, dict):
         yield value
-    for x in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for x in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from parts(x)
 
 
@@ -57,12 +59,16 @@ def test_description_is_of_exactly_the_routes_and_parameters(description: dict[s
     assert description["paths"].keys() - {f"/{x}" for x in pages} == tools.keys()
     for path in (f"/{x}" for x in pages):
         own = description["paths"][path]["get"]["parameters"]
-        assert {x["$ref"].rpartition("/")[2] for x in own} == {x for x in ("a", "b", "chunk") if f"{{{x}}}" in path}
+        assert {x["$ref"].rpartition("/")[2] for x in own} == {
+            x for x in ("a", "b", "chunk") if f"{{{x}}}" in path
+        }
     for path, tool in tools.items():
         found = {x["name"]: x for x in description["paths"][path]["get"]["parameters"]}
         known = parameters(tool, local=False)
         assert found.keys() == known.keys() and all(x["description"] for x in found.values()), path
-        assert {name for name, x in found.items() if x.get("required")} == {name for name, x in known.items() if required(name, x)}, path
+        assert {name for name, x in found.items() if x.get("required")} == {
+            name for name, x in known.items() if required(name, x)
+        }, path
 
 
 def test_description_is_valid_openapi(description: dict[str, Any]) -> None:
@@ -70,14 +76,27 @@ def test_description_is_valid_openapi(description: dict[str, Any]) -> None:
     validator = pytest.importorskip("jsonschema").Draft202012Validator
     used = {x["$ref"] for x in parts(description) if "$ref" in x}
     assert all(isinstance(resolve(description, x), dict) for x in used)
-    assert used == {f"#/components/{kind}/{name}" for kind, found in description["components"].items() for name in found}
-    schemas = [x["schema"] for x in parts(description) if "schema" in x] + list(description["components"]["schemas"].values())
+    assert used == {
+        f"#/components/{kind}/{name}"
+        for kind, found in description["components"].items()
+        for name in found
+    }
+    schemas = [x["schema"] for x in parts(description) if "schema" in x] + list(
+        description["components"]["schemas"].values()
+    )
     for schema in schemas:
         validator.check_schema(schema)
-    assert description["openapi"].startswith("3.1.") and {"title", "version"} <= description["info"].keys()
-    operations = [path[x] for path in description["paths"].values() for x in ("get", "post") if x in path]
+    assert (
+        description["openapi"].startswith("3.1.")
+        and {"title", "version"} <= description["info"].keys()
+    )
+    operations = [
+        path[x] for path in description["paths"].values() for x in ("get", "post") if x in path
+    ]
     names = [x["operationId"] for x in operations]
-    assert len(names) == len(set(names)) and all(x["summary"] and "200" in x["responses"] for x in operations)
+    assert len(names) == len(set(names)) and all(
+        x["summary"] and "200" in x["responses"] for x in operations
+    )
     assert all("description" in x for x in description["components"]["responses"].values())
 
 
@@ -101,7 +120,9 @@ WAYS: list[tuple[str, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("path", "how", "status"), WAYS)
-def test_every_response_is_described(place: Place, description: dict[str, Any], path: str, how: dict[str, Any], status: int) -> None:
+def test_every_response_is_described(
+    place: Place, description: dict[str, Any], path: str, how: dict[str, Any], status: int
+) -> None:
     found, headers, _ = place.ask(place.path + path, **how)
     assert found == status
     if status == 405:
@@ -116,7 +137,9 @@ def test_every_response_is_described(place: Place, description: dict[str, Any], 
         if path.startswith("models/")
         else f"/{path}"
     )
-    response = resolve(description, description["paths"][pattern]["get"]["responses"][str(status)]["$ref"])
+    response = resolve(
+        description, description["paths"][pattern]["get"]["responses"][str(status)]["$ref"]
+    )
     assert headers["content-type"].partition(";")[0] in response["content"]
     for name, header in response.get("headers", {}).items():
         schema = resolve(description, header["$ref"])["schema"]

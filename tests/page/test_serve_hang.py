@@ -54,7 +54,9 @@ def lives(pid: int) -> bool:
         return False
     stat = Path(f"/proc/{pid}/stat")
     try:
-        return not stat.parent.parent.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            not stat.parent.parent.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+        )
     except OSError:
         return False
 
@@ -69,7 +71,10 @@ class Sent:
 
     def __init__(self, port: int, path: str, number: int, body: bytes) -> None:
         self.statuses: list[object] = []
-        self.threads = [threading.Thread(target=self._send, args=(port, path, body), daemon=True) for _ in range(number)]
+        self.threads = [
+            threading.Thread(target=self._send, args=(port, path, body), daemon=True)
+            for _ in range(number)
+        ]
         for x in self.threads:
             x.start()
 
@@ -79,7 +84,9 @@ class Sent:
             wire.request("POST", path, body, {"Content-Type": "application/json"})
             answer = wire.getresponse()
             text = answer.read()
-            assert text and (answer.status not in (429, 503) or answer.headers["Retry-After"] == "2")
+            assert text and (
+                answer.status not in (429, 503) or answer.headers["Retry-After"] == "2"
+            )
             self.statuses.append(answer.status)
         except Exception as error:
             self.statuses.append(type(error).__name__)
@@ -103,7 +110,9 @@ def hanging(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         yield place
 
 
-def test_others_are_answered_while_answers_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_are_answered_while_answers_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[int] = []
     read_posted = application.read_posted
 
@@ -122,7 +131,9 @@ def test_others_are_answered_while_answers_hang(tmp_path: Path, monkeypatch: pyt
             assert place.ask(place.path + path)[0] == 200, path
         more = Sent(place.port, f"{place.path}api/hang", 40, LLAMA + b" " * 3_000_000)
         assert Place.wait_for(lambda: len(pids(tmp_path)) == 2 and len(more.statuses) == 17)
-        assert Counter(more.statuses) == {429: 17}, "7 are read and wait or hang, 16 wait, and the others are refused"
+        assert Counter(more.statuses) == {429: 17}, (
+            "7 are read and wait or hang, 16 wait, and the others are refused"
+        )
         assert len(read) == 2 + 7 and not first.statuses
         for path in ("model/llama-3-8b", "choose", "nothing"):
             assert place.ask(place.path + path)[0] == (404 if path == "nothing" else 200), path
@@ -136,7 +147,9 @@ def test_processes_that_hang_end_with_the_server(tmp_path: Path, number: signal.
     if number == signal.SIGKILL and sys.platform != "linux":
         pytest.skip("elsewhere, the processes end themselves later")
     script = [sys.executable, "-m", "support.hanging_tools", str(tmp_path)]
-    with subprocess.Popen(script, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        script, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert server.stdout is not None and server.stderr is not None
             url = urlsplit(server.stdout.readline())
@@ -155,7 +168,9 @@ def test_processes_that_hang_end_with_the_server(tmp_path: Path, number: signal.
 
 def test_config_with_hostile_recipe_stops_nothing(tmp_path: Path) -> None:
     """A pattern of a recipe that once backtracked for years, and held the lock of the interpreter."""
-    config = json.loads(LLAMA) | {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}}
+    config = json.loads(LLAMA) | {
+        "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}
+    }
     config["quantization_config"]["dynamic"] = {"-:(?:[a-z._0-9]?){40}!": {}}
     program = [sys.executable, "-m", "llamath", "serve", "--no-browser"]
     with subprocess.Popen(program, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
@@ -163,7 +178,10 @@ def test_config_with_hostile_recipe_stops_nothing(tmp_path: Path) -> None:
             assert server.stdout is not None
             url = urlsplit(server.stdout.readline().strip())
             assert url.port is not None
-            sent = [Sent(url.port, f"{url.path}api/memory", 1, json.dumps(config).encode()) for _ in range(2)]
+            sent = [
+                Sent(url.port, f"{url.path}api/memory", 1, json.dumps(config).encode())
+                for _ in range(2)
+            ]
             with closing(http.client.HTTPConnection("127.0.0.1", url.port, timeout=HANG_S)) as wire:
                 for path, status in (("nothing", 404), ("model/gpt2", 200), ("choose", 200)):
                     wire.request("GET", url.path + path)
@@ -188,7 +206,9 @@ def test_process_answers_until_a_limit_ends_it() -> None:
         return found.value.reason
 
     good = worker()
-    assert good.ask(b"") == good.ask(bytes(10 << 20)) == f"setup {good.pid}".encode() and good.is_alive
+    assert (
+        good.ask(b"") == good.ask(bytes(10 << 20)) == f"setup {good.pid}".encode() and good.is_alive
+    )
     reasons = [ended(b"hang", 0.1), ended(b"end"), ended(b"raise")]
     assert reasons == ["time", "killed", "error"]
     if sys.platform == "linux":
@@ -223,7 +243,9 @@ def test_killed_processes_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
         first = await ask(b"")
         assert first.decode() == f"setup {work.pids[0]}" == (await ask(b"")).decode()
         os.kill(work.pids[0], getattr(signal, "SIGKILL", signal.SIGTERM))
-        assert Place.wait_for(lambda: not lives(int(first.split()[1])) or not next(iter(work._workers)).is_alive)
+        assert Place.wait_for(
+            lambda: not lives(int(first.split()[1])) or not next(iter(work._workers)).is_alive
+        )
         answers = [await ask(b"") for _ in range(3)]
         assert len(set(answers)) == 1 and answers[0] != first
         assert await ask(b"") not in answers, "a process answers a limited number of times"
@@ -245,19 +267,29 @@ def test_killed_processes_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("most", [0, 8])
 def test_many_connections_at_once_are_all_answered(most: int) -> None:
     with served([], limits=ConnectionLimits(max_connections=most, request_seconds=LONG)) as place:
-        links = [socket.create_connection(("127.0.0.1", place.port), timeout=HANG_S) for _ in range(200)]
+        links = [
+            socket.create_connection(("127.0.0.1", place.port), timeout=HANG_S) for _ in range(200)
+        ]
         for link in links:
-            link.sendall(f"GET {place.path}openapi.json HTTP/1.1\r\nHost: 127.0.0.1:{place.port}\r\nConnection: close\r\n\r\n".encode())
+            link.sendall(
+                f"GET {place.path}openapi.json HTTP/1.1\r\nHost: 127.0.0.1:{place.port}\r\nConnection: close\r\n\r\n".encode()
+            )
         statuses: Counter[bytes] = Counter()
         for link in links:
             text = b""
             while data := link.recv(1 << 16):
                 text += data
             head, _, body = text.partition(b"\r\n\r\n")
-            length = next(int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length"))
+            length = next(
+                int(x.split(b":")[1])
+                for x in head.split(b"\r\n")
+                if x.lower().startswith(b"content-length")
+            )
             assert len(body) == length
             statuses[head[:12]] += 1
             link.close()
-        assert set(statuses) <= {b"HTTP/1.1 200", b"HTTP/1.1 503"} and statuses[b"HTTP/1.1 200"] >= 1, statuses
+        assert (
+            set(statuses) <= {b"HTTP/1.1 200", b"HTTP/1.1 503"} and statuses[b"HTTP/1.1 200"] >= 1
+        ), statuses
         assert Place.wait_for(lambda: not place.connections)
         assert place.ask(f"{place.path}openapi.json")[0] == 200

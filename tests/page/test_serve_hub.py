@@ -23,7 +23,10 @@ def hub() -> Iterator[tuple[Site, Place]]:
         patch.delenv("HF_HUB_OFFLINE", raising=False)
         patch.setenv("HF_ENDPOINT", endpoint.url)
         patch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
-        files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2, 2)})}
+        files = {
+            "config.json": json.dumps(CONFIG).encode(),
+            "model.safetensors": safetensors({"a": (2, 2)}),
+        }
         Hub(endpoint, store, files)
         with served([llamath.load("gpt2")], hub=True) as place:
             yield endpoint, place
@@ -38,10 +41,21 @@ def test_only_the_configuration_is_downloaded(hub: tuple[Site, Place]) -> None:
     endpoint, place = hub
     total = llamath.load(CONFIG).parameters.total
     code, _, text = place.ask(f"{place.path}model/hub:org:name")
-    assert code == 200 and str(page_data(text)["models"][0]["counts"][0]["value"]) == str(total) and "org/name" in text
-    assert {x.path.partition("?")[0].rpartition("/")[2] for x in endpoint.seen} == {"main", "config.json"}
+    assert (
+        code == 200
+        and str(page_data(text)["models"][0]["counts"][0]["value"]) == str(total)
+        and "org/name" in text
+    )
+    assert {x.path.partition("?")[0].rpartition("/")[2] for x in endpoint.seen} == {
+        "main",
+        "config.json",
+    }
     asked = len(endpoint.seen)
-    for x in ("models/gpt2/hub:org:name", "models/hub:org:name/~1", "models/hub:org:name/hub:org:name"):
+    for x in (
+        "models/gpt2/hub:org:name",
+        "models/hub:org:name/~1",
+        "models/hub:org:name/hub:org:name",
+    ):
         assert place.ask(place.path + x)[0] == 200
     assert len(endpoint.seen) > asked and place.ask(f"{place.path}model/hub:org:name")[2] == text
 
@@ -90,7 +104,9 @@ def test_hub_errors_are_reported(hub: tuple[Site, Place]) -> None:
 
 def test_silent_hub_is_reported(hub: tuple[Site, Place]) -> None:
     endpoint, _ = hub
-    endpoint.pages["/api/models/org/silent/revision/main"] = raw(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", pause=2 * HANG_S)
+    endpoint.pages["/api/models/org/silent/revision/main"] = raw(
+        b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", pause=2 * HANG_S
+    )
     with served([llamath.load("gpt2")], hub=True, hub_limits=QUICK) as place:
         code, _, text = place.ask(f"{place.path}model/hub:org:silent")
     assert code == 424 and "Choose a model" in text

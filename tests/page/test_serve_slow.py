@@ -26,7 +26,9 @@ def place() -> Iterator[Place]:
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[Place]:
     """A server that waits 1.5 seconds for a request."""
-    with served([llamath.load("gpt2")], limits=timeouts.ConnectionLimits(request_seconds=1.5)) as found:
+    with served(
+        [llamath.load("gpt2")], limits=timeouts.ConnectionLimits(request_seconds=1.5)
+    ) as found:
         yield found
 
 
@@ -46,7 +48,11 @@ def is_closed_by_server(link: socket.socket) -> bool:
     return True
 
 
-@pytest.mark.parametrize("start", [b"", b"GET ", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: "], ids=["nothing", "a method", "headers"])
+@pytest.mark.parametrize(
+    "start",
+    [b"", b"GET ", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: "],
+    ids=["nothing", "a method", "headers"],
+)
 def test_a_trickling_client_is_disconnected(impatient: Place, start: bytes) -> None:
     with connect(impatient) as link:
         link.sendall(start)
@@ -67,7 +73,9 @@ def test_a_second_request_has_the_same_time_limit(impatient: Place) -> None:
 def test_a_client_that_does_not_read_is_disconnected() -> None:
     limits = timeouts.ConnectionLimits(response_seconds=3)
     with served([llamath.load("gpt2")], limits=limits) as place, connect(place) as link:
-        many = (64 << 20) // len(place.ask(f"{place.path}openapi.json")[2])  # responses of 64 MiB, more than all socket buffers hold
+        many = (64 << 20) // len(
+            place.ask(f"{place.path}openapi.json")[2]
+        )  # responses of 64 MiB, more than all socket buffers hold
         link.settimeout(2)
         with contextlib.suppress(ConnectionError, TimeoutError):
             link.sendall(request(place, "openapi.json") * many)
@@ -98,7 +106,10 @@ def test_the_oldest_idle_connection_is_closed_to_make_room() -> None:
 def test_pipelined_requests_are_answered_in_order(place: Place) -> None:
     paths = ["openapi.json", "nothing", "choose", "openapi.json", "model/-"] * 4
     with connect(place) as link:
-        link.sendall(b"".join(request(place, x) for x in paths[:-1]) + request(place, paths[-1], more="Connection: close\r\n"))
+        link.sendall(
+            b"".join(request(place, x) for x in paths[:-1])
+            + request(place, paths[-1], more="Connection: close\r\n")
+        )
         text = b""
         while data := link.recv(1 << 16):
             text += data

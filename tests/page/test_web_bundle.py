@@ -27,21 +27,32 @@ def source_digest() -> str:
 
 
 def test_bundle_is_built_from_these_sources() -> None:
-    assert (Path(STATIC_FOLDER) / "sources.sha256").read_text().strip() == source_digest(), "run `make web`"
+    assert (Path(STATIC_FOLDER) / "sources.sha256").read_text().strip() == source_digest(), (
+        "run `make web`"
+    )
 
 
 def test_scripts_begin_with_the_notices_of_their_packages() -> None:
     """Each package that the sources import, and what it contains; without the texts of these licenses no copy may be given away."""
     imported = {
-        x for path in (WEB / "src").rglob("*.ts*") for x in re.findall(r"""from ["']((?:@[^/"']+/)?[^./"'][^/"']*)""", path.read_text())
+        x
+        for path in (WEB / "src").rglob("*.ts*")
+        for x in re.findall(r"""from ["']((?:@[^/"']+/)?[^./"'][^/"']*)""", path.read_text())
     }
     assert imported >= {"preact", "d3-scale", "@dagrejs/dagre"}
     named: set[str] = set()
     for bundle in ("page", "gallery"):
         head, _, code = read_asset(f"{bundle}.js").partition("*/")
         names = set(re.findall(r"(?m)^(\S+) [\d.]+ \((?:MIT|ISC)\): Copyright .*\d{4}", head))
-        assert head.startswith("/*!\n") and code.startswith('\n"use strict";(async()=>{') and "preact" in names
-        for license_id, words in (("MIT", "Permission is hereby granted, free of charge"), ("ISC", "Permission to use, copy, modify")):
+        assert (
+            head.startswith("/*!\n")
+            and code.startswith('\n"use strict";(async()=>{')
+            and "preact" in names
+        )
+        for license_id, words in (
+            ("MIT", "Permission is hereby granted, free of charge"),
+            ("ISC", "Permission to use, copy, modify"),
+        ):
             assert words in head and f"({license_id})" in head
         assert "</script" not in head and len(head) < 4000
         named |= names
@@ -53,5 +64,7 @@ def test_scripts_begin_with_the_notices_of_their_packages() -> None:
 def test_building_again_gives_the_same_bytes() -> None:
     if shutil.which("node") is None or not (WEB / "node_modules").is_dir():
         pytest.skip("node and the packages of web/ are not installed")
-    done = subprocess.run(["node", "build.mjs", "--check"], cwd=WEB, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["node", "build.mjs", "--check"], cwd=WEB, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,10 @@ def open_reader(path: Path, model: Model, scheme: Scheme) -> CanonicalReader:
 
 def random_tensors(model: Model, scheme: Scheme) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return {x.name: -torch.rand(tuple(map(int, x.shape)), generator=generator) - 0.1 for x in scheme.tensors(model.tree)}
+    return {
+        x.name: -torch.rand(tuple(map(int, x.shape)), generator=generator) - 0.1
+        for x in scheme.tensors(model.tree)
+    }
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:

@@ -81,7 +81,10 @@ def test_comparison_frees_the_models(hf: Path) -> None:
 
 
 def test_random_ids_depend_on_the_seed(hf: Path, gguf_file: Path) -> None:
-    drawn = [json.loads(asked(hf, gguf_file, "--json", "--ids", f"random:8,{seed}").stdout)["tokens"] for seed in (0, 0, 1)]
+    drawn = [
+        json.loads(asked(hf, gguf_file, "--json", "--ids", f"random:8,{seed}").stdout)["tokens"]
+        for seed in (0, 0, 1)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(x) == 8 and max(x) < 97 for x in drawn)
 
@@ -92,13 +95,20 @@ def test_reported_numbers_match_torch(hf: Path, tmp_path: Path) -> None:
     with torch.no_grad():
         ours, theirs = (x(torch.tensor([IDS]))[0].double() for x in (a, b))
     data = json.loads(asked(hf, other, "--ids", ",".join(map(str, IDS)), "--json").stdout)
-    divergence = torch.distributions.kl_divergence(*(torch.distributions.Categorical(logits=x) for x in (ours, theirs)))
+    divergence = torch.distributions.kl_divergence(
+        *(torch.distributions.Categorical(logits=x) for x in (ours, theirs))
+    )
     assert data["logits"]["max"] == pytest.approx(float((ours - theirs).abs().max()))
     assert data["logits"]["mean"] == pytest.approx(float((ours - theirs).abs().mean()))
-    assert data["logits"]["relative"] == pytest.approx(float((ours - theirs).abs().max() / ours.abs().max()))
+    assert data["logits"]["relative"] == pytest.approx(
+        float((ours - theirs).abs().max() / ours.abs().max())
+    )
     assert data["kl"]["mean"] == pytest.approx(float(divergence.mean()), rel=1e-4)
     assert data["kl"]["max"] == pytest.approx(float(divergence.max()), rel=1e-4)
-    assert data["top1"] == {"same": int((ours.argmax(-1) == theirs.argmax(-1)).sum()), "of": len(IDS)}
+    assert data["top1"] == {
+        "same": int((ours.argmax(-1) == theirs.argmax(-1)).sum()),
+        "of": len(IDS),
+    }
 
 
 @pytest.mark.parametrize(
@@ -112,7 +122,9 @@ def test_reported_numbers_match_torch(hf: Path, tmp_path: Path) -> None:
         ("lm_head.weight", "head"),
     ],
 )
-def test_first_different_weight_is_named(hf: Path, gguf_file: Path, name: str, module: str, tmp_path: Path) -> None:
+def test_first_different_weight_is_named(
+    hf: Path, gguf_file: Path, name: str, module: str, tmp_path: Path
+) -> None:
     other = copy_checkpoint(hf, tmp_path, lambda x: x[name].mul_(1.1))
     done = asked(gguf_file, other)
     assert done.exit_code == 1
@@ -121,7 +133,9 @@ def test_first_different_weight_is_named(hf: Path, gguf_file: Path, name: str, m
     assert data["first"]["module"] == module
     assert data["first"]["stored"][1] == name
     assert data["first"]["difference"] == pytest.approx(0.1, rel=1e-3) or module == "embed"
-    assert data["hints"] == [f"the input of {module} is the same, so its weight differs: {data['first']['stored'][0]} in A, {name} in B"]
+    assert data["hints"] == [
+        f"the input of {module} is the same, so its weight differs: {data['first']['stored'][0]} in A, {name} in B"
+    ]
 
 
 def test_config_differences_are_listed(hf: Path, tmp_path: Path) -> None:
@@ -140,15 +154,21 @@ def test_different_dtypes_are_explained_by_rounding(hf: Path, tmp_path: Path) ->
     data = json.loads(asked(hf, tmp_path / "half", "--json", "--tolerance", "1e-6").stdout)
     assert (data["a"]["dtype"], data["b"]["dtype"]) == ("F32", "F16")
     assert 1e-6 < data["logits"]["relative"] < 1e-2
-    assert data["hints"][0].startswith("A is F32 and B F16: rounding causes small differences everywhere")
+    assert data["hints"][0].startswith(
+        "A is F32 and B F16: rounding causes small differences everywhere"
+    )
 
 
 def test_submodules_agree_but_their_parent_differs(hf: Path) -> None:
     a, b = heard(hf), heard(hf)
     b.inputs["layers.1.mlp.down"] = b.inputs["layers.1.mlp.down"] * 1.5
     b = b._replace(logits=b.logits * 1.5)
-    assert compare_activations(a, b, IDS, "", 1e-4).hints == ("the submodules of layers.1.mlp agree, but its output differs",)
-    b.outputs["layers.1.mlp.up"] = b.outputs["layers.1.mlp.up"] * 1.4  # not so if a part is as far apart
+    assert compare_activations(a, b, IDS, "", 1e-4).hints == (
+        "the submodules of layers.1.mlp agree, but its output differs",
+    )
+    b.outputs["layers.1.mlp.up"] = (
+        b.outputs["layers.1.mlp.up"] * 1.4
+    )  # not so if a part is as far apart
     assert compare_activations(a, b, IDS, "", 0.45).hints == ()
 
 
@@ -184,20 +204,36 @@ CASES = [
 
 
 @pytest.mark.parametrize(("change", "theirs", "ours"), CASES)
-def test_permuted_rows_in_safetensors(hf: Path, change: Callable[[Tensor], Tensor], theirs: str, ours: str, tmp_path: Path) -> None:
+def test_permuted_rows_in_safetensors(
+    hf: Path, change: Callable[[Tensor], Tensor], theirs: str, ours: str, tmp_path: Path
+) -> None:
     other = rows(hf, tmp_path, change)
     data = json.loads(asked(hf, other, "--json").stdout)
     assert not data["same"]
-    assert data["hints"] == [f"q and k of 2 layers are the same once the rows of each head are permuted: B's look {theirs}, or A's {ours}"]
+    assert data["hints"] == [
+        f"q and k of 2 layers are the same once the rows of each head are permuted: B's look {theirs}, or A's {ours}"
+    ]
     data = json.loads(asked(other, hf, "--json").stdout)
-    assert data["hints"] == [f"q and k of 2 layers are the same once the rows of each head are permuted: B's look {ours}, or A's {theirs}"]
+    assert data["hints"] == [
+        f"q and k of 2 layers are the same once the rows of each head are permuted: B's look {ours}, or A's {theirs}"
+    ]
 
 
-@pytest.mark.parametrize(("change", "diagnosis"), [(to_halves, "unpermuted"), (to_pairs, "permuted twice")])
-def test_permuted_rows_in_gguf(hf: Path, change: Callable[[Tensor], Tensor], diagnosis: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "diagnosis"), [(to_halves, "unpermuted"), (to_pairs, "permuted twice")]
+)
+def test_permuted_rows_in_gguf(
+    hf: Path, change: Callable[[Tensor], Tensor], diagnosis: str, tmp_path: Path
+) -> None:
     """A converter that forgets to permute, or permutes twice."""
-    convert_checkpoint(str(rows(hf, tmp_path / "hf", change)), str(tmp_path / "model.gguf"), ConvertOptions(to="gguf"))
-    stored = {x.name: x.data for x in gguf.GGUFReader(tmp_path / "model.gguf").tensors}["blk.1.attn_q.weight"]
+    convert_checkpoint(
+        str(rows(hf, tmp_path / "hf", change)),
+        str(tmp_path / "model.gguf"),
+        ConvertOptions(to="gguf"),
+    )
+    stored = {x.name: x.data for x in gguf.GGUFReader(tmp_path / "model.gguf").tensors}[
+        "blk.1.attn_q.weight"
+    ]
     as_it_was = open_model(str(hf)).module.get_parameter("layers.1.attn.q.weight").detach()
     expected = as_it_was if diagnosis == "unpermuted" else to_pairs(to_pairs(as_it_was))
     assert torch.equal(torch.from_numpy(stored.copy()), expected)
@@ -208,7 +244,9 @@ def test_permuted_rows_in_gguf(hf: Path, change: Callable[[Tensor], Tensor], dia
 
 def test_permuted_rows_of_q_only(hf: Path, tmp_path: Path) -> None:
     (hint,) = json.loads(asked(hf, rows(hf, tmp_path, CASES[0][0], "q"), "--json").stdout)["hints"]
-    assert hint.startswith("q of 2 layers is the same once the rows of each head are permuted: B's looks unpermuted")
+    assert hint.startswith(
+        "q of 2 layers is the same once the rows of each head are permuted: B's looks unpermuted"
+    )
 
 
 def test_permuted_rows_are_found_after_quantization(hf: Path, tmp_path: Path) -> None:
@@ -219,7 +257,10 @@ def test_permuted_rows_are_found_after_quantization(hf: Path, tmp_path: Path) ->
 def test_loss_on_text_tells_which_model_is_wrong(hf: Path, tmp_path: Path) -> None:
     a, b = heard(hf), heard(rows(hf, tmp_path, CASES[0][0]))
     result = compare_activations(a, b, IDS, "", 1e-4)
-    for losses, end in {(1.2, 4.0): ": B's look unpermuted", (4.0, 1.2): ": A's look permuted twice"}.items():
+    for losses, end in {
+        (1.2, 4.0): ": B's look unpermuted",
+        (4.0, 1.2): ": A's look permuted twice",
+    }.items():
         (hint,) = permutation_hint(a, b, result.replace(losses=losses))
         assert hint.endswith(end)
     for losses in ((4.5, 4.9), (1.2, 1.3)):  # neither knows it; both do
@@ -236,7 +277,10 @@ def test_tolerance(hf: Path, tmp_path: Path) -> None:
     assert asked(hf, other, "--dtype", "bfloat16").exit_code == 0  # 2e-2 there
 
 
-@pytest.mark.parametrize("label", ["mixtral-plain", "deepseek_v3-plain", "gpt2-plain", "qwen3_next-plain", "gemma3-plain"])
+@pytest.mark.parametrize(
+    "label",
+    ["mixtral-plain", "deepseek_v3-plain", "gpt2-plain", "qwen3_next-plain", "gemma3-plain"],
+)
 def test_families_with_different_modules(label: str, tmp_path: Path) -> None:
     both = pair(load_tiny_configs()[label])
     both.theirs.save_pretrained(tmp_path / "a")
@@ -244,10 +288,18 @@ def test_families_with_different_modules(label: str, tmp_path: Path) -> None:
     assert asked(tmp_path / "a", other).exit_code == 0
 
     def change(x: dict[str, Tensor]) -> None:
-        last = next(name for name in reversed(list(x)) if ".1." in name and name.endswith("weight") and x[name].dim() == 1)
+        last = next(
+            name
+            for name in reversed(list(x))
+            if ".1." in name and name.endswith("weight") and x[name].dim() == 1
+        )
         x[last] += 1
 
-    done = json.loads(asked(tmp_path / "a", copy_checkpoint(tmp_path / "a", tmp_path / "c", change), "--json").stdout)
+    done = json.loads(
+        asked(
+            tmp_path / "a", copy_checkpoint(tmp_path / "a", tmp_path / "c", change), "--json"
+        ).stdout
+    )
     assert done["first"]["layer"] == 1
 
 
@@ -256,7 +308,9 @@ def words(folder: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     letters = [chr(i) for i in range(32, 127)]
-    tokenizer = Tokenizer(models.WordLevel({x: i for i, x in enumerate(letters)} | {"?": 31, "<unk>": 96}, "<unk>"))
+    tokenizer = Tokenizer(
+        models.WordLevel({x: i for i, x in enumerate(letters)} | {"?": 31, "<unk>": 96}, "<unk>")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.save(str(folder / "tokenizer.json"))
 
@@ -269,9 +323,13 @@ def test_text_is_used_if_a_tokenizer_exists(hf: Path, tmp_path: Path) -> None:
     assert data["text"] == "ab c"
     with torch.no_grad():
         logits = open_model(str(hf), "float32").module(torch.tensor([data["tokens"]]))[0]
-    assert data["losses"][0] == pytest.approx(float(torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(data["tokens"][1:]))))
+    assert data["losses"][0] == pytest.approx(
+        float(torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(data["tokens"][1:])))
+    )
     assert "of “ab c”" in asked(hf, other, "ab c").stdout
-    assert len(json.loads(asked(hf, other, "--json").stdout)["tokens"]) == 64  # a text of its own, as far as the model reads
+    assert (
+        len(json.loads(asked(hf, other, "--json").stdout)["tokens"]) == 64
+    )  # a text of its own, as far as the model reads
 
 
 @pytest.mark.parametrize(
@@ -291,7 +349,9 @@ def test_bad_input(hf: Path, more: list[str], message: str, failed: Callable[...
 
 
 @pytest.fixture
-def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
     """The command's stderr, after checking exit code 2."""
 
     def diagnosis(*args: object) -> str:
@@ -304,14 +364,18 @@ def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return diagnosis
 
 
-def test_unreadable_checkpoint_exits_with_2(hf: Path, tmp_path: Path, failed: Callable[..., str]) -> None:
+def test_unreadable_checkpoint_exits_with_2(
+    hf: Path, tmp_path: Path, failed: Callable[..., str]
+) -> None:
     assert "q_proj.weight" in failed(hf, copy_checkpoint(hf, tmp_path, lambda x: x.pop(Q)))
     assert "nowhere/at-all does not exist here" in failed(hf, "nowhere/at-all")
 
 
 def test_nonfinite_weights_are_named(hf: Path, tmp_path: Path) -> None:
     other = copy_checkpoint(hf, tmp_path, lambda x: x[Q][0].fill_(torch.nan))
-    with pytest.raises(LlamathError, match=rf"layers\.1\.attn\.q\.weight \({Q}\) is NaN in 48 of its 2,304 values"):
+    with pytest.raises(
+        LlamathError, match=rf"layers\.1\.attn\.q\.weight \({Q}\) is NaN in 48 of its 2,304 values"
+    ):
         heard(other)
 
 

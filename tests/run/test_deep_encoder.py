@@ -36,7 +36,9 @@ def test_images_of_deepseek_ocr_have_published_numbers_of_tokens() -> None:
 def test_tiles_of_deepseek_ocr_are_two_to_nine() -> None:
     sizes = tower_of("deepseek-ocr").image_sizes
     for width, height in IMAGES:
-        columns, rows = CroppedImage(patch=16, size=640, max_tiles=9, min_tiles=2)._best(width, height)
+        columns, rows = CroppedImage(patch=16, size=640, max_tiles=9, min_tiles=2)._best(
+            width, height
+        )
         tiles = columns * rows if max(width, height) > 640 else 0
         assert 2 <= columns * rows <= 9
         assert sizes.tokens(width, height, 256) == 273 + (rows * 10 if tiles else 0)
@@ -51,11 +53,16 @@ def test_tokens_after_the_prompt_see_it_and_a_window(prompt: int, tmp_path: Path
     import transformers
 
     (config,) = [x.values[0] for x in multimodal_configs() if x.id.startswith("unlimited_ocr-")]
-    reference = reference_of({**config, "text_config": {**config["text_config"], "sliding_window": 6}})
+    reference = reference_of(
+        {**config, "text_config": {**config["text_config"], "sliding_window": 6}}
+    )
     reference.save_pretrained(tmp_path)
     module = open_model(str(tmp_path), torch.float32).module
     ids = torch.randint(1, 60, (1, prompt + 20), generator=torch.Generator().manual_seed(1))
-    ours, theirs = module.new_cache(ids.shape[1]), transformers.DynamicCache(config=reference.config.text_config)
+    ours, theirs = (
+        module.new_cache(ids.shape[1]),
+        transformers.DynamicCache(config=reference.config.text_config),
+    )
     whole = reference(input_ids=ids).logits
     for part in ids.split([prompt, *[1] * 14, 6], 1):
         expected = reference(input_ids=part, past_key_values=theirs, use_cache=True).logits
@@ -65,6 +72,11 @@ def test_tokens_after_the_prompt_see_it_and_a_window(prompt: int, tmp_path: Path
 
 def test_text_of_unlimited_ocr_has_the_window_of_its_file() -> None:
     (config,) = [x.values[0] for x in multimodal_configs() if x.id.startswith("unlimited_ocr-")]
-    with pytest.raises(llamath.ConfigError, match="sliding_window is 20, unlike that of the text model"):
+    with pytest.raises(
+        llamath.ConfigError, match="sliding_window is 20, unlike that of the text model"
+    ):
         llamath.load({**config, "sliding_window": 20})
-    assert any("all tokens of a context count as the prompt" in x for x in llamath.load({**config, "sliding_window": 16}).notes)
+    assert any(
+        "all tokens of a context count as the prompt" in x
+        for x in llamath.load({**config, "sliding_window": 16}).notes
+    )

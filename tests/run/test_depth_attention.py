@@ -58,7 +58,10 @@ def depth_attention(mixer: Any, values: list[Tensor]) -> Tensor:
 
 def situ_mlp(mlp: Any, x: Tensor) -> Tensor:
     gate, up = F.linear(x, mlp.gate.weight), F.linear(x, mlp.up.weight)
-    return F.linear(0.5 * torch.tanh(gate / 0.5) * torch.sigmoid(gate) * 2.0 * torch.tanh(up / 2.0), mlp.down.weight)
+    return F.linear(
+        0.5 * torch.tanh(gate / 0.5) * torch.sigmoid(gate) * 2.0 * torch.tanh(up / 2.0),
+        mlp.down.weight,
+    )
 
 
 def experts(moe: Any, x: Tensor) -> Tensor:
@@ -68,7 +71,10 @@ def experts(moe: Any, x: Tensor) -> Tensor:
     weights = 2.5 * weights / (weights.sum(-1, keepdim=True) + 1e-20)
     narrow = F.linear(x, moe.latent_down.weight)
     outputs = torch.stack([situ_mlp(expert, narrow) for expert in moe.experts], -2)  # (B, T, E, e)
-    mixed = (outputs.gather(-2, chosen[..., None].expand(*chosen.shape, outputs.shape[-1])) * weights[..., None]).sum(-2)
+    mixed = (
+        outputs.gather(-2, chosen[..., None].expand(*chosen.shape, outputs.shape[-1]))
+        * weights[..., None]
+    ).sum(-2)
     return F.linear(rms(mixed, moe.latent_norm), moe.latent_up.weight) + situ_mlp(moe.shared, x)
 
 
@@ -81,10 +87,15 @@ def delta(attn: Any, x: Tensor) -> Tensor:
         y = F.conv1d(F.pad(y, (kernel.shape[-1] - 1, 0)), kernel, groups=y.shape[1]).mT
         return F.silu(y).unflatten(-1, (HEADS, SIZE))
 
-    q, k, v = (convolved(getattr(attn, name), getattr(attn, f"{name}_conv")) for name in ("query", "key", "value"))
+    q, k, v = (
+        convolved(getattr(attn, name), getattr(attn, f"{name}_conv"))
+        for name in ("query", "key", "value")
+    )
     q, k = (y * torch.rsqrt(y.square().sum(-1, keepdim=True) + 1e-6) for y in (q, k))
     forget = F.linear(F.linear(x, attn.forget_down.weight), attn.forget.weight) + attn.dt_bias
-    g = -5.0 * torch.sigmoid(attn.a_log.flatten()[:HEADS].exp()[:, None] * forget.unflatten(-1, (HEADS, SIZE)))
+    g = -5.0 * torch.sigmoid(
+        attn.a_log.flatten()[:HEADS].exp()[:, None] * forget.unflatten(-1, (HEADS, SIZE))
+    )
     beta = F.linear(x, attn.beta.weight).sigmoid()
     state, outputs = torch.zeros(len(x), HEADS, SIZE, SIZE), []
     for t in range(x.shape[1]):
@@ -92,17 +103,28 @@ def delta(attn: Any, x: Tensor) -> Tensor:
         error = v[:, t] - (k[:, t, :, None] @ state).squeeze(-2)
         state = state + k[:, t, :, :, None] * (beta[:, t, :, None] * error)[:, :, None]
         outputs.append((q[:, t, :, None] @ state).squeeze(-2) * SIZE**-0.5)
-    y = rms(torch.stack(outputs, 1), attn.norm) * F.linear(x, attn.gate.weight).sigmoid().unflatten(-1, (HEADS, SIZE))
+    y = rms(torch.stack(outputs, 1), attn.norm) * F.linear(x, attn.gate.weight).sigmoid().unflatten(
+        -1, (HEADS, SIZE)
+    )
     return F.linear(y.flatten(-2), attn.out.weight)
 
 
 def latent(attn: Any, x: Tensor) -> Tensor:
-    q = F.linear(rms(F.linear(x, attn.q_down.weight), attn.q_norm), attn.q_up.weight).unflatten(-1, (2, 10))
+    q = F.linear(rms(F.linear(x, attn.q_down.weight), attn.q_norm), attn.q_up.weight).unflatten(
+        -1, (2, 10)
+    )
     kv, shared = F.linear(x, attn.kv_down.weight).split((10, 4), -1)
     kv = rms(kv, attn.kv_norm)
-    k, v = F.linear(kv, attn.k_up.weight).unflatten(-1, (2, 6)), F.linear(kv, attn.v_up.weight).unflatten(-1, (2, 5))
+    k, v = (
+        F.linear(kv, attn.k_up.weight).unflatten(-1, (2, 6)),
+        F.linear(kv, attn.v_up.weight).unflatten(-1, (2, 5)),
+    )
     k = torch.cat([k, shared[:, :, None].expand(-1, -1, 2, -1)], -1)
-    y = F.scaled_dot_product_attention(*(z.transpose(1, 2) for z in (q, k, v)), is_causal=True).transpose(1, 2).flatten(-2)
+    y = (
+        F.scaled_dot_product_attention(*(z.transpose(1, 2) for z in (q, k, v)), is_causal=True)
+        .transpose(1, 2)
+        .flatten(-2)
+    )
     return F.linear(y * F.linear(x, attn.gate.weight).sigmoid(), attn.o.weight)
 
 
@@ -119,7 +141,9 @@ def reference(model: Any, ids: Tensor) -> Tensor:
         total = y if opens else total + y
         y = rms(depth_attention(layer.mlp_depth, [*blocks, total]), layer.mlp_norm)
         total = total + (experts(layer.mlp, y) if i else situ_mlp(layer.mlp, y))
-    return F.linear(rms(depth_attention(model.collapse, [*blocks, total]), model.norm), model.head.weight)
+    return F.linear(
+        rms(depth_attention(model.collapse, [*blocks, total]), model.norm), model.head.weight
+    )
 
 
 @torch.no_grad()
@@ -132,7 +156,9 @@ def test_logits_equal_the_equations(model: Any) -> None:
 def test_logits_with_a_cache_equal_those_of_one_pass(model: Any) -> None:
     ids = torch.randint(50, (2, 12))
     cache = model.new_cache(12)
-    cached = torch.cat([model(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 5, 7, 8, 9, 10, 11, 12))], 1)
+    cached = torch.cat(
+        [model(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 5, 7, 8, 9, 10, 11, 12))], 1
+    )
     torch.testing.assert_close(cached, model(ids), atol=5e-4, rtol=1e-3)
 
 

@@ -13,7 +13,9 @@ from support.tiny_checkpoint import train_tokenizer
 
 WORDS = Tokenizer(train_tokenizer(), "test")
 LETTERS = st.text("abé🙂", max_size=12)
-ANY = st.sampled_from(range(32, 127)) | st.integers(0, 0x10FFFF).filter(lambda x: not 0xD800 <= x < 0xE000)
+ANY = st.sampled_from(range(32, 127)) | st.integers(0, 0x10FFFF).filter(
+    lambda x: not 0xD800 <= x < 0xE000
+)
 """All characters; `st.text()` would sort them first, which takes seconds."""
 
 
@@ -32,7 +34,10 @@ def upto(text: str, stops: list[str]) -> tuple[str, str]:
 
 
 @settings(deadline=None)
-@given(st.lists(LETTERS, max_size=8), st.lists(st.text("abé🙂", min_size=1, max_size=4), min_size=1, max_size=3))
+@given(
+    st.lists(LETTERS, max_size=8),
+    st.lists(st.text("abé🙂", min_size=1, max_size=4), min_size=1, max_size=3),
+)
 def test_stop_string_across_pieces(pieces: list[str], stops: list[str]) -> None:
     ours = StopStringMatcher(stops)
     emitted = ""
@@ -67,7 +72,10 @@ def test_pieces_make_up_the_text(text: str) -> None:
 @given(text(1, 20), text(1, 20))
 def test_text_continues_a_prefix(before: str, text: str) -> None:
     ours = StreamingDetokenizer(WORDS, WORDS.encode(before))
-    assert "".join(ours.add(x) for x in WORDS.encode(text, add_special_tokens=False)) + ours.flush() == text
+    assert (
+        "".join(ours.add(x) for x in WORDS.encode(text, add_special_tokens=False)) + ours.flush()
+        == text
+    )
 
 
 @settings(deadline=None)
@@ -83,7 +91,9 @@ def test_sentencepiece_space_only_between_words() -> None:
     from tokenizers import decoders, models
 
     engine = Engine(models.BPE(vocab={"▁a": 0, "b": 1, "▁c": 2}, merges=[]))
-    engine.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    engine.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
     pieces = Tokenizer(engine, "test")
     first, later = StreamingDetokenizer(pieces), StreamingDetokenizer(pieces, [0, 1])
     assert [first.add(x) for x in (0, 1, 2)] == ["a", "b", " c"]

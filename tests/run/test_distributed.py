@@ -41,9 +41,20 @@ TWO = (
         "bloom/plain",
         "qwen3_moe/plain",
     ),
-    *("olmo2/grouped-biased", "opt/350m: projected, norms after", "falcon/7B: multi-query, biased, untied", "cohere/head norms"),
+    *(
+        "olmo2/grouped-biased",
+        "opt/350m: projected, norms after",
+        "falcon/7B: multi-query, biased, untied",
+        "cohere/head norms",
+    ),
 )
-FOUR = ("llama/grouped, biased, tied", "qwen2/plain", "gemma2/plain", "mixtral/plain", "deepseek_v3/yarn")
+FOUR = (
+    "llama/grouped, biased, tied",
+    "qwen2/plain",
+    "gemma2/plain",
+    "mixtral/plain",
+    "deepseek_v3/yarn",
+)
 TABLES = LLAMA | {"vocab_size": 20_000, "hidden_size": 256, "intermediate_size": 64}
 MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
 TRAINED = [
@@ -66,7 +77,13 @@ Found = list[dict[str, Any]]
 def cases(names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Cases of tensor parallelism, and two of expert parallelism."""
     sharded = [{"config": tiny(name), "expert_parallel": False} for name in names]
-    return [*sharded, *({"config": config, "expert_parallel": True} for config in (MIXTRAL, tiny("deepseek_v3/plain")))]
+    return [
+        *sharded,
+        *(
+            {"config": config, "expert_parallel": True}
+            for config in (MIXTRAL, tiny("deepseek_v3/plain"))
+        ),
+    ]
 
 
 def done(ended: list[RankResult]) -> Found:
@@ -78,7 +95,9 @@ def done(ended: list[RankResult]) -> Found:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose parameters are mostly in its two tables."""
     return tiny_checkpoint(
-        tmp_path_factory.mktemp("model"), std=0.05, **{key: TABLES[key] for key in ("vocab_size", "hidden_size", "intermediate_size")}
+        tmp_path_factory.mktemp("model"),
+        std=0.05,
+        **{key: TABLES[key] for key in ("vocab_size", "hidden_size", "intermediate_size")},
     )
 
 
@@ -86,7 +105,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
     """Results of two ranks, which are started once for all jobs."""
     where = {"folder": str(folder), "file": "model.safetensors", "config": TABLES}
-    jobs = {"agreement": cases(TWO), "errors": [tiny(x) for x in UNSUPPORTED], "opened": where, "missing": where, "trained": TRAINED}
+    jobs = {
+        "agreement": cases(TWO),
+        "errors": [tiny(x) for x in UNSUPPORTED],
+        "opened": where,
+        "missing": where,
+        "trained": TRAINED,
+    }
     return done(run_ranks(2, tmp_path_factory.mktemp("ranks"), jobs))
 
 
@@ -95,7 +120,10 @@ def test_two_ranks_agree_with_one(two: Found) -> None:
 
 
 def test_four_ranks_agree_with_one(tmp_path: Path) -> None:
-    assert_agreement(cases(FOUR), [x["agreement"] for x in done(run_ranks(4, tmp_path, {"agreement": cases(FOUR)}))])
+    assert_agreement(
+        cases(FOUR),
+        [x["agreement"] for x in done(run_ranks(4, tmp_path, {"agreement": cases(FOUR)}))],
+    )
 
 
 def assert_agreement(cases: list[dict[str, Any]], ended: list[list[dict[str, Any]]]) -> None:
@@ -104,8 +132,12 @@ def assert_agreement(cases: list[dict[str, Any]], ended: list[list[dict[str, Any
         assert first["padding"] == 0, what
         for x in results:
             assert x["logits"] < 1e-5 and x["decoded"] < 1e-5, what
-            assert x["joins"] and x["texts"] == first["alone"] and x["unseeded"] == first["unseeded"], what
-            assert x["bytes"] + x["padding"] == x["predicted"] and x["cache"] == x["cache_predicted"], what
+            assert (
+                x["joins"] and x["texts"] == first["alone"] and x["unseeded"] == first["unseeded"]
+            ), what
+            assert (
+                x["bytes"] + x["padding"] == x["predicted"] and x["cache"] == x["cache_predicted"]
+            ), what
             assert case["expert_parallel"] or x["parameters"][0] == x["parameters"][1], what
 
 
@@ -121,13 +153,19 @@ def test_each_rank_maps_only_its_shards(folder: Path, two: Found) -> None:
     for x in (x["opened"] for x in two):
         assert float((torch.tensor(x["logits"]) - whole).abs().max() / whole.abs().max()) < 1e-5
         assert x["bytes"] == x["predicted"] and x["flaw"] == ""
-        assert 0.45 * size < x["Rss"] < 0.6 * size  # the shard was read just before, and what was copied was read too
+        assert (
+            0.45 * size < x["Rss"] < 0.6 * size
+        )  # the shard was read just before, and what was copied was read too
         assert x["Anonymous"] == 0
 
 
 def test_error_on_one_rank_is_raised_on_all(two: Found) -> None:
     errors = [x["missing"] for x in two]
-    assert len(set(errors)) == 1 and errors[0].startswith("rank 1: ") and "-missing is not a local path" in errors[0]
+    assert (
+        len(set(errors)) == 1
+        and errors[0].startswith("rank 1: ")
+        and "-missing is not a local path" in errors[0]
+    )
 
 
 def test_fsdp_training_matches_one_process(two: Found) -> None:
@@ -145,7 +183,15 @@ def test_lost_rank_ends_the_others(way: str, tmp_path: Path) -> None:
 
 
 def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        *words,
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -154,10 +200,16 @@ def test_torchrun_runs_the_command_line(tmp_path: Path) -> None:
     asked = ("The cat", "--max-tokens", "8", "--temperature", "1", "--seed", "4", "--json")
     there = torchrun("-m", "llamath", "run", folder, *asked)
     assert there.returncode == 0, there.stderr
-    alone = run.Llama.open(folder).generate("The cat", sampling=run.Sampling(temperature=1.0, seed=4), max_tokens=8)
+    alone = run.Llama.open(folder).generate(
+        "The cat", sampling=run.Sampling(temperature=1.0, seed=4), max_tokens=8
+    )
     assert [json.loads(x)["ids"] for x in there.stdout.splitlines()] == [list(alone.ids)]
 
 
 def test_error_under_torchrun_is_printed_once(tmp_path: Path) -> None:
     there = torchrun("-m", "llamath", "run", str(tmp_path / "nothing"), "hello")
-    assert there.returncode and there.stderr.count("error: ") == 1 and "is not a local path" in there.stderr
+    assert (
+        there.returncode
+        and there.stderr.count("error: ") == 1
+        and "is not a local path" in there.stderr
+    )

@@ -62,7 +62,10 @@ class Case:
             assert (report.parameters.before, report.parameters.after) == totals, self.name
         stored = load_file(target / "model.safetensors").values()
         assert report.bytes.after == sum(x.numel() * x.element_size() for x in stored), self.name
-        flops = [int(llamath.flops(x, context=report.context).forward.total) for x in (self.model, edited)]
+        flops = [
+            int(llamath.flops(x, context=report.context).forward.total)
+            for x in (self.model, edited)
+        ]
         assert [report.flops.before, report.flops.after] == flops, self.name
         return target
 
@@ -127,13 +130,21 @@ def test_dropped_layers_compute_as_deleted_modules(cases: list[Case]) -> None:
             try:
                 edited = case.edit("dropped", drop_layers=dropped)
             except LlamathError as refused:
-                assert INEXPRESSIBLE.get(case.name, "none") in str(refused), (case.name, dropped, refused)
+                assert INEXPRESSIBLE.get(case.name, "none") in str(refused), (
+                    case.name,
+                    dropped,
+                    refused,
+                )
                 continue
             kept = [i for i in range(count) if i not in dropped]
             expected = logits(without_layers(case.pair, kept), case.ids)
             case.assert_equal(logits(case.load(edited), case.ids), expected)
             compared[case.name] = compared.get(case.name, 0) + 1
-    assert compared.keys() == MODELS.keys() and min(compared.values()) >= 1 and sum(compared.values()) > 2 * len(MODELS)
+    assert (
+        compared.keys() == MODELS.keys()
+        and min(compared.values()) >= 1
+        and sum(compared.values()) > 2 * len(MODELS)
+    )
 
 
 @torch.no_grad()
@@ -145,12 +156,18 @@ def test_resized_vocabulary_keeps_the_other_logits(cases: list[Case]) -> None:
                 with pytest.raises(LlamathError, match="per-layer embedding"):
                     case.edit("refused", resize_vocab=old + more)
                 continue
-            model, kept = case.load(case.edit("resized", resize_vocab=old + more)), min(old, old + more)
+            model, kept = (
+                case.load(case.edit("resized", resize_vocab=old + more)),
+                min(old, old + more),
+            )
             ids = case.ids.clamp(max=kept - 1)
             found = logits(model, ids)
             case.assert_equal(found[..., :kept], logits(case.pair.theirs, ids)[..., :kept])
             assert found.shape[-1] == old + more, case.name
-            for weight in (model.get_input_embeddings().weight, model.get_output_embeddings().weight):
+            for weight in (
+                model.get_input_embeddings().weight,
+                model.get_output_embeddings().weight,
+            ):
                 if more > 0:
                     mean = weight[:old].double().mean(0).float().expand(more, -1)
                     torch.testing.assert_close(weight[old:], mean, rtol=0, atol=0)
@@ -175,19 +192,32 @@ def test_joined_shards_have_the_original_bytes(cases: list[Case]) -> None:
         for ranks in (2, 4):
             folder = f"ranks-{ranks}"
             try:
-                shards = [case.edit(f"{folder}/{rank}", tp_shard=f"{rank}/{ranks}") for rank in range(ranks)]
+                shards = [
+                    case.edit(f"{folder}/{rank}", tp_shard=f"{rank}/{ranks}")
+                    for rank in range(ranks)
+                ]
             except LlamathError as refused:
-                assert any(x in str(refused) for x in ("does not divide", "has the layout")), (case.name, refused)
+                assert any(x in str(refused) for x in ("does not divide", "has the layout")), (
+                    case.name,
+                    refused,
+                )
                 continue
             cut.add(case.name)
             target = case.home / f"joined-{ranks}"
             llamath.edit(case.home / folder, target, join_shards=True)
             joined = load_file(target / "model.safetensors")
             assert joined.keys() == whole.keys(), case.name
-            assert all(x.dtype == joined[name].dtype and torch.equal(x, joined[name]) for name, x in whole.items()), case.name
-            assert (target / "config.json").read_bytes() == (case.source / "config.json").read_bytes(), case.name
+            assert all(
+                x.dtype == joined[name].dtype and torch.equal(x, joined[name])
+                for name, x in whole.items()
+            ), case.name
+            assert (target / "config.json").read_bytes() == (
+                case.source / "config.json"
+            ).read_bytes(), case.name
             part = load_file(shards[0] / "model.safetensors")
-            assert sum(x.numel() for x in part.values()) < sum(x.numel() for x in whole.values()), case.name
+            assert sum(x.numel() for x in part.values()) < sum(x.numel() for x in whole.values()), (
+                case.name
+            )
     assert len(cut) > len(cases) // 2, cut
 
 
@@ -198,7 +228,11 @@ def test_shards_of_one_layer_sum_to_its_output(cases: list[Case]) -> None:
             continue
         folders = [case.edit(f"sum-{rank}", tp_shard=f"{rank}/2") for rank in range(2)]
         scheme, tree = case.model.scheme("hf"), case.model.tree
-        names = [x for x in scheme.tensors_of_block("layers", tree.layers[0]) if ".mlp." in x.parts[0].pattern]
+        names = [
+            x
+            for x in scheme.tensors_of_block("layers", tree.layers[0])
+            if ".mlp." in x.parts[0].pattern
+        ]
         down = next(x for x in names if x.parts[0].pattern.endswith("down.weight"))
         ups = next(x for x in names if x.parts[0].pattern.endswith(("gate.weight", "up.weight")))
 
@@ -206,7 +240,9 @@ def test_shards_of_one_layer_sum_to_its_output(cases: list[Case]) -> None:
             """The product of the concatenated up projections and the down projection, which is linear in the ranks' parts."""
             x = load_file(folder / "model.safetensors")
             up, into = (x[y.name.replace("{l}", "0")].double() for y in (up_name, down_name))
-            up, into = (y.mT if "flip" in z.layout else y for y, z in ((up, up_name), (into, down_name)))
+            up, into = (
+                y.mT if "flip" in z.layout else y for y, z in ((up, up_name), (into, down_name))
+            )
             if "rows" in up_name.layout:
                 up = up[..., ::2, :]
             return into @ up[..., : into.shape[-1], :]

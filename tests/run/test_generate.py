@@ -27,18 +27,34 @@ def tiny(std: float = 0.3, **config: Any) -> Decoder:
 
 
 def ids(
-    module: Decoder, prompts: list[list[int]], sampling: Sampling | None = None, *, batching: dict[str, int] | None = None, **limits: Any
+    module: Decoder,
+    prompts: list[list[int]],
+    sampling: Sampling | None = None,
+    *,
+    batching: dict[str, int] | None = None,
+    **limits: Any,
 ) -> list[list[int]]:
     """The generated tokens of each prompt; `batching` sets the prefill chunk, the initial margin of the cache, and the first row."""
-    generation = Generation(module, prompts, sampling or Sampling(), GenerationLimits(**limits), **batching or {})
+    generation = Generation(
+        module, prompts, sampling or Sampling(), GenerationLimits(**limits), **batching or {}
+    )
     assert all(piece.row >= 0 for piece in generation)
     return [row.ids for row in generation.rows]
 
 
 @pytest.mark.transformers
 def test_longrope_switch_matches_transformers() -> None:
-    long = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 2.0, 3.0, 6.0]}
-    scaling = {"rope_scaling": long, "original_max_position_embeddings": 16, "max_position_embeddings": 64, "rope_theta": 500.0}
+    long = {
+        "rope_type": "longrope",
+        "short_factor": [1.0, 1.1, 1.2, 1.3],
+        "long_factor": [1.0, 2.0, 3.0, 6.0],
+    }
+    scaling = {
+        "rope_scaling": long,
+        "original_max_position_embeddings": 16,
+        "max_position_embeddings": 64,
+        "rope_theta": 500.0,
+    }
     config = {
         "model_type": "phi3",
         "vocab_size": 99,
@@ -50,20 +66,28 @@ def test_longrope_switch_matches_transformers() -> None:
     both = pair(config | scaling | {"num_key_value_heads": 2, "pad_token_id": 0})
     first, second = both.ids(30).tolist()
     prompts = [first[:10], second[:14], first]
-    assert ids(both.ours, prompts, max_tokens=20) == [generated_by_transformers(both.theirs, prompt, 20) for prompt in prompts]
+    assert ids(both.ours, prompts, max_tokens=20) == [
+        generated_by_transformers(both.theirs, prompt, 20) for prompt in prompts
+    ]
 
 
-@pytest.mark.parametrize("config", [{}, {"model_type": "mistral", "sliding_window": 6}], ids=["whole", "window"])
+@pytest.mark.parametrize(
+    "config", [{}, {"model_type": "mistral", "sliding_window": 6}], ids=["whole", "window"]
+)
 def test_long_prompts_are_prefilled_in_chunks(config: dict[str, Any]) -> None:
     module = tiny(**config)
     prompts = [list(range(5, 60)), [9, 8, 7], list(range(30, 50))]
     expected = ids(module, prompts, max_tokens=NEW)
     chunked = {"prefill_chunk": 20}
     assert ids(module, prompts, batching=chunked, max_tokens=NEW) == expected
-    assert [ids(module, [prompt], batching=chunked, max_tokens=NEW)[0] for prompt in prompts] == expected
+    assert [
+        ids(module, [prompt], batching=chunked, max_tokens=NEW)[0] for prompt in prompts
+    ] == expected
 
 
-@pytest.mark.parametrize("config", [{}, {"model_type": "mistral", "sliding_window": 6}], ids=["whole", "window"])
+@pytest.mark.parametrize(
+    "config", [{}, {"model_type": "mistral", "sliding_window": 6}], ids=["whole", "window"]
+)
 def test_cache_grows_when_new_tokens_are_unlimited(config: dict[str, Any]) -> None:
     module = tiny(**config)
     expected = ids(module, [[5, 6, 7]], max_tokens=60)
@@ -76,7 +100,13 @@ def test_cache_grows_when_new_tokens_are_unlimited(config: dict[str, Any]) -> No
         {},
         {"model_type": "mistral", "sliding_window": 6},
         {"model_type": "gpt2", "tie_word_embeddings": True},
-        {"model_type": "lfm2", "conv_L_cache": 3, "layer_types": ["conv", "full_attention"], "block_dim": 32, "num_hidden_layers": 2},
+        {
+            "model_type": "lfm2",
+            "conv_L_cache": 3,
+            "layer_types": ["conv", "full_attention"],
+            "block_dim": 32,
+            "num_hidden_layers": 2,
+        },
     ],
     ids=["llama", "window", "learned positions", "states"],
 )
@@ -88,7 +118,9 @@ def test_sequence_does_not_depend_on_its_batch(config: dict[str, Any]) -> None:
     together = ids(module, prompts, how, max_tokens=50, stop_ids=ends)
     assert len({len(x) for x in together}) > 2  # rows leave one by one
     for i, prompt in enumerate(prompts):
-        assert ids(module, [prompt], how, batching={"first_row": i}, max_tokens=50, stop_ids=ends) == [together[i]]
+        assert ids(
+            module, [prompt], how, batching={"first_row": i}, max_tokens=50, stop_ids=ends
+        ) == [together[i]]
     assert ids(module, prompts, how, max_tokens=50, stop_ids=ends) == together
 
 
@@ -113,9 +145,9 @@ def test_finish_reasons(tmp_path: Path) -> None:
     whole = llama.generate("The cat", max_tokens=20)
     assert whole.finish == "length"
     assert len(whole.ids) == 20
-    ended = llama.start([llama.encode("The cat")], limits=GenerationLimits(stop_ids=frozenset({whole.ids[3]}))).attach_tokenizer(
-        llama.tokenizer, [llama.encode("The cat")]
-    )
+    ended = llama.start(
+        [llama.encode("The cat")], limits=GenerationLimits(stop_ids=frozenset({whole.ids[3]}))
+    ).attach_tokenizer(llama.tokenizer, [llama.encode("The cat")])
     (completion,) = collect_completions(ended)
     assert (completion.finish, completion.ids) == ("stop", whole.ids[:4])
     assert completion.text == llama.tokenizer.decode(whole.ids[:3])
@@ -125,7 +157,10 @@ def test_finish_reasons(tmp_path: Path) -> None:
     full = llama.generate("The cat", max_tokens=500)
     assert full.finish in ("length", "stop")
     assert full.prompt_tokens + len(full.ids) <= 128
-    assert llama.generate("The cat", max_tokens=500, context=10).ids == whole.ids[: 10 - whole.prompt_tokens]
+    assert (
+        llama.generate("The cat", max_tokens=500, context=10).ids
+        == whole.ids[: 10 - whole.prompt_tokens]
+    )
     assert full.tokens_per_second > 0
 
 
@@ -146,7 +181,14 @@ def test_streamed_pieces_make_up_the_text(tmp_path: Path) -> None:
 def test_logprobs_match_a_single_pass() -> None:
     module = tiny()
     prompt = [5, 6, 7]
-    pieces = list(Generation(module, [prompt], Sampling(temperature=1.0, seed=1), GenerationLimits(max_tokens=9, logprobs=0)))
+    pieces = list(
+        Generation(
+            module,
+            [prompt],
+            Sampling(temperature=1.0, seed=1),
+            GenerationLimits(max_tokens=9, logprobs=0),
+        )
+    )
     text = [*prompt, *(x.token for x in pieces)]
     with torch.inference_mode():
         expected = module(torch.tensor([text[:-1]])).log_softmax(-1)[0, len(prompt) - 1 :]
@@ -192,7 +234,9 @@ def test_interrupt_keeps_the_text_so_far(tmp_path: Path) -> None:
         ([[5]], {"logprobs": -1}, "logprobs must be 0 or more"),
     ],
 )
-def test_invalid_requests_are_rejected(prompts: list[list[int]], limits: dict[str, Any], message: str) -> None:
+def test_invalid_requests_are_rejected(
+    prompts: list[list[int]], limits: dict[str, Any], message: str
+) -> None:
     with pytest.raises(LlamathError, match=message):
         ids(tiny(), prompts, **limits)
 
@@ -207,19 +251,27 @@ def test_nonfinite_logits_are_explained() -> None:
     module = tiny()
     with torch.no_grad():
         module.get_parameter("layers.1.mlp.up.weight")[3, 4] = float("nan")
-    with pytest.raises(LlamathError, match=r"^the weight layers\.1\.mlp\.up\.weight is NaN in 1 of its 1,536 values"):
+    with pytest.raises(
+        LlamathError,
+        match=r"^the weight layers\.1\.mlp\.up\.weight is NaN in 1 of its 1,536 values",
+    ):
         ids(module, [[5, 6]], max_tokens=3)
     module = initialize(build(module.spec, torch.float16), 0, 30.0)
-    with pytest.raises(LlamathError, match=r"the first output that is not is that of layers\.\d") as error:
+    with pytest.raises(
+        LlamathError, match=r"the first output that is not is that of layers\.\d"
+    ) as error:
         ids(module, [[5, 6]], max_tokens=3)
     assert "float16 ends" in error.value.hint
 
 
 def test_batch_larger_than_memory_is_rejected(tmp_path: Path) -> None:
-    llama = Llama.open(tiny_checkpoint(tmp_path, max_position_embeddings=4_100_000_000, num_key_value_heads=4))
+    llama = Llama.open(
+        tiny_checkpoint(tmp_path, max_position_embeddings=4_100_000_000, num_key_value_heads=4)
+    )
     assert llama.model is not None
     with pytest.raises(
-        LlamathError, match=r"cache and activations for 3 sequences of 4,000,000,0\d\d tokens in float32 need [\d,]+ bytes"
+        LlamathError,
+        match=r"cache and activations for 3 sequences of 4,000,000,0\d\d tokens in float32 need [\d,]+ bytes",
     ) as error:
         llama.generate(["The cat", "A dog ran", "home"], max_tokens=4_000_000_000)
     need = int(str(error.value).split(" bytes")[0].split()[-1].replace(",", ""))
@@ -227,7 +279,12 @@ def test_batch_larger_than_memory_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("of cuda"), MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+    "error",
+    [
+        torch.OutOfMemoryError("of cuda"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
 )
 def test_out_of_memory_is_an_error(error: Exception) -> None:
     def full(*_: object) -> None:
@@ -239,14 +296,18 @@ def test_out_of_memory_is_an_error(error: Exception) -> None:
         ids(module, [[5, 6]])
 
 
-@pytest.mark.parametrize(("rows", "fits"), [(316, True), (600, True), (315, False), (100, False), (700, False)])
+@pytest.mark.parametrize(
+    ("rows", "fits"), [(316, True), (600, True), (315, False), (100, False), (700, False)]
+)
 def test_tokenizer_of_another_model_is_rejected(rows: int, fits: bool) -> None:
     ours = Tokenizer(train_tokenizer(), "tokenizer.json")
     assert ours.vocab_size == 316
     if fits:
         check_tokenizer(ours, rows)
     else:
-        with pytest.raises(LlamathError, match=f"316 tokens, but the model's embedding has {rows} rows"):
+        with pytest.raises(
+            LlamathError, match=f"316 tokens, but the model's embedding has {rows} rows"
+        ):
             check_tokenizer(ours, rows)
 
 
@@ -262,7 +323,9 @@ def test_generation_resumes_from_a_prefix(tmp_path: Path) -> None:
     expected = collect_completions(llama.start([longer], limits=GenerationLimits(max_tokens=6)))
     passes.clear()
     assert (
-        collect_completions(llama.start([longer], limits=GenerationLimits(max_tokens=6)).resume(first.prefix_cache))[0].ids
+        collect_completions(
+            llama.start([longer], limits=GenerationLimits(max_tokens=6)).resume(first.prefix_cache)
+        )[0].ids
         == expected[0].ids
     )
     assert passes[0] == 2
@@ -273,7 +336,9 @@ def test_generation_resumes_from_a_prefix(tmp_path: Path) -> None:
     assert second.prefix_cache is not None
     passes.clear()
     assert (
-        collect_completions(llama.start([other], limits=GenerationLimits(max_tokens=6)).resume(second.prefix_cache))[0].ids
+        collect_completions(
+            llama.start([other], limits=GenerationLimits(max_tokens=6)).resume(second.prefix_cache)
+        )[0].ids
         == expected[0].ids
     )
     assert passes[0] == 3
@@ -283,7 +348,12 @@ def test_generation_resumes_from_a_prefix(tmp_path: Path) -> None:
     "config",
     [
         {"model_type": "mistral", "sliding_window": 6},
-        {"model_type": "lfm2", "conv_L_cache": 3, "block_dim": 32, "layer_types": ["conv", "full_attention"]},
+        {
+            "model_type": "lfm2",
+            "conv_L_cache": 3,
+            "block_dim": 32,
+            "layer_types": ["conv", "full_attention"],
+        },
     ],
 )
 def test_overwritten_prefix_is_recomputed(config: dict[str, Any]) -> None:
@@ -292,5 +362,7 @@ def test_overwritten_prefix_is_recomputed(config: dict[str, Any]) -> None:
     assert list(first)
     assert first.prefix_cache is not None
     other = [5, 6, 7, 9]
-    again = Generation(module, [other], Sampling(), GenerationLimits(max_tokens=8)).resume(first.prefix_cache)
+    again = Generation(module, [other], Sampling(), GenerationLimits(max_tokens=8)).resume(
+        first.prefix_cache
+    )
     assert [x.token for x in again] == ids(module, [other], max_tokens=8)[0]

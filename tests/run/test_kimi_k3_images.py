@@ -50,8 +50,12 @@ def rotated(x: Tensor, rows: int, columns: int) -> Tensor:
     h = x.shape[-1]
     frequencies = 1e4 ** -(torch.arange(0, h, 4) / h)
     row, column = torch.arange(rows).repeat_interleave(columns), torch.arange(columns).repeat(rows)
-    angles = torch.stack([column[:, None] * frequencies, row[:, None] * frequencies], -1).flatten(-2)
-    turned = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * torch.polar(torch.ones_like(angles), angles)
+    angles = torch.stack([column[:, None] * frequencies, row[:, None] * frequencies], -1).flatten(
+        -2
+    )
+    turned = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * torch.polar(
+        torch.ones_like(angles), angles
+    )
     return torch.view_as_real(turned).flatten(-2)
 
 
@@ -63,25 +67,37 @@ def features(w: dict[str, Tensor], pixels: Tensor, rows: int, columns: int) -> T
     for i in range(LAYERS):
         block = f"vision_tower.encoder.blocks.{i}."
         y = F.rms_norm(x, (D,), w[f"{block}norm0.weight"])
-        q, k, v = F.linear(y, w[f"{block}wqkv.weight"]).unflatten(-1, (3, HEADS, -1)).permute(1, 2, 0, 3)
-        y = F.scaled_dot_product_attention(rotated(q, rows, columns)[None], rotated(k, rows, columns)[None], v[None])
+        q, k, v = (
+            F.linear(y, w[f"{block}wqkv.weight"]).unflatten(-1, (3, HEADS, -1)).permute(1, 2, 0, 3)
+        )
+        y = F.scaled_dot_product_attention(
+            rotated(q, rows, columns)[None], rotated(k, rows, columns)[None], v[None]
+        )
         x = x + F.linear(y[0].transpose(0, 1).flatten(1), w[f"{block}wo.weight"])
         y = F.linear(F.rms_norm(x, (D,), w[f"{block}norm1.weight"]), w[f"{block}mlp.fc0.weight"])
         x = x + F.linear(F.gelu(y, approximate="tanh"), w[f"{block}mlp.fc1.weight"])
     x = F.rms_norm(x, (D,), w["vision_tower.encoder.final_layernorm.weight"])
     x = x.reshape(rows // 2, 2, columns // 2, 2, D).transpose(1, 2).reshape(-1, 4 * D)
-    x = F.linear(F.gelu(F.linear(x, w["mm_projector.proj.0.weight"])), w["mm_projector.proj.2.weight"])
+    x = F.linear(
+        F.gelu(F.linear(x, w["mm_projector.proj.0.weight"])), w["mm_projector.proj.2.weight"]
+    )
     return F.rms_norm(x, (TEXT,), w["mm_projector.post_norm.weight"], 1e-5)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("width", "height", "grid"), [(50, 100, (8, 4)), (84, 84, (6, 6)), (200, 13, (2, 16))])
-def test_features_and_flops_equal_the_equations(width: int, height: int, grid: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("width", "height", "grid"), [(50, 100, (8, 4)), (84, 84, (6, 6)), (200, 13, (2, 16))]
+)
+def test_features_and_flops_equal_the_equations(
+    width: int, height: int, grid: tuple[int, int]
+) -> None:
     torch.manual_seed(0)
     model = llamath.load(CONFIG)
     assert isinstance(model.tree, Multimodal) and not any("ignored" in x for x in model.notes)
     part = ModelPart(vision=model.tree.vision, projector=model.tree.projector)
-    stored = {x.name: torch.randn(*map(int, x.shape)) * 0.2 for x in model.family.hf.tensors(model.tree)}
+    stored = {
+        x.name: torch.randn(*map(int, x.shape)) * 0.2 for x in model.family.hf.tensors(model.tree)
+    }
     module = Module(part, TensorOptions(torch.float32, torch.device("cpu")))
     load_weights(module, canonical_weights(part, model.family.hf, stored))
     pixels = torch.randn(prod(grid), 3, 14, 14)
@@ -107,7 +123,10 @@ def test_largest_image_has_as_many_tokens_as_published() -> None:
     ("changes", "message"),
     [
         ({"mm_projector_type": "patchmerger"}, "mm_projector_type should be patchmergerv2"),
-        ({"pos_emb_interpolation_mode": "bicubic"}, "pos_emb_interpolation_mode should be bilinear"),
+        (
+            {"pos_emb_interpolation_mode": "bicubic"},
+            "pos_emb_interpolation_mode should be bilinear",
+        ),
         ({"init_pos_emb_width": 5}, "is 5, unlike the height 6"),
         ({"vt_num_attention_heads": 7}, "is 7, which does not divide the width 48"),
     ],

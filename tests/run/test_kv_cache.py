@@ -29,8 +29,13 @@ NORM = rms(Expr("d", 16), 1e-6)
 
 def model(*mixers: Any) -> Decoder:
     """A small model with one of these mixers per layer."""
-    layers = [Layer(attn_norm=NORM, attn=x, mlp_norm=NORM, mlp=swiglu(Expr("d", 16), Expr("F", 20))) for x in mixers]
-    return initialize(build(decoder(Expr("V", 30), Expr("d", 16), sequence(layers), NORM, tied=False)), std=0.3)
+    layers = [
+        Layer(attn_norm=NORM, attn=x, mlp_norm=NORM, mlp=swiglu(Expr("d", 16), Expr("F", 20)))
+        for x in mixers
+    ]
+    return initialize(
+        build(decoder(Expr("V", 30), Expr("d", 16), sequence(layers), NORM, tied=False)), std=0.3
+    )
 
 
 def attention(**facts: Any) -> Any:
@@ -38,19 +43,39 @@ def attention(**facts: Any) -> Any:
 
 
 LATENT = mla(
-    Expr("d", 16), LatentSizes(HEADS.num_heads, Expr("n", 6), Expr("p", 4), Expr("v", 5), None, Expr("r", 7)), rope=Rope(theta=100.0, dim=4)
+    Expr("d", 16),
+    LatentSizes(HEADS.num_heads, Expr("n", 6), Expr("p", 4), Expr("v", 5), None, Expr("r", 7)),
+    rope=Rope(theta=100.0, dim=4),
 )
-DELTA = gated_delta(Expr("d", 16), DeltaHeads(Expr("Hk", 2), Expr("hk", 4), Expr("Hv", 4), Expr("hv", 3)), 3, 1e-6, "silu")
+DELTA = gated_delta(
+    Expr("d", 16),
+    DeltaHeads(Expr("Hk", 2), Expr("hk", 4), Expr("Hv", 4), Expr("hv", 3)),
+    3,
+    1e-6,
+    "silu",
+)
 SLOPES, CAPPED = ScoreTransform(alibi=Alibi()), ScoreTransform(softcap=2.0)
 KINDS = {
-    **{f"window {n}": model(attention(window=AttentionWindow(size=n)), attention()) for n in (1, 2, 3, 5, 8)},
-    **{f"chunk {n}": model(attention(window=AttentionWindow(chunk=n)), attention(rope=None)) for n in (1, 3, 4)},
+    **{
+        f"window {n}": model(attention(window=AttentionWindow(size=n)), attention())
+        for n in (1, 2, 3, 5, 8)
+    },
+    **{
+        f"chunk {n}": model(attention(window=AttentionWindow(chunk=n)), attention(rope=None))
+        for n in (1, 3, 4)
+    },
     "alibi": model(
-        attention(rope=None, score_transform=SLOPES), attention(rope=None, score_transform=SLOPES, window=AttentionWindow(size=4))
+        attention(rope=None, score_transform=SLOPES),
+        attention(rope=None, score_transform=SLOPES, window=AttentionWindow(size=4)),
     ),
-    "soft caps in a window": model(attention(score_transform=CAPPED, window=AttentionWindow(size=3)), attention(score_transform=CAPPED)),
+    "soft caps in a window": model(
+        attention(score_transform=CAPPED, window=AttentionWindow(size=3)),
+        attention(score_transform=CAPPED),
+    ),
     "latent": model(LATENT, LATENT),
-    "states": model(DELTA, short_conv(Expr("d", 16), 3, True), attention(window=AttentionWindow(size=4))),
+    "states": model(
+        DELTA, short_conv(Expr("d", 16), 3, True), attention(window=AttentionWindow(size=4))
+    ),
 }
 
 
@@ -61,10 +86,14 @@ KINDS = {
 def test_any_split_into_passes_matches_one_pass(kind: str, data: st.DataObject) -> None:
     module, end = KINDS[kind], data.draw(st.integers(2, 20), "tokens")
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, end - 1)), "cuts")), end]
-    pads = torch.tensor(data.draw(st.lists(st.integers(0, end - 1), min_size=2, max_size=2), "padding"))
+    pads = torch.tensor(
+        data.draw(st.lists(st.integers(0, end - 1), min_size=2, max_size=2), "padding")
+    )
     ids = torch.randint(0, 30, (2, end), generator=torch.Generator().manual_seed(end))
     cache = module.new_cache(data.draw(st.integers(end, end + 5), "room"))
-    actual = torch.cat([module(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1)
+    actual = torch.cat(
+        [module(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1
+    )
     for row, pad in enumerate(pads):
         expected = module(ids[row : row + 1, pad:])
         assert torch.allclose(actual[row : row + 1, pad:], expected, atol=1e-4, rtol=1e-4)
@@ -77,12 +106,18 @@ def test_ring_buffer_holds_the_last_tokens(room: int, cuts: list[int]) -> None:
         (cached,) = ring.update((torch.arange(past, past + new).float().view(1, 1, new, 1),), past)
         assert cached.flatten().tolist() == key_positions(new, past, room).tolist()
         past += new
-        assert set(range(max(0, past - room), past)) <= set(ring.buffers[0].flatten().int().tolist())
+        assert set(range(max(0, past - room), past)) <= set(
+            ring.buffers[0].flatten().int().tolist()
+        )
         assert set(cached.flatten().int().tolist()) >= set(range(max(0, past - room), past))
 
 
 def test_window_limits_the_cache() -> None:
-    module = model(attention(window=AttentionWindow(size=5)), attention(), attention(window=AttentionWindow(chunk=3)))
+    module = model(
+        attention(window=AttentionWindow(size=5)),
+        attention(),
+        attention(window=AttentionWindow(chunk=3)),
+    )
     cache = module.new_cache(12)
     module(torch.zeros(1, 9, dtype=torch.long), cache)
     assert [x.buffers[0].shape[2] for x in cache.layers] == [5, 12, 3]
@@ -109,7 +144,13 @@ def test_shared_kv_layers_use_one_cache() -> None:
 
 
 def test_repeated_block_becomes_separate_modules() -> None:
-    tree = decoder(Expr("V", 30), Expr("d", 16), repeat(Layer(attn_norm=NORM, attn=attention()), 3), NORM, tied=False)
+    tree = decoder(
+        Expr("V", 30),
+        Expr("d", 16),
+        repeat(Layer(attn_norm=NORM, attn=attention()), 3),
+        NORM,
+        tied=False,
+    )
     layers = build(tree).layers
     assert len({id(x.attn.q.weight) for x in layers}) == 3
 

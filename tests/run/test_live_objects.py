@@ -21,7 +21,13 @@ SMALL: dict[str, Any] = {
     "vocab_size": 97, "hidden_size": 48, "intermediate_size": 112, "num_hidden_layers": 2, "num_attention_heads": 6,
     "num_key_value_heads": 2, "max_position_embeddings": 64,
 }  # fmt: skip
-BERT = {"vocab_size": 70, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 36}
+BERT = {
+    "vocab_size": 70,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 36,
+}
 
 
 def llama(class_name: str = "LlamaForCausalLM", **changes: Any) -> Any:
@@ -34,12 +40,21 @@ def added(model: llamath.Model, known: Any) -> list[str]:
     return [x for x in model.notes if x not in config.notes]
 
 
-@pytest.mark.parametrize("class_name", ["LlamaForCausalLM", "LlamaModel", "LlamaForSequenceClassification"])
+@pytest.mark.parametrize(
+    "class_name", ["LlamaForCausalLM", "LlamaModel", "LlamaForSequenceClassification"]
+)
 def test_module_of_a_known_family_has_its_tree(class_name: str) -> None:
     module = llama(class_name)
     model = llamath.load(module)
-    assert model.family.name == "llama" and model.parameters.total == module.num_parameters() and not added(model, module)
-    assert llamath.count(module).total == module.num_parameters() and llamath.flops(model, context=16).request.context == 16
+    assert (
+        model.family.name == "llama"
+        and model.parameters.total == module.num_parameters()
+        and not added(model, module)
+    )
+    assert (
+        llamath.count(module).total == module.num_parameters()
+        and llamath.flops(model, context=16).request.context == 16
+    )
 
 
 def test_fused_experts_of_a_module_match_the_tree() -> None:
@@ -51,14 +66,19 @@ def test_fused_experts_of_a_module_match_the_tree() -> None:
 
 def test_tied_module_and_meta_module_count_once() -> None:
     with torch.device("meta"):
-        module = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=2, n_embd=24, n_head=4, vocab_size=90))
+        module = transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(n_layer=2, n_embd=24, n_head=4, vocab_size=90)
+        )
     assert llamath.load(module).parameters.total == module.num_parameters()
     for device in ("cpu", "meta"):
         with torch.device(device):
             bert = transformers.BertForMaskedLM(transformers.BertConfig(**BERT))
         model = llamath.load(bert)
         assert isinstance(model, GenericModel) and model.parameters.total == bert.num_parameters()
-        assert {x.name for x in model.tensors if x.tied} == {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
+        assert {x.name for x in model.tensors if x.tied} == {
+            "cls.predictions.decoder.weight",
+            "cls.predictions.decoder.bias",
+        }
         assert model.claim == "as the given BertForMaskedLM has them"
 
 
@@ -103,24 +123,36 @@ def test_adapters_of_peft_are_named_apart(kind: str) -> None:
     config = {
         "lora": lambda: peft.LoraConfig(r=3, target_modules=["q_proj", "embed_tokens"]),
         "dora": lambda: peft.LoraConfig(r=3, target_modules=["down_proj"], use_dora=True),
-        "modules_to_save": lambda: peft.LoraConfig(r=2, target_modules=["v_proj"], modules_to_save=["lm_head"]),
+        "modules_to_save": lambda: peft.LoraConfig(
+            r=2, target_modules=["v_proj"], modules_to_save=["lm_head"]
+        ),
         "prompt": lambda: peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=5),
-        "ia3": lambda: peft.IA3Config(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]),
-        "tokens": lambda: peft.LoraConfig(r=2, target_modules=["v_proj"], trainable_token_indices=[1, 2]),
+        "ia3": lambda: peft.IA3Config(
+            target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]
+        ),
+        "tokens": lambda: peft.LoraConfig(
+            r=2, target_modules=["v_proj"], trainable_token_indices=[1, 2]
+        ),
     }[kind]()
     module = peft.get_peft_model(base, config)
     model = llamath.load(module)
     extra = sum(x.numel() for x in module.parameters()) - expected
     assert model.family.name == "llama" and model.parameters.total == expected and extra > 0
     notes = added(model, base)
-    assert notes == ["the module inside of peft", f"not counted: adapters with {extra:,} parameters"]
+    assert notes == [
+        "the module inside of peft",
+        f"not counted: adapters with {extra:,} parameters",
+    ]
 
 
 def test_state_dict_is_counted_by_storage() -> None:
     module = transformers.BertForMaskedLM(transformers.BertConfig(**BERT))
     model = llamath.load(module.state_dict())
     assert isinstance(model, GenericModel) and model.parameters.total == module.num_parameters()
-    assert model.claim == "as the given state dict has them" and llamath.count(module.state_dict()).total == module.num_parameters()
+    assert (
+        model.claim == "as the given state dict has them"
+        and llamath.count(module.state_dict()).total == module.num_parameters()
+    )
     sizes = llamath.memory(model)
     assert sizes.weights == 4 * module.num_parameters()  # type: ignore[union-attr]
 
@@ -129,7 +161,9 @@ def test_any_module_has_a_tree() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)) for _ in range(3))
+            self.blocks = nn.ModuleList(
+                nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)) for _ in range(3)
+            )
             self.gap = nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 1, bias=False))
             self.scale = nn.Parameter(torch.ones(()))
             self.empty = nn.Parameter(torch.empty(0, 5))
@@ -165,7 +199,9 @@ class Params4bit(nn.Parameter):
 
 def packed(module: Any, name: str) -> Any:
     layer = module.get_submodule(name)
-    layer.weight = Params4bit(torch.zeros(layer.weight.numel() // 2, 1, dtype=torch.uint8), requires_grad=False)
+    layer.weight = Params4bit(
+        torch.zeros(layer.weight.numel() // 2, 1, dtype=torch.uint8), requires_grad=False
+    )
     return module
 
 
@@ -175,11 +211,15 @@ def test_quantized_modules_are_named_or_refused() -> None:
     model = llamath.load(packed(module, "model.layers.0.mlp.up_proj"))
     assert model.parameters.total == expected and "bitsandbytes' 4-bit" in added(model, module)[-1]
     bert = transformers.BertModel(transformers.BertConfig(**BERT))
-    with pytest.raises(llamath.LlamathError, match=r"BertModel is quantized \(bitsandbytes' 4-bit\)"):
+    with pytest.raises(
+        llamath.LlamathError, match=r"BertModel is quantized \(bitsandbytes' 4-bit\)"
+    ):
         llamath.load(packed(bert, "encoder.layer.0.output.dense"))
     dynamic = nn.Sequential(nn.Linear(4, 4))
     state = {**dynamic.state_dict(), "0._packed_params": (torch.ones(2), None)}
-    with pytest.raises(llamath.LlamathError, match=r"expected tensors, found '0\._packed_params' of type tuple"):
+    with pytest.raises(
+        llamath.LlamathError, match=r"expected tensors, found '0\._packed_params' of type tuple"
+    ):
         llamath.load(state)
 
 
@@ -221,4 +261,6 @@ def test_models_without_a_family_pickle_and_compare() -> None:
 
     model = llamath.load({"a.weight": torch.zeros(2, 3)})
     again = pickle.loads(pickle.dumps(model))
-    assert again == model and again.parameters.total == 6 and "as the given state dict" in repr(again)
+    assert (
+        again == model and again.parameters.total == 6 and "as the given state dict" in repr(again)
+    )

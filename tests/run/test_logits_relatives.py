@@ -15,10 +15,31 @@ from support.reference_data import TINY
 from support.transformers_pair import Pair, logits, logits_match, pair
 
 pytestmark = pytest.mark.transformers
-BASE = {"vocab_size": 99, "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 6}
-SMALL = {"vocab_size": 99, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 4}
-DYNAMIC = {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}, "rope_theta": 1e6, "max_position_embeddings": 64}
-GRANITE = {"embedding_multiplier": 12, "attention_multiplier": 8**-0.5, "residual_multiplier": 1.4 / 2**0.5, "logits_scaling": 3.0}
+BASE = {
+    "vocab_size": 99,
+    "hidden_size": 48,
+    "intermediate_size": 56,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+}
+SMALL = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "intermediate_size": 56,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+DYNAMIC = {
+    "rope_scaling": {"rope_type": "dynamic", "factor": 2.0},
+    "rope_theta": 1e6,
+    "max_position_embeddings": 64,
+}
+GRANITE = {
+    "embedding_multiplier": 12,
+    "attention_multiplier": 8**-0.5,
+    "residual_multiplier": 1.4 / 2**0.5,
+    "logits_scaling": 3.0,
+}
 RELATIVES: dict[str, dict[str, Any]] = {
     "internlm-unbiased-origin": BASE | {"model_type": "llama", "rope_theta": 20000.0},
     "internlm-llama-keys": BASE | DYNAMIC | {"model_type": "llama", "num_key_value_heads": 2},
@@ -46,8 +67,20 @@ RELATIVES: dict[str, dict[str, Any]] = {
     "minimax-MiniMax's keys": SMALL | {"model_type": "minimax", "intermediate_size": 20, "num_hidden_layers": 4, "num_key_value_heads": 2, "num_local_experts": 5, "num_experts_per_tok": 2, "layer_types": [*["linear_attention"] * 3, "full_attention"], "full_attn_alpha_factor": 3.5, "full_attn_beta_factor": 1.25, "linear_attn_alpha_factor": 2.5, "linear_attn_beta_factor": 0.75, "mlp_alpha_factor": 3.0, "mlp_beta_factor": 1.5, "rope_theta": 1e7},
     "nemotron_nas-even": BASE | {"model_type": "llama", "intermediate_size": 256, "num_key_value_heads": 2, "rope_theta": 5e5, "rms_norm_eps": 1e-5},
 }  # fmt: skip
-EYES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
-QWEN_EYES = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "out_hidden_size": 32, "mlp_ratio": 1}
+EYES = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+}
+QWEN_EYES = {
+    "depth": 1,
+    "embed_dim": 32,
+    "hidden_size": 32,
+    "num_heads": 4,
+    "out_hidden_size": 32,
+    "mlp_ratio": 1,
+}
 
 EYES_OF = {"qwen3_vl_moe": {"deepstack_visual_indexes": [0]}}
 
@@ -66,10 +99,15 @@ def same_logits(both: Pair) -> bool:
 def same_with_cache_and_padding(both: Pair) -> bool:
     """Whether our model computes the same in several passes, and with padding before a row."""
     ids, cache, pads = both.ids(40), both.ours.new_cache(40), torch.tensor([0, 5])
-    cached = torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 11, 13, *range(14, 41)))], 1)
+    cached = torch.cat(
+        [both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 11, 13, *range(14, 41)))],
+        1,
+    )
     alone = logits(both.theirs, ids[1:, 5:])
     padded = both.ours(ids, None, pads)[1:, 5:]
-    return logits_match(cached, both.ours(ids), both, ids) and logits_match(padded, alone, both, ids)
+    return logits_match(cached, both.ours(ids), both, ids) and logits_match(
+        padded, alone, both, ids
+    )
 
 
 @pytest.mark.parametrize("name", RELATIVES)
@@ -95,7 +133,11 @@ def test_mistral4(label: str) -> None:
 def test_muse_glimmer_in_a_wrapper(label: str) -> None:
     text = unproven(f"muse_glimmer-{label}")
     eyes = EYES | {"rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}
-    outer = {"out_hidden_size": 128, "projector_hidden_size": 16, "tie_word_embeddings": text.get("tie_word_embeddings", False)}
+    outer = {
+        "out_hidden_size": 128,
+        "projector_hidden_size": 16,
+        "tie_word_embeddings": text.get("tie_word_embeddings", False),
+    }
     both = pair({"model_type": "muse_glimmer", "text_config": text, "vision_config": eyes} | outer)
     assert same_logits(both)
 
@@ -103,15 +145,33 @@ def test_muse_glimmer_in_a_wrapper(label: str) -> None:
 @pytest.mark.parametrize("outer", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"])
 @torch.no_grad()
 def test_qwen_text_model_in_a_wrapper(outer: str) -> None:
-    text = SMALL | {"model_type": f"{outer}_text", "num_key_value_heads": 2, "max_position_embeddings": 64}
-    text |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}}
+    text = SMALL | {
+        "model_type": f"{outer}_text",
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+    }
+    text |= {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
+    }
     text |= {"head_dim": 8} if outer.startswith("qwen3") else {}
-    text |= {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20} if outer.endswith("moe") else {}
-    both = pair({"model_type": outer, "text_config": text, "vision_config": QWEN_EYES | EYES_OF.get(outer, {})})
+    text |= (
+        {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
+        if outer.endswith("moe")
+        else {}
+    )
+    both = pair(
+        {
+            "model_type": outer,
+            "text_config": text,
+            "vision_config": QWEN_EYES | EYES_OF.get(outer, {}),
+        }
+    )
     assert same_logits(both)
 
 
-@pytest.mark.parametrize("label", ["plain", "StepFun's keys: windows, heads, clamps, predicted tokens"])
+@pytest.mark.parametrize(
+    "label", ["plain", "StepFun's keys: windows, heads, clamps, predicted tokens"]
+)
 @torch.no_grad()
 def test_step3p5_in_a_wrapper(label: str) -> None:
     eyes = {
@@ -123,7 +183,14 @@ def test_step3p5_in_a_wrapper(label: str) -> None:
         "rope_parameters": {"rope_type": "axial", "rope_theta": 1e4},
     }
     tied = {"tie_word_embeddings": unproven(f"step3p5-{label}").get("tie_word_embeddings", False)}
-    both = pair({"model_type": "step3p7", "text_config": unproven(f"step3p5-{label}"), "vision_config": eyes} | tied)
+    both = pair(
+        {
+            "model_type": "step3p7",
+            "text_config": unproven(f"step3p5-{label}"),
+            "vision_config": eyes,
+        }
+        | tied
+    )
     assert same_logits(both)
 
 
@@ -132,7 +199,10 @@ def test_step3p5_in_a_wrapper(label: str) -> None:
 def test_minimax_m3_in_a_wrapper(label: str) -> None:
     text = unproven(f"minimax_m3-{label}")
     eyes = EYES | {"image_size": 28, "rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}
-    outer = {"projector_hidden_size": 16, "tie_word_embeddings": text.get("tie_word_embeddings", False)}
+    outer = {
+        "projector_hidden_size": 16,
+        "tie_word_embeddings": text.get("tie_word_embeddings", False),
+    }
     both = pair({"model_type": "minimax_m3_vl", "text_config": text, "vision_config": eyes} | outer)
     assert same_logits(both)
     assert same_with_cache_and_padding(both)
@@ -142,8 +212,16 @@ def test_minimax_m3_in_a_wrapper(label: str) -> None:
 @torch.no_grad()
 def test_glm5_next_in_a_wrapper(label: str) -> None:
     text = unproven(f"glm5_next-{label}")
-    eyes = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 4, "out_hidden_size": text["hidden_size"]}
-    both = pair({"model_type": "glm5_next", "text_config": text, "vision_config": eyes} | tied(text))
+    eyes = {
+        "depth": 1,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_heads": 4,
+        "out_hidden_size": text["hidden_size"],
+    }
+    both = pair(
+        {"model_type": "glm5_next", "text_config": text, "vision_config": eyes} | tied(text)
+    )
     assert same_logits(both)
     assert same_with_cache_and_padding(both)
 
@@ -158,28 +236,65 @@ def tied(text: dict[str, Any]) -> dict[str, bool]:
 def test_inkling_in_a_wrapper(label: str) -> None:
     text = unproven(f"inkling-{label}")
     eyes = {"patch_size": 4, "hidden_size": 16, "num_hidden_layers": 8}
-    both = pair({"model_type": "inkling_mm_model", "text_config": text, "vision_config": eyes, "audio_config": {"n_mel_bins": 4}})
+    both = pair(
+        {
+            "model_type": "inkling_mm_model",
+            "text_config": text,
+            "vision_config": eyes,
+            "audio_config": {"n_mel_bins": 4},
+        }
+    )
     assert same_logits(both)
     assert same_with_cache_and_padding(both)
 
 
 @torch.no_grad()
-def test_zero_experts_of_longcat() -> None:  # transformers allocates weights for them, which it never uses
+def test_zero_experts_of_longcat() -> (
+    None
+):  # transformers allocates weights for them, which it never uses
     both = pair(unproven("longcat_flash-zero experts"))
     assert same_logits(both)
 
 
-@pytest.mark.parametrize("name", ["exaone4", "exaone4_5_text"])  # the type in the first release, and that of transformers
+@pytest.mark.parametrize(
+    "name", ["exaone4", "exaone4_5_text"]
+)  # the type in the first release, and that of transformers
 @torch.no_grad()
 def test_exaone_4_5_text_model_in_a_wrapper(name: str) -> None:
-    eyes = {"depth": 1, "hidden_size": 32, "num_heads": 4, "num_key_value_heads": 2, "out_hidden_size": 32, "intermediate_size": 32}
-    text = SMALL | {"model_type": name, "num_key_value_heads": 2, "sliding_window": 16, "sliding_window_pattern": 2}
+    eyes = {
+        "depth": 1,
+        "hidden_size": 32,
+        "num_heads": 4,
+        "num_key_value_heads": 2,
+        "out_hidden_size": 32,
+        "intermediate_size": 32,
+    }
+    text = SMALL | {
+        "model_type": name,
+        "num_key_value_heads": 2,
+        "sliding_window": 16,
+        "sliding_window_pattern": 2,
+    }
     both = pair({"model_type": "exaone4_5", "text_config": text, "vision_config": eyes})
     assert same_logits(both)
 
 
 @torch.no_grad()
 def test_falcon_rounds_alibi_to_bfloat16() -> None:
-    twelve = {"num_attention_heads": 12, "multi_query": False, "parallel_attn": False}  # the slopes of twelve heads are no powers of 2
-    both = pair({"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "alibi": True, "bias": True} | twelve)
+    twelve = {
+        "num_attention_heads": 12,
+        "multi_query": False,
+        "parallel_attn": False,
+    }  # the slopes of twelve heads are no powers of 2
+    both = pair(
+        {
+            "model_type": "falcon",
+            "vocab_size": 99,
+            "hidden_size": 48,
+            "num_hidden_layers": 2,
+            "alibi": True,
+            "bias": True,
+        }
+        | twelve
+    )
     assert same_logits(both)

@@ -18,9 +18,15 @@ CPU = torch.device("cpu")
 REQUEST = MemoryRequest(context=64, batch=3, chunk=64)
 
 
-@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="available memory is read from Linux's /proc")
+@pytest.mark.skipif(
+    not Path("/proc/meminfo").exists(), reason="available memory is read from Linux's /proc"
+)
 def test_free_bytes_come_from_the_system() -> None:
-    meminfo = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in Path("/proc/meminfo").read_text().splitlines() if "kB" in line}
+    meminfo = {
+        line.split(":")[0]: int(line.split()[1]) * 1024
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if "kB" in line
+    }
     free = memory_budget.free_bytes(CPU, cgroup="/nowhere/")
     assert free is not None
     assert 0 < free < meminfo["MemTotal"]
@@ -43,17 +49,25 @@ def test_model_larger_than_memory_is_rejected() -> None:
     need = check_memory_for(model, REQUEST, options)
     report = memory(model, REQUEST.replace(dtype="bf16"))
     assert need == report.weights + report.kv_cache + report.activations + report.logits
-    assert need - check_memory_for(model, REQUEST, options, loaded=True) == report.weights == 2 * model.parameters.total
+    assert (
+        need - check_memory_for(model, REQUEST, options, loaded=True)
+        == report.weights
+        == 2 * model.parameters.total
+    )
     assert check_memory_for(model, REQUEST, options, free=need) == need
     with pytest.raises(
-        LlamathError, match=f"3 sequences of 64 tokens in bfloat16 need {need:,} bytes .* but {need - 1:,} .* are free on cpu"
+        LlamathError,
+        match=f"3 sequences of 64 tokens in bfloat16 need {need:,} bytes .* but {need - 1:,} .* are free on cpu",
     ):
         check_memory_for(model, REQUEST, options, free=need - 1)
 
 
 def test_devices_that_report_no_free_memory_are_not_checked() -> None:
     options = TensorOptions(torch.bfloat16, torch.device("meta"))
-    assert check_memory_for(llamath.load("deepseek-v3"), REQUEST.replace(batch=10**9), options) > 10**15
+    assert (
+        check_memory_for(llamath.load("deepseek-v3"), REQUEST.replace(batch=10**9), options)
+        > 10**15
+    )
 
 
 def test_cache_has_the_predicted_size() -> None:
@@ -66,7 +80,13 @@ def test_cache_has_the_predicted_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "kind"), [("bf16", torch.bfloat16), ("FP32", torch.float32), ("torch.float16", torch.float16), ("double", torch.float64)]
+    ("word", "kind"),
+    [
+        ("bf16", torch.bfloat16),
+        ("FP32", torch.float32),
+        ("torch.float16", torch.float16),
+        ("double", torch.float64),
+    ],
 )
 def test_dtypes_are_parsed_in_every_spelling(word: str, kind: torch.dtype) -> None:
     assert memory_budget.parse_dtype(word) == kind == memory_budget.parse_dtype(kind)

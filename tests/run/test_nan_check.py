@@ -46,7 +46,9 @@ def tiny(name: str, dtype: torch.dtype = torch.float32) -> Decoder:
 def kinds() -> Iterator[Any]:
     """Every kind of weight of these models."""
     for name in MODELS:
-        for pattern in dict.fromkeys(x.pattern for x in walk(known(name).tree) if not x.weight.tied):
+        for pattern in dict.fromkeys(
+            x.pattern for x in walk(known(name).tree) if not x.weight.tied
+        ):
             yield pytest.param(name, pattern, id=f"{name.partition('/')[0]} {pattern}")
 
 
@@ -75,7 +77,10 @@ def report_of(module: Decoder, tokens: int = 3) -> str:
 def test_every_kind_of_weight_is_checked(name: str, pattern: str) -> None:
     module = tiny(name)
     first = spoil(module, pattern, float("nan"))
-    message, before = report_of(module, 12), first.partition(".experts.")[0] + (".experts." if ".experts." in first else "")
+    message, before = (
+        report_of(module, 12),
+        first.partition(".experts.")[0] + (".experts." if ".experts." in first else ""),
+    )
     assert message.startswith(f"the weight {before}") and " is NaN in 1 of its " in message
     assert message.split()[2].endswith(pattern.rpartition("}")[2])
 
@@ -85,7 +90,9 @@ def test_every_kind_of_weight_is_checked(name: str, pattern: str) -> None:
 def test_every_dtype_is_checked(number: float, dtype: torch.dtype) -> None:
     module = tiny("qwen3/plain", dtype)
     path = spoil(module, "layers.{l}.attn.k.weight", number)
-    assert report_of(module).startswith(f"the weight {path} is {'NaN' if number != number else 'infinite'} in 1 of its")
+    assert report_of(module).startswith(
+        f"the weight {path} is {'NaN' if number != number else 'infinite'} in 1 of its"
+    )
 
 
 def test_unused_embedding_row_is_checked() -> None:
@@ -98,8 +105,14 @@ def test_unused_embedding_row_is_checked() -> None:
 def test_unused_expert_is_not_read() -> None:
     module = tiny("deepseek_v3/plain")
     met: set[str] = set()
-    inside = [(path, part) for path, part in module.named_modules() if path.rpartition(".")[0].endswith(".experts")]
-    handles = [part.register_forward_hook(lambda *_, path=path: met.add(path)) for path, part in inside]
+    inside = [
+        (path, part)
+        for path, part in module.named_modules()
+        if path.rpartition(".")[0].endswith(".experts")
+    ]
+    handles = [
+        part.register_forward_hook(lambda *_, path=path: met.add(path)) for path, part in inside
+    ]
     assert report_of(module, 1) == ""
     for handle in handles:
         handle.remove()
@@ -110,7 +123,11 @@ def test_unused_expert_is_not_read() -> None:
         with torch.no_grad():
             again.get_parameter(f"{path}.up.weight")[0, 0] = float("nan")
         message = report_of(again, 1)
-        assert message.startswith(f"the weight {path}.up.weight is NaN") if path in met else message == ""
+        assert (
+            message.startswith(f"the weight {path}.up.weight is NaN")
+            if path in met
+            else message == ""
+        )
 
 
 def test_overflowing_sum_is_not_an_error() -> None:
@@ -151,7 +168,10 @@ def test_replaced_weights_are_checked() -> None:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Checkpoints with NaN in a weight that every token uses, and in an embedding row that no token uses."""
     found = {}
-    for word, name in (("READ", "model.layers.1.self_attn.v_proj.weight"), ("UNREAD", "model.embed_tokens.weight")):
+    for word, name in (
+        ("READ", "model.layers.1.self_attn.v_proj.weight"),
+        ("UNREAD", "model.embed_tokens.weight"),
+    ):
         checkpoint = tiny_checkpoint(tmp_path_factory.mktemp(word), vocab_size=CONFIG["vocab_size"])
         numbers = load_file(checkpoint / "model.safetensors")
         numbers[name][-1, 1] = float("nan")
@@ -175,7 +195,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ids=" ".join,
 )
 def test_commands_name_the_weight_and_exit_with_2(
-    words: list[str], folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    folders: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     import io
 
@@ -184,6 +207,8 @@ def test_commands_name_the_weight_and_exit_with_2(
     with pytest.raises(SystemExit) as end:
         main()
     out, err = capsys.readouterr()
-    path, size = ("layers.1.attn.v.weight", "512") if "READ" in words else ("embed.weight", "10,240")
+    path, size = (
+        ("layers.1.attn.v.weight", "512") if "READ" in words else ("embed.weight", "10,240")
+    )
     assert f"the weight {path} is NaN in 1 of its {size} values" in err
     assert end.value.code == 2 and "Traceback" not in out + err

@@ -49,9 +49,13 @@ def logits_of(path: Path, dtype: str | None = None, ids: Tensor = IDS) -> Tensor
     return open_model(str(path), dtype).module(ids)
 
 
-@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"num_key_value_heads": 1}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"tie_word_embeddings": True}, {"num_key_value_heads": 1}], ids=str
+)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_three_formats_give_the_same_model(hf: Callable[..., Path], dtype: str, changes: dict[str, Any], tmp_path: Path) -> None:
+def test_three_formats_give_the_same_model(
+    hf: Callable[..., Path], dtype: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
     source = hf(dtype, **changes)
     expected = logits_of(source)
     assert expected.dtype == TYPES[dtype]
@@ -64,7 +68,9 @@ def test_three_formats_give_the_same_model(hf: Callable[..., Path], dtype: str, 
 def test_opened_model_matches_transformers(hf: Callable[..., Path]) -> None:
     import transformers
 
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(hf("F32"), attn_implementation="eager")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        hf("F32"), attn_implementation="eager"
+    )
     assert relative_difference(logits_of(hf("F32")), logits(theirs, IDS)) < 1e-5
 
 
@@ -79,7 +85,9 @@ def test_shards_match_a_single_file(hf: Callable[..., Path]) -> None:
 
 def test_torch_checkpoint(hf: Callable[..., Path], tmp_path: Path) -> None:
     numbers = load_file(hf() / "model.safetensors")
-    numbers["model.layers.1.mlp.up_proj.weight"] = numbers["model.layers.1.mlp.up_proj.weight"].T.contiguous().T  # strides of its own
+    numbers["model.layers.1.mlp.up_proj.weight"] = (
+        numbers["model.layers.1.mlp.up_proj.weight"].T.contiguous().T
+    )  # strides of its own
     torch.save(numbers, tmp_path / "pytorch_model.bin")
     (tmp_path / "config.json").write_bytes((hf() / "config.json").read_bytes())
     assert torch.equal(logits_of(tmp_path), logits_of(hf()))
@@ -90,7 +98,9 @@ ROWS, COLUMNS = ("wq", "wk", "wv", "w1", "w3", "output"), ("wo", "w2")
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("embedding", [0, 1])
-def test_meta_shards_are_merged(hf: Callable[..., Path], ranks: int, embedding: int, tmp_path: Path) -> None:
+def test_meta_shards_are_merged(
+    hf: Callable[..., Path], ranks: int, embedding: int, tmp_path: Path
+) -> None:
     """Sharded like fairscale's layers; with more ranks than key/value heads, neighboring ranks have the same head."""
     source = hf("F32", vocab_size=96, num_attention_heads=4, hidden_size=32)
     convert_checkpoint(str(source), str(tmp_path / "one"), ConvertOptions(to="meta"))
@@ -101,7 +111,15 @@ def test_meta_shards_are_merged(hf: Callable[..., Path], ranks: int, embedding: 
         mine = {}
         for name, x in whole.items():
             word = name.split(".")[-2]
-            axis = 0 if word in ROWS else 1 if word in COLUMNS else embedding if word == "tok_embeddings" else None
+            axis = (
+                0
+                if word in ROWS
+                else 1
+                if word in COLUMNS
+                else embedding
+                if word == "tok_embeddings"
+                else None
+            )
             if axis is None:
                 mine[name] = x
             elif word in ("wk", "wv") and ranks > 2:
@@ -148,10 +166,14 @@ PAIRED = ("llama", "granite")
 
 def permuted(x: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
     """Halves to interleaved pairs in each head, as llama.cpp's converter permutes q and k of these architectures."""
-    return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+    return (
+        x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+    )
 
 
-def converted(name: str, x: np.ndarray[Any, Any], arch: str, config: Any) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+def converted(
+    name: str, x: np.ndarray[Any, Any], arch: str, config: Any
+) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """A tensor as llama.cpp's converter writes it; a name that begins with `blk.` is final."""
     block = f"blk.{name.split('.')[2]}." if ".layers." in name else ""
     if arch in PAIRED and name.endswith(("q_proj.weight", "q_proj.bias")):
@@ -168,8 +190,13 @@ def converted(name: str, x: np.ndarray[Any, Any], arch: str, config: Any) -> Ite
     elif name.endswith("experts.down_proj"):
         yield f"{block}ffn_down_exps.weight", x
     elif name.endswith("kv_b_proj.weight"):
-        keys, values = np.split(x.reshape(config.num_attention_heads, -1, x.shape[-1]), [config.qk_nope_head_dim], 1)
-        yield from ((f"{block}attn_k_b.weight", keys.swapaxes(1, 2)), (f"{block}attn_v_b.weight", values))
+        keys, values = np.split(
+            x.reshape(config.num_attention_heads, -1, x.shape[-1]), [config.qk_nope_head_dim], 1
+        )
+        yield from (
+            (f"{block}attn_k_b.weight", keys.swapaxes(1, 2)),
+            (f"{block}attn_v_b.weight", values),
+        )
     elif not (name == "lm_head.weight" and config.tie_word_embeddings):
         yield name.replace("e_score_correction_bias", "e_score_correction.bias"), x
 
@@ -177,7 +204,9 @@ def converted(name: str, x: np.ndarray[Any, Any], arch: str, config: Any) -> Ite
 def written(label: str, theirs: Any, path: Path) -> Path:
     """A GGUF file as llama.cpp's converter would write it: names by the gguf package, metadata as it wrote them."""
     entry = CONVERTED[label]
-    names = gguf.get_tensor_name_map({name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}[entry["arch"]], 4)
+    names = gguf.get_tensor_name_map(
+        {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}[entry["arch"]], 4
+    )
     file = open_gguf_writer(path, entry["arch"], entry["keys"], entry["tokens"])
     for name, tensor in theirs.state_dict().items():
         for own, x in converted(name, tensor.numpy(), entry["arch"], theirs.config):
@@ -213,9 +242,24 @@ def test_every_family_opens_from_gguf(label: str, tmp_path: Path) -> None:
     assert relative_difference(natively(tmp_path / "model.gguf", ids[0]), actual[0]) < 2e-5
 
 
-BLOCKS = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+BLOCKS = {
+    "Q8_0": [0],
+    "Q4_0": [0],
+    "Q4_1": [0, 2],
+    "Q5_0": [0],
+    "Q5_1": [0, 2],
+    "Q4_K": [0, 2],
+    "Q5_K": [0, 2],
+    "Q6_K": [208],
+}
 """Offsets of the scales in a block."""
-WIDE = SMALL | {"vocab_size": 99, "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4}
+WIDE = SMALL | {
+    "vocab_size": 99,
+    "hidden_size": 256,
+    "intermediate_size": 256,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+}
 
 
 def random_blocks(kind: str, rows: int, width: int, seed: int) -> np.ndarray[Any, Any]:
@@ -224,13 +268,20 @@ def random_blocks(kind: str, rows: int, width: int, seed: int) -> np.ndarray[Any
     random = np.random.default_rng(seed)
     data = random.integers(0, 256, (rows * width // block, size), dtype=np.uint8)
     for at in BLOCKS[kind]:
-        data[:, at : at + 2] = random.normal(0, 2e-3, len(data)).astype("<f2").view(np.uint8).reshape(-1, 2)
+        data[:, at : at + 2] = (
+            random.normal(0, 2e-3, len(data)).astype("<f2").view(np.uint8).reshape(-1, 2)
+        )
     return data.reshape(rows, -1)
 
 
 def quantized(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[Any, Any]]:
     """A file with matrices of this type in either byte order, and their values as the gguf package reads them."""
-    layer = {"attn_q": (256, 256), "attn_k": (128, 256), "attn_v": (128, 256), "attn_output": (256, 256)}
+    layer = {
+        "attn_q": (256, 256),
+        "attn_k": (128, 256),
+        "attn_v": (128, 256),
+        "attn_output": (256, 256),
+    }
     layer |= {"ffn_gate": (256, 256), "ffn_up": (256, 256), "ffn_down": (256, 256)}
     matrices = {f"blk.0.{name}.weight": shape for name, shape in layer.items()}
     matrices |= {"token_embd.weight": (99, 256), "output.weight": (99, 256)}
@@ -238,7 +289,9 @@ def quantized(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[
         "block_count": 1, "context_length": 64, "embedding_length": 256, "feed_forward_length": 256, "attention.head_count": 4,
         "attention.head_count_kv": 2, "rope.freq_base": 10000.0, "attention.layer_norm_rms_epsilon": 1e-5, "rope.dimension_count": 64,
     }  # fmt: skip
-    file = gguf.GGUFWriter(path, "llama", endianess=gguf.GGUFEndian.BIG if big else gguf.GGUFEndian.LITTLE)
+    file = gguf.GGUFWriter(
+        path, "llama", endianess=gguf.GGUFEndian.BIG if big else gguf.GGUFEndian.LITTLE
+    )
     for key, value in keys.items():
         (file.add_uint32 if isinstance(value, int) else file.add_float32)(f"llama.{key}", value)
     file.add_token_list([f"t{i}" for i in range(99)])
@@ -247,7 +300,9 @@ def quantized(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[
         data = random_blocks(kind, *shape, seed=i)
         numbers[name] = gguf.dequantize(data, gguf.GGMLQuantizationType[kind])
         if big:
-            blocks = data.reshape(-1, gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1]).copy()
+            blocks = data.reshape(
+                -1, gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1]
+            ).copy()
             for at in BLOCKS[kind]:
                 blocks[:, [at, at + 1]] = blocks[:, [at + 1, at]]
             data = blocks.reshape(data.shape)
@@ -272,12 +327,19 @@ def test_block_types_match_the_gguf_package(kind: str, tmp_path: Path) -> None:
         assert np.array_equal(x.numpy(), stored), name
     narrow = open_model(str(tmp_path / "q.gguf"))
     assert narrow.options.dtype == torch.bfloat16
-    assert all(torch.equal(x, loaded.module.state_dict()[name].bfloat16()) for name, x in narrow.module.state_dict().items())
+    assert all(
+        torch.equal(x, loaded.module.state_dict()[name].bfloat16())
+        for name, x in narrow.module.state_dict().items()
+    )
     expected = loaded.module(IDS)
     assert torch.isfinite(expected).all()
     assert relative_difference(natively(tmp_path / "q.gguf", IDS[0]), expected[0]) < 5e-5
-    if kind != "Q6_K":  # its random weights are so large that rounding activations to eight bits changes everything
-        assert relative_difference(natively(tmp_path / "q.gguf", IDS[0], "bf16"), expected[0]) < 0.05
+    if (
+        kind != "Q6_K"
+    ):  # its random weights are so large that rounding activations to eight bits changes everything
+        assert (
+            relative_difference(natively(tmp_path / "q.gguf", IDS[0], "bf16"), expected[0]) < 0.05
+        )
 
 
 @torch.no_grad()
@@ -285,16 +347,24 @@ def test_block_types_match_the_gguf_package(kind: str, tmp_path: Path) -> None:
 def test_big_endian_gguf(kind: str, tmp_path: Path) -> None:
     quantized(tmp_path / "little.gguf", kind)
     quantized(tmp_path / "big.gguf", kind, big=True)
-    little, big = (open_model(str(tmp_path / f"{x}.gguf"), "float32").module.state_dict() for x in ("little", "big"))
+    little, big = (
+        open_model(str(tmp_path / f"{x}.gguf"), "float32").module.state_dict()
+        for x in ("little", "big")
+    )
     assert all(torch.equal(big[name], x) for name, x in little.items())
     ours, theirs = (natively(tmp_path / f"{x}.gguf", IDS[0]) for x in ("big", "little"))
     assert relative_difference(ours, theirs) < 1e-5
 
 
 def test_every_block_type_is_loaded(tmp_path: Path) -> None:
-    path = written_iq(tmp_path / "iq.gguf", data := np.random.default_rng(0).integers(0, 60, (99, 18), dtype=np.uint8))
+    path = written_iq(
+        tmp_path / "iq.gguf",
+        data := np.random.default_rng(0).integers(0, 60, (99, 18), dtype=np.uint8),
+    )
     expected = gguf.dequantize(data, gguf.GGMLQuantizationType.IQ4_NL)
-    assert np.array_equal(open_model(str(path), dtype="float32").module.embed.weight.detach().numpy(), expected)
+    assert np.array_equal(
+        open_model(str(path), dtype="float32").module.embed.weight.detach().numpy(), expected
+    )
 
 
 def written_iq(path: Path, data: np.ndarray) -> Path:
@@ -315,21 +385,34 @@ def maps(path: Path) -> list[tuple[int, int]]:
     return [(int(a, 16), int(b, 16)) for a, b in spans]
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="a list of mappings is Linux's own")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/maps"), reason="a list of mappings is Linux's own"
+)
 def test_weights_are_memory_mapped(hf: Callable[..., Path], tmp_path: Path) -> None:
     source = hf()
     convert_checkpoint(str(source), str(tmp_path / "m.gguf"), ConvertOptions(to="gguf"))
     convert_checkpoint(str(source), str(tmp_path / "meta"), ConvertOptions(to="meta"))
     turned = ("attn.q.weight", "attn.k.weight")  # these are reordered where pairs are neighbors
-    files = {source: "model.safetensors", tmp_path / "meta": "consolidated.00.pth", tmp_path / "m.gguf": ""}
+    files = {
+        source: "model.safetensors",
+        tmp_path / "meta": "consolidated.00.pth",
+        tmp_path / "m.gguf": "",
+    }
     for place, name in files.items():
         loaded = open_model(str(place))
         spans = maps(place / name if name else place)
-        inside = {path for path, x in loaded.module.state_dict().items() if any(a <= x.data_ptr() < b for a, b in spans)}
+        inside = {
+            path
+            for path, x in loaded.module.state_dict().items()
+            if any(a <= x.data_ptr() < b for a, b in spans)
+        }
         expected = {
             path
             for path in loaded.module.state_dict()
-            if place == source or (not path.endswith(turned) and not ("norm" in path and name == ""))  # GGUF's vectors are F32
+            if place == source
+            or (
+                not path.endswith(turned) and not ("norm" in path and name == "")
+            )  # GGUF's vectors are F32
         }
         assert inside == expected
 
@@ -344,7 +427,9 @@ def test_changed_weight_does_not_change_the_file(hf: Callable[..., Path]) -> Non
     assert source.read_bytes() == before
 
 
-def test_read_only_mapping_is_the_fallback(hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_mapping_is_the_fallback(
+    hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected, mapped = logits_of(hf()), mmap.mmap
 
     def refused(*args: Any, access: int) -> mmap.mmap:
@@ -354,8 +439,14 @@ def test_read_only_mapping_is_the_fallback(hf: Callable[..., Path], monkeypatch:
 
     monkeypatch.setattr("llamath.generation.mapped_files.mmap.mmap", refused)
     assert torch.equal(logits_of(hf()), expected)
-    monkeypatch.setattr("llamath.generation.mapped_files.mmap.mmap", lambda *_, **__: refused(access=mmap.ACCESS_COPY))
-    with pytest.raises(LlamathError, match=r"model\.safetensors cannot be mapped into memory: .*Cannot allocate memory"):
+    monkeypatch.setattr(
+        "llamath.generation.mapped_files.mmap.mmap",
+        lambda *_, **__: refused(access=mmap.ACCESS_COPY),
+    )
+    with pytest.raises(
+        LlamathError,
+        match=r"model\.safetensors cannot be mapped into memory: .*Cannot allocate memory",
+    ):
         open_model(str(hf()))
 
 
@@ -363,11 +454,20 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="resident memory is read as Linux says it")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/statm"), reason="resident memory is read as Linux says it"
+)
 def test_opening_a_large_file_allocates_no_memory(tmp_path: Path) -> None:
-    config = SMALL | {"vocab_size": 200_000, "hidden_size": 2048, "num_attention_heads": 8, "torch_dtype": "bfloat16"}
+    config = SMALL | {
+        "vocab_size": 200_000,
+        "hidden_size": 2048,
+        "num_attention_heads": 8,
+        "torch_dtype": "bfloat16",
+    }
     model = llamath.load(config)
-    write_safetensors(write_config(tmp_path, model) / "model.safetensors", header_of(model))  # a sparse file of 1.6 GB
+    write_safetensors(
+        write_config(tmp_path, model) / "model.safetensors", header_of(model)
+    )  # a sparse file of 1.6 GB
     before = resident()
     loaded = open_model(str(tmp_path))
     assert resident() - before < 50 << 20
@@ -375,14 +475,23 @@ def test_opening_a_large_file_allocates_no_memory(tmp_path: Path) -> None:
 
 
 def test_weights_larger_than_memory_are_rejected(tmp_path: Path) -> None:
-    model = llamath.load(SMALL | {"vocab_size": 1 << 30, "hidden_size": 2048, "num_attention_heads": 8, "torch_dtype": "bfloat16"})
+    model = llamath.load(
+        SMALL
+        | {
+            "vocab_size": 1 << 30,
+            "hidden_size": 2048,
+            "num_attention_heads": 8,
+            "torch_dtype": "bfloat16",
+        }
+    )
     try:
         write_safetensors(write_config(tmp_path, model) / "model.safetensors", header_of(model))
     except OSError:
         pytest.skip("this file system has no sparse files of 9 TB")
     need = 4 * model.parameters.total
     with pytest.raises(
-        LlamathError, match=rf"float32 need {need:,} bytes \({need / 2**30:,.1f} GiB\), but [\d,]+ \(.* GiB\) are free on cpu"
+        LlamathError,
+        match=rf"float32 need {need:,} bytes \({need / 2**30:,.1f} GiB\), but [\d,]+ \(.* GiB\) are free on cpu",
     ):
         open_model(str(tmp_path), "float32")
 
@@ -390,17 +499,32 @@ def test_weights_larger_than_memory_are_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x: x.pop(Q), r"1 tensor with 2,304 parameters is missing: model\.layers\.1\.self_attn\.q_proj\.weight"),
+        (
+            lambda x: x.pop(Q),
+            r"1 tensor with 2,304 parameters is missing: model\.layers\.1\.self_attn\.q_proj\.weight",
+        ),
         (lambda x: x.update(more=torch.ones(3)), "1 tensor is not part of the text model: more"),
-        (lambda x: x.update({Q: torch.ones(48, 24)}), r"q_proj\.weight is \[48, 24\]; the config says \(H·h, d\) = \(48, 48\)"),
-        (lambda x: [x.pop(k) for k in list(x) if ".layers.1." in k], "the file has layers 0–0; the config has L = 2"),
+        (
+            lambda x: x.update({Q: torch.ones(48, 24)}),
+            r"q_proj\.weight is \[48, 24\]; the config says \(H·h, d\) = \(48, 48\)",
+        ),
+        (
+            lambda x: [x.pop(k) for k in list(x) if ".layers.1." in k],
+            "the file has layers 0–0; the config has L = 2",
+        ),
     ],
 )
 def test_verify_findings_are_errors(
-    hf: Callable[..., Path], change: Callable[[dict[str, Tensor]], object], message: str, tmp_path: Path
+    hf: Callable[..., Path],
+    change: Callable[[dict[str, Tensor]], object],
+    message: str,
+    tmp_path: Path,
 ) -> None:
     with pytest.raises(LlamathError, match=message):
-        open_model(str(copy_checkpoint(hf(), tmp_path, change)), progress=lambda *_: pytest.fail("weights were loaded"))
+        open_model(
+            str(copy_checkpoint(hf(), tmp_path, change)),
+            progress=lambda *_: pytest.fail("weights were loaded"),
+        )
 
 
 def test_truncated_file(hf: Callable[..., Path], tmp_path: Path) -> None:
@@ -415,7 +539,9 @@ def test_missing_shard(hf: Callable[..., Path], tmp_path: Path) -> None:
     for file in hf(shard="40KB").iterdir():
         if "00002-of" not in file.name:
             (tmp_path / file.name).write_bytes(file.read_bytes())
-    with pytest.raises(LlamathError, match=r"1 of the \d+ shards named in the index is missing: model-00002-of"):
+    with pytest.raises(
+        LlamathError, match=r"1 of the \d+ shards named in the index is missing: model-00002-of"
+    ):
         open_model(str(tmp_path))
 
 
@@ -437,9 +563,17 @@ def test_first_nonfinite_weight_is_described(hf: Callable[..., Path], tmp_path: 
         x[Q][0, :7] = torch.inf
 
     loaded = open_model(str(copy_checkpoint(hf(), tmp_path / "a", spoil)))
-    assert loaded.first_nonfinite_weight() == "layers.0.mlp.up.weight (model.layers.0.mlp.up_proj.weight) is NaN in 1 of its 5,376 values"
-    loaded = open_model(str(copy_checkpoint(hf(), tmp_path / "b", lambda x: x[Q][0, :7].fill_(torch.inf))))
-    assert loaded.first_nonfinite_weight() == f"layers.1.attn.q.weight ({Q}) is infinite in 7 of its 2,304 values"
+    assert (
+        loaded.first_nonfinite_weight()
+        == "layers.0.mlp.up.weight (model.layers.0.mlp.up_proj.weight) is NaN in 1 of its 5,376 values"
+    )
+    loaded = open_model(
+        str(copy_checkpoint(hf(), tmp_path / "b", lambda x: x[Q][0, :7].fill_(torch.inf)))
+    )
+    assert (
+        loaded.first_nonfinite_weight()
+        == f"layers.1.attn.q.weight ({Q}) is infinite in 7 of its 2,304 values"
+    )
 
 
 @pytest.mark.parametrize(
@@ -450,17 +584,24 @@ def test_first_nonfinite_weight_is_described(hf: Callable[..., Path], tmp_path: 
         (None, "toaster", "toaster cannot compute in bfloat16 here"),
         (torch.int32, "cpu", "cpu cannot compute in int32 here"),
         pytest.param(
-            None, "cuda", "cuda cannot compute in bfloat16 here", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it can")
+            None,
+            "cuda",
+            "cuda cannot compute in bfloat16 here",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it can"),
         ),
     ],
 )
-def test_unknown_device_or_dtype_is_rejected(hf: Callable[..., Path], dtype: Any, device: str, message: str) -> None:
+def test_unknown_device_or_dtype_is_rejected(
+    hf: Callable[..., Path], dtype: Any, device: str, message: str
+) -> None:
     with pytest.raises(LlamathError, match=message):
         open_model(str(hf()), dtype, device)
 
 
 def test_preset_is_not_a_checkpoint() -> None:
-    with pytest.raises(LlamathError, match="llama-3-8b is a preset, which has a configuration and no weights"):
+    with pytest.raises(
+        LlamathError, match="llama-3-8b is a preset, which has a configuration and no weights"
+    ):
         open_model("llama-3-8b")
 
 
@@ -472,36 +613,63 @@ def test_unsupported_quantization_is_named(hf: Callable[..., Path], tmp_path: Pa
             x[f"{base}B"] = torch.zeros(into // 16, 2 * out, dtype=torch.int32)
             x[f"{base}s"] = torch.zeros(into // 16, out, dtype=torch.float16)
 
-    config = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 16, "checkpoint_format": "marlin"}}
+    config = {
+        "quantization_config": {
+            "quant_method": "gptq",
+            "bits": 4,
+            "group_size": 16,
+            "checkpoint_format": "marlin",
+        }
+    }
     place = copy_checkpoint(hf("F16"), tmp_path, marlin, config)
-    with pytest.raises(LlamathError, match=r"quantization scheme gptq \(model\.layers\.0\..*\) is not supported: Marlin"):
+    with pytest.raises(
+        LlamathError,
+        match=r"quantization scheme gptq \(model\.layers\.0\..*\) is not supported: Marlin",
+    ):
         open_model(str(place))
 
 
 def _packed_in_4_bits(numbers: Tensor, dim: int) -> Tensor:
     """Pack eight numbers along an axis into each word, the first in the lowest bits."""
     moved = numbers.movedim(dim, -1).reshape(*numbers.movedim(dim, -1).shape[:-1], -1, 8).long()
-    return sum(moved[..., i] << 4 * i for i in range(8)).to(torch.int32).movedim(-1, dim).contiguous()  # type: ignore[union-attr]
+    return (
+        sum(moved[..., i] << 4 * i for i in range(8)).to(torch.int32).movedim(-1, dim).contiguous()
+    )  # type: ignore[union-attr]
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_gptq_weights_are_dequantized(family: str, tmp_path: Path) -> None:
     """GPT-2's matrices are [in, out] in plain files; GPTQ packs both in the same way."""
-    sizes = {"gpt2": {"n_embd": 32, "n_head": 2, "n_inner": 64}, "llama": {"hidden_size": 32, "intermediate_size": 64}}[family]
-    both = pair({**next(x for key, x in load_tiny_configs().items() if key.startswith(family)), **sizes})
+    sizes = {
+        "gpt2": {"n_embd": 32, "n_head": 2, "n_inner": 64},
+        "llama": {"hidden_size": 32, "intermediate_size": 64},
+    }[family]
+    both = pair(
+        {**next(x for key, x in load_tiny_configs().items() if key.startswith(family)), **sizes}
+    )
     both.theirs.save_pretrained(tmp_path)
     expected: dict[str, Tensor] = {}
 
     def pack(x: dict[str, Tensor]) -> None:
         random = torch.Generator().manual_seed(0)
-        for name in [n for n in x if n.endswith(("proj.weight", "c_attn.weight", "c_fc.weight")) and x[n].dim() == 2]:
+        for name in [
+            n
+            for n in x
+            if n.endswith(("proj.weight", "c_attn.weight", "c_fc.weight")) and x[n].dim() == 2
+        ]:
             shape = x.pop(name).shape
             into, out = shape if family == "gpt2" else shape[::-1]
-            q, zero = torch.randint(0, 16, (into, out), generator=random), torch.randint(1, 16, (into // 16, out), generator=random)
+            q, zero = (
+                torch.randint(0, 16, (into, out), generator=random),
+                torch.randint(1, 16, (into // 16, out), generator=random),
+            )
             scale = torch.rand(into // 16, out, generator=random).half()
             base, group = name.removesuffix("weight"), torch.arange(into) // 16
-            x |= {f"{base}qweight": _packed_in_4_bits(q, 0), f"{base}qzeros": _packed_in_4_bits(zero - 1, 1)}
+            x |= {
+                f"{base}qweight": _packed_in_4_bits(q, 0),
+                f"{base}qzeros": _packed_in_4_bits(zero - 1, 1),
+            }
             x |= {f"{base}scales": scale, f"{base}g_idx": group.int()}
             values = (q - zero[group]) * scale.float()[group]
             expected[name] = values if family == "gpt2" else values.T.contiguous()
@@ -529,10 +697,18 @@ def test_fp8_with_scales(hf: Callable[..., Path], blocks: tuple[int, int], tmp_p
             plain = x[name].float()
             for i in range(0, rows, blocks[0]):
                 for j in range(0, columns, blocks[1]):
-                    plain[i : i + blocks[0], j : j + blocks[1]] *= scales[i // blocks[0], j // blocks[1]]
+                    plain[i : i + blocks[0], j : j + blocks[1]] *= scales[
+                        i // blocks[0], j // blocks[1]
+                    ]
             expected[name] = plain
 
-    config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": list(blocks), "activation_scheme": "dynamic"}}
+    config = {
+        "quantization_config": {
+            "quant_method": "fp8",
+            "weight_block_size": list(blocks),
+            "activation_scheme": "dynamic",
+        }
+    }
     place = copy_checkpoint(hf(), tmp_path, pack, config)
     loaded = open_model(str(place), "float32")
     for path, x in loaded.module.state_dict().items():
@@ -545,7 +721,9 @@ def test_fp8_with_scales(hf: Callable[..., Path], blocks: tuple[int, int], tmp_p
 def test_mxfp4_matches_transformers(tmp_path: Path) -> None:
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-    both = pair({**load_tiny_configs()["gpt_oss-plain"], "hidden_size": 32, "intermediate_size": 32})  # `down` is square
+    both = pair(
+        {**load_tiny_configs()["gpt_oss-plain"], "hidden_size": 32, "intermediate_size": 32}
+    )  # `down` is square
     both.theirs.save_pretrained(tmp_path)
     unpacked: dict[str, Tensor] = {}
 
@@ -553,14 +731,22 @@ def test_mxfp4_matches_transformers(tmp_path: Path) -> None:
         random = torch.Generator().manual_seed(0)
         for name in [name for name in x if name.endswith(("gate_up_proj", "down_proj"))]:
             experts, into, out = x.pop(name).shape
-            values = torch.randint(0, 256, (experts, out, into // 32, 16), dtype=torch.uint8, generator=random)
-            scales = torch.randint(118, 128, (experts, out, into // 32), dtype=torch.uint8, generator=random)
+            values = torch.randint(
+                0, 256, (experts, out, into // 32, 16), dtype=torch.uint8, generator=random
+            )
+            scales = torch.randint(
+                118, 128, (experts, out, into // 32), dtype=torch.uint8, generator=random
+            )
             x[f"{name}_blocks"], x[f"{name}_scales"] = values, scales
             unpacked[name] = convert_moe_packed_tensors(values, scales, dtype=torch.float32)
 
     config = {"quantization_config": {"quant_method": "mxfp4"}}
     packed = copy_checkpoint(tmp_path, tmp_path / "packed", pack, config)
-    plain = copy_checkpoint(tmp_path, tmp_path / "plain", lambda x: x.update({k: v.contiguous() for k, v in unpacked.items()}))
+    plain = copy_checkpoint(
+        tmp_path,
+        tmp_path / "plain",
+        lambda x: x.update({k: v.contiguous() for k, v in unpacked.items()}),
+    )
     actual, expected = (open_model(str(x), "float32").module.state_dict() for x in (packed, plain))
     assert all(torch.equal(actual[name], x) for name, x in expected.items())
     assert open_model(str(packed)).options.dtype == torch.bfloat16
@@ -576,7 +762,9 @@ def test_inferred_config_keys_are_notes(hf: Callable[..., Path], tmp_path: Path)
 
 def test_progress_reaches_the_total(hf: Callable[..., Path]) -> None:
     seen: list[tuple[int, int]] = []
-    loaded = open_model(str(hf()), "float32", progress=lambda done, total: seen.append((done, total)))
+    loaded = open_model(
+        str(hf()), "float32", progress=lambda done, total: seen.append((done, total))
+    )
     size = 4 * sum(x.numel() for x in loaded.module.parameters())
     assert seen[-1] == (size, size)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)

@@ -34,8 +34,13 @@ from llamath.run.torch_machine import TorchMachine
 
 B, T, P, S = (Expr.variable(x, 1) for x in "BTPS")
 """Batch size, new tokens, earlier tokens and keys: the graph is recorded for one of each, and evaluated at other numbers."""
-d, F, V, H, K, h, p = (Expr(*x) for x in (("d", 12), ("F", 10), ("V", 23), ("H", 4), ("K", 2), ("h", 6), ("p", 4)))
-E, k, L, r, n, m, c, G = (Expr(*x) for x in (("E", 6), ("k", 2), ("L", 3), ("r", 5), ("n", 8), ("m", 7), ("c", 4), ("G", 2)))
+d, F, V, H, K, h, p = (
+    Expr(*x) for x in (("d", 12), ("F", 10), ("V", 23), ("H", 4), ("K", 2), ("h", 6), ("p", 4))
+)
+E, k, L, r, n, m, c, G = (
+    Expr(*x)
+    for x in (("E", 6), ("k", 2), ("L", 3), ("r", 5), ("n", 8), ("m", 7), ("c", 4), ("G", 2))
+)
 PATCHES = Expr("N", 36)
 METHODS = ("bilinear", "centers", "bicubic", "antialias", "zeros", "cropped", "transposed")
 """Of 4 × 4 patches of an image of 6 × 6, and of one of 6 × 10 whose two tiles overlap."""
@@ -91,7 +96,9 @@ class Operation(Block):
     def forward(self, m: Any, *inputs: Any) -> Any:
         rest = iter(inputs)
         arguments = [getattr(self, x) for x in FIELDS[: self.count]]
-        return getattr(m, self.name)(*(next(rest) if isinstance(x, Input) else x for x in arguments), **self.options)
+        return getattr(m, self.name)(
+            *(next(rest) if isinstance(x, Input) else x for x in arguments), **self.options
+        )
 
 
 class Case(NamedTuple):
@@ -109,9 +116,24 @@ class Case(NamedTuple):
 DTYPES = (torch.float32, torch.bfloat16)
 
 
-def case(name: str, *arguments: Any, passes: tuple[Pass, ...] = (PROMPT,), saves: tuple[torch.dtype, ...] = DTYPES, **options: Any) -> Case:
+def case(
+    name: str,
+    *arguments: Any,
+    passes: tuple[Pass, ...] = (PROMPT,),
+    saves: tuple[torch.dtype, ...] = DTYPES,
+    **options: Any,
+) -> Case:
     """A case of `m.name(*arguments, **options)`."""
-    return Case(Operation(name=name, options=options, count=len(arguments), **dict(zip(FIELDS, arguments, strict=False))), passes, saves)
+    return Case(
+        Operation(
+            name=name,
+            options=options,
+            count=len(arguments),
+            **dict(zip(FIELDS, arguments, strict=False)),
+        ),
+        passes,
+        saves,
+    )
 
 
 def x(*shape: Expr) -> Input:
@@ -179,18 +201,37 @@ class Hashes(RecurrentMixer):
 
 
 FULL, WINDOW, CHUNKED, BIDIRECTIONAL = (
-    Softmax(window=AttentionWindow(**how)) for how in ({}, {"size": 4}, {"chunk": 4}, {"causal": False})
+    Softmax(window=AttentionWindow(**how))
+    for how in ({}, {"size": 4}, {"chunk": 4}, {"causal": False})
 )
 SINGLE = Compressor(
-    kv=linear(h, d), weights=linear(h, d), bias=weight(4, h, role="bias"), norm=rms(h, 1e-5), head_dim=h, ratio=4, overlap=False
+    kv=linear(h, d),
+    weights=linear(h, d),
+    bias=weight(4, h, role="bias"),
+    norm=rms(h, 1e-5),
+    head_dim=h,
+    ratio=4,
+    overlap=False,
 )
 COMPRESSOR = SINGLE.replace(overlap=True)
-ENCODED = CrossAttention(q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), heads=H, kv_heads=K, head_dim=h)
+ENCODED = CrossAttention(
+    q=linear(H * h, d),
+    k=linear(K * h, d),
+    v=linear(K * h, d),
+    o=linear(d, H * h),
+    heads=H,
+    kv_heads=K,
+    head_dim=h,
+)
 MEANS = WindowKeys(k=linear(h, d), head_dim=h, ratio=4)
 COMPRESSED = Compressed(window=AttentionWindow(size=4))
 NEW_WINDOWS, WINDOWS = floor_div(P + T, 4) - floor_div(P, 4), floor_div(P + T, 4)
 INDEXER, SELECTED, MANY = Selecting(), Expr("ki", 3), Expr("ki", 40)
-HALF, ALL, ADJACENT = Rope(theta=1e4, dim=4), Rope(theta=1e4, dim=6), Rope(theta=1e4, dim=6, interleaved=True)
+HALF, ALL, ADJACENT = (
+    Rope(theta=1e4, dim=4),
+    Rope(theta=1e4, dim=6),
+    Rope(theta=1e4, dim=6, interleaved=True),
+)
 MOE = MoE(router=linear(E, d), experts=repeat(swiglu(d, F), E, active=k), top_k=k)
 Q, KEYS, GROUPED, ONE = x(B, T, H, h), x(B, S, H, h), x(B, S, K, h), x(B, S, Expr.const(1), h)
 DELTA = (x(B, T, G, n), x(B, T, G, n), x(B, T, H, m), x(B, T, H), x(B, T, H))
@@ -212,7 +253,12 @@ CASES = [
     case("token_positions"),
     case("lookup", ids(B, T), w(V, d)),
     case("lookup", ids(T), w(V, d), 2, saves=()),
-    case("lookup_in_parts", ids(B, T, k), Stack(((embedding(4, d),), 1), ((embedding(2, d),), 1)), saves=()),
+    case(
+        "lookup_in_parts",
+        ids(B, T, k),
+        Stack(((embedding(4, d),), 1), ((embedding(2, d),), 1)),
+        saves=(),
+    ),
     case("add_sinusoids", x(B, T, d), 2, 5, passes=(PROMPT, DECODE)),
     case("linear", x(B, T, d), w(F, d)),
     case("linear", x(B, T, d), w(F, d), w(F)),
@@ -236,7 +282,17 @@ CASES = [
     case("l2_norm", f32(B, T, G, n), 1e-6),
     *(
         case("act", x(B, T, d), name)
-        for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid", "softplus", "tanh")
+        for name in (
+            "silu",
+            "gelu",
+            "gelu_pytorch_tanh",
+            "quick_gelu",
+            "relu",
+            "relu2",
+            "sigmoid",
+            "softplus",
+            "tanh",
+        )
     ),
     case("gated", x(B, T, F), x(B, T, F), "silu"),
     case("gated", x(B, T, F), x(B, T, F), "gelu_pytorch_tanh"),
@@ -283,7 +339,11 @@ CASES = [
     case("concat", x(B, T, d), x(B, T, d)),
     case("concat", x(B, T, H, h), x(B, T, Expr.const(1), p)),
     case("concat", x(B, T, d), x(B, T, F), x(B, T, h)),
-    case("last_token", x(B, T, d), passes=(PROMPT, PROMPT._replace(last_only=True), DECODE._replace(last_only=True))),
+    case(
+        "last_token",
+        x(B, T, d),
+        passes=(PROMPT, PROMPT._replace(last_only=True), DECODE._replace(last_only=True)),
+    ),
     # Images and sound
     case("prepend", x(B, PATCHES, d), w(d)),
     case("prepend", x(B, PATCHES, d), w(r, d), w(1, 1, d)),
@@ -309,10 +369,16 @@ CASES = [
     case("rope", Q, None),
     *(case("rope", Q, rope, passes=(PROMPT, DECODE)) for rope in (HALF, ALL, ADJACENT)),
     case("rope", Q, ProportionalRope(theta=1e4, dim=2, head_dim=6)),
-    *(case("update_cache", mixer, x(B, T, K, h), x(B, T, K, h), passes=WITH_CACHE) for mixer in (FULL, WINDOW, CHUNKED)),
+    *(
+        case("update_cache", mixer, x(B, T, K, h), x(B, T, K, h), passes=WITH_CACHE)
+        for mixer in (FULL, WINDOW, CHUNKED)
+    ),
     case("update_cache", FULL, x(B, T, Expr.const(1), r + p), passes=WITH_CACHE),
     *(case("read_cache", mixer.replace(kv_layer=0), passes=WITH_CACHE) for mixer in (FULL, WINDOW)),
-    *(case("attention", mixer, Q, KEYS, KEYS, h, passes=ALL_PASSES) for mixer in (FULL, WINDOW, CHUNKED)),
+    *(
+        case("attention", mixer, Q, KEYS, KEYS, h, passes=ALL_PASSES)
+        for mixer in (FULL, WINDOW, CHUNKED)
+    ),
     case("attention", BIDIRECTIONAL, Q, KEYS, KEYS, h),
     case("attention", FULL, Q, GROUPED, GROUPED, h, passes=ALL_PASSES),
     case("attention", FULL, Q, ONE, ONE, h, passes=ALL_PASSES),
@@ -327,14 +393,73 @@ CASES = [
         passes=ALL_PASSES,
         saves=(torch.float32,),
     ),
-    case("attention", FULL.replace(score_transform=ScoreTransform(alibi=Alibi())), Q, KEYS, KEYS, h, passes=ALL_PASSES, **OTHER_STEPS),
-    case("attention", FULL, x(B, T, H, h + p), x(B, S, H, h + p), x(B, S, H, r), h + p, passes=ALL_PASSES, **OTHER_STEPS),
-    case("attention", FULL, x(B, T, H, r + p), x(B, S, Expr.const(1), r + p), x(B, S, Expr.const(1), r), h + p, passes=(DECODE,)),
-    case("attention", FULL, Q, GROUPED, GROUPED, h, None, None, x(B, T, H, G), passes=ALL_PASSES, **OTHER_STEPS),
-    case("select_blocks", Blocks(), x(B, T, K, h), x(B, S, Expr.const(1), h), passes=ALL_PASSES, **OTHER_STEPS),
-    case("select_keys", INDEXER, x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS),
     case(
-        "select_keys", INDEXER.replace(top_k=MANY), x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS
+        "attention",
+        FULL.replace(score_transform=ScoreTransform(alibi=Alibi())),
+        Q,
+        KEYS,
+        KEYS,
+        h,
+        passes=ALL_PASSES,
+        **OTHER_STEPS,
+    ),
+    case(
+        "attention",
+        FULL,
+        x(B, T, H, h + p),
+        x(B, S, H, h + p),
+        x(B, S, H, r),
+        h + p,
+        passes=ALL_PASSES,
+        **OTHER_STEPS,
+    ),
+    case(
+        "attention",
+        FULL,
+        x(B, T, H, r + p),
+        x(B, S, Expr.const(1), r + p),
+        x(B, S, Expr.const(1), r),
+        h + p,
+        passes=(DECODE,),
+    ),
+    case(
+        "attention",
+        FULL,
+        Q,
+        GROUPED,
+        GROUPED,
+        h,
+        None,
+        None,
+        x(B, T, H, G),
+        passes=ALL_PASSES,
+        **OTHER_STEPS,
+    ),
+    case(
+        "select_blocks",
+        Blocks(),
+        x(B, T, K, h),
+        x(B, S, Expr.const(1), h),
+        passes=ALL_PASSES,
+        **OTHER_STEPS,
+    ),
+    case(
+        "select_keys",
+        INDEXER,
+        x(B, T, H, h),
+        x(B, S, Expr.const(1), h),
+        f32(B, T, H),
+        passes=ALL_PASSES,
+        **OTHER_STEPS,
+    ),
+    case(
+        "select_keys",
+        INDEXER.replace(top_k=MANY),
+        x(B, T, H, h),
+        x(B, S, Expr.const(1), h),
+        f32(B, T, H),
+        passes=ALL_PASSES,
+        **OTHER_STEPS,
     ),
     case(
         "select_keys",
@@ -345,43 +470,176 @@ CASES = [
         passes=WINDOWED,
         **OTHER_STEPS,
     ),
-    case("select_keys", INDEXER.replace(ratio=4), x(B, T, H, h), x(B, WINDOWS, Expr.const(1), h), None, passes=WINDOWED, **OTHER_STEPS),
+    case(
+        "select_keys",
+        INDEXER.replace(ratio=4),
+        x(B, T, H, h),
+        x(B, WINDOWS, Expr.const(1), h),
+        None,
+        passes=WINDOWED,
+        **OTHER_STEPS,
+    ),
     case("add_open_window", INDEXER.replace(ratio=4), ids(B, T, SELECTED), passes=WINDOWED),
-    case("compress", MEANS, x(B, T, h), None, None, passes=(PROMPT, CACHED, DECODE, Pass(1, 7)), **OTHER_STEPS),
-    case("rope_windows", MEANS, x(B, NEW_WINDOWS, Expr.const(1), h), None, passes=(PROMPT, Pass(1, 7))),
-    *(
-        case("compress", COMPRESSOR, x(B, T, 2 * h), x(B, T, 2 * h), w(4, 2 * h), passes=(PROMPT, CACHED, DECODE), **OTHER_STEPS),
-        case("compress", SINGLE, x(B, T, h), x(B, T, h), w(4, h), passes=(PROMPT, CACHED, DECODE, Pass(1, 7)), **OTHER_STEPS),
-        case("rope_windows", SINGLE, x(B, NEW_WINDOWS, Expr.const(1), h), HALF, passes=(PROMPT, Pass(1, 7)), **OTHER_STEPS),
-        case("update_windows", SINGLE, x(B, NEW_WINDOWS, Expr.const(1), h), passes=(PROMPT, CACHED, Pass(1, 7)), **OTHER_STEPS),
+    case(
+        "compress",
+        MEANS,
+        x(B, T, h),
+        None,
+        None,
+        passes=(PROMPT, CACHED, DECODE, Pass(1, 7)),
+        **OTHER_STEPS,
+    ),
+    case(
+        "rope_windows",
+        MEANS,
+        x(B, NEW_WINDOWS, Expr.const(1), h),
+        None,
+        passes=(PROMPT, Pass(1, 7)),
     ),
     *(
         case(
-            *("compressed_attention", COMPRESSED.replace(**selecting), Q, ONE, x(B, WINDOWS, Expr.const(1), h), h, w(H), *chosen),
+            "compress",
+            COMPRESSOR,
+            x(B, T, 2 * h),
+            x(B, T, 2 * h),
+            w(4, 2 * h),
+            passes=(PROMPT, CACHED, DECODE),
+            **OTHER_STEPS,
+        ),
+        case(
+            "compress",
+            SINGLE,
+            x(B, T, h),
+            x(B, T, h),
+            w(4, h),
+            passes=(PROMPT, CACHED, DECODE, Pass(1, 7)),
+            **OTHER_STEPS,
+        ),
+        case(
+            "rope_windows",
+            SINGLE,
+            x(B, NEW_WINDOWS, Expr.const(1), h),
+            HALF,
+            passes=(PROMPT, Pass(1, 7)),
+            **OTHER_STEPS,
+        ),
+        case(
+            "update_windows",
+            SINGLE,
+            x(B, NEW_WINDOWS, Expr.const(1), h),
+            passes=(PROMPT, CACHED, Pass(1, 7)),
+            **OTHER_STEPS,
+        ),
+    ),
+    *(
+        case(
+            *(
+                "compressed_attention",
+                COMPRESSED.replace(**selecting),
+                Q,
+                ONE,
+                x(B, WINDOWS, Expr.const(1), h),
+                h,
+                w(H),
+                *chosen,
+            ),
             passes=(PROMPT, CACHED, CHUNK_OF_PROMPT, DECODE),
             **OTHER_STEPS,
         )
-        for selecting, chosen in (({}, ()), ({"top_k": Expr("ki", 3)}, (Input((B, T, Expr("ki", 1)), "first"),)))
+        for selecting, chosen in (
+            ({}, ()),
+            ({"top_k": Expr("ki", 3)}, (Input((B, T, Expr("ki", 1)), "first"),)),
+        )
     ),
     case("reuse_selection", INDEXER, passes=ALL_PASSES),
     case("reuse_selection", INDEXER.replace(ratio=4, block_size=4), passes=WINDOWED),
     case(
-        *("attention", INDEXER.replace(block_size=4), Q, KEYS, KEYS, h, None, Input((B, T, Expr.const(1), SELECTED), "first")),
+        *(
+            "attention",
+            INDEXER.replace(block_size=4),
+            Q,
+            KEYS,
+            KEYS,
+            h,
+            None,
+            Input((B, T, Expr.const(1), SELECTED), "first"),
+        ),
         passes=ALL_PASSES,
         **OTHER_STEPS,
     ),
-    case("attention", INDEXER, Q, KEYS, KEYS, h, None, ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
-    case("attention", INDEXER, Q, ONE, ONE, h, w(H), ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
+    case(
+        "attention",
+        INDEXER,
+        Q,
+        KEYS,
+        KEYS,
+        h,
+        None,
+        ids(B, T, SELECTED),
+        passes=(CHUNK_OF_PROMPT, DECODE),
+        **OTHER_STEPS,
+    ),
+    case(
+        "attention",
+        INDEXER,
+        Q,
+        ONE,
+        ONE,
+        h,
+        w(H),
+        ids(B, T, SELECTED),
+        passes=(CHUNK_OF_PROMPT, DECODE),
+        **OTHER_STEPS,
+    ),
     *(
-        case("causal_conv", Recurrence(), x(B, T, d), w(d, c), bias, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS)
+        case(
+            "causal_conv",
+            Recurrence(),
+            x(B, T, d),
+            w(d, c),
+            bias,
+            passes=(PROMPT, CHUNK_OF_PROMPT, DECODE),
+            **OTHER_STEPS,
+        )
         for bias in (None, w(d))
     ),
-    case("causal_conv", Recurrence(), x(B, T, d), w(d, c), None, 3, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
-    case("hash_ngrams", Hashes(), *(w(n).replace(buffer=True, dtype="I64") for n in (3, 4, 4)), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE)),
-    case("gated_delta_rule", Recurrence(), *float32(DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS), **OTHER_STEPS),
-    case("gated_delta_rule", Recurrence(), *float32(KIMI_DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS), **OTHER_STEPS),
     case(
-        *("linear_attention", Recurrence(), *float32((x(B, T, H, n), x(B, T, H, n), x(B, T, H, m))), 2),
+        "causal_conv",
+        Recurrence(),
+        x(B, T, d),
+        w(d, c),
+        None,
+        3,
+        passes=(PROMPT, CHUNK_OF_PROMPT, DECODE),
+        **OTHER_STEPS,
+    ),
+    case(
+        "hash_ngrams",
+        Hashes(),
+        *(w(n).replace(buffer=True, dtype="I64") for n in (3, 4, 4)),
+        passes=(PROMPT, CHUNK_OF_PROMPT, DECODE),
+    ),
+    case(
+        "gated_delta_rule",
+        Recurrence(),
+        *float32(DELTA),
+        passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS),
+        **OTHER_STEPS,
+    ),
+    case(
+        "gated_delta_rule",
+        Recurrence(),
+        *float32(KIMI_DELTA),
+        passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS),
+        **OTHER_STEPS,
+    ),
+    case(
+        *(
+            "linear_attention",
+            Recurrence(),
+            *float32((x(B, T, H, n), x(B, T, H, n), x(B, T, H, m))),
+            2,
+        ),
         passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS),
         **OTHER_STEPS,
     ),
@@ -401,14 +659,46 @@ CASES = [
     ),
     # One of many
     case("route", f32(B, T, E), None, MOE, **OTHER_STEPS),
-    case("route", f32(B, T, E), w(E), MOE.replace(scoring="sigmoid", routed_scaling_factor=2.5), **OTHER_STEPS),
-    case("route", f32(B, T, E), w(E), MOE.replace(expert_groups=ExpertGroups(3, 2, 2)), **OTHER_STEPS),
+    case(
+        "route",
+        f32(B, T, E),
+        w(E),
+        MOE.replace(scoring="sigmoid", routed_scaling_factor=2.5),
+        **OTHER_STEPS,
+    ),
+    case(
+        "route", f32(B, T, E), w(E), MOE.replace(expert_groups=ExpertGroups(3, 2, 2)), **OTHER_STEPS
+    ),
     case("route", f32(B, T, E), None, MOE.replace(norm_topk_prob=False), **OTHER_STEPS),
     case("route_by_token", f32(B, T, E), w(V, k), MOE, **OTHER_STEPS),
     case("scale_by_expert", f32(B, T, k), ids(B, T, k), w(E), **OTHER_STEPS),
-    case("experts", MOE, repeat(swiglu(d, F), E), x(B, T, d), ids(B, T, k), f32(B, T, k), **OTHER_STEPS),
-    case("experts", MOE, repeat(linear(F, d), E), x(B, T, d), ids(B, T, k), f32(B, T, k), **OTHER_STEPS),
-    case("experts", MOE.replace(routing="input"), repeat(mlp(d, F, "relu2"), E), x(B, T, d), ids(B, T, k), f32(B, T, k), **OTHER_STEPS),
+    case(
+        "experts",
+        MOE,
+        repeat(swiglu(d, F), E),
+        x(B, T, d),
+        ids(B, T, k),
+        f32(B, T, k),
+        **OTHER_STEPS,
+    ),
+    case(
+        "experts",
+        MOE,
+        repeat(linear(F, d), E),
+        x(B, T, d),
+        ids(B, T, k),
+        f32(B, T, k),
+        **OTHER_STEPS,
+    ),
+    case(
+        "experts",
+        MOE.replace(routing="input"),
+        repeat(mlp(d, F, "relu2"), E),
+        x(B, T, d),
+        ids(B, T, k),
+        f32(B, T, k),
+        **OTHER_STEPS,
+    ),
     case(
         *("experts", MOE),
         repeat(swiglu(d, F, bias=True).extended(ClampedMLP, limit=7.0, alpha=1.702), E),
@@ -418,13 +708,24 @@ CASES = [
     case("layers", repeat(linear(d, d), L), x(B, T, d)),
     case(
         "layers",
-        repeat(PerLayerInput(gate=linear(p, d), out=linear(d, p), norm=rms(d, 1e-5), activation="gelu"), L),
+        repeat(
+            PerLayerInput(
+                gate=linear(p, d), out=linear(d, p), norm=rms(d, 1e-5), activation="gelu"
+            ),
+            L,
+        ),
         x(B, T, d),
         x(B, T, L, p),
         **STATISTICS,
     ),
     case("layers", Stack(((mlp(d, F, "relu"), swiglu(d, F)), 2)), x(B, T, d)),
-    case("layers", repeat(StateLayer(mlp_norm=rms(d, 1e-5), mlp=mlp(d, F, "relu")), L), x(B, T, d), x(B, T, d), **STATISTICS),
+    case(
+        "layers",
+        repeat(StateLayer(mlp_norm=rms(d, 1e-5), mlp=mlp(d, F, "relu")), L),
+        x(B, T, d),
+        x(B, T, d),
+        **STATISTICS,
+    ),
 ]
 OPERATIONS = [name for name in vars(Machine) if not name.startswith("_") and name != "absorbs"]
 
@@ -446,7 +747,11 @@ class Run(NamedTuple):
     @property
     def recorded(self) -> list[tuple[Node, int]]:
         """Every node with the number of times that it runs."""
-        return [(node, self.evaluate(region.times)) for region in self.recorder.regions for node in region.nodes]
+        return [
+            (node, self.evaluate(region.times))
+            for region in self.recorder.regions
+            for node in region.nodes
+        ]
 
 
 def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32, batch: int = 2) -> Run:
@@ -458,17 +763,24 @@ def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32, batch: in
     for buffer in module.buffers():
         buffer.fill_(1)
     has_cache = isinstance(case.spec.a, AttentionBase | RecurrentMixer)
-    cache = Cache([module.a.new_cache(CAPACITY if at.past or at.cached else 0)] if has_cache else [], CAPACITY)
+    cache = Cache(
+        [module.a.new_cache(CAPACITY if at.past or at.cached else 0)] if has_cache else [], CAPACITY
+    )
     if at.past:
         prepare(case, module, cache, at._replace(tokens=at.past, past=0), dtype, batch)[1]()
         cache.length = at.past
     sizes, compute, inputs = prepare(case, module, cache, at, dtype, batch)
 
     new, keys = Expr.const(1) if at.is_decode else T, S if at.past else T
-    recorder = GraphRecorder(B, new, P, decode=at.is_decode, last_only=at.last_only, activation_bytes=dtype.itemsize)
+    recorder = GraphRecorder(
+        B, new, P, decode=at.is_decode, last_only=at.last_only, activation_bytes=dtype.itemsize
+    )
     recorder.patch_grid = (6, 6)
     widths = {"model": dtype.itemsize, "float32": FLOAT32, "ids": INT64, "first": INT64}
-    result = recorder.record_block(case.spec, *((tuple(y.at(T=new, S=keys) for y in x.shape), widths[x.kind]) for x in case.inputs))
+    result = recorder.record_block(
+        case.spec,
+        *((tuple(y.at(T=new, S=keys) for y in x.shape), widths[x.kind]) for x in case.inputs),
+    )
     input_nodes = recorder.regions[0].nodes[: len(case.inputs)]
     return Run(sizes, recorder, as_list(result), input_nodes, compute, inputs, module)
 
@@ -482,11 +794,18 @@ def prepare(
     sizes = {"B": batch, "T": at.tokens, "P": at.past, "S": 0}
     if isinstance(case.spec.a, AttentionBase):
         kept = cache.layers[0]
-        sizes["S"] = len(m.cached_positions(kept.capacity)) if isinstance(kept, KVCache) else at.past + at.tokens
+        sizes["S"] = (
+            len(m.cached_positions(kept.capacity))
+            if isinstance(kept, KVCache)
+            else at.past + at.tokens
+        )
     kinds = {"model": dtype, "float32": torch.float32}
     shapes = [(tuple(int(y.at(**sizes)) for y in x.shape), x.kind) for x in case.inputs]
     most = {"ids": int(E), "first": 1}
-    inputs = [torch.randint(most[kind], shape) if kind in most else torch.randn(shape, dtype=kinds[kind]) for shape, kind in shapes]
+    inputs = [
+        torch.randint(most[kind], shape) if kind in most else torch.randn(shape, dtype=kinds[kind])
+        for shape, kind in shapes
+    ]
     if case.spec.name == "read_cache":
         module.a.shares_kv = True
         m.update_cache(module.a, *torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
@@ -497,7 +816,11 @@ def prepare(
     if case.spec.name == "reuse_selection":
         module.a.shares_selection, module.a.selecting_layer = True, 0
         keys = sizes["S"] // case.spec.a.ratio
-        q, k, weights = torch.randn(batch, at.tokens, 2, 4), torch.randn(batch, keys, 1, 4), torch.randn(batch, at.tokens, 2)
+        q, k, weights = (
+            torch.randn(batch, at.tokens, 2, 4),
+            torch.randn(batch, keys, 1, 4),
+            torch.randn(batch, at.tokens, 2),
+        )
         selected = m.select_keys(module.a, q, k, weights)
         if case.spec.a.ratio > 1:
             m.add_open_window(module.a, selected)
@@ -529,27 +852,43 @@ def test_every_operation_is_covered() -> None:
 
 
 def test_every_rule_is_covered() -> None:
-    nodes = {node.op for x in CASES for at in x.passes for dtype in DTYPES for node, _ in run_both(x, at, dtype).recorded}
+    nodes = {
+        node.op
+        for x in CASES
+        for at in x.passes
+        for dtype in DTYPES
+        for node, _ in run_both(x, at, dtype).recorded
+    }
     assert nodes == RULES.keys() - {"dropout"}  # a TorchMachine has none
 
 
 @pytest.mark.parametrize("machine", [GraphRecorder, TorchMachine])
 def test_machine_has_the_signatures_of_the_protocol(machine: type) -> None:
     for name in OPERATIONS:
-        expected, found = (inspect.signature(getattr(x, name)).parameters.values() for x in (Machine, machine))
-        assert [(x.name, x.kind, x.default) for x in found] == [(x.name, x.kind, x.default) for x in expected], name
+        expected, found = (
+            inspect.signature(getattr(x, name)).parameters.values() for x in (Machine, machine)
+        )
+        assert [(x.name, x.kind, x.default) for x in found] == [
+            (x.name, x.kind, x.default) for x in expected
+        ], name
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("case", "at"), params())
 @torch.no_grad()
-def test_graph_has_shapes_widths_and_views_of_tensors(case: Case, at: Pass, dtype: torch.dtype) -> None:
+def test_graph_has_shapes_widths_and_views_of_tensors(
+    case: Case, at: Pass, dtype: torch.dtype
+) -> None:
     run = run_both(case, at, dtype)
     results = run.compute()
-    assert [tuple(map(run.evaluate, x.shape)) for x in run.nodes] == [tuple(x.shape) for x in results]
+    assert [tuple(map(run.evaluate, x.shape)) for x in run.nodes] == [
+        tuple(x.shape) for x in results
+    ]
     assert [x.width for x in run.nodes] == [x.element_size() for x in results]
     for node, y in zip(run.nodes, results, strict=True):
-        assert [node.storage is x for x in run.input_nodes] == [storage(y) == storage(x) for x in run.inputs]
+        assert [node.storage is x for x in run.input_nodes] == [
+            storage(y) == storage(x) for x in run.inputs
+        ]
         assert [node is x for x in run.input_nodes] == [y is x for x in run.inputs]
 
 
@@ -559,13 +898,23 @@ def test_flops_equal_torch(case: Case, at: Pass) -> None:
     run = run_both(case, at)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run.compute()
-    flops = sum(times * run.evaluate(rule(node, False)) for node, times in run.recorded if (rule := RULES[node.op].flops) is not None)
-    assert counter.get_total_flops() == flops + products_within_chunks(run) - elementwise_updates(run)
+    flops = sum(
+        times * run.evaluate(rule(node, False))
+        for node, times in run.recorded
+        if (rule := RULES[node.op].flops) is not None
+    )
+    assert counter.get_total_flops() == flops + products_within_chunks(run) - elementwise_updates(
+        run
+    )
 
 
 def elementwise_updates(run: Run) -> int:
     """The FLOPs of the states of Mamba, whose update is an outer product that torch's counter does not see."""
-    return sum(run.evaluate(RULES[x.op].flops(x, False)) // 2 for x, _ in run.recorded if x.op == "selective_scan")  # type: ignore[misc]
+    return sum(
+        run.evaluate(RULES[x.op].flops(x, False)) // 2
+        for x, _ in run.recorded
+        if x.op == "selective_scan"
+    )  # type: ignore[misc]
 
 
 def products_within_chunks(run: Run) -> int:
@@ -573,12 +922,18 @@ def products_within_chunks(run: Run) -> int:
     result = 0
     for node, _ in run.recorded:
         if node.op in ("gated_delta_rule", "linear_attention", "ssm_scan"):
-            chunks = [min(CHUNK, run.sizes["T"] - first) for first in range(0, run.sizes["T"], CHUNK)]
+            chunks = [
+                min(CHUNK, run.sizes["T"] - first) for first in range(0, run.sizes["T"], CHUNK)
+            ]
             pairs = run.sizes["B"] * sum(x * x for x in chunks)
-            by_group = (2 if node.op == "gated_delta_rule" else 1) * int(G * n)  # q kᵀ, and k kᵀ of the delta rule
+            by_group = (2 if node.op == "gated_delta_rule" else 1) * int(
+                G * n
+            )  # q kᵀ, and k kᵀ of the delta rule
             if node.op == "linear_attention":
                 by_group = int(H * n)
-            elif len(node.inputs[3].shape) == 4:  # with a decay for each channel they are no matrix products
+            elif (
+                len(node.inputs[3].shape) == 4
+            ):  # with a decay for each channel they are no matrix products
                 by_group = 0
             result += 2 * pairs * (by_group + int(H * m))
     return result
@@ -597,7 +952,9 @@ def saved_by_torch(run: Run) -> int:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         results = run.compute()
     assert results
-    return sum(x.untyped_storage().nbytes() for address, x in found.items() if address not in weights)
+    return sum(
+        x.untyped_storage().nbytes() for address, x in found.items() if address not in weights
+    )
 
 
 def saved_by_rules(run: Run, kernels: Kernels) -> int:
@@ -613,7 +970,11 @@ def saved_by_rules(run: Run, kernels: Kernels) -> int:
 def saving() -> list[Any]:
     """The cases in a prompt, by dtype."""
     prompts = [x for x in params() if x.values[1] == PROMPT]
-    return [pytest.param(x.values[0], dtype, id=f"{x.id}-{dtype}") for x in prompts for dtype in x.values[0].saves]
+    return [
+        pytest.param(x.values[0], dtype, id=f"{x.id}-{dtype}")
+        for x in prompts
+        for dtype in x.values[0].saves
+    ]
 
 
 @pytest.mark.parametrize(("case", "dtype"), saving())

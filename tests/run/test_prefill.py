@@ -16,7 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from llamath.core.attention_facts import AttentionWindow
 from llamath.core.positions import Alibi
 from llamath.run.attention import ScoreParams, attend
-from llamath.run.forward_context import AttentionPattern, BlockLimits, ForwardContext, Mask, MaskBlock
+from llamath.run.forward_context import (
+    AttentionPattern,
+    BlockLimits,
+    ForwardContext,
+    Mask,
+    MaskBlock,
+)
 from llamath.run.kv_cache import Cache
 from llamath.run.linear_recurrence import RecurrenceInputs, linear_recurrence
 from support.reference_data import tiny_configs
@@ -27,15 +33,23 @@ EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 
 def random(*shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+    return torch.randn(
+        shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64
+    )
 
 
-def sequential_recurrence(q: Tensor, k: Tensor, v: Tensor, g: Tensor, s: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
+def sequential_recurrence(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, s: Tensor | None, state: Tensor
+) -> tuple[Tensor, Tensor]:
     q, k = (x.repeat_interleave(v.shape[2] // k.shape[2], 2) for x in (q, k))
     outputs = []
     for t in range(q.shape[1]):
         state = state * g[:, t, :, None, None].exp()
-        u = v[:, t] if s is None else s[:, t, :, None] * (v[:, t] - torch.einsum("bhnm,bhn->bhm", state, k[:, t]))
+        u = (
+            v[:, t]
+            if s is None
+            else s[:, t, :, None] * (v[:, t] - torch.einsum("bhnm,bhn->bhm", state, k[:, t]))
+        )
         state = state + k[:, t, :, :, None] * u[:, :, None]
         outputs.append(torch.einsum("bhnm,bhn->bhm", state, q[:, t]))
     return torch.stack(outputs, 1), state
@@ -45,7 +59,9 @@ def sequential_recurrence(q: Tensor, k: Tensor, v: Tensor, g: Tensor, s: Tensor 
 @pytest.mark.parametrize("decay", [0.0, 0.1, 30.0])
 @given(tokens=st.integers(1, 14), chunk=st.sampled_from([1, 3, 4, 64]))
 @settings(max_examples=12, deadline=None)
-def test_chunked_recurrence_matches_the_equations(delta: bool, decay: float, tokens: int, chunk: int) -> None:
+def test_chunked_recurrence_matches_the_equations(
+    delta: bool, decay: float, tokens: int, chunk: int
+) -> None:
     q, k, v = random(2, tokens, 2, 5), random(2, tokens, 2, 5), random(2, tokens, 6, 3)
     k = k / k.norm(dim=-1, keepdim=True)
     g, s = -decay * random(2, tokens, 6).abs(), random(2, tokens, 6).sigmoid() if delta else None
@@ -56,10 +72,17 @@ def test_chunked_recurrence_matches_the_equations(delta: bool, decay: float, tok
 
 
 def test_long_decay_loses_no_precision() -> None:
-    q, k, v, g = random(1, 64, 1, 8), random(1, 64, 1, 8), random(1, 64, 1, 8), -random(1, 64, 1).abs()
+    q, k, v, g = (
+        random(1, 64, 1, 8),
+        random(1, 64, 1, 8),
+        random(1, 64, 1, 8),
+        -random(1, 64, 1).abs(),
+    )
     g[:, ::3] *= 40
     expected, _ = linear_recurrence(RecurrenceInputs.from_heads(q, k, v, g), None)
-    actual, _ = linear_recurrence(RecurrenceInputs.from_heads(q.float(), k.float(), v.float(), g.float()), None)
+    actual, _ = linear_recurrence(
+        RecurrenceInputs.from_heads(q.float(), k.float(), v.float(), g.float()), None
+    )
     assert float((actual - expected).abs().max() / expected.abs().max()) < 1e-6
 
 
@@ -73,7 +96,9 @@ PATTERNS = {
 }
 
 
-def forward_context(new: int, past: int, pads: list[int] | None, limits: BlockLimits) -> ForwardContext:
+def forward_context(
+    new: int, past: int, pads: list[int] | None, limits: BlockLimits
+) -> ForwardContext:
     cache = Cache([], 0)
     cache.length, cache.padding = past, None if pads is None else torch.tensor(pads)
     return ForwardContext(torch.zeros(2, new, dtype=torch.long), cache, limits)
@@ -83,7 +108,9 @@ def forward_context(new: int, past: int, pads: list[int] | None, limits: BlockLi
 def masks(draw: st.DrawFn, pattern: AttentionPattern) -> Mask:
     new, past = draw(st.integers(2, 30)), draw(st.integers(0, 12)) if pattern.window.causal else 0
     pads = draw(st.none() | st.lists(st.integers(0, past + new - 1), min_size=2, max_size=2))
-    capacity = 0 if not past else past + new if pattern.span is None else min(past + new, pattern.span)
+    capacity = (
+        0 if not past else past + new if pattern.span is None else min(past + new, pattern.span)
+    )
     limits = BlockLimits(max_scores=1, min_queries=draw(st.integers(1, 8)))
     return forward_context(new, past, pads, limits).mask(pattern, capacity)
 
@@ -117,10 +144,18 @@ SCORE_PARAMS = {
 @pytest.mark.parametrize("kind", SCORE_PARAMS)
 @pytest.mark.parametrize("name", PATTERNS)
 @pytest.mark.parametrize("pads", [None, [0, 11]])
-def test_blockwise_attention_matches_full_attention(kind: str, name: str, pads: list[int] | None) -> None:
+def test_blockwise_attention_matches_full_attention(
+    kind: str, name: str, pads: list[int] | None
+) -> None:
     q, k, v = random(2, 4, 29, 6), random(2, 2, 29, 6), random(2, 2, 29, 3)
     actual, expected = (
-        attend(q, k, v, forward_context(29, 0, pads, limits).mask(PATTERNS[name], 0), SCORE_PARAMS[kind])
+        attend(
+            q,
+            k,
+            v,
+            forward_context(29, 0, pads, limits).mask(PATTERNS[name], 0),
+            SCORE_PARAMS[kind],
+        )
         for limits in (SMALL_BLOCKS, ONE_BLOCK)
     )
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
@@ -139,7 +174,9 @@ class LargestTensor(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(
-    "facts", [{"window": AttentionWindow(size=32)}, {"window": AttentionWindow(chunk=32)}, {}], ids=["window", "chunk", "all"]
+    "facts",
+    [{"window": AttentionWindow(size=32)}, {"window": AttentionWindow(chunk=32)}, {}],
+    ids=["window", "chunk", "all"],
 )
 @torch.no_grad()
 def test_no_tensor_has_all_queries_times_keys(facts: dict[str, Any]) -> None:
@@ -163,8 +200,15 @@ def test_long_prompts_match_transformers(config: dict[str, Any]) -> None:
     whole, pads = logits(both.theirs, ids), torch.tensor([0, 9])
     assert logits_match(both.ours(ids), whole, both, ids)
     cache, cuts = both.ours.new_cache(end), [0, end // 2 + 3, end - 2, end - 1, end]
-    assert logits_match(torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)], 1), whole, both, ids)
+    assert logits_match(
+        torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)], 1),
+        whole,
+        both,
+        ids,
+    )
     cache = both.ours.new_cache(end)
-    padded = torch.cat([both.ours(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1)
+    padded = torch.cat(
+        [both.ours(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1
+    )
     assert logits_match(padded[:1], whole[:1], both, ids)
     assert logits_match(padded[1:, 9:], logits(both.theirs, ids[1:, 9:]), both, ids)

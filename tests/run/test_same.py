@@ -19,7 +19,15 @@ from llamath.analysis.same.same_report import SameReport
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from support.hub_server import Site
-from support.planted_checkpoints import LLAMA, Tensors, fuse_experts, plant, quantize_gguf, random_tensors, save_folder
+from support.planted_checkpoints import (
+    LLAMA,
+    Tensors,
+    fuse_experts,
+    plant,
+    quantize_gguf,
+    random_tensors,
+    save_folder,
+)
 
 torch.set_num_threads(1)
 LAYER = "model.layers.1."
@@ -40,7 +48,11 @@ def same(a: Path, b: Path) -> SameReport:
 
 def permute(x: torch.Tensor, heads: int, inverse: bool = False) -> torch.Tensor:
     """Rows of heads from halves to interleaved pairs, as transformers' conversion script does it, or back."""
-    shape = (heads, 2, x.shape[0] // heads // 2, x.shape[1]) if not inverse else (heads, x.shape[0] // heads // 2, 2, x.shape[1])
+    shape = (
+        (heads, 2, x.shape[0] // heads // 2, x.shape[1])
+        if not inverse
+        else (heads, x.shape[0] // heads // 2, 2, x.shape[1])
+    )
     return x.view(shape).transpose(1, 2).reshape(x.shape)
 
 
@@ -52,15 +64,22 @@ def convert(source: Path, target: Path, to: str, dtype: str = "") -> Path:
 # Equal
 
 
-@pytest.mark.parametrize(("to", "dtype"), [("meta", ""), ("gguf", ""), ("gguf", "fp32"), ("hf", "fp32"), ("meta", "fp32")])
-def test_lossless_conversions_are_identical(base: Path, tmp_path: Path, to: str, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("to", "dtype"),
+    [("meta", ""), ("gguf", ""), ("gguf", "fp32"), ("hf", "fp32"), ("meta", "fp32")],
+)
+def test_lossless_conversions_are_identical(
+    base: Path, tmp_path: Path, to: str, dtype: str
+) -> None:
     report = same(base, convert(base, tmp_path / "b", to, dtype))
     assert (report.verdict, report.identical, report.differences) == ("identical", 30, ())
     assert report.b.names == to
 
 
 def test_shards_are_identical_to_one_file(base: Path, tmp_path: Path) -> None:
-    convert_checkpoint(str(base), str(tmp_path / "b"), ConvertOptions(to="hf", max_shard_size=20_000))
+    convert_checkpoint(
+        str(base), str(tmp_path / "b"), ConvertOptions(to="hf", max_shard_size=20_000)
+    )
     assert len(list((tmp_path / "b").glob("*.safetensors"))) > 3
     assert same(base, tmp_path / "b").verdict == "identical"
 
@@ -68,7 +87,9 @@ def test_shards_are_identical_to_one_file(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("dtype", "to"), [("fp16", "F16"), ("bf16", "BF16")])
 def test_rounded_copies_are_within_bounds(tmp_path: Path, dtype: str, to: str) -> None:
     model = llamath.load(LLAMA)
-    source = save_folder(tmp_path / "a", LLAMA, random_tensors(model, model.scheme("hf")), torch.float32)
+    source = save_folder(
+        tmp_path / "a", LLAMA, random_tensors(model, model.scheme("hf")), torch.float32
+    )
     report = same(source, convert(source, tmp_path / "b", "hf", dtype))
     assert (report.verdict, report.identical, report.different) == ("rounding", 0, 0)
     (rounded,) = report.rounded_types
@@ -86,7 +107,12 @@ def test_one_bit_beyond_the_bound_is_found(tmp_path: Path) -> None:
     row[column] = truncated[column]
     report = same(source, save_folder(tmp_path / "b", LLAMA, rounded, None))
     (wrong,) = [x for x in report.differences if x.verdict == "different"]
-    assert (wrong.path, wrong.beyond, wrong.first, report.verdict) == ("layers.1.mlp.down.weight", 1, (5, column), "different")
+    assert (wrong.path, wrong.beyond, wrong.first, report.verdict) == (
+        "layers.1.mlp.down.weight",
+        1,
+        (5, column),
+        "different",
+    )
     assert 1 < wrong.share_of_bound <= 2
 
 
@@ -110,24 +136,39 @@ def test_quantized_files_are_within_their_bounds(base: Path, tmp_path: Path, dty
 
 
 @pytest.mark.parametrize("dtype", ["Q4_0", "Q8_0"])
-def test_a_small_change_below_a_quantization_step_is_found(base: Path, tmp_path: Path, dtype: str) -> None:
+def test_a_small_change_below_a_quantization_step_is_found(
+    base: Path, tmp_path: Path, dtype: str
+) -> None:
     pytest.importorskip("gguf")
 
     def change(x: Tensors) -> None:
         x[V] += (
-            0.1 * x[V].abs().mean() / (1 if dtype == "Q4_0" else 16) * torch.randn(x[V].shape, generator=torch.Generator().manual_seed(1))
+            0.1
+            * x[V].abs().mean()
+            / (1 if dtype == "Q4_0" else 16)
+            * torch.randn(x[V].shape, generator=torch.Generator().manual_seed(1))
         )
 
-    changed = convert(plant(tmp_path / "changed", change, dtype=torch.float32), tmp_path / "f32.gguf", "gguf", "fp32")
+    changed = convert(
+        plant(tmp_path / "changed", change, dtype=torch.float32),
+        tmp_path / "f32.gguf",
+        "gguf",
+        "fp32",
+    )
     report = same(base, quantize_gguf(changed, tmp_path / "b.gguf", dtype))
-    assert [x.path for x in report.differences if x.verdict == "different"] == ["layers.1.attn.v.weight"]
+    assert [x.path for x in report.differences if x.verdict == "different"] == [
+        "layers.1.attn.v.weight"
+    ]
 
 
 def test_fused_experts_are_identical_to_single_ones(tmp_path: Path) -> None:
     config = json.loads((Path(__file__).parents[1] / "tiny" / "mixtral.json").read_text())["plain"]
     model = llamath.load(config)
     tensors = random_tensors(model, model.scheme("hf"))
-    a, b = save_folder(tmp_path / "a", config, tensors), save_folder(tmp_path / "b", config, fuse_experts(model, tensors))
+    a, b = (
+        save_folder(tmp_path / "a", config, tensors),
+        save_folder(tmp_path / "b", config, fuse_experts(model, tensors)),
+    )
     assert {x.stored for x in llamath_weights(b)} != {x.stored for x in llamath_weights(a)}
     assert same(a, b).verdict == "identical"
 
@@ -159,7 +200,11 @@ def swap(x: Tensors, one: str, other: str) -> None:
 def lora(x: Tensors, name: str, rank: int, size: float = 0.02) -> None:
     generator = torch.Generator().manual_seed(rank)
     rows, columns = x[name].shape
-    x[name] += size * torch.randn((rows, rank), generator=generator) @ torch.randn((rank, columns), generator=generator)
+    x[name] += (
+        size
+        * torch.randn((rows, rank), generator=generator)
+        @ torch.randn((rank, columns), generator=generator)
+    )
 
 
 CAUSES: dict[str, tuple[Callable[[Tensors], object], list[str], str, str]] = {
@@ -212,7 +257,12 @@ def test_the_rank_of_a_merged_lora_is_found(base: Path, tmp_path: Path, rank: in
 
 def test_the_rank_is_found_through_quantization(base: Path, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
-    changed = convert(plant(tmp_path / "changed", lambda x: lora(x, DOWN, 2)), tmp_path / "f32.gguf", "gguf", "fp32")
+    changed = convert(
+        plant(tmp_path / "changed", lambda x: lora(x, DOWN, 2)),
+        tmp_path / "f32.gguf",
+        "gguf",
+        "fp32",
+    )
     report = same(base, quantize_gguf(changed, tmp_path / "b.gguf", "Q8_0"))
     (wrong,) = [x for x in report.differences if x.verdict == "different"]
     assert (wrong.cause, wrong.rank) == ("low rank", 2)
@@ -239,7 +289,13 @@ def test_a_resized_vocabulary_is_named(base: Path, tmp_path: Path) -> None:
         tensors = plant_tensors()
         for name in ("model.embed_tokens.weight", "lm_head.weight"):
             x[name][:96] = tensors[name]
-        x.update({name: y for name, y in tensors.items() if "layers" in name or name == "model.norm.weight"})
+        x.update(
+            {
+                name: y
+                for name, y in tensors.items()
+                if "layers" in name or name == "model.norm.weight"
+            }
+        )
 
     report = same(base, plant(tmp_path / "b", pad, config))
     assert {x.path for x in report.differences} == {"embed.weight", "head.weight"}
@@ -248,7 +304,9 @@ def test_a_resized_vocabulary_is_named(base: Path, tmp_path: Path) -> None:
 
 def plant_tensors() -> Tensors:
     model = llamath.load(LLAMA)
-    return {name: x.bfloat16().float() for name, x in random_tensors(model, model.scheme("hf")).items()}
+    return {
+        name: x.bfloat16().float() for name, x in random_tensors(model, model.scheme("hf")).items()
+    }
 
 
 def test_missing_layers_are_listed(base: Path, tmp_path: Path) -> None:
@@ -274,7 +332,14 @@ def test_models_of_other_families_are_compared_where_they_meet(base: Path, tmp_p
 def merged_folder(saved: Any, folder: Path) -> Path:
     config = json.loads((saved.base / "config.json").read_text())
     return save_folder(
-        folder, config, {name: x for name, x in saved.merged.items() if name != "lm_head.weight" or not is_tied(config)}, None
+        folder,
+        config,
+        {
+            name: x
+            for name, x in saved.merged.items()
+            if name != "lm_head.weight" or not is_tied(config)
+        },
+        None,
     )
 
 
@@ -289,7 +354,9 @@ peft_adapters = pytest.importorskip("support.peft_adapters")
 @pytest.mark.parametrize("case", peft_adapters.CASES)
 def test_an_adapter_equals_what_peft_merges(case: str, tmp_path: Path) -> None:
     saved = peft_adapters.save_adapter(case, tmp_path)
-    report = compare_checkpoints(str(saved.folder), str(merged_folder(saved, tmp_path / "merged")), str(saved.base))
+    report = compare_checkpoints(
+        str(saved.folder), str(merged_folder(saved, tmp_path / "merged")), str(saved.base)
+    )
     assert report.same, report.summary
     assert report.a.adapter and all(x.share_of_bound <= 1 for x in report.differences)
     assert same(saved.base, tmp_path / "merged").verdict == "different"
@@ -297,7 +364,9 @@ def test_an_adapter_equals_what_peft_merges(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.transformers
 @pytest.mark.filterwarnings("ignore")  # of peft and transformers
-@pytest.mark.parametrize("case", ["LoRA", "DoRA", "all linear layers, rsLoRA", "embedding", "experts"])
+@pytest.mark.parametrize(
+    "case", ["LoRA", "DoRA", "all linear layers, rsLoRA", "embedding", "experts"]
+)
 def test_an_adapter_equals_what_peft_merges_in_bfloat16(case: str, tmp_path: Path) -> None:
     import peft
     import transformers
@@ -306,7 +375,10 @@ def test_an_adapter_equals_what_peft_merges_in_bfloat16(case: str, tmp_path: Pat
     model = transformers.AutoModelForCausalLM.from_pretrained(saved.base, dtype=torch.bfloat16)
     model.save_pretrained(tmp_path / "base16")
     merged = peft.PeftModel.from_pretrained(model, saved.folder).merge_and_unload().state_dict()
-    folder = merged_folder(saved._replace(merged={name: x.bfloat16() for name, x in merged.items()}), tmp_path / "merged")
+    folder = merged_folder(
+        saved._replace(merged={name: x.bfloat16() for name, x in merged.items()}),
+        tmp_path / "merged",
+    )
     report = compare_checkpoints(str(saved.folder), str(folder), str(tmp_path / "base16"))
     assert report.same and report.within_rounding, report.summary
 
@@ -314,16 +386,24 @@ def test_an_adapter_equals_what_peft_merges_in_bfloat16(case: str, tmp_path: Pat
 def test_an_adapter_without_its_base_is_refused(tmp_path: Path) -> None:
     saved = peft_adapters.save_adapter("LoRA", tmp_path)
     config = json.loads((saved.folder / "adapter_config.json").read_text())
-    (saved.folder / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": ""}))
+    (saved.folder / "adapter_config.json").write_text(
+        json.dumps({**config, "base_model_name_or_path": ""})
+    )
     with pytest.raises(llamath.LlamathError, match="an adapter that names no base model"):
         same(saved.folder, saved.base)
 
 
-def test_an_adapter_never_causes_the_download_of_its_base(pair: tuple[Site, Site], tmp_path: Path) -> None:
+def test_an_adapter_never_causes_the_download_of_its_base(
+    pair: tuple[Site, Site], tmp_path: Path
+) -> None:
     saved = peft_adapters.save_adapter("LoRA", tmp_path)
     config = json.loads((saved.folder / "adapter_config.json").read_text())
-    (saved.folder / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": "org/name"}))
-    with pytest.raises(llamath.LlamathError, match="org/name, which is not in the Hugging Face cache") as error:
+    (saved.folder / "adapter_config.json").write_text(
+        json.dumps({**config, "base_model_name_or_path": "org/name"})
+    )
+    with pytest.raises(
+        llamath.LlamathError, match="org/name, which is not in the Hugging Face cache"
+    ) as error:
         same(saved.folder, saved.base)
     assert error.value.hint == "--base org/name downloads it" and not pair[0].seen
     llamath.verify(saved.folder)
@@ -341,23 +421,39 @@ def test_fp8_equals_its_dequantized_values(tmp_path: Path) -> None:
         if name.endswith("_proj.weight"):
             rows, columns = (-(-n // 32) for n in x.shape)
             scale = x.abs().max() / 448 * (1 + torch.rand((rows, columns)))
-            wide = scale.repeat_interleave(32, 0)[: x.shape[0]].repeat_interleave(32, 1)[:, : x.shape[1]]
+            wide = scale.repeat_interleave(32, 0)[: x.shape[0]].repeat_interleave(32, 1)[
+                :, : x.shape[1]
+            ]
             packed[name] = (x / wide).clamp(-448, 448).to(torch.float8_e4m3fn)
             packed[f"{name}_scale_inv"] = scale
             plain[name] = packed[name].float() * wide
         else:
             packed[name] = plain[name] = x.bfloat16()
-    config = {**LLAMA, "quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 32], "activation_scheme": "dynamic"}}
+    config = {
+        **LLAMA,
+        "quantization_config": {
+            "quant_method": "fp8",
+            "weight_block_size": [32, 32],
+            "activation_scheme": "dynamic",
+        },
+    }
     a = save_folder(tmp_path / "a", config, packed, None)
     assert same(a, save_folder(tmp_path / "b", LLAMA, plain, None)).verdict == "identical"
-    rounded = same(a, save_folder(tmp_path / "c", LLAMA, {name: x.bfloat16() for name, x in plain.items()}, None))
+    rounded = same(
+        a,
+        save_folder(tmp_path / "c", LLAMA, {name: x.bfloat16() for name, x in plain.items()}, None),
+    )
     assert rounded.verdict == "rounding" and {x.dtype_a for x in rounded.differences} == {"fp8"}
     original = save_folder(tmp_path / "d", LLAMA, tensors, torch.bfloat16)
     report = same(original, a)
     assert report.verdict == "rounding" and {x.dtype_b for x in report.rounded_types} == {"fp8"}
     assert 0.9 < report.rounded_types[0].share_of_bound <= 1
     tensors[DOWN][0, 0] += 0.02
-    (wrong,) = [x for x in same(a, save_folder(tmp_path / "e", LLAMA, tensors, torch.float32)).differences if x.verdict == "different"]
+    (wrong,) = [
+        x
+        for x in same(a, save_folder(tmp_path / "e", LLAMA, tensors, torch.float32)).differences
+        if x.verdict == "different"
+    ]
     assert (wrong.path, wrong.first) == ("layers.1.mlp.down.weight", (0, 0))
 
 
@@ -377,8 +473,14 @@ def test_packed_experts_equal_plain_transposed_ones(tmp_path: Path) -> None:
         exponents = torch.randint(115, 125, (experts, outputs, inputs // 32))
         packed[f"{name}_blocks"] = (codes[..., ::2] | codes[..., 1::2] << 4).to(torch.uint8)
         packed[f"{name}_scales"] = exponents.to(torch.uint8)
-        plain[name] = (values[codes] * torch.exp2(exponents - 127.0)[..., None]).reshape(experts, outputs, inputs).mT.contiguous()
-    recipe = {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}}
+        plain[name] = (
+            (values[codes] * torch.exp2(exponents - 127.0)[..., None])
+            .reshape(experts, outputs, inputs)
+            .mT.contiguous()
+        )
+    recipe = {
+        "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    }
     a = save_folder(tmp_path / "a", {**config, **recipe}, packed, None)
     b = save_folder(tmp_path / "b", config, {name: x.bfloat16() for name, x in plain.items()}, None)
     assert same(a, b).verdict == "identical"
@@ -388,13 +490,19 @@ def test_packed_experts_equal_plain_transposed_ones(tmp_path: Path) -> None:
 
 
 def run(*args: object, **options: Any) -> Result:
-    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, [str(x) for x in args], **options)
+    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(
+        cli, [str(x) for x in args], **options
+    )
 
 
 def test_exit_codes_and_forms_of_the_command(base: Path, tmp_path: Path) -> None:
     other = plant(tmp_path / "b", lambda x: swap(x, GATE, UP))
     equal, different = run("same", base, base), run("same", base, other)
-    assert (equal.exit_code, different.exit_code, run("same", base, tmp_path / "none").exit_code) == (0, 1, 2)
+    assert (
+        equal.exit_code,
+        different.exit_code,
+        run("same", base, tmp_path / "none").exit_code,
+    ) == (0, 1, 2)
     assert equal.stdout.startswith("identical: 30 weights have the same values\nA  ")
     assert "mlp.gate, mlp.up of layer 1: mlp.gate and mlp.up are swapped" in different.stdout
     brief = run("same", base, other, "--brief").stdout
@@ -402,18 +510,25 @@ def test_exit_codes_and_forms_of_the_command(base: Path, tmp_path: Path) -> None
     data = json.loads(run("same", base, other, "--json").stdout)
     assert (data["verdict"], data["different"], data["identical"]) == ("different", 2, 28)
     assert [x["code"] for x in data["causes"]] == ["swapped"]
-    assert {x["path"] for x in data["differences"]} == {"layers.1.mlp.gate.weight", "layers.1.mlp.up.weight"}
+    assert {x["path"] for x in data["differences"]} == {
+        "layers.1.mlp.gate.weight",
+        "layers.1.mlp.up.weight",
+    }
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_the_text_fits_the_terminal(base: Path, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_text_fits_the_terminal(
+    base: Path, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     model = llamath.load(LLAMA)
     save_folder(tmp_path / "a", LLAMA, random_tensors(model, model.scheme("hf")), torch.float32)
     convert(Path("a"), Path("b"), "hf", "fp16")
     plant(tmp_path / "c", lambda x: [x[name].normal_(0, 0.05) for name in x])
     for other in ("b", "c"):
-        done = CliRunner(env={"COLUMNS": str(width), "NO_COLOR": "1"}).invoke(cli, ["same", "a", other])
+        done = CliRunner(env={"COLUMNS": str(width), "NO_COLOR": "1"}).invoke(
+            cli, ["same", "a", other]
+        )
         assert done.exit_code == (other == "c")
         assert max(map(len, done.stdout.splitlines())) <= width, done.stdout
 
@@ -422,7 +537,9 @@ def test_the_progress_covers_all_bytes(base: Path) -> None:
     seen: list[tuple[int, int]] = []
     llamath.same(base, base, progress=lambda done, total: seen.append((done, total)))
     llamath.hash_weights(base, progress=lambda done, total: seen.append((done, total)))
-    assert [done for done, total in seen if done == total] and all(done <= total for done, total in seen)
+    assert [done for done, total in seen if done == total] and all(
+        done <= total for done, total in seen
+    )
 
 
 def test_the_hash_command_prints_one_line(base: Path) -> None:
@@ -444,7 +561,9 @@ def test_a_truncated_file_is_refused(base: Path, tmp_path: Path) -> None:
 def test_numpy_is_asked_for_by_name(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
     done = run("same", base, base)
-    assert done.exit_code == 2 and "needs numpy" in done.stderr and "llamath[convert]" in done.stderr
+    assert (
+        done.exit_code == 2 and "needs numpy" in done.stderr and "llamath[convert]" in done.stderr
+    )
 
 
 def test_memory_does_not_grow_with_the_weights(tmp_path: Path) -> None:
@@ -477,7 +596,9 @@ def with_mtp(config: dict[str, Any]) -> Tensors:
     tensors = {name: x.bfloat16() for name, x in random_tensors(model, model.scheme("hf")).items()}
     generator = torch.Generator().manual_seed(9)
     for x in model.family.hf.mtp_tensors(model.tree):
-        tensors[x.name] = (torch.randn(tuple(map(int, x.shape)), generator=generator) * 0.02).bfloat16()
+        tensors[x.name] = (
+            torch.randn(tuple(map(int, x.shape)), generator=generator) * 0.02
+        ).bfloat16()
     return tensors
 
 
@@ -490,24 +611,41 @@ def test_mtp_layers_are_compared_by_their_values(name: str, tmp_path: Path) -> N
     assert len(mtp) >= 15 and model.tree.mtp is not None
     wide = same(a, save_folder(tmp_path / "b", config, tensors, torch.float32))
     assert (wide.verdict, wide.others_compared) == ("identical", 0)
-    coarse = {k: x.to(torch.float8_e4m3fn).bfloat16() if k in mtp and x.ndim > 1 else x for k, x in tensors.items()}
-    small = {k: x.to(torch.float8_e4m3fn) if k in mtp and x.ndim > 1 else x for k, x in tensors.items()}
+    coarse = {
+        k: x.to(torch.float8_e4m3fn).bfloat16() if k in mtp and x.ndim > 1 else x
+        for k, x in tensors.items()
+    }
+    small = {
+        k: x.to(torch.float8_e4m3fn) if k in mtp and x.ndim > 1 else x for k, x in tensors.items()
+    }
     rounded = save_folder(tmp_path / "c", config, small, None)
     assert same(a, rounded).verdict == "rounding"
-    assert same(save_folder(tmp_path / "d", config, coarse, torch.bfloat16), rounded).verdict == "identical"
+    assert (
+        same(save_folder(tmp_path / "d", config, coarse, torch.bfloat16), rounded).verdict
+        == "identical"
+    )
     gate = next(x for x in mtp if x.endswith(("q_proj.weight", "q_a_proj.weight")))
-    wrong = same(a, save_folder(tmp_path / "e", config, {**tensors, gate: tensors[gate] * 2}, torch.bfloat16))
+    wrong = same(
+        a, save_folder(tmp_path / "e", config, {**tensors, gate: tensors[gate] * 2}, torch.bfloat16)
+    )
     assert {(x.stored_a, x.verdict) for x in wrong.differences} == {(gate, "different")}
-    assert wrong.differences[0].path.startswith("mtp.0.") and "B is A times 2" in wrong.causes[0].message
+    assert (
+        wrong.differences[0].path.startswith("mtp.0.")
+        and "B is A times 2" in wrong.causes[0].message
+    )
 
 
 def test_dropped_mtp_layers_are_named_and_unfused_ones_compared(tmp_path: Path) -> None:
     config = mtp_config("deepseek_v3")
     tensors = with_mtp(config)
     a = save_folder(tmp_path / "a", config, tensors, torch.bfloat16)
-    plain = {k: x for k, x in tensors.items() if not k.startswith(("model.layers.2.", "model.layers.3."))}
+    plain = {
+        k: x for k, x in tensors.items() if not k.startswith(("model.layers.2.", "model.layers.3."))
+    }
     report = same(a, save_folder(tmp_path / "b", config, plain, torch.bfloat16))
-    assert report.verdict == "identical" and any("only in A" in x and "not compared" in x for x in report.notes)
+    assert report.verdict == "identical" and any(
+        "only in A" in x and "not compared" in x for x in report.notes
+    )
     fused = same(a, convert(a, tmp_path / "c", "hf-fused"))
     assert (fused.verdict, fused.others_compared, fused.only_in_a) == ("identical", 0, ())
     assert run("hash", a).stdout.split()[0] == run("hash", tmp_path / "b").stdout.split()[0]
@@ -527,16 +665,23 @@ def test_packed_mtp_layers_are_compared(tmp_path: Path) -> None:
     packed["model.layers.3.self_attn.o_proj.weight_scale_inv"] += 1
     c = save_folder(tmp_path / "c", {**config, "quantization_config": recipe}, packed, None)
     for other in (a, b):
-        assert [x.path for x in same(other, c).differences if x.verdict == "different"] == ["mtp.1.attn.o.weight"]
+        assert [x.path for x in same(other, c).differences if x.verdict == "different"] == [
+            "mtp.1.attn.o.weight"
+        ]
 
 
 def test_declared_mtp_layers_are_bounded_by_those_in_files(tmp_path: Path) -> None:
     config = mtp_config("deepseek_v3")
     tensors = with_mtp(config)
     a = save_folder(tmp_path / "a", config, tensors, torch.bfloat16)
-    b = save_folder(tmp_path / "b", {**config, "num_nextn_predict_layers": 10**9}, tensors, torch.bfloat16)
+    b = save_folder(
+        tmp_path / "b", {**config, "num_nextn_predict_layers": 10**9}, tensors, torch.bfloat16
+    )
     assert (same(a, b).verdict, same(a, b).others_compared) == ("identical", 0)
     fused = convert(b, tmp_path / "c", "hf-fused")
-    assert llamath.verify(str(fused)).ok and llamath.hash_weights(fused).hash == llamath.hash_weights(a).hash
+    assert (
+        llamath.verify(str(fused)).ok
+        and llamath.hash_weights(fused).hash == llamath.hash_weights(a).hash
+    )
     with pytest.raises(llamath.LlamathError, match="too many to list"):
         llamath.edit(b, tmp_path / "d", drop_layers="1")

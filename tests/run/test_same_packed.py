@@ -22,7 +22,14 @@ from support.planted_checkpoints import LLAMA, Tensors, random_tensors, save_fol
 torch.set_num_threads(1)
 GROUP = 32
 DOWN = "model.layers.1.mlp.down_proj.weight"
-DTYPES = {torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.float32: "F32", torch.float16: "F16"}
+DTYPES = {
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.int32: "I32",
+    torch.float32: "F32",
+    torch.float16: "F16",
+}
 Pack = Callable[[torch.Tensor], Tensors]
 
 
@@ -34,7 +41,9 @@ def words(codes: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.where(packed >= 2**31, packed - 2**32, packed).int()
 
 
-def round_to_nearest(x: torch.Tensor, bits: int, group: int = GROUP) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def round_to_nearest(
+    x: torch.Tensor, bits: int, group: int = GROUP
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Codes, zero points and scales of groups of inputs, as AWQ and GPTQ choose them without their corrections."""
     wide = x.float().reshape(len(x), -1, group)
     low, high = wide.amin(-1).clamp(max=0), wide.amax(-1).clamp(min=0)
@@ -49,7 +58,12 @@ def gptq(x: torch.Tensor, bits: int = 4, codes: torch.Tensor | None = None) -> T
     codes = nearest if codes is None else codes
     index = torch.arange(x.shape[1]) // GROUP
     zeros = words(((zero - 1) % 2**bits).T, bits)
-    return {"qweight": words(codes, bits).T, "qzeros": zeros, "scales": scale.T, "g_idx": index.int()}
+    return {
+        "qweight": words(codes, bits).T,
+        "qzeros": zeros,
+        "scales": scale.T,
+        "g_idx": index.int(),
+    }
 
 
 def compensated(x: torch.Tensor, bits: int = 4) -> Tensors:
@@ -73,7 +87,10 @@ def compensated(x: torch.Tensor, bits: int = 4) -> Tensors:
 def awq(x: torch.Tensor) -> Tensors:
     codes, zero, scale = round_to_nearest(x, 4)
     order = [0, 2, 4, 6, 1, 3, 5, 7]
-    packed = [words(y.T.reshape(-1, y.shape[0] // 8, 8)[..., order].reshape(-1, y.shape[0]), 4) for y in (codes, zero)]
+    packed = [
+        words(y.T.reshape(-1, y.shape[0] // 8, 8)[..., order].reshape(-1, y.shape[0]), 4)
+        for y in (codes, zero)
+    ]
     return {"qweight": packed[0], "qzeros": packed[1], "scales": scale.T}
 
 
@@ -88,7 +105,9 @@ def nf4(x: torch.Tensor) -> Tensors:
     blocks = x.float().reshape(-1, 64)
     largest = blocks.abs().amax(-1)
     codes = (blocks[..., None] / largest[:, None, None] - NF4).abs().argmin(-1).reshape(-1)
-    state = json.dumps({"quant_type": "nf4", "blocksize": 64, "shape": list(x.shape), "dtype": "bfloat16"}).encode()
+    state = json.dumps(
+        {"quant_type": "nf4", "blocksize": 64, "shape": list(x.shape), "dtype": "bfloat16"}
+    ).encode()
     return {
         "weight": (codes[::2] << 4 | codes[1::2]).to(torch.uint8)[:, None],
         "weight.absmax": largest,
@@ -98,17 +117,37 @@ def nf4(x: torch.Tensor) -> Tensors:
 
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "sym": False, "desc_act": False},
-    "awq": {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"},
+    "gptq": {
+        "quant_method": "gptq",
+        "bits": 4,
+        "group_size": GROUP,
+        "sym": False,
+        "desc_act": False,
+    },
+    "awq": {
+        "quant_method": "awq",
+        "bits": 4,
+        "group_size": GROUP,
+        "zero_point": True,
+        "version": "gemm",
+    },
     "bnb": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
 }
-PACKS: dict[str, tuple[str, Pack]] = {"gptq": ("gptq", gptq), "awq": ("awq", awq), "bnb nf4": ("bnb", nf4)}
+PACKS: dict[str, tuple[str, Pack]] = {
+    "gptq": ("gptq", gptq),
+    "awq": ("awq", awq),
+    "bnb nf4": ("bnb", nf4),
+}
 
 
-def pair(folder: Path, recipe: str, pack: Pack, change: Callable[[Tensors], object] = lambda _: None) -> tuple[Path, Path]:
+def pair(
+    folder: Path, recipe: str, pack: Pack, change: Callable[[Tensors], object] = lambda _: None
+) -> tuple[Path, Path]:
     """A checkpoint and its quantized copy, of which the first is changed after that."""
     model = llamath.load(LLAMA)
-    tensors = {name: x.half().float() for name, x in random_tensors(model, model.scheme("hf")).items()}
+    tensors = {
+        name: x.half().float() for name, x in random_tensors(model, model.scheme("hf")).items()
+    }
     packed: Tensors = {}
     for name, x in tensors.items():
         if name.endswith("_proj.weight"):
@@ -117,7 +156,9 @@ def pair(folder: Path, recipe: str, pack: Pack, change: Callable[[Tensors], obje
             packed[name] = x.half()
     change(tensors)
     config = LLAMA | {"quantization_config": RECIPES[recipe]}
-    return save_folder(folder / "a", LLAMA, tensors, torch.float16), save_folder(folder / "b", config, packed, None)
+    return save_folder(folder / "a", LLAMA, tensors, torch.float16), save_folder(
+        folder / "b", config, packed, None
+    )
 
 
 def same(a: Path, b: Path) -> SameReport:
@@ -127,14 +168,22 @@ def same(a: Path, b: Path) -> SameReport:
 def modelopt_fp8(x: torch.Tensor) -> Tensors:
     """A scale for the matrix, by which bfloat16 numbers are divided in bfloat16, as ModelOpt 0.47 does."""
     scale = x.float().abs().amax() / 448
-    return {"weight": (x / scale.bfloat16()).to(torch.float8_e4m3fn), "weight_scale": scale, "input_scale": torch.ones(())}
+    return {
+        "weight": (x / scale.bfloat16()).to(torch.float8_e4m3fn),
+        "weight_scale": scale,
+        "input_scale": torch.ones(()),
+    }
 
 
 def torchao_int8(x: torch.Tensor) -> Tensors:
     """Its scale is computed in the dtype of the weights and stored in float32."""
     scale = (x.abs().amax(1, keepdim=True) / 127.5).float()
     codes = (x * (1 / scale)).round().clamp(-128, 127).to(torch.int8)
-    return {"_weight_qdata": codes, "_weight_scale": scale, "_weight_zero_point": torch.zeros(len(x), 1, dtype=torch.int8)}
+    return {
+        "_weight_qdata": codes,
+        "_weight_scale": scale,
+        "_weight_zero_point": torch.zeros(len(x), 1, dtype=torch.int8),
+    }
 
 
 def torchao_fp8(x: torch.Tensor) -> Tensors:
@@ -143,7 +192,10 @@ def torchao_fp8(x: torch.Tensor) -> Tensors:
 
 
 IN_BFLOAT16: dict[str, tuple[Pack, dict[str, Any]]] = {
-    "modelopt fp8": (modelopt_fp8, {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}),
+    "modelopt fp8": (
+        modelopt_fp8,
+        {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]},
+    ),
     "torchao int8": (torchao_int8, {"quant_method": "torchao", "quant_type": "int8_weight_only"}),
     "torchao fp8": (torchao_fp8, {"quant_method": "torchao", "quant_type": "float8_weight_only"}),
 }
@@ -151,26 +203,37 @@ IN_BFLOAT16: dict[str, tuple[Pack, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("change", [0.0, 0.03])
 @pytest.mark.parametrize("name", IN_BFLOAT16)
-def test_quantizers_that_divide_in_bfloat16_are_within_their_bounds(name: str, change: float, tmp_path: Path) -> None:
+def test_quantizers_that_divide_in_bfloat16_are_within_their_bounds(
+    name: str, change: float, tmp_path: Path
+) -> None:
     pack, recipe = IN_BFLOAT16[name]
     model = llamath.load(LLAMA)
     tensors = {key: x.bfloat16() for key, x in random_tensors(model, model.scheme("hf")).items()}
     packed: Tensors = {}
     for key, x in tensors.items():
         quantized = key.endswith("_proj.weight")
-        packed |= {key.removesuffix("weight") + end: y for end, y in pack(x).items()} if quantized else {key: x}
+        packed |= (
+            {key.removesuffix("weight") + end: y for end, y in pack(x).items()}
+            if quantized
+            else {key: x}
+        )
     tensors[DOWN][3, 5] += change
     report = same(
-        save_folder(tmp_path / "a", LLAMA, tensors), save_folder(tmp_path / "b", LLAMA | {"quantization_config": recipe}, packed, None)
+        save_folder(tmp_path / "a", LLAMA, tensors),
+        save_folder(tmp_path / "b", LLAMA | {"quantization_config": recipe}, packed, None),
     )
     assert report.verdict == ("different" if change else "rounding"), report.summary
-    assert [x.path for x in report.differences if x.beyond] == (["layers.1.mlp.down.weight"] if change else [])
+    assert [x.path for x in report.differences if x.beyond] == (
+        ["layers.1.mlp.down.weight"] if change else []
+    )
 
 
 @pytest.mark.parametrize("name", PACKS)
 def test_packed_copies_are_within_their_bounds(name: str, tmp_path: Path) -> None:
     report = same(*pair(tmp_path, *PACKS[name]))
-    assert report.verdict == "rounding" and not any(x.beyond for x in report.differences), report.summary
+    assert report.verdict == "rounding" and not any(x.beyond for x in report.differences), (
+        report.summary
+    )
     (kind,) = report.rounded_types
     assert 0.9 < kind.share_of_bound <= 1
 
@@ -185,17 +248,26 @@ def test_a_value_beyond_a_packed_bound_is_found(name: str, tmp_path: Path) -> No
 def test_values_moved_by_gptq_are_equal_by_matrix(tmp_path: Path) -> None:
     a, b = pair(tmp_path, "gptq", compensated)
     report = same(a, b)
-    assert report.verdict == "rounding" and any(x.beyond for x in report.differences), report.summary
-    assert any("further than half a step apart" in x and "slight fine-tuning" in x for x in report.notes)
+    assert report.verdict == "rounding" and any(x.beyond for x in report.differences), (
+        report.summary
+    )
+    assert any(
+        "further than half a step apart" in x and "slight fine-tuning" in x for x in report.notes
+    )
 
 
 @pytest.mark.parametrize("change", ["row", "other", "swapped"])
 def test_damage_of_gptq_copies_is_not_taken_for_rounding(change: str, tmp_path: Path) -> None:
     def damage(tensors: Tensors) -> None:
         if change == "row":
-            tensors[DOWN][7] = torch.randn(tensors[DOWN].shape[1], generator=torch.Generator().manual_seed(5)) * 0.05
+            tensors[DOWN][7] = (
+                torch.randn(tensors[DOWN].shape[1], generator=torch.Generator().manual_seed(5))
+                * 0.05
+            )
         elif change == "other":
-            tensors[DOWN] = torch.randn(tensors[DOWN].shape, generator=torch.Generator().manual_seed(5)) * 0.05
+            tensors[DOWN] = (
+                torch.randn(tensors[DOWN].shape, generator=torch.Generator().manual_seed(5)) * 0.05
+            )
         else:
             q, k = (f"model.layers.{i}.mlp.up_proj.weight" for i in (0, 1))
             tensors[q], tensors[k] = tensors[k], tensors[q]
@@ -222,28 +294,40 @@ def test_one_changed_value_beside_dequantized_values_is_different(tmp_path: Path
 # the bounds of each kind, by the stored tensors of one matrix
 
 
-def opened(kind: str, tensors: Tensors, shape: tuple[int, ...] | None = None, values: str = "weight") -> OpenedPacked:
+def opened(
+    kind: str, tensors: Tensors, shape: tuple[int, ...] | None = None, values: str = "weight"
+) -> OpenedPacked:
     def read(name: str) -> StoredArray:
         x = tensors[name.removeprefix("m.")].contiguous()
-        return StoredArray(DTYPES[x.dtype], tuple(x.shape), x.reshape(-1).view(torch.uint8).numpy().tobytes())
+        return StoredArray(
+            DTYPES[x.dtype], tuple(x.shape), x.reshape(-1).view(torch.uint8).numpy().tobytes()
+        )
 
-    weight = PackedWeight("m.weight", kind, shape, f"m.{values}", tuple(f"m.{x}" for x in tensors if x != values))
+    weight = PackedWeight(
+        "m.weight", kind, shape, f"m.{values}", tuple(f"m.{x}" for x in tensors if x != values)
+    )
     return open_packed(weight, read, {})
 
 
 def largest_share(x: OpenedPacked, weights: Any) -> float:
     """The largest part of its bound that a weight uses."""
     values, (inward, outward) = x.rows(0, 0, x.shape[-2]), x.half_steps(0, 0, x.shape[-2])
-    bound = np.where((weights > values) == (values > 0), outward, inward) + 2.0**-18 * np.abs(values)
+    bound = np.where((weights > values) == (values > 0), outward, inward) + 2.0**-18 * np.abs(
+        values
+    )
     return float((np.abs(weights - values) / np.maximum(bound, 1e-30)).max())
 
 
 @pytest.mark.parametrize("case", ["nf4", "fp4", "nf4 nested", "fp4 nested"])
 def test_bounds_hold_for_bitsandbytes(case: str) -> None:
     """Tensors that bitsandbytes 0.50.2 wrote."""
-    golden = json.loads((Path(__file__).parents[1] / "golden" / "bnb_4bit.json").read_text())["cases"][case]
+    golden = json.loads((Path(__file__).parents[1] / "golden" / "bnb_4bit.json").read_text())[
+        "cases"
+    ][case]
     tensors = {
-        name: torch.from_numpy(np.frombuffer(base64.b64decode(data), np.uint8).copy()).view(getattr(torch, dtype)).reshape(shape)
+        name: torch.from_numpy(np.frombuffer(base64.b64decode(data), np.uint8).copy())
+        .view(getattr(torch, dtype))
+        .reshape(shape)
         for name, (dtype, shape, data) in golden.items()
     }
     weights = np.random.default_rng(0).standard_normal((64, 128), dtype=np.float32)
@@ -266,10 +350,19 @@ def test_bounds_hold_for_hqq(bits: int, axis: int) -> None:
     zero = -low / scale + 0.1
     codes = (grouped / scale + zero).round().clamp(0, 2**bits - 1).int()
     count = 10 if bits == 3 else 8 // bits
-    padded = torch.cat([codes, torch.zeros((-len(codes)) % count, codes.shape[1], dtype=torch.int32)])
+    padded = torch.cat(
+        [codes, torch.zeros((-len(codes)) % count, codes.shape[1], dtype=torch.int32)]
+    )
     pieces = padded.reshape(count, -1, codes.shape[1])
     packed = sum(pieces[i] << bits * (count - 1 - i) for i in range(count))
     assert isinstance(packed, torch.Tensor)
-    numbers = {name: torch.tensor([n], dtype=torch.int32) for name, n in (("nbits", bits), ("axis", axis))}
-    tensors = {"W_q": packed if bits == 3 else packed.to(torch.uint8), "scale": scale, "zero": zero, "shape": torch.tensor([64, 128]).int()}
+    numbers = {
+        name: torch.tensor([n], dtype=torch.int32) for name, n in (("nbits", bits), ("axis", axis))
+    }
+    tensors = {
+        "W_q": packed if bits == 3 else packed.to(torch.uint8),
+        "scale": scale,
+        "zero": zero,
+        "shape": torch.tensor([64, 128]).int(),
+    }
     assert 0.9 < largest_share(opened("hqq", tensors | numbers, None, "W_q"), x.numpy()) <= 1

@@ -10,7 +10,15 @@ from torch import Tensor
 
 from llamath.generation.random_numbers import UniformNumbers
 from llamath.run import Sampling
-from llamath.run.sampling import Sampler, apply_repetition_penalty, filter_logits, filter_min_p, filter_top_k, filter_top_p, sample
+from llamath.run.sampling import (
+    Sampler,
+    apply_repetition_penalty,
+    filter_logits,
+    filter_min_p,
+    filter_top_k,
+    filter_top_p,
+    sample,
+)
 from llamath.utils.errors import LlamathError
 
 CPU = torch.device("cpu")
@@ -32,7 +40,12 @@ def test_top_k_matches_transformers(seed: int, k: int, size: float) -> None:
 
 @pytest.mark.transformers
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 10**6), st.floats(0.01, 0.999), st.sampled_from([0.01, 1.0, 5.0]), st.sampled_from([40, 3000, 20000]))
+@given(
+    st.integers(0, 10**6),
+    st.floats(0.01, 0.999),
+    st.sampled_from([0.01, 1.0, 5.0]),
+    st.sampled_from([40, 3000, 20000]),
+)
 def test_top_p_matches_transformers(seed: int, p: float, size: float, vocab: int) -> None:
     from transformers import TopPLogitsWarper
 
@@ -40,7 +53,11 @@ def test_top_p_matches_transformers(seed: int, p: float, size: float, vocab: int
     ours, theirs = filter_top_p(x, p), TopPLogitsWarper(p)(None, x)
     shares = x.softmax(-1).double()
     above = torch.stack(
-        [shares[i, shares[i] > s].sum() for i, row in enumerate(shares) for s in row[ours[i].isinf() != theirs[i].isinf()]]
+        [
+            shares[i, shares[i] > s].sum()
+            for i, row in enumerate(shares)
+            for s in row[ours[i].isinf() != theirs[i].isinf()]
+        ]
         or [shares.new_tensor(p)]
     )
     rounding = max(1e-4, vocab * torch.finfo(torch.float32).eps)  # of a sum of so many
@@ -60,24 +77,48 @@ def test_min_p_matches_transformers(seed: int, p: float, size: float) -> None:
 
 @pytest.mark.transformers
 @settings(deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.5, 2.0), st.lists(st.integers(0, 59), min_size=1, max_size=30))
-def test_repetition_penalty_matches_transformers(seed: int, penalty: float, used: list[int]) -> None:
+@given(
+    st.integers(0, 10**6),
+    st.floats(0.5, 2.0),
+    st.lists(st.integers(0, 59), min_size=1, max_size=30),
+)
+def test_repetition_penalty_matches_transformers(
+    seed: int, penalty: float, used: list[int]
+) -> None:
     from transformers import RepetitionPenaltyLogitsProcessor
 
     x = scores(seed, rows=1)
     sampler = Sampler(Sampling(repetition_penalty=penalty), [UniformNumbers(0)])
     sampler.note_prompts([used], 60, CPU)
     seen = sampler.used if sampler.used is not None else torch.zeros(1, 60, dtype=torch.bool)
-    assert torch.equal(apply_repetition_penalty(x, seen, penalty), RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([used]), x))
+    assert torch.equal(
+        apply_repetition_penalty(x, seen, penalty),
+        RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([used]), x),
+    )
 
 
 @pytest.mark.transformers
 def test_combined_filters_match_transformers() -> None:
-    from transformers import LogitsProcessorList, MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+    from transformers import (
+        LogitsProcessorList,
+        MinPLogitsWarper,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
 
-    theirs = LogitsProcessorList([TemperatureLogitsWarper(0.7), TopKLogitsWarper(20), TopPLogitsWarper(0.8), MinPLogitsWarper(0.1)])
+    theirs = LogitsProcessorList(
+        [
+            TemperatureLogitsWarper(0.7),
+            TopKLogitsWarper(20),
+            TopPLogitsWarper(0.8),
+            MinPLogitsWarper(0.1),
+        ]
+    )
     x = scores(1, rows=50)
-    assert torch.equal(filter_logits(x, Sampling(temperature=0.7, top_k=20, top_p=0.8, min_p=0.1)), theirs(None, x))
+    assert torch.equal(
+        filter_logits(x, Sampling(temperature=0.7, top_k=20, top_p=0.8, min_p=0.1)), theirs(None, x)
+    )
 
 
 def test_sample_inverts_the_cumulative_distribution() -> None:
@@ -100,7 +141,10 @@ def test_samples_follow_the_distribution() -> None:
 def test_row_samples_do_not_depend_on_the_batch() -> None:
     x = scores(5, rows=4)
     how = Sampling(temperature=1.0)
-    together, alone = Sampler(how, [UniformNumbers(7, i) for i in range(4)]), Sampler(how, [UniformNumbers(7, 2)])
+    together, alone = (
+        Sampler(how, [UniformNumbers(7, i) for i in range(4)]),
+        Sampler(how, [UniformNumbers(7, 2)]),
+    )
     ids = [together(x).ids[2] for _ in range(3)]
     together.select_rows(torch.tensor([1, 2]))
     ids += [together(x[1:3]).ids[1] for _ in range(100)]
@@ -109,7 +153,11 @@ def test_row_samples_do_not_depend_on_the_batch() -> None:
 
 def test_logprobs_ignore_sampling_parameters() -> None:
     x = scores(2)
-    sampler = Sampler(Sampling(temperature=0.5, top_k=2, repetition_penalty=1.3), [UniformNumbers(i) for i in (1, 2, 3)], num_logprobs=4)
+    sampler = Sampler(
+        Sampling(temperature=0.5, top_k=2, repetition_penalty=1.3),
+        [UniformNumbers(i) for i in (1, 2, 3)],
+        num_logprobs=4,
+    )
     sampler.note_prompts([[1], [2], [3]], 60, CPU)
     choice = sampler(x)
     expected = x.log_softmax(-1)
@@ -118,7 +166,15 @@ def test_logprobs_ignore_sampling_parameters() -> None:
     assert [[i for i, _ in row] for row in choice.top] == x.topk(4).indices.tolist()
 
 
-@pytest.mark.parametrize("how", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.5}, {"temperature": 2.0, "top_k": 3}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"temperature": 1.0},
+        {"temperature": 1.0, "top_p": 0.5},
+        {"temperature": 2.0, "top_k": 3},
+    ],
+)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_nonfinite_logits_give_no_token(how: dict[str, float], bad: float) -> None:
     x = scores(4, rows=2)

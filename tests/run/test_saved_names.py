@@ -32,7 +32,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "kimi_linear": KIMI,
     "olmo_hybrid, equal": HEADS | {"linear_key_head_dim": 8, "linear_value_head_dim": 8},
     "olmo_hybrid, wider values": HEADS | {"linear_key_head_dim": 6, "linear_value_head_dim": 12},
-    "olmo_hybrid, thirds of 19 and 18": HEADS | {"linear_key_head_dim": 4, "linear_value_head_dim": 6},
+    "olmo_hybrid, thirds of 19 and 18": HEADS
+    | {"linear_key_head_dim": 4, "linear_value_head_dim": 6},
 }
 IDS = torch.randint(3, 200, (2, 11), generator=torch.Generator().manual_seed(4))
 
@@ -45,30 +46,40 @@ def test_checkpoints_that_transformers_saves_are_read(tmp_path: Path) -> None:
         model_type = label.partition(",")[0]
         torch.manual_seed(0)
         config = transformers.AutoConfig.for_model(model_type, **SIZES | sizes)
-        theirs = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+        theirs = transformers.AutoModelForCausalLM.from_config(
+            config, attn_implementation="eager"
+        ).eval()
         perturb_weights(theirs)
         expected = logits(theirs, IDS)
-        saved, published, converted = (tmp_path / label / x for x in ("saved", "published", "converted"))
+        saved, published, converted = (
+            tmp_path / label / x for x in ("saved", "published", "converted")
+        )
         theirs.save_pretrained(saved)
         save_published(theirs, published)
         convert_checkpoint(str(saved), str(converted), ConvertOptions(to="hf"))
         assert llamath.same(str(saved), str(published)).same, label
         for folder in (saved, published, converted):
             report = llamath.verify(str(folder))
-            assert report.ok and report.verdict.matched == report.verdict.expected == len(report.manifest.tensors), (label, report.findings)
+            assert report.ok and report.verdict.matched == report.verdict.expected == len(
+                report.manifest.tensors
+            ), (label, report.findings)
             found = {"torch": open_model(str(folder), "float32").module(IDS)}
             native, _, _ = load_native(open_verified(str(folder)), "float32")
             found["native"] = torch.stack([native_logits(native, ids) for ids in IDS.tolist()])
             for engine, x in found.items():
                 assert relative_difference(x, expected) < 1e-5, (label, folder.name, engine)
-        again = transformers.AutoModelForCausalLM.from_pretrained(converted, attn_implementation="eager")
+        again = transformers.AutoModelForCausalLM.from_pretrained(
+            converted, attn_implementation="eager"
+        )
         assert torch.equal(logits(again, IDS), expected), label
 
 
 def test_chunks_of_several_weights_are_not_edited(tmp_path: Path) -> None:
     import transformers
 
-    config = transformers.AutoConfig.for_model("olmo_hybrid", **SIZES | CONFIGS["olmo_hybrid, wider values"])
+    config = transformers.AutoConfig.for_model(
+        "olmo_hybrid", **SIZES | CONFIGS["olmo_hybrid, wider values"]
+    )
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     with pytest.raises(llamath.ConvertError, match="in chunks of several"):
         open_edit_source(str(tmp_path))

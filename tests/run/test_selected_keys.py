@@ -12,13 +12,21 @@ from llamath.run import build, initialize, selected_keys
 from llamath.run.forward_context import BlockLimits
 from support.reference_data import tiny_configs
 
-INDEXED = [x for x in tiny_configs() if x.id.startswith(("axk2-", "deepseek_v32-", "deepseek_v4-", "glm_moe_dsa-", "hy_v4-", "qwen4_exp-"))]
+INDEXED = [
+    x
+    for x in tiny_configs()
+    if x.id.startswith(
+        ("axk2-", "deepseek_v32-", "deepseek_v4-", "glm_moe_dsa-", "hy_v4-", "qwen4_exp-")
+    )
+]
 SMALL = BlockLimits(max_scores=300, min_queries=2, key_fraction=4)
 
 
 @pytest.mark.parametrize("config", INDEXED)
 @torch.inference_mode()
-def test_blocks_of_queries_change_nothing(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_queries_change_nothing(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = initialize(build(llamath.load(config).tree), std=0.3)
     ids, cache = torch.arange(2 * 40).reshape(2, 40) * 7 % 97, module.new_cache(0)
     whole = module(ids)

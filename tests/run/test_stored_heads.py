@@ -47,7 +47,9 @@ def last_value(numbers: Numbers) -> None:
 VARIANTS: dict[str, Callable[[Numbers], object]] = {
     "not stored": lambda _: None,
     "equal": lambda x: put(x, head=x[EMBED].clone()),
-    "equal in another dtype": lambda x: put(x, head=x[EMBED].bfloat16().float(), embed=x[EMBED].bfloat16()),
+    "equal in another dtype": lambda x: put(
+        x, head=x[EMBED].bfloat16().float(), embed=x[EMBED].bfloat16()
+    ),
     "head alone": lambda x: put(x, head=x.pop(EMBED)),
     "differs": lambda x: put(x, head=OTHER.clone()),
     "differs in the last value": last_value,
@@ -78,23 +80,31 @@ def test_stored_heads_are_taken_as_transformers_takes_them(tied: Path, tmp_path:
 
     for name, change in VARIANTS.items():
         folder = copy_checkpoint(tied, tmp_path / name, change)
-        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, attn_implementation="eager", dtype=torch.float32
+        )
         is_tied = theirs.lm_head.weight is theirs.model.embed_tokens.weight
         assert is_tied is not name.startswith("differs"), name
         total = sum(x.numel() for x in theirs.parameters())
         model = llamath.load(str(folder))
         assert model.parameters.total == total == llamath.count(str(folder)).total, name
         assert any(x.startswith(STORED_INSTEAD) for x in model.notes) is not is_tied, name
-        assert [HEAD in str(x.names) for x in llamath.names(str(folder)).weights].count(True) == (0 if is_tied else 1), name
+        assert [HEAD in str(x.names) for x in llamath.names(str(folder)).weights].count(True) == (
+            0 if is_tied else 1
+        ), name
         assert llamath.memory(str(folder), dtype="fp32").contexts[0].weights == 4 * total, name
         expected = logits(theirs, IDS)
         for engine, found in engine_logits(folder).items():
             assert relative_difference(found, expected) < 1e-5, (name, engine)
         report = llamath.verify(str(folder))
         codes = {x.code for x in report.findings if x.tensors == (HEAD,)}
-        assert codes == ({"untied_copy"} if not is_tied else set() if name == "not stored" else {"tied_copy"}), (name, report.findings)
+        assert codes == (
+            {"untied_copy"} if not is_tied else set() if name == "not stored" else {"tied_copy"}
+        ), (name, report.findings)
         assert report.ok is (is_tied and "dtype" not in name), (name, report.findings)
-        assert CliRunner().invoke(cli, ["verify", str(folder)]).exit_code == (0 if report.ok else 1), name
+        assert CliRunner().invoke(cli, ["verify", str(folder)]).exit_code == (
+            0 if report.ok else 1
+        ), name
 
 
 @torch.no_grad()
@@ -103,13 +113,24 @@ def test_conversion_keeps_a_stored_head(tied: Path, tmp_path: Path) -> None:
     expected = engine_logits(folder)["torch"]
     source = folder
     for kind in ("gguf", "hf", "meta"):
-        report = convert_checkpoint(str(source), str(tmp_path / kind), ConvertOptions(to=kind)) if kind != "hf" else None
+        report = (
+            convert_checkpoint(str(source), str(tmp_path / kind), ConvertOptions(to=kind))
+            if kind != "hf"
+            else None
+        )
         if kind == "hf":
-            report = convert_checkpoint(str(source), str(tmp_path / "again"), ConvertOptions(to="hf"))
-            assert json.loads((tmp_path / "again" / "config.json").read_text())["tie_word_embeddings"] is False
+            report = convert_checkpoint(
+                str(source), str(tmp_path / "again"), ConvertOptions(to="hf")
+            )
+            assert (
+                json.loads((tmp_path / "again" / "config.json").read_text())["tie_word_embeddings"]
+                is False
+            )
         source = tmp_path / ("again" if kind == "hf" else kind)
         assert report is not None and llamath.verify(str(source)).ok, kind
-        assert llamath.load(str(source)).parameters.total == llamath.load(str(folder)).parameters.total, kind
+        assert (
+            llamath.load(str(source)).parameters.total == llamath.load(str(folder)).parameters.total
+        ), kind
         for engine, found in engine_logits(source).items():
             assert relative_difference(found, expected) < 1e-5, (kind, engine)
 
@@ -121,8 +142,13 @@ def test_other_shape_of_a_stored_head_is_refused(tied: Path, tmp_path: Path) -> 
     with pytest.raises(RuntimeError):
         transformers.AutoModelForCausalLM.from_pretrained(folder)
     report = llamath.verify(str(folder))
-    assert [(x.code, "[103, 48], not [97, 48]" in x.message) for x in report.findings] == [("untied_copy", True)]
-    for open_it in (open_verified, lambda x: convert_checkpoint(x, str(tmp_path / "new"), ConvertOptions(to="gguf"))):
+    assert [(x.code, "[103, 48], not [97, 48]" in x.message) for x in report.findings] == [
+        ("untied_copy", True)
+    ]
+    for open_it in (
+        open_verified,
+        lambda x: convert_checkpoint(x, str(tmp_path / "new"), ConvertOptions(to="gguf")),
+    ):
         with pytest.raises(llamath.LlamathError, match=r"lm_head.weight is \[103, 48\]"):
             open_it(str(folder))
 
@@ -130,13 +156,20 @@ def test_other_shape_of_a_stored_head_is_refused(tied: Path, tmp_path: Path) -> 
 def test_changes_of_the_config_decide_over_files(tied: Path, tmp_path: Path) -> None:
     folder = copy_checkpoint(tied, tmp_path / "hf", VARIANTS["differs"])
     total = llamath.load(str(folder)).parameters.total
-    assert llamath.load(str(folder), changes={"tie_word_embeddings": True}).parameters.total == total - EMBEDDING
-    with pytest.raises(llamath.LlamathError, match=r"lm_head\.weight differs from model\.embed_tokens\.weight"):
+    assert (
+        llamath.load(str(folder), changes={"tie_word_embeddings": True}).parameters.total
+        == total - EMBEDDING
+    )
+    with pytest.raises(
+        llamath.LlamathError, match=r"lm_head\.weight differs from model\.embed_tokens\.weight"
+    ):
         open_verified(str(folder), {"tie_word_embeddings": True})
     assert llamath.verify(str(folder), changes={"tie_word_embeddings": False}).ok
 
 
-def test_values_are_read_once_and_only_up_to_a_difference(tied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_read_once_and_only_up_to_a_difference(
+    tied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two equal heads are read once by a command that opens them several times; a checkpoint without a second head is not read."""
     rows = list[tuple[str, int]]()
     read_rows = tensor_reader.TensorReader.read_rows
@@ -147,7 +180,12 @@ def test_values_are_read_once_and_only_up_to_a_difference(tied: Path, tmp_path: 
 
     monkeypatch.setattr(tensor_reader.TensorReader, "read_rows", counted)
     monkeypatch.setattr(tensor_reader, "CHUNK_BYTES", 48 * 4 * 10)
-    for name, expected in (("not stored", 0), ("equal", 2 * 97), ("differs", 2 * 10), ("differs in the last value", 2 * 97)):
+    for name, expected in (
+        ("not stored", 0),
+        ("equal", 2 * 97),
+        ("differs", 2 * 10),
+        ("differs in the last value", 2 * 97),
+    ):
         folder = copy_checkpoint(tied, tmp_path / name, VARIANTS[name])
         rows.clear()
         llamath.verify(str(folder))
@@ -164,8 +202,15 @@ def test_families_without_a_head_of_their_own_refuse(tmp_path: Path) -> None:
         if (names := next(iter(model.tied_names), None)) is None or "," in label:
             continue
         tensors = random_tensors(model, model.family.hf, std=0.3)
-        folder = save_folder(tmp_path / label, config, tensors | {names.copy: torch.randn(names.shape)}, torch.float32)
-        assert {x.code for x in llamath.verify(str(folder)).findings if x.severity != "info"} == {"untied_copy"}, label
+        folder = save_folder(
+            tmp_path / label,
+            config,
+            tensors | {names.copy: torch.randn(names.shape)},
+            torch.float32,
+        )
+        assert {x.code for x in llamath.verify(str(folder)).findings if x.severity != "info"} == {
+            "untied_copy"
+        }, label
         try:
             untied = llamath.load(str(folder))
         except llamath.ConfigError as error:
@@ -181,9 +226,19 @@ def test_stored_copies_of_models_without_a_family(tmp_path: Path) -> None:
     """T5 ties three matrices to one."""
     import transformers
 
-    sizes = {"vocab_size": 64, "d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 1, "num_decoder_layers": 1, "num_heads": 4}
+    sizes = {
+        "vocab_size": 64,
+        "d_model": 16,
+        "d_kv": 4,
+        "d_ff": 24,
+        "num_layers": 1,
+        "num_decoder_layers": 1,
+        "num_heads": 4,
+    }
     torch.manual_seed(0)
-    model = transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model("t5", **sizes))
+    model = transformers.AutoModelForSeq2SeqLM.from_config(
+        transformers.AutoConfig.for_model("t5", **sizes)
+    )
     model.save_pretrained(tmp_path / "t5")
     shared, copy = "shared.weight", "decoder.embed_tokens.weight"
     for name, change, ok in (
@@ -194,20 +249,39 @@ def test_stored_copies_of_models_without_a_family(tmp_path: Path) -> None:
         folder = copy_checkpoint(tmp_path / "t5", tmp_path / name, change)
         theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
         report = llamath.verify(str(folder), via="transformers")
-        assert report.ok is ok and (ok or [x.code for x in report.findings] == ["untied_copy"]), (name, report.findings)
-        assert llamath.count(str(folder), via="transformers").total == sum(x.numel() for x in theirs.parameters()), name
+        assert report.ok is ok and (ok or [x.code for x in report.findings] == ["untied_copy"]), (
+            name,
+            report.findings,
+        )
+        assert llamath.count(str(folder), via="transformers").total == sum(
+            x.numel() for x in theirs.parameters()
+        ), name
 
 
 def test_text_model_of_a_multimodal_model(tmp_path: Path) -> None:
     """The head of a tied Gemma 3 with images, whose config has the key outside of the text model's section."""
-    (config,) = [x for name, x in json.loads((TINY.parent / "tiny_multimodal" / "gemma3.json").read_text()).items() if name == "plain"]
+    (config,) = [
+        x
+        for name, x in json.loads(
+            (TINY.parent / "tiny_multimodal" / "gemma3.json").read_text()
+        ).items()
+        if name == "plain"
+    ]
     model = llamath.load(config)
     names = next(iter(model.tied_names))
     tensors = random_tensors(model, model.family.hf, std=0.3)
-    folder = save_folder(tmp_path / "hf", config, tensors | {names.copy: torch.randn(names.shape)}, torch.float32)
+    folder = save_folder(
+        tmp_path / "hf", config, tensors | {names.copy: torch.randn(names.shape)}, torch.float32
+    )
     untied = llamath.load(str(folder))
-    assert untied.is_multimodal and untied.parameters.total == model.parameters.total + torch.Size(names.shape).numel()
-    assert torch.equal(dict(open_model(str(folder)).module.named_parameters())["head.weight"], read_tensor(folder, names.copy))
+    assert (
+        untied.is_multimodal
+        and untied.parameters.total == model.parameters.total + torch.Size(names.shape).numel()
+    )
+    assert torch.equal(
+        dict(open_model(str(folder)).module.named_parameters())["head.weight"],
+        read_tensor(folder, names.copy),
+    )
 
 
 def read_tensor(folder: Path, name: str) -> Tensor:

@@ -18,7 +18,12 @@ PHI_TOKENS = {16: 1921, 4: 757}
 """Number of tiles → tokens of an image of 1,300 × 876 pixels in Phi-3.5 Vision, as vLLM's tests state."""
 MOONDREAM2_BYTES = 3_854_538_968
 """The size of model.safetensors of vikhyatk/moondream2 of 2025-06-21, in bfloat16."""
-MOONDREAM: dict[str, Any] = {"model_type": "moondream1", "architectures": ["HfMoondream"], "config": {}, "torch_dtype": "bfloat16"}
+MOONDREAM: dict[str, Any] = {
+    "model_type": "moondream1",
+    "architectures": ["HfMoondream"],
+    "config": {},
+    "torch_dtype": "bfloat16",
+}
 
 
 # Phi-3 Vision
@@ -61,7 +66,10 @@ def select_tiling(height: int, width: int, crop: int, most: int) -> tuple[int, i
     if rows * columns > most:
         ratio = sqrt(most / (rows * columns))
         return max(1, floor(rows * ratio)), max(1, floor(columns * ratio))
-    rows, columns = max(floor(sqrt(most * height / width)), rows), max(floor(sqrt(most * width / height)), columns)
+    rows, columns = (
+        max(floor(sqrt(most * height / width)), rows),
+        max(floor(sqrt(most * width / height)), columns),
+    )
     if rows * columns > most and columns > rows:
         columns = floor(most / rows)
     elif rows * columns > most:
@@ -83,7 +91,11 @@ def test_moondream2_file_has_its_published_size_to_the_byte() -> None:
     at, header = 0, dict[str, Any]({"__metadata__": {"format": "pt"}})
     for x in sorted(model.family.hf.tensors(model.tree), key=lambda x: x.name):
         shape = [int(y) for y in x.shape]
-        header[x.name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + 2 * prod(shape)]}
+        header[x.name] = {
+            "dtype": "BF16",
+            "shape": shape,
+            "data_offsets": [at, at + 2 * prod(shape)],
+        }
         at += 2 * prod(shape)
     length = len(json.dumps(header, separators=(",", ":")))
     assert at == 2 * model.parameters.total
@@ -94,7 +106,10 @@ def test_text_of_moondream_is_that_of_phi() -> None:
     phi = llamath.load("phi-1.5")
     model = llamath.load(MOONDREAM)
     assert model.parameters.parts["text"] == phi.parameters.total
-    assert llamath.flops(model, context=1024).prefill.total == llamath.flops(phi, context=1024).prefill.total
+    assert (
+        llamath.flops(model, context=1024).prefill.total
+        == llamath.flops(phi, context=1024).prefill.total
+    )
     assert image_tokens(model.tree, Images(count=2, width=1024, height=700)) == 2 * 729
     with pytest.raises(llamath.LlamathError, match="counted, not computed"):
         llamath.flops(model, context=1024, images="1x1024")
@@ -102,8 +117,16 @@ def test_text_of_moondream_is_that_of_phi() -> None:
 
 def test_other_moondream_models_are_refused() -> None:
     for classes in (["Moondream"], []):
-        with pytest.raises(llamath.UnknownModel, match="architectures of this moondream1 model are"):
-            llamath.load({"model_type": "moondream1", "architectures": classes, "text_config": {"model_type": "phi"}})
+        with pytest.raises(
+            llamath.UnknownModel, match="architectures of this moondream1 model are"
+        ):
+            llamath.load(
+                {
+                    "model_type": "moondream1",
+                    "architectures": classes,
+                    "text_config": {"model_type": "phi"},
+                }
+            )
 
 
 @pytest.mark.parametrize("part", ["text", "region"])
@@ -115,5 +138,7 @@ def test_packed_weights_of_moondream_are_refused(part: str) -> None:
 def test_sizes_in_the_config_of_moondream_are_read() -> None:
     fewer = llamath.load({**MOONDREAM, "config": {"text": {"n_layers": 23}}})
     assert llamath.load(MOONDREAM).parameters.total - fewer.parameters.total == 50_354_176
-    with pytest.raises(llamath.ConfigError, match="proj_out_dim is 1024, and the text model reads 2048"):
+    with pytest.raises(
+        llamath.ConfigError, match="proj_out_dim is 1024, and the text model reads 2048"
+    ):
         llamath.load({**MOONDREAM, "config": {"vision": {"proj_out_dim": 1024}}})

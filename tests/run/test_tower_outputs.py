@@ -59,7 +59,11 @@ def image_size(sizes: ImageSizes) -> tuple[int, int]:
         return sizes.patch * 3 - 1, sizes.patch * 2
     if isinstance(sizes, (BoundedImage, PatchRange, ScaledImage)):
         return 640, 300
-    return (sizes.size, sizes.size) if isinstance(sizes, (FixedImage, CroppedImage)) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
+    return (
+        (sizes.size, sizes.size)
+        if isinstance(sizes, (FixedImage, CroppedImage))
+        else (3 * sizes.multiple, 2 * sizes.multiple)
+    )  # type: ignore[attr-defined]
 
 
 def qwen_features(reference: Any, image: Tensor) -> tuple[Tensor, int]:
@@ -67,11 +71,17 @@ def qwen_features(reference: Any, image: Tensor) -> tuple[Tensor, int]:
     c = reference.config.vision_config
     p, k = c.patch_size, c.spatial_merge_size
     rows, columns = image.shape[-2] // p, image.shape[-1] // p
-    patches = patches_of(image, p, getattr(c, "temporal_patch_size", 1))[0].unflatten(0, (rows // k, k, columns // k, k))
+    patches = patches_of(image, p, getattr(c, "temporal_patch_size", 1))[0].unflatten(
+        0, (rows // k, k, columns // k, k)
+    )
     grid = torch.tensor([[1, rows, columns]])
-    found = reference.model.get_image_features(pixel_values=patches.transpose(1, 2).flatten(0, 3), image_grid_thw=grid)
+    found = reference.model.get_image_features(
+        pixel_values=patches.transpose(1, 2).flatten(0, 3), image_grid_thw=grid
+    )
     main = torch.cat(found.pooler_output)
-    earlier = [x if isinstance(x, Tensor) else torch.cat(x) for x in found.get("deepstack_features") or ()]
+    earlier = [
+        x if isinstance(x, Tensor) else torch.cat(x) for x in found.get("deepstack_features") or ()
+    ]
     return torch.cat([main, *earlier], -1), len(main)
 
 
@@ -80,14 +90,19 @@ def native_features(reference: Any, image: Tensor, patch: int) -> tuple[Tensor, 
     patches = patches_of(image, patch)
     rows, columns = (n // patch for n in image.shape[-2:])
     if reference.config.model_type == "lfm2_vl":
-        shape = {"spatial_shapes": torch.tensor([[rows, columns]]), "pixel_attention_mask": torch.ones(1, rows * columns, dtype=torch.long)}
+        shape = {
+            "spatial_shapes": torch.tensor([[rows, columns]]),
+            "pixel_attention_mask": torch.ones(1, rows * columns, dtype=torch.long),
+        }
     else:
         shape = {"image_grid_thw": torch.tensor([[1, rows, columns]])}
         if reference.config.model_type == "video_llama_3":
             shape["image_merge_sizes"] = torch.ones(1, dtype=torch.long)
         in_squares = reference.config.model_type in ("kimi_k25", "paddleocr_vl")
         patches = patches[0].unflatten(-1, (-1, patch, patch)) if in_squares else patches[0]
-    found = torch.cat(list(reference.model.get_image_features(pixel_values=patches, **shape).pooler_output))
+    found = torch.cat(
+        list(reference.model.get_image_features(pixel_values=patches, **shape).pooler_output)
+    )
     return found, len(found)
 
 
@@ -98,10 +113,16 @@ def whole_features(reference: Any, tiles: Tensor) -> tuple[Tensor, int] | None:
         y = torch.cat(list(reference.model.get_image_features(pixel_values=tiles).pooler_output))
         return y, len(y)
     if kind in ("blip-2", "janus", "ovis2"):
-        y = getattr(reference, "model", reference).get_image_features(pixel_values=tiles).pooler_output
+        y = (
+            getattr(reference, "model", reference)
+            .get_image_features(pixel_values=tiles)
+            .pooler_output
+        )
         return y.flatten(0, -2), y[..., 0].numel()
     if kind == "kosmos-2":
-        y = reference.vision_model.model.post_layernorm(reference.vision_model(pixel_values=tiles).last_hidden_state)
+        y = reference.vision_model.model.post_layernorm(
+            reference.vision_model(pixel_values=tiles).last_hidden_state
+        )
         y, _ = reference.image_to_text_projection(torch.nn.functional.normalize(y, dim=-1))
         return y.flatten(0, -2), y[..., 0].numel()
     if kind == "blip":
@@ -109,7 +130,13 @@ def whole_features(reference: Any, tiles: Tensor) -> tuple[Tensor, int] | None:
     if kind == "nemotron_h_omni":
         p = c.vision_config.patch_size
         grid = torch.tensor([[n // p for n in tiles.shape[2:]]])
-        y = torch.cat(list(reference.get_image_features(pixel_values=patches_of(tiles, p)[0], image_grid_hw=grid).pooler_output))
+        y = torch.cat(
+            list(
+                reference.get_image_features(
+                    pixel_values=patches_of(tiles, p)[0], image_grid_hw=grid
+                ).pooler_output
+            )
+        )
         return y, len(y)
     if kind == "git":
         y = reference.git.visual_projection(reference.git.image_encoder(tiles).last_hidden_state)
@@ -123,7 +150,9 @@ def whole_features(reference: Any, tiles: Tensor) -> tuple[Tensor, int] | None:
         y = reference.model.get_image_features(pixel_values=patches).last_hidden_state
         return y.flatten(0, -2), y[..., 0].numel() + tiles.shape[2] // c.patch_size
     if kind == "idefics2":
-        y = torch.cat(list(reference.model.get_image_features(pixel_values=tiles[None]).pooler_output))
+        y = torch.cat(
+            list(reference.model.get_image_features(pixel_values=tiles[None]).pooler_output)
+        )
         return y, len(y)
     return None
 
@@ -132,24 +161,42 @@ def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Te
     """What the projector of transformers makes of one image, and its number of tokens in the text."""
     if (whole := whole_features(reference, tiles)) is not None:
         return whole
-    if reference.config.model_type.startswith(("cosmos3", "ernie4_5_vl", "exaone4_5", "glm", "hyperclovax", "minimax_m3_vl", "qwen")):
+    if reference.config.model_type.startswith(
+        ("cosmos3", "ernie4_5_vl", "exaone4_5", "glm", "hyperclovax", "minimax_m3_vl", "qwen")
+    ):
         return qwen_features(reference, tiles)
-    if reference.config.model_type in ("hunyuan_vl", "kimi_k25", "lfm2_vl", "muse_glimmer", "muse_spark", "paddleocr_vl", "video_llama_3"):
+    if reference.config.model_type in (
+        "hunyuan_vl",
+        "kimi_k25",
+        "lfm2_vl",
+        "muse_glimmer",
+        "muse_spark",
+        "paddleocr_vl",
+        "video_llama_3",
+    ):
         return native_features(reference, tiles, reference.config.vision_config.patch_size)
     if reference.config.model_type == "molmo2":
         v = reference.config.vision_config
         grid, squares = squares_of_molmo2(width, height, v.image_size[0], v.patch_size, 8)
-        found = reference.model.get_image_features(patches_of(tiles, v.patch_size), squares, grid[None]).pooler_output
+        found = reference.model.get_image_features(
+            patches_of(tiles, v.patch_size), squares, grid[None]
+        ).pooler_output
         return torch.cat(found), len(torch.cat(found))
     if reference.config.model_type == "mllama":
-        vision = reference.model.vision_model(tiles[None, None], torch.tensor([[1]]), torch.ones(1, 1, len(tiles), dtype=torch.long))
+        vision = reference.model.vision_model(
+            tiles[None, None], torch.tensor([[1]]), torch.ones(1, 1, len(tiles), dtype=torch.long)
+        )
         found = reference.model.multi_modal_projector(vision.last_hidden_state)
         return found.flatten(0, -2), 1
     if reference.config.model_type == "llama4":
-        found = reference.multi_modal_projector(reference.get_image_features(pixel_values=tiles).last_hidden_state)
+        found = reference.multi_modal_projector(
+            reference.get_image_features(pixel_values=tiles).last_hidden_state
+        )
         return found.flatten(0, -2), found[..., 0].numel()
     made: list[Tensor] = []
-    projector = getattr(reference.model, PROJECTORS.get(reference.config.model_type, "multi_modal_projector"))
+    projector = getattr(
+        reference.model, PROJECTORS.get(reference.config.model_type, "multi_modal_projector")
+    )
     hook = projector.register_forward_hook(lambda _module, _inputs, y: made.append(y))
     kind, options, pixels = reference.config.model_type, {}, tiles
     if kind.startswith(("llava_next", "llava_onevision")):
@@ -157,7 +204,9 @@ def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Te
     elif kind in ("idefics3", "smolvlm"):
         pixels = tiles[None]
     elif kind.startswith("gemma4"):
-        places = torch.cartesian_prod(torch.arange(tiles.shape[2] // PATCH), torch.arange(tiles.shape[3] // PATCH)).flip(-1)
+        places = torch.cartesian_prod(
+            torch.arange(tiles.shape[2] // PATCH), torch.arange(tiles.shape[3] // PATCH)
+        ).flip(-1)
         options, pixels = {"image_position_ids": places[None]}, patches_of(tiles, PATCH)
         pixels = (pixels + 1) / 2 if kind == "gemma4" else pixels
     elif reference.config.vision_config.model_type == "pixtral":
@@ -170,7 +219,11 @@ def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Te
 
 def products_of_masks(vision: Any, patches: int) -> int:
     """FLOPs of products with zeros and ones: what averages Gemma 4's features."""
-    return 2 * patches * patches // vision.pool**2 * int(vision.patches.weight.shape[0]) if isinstance(vision, PooledVisionTower) else 0
+    return (
+        2 * patches * patches // vision.pool**2 * int(vision.patches.weight.shape[0])
+        if isinstance(vision, PooledVisionTower)
+        else 0
+    )
 
 
 @pytest.mark.parametrize("config", multimodal_configs())
@@ -187,7 +240,9 @@ def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
         return
     computed = is_computed(ModelPart(vision=vision, projector=model.tree.projector))  # type: ignore[attr-defined]
     if not computed:
-        with pytest.raises(llamath.LlamathError, match="the vision tower of this model is counted, not computed"):
+        with pytest.raises(
+            llamath.LlamathError, match="the vision tower of this model is counted, not computed"
+        ):
             image_pass(model.tree, Images(count=1, width=64, height=64))
         if not isinstance(vision, CountedTower):
             return
@@ -195,7 +250,9 @@ def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
     grid, patch = vision.image_sizes.grid(width, height), int(vision.patch_size)
     shape = vision.child("patches").weight.shape
     times = int(shape[2]) if len(shape) > 4 else 1
-    tiles = torch.randn(grid.tiles, prod(shape[1:]) // patch**2 // times, grid.rows * patch, grid.columns * patch)
+    tiles = torch.randn(
+        grid.tiles, prod(shape[1:]) // patch**2 // times, grid.rows * patch, grid.columns * patch
+    )
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         expected, tokens = features(reference, tiles, width, height)
     assert image_tokens(model.tree, Images(count=1, width=width, height=height)) == tokens
@@ -209,16 +266,35 @@ def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
     torch.testing.assert_close(ours, expected, atol=2e-5, rtol=1e-4)
     images = image_pass(model.tree, Images(count=1, width=width, height=height))
     if vision.pooling is None:  # transformers computes it, though nothing reads it
-        assert images.flops.total + products_of_masks(vision, grid.patches) == counter.get_total_flops()
-    assert image_pass(model.tree, Images(count=1, width=width, height=height), batch=3).flops.total == 3 * images.flops.total
+        assert (
+            images.flops.total + products_of_masks(vision, grid.patches)
+            == counter.get_total_flops()
+        )
+    assert (
+        image_pass(model.tree, Images(count=1, width=width, height=height), batch=3).flops.total
+        == 3 * images.flops.total
+    )
 
 
 @torch.no_grad()
 def test_tokens_of_windows_equal_those_of_step() -> None:
     """The whole image and six windows of another size."""
     (config,) = [x.values[0] for x in multimodal_configs() if x.id == "step3p7-plain"]
-    vision = {"width": 24, "layers": 1, "heads": 3, "patch_size": 14, "image_size": 728, "mlp_ratio": 1.5}
+    vision = {
+        "width": 24,
+        "layers": 1,
+        "heads": 3,
+        "patch_size": 14,
+        "image_size": 728,
+        "mlp_ratio": 1.5,
+    }
     config = {**config, "vision_config": vision}
     pixels = torch.zeros(1, 3, 728, 728), torch.zeros(6, 3, 504, 504)
-    found = reference_of(config).model.get_image_features(pixels[0], pixel_values_local=pixels[1], num_local_patches=[6])
-    assert image_tokens(llamath.load(config).tree, Images(count=1, width=1500, height=1000)) == len(found.pooler_output[0]) == 169 + 6 * 81
+    found = reference_of(config).model.get_image_features(
+        pixels[0], pixel_values_local=pixels[1], num_local_patches=[6]
+    )
+    assert (
+        image_tokens(llamath.load(config).tree, Images(count=1, width=1500, height=1000))
+        == len(found.pooler_output[0])
+        == 169 + 6 * 81
+    )

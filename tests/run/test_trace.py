@@ -20,7 +20,14 @@ from contract.checks.modules import shapes_are_those_of_tensors
 from llamath import run
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record
-from llamath.analysis.graph.walkthrough import MISTAKEN_PRODUCT, attention_wiring, decode_graph, prompt_graph, reads_on, walkthrough
+from llamath.analysis.graph.walkthrough import (
+    MISTAKEN_PRODUCT,
+    attention_wiring,
+    decode_graph,
+    prompt_graph,
+    reads_on,
+    walkthrough,
+)
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.cli import main
 from llamath.core.multimodal import CrossAttentionLayer
@@ -49,7 +56,11 @@ def crossing_layers(tree: llamath.Decoder) -> list[tuple[Block, int]]:
 
 def of_images(tree: llamath.Decoder) -> int:
     """The parameters of text layers that only tokens of images read."""
-    return sum(int(x.weight.parameters) * int(x.copies) for x in fold(tree) if x.pattern.endswith("mlp.image_correction"))
+    return sum(
+        int(x.weight.parameters) * int(x.copies)
+        for x in fold(tree)
+        if x.pattern.endswith("mlp.image_correction")
+    )
 
 
 def sums_are_exact(tree: llamath.Decoder) -> None:
@@ -57,21 +68,34 @@ def sums_are_exact(tree: llamath.Decoder) -> None:
         prompts = (prompt_graph(tree, 9, batch), prompt_graph(tree, 1, batch))
         for graph in (*prompts, *([decode_graph(tree, 9, batch)] if reads_on(tree) else [])):
             result = walkthrough(graph)
-            skipped = sum(int(x.weight.parameters) * int(x.copies) * n for block, n in crossing_layers(tree) for x in fold(block))
-            assert result.parameters + skipped + of_images(tree) == count_parameters(tree).parameters.total
+            skipped = sum(
+                int(x.weight.parameters) * int(x.copies) * n
+                for block, n in crossing_layers(tree)
+                for x in fold(block)
+            )
+            assert (
+                result.parameters + skipped + of_images(tree)
+                == count_parameters(tree).parameters.total
+            )
             assert result.flops == forward_flops(graph).total
             assert result.cached == kv_cache_size(tree, int(result.context), batch).elements
             assert sum(x.times for x in result.layers) == tree.layers.n
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "mixtral", "deepseek_v3", "qwen3", "phi3", "falcon", "opt"])
+@pytest.mark.parametrize(
+    "family",
+    ["llama", "gemma2", "gpt2", "mixtral", "deepseek_v3", "qwen3", "phi3", "falcon", "opt"],
+)
 def test_flops_match_torch(family: str) -> None:
     config = next(iter(json.loads((TINY / f"{family}.json").read_text()).values()))
     tree = llamath.load(config).tree
     result, ids = run.build(tree, device="meta"), torch.zeros(2, 9, dtype=torch.long, device="meta")
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         result(ids)
-    assert forward_flops(record(tree, batch=2, new_tokens=9), masked=False).total == counter.get_total_flops()
+    assert (
+        forward_flops(record(tree, batch=2, new_tokens=9), masked=False).total
+        == counter.get_total_flops()
+    )
 
 
 @pytest.mark.parametrize("slug", ["llama-3.1-405b", "deepseek-v3", "qwen3-next-80b-a3b"])
@@ -83,7 +107,16 @@ def test_largest_models_trace_without_memory(slug: str) -> None:
 
 
 def test_recording_does_not_change_logits() -> None:
-    for family in ("llama", "gemma2", "deepseek_v3", "mixtral", "qwen3_next", "gpt_oss", "nemotron_h", "falcon_mamba"):
+    for family in (
+        "llama",
+        "gemma2",
+        "deepseek_v3",
+        "mixtral",
+        "qwen3_next",
+        "gpt_oss",
+        "nemotron_h",
+        "falcon_mamba",
+    ):
         model = llamath.load(next(iter(json.loads((TINY / f"{family}.json").read_text()).values())))
         result = run.initialize(run.build(model), std=0.1)
         ids = [3, 1, 4, 1, 5]
@@ -97,14 +130,19 @@ def test_recording_does_not_change_logits() -> None:
 def test_window_limits_the_next_pass() -> None:
     model = llamath.load("gemma-3-270m", changes={"sliding_window": 4, "num_hidden_layers": 6})
     near, far = trace(model, [0] * 9).following.walk.layers  # type: ignore[union-attr]
-    assert [int(x.shape[1]) for stage in (near, far) for x in stage.steps if x.name == "attn.keys"] == [4, 10]
+    assert [
+        int(x.shape[1]) for stage in (near, far) for x in stage.steps if x.name == "attn.keys"
+    ] == [4, 10]
 
 
 def test_wrong_shape_is_detected() -> None:
     model = llamath.load("gpt2", changes={"n_layer": 1})
     result = trace(model, [0] * 3).first
     other = walkthrough(prompt_graph(model.tree, 4))
-    assert "attn.scores should have shape (1, 12, 4, 4), found (1, 12, 3, 3)" in TracedPass(walk=other, shapes=result.shapes).mismatches
+    assert (
+        "attn.scores should have shape (1, 12, 4, 4), found (1, 12, 3, 3)"
+        in TracedPass(walk=other, shapes=result.shapes).mismatches
+    )
 
 
 def test_published_flops_example() -> None:
@@ -163,9 +201,13 @@ def test_trace_runs_a_prompt(folder: Path, typed: Typed) -> None:
     assert [x["text"] for x in data["tokens"]] == ["<s>", "The", " cat", " sat"]
     ours = run.Llama.open(folder)
     with torch.inference_mode():
-        expected = ours.module(torch.tensor([ours.encode("The cat sat")]))[0, -1].softmax(-1).topk(5)
+        expected = (
+            ours.module(torch.tensor([ours.encode("The cat sat")]))[0, -1].softmax(-1).topk(5)
+        )
     assert [x["id"] for x in data["likely"]] == expected.indices.tolist()
-    assert [x["probability"] for x in data["likely"]] == pytest.approx(expected.values.tolist(), rel=1e-4)
+    assert [x["probability"] for x in data["likely"]] == pytest.approx(
+        expected.values.tolist(), rel=1e-4
+    )
     steps = [x for stage in data["prompt"]["stages"] for x in stage["steps"]]
     assert all(x["tensor"] == x["shape"] for x in steps)
     assert next(x for x in steps if x["name"] == "attn.scores")["weights"] == []
@@ -185,7 +227,11 @@ def test_trace_without_weights(folder: Path, tmp_path: Path, typed: Typed) -> No
 
 def test_trace_of_one_layer(typed: Typed) -> None:
     _, out, _ = typed("deepseek-v3", "--layer", 1)
-    assert "layers 0–2 × 3" in out and "layer 1 shown; the others are identical" in out and "layers 3–60 × 58" in out
+    assert (
+        "layers 0–2 × 3" in out
+        and "layer 1 shown; the others are identical" in out
+        and "layers 3–60 × 58" in out
+    )
     assert "mlp.router" not in out and "mlp.gate" in out and "671B" in out
 
 
@@ -247,7 +293,9 @@ def test_model_without_a_head(typed: Typed) -> None:
 
 
 def test_billion_layers(typed: Typed) -> None:
-    status, out, _ = typed("llama-3-8b", "--set", "num_hidden_layers=1000000000", "--layer", 999999999)
+    status, out, _ = typed(
+        "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--layer", 999999999
+    )
     assert status == 0 and "layers × 1,000,000,000" in out
 
 
@@ -261,11 +309,22 @@ def test_declared_experts_and_layers_build_no_modules(monkeypatch: pytest.Monkey
         init(self, *args, **options)
 
     monkeypatch.setattr(Module, "__init__", count)
-    config = {"model_type": "mixtral", "vocab_size": 99, "hidden_size": 32, "intermediate_size": 56, "num_attention_heads": 4}
+    config = {
+        "model_type": "mixtral",
+        "vocab_size": 99,
+        "hidden_size": 32,
+        "intermediate_size": 56,
+        "num_attention_heads": 4,
+    }
     counts = []
     for experts, layers in ((4, 2), (10**12, 2), (4, 10**9)):
         built = 0
-        keys = {"num_local_experts": experts, "num_experts_per_tok": 2, "num_hidden_layers": layers, "num_key_value_heads": 2}
+        keys = {
+            "num_local_experts": experts,
+            "num_experts_per_tok": 2,
+            "num_hidden_layers": layers,
+            "num_key_value_heads": 2,
+        }
         report = trace(llamath.load({**config, **keys}), [0] * 3)
         shapes_are_those_of_tensors(report.first)
         counts.append(built)

@@ -22,14 +22,38 @@ SHARDS = [f"model-{i:05}-of-00003.safetensors" for i in (1, 2, 3)]
 
 CONTENTS: Mapping[str, tuple[bytes, str, str]] = {
     "lfs pointer": (LFS, "lfs_pointer", "is a Git LFS pointer to 4,976,698,672 bytes"),
-    "xet pointer": (b"# xet version 0\nfilesize = 9\nhash = '00'\n", "xet_pointer", "is a Xet pointer"),
-    "annex pointer": (b"/annex/objects/SHA256E-s9--00.safetensors\n", "annex_pointer", "is a git-annex pointer"),
+    "xet pointer": (
+        b"# xet version 0\nfilesize = 9\nhash = '00'\n",
+        "xet_pointer",
+        "is a Xet pointer",
+    ),
+    "annex pointer": (
+        b"/annex/objects/SHA256E-s9--00.safetensors\n",
+        "annex_pointer",
+        "is a git-annex pointer",
+    ),
     "html": (HTML, "html_page", "is an HTML page, not"),
-    "xhtml": (b'<?xml version="1.0"?>\n<!DOCTYPE html>\n<html></html>', "html_page", "is an HTML page"),
+    "xhtml": (
+        b'<?xml version="1.0"?>\n<!DOCTYPE html>\n<html></html>',
+        "html_page",
+        "is an HTML page",
+    ),
     "xml": (XML, "xml_document", "is an XML document (the server's answer: AccessDenied)"),
-    "json error": (b'{"error":"Repository not found"}', "error_message", "is the error message of a server"),
-    "text error": (b"Entry not found", "error_message", "is the error message of a server (entry not found)"),
-    "gated": (b"Access to model meta-llama/Llama-3 is restricted.", "error_message", "is the error message of a server"),
+    "json error": (
+        b'{"error":"Repository not found"}',
+        "error_message",
+        "is the error message of a server",
+    ),
+    "text error": (
+        b"Entry not found",
+        "error_message",
+        "is the error message of a server (entry not found)",
+    ),
+    "gated": (
+        b"Access to model meta-llama/Llama-3 is restricted.",
+        "error_message",
+        "is the error message of a server",
+    ),
     "empty": (b"", "empty_file", "is empty"),
     "zeros": (bytes(5000), "zeros", "begins with 1,024 zero bytes"),
     "gzip": (b"\x1f\x8b\x08" + bytes(99), "unknown_format", "is a gzip archive"),
@@ -53,7 +77,9 @@ def sharded(folder: Path) -> Path:
     names = list(tensors)
     weight_map = {}
     for i, file in enumerate(SHARDS):
-        part = {name: tensors[name] for name in names[i * len(names) // 3 : (i + 1) * len(names) // 3]}
+        part = {
+            name: tensors[name] for name in names[i * len(names) // 3 : (i + 1) * len(names) // 3]
+        }
         save_file(part, folder / file, {"format": "pt"})
         weight_map |= dict.fromkeys(part, file)
     (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
@@ -133,7 +159,11 @@ def with_prefix(prefix: str) -> Callable[[Path], Path]:
 
     def make(folder: Path) -> Path:
         tensors = load_file(whole(folder) / WEIGHTS)
-        save_file({f"{prefix}{name}": x for name, x in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
+        save_file(
+            {f"{prefix}{name}": x for name, x in tensors.items()},
+            folder / WEIGHTS,
+            {"format": "pt"},
+        )
         return folder
 
     return make
@@ -149,14 +179,22 @@ def training_checkpoint(folder: Path) -> Path:
         x.grad = torch.ones_like(x)
     optimizer.step()
     model = {f"module._orig_mod.{name}": x for name, x in tensors.items()}
-    torch.save({"model": model, "optimizer": optimizer.state_dict(), "epoch": 3}, folder / "checkpoint.pt")
+    torch.save(
+        {"model": model, "optimizer": optimizer.state_dict(), "epoch": 3}, folder / "checkpoint.pt"
+    )
     return folder
 
 
 def trainer_folder(folder: Path) -> Path:
     """Return what transformers' Trainer leaves: weights, optimizer, scheduler and arguments."""
     state = {
-        "state": {0: {"step": torch.tensor(1.0), "exp_avg": torch.zeros(20), "exp_avg_sq": torch.zeros(20)}},
+        "state": {
+            0: {
+                "step": torch.tensor(1.0),
+                "exp_avg": torch.zeros(20),
+                "exp_avg_sq": torch.zeros(20),
+            }
+        },
         "param_groups": [{"lr": 1e-4}],
     }
     torch.save(state, whole(folder) / "optimizer.pt")
@@ -172,7 +210,9 @@ def copy(folder: Path, target: Path) -> Path:
 
 def contents_of(folder: Path) -> dict[str, bytes]:
     """Return every file below a folder, to show that nothing was written."""
-    return {str(x.relative_to(folder)): x.read_bytes() for x in sorted(folder.rglob("*")) if x.is_file()}
+    return {
+        str(x.relative_to(folder)): x.read_bytes() for x in sorted(folder.rglob("*")) if x.is_file()
+    }
 
 
 LLAMA: dict[str, Any] = SMALL

@@ -60,7 +60,9 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG_MS)
+        chromium = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG_MS
+        )
         yield chromium
         chromium.close()
 
@@ -115,15 +117,25 @@ class Tab:
         self.wrong: list[str] = []
         path = folder / "page.html"
         path.write_text(text)
-        self.context = new_context(browser, viewport={"width": how.pop("width", 1100), "height": 800}, **how)
+        self.context = new_context(
+            browser, viewport={"width": how.pop("width", 1100), "height": 800}, **how
+        )
         self.context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
         self.context.add_init_script(PAGE_TEST_FUNCTIONS)
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda x: self.wrong.append(str(x)))
-        self.page.on("console", lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None)
+        self.page.on(
+            "console",
+            lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None,
+        )
         self.page.on("dialog", lambda x: (self.wrong.append(x.message), x.dismiss()))
         self.page.on(
-            "request", lambda x: None if x.url.partition("#")[0] == path.as_uri() or x.url.startswith("blob:") else self.wrong.append(x.url)
+            "request",
+            lambda x: (
+                None
+                if x.url.partition("#")[0] == path.as_uri() or x.url.startswith("blob:")
+                else self.wrong.append(x.url)
+            ),
         )
         visit(self.page, path.as_uri() + at)
 

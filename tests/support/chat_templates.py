@@ -367,5 +367,9 @@ SAFE_TEXT = """{%- for m in messages %}{{- m.role + ': ' + (m.content | tojson |
 {%- if m.tool_calls %}{{ m.tool_calls[0].function.arguments | tojson | safe }}{% endif %}
 {{ end | default('</e>') }}{%- endfor %}"""
 
-TEMPLATES = {name.lower(): text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)}
+TEMPLATES = {
+    name.lower(): text
+    for name, text in list(globals().items())
+    if name.isupper() and isinstance(text, str)
+}
 """Name → template."""

@@ -29,11 +29,25 @@ if TYPE_CHECKING:
     from llamath.run import Decoder
     from support.transformers_pair import Pair
 
-FOLDERS = {"text": TINY, "unproven": TINY.with_name("tiny_unproven"), "multimodal": TINY.with_name("tiny_multimodal")}
+FOLDERS = {
+    "text": TINY,
+    "unproven": TINY.with_name("tiny_unproven"),
+    "multimodal": TINY.with_name("tiny_multimodal"),
+}
 """Where configurations are: of text models, of those without a class in transformers, and of whole multimodal models."""
 FAST = ("counted", "shards", "graphs")
 """Modules of checks that need neither torch nor transformers; `make test-fast` runs these alone."""
-SLOW = ("modules", "lockstep", "native", "layouts", "conversion", "names", "logits", "flops", "multimodal")
+SLOW = (
+    "modules",
+    "lockstep",
+    "native",
+    "layouts",
+    "conversion",
+    "names",
+    "logits",
+    "flops",
+    "multimodal",
+)
 
 
 class Contract:
@@ -108,8 +122,13 @@ class Contract:
         import torch
 
         generator = torch.Generator().manual_seed(0)
-        shapes = {x.name: tuple(map(int, x.shape)) for x in self.model.scheme("hf").tensors(self.tree)}
-        return {name: (torch.randn(shape, generator=generator) / 10).bfloat16() for name, shape in shapes.items()}
+        shapes = {
+            x.name: tuple(map(int, x.shape)) for x in self.model.scheme("hf").tensors(self.tree)
+        }
+        return {
+            name: (torch.randn(shape, generator=generator) / 10).bfloat16()
+            for name, shape in shapes.items()
+        }
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
@@ -133,7 +152,9 @@ class Check(NamedTuple):
 _FOUND: list[Check] = []
 
 
-def check(*kinds: str, computed: bool = False) -> Callable[[Callable[[Contract], None]], Callable[[Contract], None]]:
+def check(
+    *kinds: str, computed: bool = False
+) -> Callable[[Callable[[Contract], None]], Callable[[Contract], None]]:
     """Mark a function as a check of configurations of these kinds; if `computed`, of those that have a forward pass."""
     assert kinds and set(kinds) <= FOLDERS.keys()
 
@@ -164,7 +185,11 @@ def configurations() -> dict[str, tuple[str, dict[str, Any]]]:
 @cache
 def plain_names() -> frozenset[str]:
     """Return the name of the first configuration of each model type."""
-    return frozenset({config["model_type"]: name for name, (_, config) in reversed(configurations().items())}.values())
+    return frozenset(
+        {
+            config["model_type"]: name for name, (_, config) in reversed(configurations().items())
+        }.values()
+    )
 
 
 def _configurations_in(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -185,4 +210,8 @@ def failures(contract: Contract, chosen: Iterable[Check]) -> str:
         except (Exception, pytest.fail.Exception) as error:
             lines = traceback.format_exception(error, limit=-3)
             texts.append(f"{contract.name}: {one.name}\n{''.join(lines).rstrip()}")
-    return "" if not texts else f"{contract.name}: {len(texts)} of {count} checks fail\n\n" + "\n\n".join(texts)
+    return (
+        ""
+        if not texts
+        else f"{contract.name}: {len(texts)} of {count} checks fail\n\n" + "\n\n".join(texts)
+    )

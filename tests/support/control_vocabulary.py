@@ -18,8 +18,12 @@ CONTROL = sorted(
 """Everything in the templates that looks like a control token."""
 
 
-def vocabulary(special: bool, normalized: bool = False, control: Sequence[str] = CONTROL) -> Tokenizer:
-    engine = Engine(models.BPE(vocab={x: i for i, x in enumerate(byte_alphabet().values())}, merges=[]))
+def vocabulary(
+    special: bool, normalized: bool = False, control: Sequence[str] = CONTROL
+) -> Tokenizer:
+    engine = Engine(
+        models.BPE(vocab={x: i for i, x in enumerate(byte_alphabet().values())}, merges=[])
+    )
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     engine.decoder = decoders.ByteLevel()
     tokens = [AddedToken(x, special=special, normalized=normalized) for x in control]

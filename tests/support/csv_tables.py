@@ -8,6 +8,8 @@ import csv
 def csv_rows(text: str) -> list[dict[str, str]]:
     """Return the rows of the first table by the names of its columns."""
     lines = text.splitlines()
-    assert lines[0].startswith("# ") and lines[1].startswith("# ") and not lines[2], "a table says what it is of"
+    assert lines[0].startswith("# ") and lines[1].startswith("# ") and not lines[2], (
+        "a table says what it is of"
+    )
     end = next((i for i, x in enumerate(lines[3:], 3) if not x), len(lines))
     return list(csv.DictReader(lines[3:end]))

@@ -34,7 +34,12 @@ class WebSocket:
     def __init__(self, port: int, path: str) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=HANG_S)
         key = base64.b64encode(os.urandom(16)).decode()
-        lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Upgrade: websocket", "Connection: Upgrade"]
+        lines = [
+            f"GET {path} HTTP/1.1",
+            f"Host: 127.0.0.1:{port}",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+        ]
         lines += [f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", ""]
         self.socket.sendall("\r\n".join(lines).encode())
         self.file = self.socket.makefile("rb")
@@ -58,7 +63,9 @@ class WebSocket:
             if len(data) < 1 << 16
             else b"\xff" + len(data).to_bytes(8)
         )
-        self.socket.sendall(b"\x81" + size + mask + bytes(x ^ mask[i % 4] for i, x in enumerate(data)))
+        self.socket.sendall(
+            b"\x81" + size + mask + bytes(x ^ mask[i % 4] for i, x in enumerate(data))
+        )
 
     def receive(self) -> str:
         """Return the next message, of one frame or several."""
@@ -86,16 +93,31 @@ class Firefox:
         assert FIREFOX is not None
         profile = Path(tempfile.mkdtemp(dir=folder))
         (profile / "user.js").write_text(_PREFERENCES)
-        command = [FIREFOX, "--headless", "--no-remote", "--profile", str(profile), "--remote-debugging-port", "0", "about:blank"]
+        command = [
+            FIREFOX,
+            "--headless",
+            "--no-remote",
+            "--profile",
+            str(profile),
+            "--remote-debugging-port",
+            "0",
+            "about:blank",
+        ]
         env = os.environ | {"HOME": str(profile), "MOZ_DISABLE_CONTENT_SANDBOX": "1"}
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env
+        )
         assert self.process.stderr is not None
         found = None
         for line in self.process.stderr:
             if found := re.search(r"WebDriver BiDi listening on ws://[^:]+:(\d+)", line):
                 break
         assert found, "Firefox did not start"
-        self.socket, self.numbers, self.errors = WebSocket(int(found[1]), "/session"), count(1), list[str]()
+        self.socket, self.numbers, self.errors = (
+            WebSocket(int(found[1]), "/session"),
+            count(1),
+            list[str](),
+        )
         self.call("session.new", capabilities={})
         self.call("session.subscribe", events=["log.entryAdded"])
         self.tab = self.call("browsingContext.getTree")["contexts"][0]["context"]
@@ -114,20 +136,30 @@ class Firefox:
 
     def open(self, address: str, width: int = 1280, height: int = 900) -> None:
         """Open a page and wait until it is loaded and drawn."""
-        self.call("browsingContext.setViewport", context=self.tab, viewport={"width": width, "height": height})
+        self.call(
+            "browsingContext.setViewport",
+            context=self.tab,
+            viewport={"width": width, "height": height},
+        )
         self.call("browsingContext.navigate", context=self.tab, url=address, wait="complete")
         self.evaluate(UNTIL_WHOLE)
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression, as JSON carries it."""
         code = f"Promise.resolve({expression}).then((x) => JSON.stringify(x ?? null))"
-        result = self.call("script.evaluate", expression=code, target={"context": self.tab}, awaitPromise=True)
+        result = self.call(
+            "script.evaluate", expression=code, target={"context": self.tab}, awaitPromise=True
+        )
         assert result["type"] == "success", result
         return json.loads(result["result"]["value"])
 
     def screenshot(self, path: Path) -> None:
         """Save a picture of the window."""
-        path.write_bytes(base64.b64decode(self.call("browsingContext.captureScreenshot", context=self.tab)["data"]))
+        path.write_bytes(
+            base64.b64decode(
+                self.call("browsingContext.captureScreenshot", context=self.tab)["data"]
+            )
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 4976698672\n"
+LFS = (
+    b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 4976698672\n"
+)
 BROKEN = (
     LFS,
     b"# xet version 0\n",
@@ -23,7 +25,11 @@ BROKEN = (
 
 
 def _safetensors(length: int) -> bytes:
-    text = json.dumps({"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}).ljust(length).encode()
+    text = (
+        json.dumps({"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})
+        .ljust(length)
+        .encode()
+    )
     return len(text).to_bytes(8, "little") + text + b"x"
 
 

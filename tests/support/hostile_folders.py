@@ -52,7 +52,9 @@ def properties(dtype: str = "torch.float32") -> bytes:
 
 
 def chunk(offsets: Sequence[int], sizes: Sequence[int]) -> bytes:
-    return record("ChunkStorageMetadata", mapped({"offsets": size(*offsets), "sizes": size(*sizes)}))
+    return record(
+        "ChunkStorageMetadata", mapped({"offsets": size(*offsets), "sizes": size(*sizes)})
+    )
 
 
 def described(shape: Sequence[int], *chunks: bytes, dtype: str = "torch.float32") -> bytes:
@@ -61,7 +63,12 @@ def described(shape: Sequence[int], *chunks: bytes, dtype: str = "torch.float32"
 
 
 def key(name: str, offset: bytes | None) -> bytes:
-    return record("MetadataIndex", mapped({"fqn": text(name), "index": NONE} | ({"offset": offset} if offset is not None else {})))
+    return record(
+        "MetadataIndex",
+        mapped(
+            {"fqn": text(name), "index": NONE} | ({"offset": offset} if offset is not None else {})
+        ),
+    )
 
 
 def place(file: str = "__0_0.distcp", start: int = 0, length: int = 64) -> bytes:
@@ -73,13 +80,29 @@ def pairs(items: Sequence[tuple[bytes, bytes]]) -> bytes:
     return DICT + MARK + b"".join(a + b for a, b in items) + SETITEMS
 
 
-def metadata(tensors: Mapping[str, bytes], stored: Sequence[tuple[bytes, bytes]], more: Mapping[str, bytes] = {}) -> bytes:
-    attributes = {"state_dict_metadata": mapped(tensors), "storage_data": pairs(stored), "version": text("1.0.0"), **more}
+def metadata(
+    tensors: Mapping[str, bytes],
+    stored: Sequence[tuple[bytes, bytes]],
+    more: Mapping[str, bytes] = {},
+) -> bytes:
+    attributes = {
+        "state_dict_metadata": mapped(tensors),
+        "storage_data": pairs(stored),
+        "version": text("1.0.0"),
+        **more,
+    }
     return stream(record("Metadata", mapped(attributes)))
 
 
-HALVES = {"w": described((4, 2), chunk((0, 0), (2, 2)), chunk((2, 0), (2, 2))), "step": record("BytesStorageMetadata", DICT)}
-STORED = [(key("w", size(0, 0)), place()), (key("w", size(2, 0)), place(start=64)), (key("step", None), place("__1_0.distcp"))]
+HALVES = {
+    "w": described((4, 2), chunk((0, 0), (2, 2)), chunk((2, 0), (2, 2))),
+    "step": record("BytesStorageMetadata", DICT),
+}
+STORED = [
+    (key("w", size(0, 0)), place()),
+    (key("w", size(2, 0)), place(start=64)),
+    (key("step", None), place("__1_0.distcp")),
+]
 VALID = metadata(HALVES, STORED)
 
 
@@ -121,8 +144,13 @@ def dcp() -> dict[str, tuple[bytes, str]]:
 def shared_chunks(n: int) -> bytes:
     """A list of n chunks that is shared by n tensors."""
     chunks = LIST + put(1) + MARK + (chunk((0,), (1,)) + put(2)) + get(2) * (n - 1) + APPENDS
-    first = record("TensorStorageMetadata", mapped({"properties": properties() + put(0), "size": size(n), "chunks": chunks}))
-    other = record("TensorStorageMetadata", mapped({"properties": get(0), "size": size(n), "chunks": get(1)}))
+    first = record(
+        "TensorStorageMetadata",
+        mapped({"properties": properties() + put(0), "size": size(n), "chunks": chunks}),
+    )
+    other = record(
+        "TensorStorageMetadata", mapped({"properties": get(0), "size": size(n), "chunks": get(1)})
+    )
     return metadata({"t0": first, **{f"t{i}": other for i in range(1, n)}}, [])
 
 
@@ -135,9 +163,22 @@ def many_chunks(n: int) -> bytes:
 # pickles of DeepSpeed, in torch's archive
 
 
-def zero_optimizer(stage: bytes = number(2), count: bytes = listed(number(2)), more: Mapping[str, bytes] = {}) -> bytes:
-    groups = {"single_partition_of_fp32_groups": listed(tensor()), "fp32_flat_groups": listed(tensor())}
-    state = mapped({"zero_stage": stage, "partition_count": count, **groups, "ds_version": text("0.18.0"), **more})
+def zero_optimizer(
+    stage: bytes = number(2), count: bytes = listed(number(2)), more: Mapping[str, bytes] = {}
+) -> bytes:
+    groups = {
+        "single_partition_of_fp32_groups": listed(tensor()),
+        "fp32_flat_groups": listed(tensor()),
+    }
+    state = mapped(
+        {
+            "zero_stage": stage,
+            "partition_count": count,
+            **groups,
+            "ds_version": text("0.18.0"),
+            **more,
+        }
+    )
     return stream(mapped({"optimizer_state_dict": state}))
 
 
@@ -153,14 +194,21 @@ def zero_model(shapes: bytes | None = None) -> bytes:
     return stream(mapped(entries))
 
 
-SCALER = called("deepspeed.runtime.fp16.loss_scaler.LossScaler", number(1)) + mapped({"cur_scale": number(1)}) + BUILD
+SCALER = (
+    called("deepspeed.runtime.fp16.loss_scaler.LossScaler", number(1))
+    + mapped({"cur_scale": number(1)})
+    + BUILD
+)
 ENUM = called("deepspeed.runtime.zero.config.ZeroStageEnum", number(2))
 ZERO_STREAMS = {
     "an optimizer": zero_optimizer(),
     "objects of DeepSpeed": zero_optimizer(ENUM, number(2), {"loss_scaler": SCALER}),
     "model states": zero_model(),
     "lists of objects": zero_optimizer(
-        more={"x": called("a.B") + MARK + number(1) + APPENDS, "y": called("a.C") + pairs([(text("k"), NONE)])[:0]}
+        more={
+            "x": called("a.B") + MARK + number(1) + APPENDS,
+            "y": called("a.C") + pairs([(text("k"), NONE)])[:0],
+        }
     ),
 }
 
@@ -172,10 +220,16 @@ def zero() -> dict[str, tuple[bytes, str]]:
         "stage 4": (zero_optimizer(number(4)), "deepspeed"),
         "stage of an unknown class": (zero_optimizer(called("a.B")), "deepspeed"),
         "no partitions": (zero_optimizer(count=number(0)), "deepspeed"),
-        "a partition that is a number": (zero_optimizer(more={"single_partition_of_fp32_groups": listed(number(1))}), "duplicate_key"),
+        "a partition that is a number": (
+            zero_optimizer(more={"single_partition_of_fp32_groups": listed(number(1))}),
+            "duplicate_key",
+        ),
         "a list": (stream(LIST), "deepspeed"),
         "shapes that are numbers": (zero_model(listed(mapped({"w": number(1)}))), "deepspeed"),
-        "shapes that are negative": (zero_model(listed(mapped({"w": tupled(number(-1))}))), "deepspeed"),
+        "shapes that are negative": (
+            zero_model(listed(mapped({"w": tupled(number(-1))}))),
+            "deepspeed",
+        ),
         "shapes that are shared": (zero_model(shared), "deepspeed"),
         "a call of a tensor": (stream(tensor() + tupled() + REDUCE), "call"),
     }
@@ -189,12 +243,27 @@ def zero_file(data: bytes) -> bytes:
 
 
 def npy(
-    descr: str = "'<f4'", shape: str = "(2, 3)", order: str = "False", data: bytes = bytes(24), version: int = 1, header: str | None = None
+    descr: str = "'<f4'",
+    shape: str = "(2, 3)",
+    order: str = "False",
+    data: bytes = bytes(24),
+    version: int = 1,
+    header: str | None = None,
 ) -> bytes:
-    text_ = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}" if header is None else header
+    text_ = (
+        f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
+        if header is None
+        else header
+    )
     width = 2 if version == 1 else 4
     text_ += " " * (-(8 + width + len(text_) + 1) % 64) + "\n"
-    return b"\x93NUMPY" + bytes((version, 0)) + struct.pack("<H" if version == 1 else "<I", len(text_)) + text_.encode() + data
+    return (
+        b"\x93NUMPY"
+        + bytes((version, 0))
+        + struct.pack("<H" if version == 1 else "<I", len(text_))
+        + text_.encode()
+        + data
+    )
 
 
 def npz(arrays: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
@@ -221,7 +290,9 @@ ARRAYS: dict[str, bytes] = {
     "a vector": npz({"a/b.npy": npy(shape="(6,)")}),
     "no elements": npz({"a.npy": npy(shape="(0, 3)", data=b"")}),
     "text": npz({"a.npy": npy("'<U2'", "(1,)", data=bytes(8))}),
-    "half precision": npz({"a.npy": npy("'<f2'", data=bytes(12)), "b.npy": npy("'|u1'", data=bytes(6))}),
+    "half precision": npz(
+        {"a.npy": npy("'<f2'", data=bytes(12)), "b.npy": npy("'|u1'", data=bytes(6))}
+    ),
 }
 
 
@@ -229,27 +300,45 @@ def hostile_npz() -> dict[str, tuple[bytes, str]]:
     """Hostile archives and the codes of their errors."""
     return {
         "pickled objects": (npz({"a.npy": npy("'|O'", "(1,)", data=b"cos\nsystem\n")}), "objects"),
-        "records": (npz({"a.npy": npy("[('x', '<f4'), ('y', '|O')]", "(1,)", data=bytes(12))}), "objects"),
+        "records": (
+            npz({"a.npy": npy("[('x', '<f4'), ('y', '|O')]", "(1,)", data=bytes(12))}),
+            "objects",
+        ),
         "big-endian numbers": (npz({"a.npy": npy("'>f4'")}), "dtype"),
         "an unnamed type": (npz({"a.npy": npy("'|V2'", data=bytes(12))}), "dtype"),
         "too few bytes": (npz({"a.npy": npy(data=bytes(20))}), "size"),
         "too many bytes": (npz({"a.npy": npy(data=bytes(28))}), "size"),
-        "a huge shape": (npz({"a.npy": npy(shape="(9999999999999999999, 9999999999999999999)")}), "size"),
+        "a huge shape": (
+            npz({"a.npy": npy(shape="(9999999999999999999, 9999999999999999999)")}),
+            "size",
+        ),
         "a negative shape": (npz({"a.npy": npy(shape="(-1, 3)")}), "header_text"),
         "an expression": (npz({"a.npy": npy(shape="(2*3,)")}), "header_text"),
         "a call": (npz({"a.npy": npy(header="__import__('os').system('true')")}), "header_text"),
         "a key too many": (
-            npz({"a.npy": npy(header="{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'x': 1, }")}),
+            npz(
+                {
+                    "a.npy": npy(
+                        header="{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'x': 1, }"
+                    )
+                }
+            ),
             "header_text",
         ),
         "another magic": (npz({"a.npy": b"X" + npy()[1:]}), "magic"),
         "version 9": (npz({"a.npy": npy()[:6] + b"\x09" + npy()[7:]}), "magic"),
-        "a header beyond the end": (npz({"a.npy": npy()[:8] + b"\xff\xff" + npy()[10:]}), "header_length"),
+        "a header beyond the end": (
+            npz({"a.npy": npy()[:8] + b"\xff\xff" + npy()[10:]}),
+            "header_length",
+        ),
         "another file": (npz({"a.npy": npy(), "b.txt": b"x"}), "member"),
         "the same name twice": (npz({"a.npy": npy(), "A.npy": npy()}), "duplicate_member"),
         "a name outside": (npz({"../a.npy": npy()}), "name"),
         "overlapping members": (overlapping_npz(), "overlap"),
         "a cut": (npz({"a.npy": npy()})[:-30], "end_record"),
         "bytes before it": (b"x" * 9 + npz({"a.npy": npy()}), "end_record"),
-        "a damaged deflated member": (npz({"a.npy": npy()}, zipfile.ZIP_DEFLATED).replace(b"\x9b", b"\xff", 1), "deflated"),
+        "a damaged deflated member": (
+            npz({"a.npy": npy()}, zipfile.ZIP_DEFLATED).replace(b"\x9b", b"\xff", 1),
+            "deflated",
+        ),
     }

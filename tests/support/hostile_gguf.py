@@ -43,10 +43,21 @@ class Gguf:
     def texts(self, name: str, *values: str | bytes) -> Self:
         return self.array(name, STR, b"".join(map(self.string, values)), len(values))
 
-    def tensor(self, name: str | bytes, *dims: int, kind: int = 0, offset: int | None = None, size: int = 32) -> Self:
+    def tensor(
+        self,
+        name: str | bytes,
+        *dims: int,
+        kind: int = 0,
+        offset: int | None = None,
+        size: int = 32,
+    ) -> Self:
         """`dims` as in the file, innermost first; `size` is the increment of the running offset."""
         shape = self.pack(f"I{len(dims)}Q", len(dims), *dims)
-        self.tensors.append(self.string(name) + shape + self.pack("IQ", kind, self.size if offset is None else offset))
+        self.tensors.append(
+            self.string(name)
+            + shape
+            + self.pack("IQ", kind, self.size if offset is None else offset)
+        )
         self.size += size + -size % self.align
         return self
 
@@ -55,8 +66,16 @@ class Gguf:
         return self
 
     def header(self, tensors: int | None = None, keys: int | None = None) -> bytes:
-        counts = len(self.tensors) if tensors is None else tensors, len(self.keys) if keys is None else keys
-        return b"GGUF" + self.pack("IQQ", self.version, *counts) + b"".join(self.keys) + b"".join(self.tensors)
+        counts = (
+            len(self.tensors) if tensors is None else tensors,
+            len(self.keys) if keys is None else keys,
+        )
+        return (
+            b"GGUF"
+            + self.pack("IQQ", self.version, *counts)
+            + b"".join(self.keys)
+            + b"".join(self.tensors)
+        )
 
     def bytes(self, tensors: int | None = None, keys: int | None = None) -> bytes:
         header = self.header(tensors, keys)
@@ -65,18 +84,46 @@ class Gguf:
 
 def valid(version: int = 3, order: str = "<") -> Gguf:
     """Return a file with a value of every type; its last byte belongs to a tensor."""
-    file = Gguf(version, order).text("general.architecture", "llama").number("general.alignment", U32, 32)
-    for kind, value in {U8: 255, I8: -128, U16: 65535, I16: -32768, U32: 4096, I32: -7, F32: 0.5, U64: TOP, I64: -HALF, F64: 1e-5}.items():
+    file = (
+        Gguf(version, order)
+        .text("general.architecture", "llama")
+        .number("general.alignment", U32, 32)
+    )
+    for kind, value in {
+        U8: 255,
+        I8: -128,
+        U16: 65535,
+        I16: -32768,
+        U32: 4096,
+        I32: -7,
+        F32: 0.5,
+        U64: TOP,
+        I64: -HALF,
+        F64: 1e-5,
+    }.items():
         file.number(f"n.{kind}", kind, value)
-    file.number("yes", BOOL, 1).texts("tokens", "<s>", "", "é", b"\xff").array("types", I32, file.pack("3i", 3, 1, -1), 3)
+    file.number("yes", BOOL, 1).texts("tokens", "<s>", "", "é", b"\xff").array(
+        "types", I32, file.pack("3i", 3, 1, -1), 3
+    )
     file.array("flags", BOOL, b"\0\1", 2).array("none", F64, b"", 0)
-    file.tensor("token_embd.weight", 32, 3, kind=8, size=102).tensor("blk.0.ffn_up_exps.weight", 4, 2, 2, 3, size=192)
+    file.tensor("token_embd.weight", 32, 3, kind=8, size=102).tensor(
+        "blk.0.ffn_up_exps.weight", 4, 2, 2, 3, size=192
+    )
     return file.tensor("scalar", kind=24, size=1).tensor("output_norm.weight", 8, size=32)
 
 
 def hostile() -> dict[str, tuple[str, Callable[[], bytes]]]:
     """Return for each name the expected error code and the bytes."""
-    return _preambles() | _keys() | _values() | _arrays() | _alignments() | _names() | _shapes() | _offsets()
+    return (
+        _preambles()
+        | _keys()
+        | _values()
+        | _arrays()
+        | _alignments()
+        | _names()
+        | _shapes()
+        | _offsets()
+    )
 
 
 def _preambles() -> dict[str, tuple[str, Callable[[], bytes]]]:
@@ -96,10 +143,22 @@ def _preambles() -> dict[str, tuple[str, Callable[[], bytes]]]:
         "elf": b"\x7fELF" + bytes(60),
         "zeros": bytes(64),
     }
-    versions = {"0": 0, "1": 1, "4": 4, "2^16": 1 << 16, "2^24": 1 << 24, "2^31": 1 << 31, "2^32-1": (1 << 32) - 1, "0x0202": 0x0202}
+    versions = {
+        "0": 0,
+        "1": 1,
+        "4": 4,
+        "2^16": 1 << 16,
+        "2^24": 1 << 24,
+        "2^31": 1 << 31,
+        "2^32-1": (1 << 32) - 1,
+        "0x0202": 0x0202,
+    }
     return {
         **{f"magic: {name}": ("magic", lambda data=data: data) for name, data in starts.items()},
-        **{f"version {name}": ("version", lambda v=v: b"GGUF" + struct.pack("<I", v) + whole[8:]) for name, v in versions.items()},
+        **{
+            f"version {name}": ("version", lambda v=v: b"GGUF" + struct.pack("<I", v) + whole[8:])
+            for name, v in versions.items()
+        },
         "version 1, big endian": ("version", lambda: Gguf(1, ">").bytes()),
         "version 4, big endian": ("version", lambda: Gguf(4, ">").bytes()),
         "magic and nothing": ("truncated", lambda: b"GGUF"),
@@ -120,8 +179,14 @@ def _preambles() -> dict[str, tuple[str, Callable[[], bytes]]]:
         "one key too many": ("name", lambda: valid().bytes(keys=len(valid().keys) + 1)),
         "one key too few": ("dims", lambda: Gguf().text("a", "b").tensor("t", 8).bytes(keys=0)),
         "one tensor too many": ("duplicate_tensor", lambda: Gguf().tensor("", 8).bytes(tensors=2)),
-        "more keys than any model has": ("too_large", lambda: Gguf().header(keys=1 << 17) + bytes(14 << 17)),
-        "more tensors than any model has": ("too_large", lambda: Gguf().header(tensors=1 << 19) + bytes(24 << 19)),
+        "more keys than any model has": (
+            "too_large",
+            lambda: Gguf().header(keys=1 << 17) + bytes(14 << 17),
+        ),
+        "more tensors than any model has": (
+            "too_large",
+            lambda: Gguf().header(tensors=1 << 19) + bytes(24 << 19),
+        ),
     }
 
 
@@ -137,7 +202,10 @@ def _keys() -> dict[str, tuple[str, Callable[[], bytes]]]:
         "byte order mark of UTF-16": b"\xff\xfeA\0",
     }
     return {
-        **{f"key in {name}": ("nul" if b"\0" in data else "utf8", named(data)) for name, data in bad.items()},
+        **{
+            f"key in {name}": ("nul" if b"\0" in data else "utf8", named(data))
+            for name, data in bad.items()
+        },
         "key empty": ("key", named(b"")),
         "key of 65,536 bytes": ("key", named(b"k" * 65_536)),
         "key length 2^63": ("key", named(b"k", HALF)),
@@ -145,11 +213,22 @@ def _keys() -> dict[str, tuple[str, Callable[[], bytes]]]:
         "key length beyond the end": ("truncated", named(b"k", 60_000)),
         "key with NUL": ("nul", named(b"general.alignment\0x")),
         "key ends in NUL": ("nul", named(b"general.name\0")),
-        "key twice": ("duplicate_key", lambda: Gguf().number("a", U8, 1).number("a", U8, 1).bytes()),
-        "key twice, of two types": ("duplicate_key", lambda: Gguf().number("a", U8, 1).text("b", "").text("a", "x").bytes()),
+        "key twice": (
+            "duplicate_key",
+            lambda: Gguf().number("a", U8, 1).number("a", U8, 1).bytes(),
+        ),
+        "key twice, of two types": (
+            "duplicate_key",
+            lambda: Gguf().number("a", U8, 1).text("b", "").text("a", "x").bytes(),
+        ),
         "alignment twice": (
             "duplicate_key",
-            lambda: Gguf().number("general.alignment", U32, 32).number("general.alignment", U32, 64).bytes(),
+            lambda: (
+                Gguf()
+                .number("general.alignment", U32, 32)
+                .number("general.alignment", U32, 64)
+                .bytes()
+            ),
         ),
         "keys of 65,535 bytes, 17 MB of them": ("too_large", lambda: _many_long_keys().bytes()),
     }
@@ -170,17 +249,29 @@ def _values() -> dict[str, tuple[str, Callable[[], bytes]]]:
         return lambda: Gguf().text("a", "x" * 40, length).bytes()
 
     lengths = {"2^63": HALF, "2^64-1": TOP, "2^64-8": TOP - 7, "2^32": 1 << 32, "one too long": 41}
-    types = {"13": 13, "255": 255, "2^31": 1 << 31, "2^32-1": (1 << 32) - 1, "big-endian 8": 8 << 24}
+    types = {
+        "13": 13,
+        "255": 255,
+        "2^31": 1 << 31,
+        "2^32-1": (1 << 32) - 1,
+        "big-endian 8": 8 << 24,
+    }
     return {
         **{f"value type {name}": ("value_type", typed(kind)) for name, kind in types.items()},
-        **{f"string length {name}": ("truncated", string(length)) for name, length in lengths.items()},
+        **{
+            f"string length {name}": ("truncated", string(length))
+            for name, length in lengths.items()
+        },
         "number cut": ("truncated", lambda: Gguf().number("abc", U64, 1).bytes()[:-1]),
         "boolean 2": ("bool", lambda: Gguf().key("a", BOOL, b"\2").bytes()),
         "boolean 255": ("bool", lambda: Gguf().key("a", BOOL, b"\xff").bytes()),
         "split.no is UINT32": ("key_type", lambda: Gguf().number("split.no", U32, 0).bytes()),
         "split.count is INT32": ("key_type", lambda: Gguf().number("split.count", I32, 2).bytes()),
         "split.count is a string": ("key_type", lambda: Gguf().text("split.count", "2").bytes()),
-        "split.tensors.count is UINT64": ("key_type", lambda: Gguf().number("split.tensors.count", U64, 2).bytes()),
+        "split.tensors.count is UINT64": (
+            "key_type",
+            lambda: Gguf().number("split.tensors.count", U64, 2).bytes(),
+        ),
     }
 
 
@@ -189,14 +280,22 @@ def _arrays() -> dict[str, tuple[str, Callable[[], bytes]]]:
         return lambda: Gguf().array("a", kind, payload, count).bytes()
 
     def strings(*lengths: int) -> Callable[[], bytes]:
-        return array(STR, len(lengths), b"".join(Gguf().string(b"xy", length) for length in lengths))
+        return array(
+            STR, len(lengths), b"".join(Gguf().string(b"xy", length) for length in lengths)
+        )
 
     def nested(depth: int) -> bytes:
         return struct.pack("<IQ", ARR, 1) * depth + struct.pack("<IQB", U8, 1, 0)
 
     return {
-        **{f"array of type {kind}": ("value_type", array(kind, 1)) for kind in (13, 255, 1 << 31, (1 << 32) - 1)},
-        **{f"array of 2^64-1, type {kind}": ("count", array(kind, TOP)) for kind in (U8, BOOL, F32, STR, U64)},
+        **{
+            f"array of type {kind}": ("value_type", array(kind, 1))
+            for kind in (13, 255, 1 << 31, (1 << 32) - 1)
+        },
+        **{
+            f"array of 2^64-1, type {kind}": ("count", array(kind, TOP))
+            for kind in (U8, BOOL, F32, STR, U64)
+        },
         **{f"array of 2^63, type {kind}": ("count", array(kind, HALF)) for kind in (U8, STR, F64)},
         "array of 2^61 numbers, whose bytes wrap to 0": ("count", array(U64, 1 << 61)),
         "array of 2^30+1 bytes": ("count", array(U8, (1 << 30) + 1)),
@@ -211,30 +310,64 @@ def _arrays() -> dict[str, tuple[str, Callable[[], bytes]]]:
         "array of booleans with a 2": ("bool", array(BOOL, 3, b"\0\1\2")),
         "string in an array of 2^63 bytes": ("truncated", strings(2, 2, HALF, 2)),
         "string in an array of 2^64-1 bytes": ("truncated", strings(2, TOP, 2)),
-        "string in an array of 2^64-8 bytes, which wraps to itself": ("truncated", strings(2, TOP - 7, 2)),
+        "string in an array of 2^64-8 bytes, which wraps to itself": (
+            "truncated",
+            strings(2, TOP - 7, 2),
+        ),
         "string in an array that leads back": ("truncated", strings(2, TOP - 17, 2)),
         "string in an array one byte too long": ("truncated", strings(2, 2, 3)),
         "late string in an array of 2^63 bytes": ("truncated", strings(*[2] * 600, HALF, 2)),
         "late string in an array of 2^63-1 bytes": ("truncated", strings(*[2] * 600, HALF - 1, 2)),
         "late string in an array of 2^64-8 bytes": ("truncated", strings(*[2] * 600, TOP - 7, 2)),
         "late string in an array one byte too long": ("truncated", strings(*[2] * 600, 3)),
-        "more strings than any vocabulary": ("too_large", lambda: Gguf().array("a", STR, bytes(8 << 22) + bytes(8), (1 << 22) + 1).bytes()),
+        "more strings than any vocabulary": (
+            "too_large",
+            lambda: Gguf().array("a", STR, bytes(8 << 22) + bytes(8), (1 << 22) + 1).bytes(),
+        ),
     }
 
 
 def _alignments() -> dict[str, tuple[str, Callable[[], bytes]]]:
     def aligned(kind: int, value: float) -> Callable[[], bytes]:
-        return lambda: Gguf().number("general.alignment", kind, value).tensor("t", 8).bytes() + bytes(64)
+        return lambda: (
+            Gguf().number("general.alignment", kind, value).tensor("t", 8).bytes() + bytes(64)
+        )
 
-    kinds = {"UINT8": U8, "INT8": I8, "UINT16": U16, "INT32": I32, "FLOAT32": F32, "BOOL": BOOL, "UINT64": U64, "FLOAT64": F64}
+    kinds = {
+        "UINT8": U8,
+        "INT8": I8,
+        "UINT16": U16,
+        "INT32": I32,
+        "FLOAT32": F32,
+        "BOOL": BOOL,
+        "UINT64": U64,
+        "FLOAT64": F64,
+    }
     return {
-        **{f"alignment {value}": ("alignment", aligned(U32, value)) for value in (0, 3, 6, 31, 33, 48, (1 << 31) + 1, (1 << 32) - 1)},
-        **{f"alignment of type {name}": ("key_type", aligned(kind, 1)) for name, kind in kinds.items()},
+        **{
+            f"alignment {value}": ("alignment", aligned(U32, value))
+            for value in (0, 3, 6, 31, 33, 48, (1 << 31) + 1, (1 << 32) - 1)
+        },
+        **{
+            f"alignment of type {name}": ("key_type", aligned(kind, 1))
+            for name, kind in kinds.items()
+        },
         "alignment 2^31": ("truncated", aligned(U32, 1 << 31)),
         "alignment 2^16, file too short": ("truncated", aligned(U32, 1 << 16)),
-        "alignment of type STRING": ("key_type", lambda: Gguf().text("general.alignment", "32").bytes()),
-        "alignment of type ARRAY": ("key_type", lambda: Gguf().array("general.alignment", U32, bytes(4), 1).bytes()),
-        "alignment last": ("misaligned", lambda: Gguf().tensor("a", 8).tensor("b", 8).number("general.alignment", U32, 64).bytes()),
+        "alignment of type STRING": (
+            "key_type",
+            lambda: Gguf().text("general.alignment", "32").bytes(),
+        ),
+        "alignment of type ARRAY": (
+            "key_type",
+            lambda: Gguf().array("general.alignment", U32, bytes(4), 1).bytes(),
+        ),
+        "alignment last": (
+            "misaligned",
+            lambda: (
+                Gguf().tensor("a", 8).tensor("b", 8).number("general.alignment", U32, 64).bytes()
+            ),
+        ),
     }
 
 
@@ -260,7 +393,10 @@ def _names() -> dict[str, tuple[str, Callable[[], bytes]]]:
         "tensor name of one NUL": ("nul", named(b"\0")),
         "tensor names that a NUL makes equal": ("nul", named(b"a", b"a\0b")),
         "tensor twice": ("duplicate_tensor", named(b"a", b"a")),
-        "tensor twice, far apart": ("duplicate_tensor", named(b"a", *(b"%d" % i for i in range(50)), b"a")),
+        "tensor twice, far apart": (
+            "duplicate_tensor",
+            named(b"a", *(b"%d" % i for i in range(50)), b"a"),
+        ),
         "tensor twice, no name": ("duplicate_tensor", named(b"", b"")),
     }
 
@@ -274,9 +410,15 @@ def _shapes() -> dict[str, tuple[str, Callable[[], bytes]]]:
 
     dropped = (4, 5, 31, 32, 33, 36, 37, 38)
     return {
-        **{f"{count} dimensions": ("dims", dimensions(count)) for count in (5, 6, 255, 1 << 31, (1 << 32) - 1)},
+        **{
+            f"{count} dimensions": ("dims", dimensions(count))
+            for count in (5, 6, 255, 1 << 31, (1 << 32) - 1)
+        },
         **{f"dropped type {kind}": ("tensor_type", shaped(256, kind=kind)) for kind in dropped},
-        **{f"unknown type {kind}": ("tensor_type", shaped(256, kind=kind)) for kind in (43, 255, 1 << 24, 1 << 31, (1 << 32) - 1)},
+        **{
+            f"unknown type {kind}": ("tensor_type", shaped(256, kind=kind))
+            for kind in (43, 255, 1 << 24, 1 << 31, (1 << 32) - 1)
+        },
         "dimension 0": ("dims", shaped(0)),
         "inner dimension 0": ("dims", shaped(0, 8)),
         "outer dimension 0": ("dims", shaped(8, 0)),
@@ -287,7 +429,10 @@ def _shapes() -> dict[str, tuple[str, Callable[[], bytes]]]:
         "dimension 2^63-1": ("overflow", shaped(HALF - 1)),
         "dimensions whose product is 2^63": ("overflow", shaped(1 << 21, 1 << 21, 1 << 21)),
         "dimensions whose product wraps to 0": ("overflow", shaped(1 << 32, 1 << 32)),
-        "dimensions whose product wraps to 8": ("overflow", shaped(8, (TOP // 3), 3 * (TOP // 3), 1)),
+        "dimensions whose product wraps to 8": (
+            "overflow",
+            shaped(8, (TOP // 3), 3 * (TOP // 3), 1),
+        ),
         "dimensions whose bytes wrap to 0": ("overflow", shaped(1 << 62)),
         "dimensions far beyond the file": ("truncated", shaped(1 << 20, 1 << 20)),
         "one row beyond the file": ("truncated", shaped(8, 200)),
@@ -324,12 +469,18 @@ def _offsets() -> dict[str, tuple[str, Callable[[], bytes]]]:
         "third tensor over the second": ("overlap", placed(0, 32, 32)),
         "two tensors in the wrong order": ("gap", placed(32, 0)),
         "big-endian offset": ("gap", placed(0, 32 << 56)),
-        "overlap by a long first tensor": ("overlap", lambda: Gguf().tensor("a", 9, size=36).tensor("b", 8, offset=32).bytes() + bytes(64)),
+        "overlap by a long first tensor": (
+            "overlap",
+            lambda: Gguf().tensor("a", 9, size=36).tensor("b", 8, offset=32).bytes() + bytes(64),
+        ),
         "no data": ("truncated", lambda: Gguf().tensor("t", 8).header()),
         "padding and no data": ("truncated", lambda: Gguf().tensor("t", 8).bytes()[:-32]),
         "padding cut": ("truncated", lambda: Gguf().tensor("t", 8).bytes()[: header + 1]),
         "last byte of the data missing": ("truncated", lambda: valid().bytes()[:-1]),
-        "data where the header should be padded": ("truncated", lambda: Gguf().tensor("t", 8).header() + bytes(32)),
+        "data where the header should be padded": (
+            "truncated",
+            lambda: Gguf().tensor("t", 8).header() + bytes(32),
+        ),
     }
 
 
@@ -347,22 +498,43 @@ def odd() -> dict[str, bytes]:
         .tensor("a", 3, kind=24, size=3)
         .tensor("b", 1, kind=24, size=1)
         .bytes(),
-        "alignment 4,096": Gguf(align=4096).number("general.alignment", U32, 4096).tensor("a", 3).tensor("b", 1).bytes(),
+        "alignment 4,096": Gguf(align=4096)
+        .number("general.alignment", U32, 4096)
+        .tensor("a", 3)
+        .tensor("b", 1)
+        .bytes(),
         "last tensor not padded": Gguf().tensor("a", 3, size=12).bytes()[:-20],
         "bytes after the last tensor": Gguf().tensor("a", 8).bytes() + b"trailer",
         "tensor without a name": Gguf().tensor("", 8).bytes(),
         "tensor name of 63 bytes": Gguf().tensor("n" * 63, 8).bytes(),
-        "names with escapes": Gguf().text("\x1b[2Jkey", "\x1b]0;title\x07").tensor("\x1b[31mred\x1b[0m\r\n", 8).bytes(),
-        "names that turn the line round": Gguf().text("\u202ekey", "\u2066x\u2069").tensor("\u202egnp.exe\u2069", 8).bytes(),
+        "names with escapes": Gguf()
+        .text("\x1b[2Jkey", "\x1b]0;title\x07")
+        .tensor("\x1b[31mred\x1b[0m\r\n", 8)
+        .bytes(),
+        "names that turn the line round": Gguf()
+        .text("\u202ekey", "\u2066x\u2069")
+        .tensor("\u202egnp.exe\u2069", 8)
+        .bytes(),
         "names in emoji": Gguf().text("🦙", "🦙").tensor("🦙" * 15, 8).bytes(),
         "key of 65,535 bytes": Gguf().number("k" * 65_535, U8, 1).bytes(),
         "string of 1 MB": Gguf().text("long", "x" * 1_000_000).number("after", U8, 7).bytes(),
         "string not UTF-8": Gguf().text("a", b"\xff\xfe\0caf\xe9").bytes(),
         "string of NULs": Gguf().text("a", b"\0" * 9).bytes(),
         "array of nothing": Gguf().array("a", STR, b"", 0).array("b", U64, b"", 0).bytes(),
-        "array of 5,000 strings, some long": Gguf().texts("a", *(b"x" * (i % 1500) for i in range(5000))).number("after", U8, 7).bytes(),
-        "NaN and infinity": Gguf().number("a", F32, float("nan")).number("b", F64, float("-inf")).bytes(),
+        "array of 5,000 strings, some long": Gguf()
+        .texts("a", *(b"x" * (i % 1500) for i in range(5000)))
+        .number("after", U8, 7)
+        .bytes(),
+        "NaN and infinity": Gguf()
+        .number("a", F32, float("nan"))
+        .number("b", F64, float("-inf"))
+        .bytes(),
         "four dimensions of one": Gguf().tensor("a", 1, 1, 1, 1, size=4).bytes(),
-        "a path for a name": Gguf().text("general.name", "../../etc/passwd").tensor("../../x", 8).bytes(),
-        "a template for a value": Gguf().text("tokenizer.chat_template", "{{ ''.__class__.__mro__ }}").bytes(),
+        "a path for a name": Gguf()
+        .text("general.name", "../../etc/passwd")
+        .tensor("../../x", 8)
+        .bytes(),
+        "a template for a value": Gguf()
+        .text("tokenizer.chat_template", "{{ ''.__class__.__mro__ }}")
+        .bytes(),
     }

@@ -65,8 +65,21 @@ def _texts() -> Corpus:
 
 
 def _maps() -> Corpus:
-    values = {"null": None, "a list": [SHARD], "a string": SHARD, "a number": 1, "true": True, "empty": {}}
-    files = {"null": None, "a number": 1, "a list": [SHARD], "an object": {"file": SHARD}, "true": True}
+    values = {
+        "null": None,
+        "a list": [SHARD],
+        "a string": SHARD,
+        "a number": 1,
+        "true": True,
+        "empty": {},
+    }
+    files = {
+        "null": None,
+        "a number": 1,
+        "a list": [SHARD],
+        "an object": {"file": SHARD},
+        "true": True,
+    }
     return {
         "no weight_map": ("index", text("{}")),
         "weight_map in capitals": ("index", text('{"WEIGHT_MAP": {"w": "a"}}')),
@@ -114,7 +127,10 @@ def _names() -> Corpus:
         "1 MB": "n" * 1_000_000,
     }
     return {f"file name: {name}": ("shard_name", shard(value)) for name, value in names.items()} | {
-        "bad file name among good ones": ("shard_name", index({str(i): f"{i}.safetensors" for i in range(500)} | {"x": "../x"})),
+        "bad file name among good ones": (
+            "shard_name",
+            index({str(i): f"{i}.safetensors" for i in range(500)} | {"x": "../x"}),
+        ),
     }
 
 
@@ -128,6 +144,17 @@ def odd() -> dict[str, Callable[[], bytes]]:
         },
         "other keys": index({"w": SHARD}, weight_maps=[], x={"y": [None]}),
         "indented": lambda: json.dumps({"weight_map": {"w": SHARD}}, indent=4).encode() + b"\r\n",
-        "escaped": text(f'{{"weight\\u005fmap": {{"\\u0077": "{SHARD.replace("m", chr(92) + "u006d")}"}}}}'),
-        "tensors with hostile names": index({"w": SHARD, "\x1b[2J": SHARD, "\u202e": SHARD, "../x": SHARD, "": SHARD, "\ud800": SHARD}),
+        "escaped": text(
+            f'{{"weight\\u005fmap": {{"\\u0077": "{SHARD.replace("m", chr(92) + "u006d")}"}}}}'
+        ),
+        "tensors with hostile names": index(
+            {
+                "w": SHARD,
+                "\x1b[2J": SHARD,
+                "\u202e": SHARD,
+                "../x": SHARD,
+                "": SHARD,
+                "\ud800": SHARD,
+            }
+        ),
     }

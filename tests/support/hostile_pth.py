@@ -12,7 +12,17 @@ FULL, FULL64 = 0xFFFF, 0xFFFFFFFF
 
 # the pickle stream, opcode by opcode
 
-MARK, TUPLE, REDUCE, BUILD, BINPERSID, STOP, NONE, TRUE, FALSE = b"(", b"t", b"R", b"b", b"Q", b".", b"N", b"\x88", b"\x89"
+MARK, TUPLE, REDUCE, BUILD, BINPERSID, STOP, NONE, TRUE, FALSE = (
+    b"(",
+    b"t",
+    b"R",
+    b"b",
+    b"Q",
+    b".",
+    b"N",
+    b"\x88",
+    b"\x89",
+)
 LIST, DICT, UNIT, APPEND, APPENDS, SETITEM, SETITEMS = b"]", b"}", b")", b"a", b"e", b"s", b"u"
 PROTO = b"\x80\x02"
 
@@ -64,8 +74,17 @@ HOOKS = called("collections.OrderedDict")
 SIX = b"\0\0\x80?" * 6
 
 
-def storage(kind: str = "torch.FloatStorage", key: str = "0", count: int = 6, more: bytes = b"", place: str = "cpu") -> bytes:
-    return tupled(text("storage"), named(kind), text(key), text(place), number(count) + more) + BINPERSID
+def storage(
+    kind: str = "torch.FloatStorage",
+    key: str = "0",
+    count: int = 6,
+    more: bytes = b"",
+    place: str = "cpu",
+) -> bytes:
+    return (
+        tupled(text("storage"), named(kind), text(key), text(place), number(count) + more)
+        + BINPERSID
+    )
 
 
 def tensor(
@@ -76,14 +95,25 @@ def tensor(
     tail: bytes = FALSE + HOOKS,
 ) -> bytes:
     sizes, steps = tupled(*map(number, shape)), tupled(*map(number, strides))
-    return called("torch._utils._rebuild_tensor_v2", storage_bytes, number(offset), sizes, steps, tail)
+    return called(
+        "torch._utils._rebuild_tensor_v2", storage_bytes, number(offset), sizes, steps, tail
+    )
 
 
 F8, UNTYPED = named("torch.float8_e4m3fn"), storage("torch.storage.UntypedStorage", count=24)
 
 
 def third(dtype: bytes = F8, storage_bytes: bytes = UNTYPED, grad: bytes = FALSE) -> bytes:
-    return called("torch._utils._rebuild_tensor_v3", storage_bytes, number(0), tupled(number(6)), tupled(number(1)), grad, HOOKS, dtype)
+    return called(
+        "torch._utils._rebuild_tensor_v3",
+        storage_bytes,
+        number(0),
+        tupled(number(6)),
+        tupled(number(1)),
+        grad,
+        HOOKS,
+        dtype,
+    )
 
 
 def stream(body: bytes) -> bytes:
@@ -124,7 +154,15 @@ class Part:
         return zlib.crc32(self.data) if self.crc is None else self.crc
 
     def header(self, **lies: int | bytes) -> bytes:
-        values = {"flags": self.flags, "method": 0, "crc": 0, "packed": 0, "size": 0, "name": self.name, "mark": b"PK\3\4"} | lies
+        values = {
+            "flags": self.flags,
+            "method": 0,
+            "crc": 0,
+            "packed": 0,
+            "size": 0,
+            "name": self.name,
+            "mark": b"PK\3\4",
+        } | lies
         name = bytes(values["name"])  # type: ignore[arg-type]
         numbers = (
             values["flags"],
@@ -141,22 +179,53 @@ class Part:
 
     def bytes(self) -> bytes:
         head = self.header() if self.local is None else self.local
-        tail = struct.pack("<4s3L", b"PK\7\x08", self.sum, len(self.data), len(self.data)) if self.data and self.flags & 8 else b""
+        tail = (
+            struct.pack("<4s3L", b"PK\7\x08", self.sum, len(self.data), len(self.data))
+            if self.data and self.flags & 8
+            else b""
+        )
         return self.before + head + self.data + (tail if self.after is None else self.after)
 
     def entry(self, at: int) -> bytes:
         size = len(self.data) if self.size is None else self.size
         packed = size if self.packed is None else self.packed
         lengths = len(self.name), len(self.extra), len(self.comment)
-        numbers = (self.flags, self.method, 0, 0, self.sum, packed, size, *lengths, self.disk, 0, self.kind)
+        numbers = (
+            self.flags,
+            self.method,
+            0,
+            0,
+            self.sum,
+            packed,
+            size,
+            *lengths,
+            self.disk,
+            0,
+            self.kind,
+        )
         offset = at + len(self.before) if self.at is None else self.at
-        return struct.pack("<4s6H3L5H2L", b"PK\1\2", 0, 0, *numbers, offset) + self.name + self.extra + self.comment
+        return (
+            struct.pack("<4s6H3L5H2L", b"PK\1\2", 0, 0, *numbers, offset)
+            + self.name
+            + self.extra
+            + self.comment
+        )
 
 
-def parts(pickled: bytes, data: Mapping[str, bytes] | None = None, order: bytes = b"little") -> list[Part]:
-    stored = [Part(b"a/data/" + key.encode(), value) for key, value in ({"0": SIX} if data is None else data).items()]
+def parts(
+    pickled: bytes, data: Mapping[str, bytes] | None = None, order: bytes = b"little"
+) -> list[Part]:
+    stored = [
+        Part(b"a/data/" + key.encode(), value)
+        for key, value in ({"0": SIX} if data is None else data).items()
+    ]
     stored = [part if part.data else replace(part, flags=0x800) for part in stored]
-    return [Part(b"a/data.pkl", pickled), Part(b"a/byteorder", order), *stored, Part(b"a/version", b"3\n")]
+    return [
+        Part(b"a/data.pkl", pickled),
+        Part(b"a/byteorder", order),
+        *stored,
+        Part(b"a/version", b"3\n"),
+    ]
 
 
 def archive(members: Iterable[Part], wide: bool = True, junk: bytes = b"", **lies: int) -> bytes:
@@ -167,7 +236,14 @@ def archive(members: Iterable[Part], wide: bool = True, junk: bytes = b"", **lie
         body += part.bytes()
         count += 1
     body += junk
-    values = {"count": count, "here": lies.get("count", count), "size": len(directory), "start": len(body), "disk": 0, "first": 0}
+    values = {
+        "count": count,
+        "here": lies.get("count", count),
+        "size": len(directory),
+        "start": len(body),
+        "disk": 0,
+        "first": 0,
+    }
     values |= {key: value for key, value in lies.items() if key in values}
     fields = values["here"], values["count"], values["size"], values["start"]
     end = b""
@@ -176,9 +252,23 @@ def archive(members: Iterable[Part], wide: bool = True, junk: bytes = b"", **lie
         version = lies.get("length", 44), 30, 45, values["disk"], values["first"]
         wider = (lies.get(f"{key}64", values[key]) for key in ("here", "count", "size", "start"))
         end += struct.pack("<4sQ2H2L4Q", b"PK\6\6", *version, *wider)
-        end += struct.pack("<4sLQL", b"PK\6\7", 0, lies.get("where", directory_start), lies.get("disks", 1))
-    narrow = min(fields[0], FULL), min(fields[1], FULL), min(fields[2], FULL64), min(fields[3], FULL64)
-    return body + directory + end + struct.pack("<4s4H2LH", b"PK\5\6", values["disk"] & FULL, values["first"] & FULL, *narrow, 0)
+        end += struct.pack(
+            "<4sLQL", b"PK\6\7", 0, lies.get("where", directory_start), lies.get("disks", 1)
+        )
+    narrow = (
+        min(fields[0], FULL),
+        min(fields[1], FULL),
+        min(fields[2], FULL64),
+        min(fields[3], FULL64),
+    )
+    return (
+        body
+        + directory
+        + end
+        + struct.pack(
+            "<4s4H2LH", b"PK\5\6", values["disk"] & FULL, values["first"] & FULL, *narrow, 0
+        )
+    )
 
 
 def zipped(pickled: bytes, data: Mapping[str, bytes] | None = None) -> bytes:
@@ -200,7 +290,9 @@ def legacy(
     order: bytes = TRUE,
 ) -> bytes:
     system = mapped({"protocol_version": number(1001), "little_endian": order})
-    return b"".join((stream(magic), stream(number(1001)), stream(system), pickled, stream(keys), data))
+    return b"".join(
+        (stream(magic), stream(number(1001)), stream(system), pickled, stream(keys), data)
+    )
 
 
 VIEWLESS = storage(more=NONE)
@@ -238,8 +330,14 @@ REFUSED = {
 
 def streams() -> dict[str, tuple[bytes, str]]:
     """Return hostile streams for a valid archive, with the expected error codes."""
-    cases = {f"global {name}": (saved(called(name, text("id"))), "global") for name in FORBIDDEN.split()}
-    cases |= {f"named {name}": (saved(named(name)), code) for code, names in REFUSED.items() for name in names.split()}
+    cases = {
+        f"global {name}": (saved(called(name, text("id"))), "global") for name in FORBIDDEN.split()
+    }
+    cases |= {
+        f"named {name}": (saved(named(name)), code)
+        for code, names in REFUSED.items()
+        for name in names.split()
+    }
     opcodes = {
         "INST": b"iposix\nsystem\n", "OBJ": b"o", "NEWOBJ": b"\x81", "NEWOBJ_EX": b"\x92", "STACK_GLOBAL": b"\x93", "EXT1": b"\x82\1",
         "EXT2": b"\x83\1\0", "EXT4": b"\x84\1\0\0\0", "PERSID": b"P0\n", "STRING": b"S'a'\n", "BINSTRING": b"T\2\0\0\0\xff\xfe",
@@ -253,7 +351,16 @@ def streams() -> dict[str, tuple[bytes, str]]:
         "none": b"\xff", "zero": b"\0",
     }  # fmt: skip
     cases |= {f"opcode {name}": (saved(code), "opcode") for name, code in opcodes.items()}
-    return cases | _structure() | _keys() | _multiplied() | _calls() | _outside() | _tensors() | _strings()
+    return (
+        cases
+        | _structure()
+        | _keys()
+        | _multiplied()
+        | _calls()
+        | _outside()
+        | _tensors()
+        | _strings()
+    )
 
 
 def _structure() -> dict[str, tuple[bytes, str]]:
@@ -298,8 +405,14 @@ def _structure() -> dict[str, tuple[bytes, str]]:
         "dicts 200 deep": (saved((DICT + text("a")) * 200 + NONE + SETITEM * 200), "depth"),
         "a list in itself": (saved(LIST + put(0) + get(0) + APPEND), "cycle"),
         "a dict in itself": (saved(DICT + put(0) + text("me") + get(0) + SETITEM), "cycle"),
-        "two lists in each other": (saved(LIST + put(0) + LIST + put(1) + get(0) + APPEND + APPEND), "cycle"),
-        "a tuple in itself": (saved(LIST + put(0) + b"\x85" + put(1) + get(0) + get(1) + APPEND + b"\x86"), "cycle"),
+        "two lists in each other": (
+            saved(LIST + put(0) + LIST + put(1) + get(0) + APPEND + APPEND),
+            "cycle",
+        ),
+        "a tuple in itself": (
+            saved(LIST + put(0) + b"\x85" + put(1) + get(0) + get(1) + APPEND + b"\x86"),
+            "cycle",
+        ),
     }
 
 
@@ -308,12 +421,26 @@ def _keys() -> dict[str, tuple[bytes, str]]:
         "tuple": tupled(number(1), number(2)), "deep tuple": NONE + b"\x85" * 100_000, "list": LIST, "None": NONE, "bool": TRUE,
         "float": b"G" + bytes(8), "tensor": tensor(), "dict": DICT, "name": named("torch.float32"), "empty tuple": UNIT,
     }  # fmt: skip
-    cases = {f"key {name}": (saved(DICT + key + NONE + SETITEM), "key") for name, key in keys.items()}
-    cases |= {f"keys {name}": (saved(DICT + MARK + key + NONE + SETITEMS), "key") for name, key in keys.items()}
+    cases = {
+        f"key {name}": (saved(DICT + key + NONE + SETITEM), "key") for name, key in keys.items()
+    }
+    cases |= {
+        f"keys {name}": (saved(DICT + MARK + key + NONE + SETITEMS), "key")
+        for name, key in keys.items()
+    }
     twice = {"string": text("a"), "int": number(5)}
-    cases |= {f"{name} key twice": (saved(DICT + (key + NONE + SETITEM) * 2), "duplicate_key") for name, key in twice.items()}
-    cases["key twice at the top"] = (stream(DICT + MARK + (text("w") + tensor()) * 2 + SETITEMS), "duplicate_key")
-    cases["name twice by two paths"] = (stream(mapped({"a.b": tensor(), "a": mapped({"b": tensor()})})), "duplicate_name")
+    cases |= {
+        f"{name} key twice": (saved(DICT + (key + NONE + SETITEM) * 2), "duplicate_key")
+        for name, key in twice.items()
+    }
+    cases["key twice at the top"] = (
+        stream(DICT + MARK + (text("w") + tensor()) * 2 + SETITEMS),
+        "duplicate_key",
+    )
+    cases["name twice by two paths"] = (
+        stream(mapped({"a.b": tensor(), "a": mapped({"b": tensor()})})),
+        "duplicate_name",
+    )
     cases["name twice as text and number"] = (
         stream(DICT + MARK + text("1") + tensor() + number(1) + tensor() + SETITEMS),
         "duplicate_name",
@@ -322,9 +449,21 @@ def _keys() -> dict[str, tuple[bytes, str]]:
 
 
 def _multiplied() -> dict[str, tuple[bytes, str]]:
-    laughs = LIST + NONE + APPEND + put(0) + b"".join(LIST + MARK + get(i) * 10 + APPENDS + put(i + 1) for i in range(60))
+    laughs = (
+        LIST
+        + NONE
+        + APPEND
+        + put(0)
+        + b"".join(LIST + MARK + get(i) * 10 + APPENDS + put(i + 1) for i in range(60))
+    )
     many, big = listed(*[number(1)] * 50_000), mapped({str(index): NONE for index in range(20_000)})
-    encode = named("_codecs.encode") + put(1) + text("latin1") + put(2) + (get(1) + get(0) + get(2) + b"\x86" + REDUCE) * 100
+    encode = (
+        named("_codecs.encode")
+        + put(1)
+        + text("latin1")
+        + put(2)
+        + (get(1) + get(0) + get(2) + b"\x86" + REDUCE) * 100
+    )
 
     pairs = listed(*(tupled(number(index), NONE) for index in range(5000)))
 
@@ -334,13 +473,22 @@ def _multiplied() -> dict[str, tuple[bytes, str]]:
 
     return {
         "a billion laughs": (saved(MARK + laughs + TUPLE), "limit"),
-        "one string encoded 100 times": (saved(MARK + text("a" * 100_000) + put(0) + encode + TUPLE), "limit"),
+        "one string encoded 100 times": (
+            saved(MARK + text("a" * 100_000) + put(0) + encode + TUPLE),
+            "limit",
+        ),
         "one list made a set 100 times": again(many, "builtins.set"),
         "one tuple made a size 100 times": again(tupled(*[number(1)] * 50_000), "torch.Size"),
         "one dict counted 100 times": again(big, "collections.Counter"),
         "one list of pairs ordered 100 times": again(pairs, "collections.OrderedDict"),
-        "one dict built 200 times": (saved(MARK + big + put(0) + HOOKS + put(1) + (get(0) + BUILD) * 200 + TUPLE), "limit"),
-        "one prefix 1,000 times": (stream(DICT + text("p" * 50_000) + listed(*[NONE] * 1000) + SETITEM), "limit"),
+        "one dict built 200 times": (
+            saved(MARK + big + put(0) + HOOKS + put(1) + (get(0) + BUILD) * 200 + TUPLE),
+            "limit",
+        ),
+        "one prefix 1,000 times": (
+            stream(DICT + text("p" * 50_000) + listed(*[NONE] * 1000) + SETITEM),
+            "limit",
+        ),
     }
 
 
@@ -371,23 +519,35 @@ def _calls() -> dict[str, tuple[bytes, str]]:
         "a Counter of text": ("collections.Counter", text("aab")),
         "a Counter of a list": ("collections.Counter", listed(text("a"))),
     }
-    cases = {name: (saved(called(function, arguments)), "argument") for name, (function, arguments) in args.items()}
+    cases = {
+        name: (saved(called(function, arguments)), "argument")
+        for name, (function, arguments) in args.items()
+    }
     return cases | {
         "call of None": (saved(NONE + UNIT + REDUCE), "call"),
         "call of text": (saved(text("posix.system") + tupled(text("id")) + REDUCE), "call"),
         "call of a tensor": (saved(tensor() + UNIT + REDUCE), "call"),
         "call of a storage type": (saved(called("torch.FloatStorage", number(1 << 40))), "call"),
-        "call of an untyped storage": (saved(called("torch.storage.UntypedStorage", number(1 << 40))), "call"),
+        "call of an untyped storage": (
+            saved(called("torch.storage.UntypedStorage", number(1 << 40))),
+            "call",
+        ),
         "call of a dtype": (saved(called("torch.float32")), "call"),
         "call with a list": (saved(named("collections.OrderedDict") + LIST + REDUCE), "call"),
         "call with None": (saved(named("collections.OrderedDict") + NONE + REDUCE), "call"),
         "build a tensor with a dict": (saved(tensor() + DICT + BUILD), "build"),
-        "build a tensor with a tuple": (saved(tensor() + tupled(storage(), number(0), UNIT, UNIT) + BUILD), "build"),
+        "build a tensor with a tuple": (
+            saved(tensor() + tupled(storage(), number(0), UNIT, UNIT) + BUILD),
+            "build",
+        ),
         "build a dict": (saved(DICT + DICT + BUILD), "build"),
         "build a name": (saved(named("collections.OrderedDict") + DICT + BUILD), "build"),
         "build a Counter": (saved(called("collections.Counter") + DICT + BUILD), "build"),
         "build with a pair": (saved(ordered + tupled(DICT, DICT) + BUILD), "build"),
-        "build with a number as name": (saved(ordered + DICT + number(1) + NONE + SETITEM + BUILD), "build"),
+        "build with a number as name": (
+            saved(ordered + DICT + number(1) + NONE + SETITEM + BUILD),
+            "build",
+        ),
     }
 
 
@@ -403,15 +563,36 @@ def _outside() -> dict[str, tuple[bytes, str]]:
         "id of four": (pid(text("storage"), kind, text("0"), cpu), "persistent"),
         "id of six": (pid(text("storage"), kind, text("0"), cpu, number(6), NONE), "persistent"),
         "id of a module": (pid(text("module"), kind, text("0"), cpu, number(6)), "persistent"),
-        "id of a tuple": (pid(tupled(text("storage")), kind, text("0"), cpu, number(6)), "persistent"),
-        "storage without a kind": (pid(text("storage"), NONE, text("0"), cpu, number(6)), "storage"),
-        "storage of a dtype": (pid(text("storage"), named("torch.float32"), text("0"), cpu, number(6)), "storage"),
-        "storage of a function": (pid(text("storage"), named("torch.Size"), text("0"), cpu, number(6)), "storage"),
-        "storage keyed by a number": (pid(text("storage"), kind, number(0), cpu, number(6)), "storage"),
+        "id of a tuple": (
+            pid(tupled(text("storage")), kind, text("0"), cpu, number(6)),
+            "persistent",
+        ),
+        "storage without a kind": (
+            pid(text("storage"), NONE, text("0"), cpu, number(6)),
+            "storage",
+        ),
+        "storage of a dtype": (
+            pid(text("storage"), named("torch.float32"), text("0"), cpu, number(6)),
+            "storage",
+        ),
+        "storage of a function": (
+            pid(text("storage"), named("torch.Size"), text("0"), cpu, number(6)),
+            "storage",
+        ),
+        "storage keyed by a number": (
+            pid(text("storage"), kind, number(0), cpu, number(6)),
+            "storage",
+        ),
         "storage nowhere": (pid(text("storage"), kind, text("0"), NONE, number(6)), "storage"),
         "storage of -1": (pid(text("storage"), kind, text("0"), cpu, number(-1)), "storage"),
-        "storage of 2**63": (pid(text("storage"), kind, text("0"), cpu, number(1 << 63)), "storage"),
-        "storage of 2**2000": (pid(text("storage"), kind, text("0"), cpu, number(1 << 2000)), "storage"),
+        "storage of 2**63": (
+            pid(text("storage"), kind, text("0"), cpu, number(1 << 63)),
+            "storage",
+        ),
+        "storage of 2**2000": (
+            pid(text("storage"), kind, text("0"), cpu, number(1 << 2000)),
+            "storage",
+        ),
         "storage of True": (pid(text("storage"), kind, text("0"), cpu, TRUE), "storage"),
         "storage as two types": (saved(tensor(storage("torch.IntStorage"))), "storage"),
         "storage of two sizes": (saved(tensor(storage(count=7))), "storage"),
@@ -421,23 +602,42 @@ def _outside() -> dict[str, tuple[bytes, str]]:
         "storage used by nothing": (saved(listed(storage(key="9"))), "missing_member"),
         "storage too large": (stream(mapped({"w": tensor(storage(count=7))})), "storage_size"),
         "storage of 2**62": (stream(mapped({"w": tensor(storage(count=1 << 62))})), "storage_size"),
-        "storage too small": (stream(mapped({"w": tensor(storage(count=6, kind="torch.HalfStorage"))})), "storage_size"),
+        "storage too small": (
+            stream(mapped({"w": tensor(storage(count=6, kind="torch.HalfStorage"))})),
+            "storage_size",
+        ),
     }
 
 
 def _tensors() -> dict[str, tuple[bytes, str]]:
     v2, param = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"
     ints = storage("torch.IntStorage", count=6)
-    sized = {"a list": LIST, "text": tupled(text("2")), "a float": tupled(b"G" + bytes(8)), "True": tupled(TRUE), "None": NONE}
+    sized = {
+        "a list": LIST,
+        "text": tupled(text("2")),
+        "a float": tupled(b"G" + bytes(8)),
+        "True": tupled(TRUE),
+        "None": NONE,
+    }
     cases = {
-        f"size of {name}": (saved(called(v2, storage(), number(0), size, tupled(number(1)), FALSE, HOOKS)), "tensor")
+        f"size of {name}": (
+            saved(called(v2, storage(), number(0), size, tupled(number(1)), FALSE, HOOKS)),
+            "tensor",
+        )
         for name, size in sized.items()
     }
     cases |= {
-        f"offset of {name}": (saved(called(v2, storage(), value, UNIT, UNIT, FALSE, HOOKS)), "tensor") for name, value in sized.items()
+        f"offset of {name}": (
+            saved(called(v2, storage(), value, UNIT, UNIT, FALSE, HOOKS)),
+            "tensor",
+        )
+        for name, value in sized.items()
     }
     cases |= {
-        f"stride of {name}": (saved(called(v2, storage(), number(0), tupled(number(1)), value, FALSE, HOOKS)), "tensor")
+        f"stride of {name}": (
+            saved(called(v2, storage(), number(0), tupled(number(1)), value, FALSE, HOOKS)),
+            "tensor",
+        )
         for name, value in sized.items()
     }
     whole = {
@@ -447,7 +647,10 @@ def _tensors() -> dict[str, tuple[bytes, str]]:
         "a size of 2**63": (tensor(shape=(1 << 63,), strides=(0,)), "tensor"),
         "a size of 2**2000": (tensor(shape=(1 << 2000,), strides=(0,)), "tensor"),
         "2**80 elements by stride 0": (tensor(shape=(1 << 40, 1 << 40), strides=(0, 0)), "tensor"),
-        "2**80 elements and none": (tensor(shape=(1 << 40, 1 << 40, 0), strides=(0, 0, 0)), "tensor"),
+        "2**80 elements and none": (
+            tensor(shape=(1 << 40, 1 << 40, 0), strides=(0, 0, 0)),
+            "tensor",
+        ),
         "an offset of 2**63": (tensor(offset=1 << 63, shape=(0,), strides=(1,)), "tensor"),
         "sizes without strides": (tensor(strides=(1,)), "tensor"),
         "65 dimensions": (tensor(shape=(1,) * 65, strides=(1,) * 65), "tensor"),
@@ -456,10 +659,16 @@ def _tensors() -> dict[str, tuple[bytes, str]]:
         "an offset too far": (tensor(offset=6, shape=(), strides=()), "bounds"),
         "a stride too wide": (tensor(strides=(4, 1)), "bounds"),
         "a stride of 2**62": (tensor(strides=(1 << 62, 1)), "bounds"),
-        "strides that wrap around 2**64": (tensor(shape=(3, 3), strides=((1 << 63) - 1, 2)), "bounds"),
+        "strides that wrap around 2**64": (
+            tensor(shape=(3, 3), strides=((1 << 63) - 1, 2)),
+            "bounds",
+        ),
         "an offset of 2**62": (tensor(offset=1 << 62, shape=(1,), strides=(1,)), "bounds"),
         "four arguments": (called(v2, storage(), number(0), UNIT, UNIT), "argument"),
-        "eight arguments": (called(v2, storage(), number(0), UNIT, UNIT, FALSE, HOOKS, NONE, NONE), "argument"),
+        "eight arguments": (
+            called(v2, storage(), number(0), UNIT, UNIT, FALSE, HOOKS, NONE, NONE),
+            "argument",
+        ),
         "no storage": (tensor(NONE), "tensor"),
         "a tensor as storage": (tensor(tensor()), "tensor"),
         "a name as storage": (tensor(named("torch.FloatStorage")), "tensor"),
@@ -474,11 +683,24 @@ def _tensors() -> dict[str, tuple[bytes, str]]:
         "a parameter alone": (called(param, tensor()), "argument"),
     }
     cases |= {name: (saved(body), code) for name, (body, code) in whole.items()}
-    thirds = {"of floats": third(storage_bytes=storage()), "to text": third(text("torch.float32")), "with a gradient": third(grad=TRUE)}
+    thirds = {
+        "of floats": third(storage_bytes=storage()),
+        "to text": third(text("torch.float32")),
+        "with a gradient": third(grad=TRUE),
+    }
     thirds["to a storage"] = third(named("torch.FloatStorage"))
-    cases |= {f"a third rebuild {name}": (stream(mapped({"w": body})), "argument") for name, body in thirds.items()}
-    cases["a gradient of integers"] = (stream(mapped({"w": tensor(ints, tail=TRUE + HOOKS)})), "argument")
-    cases["a parameter of integers"] = (stream(mapped({"w": called(param, tensor(ints), TRUE, HOOKS)})), "argument")
+    cases |= {
+        f"a third rebuild {name}": (stream(mapped({"w": body})), "argument")
+        for name, body in thirds.items()
+    }
+    cases["a gradient of integers"] = (
+        stream(mapped({"w": tensor(ints, tail=TRUE + HOOKS)})),
+        "argument",
+    )
+    cases["a parameter of integers"] = (
+        stream(mapped({"w": called(param, tensor(ints), TRUE, HOOKS)})),
+        "argument",
+    )
     return cases
 
 
@@ -582,7 +804,10 @@ def _ends(good: bytes, whole: list[Part]) -> dict[str, tuple[bytes, str]]:
         "a directory too short": (archive(whole, size=directory - 1), "end_record"),
         "a directory elsewhere": (archive(whole, start=0), "end_record"),
         "a directory moved": (archive(whole, start=start + 1, size=directory - 1), "directory"),
-        "a directory that starts at 0": (archive(whole, start=0, size=start + directory), "directory"),
+        "a directory that starts at 0": (
+            archive(whole, start=0, size=start + directory),
+            "directory",
+        ),
         "zip64 of another count": (archive(whole, count64=9, here64=9), "end_record"),
         "zip64 of another size": (archive(whole, size64=1), "end_record"),
         "zip64 of another start": (archive(whole, start64=1 << 40), "end_record"),
@@ -603,9 +828,15 @@ def _names(whole: list[Part]) -> dict[str, tuple[bytes, str]]:
         "another folder": b"b/data.pkl", "no folder": b"data.pkl", "folder alone": b"a",
         "another case of folder": b"A/data/1",
     }  # fmt: skip
-    cases = {f"name {name}": (archive([*whole, Part(value, b"x")]), "name") for name, value in names.items()}
+    cases = {
+        f"name {name}": (archive([*whole, Part(value, b"x")]), "name")
+        for name, value in names.items()
+    }
     return cases | {
-        "name beyond ASCII unmarked": (archive([*whole, Part("a/é".encode(), b"x", flags=8)]), "name"),
+        "name beyond ASCII unmarked": (
+            archive([*whole, Part("a/é".encode(), b"x", flags=8)]),
+            "name",
+        ),
         "name of a folder's kind": (archive([*whole, Part(b"a/data/1", b"x", kind=0x10)]), "name"),
         "first name without folder": (archive([Part(b"x", b"x"), *whole]), "name"),
         "two data.pkl": (archive([*whole, whole[0]]), "duplicate_member"),
@@ -619,20 +850,51 @@ def _records(whole: list[Part]) -> dict[str, tuple[bytes, str]]:
     def with_version(data: bytes) -> bytes:
         return archive([*whole[:3], Part(b"a/version", data, flags=0x808 if data else 0x800)])
 
-    versions = {"0": b"0", "11": b"11", "text": b"x", "nothing": b"", "hex": b"0x3", "long": b"3" * 65, "negative": b"-3"}
-    cases = {f"version of {name}": (with_version(data), "too_large" if name == "long" else "version") for name, data in versions.items()}
-    orders = {"big": b"big", "middle": b"middle", "little with more": b"little\n", "nothing at all": b""}
-    cases |= {f"byte order {name}": (altered(1, data=data, flags=0x808 if data else 0x800), "byteorder") for name, data in orders.items()}
+    versions = {
+        "0": b"0",
+        "11": b"11",
+        "text": b"x",
+        "nothing": b"",
+        "hex": b"0x3",
+        "long": b"3" * 65,
+        "negative": b"-3",
+    }
+    cases = {
+        f"version of {name}": (with_version(data), "too_large" if name == "long" else "version")
+        for name, data in versions.items()
+    }
+    orders = {
+        "big": b"big",
+        "middle": b"middle",
+        "little with more": b"little\n",
+        "nothing at all": b"",
+    }
+    cases |= {
+        f"byte order {name}": (altered(1, data=data, flags=0x808 if data else 0x800), "byteorder")
+        for name, data in orders.items()
+    }
     return cases | {
         "no stream": (archive(whole[1:]), "missing_member"),
         "no version": (archive(whole[:3]), "missing_member"),
         "no storage": (archive([*whole[:2], whole[3]]), "missing_member"),
         "a package": (archive([*whole, Part(b"a/.data/version", b"3")]), "version"),
-        "an alignment of text": (archive([*whole, Part(b"a/.storage_alignment", b"many")]), "version"),
-        "an id that is not text": (archive([*whole, Part(b"a/.data/serialization_id", b"\xff")]), "version"),
-        "an id of a kilobyte": (archive([*whole, Part(b"a/.data/serialization_id", b"1" * 1001)]), "too_large"),
+        "an alignment of text": (
+            archive([*whole, Part(b"a/.storage_alignment", b"many")]),
+            "version",
+        ),
+        "an id that is not text": (
+            archive([*whole, Part(b"a/.data/serialization_id", b"\xff")]),
+            "version",
+        ),
+        "an id of a kilobyte": (
+            archive([*whole, Part(b"a/.data/serialization_id", b"1" * 1001)]),
+            "too_large",
+        ),
         "TorchScript": (archive([*whole, Part(b"a/constants.pkl", b"x")]), "torchscript"),
-        "TorchScript by its code": (archive([*whole, Part(b"a/code/__torch__.py", b"import os")]), "torchscript"),
+        "TorchScript by its code": (
+            archive([*whole, Part(b"a/code/__torch__.py", b"import os")]),
+            "torchscript",
+        ),
         "another sum of the stream": (altered(0, crc=1), "crc"),
         "another sum of the version": (altered(3, crc=1), "crc"),
         "another sum of the byte order": (altered(1, crc=1), "crc"),
@@ -645,7 +907,10 @@ def old() -> dict[str, tuple[bytes, str]]:
     """Return hostile files of the legacy container."""
     good = legacy(VALID_OLD)
     six = struct.pack("<q", 6)
-    pid = tupled(text("module"), named("torch.float32"), text("x.py"), text("import os"), NONE, NONE) + BINPERSID
+    pid = (
+        tupled(text("module"), named("torch.float32"), text("x.py"), text("import os"), NONE, NONE)
+        + BINPERSID
+    )
     view = storage(more=tupled(text("1"), number(0), number(3)))
     bodies = {
         "module": (pid, "persistent"),
@@ -654,7 +919,10 @@ def old() -> dict[str, tuple[bytes, str]]:
         "untyped storage": (tensor(storage("torch.storage.UntypedStorage", more=NONE)), "storage"),
         "system": (called("posix.system", text("id")), "global"),
     }
-    cases = {f"old: {name}": (legacy(stream(mapped({"w": tensor(VIEWLESS), "x": body}))), code) for name, (body, code) in bodies.items()}
+    cases = {
+        f"old: {name}": (legacy(stream(mapped({"w": tensor(VIEWLESS), "x": body}))), code)
+        for name, (body, code) in bodies.items()
+    }
     for name, keys in {
         "none": LIST,
         "another": listed(text("1")),
@@ -662,7 +930,12 @@ def old() -> dict[str, tuple[bytes, str]]:
         "more": listed(text("0"), text("1")),
     }.items():
         cases[f"old: keys {name}"] = (legacy(VALID_OLD, keys), "storage")
-    for name, keys in {"a tuple": tupled(text("0")), "text": text("0"), "numbers": listed(number(0)), "tuples": listed(UNIT)}.items():
+    for name, keys in {
+        "a tuple": tupled(text("0")),
+        "text": text("0"),
+        "numbers": listed(number(0)),
+        "tuples": listed(UNIT),
+    }.items():
         cases[f"old: keys as {name}"] = (legacy(VALID_OLD, keys), "storage")
     return cases | {
         "old: another magic": (legacy(VALID_OLD, magic=number(MAGIC + 1)), "magic"),
@@ -672,15 +945,27 @@ def old() -> dict[str, tuple[bytes, str]]:
         "old: a plain pickle of system": (stream(called("posix.system", text("id"))), "global"),
         "old: magic of protocol 4": (b"\x80\4" + good[2:], "protocol"),
         "old: magic alone": (stream(number(MAGIC)), "truncated"),
-        "old: another version": (stream(number(MAGIC)) + stream(number(1000)) + good[20:], "version"),
-        "old: system facts of text": (stream(number(MAGIC)) + stream(number(1001)) + stream(text("x")) + good[-200:], "byteorder"),
+        "old: another version": (
+            stream(number(MAGIC)) + stream(number(1000)) + good[20:],
+            "version",
+        ),
+        "old: system facts of text": (
+            stream(number(MAGIC)) + stream(number(1001)) + stream(text("x")) + good[-200:],
+            "byteorder",
+        ),
         "old: big-endian": (legacy(VALID_OLD, order=FALSE), "byteorder"),
         "old: endian of 1": (legacy(VALID_OLD, order=number(1)), "byteorder"),
         "old: storage of 5": (legacy(VALID_OLD, data=struct.pack("<q", 5) + SIX), "storage_size"),
-        "old: storage of 2**62": (legacy(VALID_OLD, data=struct.pack("<q", 1 << 62) + SIX), "storage_size"),
+        "old: storage of 2**62": (
+            legacy(VALID_OLD, data=struct.pack("<q", 1 << 62) + SIX),
+            "storage_size",
+        ),
         "old: storage of -6": (legacy(VALID_OLD, data=struct.pack("<q", -6) + SIX), "storage_size"),
         "old: storage declared with 2**62": (
-            legacy(stream(mapped({"w": tensor(storage(more=NONE, count=1 << 62))})), data=struct.pack("<q", 1 << 62) + SIX),
+            legacy(
+                stream(mapped({"w": tensor(storage(more=NONE, count=1 << 62))})),
+                data=struct.pack("<q", 1 << 62) + SIX,
+            ),
             "truncated",
         ),
         "old: storage cut": (legacy(VALID_OLD, data=six + SIX[:-1]), "truncated"),
@@ -688,11 +973,18 @@ def old() -> dict[str, tuple[bytes, str]]:
         "old: bytes after": (good + b"\0", "trailing"),
         "old: another file after": (good + good, "trailing"),
         "old: a tar": (tar(b"storages".ljust(2048, b"\0")), "tar"),
-        "old: also a tar": (tar(legacy(stream(mapped({"pad": text("x" * 600), "w": tensor(VIEWLESS)})))), "tar"),
+        "old: also a tar": (
+            tar(legacy(stream(mapped({"pad": text("x" * 600), "w": tensor(VIEWLESS)})))),
+            "tar",
+        ),
         "old: endless marks": (good[:60] + MARK * 2_000_000, "depth"),
     }
 
 
 def hostile() -> dict[str, tuple[bytes, str]]:
     """Return every hostile file by name, with the expected error code."""
-    return {name: (zipped(pickled), code) for name, (pickled, code) in streams().items()} | archives() | old()
+    return (
+        {name: (zipped(pickled), code) for name, (pickled, code) in streams().items()}
+        | archives()
+        | old()
+    )

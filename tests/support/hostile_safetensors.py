@@ -52,23 +52,60 @@ def valid() -> bytes:
 
 def hostile() -> Corpus:
     """Return for each name the expected error code and the bytes."""
-    return _lengths() | _starts() | _json() | _fields() | _dims() | _offsets() | _dtypes() | _names() | _metadata() | _layouts() | _floods()
+    return (
+        _lengths()
+        | _starts()
+        | _json()
+        | _fields()
+        | _dims()
+        | _offsets()
+        | _dtypes()
+        | _names()
+        | _metadata()
+        | _layouts()
+        | _floods()
+    )
 
 
 def _lengths() -> Corpus:
     whole = header(entry())
     lengths = {"0": 0, "1": 1, "one short": len(whole) - 1, "one short of the file": len(whole) + 1}
-    beyond = {"size − 7": len(whole) + 2, "size": len(whole) + 9, "2^31": 1 << 31, "2^63": HALF, "2^64-8": TOP - 7, "2^64-1": TOP}
+    beyond = {
+        "size − 7": len(whole) + 2,
+        "size": len(whole) + 9,
+        "2^31": 1 << 31,
+        "2^63": HALF,
+        "2^64-8": TOP - 7,
+        "2^64-1": TOP,
+    }
     return {
-        **{f"length {name}": ("header_text", lambda n=n: file(whole, b"x", n)) for name, n in lengths.items()},
-        **{f"length {name}": ("header_length", lambda n=n: file(whole, b"x", n)) for name, n in beyond.items()},
-        **{f"file of {size} bytes": ("truncated", lambda size=size: bytes([1] * size)) for size in (0, 1, 7)},
-        "length in big endian": ("header_length", lambda: len(whole).to_bytes(8, "big") + whole.encode() + b"x"),
+        **{
+            f"length {name}": ("header_text", lambda n=n: file(whole, b"x", n))
+            for name, n in lengths.items()
+        },
+        **{
+            f"length {name}": ("header_length", lambda n=n: file(whole, b"x", n))
+            for name, n in beyond.items()
+        },
+        **{
+            f"file of {size} bytes": ("truncated", lambda size=size: bytes([1] * size))
+            for size in (0, 1, 7)
+        },
+        "length in big endian": (
+            "header_length",
+            lambda: len(whole).to_bytes(8, "big") + whole.encode() + b"x",
+        ),
         "eight zeros": ("header_text", lambda: bytes(8)),
         "4 KiB of zeros": ("header_text", lambda: bytes(4096)),
         "4 KiB of ones": ("header_length", lambda: b"\xff" * 4096),
-        "header one byte over the limit": ("header_length", text("{" + " " * (HEADER - 1) + "}", b"")),
-        "header of 100 MB + 1, as the file says": ("header_length", lambda: (100_000_001).to_bytes(8, "little") + whole.encode()),
+        "header one byte over the limit": (
+            "header_length",
+            text("{" + " " * (HEADER - 1) + "}", b""),
+        ),
+        "header of 100 MB + 1, as the file says": (
+            "header_length",
+            lambda: (100_000_001).to_bytes(8, "little") + whole.encode(),
+        ),
     }
 
 
@@ -85,9 +122,18 @@ def _starts() -> Corpus:
         "UTF-32": ("header_text", text(whole.encode("utf-32-le"))),
         "latin-1 name": ("header_text", text(header(entry("\xe4")).encode("latin-1"))),
         "overlong brace": ("header_text", text(b"\xc1\xbb" + whole[1:].encode())),
-        "overlong NUL in a name": ("header_text", text(whole.encode().replace(b"a", b"\xc0\x80", 1))),
-        "surrogate in UTF-8": ("header_text", text(whole.encode().replace(b'"a"', b'"\xed\xa0\x80"', 1))),
-        "beyond Unicode": ("header_text", text(whole.encode().replace(b'"a"', b'"\xf4\x90\x80\x80"', 1))),
+        "overlong NUL in a name": (
+            "header_text",
+            text(whole.encode().replace(b"a", b"\xc0\x80", 1)),
+        ),
+        "surrogate in UTF-8": (
+            "header_text",
+            text(whole.encode().replace(b'"a"', b'"\xed\xa0\x80"', 1)),
+        ),
+        "beyond Unicode": (
+            "header_text",
+            text(whole.encode().replace(b'"a"', b'"\xf4\x90\x80\x80"', 1)),
+        ),
         "cut within a letter": ("header_text", text(header(entry("é")).encode()[:3], b"")),
         "NUL padding": ("header_text", text(whole + "\0\0\0")),
         "NUL first": ("header_text", text("\0" + whole)),
@@ -95,14 +141,25 @@ def _starts() -> Corpus:
         "a pickle": ("header_length", lambda: b"\x80\x02}q\x00." + bytes(8)),
         "a zip": ("header_length", lambda: b"PK\x03\x04" + bytes([255]) * 30),
         "a GGUF": ("header_length", lambda: b"GGUF\3\0\0\0" + bytes(30)),
-        "an LFS pointer": ("header_length", lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"),
+        "an LFS pointer": (
+            "header_length",
+            lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+        ),
         "an HTML page": ("header_length", lambda: b"<!DOCTYPE html><html>404</html>"),
     }
 
 
 def _json() -> Corpus:
     a, b = entry(), entry("b", offsets="[1,2]")
-    tops = {"array": "[]", "array of objects": "[{}]", "string": '"a"', "number": "1", "null": "null", "true": "true", "key": '{"a"}'}
+    tops = {
+        "array": "[]",
+        "array of objects": "[{}]",
+        "string": '"a"',
+        "number": "1",
+        "null": "null",
+        "true": "true",
+        "key": '{"a"}',
+    }
     broken = {
         "open object": "{",
         "open object, comma": "{" + a + ",",
@@ -158,7 +215,14 @@ def _fields() -> Corpus:
         return text('{"a":' + fields + "}")
 
     d, s, o = '"dtype":"U8"', '"shape":[1]', '"data_offsets":[0,1]'
-    values = {"null": "null", "a number": "7", "a string": '"U8"', "an array": "[]", "an empty object": "{}", "true": "true"}
+    values = {
+        "null": "null",
+        "a number": "7",
+        "a string": '"U8"',
+        "an array": "[]",
+        "an empty object": "{}",
+        "true": "true",
+    }
     return {
         **{f"tensor is {name}": ("header_text", of(value)) for name, value in values.items()},
         "tensor is a sequence, as serde would take it": ("header_text", of('["U8",[1],[0,1]]')),
@@ -184,7 +248,10 @@ def _fields() -> Corpus:
     }
 
 
-NUMBERS = {x: x for x in "-2 -0 +1 2.0 1. .5 1e0 1E2 1e999 -1e999 01 00 0x1 1_0 NaN Infinity true null".split()} | {
+NUMBERS = {
+    x: x
+    for x in "-2 -0 +1 2.0 1. .5 1e0 1E2 1e999 -1e999 01 00 0x1 1_0 NaN Infinity true null".split()
+} | {
     "2^64": str(1 << 64),
     "2^64+1": str((1 << 64) + 1),
     "10^19 · 2": "2" + "0" * 19,
@@ -202,7 +269,15 @@ _BEYOND = ("2^64", "2^64+1", "10^19 · 2")  # twenty digits: an integer by its l
 
 
 def _dims() -> Corpus:
-    shapes = {"null": "null", "a number": "1", "a string": '"1"', "an object": "{}", "true": "true", "missing": "", "open": "[1"}
+    shapes = {
+        "null": "null",
+        "a number": "1",
+        "a string": '"1"',
+        "an object": "{}",
+        "true": "true",
+        "missing": "",
+        "open": "[1",
+    }
     products = {
         "2^64-1": f"[{TOP}]",
         "2^63 · 2": f"[{HALF},2]",
@@ -213,8 +288,18 @@ def _dims() -> Corpus:
         "too large before the zero": f"[{HALF},4,0]",
     }
     return {
-        **{f"dim {name}": ("overflow" if name in _BEYOND else "header_text", one(shape=f"[{n}]")) for name, n in NUMBERS.items() if n},
-        **{f"second dim {name}": ("overflow" if name in _BEYOND else "header_text", one(shape=f"[1,{n}]")) for name, n in NUMBERS.items()},
+        **{
+            f"dim {name}": ("overflow" if name in _BEYOND else "header_text", one(shape=f"[{n}]"))
+            for name, n in NUMBERS.items()
+            if n
+        },
+        **{
+            f"second dim {name}": (
+                "overflow" if name in _BEYOND else "header_text",
+                one(shape=f"[1,{n}]"),
+            )
+            for name, n in NUMBERS.items()
+        },
         **{f"shape {name}": ("header_text", one(shape=value)) for name, value in shapes.items()},
         **{f"elements {name}": ("overflow", one(shape=value)) for name, value in products.items()},
         "elements 2^58 of 64 bits, as bits": ("overflow", one(dtype='"F64"', shape=f"[{1 << 58}]")),
@@ -228,11 +313,33 @@ def _dims() -> Corpus:
 
 
 def _offsets() -> Corpus:
-    counts = {"none": "[]", "one": "[1]", "three": "[0,1,1]", "null": "null", "a number": "0", "a string": '"0,1"', "nested": "[[0,1]]"}
+    counts = {
+        "none": "[]",
+        "one": "[1]",
+        "three": "[0,1,1]",
+        "null": "null",
+        "a number": "0",
+        "a string": '"0,1"',
+        "nested": "[[0,1]]",
+    }
     return {
-        **{f"offsets {name}": ("header_text", one(offsets=value)) for name, value in counts.items()},
-        **{f"first offset {name}": ("span" if name in _BEYOND else "header_text", one(offsets=f"[{n},1]")) for name, n in NUMBERS.items()},
-        **{f"last offset {name}": ("span" if name in _BEYOND else "header_text", one(offsets=f"[0,{n}]")) for name, n in NUMBERS.items()},
+        **{
+            f"offsets {name}": ("header_text", one(offsets=value)) for name, value in counts.items()
+        },
+        **{
+            f"first offset {name}": (
+                "span" if name in _BEYOND else "header_text",
+                one(offsets=f"[{n},1]"),
+            )
+            for name, n in NUMBERS.items()
+        },
+        **{
+            f"last offset {name}": (
+                "span" if name in _BEYOND else "header_text",
+                one(offsets=f"[0,{n}]"),
+            )
+            for name, n in NUMBERS.items()
+        },
         "offsets reversed": ("span", one(offsets="[1,0]")),
         "offsets negative": ("header_text", one(offsets="[-1,0]")),
         "offsets 2^64-1": ("hole", one(shape="[0]", offsets=f"[{TOP},{TOP}]")),
@@ -246,19 +353,43 @@ def _offsets() -> Corpus:
 
 
 def _dtypes() -> Corpus:
-    names = (*"U9 f32 float32 F128 U128 BF8 I4 U4 Q8_0 F6 F8 NaN torch.float32".split(), "", "F32 ", "F32\\u0000", "\\u001b[2J")
-    values = {"null": "null", "a number": "32", "an array": '["F32"]', "true": "true", "unquoted": "U8"}
+    names = (
+        *"U9 f32 float32 F128 U128 BF8 I4 U4 Q8_0 F6 F8 NaN torch.float32".split(),
+        "",
+        "F32 ",
+        "F32\\u0000",
+        "\\u001b[2J",
+    )
+    values = {
+        "null": "null",
+        "a number": "32",
+        "an array": '["F32"]',
+        "true": "true",
+        "unquoted": "U8",
+    }
     values |= {"an object, as serde would take it": '{"U8":null}'}
     return {
         **{f"dtype {name or 'empty'}": ("dtype", one(dtype=f'"{name}"')) for name in names},
         **{f"dtype is {name}": ("header_text", one(dtype=value)) for name, value in values.items()},
         "dtype of 1 MB": ("dtype", one(dtype=f'"{"F" * 1_000_000}"')),
         "one F4": ("span", one(dtype='"F4"')),
-        "three F4 in two bytes": ("span", lambda: file(header(entry("a", '"F4"', "[3]", "[0,2]")), b"xx")),
+        "three F4 in two bytes": (
+            "span",
+            lambda: file(header(entry("a", '"F4"', "[3]", "[0,2]")), b"xx"),
+        ),
         "scalar of F4": ("span", one(dtype='"F4"', shape="[]")),
-        "two F6 in two bytes": ("span", lambda: file(header(entry("a", '"F6_E2M3"', "[2]", "[0,2]")), b"xx")),
-        "six F6 in five bytes": ("span", lambda: file(header(entry("a", '"F6_E3M2"', "[6]", "[0,5]")), bytes(5))),
-        "four F6 in four bytes": ("span", lambda: file(header(entry("a", '"F6_E3M2"', "[4]", "[0,4]")), bytes(4))),
+        "two F6 in two bytes": (
+            "span",
+            lambda: file(header(entry("a", '"F6_E2M3"', "[2]", "[0,2]")), b"xx"),
+        ),
+        "six F6 in five bytes": (
+            "span",
+            lambda: file(header(entry("a", '"F6_E3M2"', "[6]", "[0,5]")), bytes(5)),
+        ),
+        "four F6 in four bytes": (
+            "span",
+            lambda: file(header(entry("a", '"F6_E3M2"', "[4]", "[0,4]")), bytes(4)),
+        ),
     }
 
 
@@ -274,8 +405,14 @@ def _names() -> Corpus:
         "name twice, escaped in two ways": ("duplicate", two("/", "\\/")),
         "name twice, a pair of surrogates": ("duplicate", two("\U0001f999", "\\ud83e\\udd99")),
         "no name twice": ("duplicate", two("", "")),
-        "name twice, far apart": ("duplicate", lambda: file(header(*many, entry("t0", offsets="[3000,3001]")), bytes(3001))),
-        "name twice, with terminal escapes": ("duplicate", two("\\u001b[2J\u202e", "\\u001b[2J\u202e")),
+        "name twice, far apart": (
+            "duplicate",
+            lambda: file(header(*many, entry("t0", offsets="[3000,3001]")), bytes(3001)),
+        ),
+        "name twice, with terminal escapes": (
+            "duplicate",
+            two("\\u001b[2J\u202e", "\\u001b[2J\u202e"),
+        ),
         "lone high surrogate": ("header_text", one(name="\\ud800")),
         "lone low surrogate": ("header_text", one(name="\\udc00x")),
         "surrogates the wrong way round": ("header_text", one(name="\\udd99\\ud83e")),
@@ -292,27 +429,71 @@ def _names() -> Corpus:
 
 
 def _metadata() -> Corpus:
-    values = {"a number": "1", "null": "null", "true": "true", "an array": '["pt"]', "an object": "{}", "a float": "1.5"}
-    tops = {"a word": "nul", "null and more": "nullx", "a string": '"pt"', "an array": '[{"a":"b"}]', "a number": "1", "false": "false"}
+    values = {
+        "a number": "1",
+        "null": "null",
+        "true": "true",
+        "an array": '["pt"]',
+        "an object": "{}",
+        "a float": "1.5",
+    }
+    tops = {
+        "a word": "nul",
+        "null and more": "nullx",
+        "a string": '"pt"',
+        "an array": '[{"a":"b"}]',
+        "a number": "1",
+        "false": "false",
+    }
     plain, a = '"__metadata__":{"k":"v"}', entry()
     return {
-        **{f"metadata value {name}": ("header_text", text(header(f'"__metadata__":{{"k":{value}}}', a))) for name, value in values.items()},
-        **{f"metadata is {name}": ("header_text", text(header(f'"__metadata__":{value}', a))) for name, value in tops.items()},
+        **{
+            f"metadata value {name}": (
+                "header_text",
+                text(header(f'"__metadata__":{{"k":{value}}}', a)),
+            )
+            for name, value in values.items()
+        },
+        **{
+            f"metadata is {name}": ("header_text", text(header(f'"__metadata__":{value}', a)))
+            for name, value in tops.items()
+        },
         "metadata twice": ("duplicate", text(header(plain, plain, a))),
         "metadata first and last": ("duplicate", text(header(plain, a, plain))),
-        "metadata twice, once escaped": ("duplicate", text(header(plain, a, '"\\u005f_metadata__":{}'))),
-        "metadata twice, empty": ("duplicate", text(header('"__metadata__":{}', a, '"__metadata__":{}'))),
+        "metadata twice, once escaped": (
+            "duplicate",
+            text(header(plain, a, '"\\u005f_metadata__":{}')),
+        ),
+        "metadata twice, empty": (
+            "duplicate",
+            text(header('"__metadata__":{}', a, '"__metadata__":{}')),
+        ),
         "metadata key twice": ("duplicate", text(header('"__metadata__":{"k":"v","k":"w"}', a))),
-        "metadata key twice, once escaped": ("duplicate", text(header('"__metadata__":{"k":"v","\\u006b":"w"}', a))),
+        "metadata key twice, once escaped": (
+            "duplicate",
+            text(header('"__metadata__":{"k":"v","\\u006b":"w"}', a)),
+        ),
         "metadata is a tensor": ("header_text", text(header(a.replace('"a"', '"__metadata__"')))),
-        "metadata is a tensor, second": ("header_text", text(header(a, a.replace('"a"', '"__metadata__"')))),
+        "metadata is a tensor, second": (
+            "header_text",
+            text(header(a, a.replace('"a"', '"__metadata__"'))),
+        ),
         "metadata open": ("header_text", text('{"__metadata__":{"k":"v"', b"")),
         "metadata and a missing comma": ("header_text", text("{" + plain + a + "}")),
         "metadata and a trailing comma": ("header_text", text("{" + plain + ",}", b"")),
         "metadata without a value": ("header_text", text('{"__metadata__":}', b"")),
-        "metadata with a lone surrogate": ("header_text", text(header('"__metadata__":{"k":"\\udfff"}', a))),
-        "metadata with a raw newline": ("header_text", text(header('"__metadata__":{"k":"a\nb"}', a))),
-        "metadata nested 100,000 deep": ("header_text", text('{"__metadata__":' + '{"k":' * 100_000 + '"v"' + "}" * 100_001, b"")),
+        "metadata with a lone surrogate": (
+            "header_text",
+            text(header('"__metadata__":{"k":"\\udfff"}', a)),
+        ),
+        "metadata with a raw newline": (
+            "header_text",
+            text(header('"__metadata__":{"k":"a\nb"}', a)),
+        ),
+        "metadata nested 100,000 deep": (
+            "header_text",
+            text('{"__metadata__":' + '{"k":' * 100_000 + '"v"' + "}" * 100_001, b""),
+        ),
         "metadata of 100,000 strings": (
             "too_large",
             text('{"__metadata__":{' + ",".join(f'"{i}":""' for i in range(100_000)) + "}}", b""),
@@ -322,7 +503,10 @@ def _metadata() -> Corpus:
 
 def _layouts() -> Corpus:
     def laid(*spans: tuple[int, int], data: int) -> Callable[[], bytes]:
-        entries = [entry(f"t{i}", shape=f"[{end - start}]", offsets=f"[{start},{end}]") for i, (start, end) in enumerate(spans)]
+        entries = [
+            entry(f"t{i}", shape=f"[{end - start}]", offsets=f"[{start},{end}]")
+            for i, (start, end) in enumerate(spans)
+        ]
         return lambda: file(header(*entries), bytes(data))
 
     end = 1 << 60
@@ -348,7 +532,10 @@ def _layouts() -> Corpus:
         "bytes and empty tensors alone": ("trailing", laid((0, 0), (0, 0), data=1)),
         "twice the data": ("trailing", laid((0, 4), data=8)),
         "a second file after the first": ("trailing", lambda: valid() + valid()),
-        "together more than 2^64 bytes": ("overflow", laid(*((i * end, (i + 1) * end) for i in range(17)), data=4)),
+        "together more than 2^64 bytes": (
+            "overflow",
+            laid(*((i * end, (i + 1) * end) for i in range(17)), data=4),
+        ),
     }
 
 
@@ -360,7 +547,9 @@ def _floods() -> Corpus:
         return lambda: file(start + between.join([unit] * count) + end)
 
     def numbered(form: str, count: int, end: str = "}") -> Callable[[], bytes]:
-        return lambda: file("{" + ",".join(form % ((i,) * form.count("%")) for i in range(count)) + end)
+        return lambda: file(
+            "{" + ",".join(form % ((i,) * form.count("%")) for i in range(count)) + end
+        )
 
     first = header(entry(shape="[0]", offsets="[0,0]"))[:-1] + ","
     spaced = first.replace(":", " :")
@@ -368,24 +557,48 @@ def _floods() -> Corpus:
     small = '"%06d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
     dims = ",".join(["999"] * 62)
     return {
-        "objects nested 100,000 deep": ("header_text", lambda: file('{"a":' * 100_000 + "}" * 100_000)),
-        "arrays nested 100,000 deep": ("header_text", lambda: file('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")),
-        "arrays nested 100,000 deep in a shape": ("header_text", lambda: one(shape="[" * 100_000 + "]" * 100_000)()),
+        "objects nested 100,000 deep": (
+            "header_text",
+            lambda: file('{"a":' * 100_000 + "}" * 100_000),
+        ),
+        "arrays nested 100,000 deep": (
+            "header_text",
+            lambda: file('{"a":' + "[" * 100_000 + "]" * 100_000 + "}"),
+        ),
+        "arrays nested 100,000 deep in a shape": (
+            "header_text",
+            lambda: one(shape="[" * 100_000 + "]" * 100_000)(),
+        ),
         "arrays nested 16 million deep": ("header_text", flood("[", '{"a":')),
         "5 million empty objects": ("header_text", flood("{}", '{"a":[', "]}", ",")),
-        "5 million empty objects, each with the empty name": ("header_text", flood('"":{}', between=",")),
+        "5 million empty objects, each with the empty name": (
+            "header_text",
+            flood('"":{}', between=","),
+        ),
         "16 MiB of quotes": ("header_text", flood('"', first)),
         "16 MiB of backslashes": ("header_text", flood("\\", '{"')),
         "16 MiB of letters in a name": ("header_text", flood("a", first + '"')),
         "16 MiB of spaces and a letter": ("header_text", flood(" ", spaced, "x")),
         "16 MiB of NULs": ("header_text", flood("\0", "{}")),
         "16 MiB of digits": ("header_text", flood("1", first + '"b":{"dtype":"U8","shape":[')),
-        "16 MiB of digits for an offset": ("header_text", flood("1", first + '"b":{"dtype":"U8","shape":[0],"data_offsets":[0,', "]}}")),
-        "8 million dimensions": ("header_text", flood("1", first + '"b":{"dtype":"U8","shape":[', '],"data_offsets":[0,0]}}', ",")),
-        "spaces between two digits": ("header_text", flood(" ", spaced + '"b":{"dtype":"U8","shape":[1', "2]}}")),
+        "16 MiB of digits for an offset": (
+            "header_text",
+            flood("1", first + '"b":{"dtype":"U8","shape":[0],"data_offsets":[0,', "]}}"),
+        ),
+        "8 million dimensions": (
+            "header_text",
+            flood("1", first + '"b":{"dtype":"U8","shape":[', '],"data_offsets":[0,0]}}', ","),
+        ),
+        "spaces between two digits": (
+            "header_text",
+            flood(" ", spaced + '"b":{"dtype":"U8","shape":[1', "2]}}"),
+        ),
         "starts of tensors": ("header_text", flood('"a":{"dtype":"U8","shape":[', first)),
         "starts of tensors with long spaces": ("header_text", flood('"a" :' + " " * 1000, spaced)),
-        "tensors without an end": ("header_text", flood('"a":{"dtype":"U8","shape":[0],"data_offsets":[0,', first)),
+        "tensors without an end": (
+            "header_text",
+            flood('"a":{"dtype":"U8","shape":[0],"data_offsets":[0,', first),
+        ),
         "270,000 tensors": ("too_large", numbered(small, 270_000)),
         "262,144 tensors, one of them twice": (
             "duplicate",
@@ -393,10 +606,15 @@ def _floods() -> Corpus:
         ),
         "262,143 tensors and a comma": ("too_large", numbered(small, 262_143, ",}")),
         "200,000 tensors, an emoji and a comma": ("too_large", numbered(small, 200_000, wide)),
-        "200,000 different shapes": ("too_large", numbered('"%d":{"dtype":"U8","shape":[0,%d],"data_offsets":[0,0]}', 200_000)),
+        "200,000 different shapes": (
+            "too_large",
+            numbered('"%d":{"dtype":"U8","shape":[0,%d],"data_offsets":[0,0]}', 200_000),
+        ),
         "52,000 shapes of 64 dimensions": (
             "too_large",
-            numbered('"%d":{"dtype":"U8","shape":[0,' + dims + ',1%05d],"data_offsets":[0,0]}', 52_000),
+            numbered(
+                '"%d":{"dtype":"U8","shape":[0,' + dims + ',1%05d],"data_offsets":[0,0]}', 52_000
+            ),
         ),
         "200,000 tensors with escaped names": (
             "too_large",
@@ -408,14 +626,33 @@ def _floods() -> Corpus:
 def odd() -> dict[str, Callable[[], bytes]]:
     """Return by name the bytes that the reference reads and that must be read here."""
     a, b = entry(), entry("b", offsets="[1,2]")
-    spaces = header(a, b).replace(":", " : ").replace(",", " ,\t").replace("{", "{\n").replace("[", "[ ").replace("]", "\r\n]") + " \n\t\r"
-    fields = {"dtype": '"dtype":"U8"', "shape": '"shape":[1]', "data_offsets": '"data_offsets":[0,1]'}
+    spaces = (
+        header(a, b)
+        .replace(":", " : ")
+        .replace(",", " ,\t")
+        .replace("{", "{\n")
+        .replace("[", "[ ")
+        .replace("]", "\r\n]")
+        + " \n\t\r"
+    )
+    fields = {
+        "dtype": '"dtype":"U8"',
+        "shape": '"shape":[1]',
+        "data_offsets": '"data_offsets":[0,1]',
+    }
     mixed = ',"b":{"shape":[1],"data_offsets":[1,2],"dtype":"U8"}'
     dtypes = "BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ U16 I16 F16 BF16 U32 I32 F32 U64 I64 F64 C64".split()
     sizes = [1] * 8 + [2] * 4 + [4] * 3 + [8] * 4
     at = [sum(sizes[:i]) for i in range(len(sizes))]
-    every = [entry(name, f'"{name}"', "[]", f"[{start},{start + size}]") for name, size, start in zip(dtypes, sizes, at, strict=True)]
-    packed = [entry("f4", '"F4"', "[3,2]", "[0,3]"), entry("f6", '"F6_E2M3"', "[4]", "[3,6]"), entry("g6", '"F6_E3M2"', "[2,4]", "[6,12]")]
+    every = [
+        entry(name, f'"{name}"', "[]", f"[{start},{start + size}]")
+        for name, size, start in zip(dtypes, sizes, at, strict=True)
+    ]
+    packed = [
+        entry("f4", '"F4"', "[3,2]", "[0,3]"),
+        entry("f6", '"F6_E2M3"', "[4]", "[3,6]"),
+        entry("g6", '"F6_E3M2"', "[2,4]", "[6,12]"),
+    ]
     return {
         "empty": text("{}", b""),
         "empty, spaces": text("{ \n\t\r } \n", b""),
@@ -426,23 +663,38 @@ def odd() -> dict[str, Callable[[], bytes]]:
         "metadata empty, and a tensor": text(header('"__metadata__":{}', a)),
         "metadata last": text(header(a, '"__metadata__":{"k":"v"}')),
         "metadata in the middle": text(header(a, '"__metadata__":{"k":"v"}', b), b"xx"),
-        "metadata with escapes": text(header('"__metadata__":{"\\"k\\"":"\\u00e9\\n\\ud83e\\udd99\\\\"}', a)),
+        "metadata with escapes": text(
+            header('"__metadata__":{"\\"k\\"":"\\u00e9\\n\\ud83e\\udd99\\\\"}', a)
+        ),
         "metadata that looks like tensors": text(
-            header('"__metadata__":{"k":"\\"a\\":{\\"dtype\\":\\"U8\\"","dtype":"U8","shape":":{"}', a)
+            header(
+                '"__metadata__":{"k":"\\"a\\":{\\"dtype\\":\\"U8\\"","dtype":"U8","shape":":{"}', a
+            )
         ),
         "metadata of 1 MB": text(header(f'"__metadata__":{{"k":"{"v" * 1_000_000}"}}', a)),
         "metadata under an escaped name": text('{"__metad\\u0061ta__":{"k":"v"}}', b""),
         "scalar": one(shape="[]"),
         "64 dimensions": one(shape=f"[{','.join('1' * 64)}]"),
         "zero elements": lambda: file(header(entry(shape="[0]", offsets="[0,0]"))),
-        "zero elements of a huge shape": lambda: file(header(entry(shape=f"[0,{TOP},{TOP}]", offsets="[0,0]"))),
-        "zero elements between": lambda: file(header(a, entry("z", shape="[3,0]", offsets="[1,1]"), b), b"xx"),
-        "zero elements at the end, first": lambda: file(header(entry("z", shape="[0]", offsets="[2,2]"), a, b), b"xx"),
-        "several without elements": lambda: file(header(*(entry(f"z{i}", shape="[0]", offsets="[0,0]") for i in range(9)))),
+        "zero elements of a huge shape": lambda: file(
+            header(entry(shape=f"[0,{TOP},{TOP}]", offsets="[0,0]"))
+        ),
+        "zero elements between": lambda: file(
+            header(a, entry("z", shape="[3,0]", offsets="[1,1]"), b), b"xx"
+        ),
+        "zero elements at the end, first": lambda: file(
+            header(entry("z", shape="[0]", offsets="[2,2]"), a, b), b"xx"
+        ),
+        "several without elements": lambda: file(
+            header(*(entry(f"z{i}", shape="[0]", offsets="[0,0]") for i in range(9)))
+        ),
         "out of order": lambda: file(header(b, a), b"xx"),
         "spaces and newlines everywhere": lambda: file(spaces, b"xx"),
         "padded to 64": lambda: file(header(a).ljust(64), b"x"),
-        **{f"fields {', '.join(order)}": text('{"a":{' + ",".join(fields[x] for x in order) + "}}") for order in permutations(fields)},
+        **{
+            f"fields {', '.join(order)}": text('{"a":{' + ",".join(fields[x] for x in order) + "}}")
+            for order in permutations(fields)
+        },
         "fields in two orders": lambda: file(header(a)[:-1] + mixed + "}", b"xx"),
         "fields escaped": text(header(a).replace("dtype", "d\\u0074ype").replace("U8", "\\u00558")),
         "no name": one(name=""),
@@ -456,25 +708,53 @@ def odd() -> dict[str, Callable[[], bytes]]:
         "name with DEL": one(name="\x7f"),
         "name with NUL, escaped": one(name="a\\u0000b"),
         "name is a path": one(name="../../etc/passwd"),
-        "names like fields": lambda: file(header(entry("dtype"), entry("shape", offsets="[1,2]")), b"xx"),
+        "names like fields": lambda: file(
+            header(entry("dtype"), entry("shape", offsets="[1,2]")), b"xx"
+        ),
         "name like metadata": one(name="__metadata__ "),
         "a noncharacter for a name": one(name="\uffff"),
         "every dtype of whole bytes": lambda: file(header(*every), bytes(sum(sizes))),
         "dtypes of 4 and 6 bits": lambda: file(header(*packed), bytes(12)),
-        "2,000 tensors": lambda: file(header(*(entry(f"t{i}", offsets=f"[{i},{i + 1}]") for i in range(2000))), bytes(2000)),
+        "2,000 tensors": lambda: file(
+            header(*(entry(f"t{i}", offsets=f"[{i},{i + 1}]") for i in range(2000))), bytes(2000)
+        ),
         "2,000 tensors, backwards": lambda: file(
-            header(*(entry(f"t{i}", offsets=f"[{i},{i + 1}]") for i in range(2000)[::-1])), bytes(2000)
+            header(*(entry(f"t{i}", offsets=f"[{i},{i + 1}]") for i in range(2000)[::-1])),
+            bytes(2000),
         ),
         "the valid one": valid,
     }
 
 
-SIZES = {"BOOL": 8, "U8": 8, "F8_E4M3": 8, "BF16": 16, "F32": 32, "I64": 64, "C64": 64, "F4": 4, "F6_E2M3": 6}
+SIZES = {
+    "BOOL": 8,
+    "U8": 8,
+    "F8_E4M3": 8,
+    "BF16": 16,
+    "F32": 32,
+    "I64": 64,
+    "C64": 64,
+    "F4": 4,
+    "F6_E2M3": 6,
+}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[0-9]+|\s+|.', re.DOTALL)
 _POOL = (
     *'{ } [ ] : , 0 1 2 3 8 24 64 -1 1.0 1e1 01 true null {} [] [1] [0,1] "" "a" "b" "\\u0061" "\\ud800" "dtype" "shape"'.split(),
     *'"data_offsets" "__metadata__" "U8" "F32" "F4" "F33" "x":{} "k":"v" \x1b é \ufeff \0 / \\'.split(),
-    *(" ", "\n", "\t", "\r", "\f", "\u00a0", str(TOP), str(TOP + 1), str(HALF), entry(), "," + entry(), entry("c", shape="[0]")),
+    *(
+        " ",
+        "\n",
+        "\t",
+        "\r",
+        "\f",
+        "\u00a0",
+        str(TOP),
+        str(TOP + 1),
+        str(HALF),
+        entry(),
+        "," + entry(),
+        entry("c", shape="[0]"),
+    ),
 )
 
 
@@ -491,7 +771,11 @@ def _base(rng: random.Random) -> tuple[list[str], bytes]:
         if bits % 8:
             shape, bits = [*shape, 4], bits * 4
         end = at + bits // 8
-        parts = [f'"dtype":{gap}"{dtype}"', f'"shape":{gap}{shape}', f'"data_offsets":[{at},{gap}{end}]']
+        parts = [
+            f'"dtype":{gap}"{dtype}"',
+            f'"shape":{gap}{shape}',
+            f'"data_offsets":[{at},{gap}{end}]',
+        ]
         if rng.random() < 0.2:
             rng.shuffle(parts)
         name = rng.choice(["a", "b", "layers.0.weight", "é", "\\u00e9", "dtype", ""]) + str(i)
@@ -501,9 +785,12 @@ def _base(rng: random.Random) -> tuple[list[str], bytes]:
         rng.shuffle(entries)
     if rng.random() < 0.5:
         entries.insert(
-            rng.choice([0, 0, 0, len(entries)]), '"__metadata__":' + rng.choice(['{"format":"pt"}', "{}", '{"a":"\\n","b":"é"}'])
+            rng.choice([0, 0, 0, len(entries)]),
+            '"__metadata__":' + rng.choice(['{"format":"pt"}', "{}", '{"a":"\\n","b":"é"}']),
         )
-    return _TOKEN.findall("{" + f",{gap}".join(entries) + "}" + " " * rng.choice([0, 0, 3])), bytes(i % 251 for i in range(at))
+    return _TOKEN.findall("{" + f",{gap}".join(entries) + "}" + " " * rng.choice([0, 0, 3])), bytes(
+        i % 251 for i in range(at)
+    )
 
 
 def mutants(seed: int, bases: int = 500) -> Iterator[bytes]:
@@ -527,12 +814,18 @@ def mutants(seed: int, bases: int = 500) -> Iterator[bytes]:
                 lie = rng.choice([-9, -8, -1, 1, 7, 8, 1 << 40])
             elif kind < 10:
                 tokens.insert(i, rng.choice(" \t\n\r") * rng.randrange(9))
-            elif kind < 12 and tokens[i][:1] == '"' and len(tokens[i]) > 2 and "\\" not in tokens[i]:
+            elif (
+                kind < 12 and tokens[i][:1] == '"' and len(tokens[i]) > 2 and "\\" not in tokens[i]
+            ):
                 j = rng.randrange(1, len(tokens[i]) - 1)
                 tokens[i] = f"{tokens[i][:j]}\\u{ord(tokens[i][j]):04x}{tokens[i][j + 1 :]}"
             elif tokens[i]:
                 j = rng.randrange(len(tokens[i]))
-                tokens[i] = tokens[i][:j] + chr(ord(tokens[i][j]) ^ 1 << rng.randrange(8)) + tokens[i][j + 1 :]
+                tokens[i] = (
+                    tokens[i][:j]
+                    + chr(ord(tokens[i][j]) ^ 1 << rng.randrange(8))
+                    + tokens[i][j + 1 :]
+                )
             if not tokens:
                 tokens = ["{}"]
         text = "".join(tokens).encode("utf-8", "surrogatepass")

@@ -40,7 +40,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         with self.site.lock:
-            self.site.seen.append(Request(self.path, {k.lower(): v for k, v in self.headers.items()}))
+            self.site.seen.append(
+                Request(self.path, {k.lower(): v for k, v in self.headers.items()})
+            )
         self.site.pages.get(path, status(404, {"X-Error-Code": "EntryNotFound"}))(self)
 
     def do_CONNECT(self) -> None:
@@ -57,9 +59,15 @@ class Handler(BaseHTTPRequestHandler):
                         return
                     ends[end].sendall(data)
 
-    def answer(self, code: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+    def answer(
+        self, code: int, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> None:
         self.send_response(code)
-        for name, value in {"Content-Length": str(len(body)), "X-Repo-Commit": COMMIT, **(headers or {})}.items():
+        for name, value in {
+            "Content-Length": str(len(body)),
+            "X-Repo-Commit": COMMIT,
+            **(headers or {}),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "HEAD":
@@ -97,8 +105,12 @@ class Site:
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
-        Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
 
     def close(self) -> None:
         self.stop.set()
@@ -126,7 +138,11 @@ def file(data: bytes, tag: str = '"one"') -> Page:
         first, last = int(match[1]), min(int(match[2]), len(data) - 1)
         if first >= len(data):
             return handler.answer(416, b"", {"Content-Range": f"bytes */{len(data)}"})
-        return handler.answer(206, data[first : last + 1], {"Content-Range": f"bytes {first}-{last}/{len(data)}", "ETag": tag})
+        return handler.answer(
+            206,
+            data[first : last + 1],
+            {"Content-Range": f"bytes {first}-{last}/{len(data)}", "ETag": tag},
+        )
 
     return page
 
@@ -163,22 +179,47 @@ def _digest(name: str, data: bytes) -> str:
 class Hub:
     """One repository: the endpoint serves small JSON files and redirects everything else to the store, as the Hub does."""
 
-    def __init__(self, endpoint: Site, store: Site, files: Mapping[str, bytes], repo: str = "org/name") -> None:
+    def __init__(
+        self, endpoint: Site, store: Site, files: Mapping[str, bytes], repo: str = "org/name"
+    ) -> None:
         self.endpoint, self.store, self.files, self.repo = endpoint, store, dict(files), repo
         siblings = [{"rfilename": name} for name in files]
         self.api = f"/api/models/{repo}/revision/main"
         for revision in ("main", COMMIT):
-            self.api_answer(status(200, {}, json.dumps({"id": repo, "sha": COMMIT, "siblings": siblings, "tags": []}).encode()), revision)
-        entries = [{"type": "file", "path": x, "size": len(data), "oid": _digest(x, data)} for x, data in files.items()]
-        endpoint.pages[f"/api/models/{repo}/tree/{COMMIT}"] = status(200, {}, json.dumps(entries).encode())
+            self.api_answer(
+                status(
+                    200,
+                    {},
+                    json.dumps(
+                        {"id": repo, "sha": COMMIT, "siblings": siblings, "tags": []}
+                    ).encode(),
+                ),
+                revision,
+            )
+        entries = [
+            {"type": "file", "path": x, "size": len(data), "oid": _digest(x, data)}
+            for x, data in files.items()
+        ]
+        endpoint.pages[f"/api/models/{repo}/tree/{COMMIT}"] = status(
+            200, {}, json.dumps(entries).encode()
+        )
         for name, data in files.items():
             path = quote(name)
             if name.endswith(".json"):
-                endpoint.pages[self.resolve(name)] = redirect(f"/api/resolve-cache/models/{repo}/{COMMIT}/{path}", 307)
-                endpoint.pages[f"/api/resolve-cache/models/{repo}/{COMMIT}/{path}"] = file(data, f'"{_digest(name, data)}"')
+                endpoint.pages[self.resolve(name)] = redirect(
+                    f"/api/resolve-cache/models/{repo}/{COMMIT}/{path}", 307
+                )
+                endpoint.pages[f"/api/resolve-cache/models/{repo}/{COMMIT}/{path}"] = file(
+                    data, f'"{_digest(name, data)}"'
+                )
             else:
-                linked = {"X-Linked-ETag": f'"{_digest(name, data)}"', "X-Linked-Size": str(len(data))}
-                endpoint.pages[self.resolve(name)] = status(302, {"Location": f"{store.url}/{path}?X-Signature=sealed", **linked})
+                linked = {
+                    "X-Linked-ETag": f'"{_digest(name, data)}"',
+                    "X-Linked-Size": str(len(data)),
+                }
+                endpoint.pages[self.resolve(name)] = status(
+                    302, {"Location": f"{store.url}/{path}?X-Signature=sealed", **linked}
+                )
                 store.pages[f"/{path}"] = file(data)
 
     def api_answer(self, page: Page, revision: str = "main") -> None:
@@ -188,7 +229,9 @@ class Hub:
         return f"/{self.repo}/resolve/{COMMIT}/{quote(name)}"
 
 
-def safetensors(shapes: Mapping[str, tuple[int, ...]], metadata: Mapping[str, str] | None = None) -> bytes:
+def safetensors(
+    shapes: Mapping[str, tuple[int, ...]], metadata: Mapping[str, str] | None = None
+) -> bytes:
     """A checkpoint in float32."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
@@ -206,7 +249,9 @@ def header_length(data: bytes) -> int:
     return int.from_bytes(data[:8], "little")
 
 
-def gguf(tensors: Mapping[str, tuple[int, ...]], keys: Mapping[str, tuple[int, str, Any]] | None = None) -> bytes:
+def gguf(
+    tensors: Mapping[str, tuple[int, ...]], keys: Mapping[str, tuple[int, str, Any]] | None = None
+) -> bytes:
     """A GGUF of float32 tensors; `keys` gives type number, struct format and value."""
     text = lambda x: struct.pack("<Q", len(x)) + x.encode()  # noqa: E731
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys or {}))
@@ -214,7 +259,9 @@ def gguf(tensors: Mapping[str, tuple[int, ...]], keys: Mapping[str, tuple[int, s
         head += text(key) + struct.pack("<I", kind) + struct.pack(f"<{layout}", value)
     data = b""
     for name, shape in tensors.items():
-        head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), 0, len(data))
+        head += text(name) + struct.pack(
+            f"<I{len(shape)}QIQ", len(shape), *reversed(shape), 0, len(data)
+        )
         size = 4
         for n in shape:
             size *= n
@@ -224,7 +271,12 @@ def gguf(tensors: Mapping[str, tuple[int, ...]], keys: Mapping[str, tuple[int, s
 
 def indexed(shards: Mapping[str, bytes]) -> dict[str, bytes]:
     weight_map = {x["name"]: name for name, data in shards.items() for x in declared(data)}
-    return {"model.safetensors.index.json": json.dumps({"metadata": {}, "weight_map": weight_map}).encode(), **shards}
+    return {
+        "model.safetensors.index.json": json.dumps(
+            {"metadata": {}, "weight_map": weight_map}
+        ).encode(),
+        **shards,
+    }
 
 
 def declared(data: bytes) -> list[dict[str, Any]]:
@@ -266,7 +318,9 @@ CONFIG: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 32, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
 }  # fmt: skip
 SHARDS = {
-    f"model-{i:05}-of-00012.safetensors": safetensors({f"model.layers.{i}.{x}.weight": (64, 32) for x in ("q", "k", "v")}, {"format": "pt"})
+    f"model-{i:05}-of-00012.safetensors": safetensors(
+        {f"model.layers.{i}.{x}.weight": (64, 32) for x in ("q", "k", "v")}, {"format": "pt"}
+    )
     for i in range(1, 13)
 }
 DATA = safetensors({"a.weight": (64, 64)})

@@ -15,6 +15,13 @@ def make_certificate(folder: Path) -> tuple[str, str]:
         pytest.skip("no openssl to make a certificate with")
     paths = [f"{folder}/cert.pem", f"{folder}/key.pem"]
     options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=hub.invalid".split()
-    names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:hub.invalid", "-out", paths[0], "-keyout", paths[1]]
+    names = [
+        "-addext",
+        "subjectAltName=IP:127.0.0.1,DNS:hub.invalid",
+        "-out",
+        paths[0],
+        "-keyout",
+        paths[1],
+    ]
     subprocess.run([openssl, *options, *names], check=True, capture_output=True)
     return paths[0], paths[1]

@@ -28,7 +28,14 @@ IMAGES = [
 ]
 """Widths and heights."""
 _METHODS = {
-    *("_plan_patches", "_is_extreme_aspect", "smart_resize", "_is_image_too_large", "_get_grid_layout", "_target_ratios"),
+    *(
+        "_plan_patches",
+        "_is_extreme_aspect",
+        "smart_resize",
+        "_is_image_too_large",
+        "_get_grid_layout",
+        "_target_ratios",
+    ),
     *("_build_overlapping_crops", "_image_batch_to_patches_and_grids"),
 }
 """Methods that are tested as functions."""
@@ -41,9 +48,22 @@ def functions_of(path: str) -> dict[str, Any]:
     import transformers
 
     tree = ast.parse((Path(transformers.__file__).parent / "models" / path).read_text())
-    methods = [y for x in tree.body if isinstance(x, ast.ClassDef) for y in x.body if isinstance(y, ast.FunctionDef) and y.name in _METHODS]
+    methods = [
+        y
+        for x in tree.body
+        if isinstance(x, ast.ClassDef)
+        for y in x.body
+        if isinstance(y, ast.FunctionDef) and y.name in _METHODS
+    ]
     tree.body = [x for x in tree.body if isinstance(x, ast.FunctionDef)] + methods
-    known = {"np": numpy, "torch": torch, "F": torch.nn.functional, "lru_cache": lru_cache, "math": math, "itertools": itertools}
+    known = {
+        "np": numpy,
+        "torch": torch,
+        "F": torch.nn.functional,
+        "lru_cache": lru_cache,
+        "math": math,
+        "itertools": itertools,
+    }
     found: dict[str, Any] = known
     exec(compile(tree, path, "exec", flags=__future__.annotations.compiler_flag), found)
     return found
@@ -54,9 +74,13 @@ def squares_of_molmo2(width: int, height: int, size: int, patch: int, most: int)
     import torch
 
     functions = functions_of("molmo2/image_processing_molmo2.py")
-    functions["resize_and_normalize_image"] = lambda _, images, size, *__, **___: torch.zeros(len(images), 3, *size)
+    functions["resize_and_normalize_image"] = lambda _, images, size, *__, **___: torch.zeros(
+        len(images), 3, *size
+    )
     names = ("resample", "do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std")
-    processor = SimpleNamespace(_build_overlapping_crops=partial(functions["_build_overlapping_crops"], None))
+    processor = SimpleNamespace(
+        _build_overlapping_crops=partial(functions["_build_overlapping_crops"], None)
+    )
     grid, _, squares = functions["_image_batch_to_patches_and_grids"](
         processor,
         torch.zeros(1, 3, height, width),

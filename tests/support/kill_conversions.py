@@ -30,7 +30,9 @@ READ_ONLY = {"pread", "stat", "lstat", "fstat", "listdir", "scandir", "statvfs",
 
 
 def read_tree(folder: Path) -> dict[str, bytes]:
-    return {str(x.relative_to(folder)): x.read_bytes() for x in sorted(folder.rglob("*")) if x.is_file()}
+    return {
+        str(x.relative_to(folder)): x.read_bytes() for x in sorted(folder.rglob("*")) if x.is_file()
+    }
 
 
 def fail_at_call(at: int, error: int) -> list[int]:
@@ -61,7 +63,9 @@ def fail_at_call(at: int, error: int) -> list[int]:
     return left
 
 
-def run(source: str, target: Path, order: ConvertOptions | EditOptions, at: int | None, error: int = 0) -> int:
+def run(
+    source: str, target: Path, order: ConvertOptions | EditOptions, at: int | None, error: int = 0
+) -> int:
     """The exit status of a conversion in a process of its own; the negative number of the signal that killed it."""
     if (child := os.fork()) == 0:
         left = [1] if at is None else fail_at_call(at, error)
@@ -101,15 +105,23 @@ def is_refused(target: Path) -> bool:
     return False
 
 
-def main(source: str, home: str, to: str, target: str, force: bool, error: int) -> dict[str, object]:
-    order: ConvertOptions | EditOptions = ConvertOptions(to=to, max_shard_size=int(os.environ.get("SHARD", "12000")), force=force)
+def main(
+    source: str, home: str, to: str, target: str, force: bool, error: int
+) -> dict[str, object]:
+    order: ConvertOptions | EditOptions = ConvertOptions(
+        to=to, max_shard_size=int(os.environ.get("SHARD", "12000")), force=force
+    )
     if to == "edit":
         order = EditOptions(drop_layers="0", resize_vocab=90, force=force)
     whole = Path(home) / "whole"
     whole.mkdir()
     old: dict[str, bytes] = {}
     if force:
-        old = {f"{target}/model.safetensors": b"old weights", f"{target}/config.json": b"old", f"{target}/README.md": b"kept"}
+        old = {
+            f"{target}/model.safetensors": b"old weights",
+            f"{target}/config.json": b"old",
+            f"{target}/README.md": b"kept",
+        }
         (whole / target).mkdir()
         for file, data in old.items():
             (whole / file).write_bytes(data)
@@ -132,10 +144,16 @@ def main(source: str, home: str, to: str, target: str, force: bool, error: int) 
         if status == 0:
             return {"calls": at, "moved": moved}
         finished = shown == right and not moving
-        if (again := run(source, place / target, order, None)) != (3 if finished and not force else 0):
-            return {"wrong": f"call {at}: the second run ended with {again}; {sorted(shown)}, {sorted(hidden)}"}
+        if (again := run(source, place / target, order, None)) != (
+            3 if finished and not force else 0
+        ):
+            return {
+                "wrong": f"call {at}: the second run ended with {again}; {sorted(shown)}, {sorted(hidden)}"
+            }
         if read_tree(place) != right or any(".llamath-convert" in str(x) for x in place.rglob("*")):
-            return {"wrong": f"call {at}: after the second run {sorted(map(str, place.rglob('*')))}"}
+            return {
+                "wrong": f"call {at}: after the second run {sorted(map(str, place.rglob('*')))}"
+            }
     return {"wrong": "it never ends"}
 
 

@@ -22,7 +22,10 @@ class LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = call(*args, **(kwargs or {}))
         for x in tree_leaves(out):
-            if isinstance(x, torch.Tensor) and (key := (storage := x.untyped_storage())._cdata) not in self.sizes:
+            if (
+                isinstance(x, torch.Tensor)
+                and (key := (storage := x.untyped_storage())._cdata) not in self.sizes
+            ):
                 self.sizes[key] = storage.nbytes()
                 self.now += storage.nbytes()
                 weakref.finalize(storage, self._gone, key)

@@ -22,7 +22,9 @@ def native_model(module: Decoder, threads: int = 1, **options: Any) -> NativeMod
     for path, x in (*module.named_parameters(), *module.named_buffers()):
         x = x.detach().contiguous()
         cols = x.shape[-1] if x.dim() else 1
-        stored[path] = Stored(x.data_ptr(), _TYPES[x.dtype], x.numel() // max(1, cols), cols, x.nbytes, x)
+        stored[path] = Stored(
+            x.data_ptr(), _TYPES[x.dtype], x.numel() // max(1, cols), cols, x.nbytes, x
+        )
     dtype = _NAMES[next(module.parameters()).dtype]
     return NativeModel(module.spec, stored, options.pop("dtype", dtype), threads=threads, **options)
 
@@ -53,5 +55,7 @@ def random_module(config: dict[str, Any], dtype: torch.dtype = torch.float32) ->
 
 def random_ids(vocab: int, count: int = 11) -> list[int]:
     """Token ids, the same each time."""
-    ids: list[int] = torch.randint(0, vocab, (count,), generator=torch.Generator().manual_seed(0)).tolist()
+    ids: list[int] = torch.randint(
+        0, vocab, (count,), generator=torch.Generator().manual_seed(0)
+    ).tolist()
     return ids

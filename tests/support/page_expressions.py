@@ -5,9 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from llamath.core.expr import Expr, Json, ceil_div, floor_div, maximum, minimum, product, round_div, routed_bytes, total
+from llamath.core.expr import (
+    Expr,
+    Json,
+    ceil_div,
+    floor_div,
+    maximum,
+    minimum,
+    product,
+    round_div,
+    routed_bytes,
+    total,
+)
 
-FUNCTIONS = {"min": minimum, "max": maximum, "floor": floor_div, "ceil": ceil_div, "round": round_div, "routed": routed_bytes}
+FUNCTIONS = {
+    "min": minimum,
+    "max": maximum,
+    "floor": floor_div,
+    "ceil": ceil_div,
+    "round": round_div,
+    "routed": routed_bytes,
+}
 
 
 def expression_from_json(x: Json) -> Expr:

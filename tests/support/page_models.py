@@ -12,7 +12,13 @@ import llamath
 from llamath.model import Model
 from llamath.web.page_data.page_data import build_page_data
 
-HOSTILE = ("<img src=x onerror=pwned()>", "\"'><script>pwned()</script>", "model.layers.9.__proto__", "javascript:pwned()", "\u202egnp")
+HOSTILE = (
+    "<img src=x onerror=pwned()>",
+    "\"'><script>pwned()</script>",
+    "model.layers.9.__proto__",
+    "javascript:pwned()",
+    "\u202egnp",
+)
 
 
 @cache
@@ -27,8 +33,20 @@ def data_of(*slugs: str) -> dict[str, Any]:
 
 def write_checkpoint(folder: Path, hostile: bool = False) -> Path:
     """Write a small Llama as safetensors; the hostile one lacks a matrix, has a transposed one, and tensors whose names are markup."""
-    sizes = {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3}
-    config = {"model_type": "llama", "vocab_size": 320, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5, **sizes}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 3,
+    }
+    config = {
+        "model_type": "llama",
+        "vocab_size": 320,
+        "torch_dtype": "bfloat16",
+        "rms_norm_eps": 1e-5,
+        **sizes,
+    }
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     model = llamath.load(config)

@@ -54,7 +54,11 @@ NUMBER = re.compile(r"\d(?:[\d,.]*\d)?(?:%|[KMBT]\b| Gi?B\b)?")
 
 def names_with_digits(data: dict[str, Any]) -> list[str]:
     """Return the names of models, dtypes and GPUs that contain digits, longest first."""
-    names = [y for x in data["models"] for y in (x["name"], *(z["name"] for z in (*x["sizes"]["dtypes"], *x["sizes"]["kvs"])))]
+    names = [
+        y
+        for x in data["models"]
+        for y in (x["name"], *(z["name"] for z in (*x["sizes"]["dtypes"], *x["sizes"]["kvs"])))
+    ]
     names += [y for x in data["gpus"] for y in (x["name"], x["title"])]
     return sorted({x for x in names if re.search(r"\d", x)}, key=len, reverse=True)
 
@@ -69,10 +73,14 @@ def numbers_without_formula(text: str, chains: Sequence[str]) -> list[str]:
     return [x for x in NUMBER.findall(text) if x.replace(",", "") not in known]
 
 
-def unexplained_numbers(tab: Any, data: dict[str, Any], at: str, within: str, excluded: Sequence[str] = ()) -> list[tuple[str, ...]]:
+def unexplained_numbers(
+    tab: Any, data: dict[str, Any], at: str, within: str, excluded: Sequence[str] = ()
+) -> list[tuple[str, ...]]:
     """Return the numbers of a state, in the elements that `within` selects, without a derivation that contains them."""
     tab.evaluate("at => { location.hash = at }", at)
-    tab.wait_for_function("at => location.hash === at && !document.querySelector('dialog[open]')", arg=at)
+    tab.wait_for_function(
+        "at => location.hash === at && !document.querySelector('dialog[open]')", arg=at
+    )
     wait_until_drawn(tab)
     found = tab.evaluate(COLLECT_NUMBERS_JS, [", ".join(excluded), names_with_digits(data), within])
     assert found, (at, within)
@@ -113,7 +121,9 @@ OPEN_NUMBERS_JS = """(within) => {
 def opened_numbers(tab: Any, at: str, within: str) -> list[tuple[str, list[str]]]:
     """Return the text of every number button of a state, with the formulas of its dialog."""
     tab.evaluate("at => { location.hash = at }", at)
-    tab.wait_for_function("at => location.hash === at && !document.querySelector('dialog[open]')", arg=at)
+    tab.wait_for_function(
+        "at => location.hash === at && !document.querySelector('dialog[open]')", arg=at
+    )
     wait_until_drawn(tab)
     found = tab.evaluate(OPEN_NUMBERS_JS, within)
     assert found, at

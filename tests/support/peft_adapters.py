@@ -23,23 +23,57 @@ class SavedAdapter(NamedTuple):
 
 
 def llama(**changes: Any) -> Any:
-    sizes = {"hidden_size": 16, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2}
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**sizes, "vocab_size": 50, **changes}))
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 40,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**{**sizes, "vocab_size": 50, **changes})
+    )
 
 
 def gpt2() -> Any:
-    sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 50, "n_positions": 32, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = {
+        "n_embd": 16,
+        "n_layer": 2,
+        "n_head": 2,
+        "vocab_size": 50,
+        "n_positions": 32,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
 
 
 def qwen3_moe() -> Any:
-    sizes = {"hidden_size": 16, "intermediate_size": 40, "moe_intermediate_size": 12, "num_hidden_layers": 2, "num_attention_heads": 4}
-    more = {"num_key_value_heads": 2, "head_dim": 4, "num_experts": 4, "num_experts_per_tok": 2, "vocab_size": 50}
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 40,
+        "moe_intermediate_size": 12,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    more = {
+        "num_key_value_heads": 2,
+        "head_dim": 4,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "vocab_size": 50,
+    }
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(**sizes, **more))
 
 
 def gpt_oss() -> Any:
-    sizes = {"hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 12,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
     more = {"head_dim": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "vocab_size": 50}
     return transformers.GptOssForCausalLM(transformers.GptOssConfig(**sizes, **more))
 
@@ -53,7 +87,14 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "LoRA": (llama, lora(target_modules=["q_proj", "v_proj"])),
     "all linear layers, rsLoRA": (llama, lora(target_modules="all-linear", use_rslora=True)),
     "regular expression": (llama, lora(target_modules=r".*\.[12]\.mlp\.(up|down)_proj")),
-    "layers and exclusions": (llama, lora(target_modules=["q_proj", "o_proj"], layers_to_transform=[0, 2], exclude_modules=r".*0.*o_proj")),
+    "layers and exclusions": (
+        llama,
+        lora(
+            target_modules=["q_proj", "o_proj"],
+            layers_to_transform=[0, 2],
+            exclude_modules=r".*0.*o_proj",
+        ),
+    ),
     "rank and alpha patterns": (
         llama,
         lora(
@@ -63,22 +104,52 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         ),
     ),
     "DoRA": (llama, lora(target_modules=["q_proj", "down_proj"], use_dora=True)),
-    "biases of B": (lambda: llama(attention_bias=True), lora(target_modules=["k_proj"], lora_bias=True)),
-    "trained biases": (lambda: llama(attention_bias=True), lora(target_modules=["k_proj"], bias="all")),
-    "saved modules": (llama, lora(target_modules=["q_proj"], modules_to_save=["lm_head", "embed_tokens"])),
+    "biases of B": (
+        lambda: llama(attention_bias=True),
+        lora(target_modules=["k_proj"], lora_bias=True),
+    ),
+    "trained biases": (
+        lambda: llama(attention_bias=True),
+        lora(target_modules=["k_proj"], bias="all"),
+    ),
+    "saved modules": (
+        llama,
+        lora(target_modules=["q_proj"], modules_to_save=["lm_head", "embed_tokens"]),
+    ),
     "embedding": (llama, lora(target_modules=["embed_tokens", "lm_head"])),
-    "rows of the embedding": (llama, lora(target_modules=["q_proj"], trainable_token_indices=[3, 7])),
+    "rows of the embedding": (
+        llama,
+        lora(target_modules=["q_proj"], trainable_token_indices=[3, 7]),
+    ),
     "transposed layers": (gpt2, lora(target_modules=["c_attn", "c_proj"], fan_in_fan_out=True)),
-    "experts": (qwen3_moe, lora(target_modules=[], target_parameters=EXPERTS, rank_pattern={"experts.down_proj": 3})),
-    "one parameter of experts": (qwen3_moe, lora(target_modules=["q_proj"], target_parameters=EXPERTS[1:])),
+    "experts": (
+        qwen3_moe,
+        lora(target_modules=[], target_parameters=EXPERTS, rank_pattern={"experts.down_proj": 3}),
+    ),
+    "one parameter of experts": (
+        qwen3_moe,
+        lora(target_modules=["q_proj"], target_parameters=EXPERTS[1:]),
+    ),
     "transposed experts": (gpt_oss, lora(target_modules=[], target_parameters=EXPERTS)),
     "router": (qwen3_moe, lora(target_modules=[], target_parameters=["mlp.gate.weight"])),
-    "IA³": (llama, lambda: peft.IA3Config(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"])),
+    "IA³": (
+        llama,
+        lambda: peft.IA3Config(
+            target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]
+        ),
+    ),
     "IA³ of transposed layers": (
         gpt2,
-        lambda: peft.IA3Config(target_modules=["c_attn", "mlp.c_proj"], feedforward_modules=["mlp.c_proj"], fan_in_fan_out=True),
+        lambda: peft.IA3Config(
+            target_modules=["c_attn", "mlp.c_proj"],
+            feedforward_modules=["mlp.c_proj"],
+            fan_in_fan_out=True,
+        ),
     ),
-    "trainable tokens": (llama, lambda: peft.TrainableTokensConfig(token_indices=[1, 2], target_modules=["embed_tokens"])),
+    "trainable tokens": (
+        llama,
+        lambda: peft.TrainableTokensConfig(token_indices=[1, 2], target_modules=["embed_tokens"]),
+    ),
 }
 """Adapters that can be merged: the model and peft's configuration."""
 

@@ -54,9 +54,18 @@ PICTURE_NODES = """(elements, tokens) => {
   return elements.flatMap(node);
 }"""
 """Returns the visible elements of pictures as a tree, with the names of their colours."""
-TOKENS = sorted(set(re.findall(r"(--(?:c|on|ramp)-\w+|--(?:ink|paper|panel|sunk|rule|edge)[\w-]*)\s*:", read_asset("page.css"))))
+TOKENS = sorted(
+    set(
+        re.findall(
+            r"(--(?:c|on|ramp)-\w+|--(?:ink|paper|panel|sunk|rule|edge)[\w-]*)\s*:",
+            read_asset("page.css"),
+        )
+    )
+)
 _HIDDEN_TAGS = frozenset(("style", "script"))
-_PAINTED = frozenset(("rect", "circle", "ellipse", "path", "line", "polyline", "polygon", "text", "tspan", "use"))
+_PAINTED = frozenset(
+    ("rect", "circle", "ellipse", "path", "line", "polyline", "polygon", "text", "tspan", "use")
+)
 _CONTAINERS = frozenset(("g", "svg", "defs", "pattern", "clippath", "mask", "title", "desc"))
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 _LONG = 120

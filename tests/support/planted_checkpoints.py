@@ -26,23 +26,41 @@ Tensors = dict[str, Tensor]
 def random_tensors(model: Model, scheme: Scheme, seed: int = 0, std: float = 0.05) -> Tensors:
     """Random tensors of a model under a scheme."""
     generator = torch.Generator().manual_seed(seed)
-    return {x.name: torch.randn(tuple(map(int, x.shape)), generator=generator) * std for x in scheme.tensors(model.tree)}
+    return {
+        x.name: torch.randn(tuple(map(int, x.shape)), generator=generator) * std
+        for x in scheme.tensors(model.tree)
+    }
 
 
-def save_folder(folder: Path, config: Mapping[str, Any], tensors: Tensors, dtype: torch.dtype | None = torch.bfloat16) -> Path:
+def save_folder(
+    folder: Path,
+    config: Mapping[str, Any],
+    tensors: Tensors,
+    dtype: torch.dtype | None = torch.bfloat16,
+) -> Path:
     """Write a folder in Hugging Face's format; `dtype` None keeps the dtypes of the tensors."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: x.to(dtype or x.dtype).contiguous().clone() for name, x in tensors.items()}, folder / "model.safetensors")
+    save_file(
+        {name: x.to(dtype or x.dtype).contiguous().clone() for name, x in tensors.items()},
+        folder / "model.safetensors",
+    )
     (folder / "config.json").write_text(json.dumps(dict(config)))
     return folder
 
 
 def plant(
-    folder: Path, change: Callable[[Tensors], object] = lambda _: None, config: Mapping[str, Any] = LLAMA, seed: int = 0, **options: Any
+    folder: Path,
+    change: Callable[[Tensors], object] = lambda _: None,
+    config: Mapping[str, Any] = LLAMA,
+    seed: int = 0,
+    **options: Any,
 ) -> Path:
     """Write a checkpoint with random weights of which some are changed; the same seed gives the same weights in bfloat16."""
     model = llamath.load(config)
-    tensors = {name: x.bfloat16().float() for name, x in random_tensors(model, model.scheme("hf"), seed).items()}
+    tensors = {
+        name: x.bfloat16().float()
+        for name, x in random_tensors(model, model.scheme("hf"), seed).items()
+    }
     change(tensors)
     return save_folder(folder, config, tensors, **options)
 
@@ -52,14 +70,23 @@ def fuse_experts(model: Model, tensors: Tensors) -> Tensors:
     fused = fused_scheme(model.scheme("hf"))
     assert fused is not None
     result: Tensors = {}
-    one_by_one = {(p.pattern, p.indices, layer(x.name)): tensors[x.name] for x in model.scheme("hf").tensors(model.tree) for p in x.parts}
+    one_by_one = {
+        (p.pattern, p.indices, layer(x.name)): tensors[x.name]
+        for x in model.scheme("hf").tensors(model.tree)
+        for p in x.parts
+    }
     for x in fused.tensors(model.tree):
         parts = [one_by_one[p.pattern, p.indices, layer(x.name)] for p in x.parts]
         if parts[0].shape == tuple(map(int, x.shape)):
             result[x.name] = parts[0]
             continue
         experts = sorted({p.indices for p in x.parts})
-        stack = [torch.cat([one_by_one[p.pattern, p.indices, layer(x.name)] for p in x.parts if p.indices == e]) for e in experts]
+        stack = [
+            torch.cat(
+                [one_by_one[p.pattern, p.indices, layer(x.name)] for p in x.parts if p.indices == e]
+            )
+            for e in experts
+        ]
         result[x.name] = torch.stack(stack)
     return result
 
@@ -81,7 +108,9 @@ def quantize_gguf(source: Path, target: Path, dtype: str) -> Path:
             continue
         value = field.contents()
         kind = field.types[0]
-        writer.add_key_value(key, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+        writer.add_key_value(
+            key, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+        )
     quantization = gguf.GGMLQuantizationType[dtype]
     for x in reader.tensors:
         shape = tuple(int(n) for n in reversed(x.shape))
@@ -90,7 +119,11 @@ def quantize_gguf(source: Path, target: Path, dtype: str) -> Path:
             data = (data.view("<u2").astype("<u4") << 16).view("<f4")
         data = data.reshape(shape)
         if len(shape) > 1:
-            writer.add_tensor(x.name, gguf.quants.quantize(data.astype("f4"), quantization), raw_dtype=quantization)
+            writer.add_tensor(
+                x.name,
+                gguf.quants.quantize(data.astype("f4"), quantization),
+                raw_dtype=quantization,
+            )
         else:
             writer.add_tensor(x.name, data)
     writer.write_header_to_file()

@@ -36,12 +36,17 @@ def random_weights(config: Mapping[str, Any], scheme: str = "hf", seed: int = 0)
     weights = {}
     for x in model.scheme(scheme).tensors(model.tree):
         shape = tuple(map(int, x.shape))
-        weights[x.name] = torch.randn(shape, generator=generator) * (0.1 if len(shape) > 1 else 0.01) + (len(shape) == 1)
+        weights[x.name] = torch.randn(shape, generator=generator) * (
+            0.1 if len(shape) > 1 else 0.01
+        ) + (len(shape) == 1)
     return weights
 
 
 def write_checkpoint(
-    folder: Path, kind: str, change: Callable[[Weights], object] = lambda _: None, config: Mapping[str, Any] = DENSE
+    folder: Path,
+    kind: str,
+    change: Callable[[Weights], object] = lambda _: None,
+    config: Mapping[str, Any] = DENSE,
 ) -> Path:
     """Write a checkpoint as `FORMAT-DTYPE` after a change of its weights; return the path to verify."""
     form, dtype = kind.split("-")
@@ -53,7 +58,11 @@ def write_checkpoint(
     weights = {name: x.to(TYPES[dtype]) for name, x in weights.items()}
     change(weights)
     if form == "safetensors":
-        save_file({name: x.contiguous() for name, x in weights.items()}, folder / "model.safetensors", {"format": "pt"})
+        save_file(
+            {name: x.contiguous() for name, x in weights.items()},
+            folder / "model.safetensors",
+            {"format": "pt"},
+        )
     elif form == "torch":
         torch.save(weights, folder / "pytorch_model.bin")
     elif form == "legacy":
@@ -62,13 +71,21 @@ def write_checkpoint(
         writer = gguf_writer(folder / "model.gguf", config)
         for name, x in weights.items():
             bits = x.view(torch.uint16).numpy() if dtype == "BF16" else x.numpy()
-            writer.add_tensor(name, bits, raw_dtype=gguf.GGMLQuantizationType[dtype], raw_shape=bits.shape)
+            writer.add_tensor(
+                name, bits, raw_dtype=gguf.GGMLQuantizationType[dtype], raw_shape=bits.shape
+            )
         finish(writer)
         return folder / "model.gguf"
     return folder
 
 
-def write_gguf_blocks(path: Path, weights: Weights, dtype: str, change: Callable[[Weights], object], config: Mapping[str, Any]) -> Path:
+def write_gguf_blocks(
+    path: Path,
+    weights: Weights,
+    dtype: str,
+    change: Callable[[Weights], object],
+    config: Mapping[str, Any],
+) -> Path:
     """Write a GGUF file whose matrices are blocks of random bytes with sound scales; the changes are made to their bytes."""
     kind, draw = gguf.GGMLQuantizationType[dtype], np.random.default_rng(0)
     block, size = gguf.GGML_QUANT_SIZES[kind]
@@ -80,7 +97,9 @@ def write_gguf_blocks(path: Path, weights: Weights, dtype: str, change: Callable
             continue
         blocks = draw.integers(0, 256, (x.numel() // block, size), dtype=np.uint8)
         for at in {"Q5_1": (0, 2), "Q4_K": (0, 2), "Q6_K": (208,)}.get(dtype, (0,)):
-            blocks[:, at : at + 2] = (draw.uniform(0.5, 1.5, (len(blocks), 1)) * 0.01).astype("<f2").view(np.uint8)
+            blocks[:, at : at + 2] = (
+                (draw.uniform(0.5, 1.5, (len(blocks), 1)) * 0.01).astype("<f2").view(np.uint8)
+            )
         stored[name] = torch.from_numpy(blocks.reshape(*x.shape[:-1], -1))
     change(stored)
     for name, x in stored.items():
@@ -98,7 +117,10 @@ def gguf_writer(path: Path, config: Mapping[str, Any]) -> gguf.GGUFWriter:
         "vocab_size": config["vocab_size"],
     }  # fmt: skip
     if "num_local_experts" in config:
-        keys |= {"expert_count": config["num_local_experts"], "expert_used_count": config["num_experts_per_tok"]}
+        keys |= {
+            "expert_count": config["num_local_experts"],
+            "expert_used_count": config["num_experts_per_tok"],
+        }
     return open_gguf_writer(path, "llama", keys, 0)
 
 

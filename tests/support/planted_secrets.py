@@ -32,7 +32,9 @@ def secret_files() -> dict[str, bytes]:
         "page.html": f"<!doctype html><html><head><title>{_S}</title></head><body>{_S}</body></html>",
         "page.xml": f"<?xml version='1.0'?><Error><Code>{_S}</Code><Message>{_S}</Message></Error>",
         "answer.txt": f"404: not found {_S}",
-        "tokenizer.json": json.dumps({"added_tokens": [{"content": _S}], "model": {"type": _S, "vocab": {_S: 0}}, _S: _S}),
+        "tokenizer.json": json.dumps(
+            {"added_tokens": [{"content": _S}], "model": {"type": _S, "vocab": {_S: 0}}, _S: _S}
+        ),
         "tokenizer_config.json": json.dumps({"tokenizer_class": _S, "chat_template": _S, _S: _S}),
         "generation_config.json": json.dumps({"do_sample": _S, "eos_token_id": _S}),
         "trainer_state.json": json.dumps({"log_history": [{_S: _S}]}),
@@ -42,10 +44,14 @@ def secret_files() -> dict[str, bytes]:
         "weights.bin": _S * 30,
         "weights.pth": f"{_S}\n" * 30,
         "weights.npz": _S * 30,
-        "model.safetensors.index.json": json.dumps({"weight_map": {_S: f"../{_S}"}, "metadata": {_S: _S}}),
+        "model.safetensors.index.json": json.dumps(
+            {"weight_map": {_S: f"../{_S}"}, "metadata": {_S: _S}}
+        ),
     }
     files = {name: text.encode() for name, text in texts.items()}
-    files["pointer.safetensors"] = f"version https://git-lfs.github.com/spec/v1\noid sha256:{_S}\nsize 12\n{_S}".encode()
+    files["pointer.safetensors"] = (
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{_S}\nsize 12\n{_S}".encode()
+    )
     header = f'{{"{_S}": {_S}'.encode()
     files["header.safetensors"] = struct.pack("<Q", len(header)) + header
     files["utf16.txt"] = _S.encode("utf-16")
@@ -54,16 +60,43 @@ def secret_files() -> dict[str, bytes]:
 
 def secret_folders() -> dict[str, dict[str, bytes]]:
     """Return folders by name, whose files are read together."""
-    adapter = {"peft_type": _S, "base_model_name_or_path": "gpt2", "task_type": _S, "rank_pattern": {_S: _S}, _S: _S}
-    own = {"api_key": _S, "aws": {"key": _S}, "_note_of_mine": _S, "list": [_S], "vision_config": {"secret": _S}, "license": _S}
+    adapter = {
+        "peft_type": _S,
+        "base_model_name_or_path": "gpt2",
+        "task_type": _S,
+        "rank_pattern": {_S: _S},
+        _S: _S,
+    }
+    own = {
+        "api_key": _S,
+        "aws": {"key": _S},
+        "_note_of_mine": _S,
+        "list": [_S],
+        "vision_config": {"secret": _S},
+        "license": _S,
+    }
     return {
-        "adapter": {"adapter_config.json": json.dumps(adapter).encode(), "adapter_model.safetensors": (_S * 9).encode()},
+        "adapter": {
+            "adapter_config.json": json.dumps(adapter).encode(),
+            "adapter_model.safetensors": (_S * 9).encode(),
+        },
         "config": {"config.json": json.dumps({"auth": _S, "nested": {_S: _S}}).encode()},
         "own-keys": {"config.json": json.dumps({**CONFIG, **own}).encode()},
-        "params": {"params.json": json.dumps({"dim": 8, "n_layers": 1, "n_heads": 2, "vocab_size": 5, "key": _S, "moe": _S}).encode()},
-        "pipeline": {"model_index.json": json.dumps({"_class_name": "FluxPipeline", "unet": [_S, _S], "_a": [_S], "b": _S}).encode()},
+        "params": {
+            "params.json": json.dumps(
+                {"dim": 8, "n_layers": 1, "n_heads": 2, "vocab_size": 5, "key": _S, "moe": _S}
+            ).encode()
+        },
+        "pipeline": {
+            "model_index.json": json.dumps(
+                {"_class_name": "FluxPipeline", "unet": [_S, _S], "_a": [_S], "b": _S}
+            ).encode()
+        },
         "zero": {"latest": _S.encode()},
-        "recipe": {"config.json": json.dumps(CONFIG).encode(), "hf_quant_config.json": json.dumps({"token": _S}).encode()},
+        "recipe": {
+            "config.json": json.dumps(CONFIG).encode(),
+            "hf_quant_config.json": json.dumps({"token": _S}).encode(),
+        },
         "sums": {"SHA256SUMS": (_S * 9).encode(), **secret_files()},
     }
 

@@ -20,22 +20,33 @@ def tensors(headers: Iterable[Header]) -> list[Tensor]:
     """Concatenate packed tensors with their spans."""
     header_list = list(headers)
     ends = list(accumulate(DTYPES[dtype].size(prod(shape)) for _, dtype, shape in header_list))
-    return [Tensor(*x, 0, end - DTYPES[x[1]].size(prod(x[2])), end) for x, end in zip(header_list, ends, strict=True)]
+    return [
+        Tensor(*x, 0, end - DTYPES[x[1]].size(prod(x[2])), end)
+        for x, end in zip(header_list, ends, strict=True)
+    ]
 
 
 def manifest(headers: Iterable[Header]) -> Manifest:
     """Return a manifest of one file with these tensors."""
     stored = tuple(tensors(headers))
-    return Manifest(format="safetensors", files=(CheckpointFile("model.safetensors", stored[-1].end if stored else 0),), tensors=stored)
+    return Manifest(
+        format="safetensors",
+        files=(CheckpointFile("model.safetensors", stored[-1].end if stored else 0),),
+        tensors=stored,
+    )
 
 
 def plain(model: str, dtype: str = "BF16") -> list[Header]:
     """Return a preset's tensors with their names on the Hub."""
     loaded = llamath.load(model)
-    return [(x.name, dtype, tuple(map(int, x.shape))) for x in loaded.scheme("hf").tensors(loaded.tree)]
+    return [
+        (x.name, dtype, tuple(map(int, x.shape))) for x in loaded.scheme("hf").tensors(loaded.tree)
+    ]
 
 
-def packed(headers: Iterable[Header], writer: Writer, include_embeddings: bool = False) -> Iterator[Header]:
+def packed(
+    headers: Iterable[Header], writer: Writer, include_embeddings: bool = False
+) -> Iterator[Header]:
     """The matrices of the layers (or with `include_embeddings`, the embedding and the head too) in this layout, the others unchanged."""
     for name, dtype, shape in headers:
         if len(shape) == 2 and (include_embeddings or "_proj" in name):

@@ -31,8 +31,17 @@ def quantizer_inputs() -> Iterator[tuple[str, NDArray[np.float32]]]:
         yield f"tiny {n}", bell * np.float32(2**-24)
         yield f"subnormal scales {n}", bell * np.float32(2**-66)
         yield f"bfloat16 {n}", (bell.view(np.uint32) & 0xFFFF0000).view(np.float32)
-        yield f"mixed {n}", bell * np.ldexp(np.float32(1), np.repeat(random.integers(-26, 10, size // 32), 32)).astype(np.float32)
-        yield f"outliers {n}", np.where(random.integers(0, 100, size) == 0, bell * np.float32(64), bell)
+        yield (
+            f"mixed {n}",
+            bell
+            * np.ldexp(np.float32(1), np.repeat(random.integers(-26, 10, size // 32), 32)).astype(
+                np.float32
+            ),
+        )
+        yield (
+            f"outliers {n}",
+            np.where(random.integers(0, 100, size) == 0, bell * np.float32(64), bell),
+        )
 
 
 def _floats(numbers: NDArray[np.int64], exponent: int) -> NDArray[np.float32]:

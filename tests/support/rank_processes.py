@@ -41,13 +41,18 @@ HANG_TIMEOUT_S = 600
 """Ends a process that hangs; no test depends on it otherwise."""
 
 
-def run_ranks(n: int, folder: Path, jobs: dict[str, Any], timeout_s: float = 300) -> list[RankResult]:
+def run_ranks(
+    n: int, folder: Path, jobs: dict[str, Any], timeout_s: float = 300
+) -> list[RankResult]:
     """Run jobs, given as names and arguments, on n ranks; `timeout_s` is how long a rank waits for the others in a collective."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "jobs.json").write_text(json.dumps(jobs))
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, str(folder), str(timeout_s), str(n)]
-    processes = [subprocess.Popen([*command, str(i)], env=env, stderr=subprocess.PIPE, text=True) for i in range(n)]
+    processes = [
+        subprocess.Popen([*command, str(i)], env=env, stderr=subprocess.PIPE, text=True)
+        for i in range(n)
+    ]
     results = []
     try:
         for i, process in enumerate(processes):
@@ -77,7 +82,9 @@ def model(config: dict[str, Any]) -> tuple[llamath.Model, run.Decoder]:
 
 
 def ids(config: dict[str, Any], rows: int, tokens: int) -> torch.Tensor:
-    return torch.randint(0, config["vocab_size"], (rows, tokens), generator=torch.Generator().manual_seed(5))
+    return torch.randint(
+        0, config["vocab_size"], (rows, tokens), generator=torch.Generator().manual_seed(5)
+    )
 
 
 def relative_difference(x: torch.Tensor, y: torch.Tensor) -> float:
@@ -99,7 +106,11 @@ def local_bytes(module: run.Decoder) -> int:
 def predicted_bytes(tree: Decoder, ranks: int, expert_parallel: bool) -> int:
     """The bytes of one rank's weights that `analysis` predicts."""
     layout = layout_for(ranks, expert_parallel)
-    return 4 * sum(x.elements for x in weight_shards(tree, pipeline_stages(tree, layout)[0], layout) if not x.buffer)
+    return 4 * sum(
+        x.elements
+        for x in weight_shards(tree, pipeline_stages(tree, layout)[0], layout)
+        if not x.buffer
+    )
 
 
 def padding(tree: Decoder, mesh: DeviceMesh) -> int:
@@ -109,7 +120,9 @@ def padding(tree: Decoder, mesh: DeviceMesh) -> int:
         if x.split and x.split.on_indivisible == "pad" and not x.weight.tied:
             rows, *others = map(int, x.weight.shape)
             step = -(-rows // mesh.size())
-            missing_bytes += 4 * prod(others) * (step - max(0, min(step, rows - step * mesh.get_local_rank())))
+            missing_bytes += (
+                4 * prod(others) * (step - max(0, min(step, rows - step * mesh.get_local_rank())))
+            )
     return missing_bytes
 
 
@@ -126,24 +139,39 @@ def agreement(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, A
         tokens = ids(config, 2, 9)
         caches = [single.new_cache(16), sharded.new_cache(16)]
         decoded = [
-            [m(tokens[:, :6], c, torch.tensor([2, 0])), *(m(tokens[:, i : i + 1], c) for i in (6, 7))]
+            [
+                m(tokens[:, :6], c, torch.tensor([2, 0])),
+                *(m(tokens[:, i : i + 1], c) for i in (6, 7)),
+            ]
             for m, c in zip((single, sharded), caches, strict=True)
         ]
-        samplings = [run.Sampling(), run.Sampling(temperature=1.0, top_p=0.9, repetition_penalty=1.1, seed=7)]
-        sizes = MemoryCalculator(known, MemoryRequest(dtype="fp32", kv_dtype="fp32", context=16, batch=2))
-        gathered = {path: x.full_tensor() if hasattr(x, "full_tensor") else x for path, x in sharded.state_dict().items()}
+        samplings = [
+            run.Sampling(),
+            run.Sampling(temperature=1.0, top_p=0.9, repetition_penalty=1.1, seed=7),
+        ]
+        sizes = MemoryCalculator(
+            known, MemoryRequest(dtype="fp32", kv_dtype="fp32", context=16, batch=2)
+        )
+        gathered = {
+            path: x.full_tensor() if hasattr(x, "full_tensor") else x
+            for path, x in sharded.state_dict().items()
+        }
         results.append(
             {
                 "logits": relative_difference(single(tokens), sharded(tokens)),
                 "decoded": max(relative_difference(x, y) for x, y in zip(*decoded, strict=True)),
                 "texts": [generate(sharded, tokens, x) for x in samplings],
-                "alone": [generate(single, tokens, x) for x in samplings] if mesh.get_local_rank() == 0 else None,
+                "alone": [generate(single, tokens, x) for x in samplings]
+                if mesh.get_local_rank() == 0
+                else None,
                 "unseeded": generate(sharded, tokens, run.Sampling(temperature=1.5)),
                 "bytes": local_bytes(sharded),
                 "predicted": predicted_bytes(known.tree, mesh.size(), expert_parallel),
                 "padding": padding(known.tree, mesh),
                 "cache": caches[1].nbytes,
-                "cache_predicted": ShardedModel(sizes, layout_for(mesh.size(), expert_parallel)).kv_cache(0, 16, 2),
+                "cache_predicted": ShardedModel(
+                    sizes, layout_for(mesh.size(), expert_parallel)
+                ).kv_cache(0, 16, 2),
                 "parameters": [sum(x.numel() for x in m.parameters()) for m in (single, sharded)],
                 "joins": all(torch.equal(x, weights[path]) for path, x in gathered.items()),
             }
@@ -163,7 +191,12 @@ def errors(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[str]:
 
 
 def generate(module: run.Decoder, tokens: torch.Tensor, sampling: run.Sampling) -> list[list[int]]:
-    generation = run.Generation(module, [tokens[0, :4].tolist(), tokens[1].tolist()], sampling, run.GenerationLimits(max_tokens=6))
+    generation = run.Generation(
+        module,
+        [tokens[0, :4].tolist(), tokens[1].tolist()],
+        sampling,
+        run.GenerationLimits(max_tokens=6),
+    )
     for _ in generation:
         pass
     return [row.ids for row in generation.rows]
@@ -182,7 +215,9 @@ def opened(mesh: DeviceMesh, given: dict[str, Any]) -> dict[str, Any]:
     }
     layout = layout_for(mesh.size())
     tree = loaded.model.tree
-    results["predicted"] = 4 * sum(x.elements for x in weight_shards(tree, pipeline_stages(tree, layout)[0], layout))
+    results["predicted"] = 4 * sum(
+        x.elements for x in weight_shards(tree, pipeline_stages(tree, layout)[0], layout)
+    )
     return results
 
 
@@ -228,10 +263,16 @@ def trained(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any
             mean = losses[1].detach().clone()
             dist.all_reduce(mean)
             result["losses"].append([losses[0].item(), mean.item() / mesh.size()])
-            theirs = {path: x.grad.full_tensor() for path, x in sharded.named_parameters() if x.grad is not None}
+            theirs = {
+                path: x.grad.full_tensor()
+                for path, x in sharded.named_parameters()
+                if x.grad is not None
+            }
             for path, x in single.named_parameters():
                 if x.grad is not None:
-                    result["gradients"] = max(result["gradients"], gradient_error(x.grad, theirs[path]))
+                    result["gradients"] = max(
+                        result["gradients"], gradient_error(x.grad, theirs[path])
+                    )
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
@@ -252,7 +293,9 @@ def leaving(mesh: DeviceMesh, given: dict[str, Any]) -> None:
     """Generate on all ranks, while the last one is killed or falls asleep."""
     _, module = model(given["config"])
     parallelize(module, mesh)
-    generation = run.Generation(module, [[1, 2, 3]], run.Sampling(), run.GenerationLimits(max_tokens=400))
+    generation = run.Generation(
+        module, [[1, 2, 3]], run.Sampling(), run.GenerationLimits(max_tokens=400)
+    )
     for i, _ in enumerate(generation):
         if i == 3 and mesh.get_local_rank() == mesh.size() - 1:
             if given["way"] == "killed":
@@ -260,11 +303,18 @@ def leaving(mesh: DeviceMesh, given: dict[str, Any]) -> None:
             time.sleep(HANG_TIMEOUT_S)
 
 
-JOBS: dict[str, Callable[[DeviceMesh, Any], Any]] = {x.__name__: x for x in (agreement, errors, opened, missing, trained, leaving)}
+JOBS: dict[str, Callable[[DeviceMesh, Any], Any]] = {
+    x.__name__: x for x in (agreement, errors, opened, missing, trained, leaving)
+}
 
 
 def main() -> None:
-    folder, timeout, n, i = Path(sys.argv[1]), timedelta(seconds=float(sys.argv[2])), int(sys.argv[3]), int(sys.argv[4])
+    folder, timeout, n, i = (
+        Path(sys.argv[1]),
+        timedelta(seconds=float(sys.argv[2])),
+        int(sys.argv[3]),
+        int(sys.argv[4]),
+    )
     jobs = json.loads((folder / "jobs.json").read_text())
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=i, world_size=n)
     dist.barrier()

@@ -28,13 +28,29 @@ def published_runs(name: str) -> Any:
 
 
 COUNTED = (
-    *("apertus-plain", "apertus-biased", "baichuan-2", "deepseek_v41-", "diffllama-", "gemma3n-", "jetmoe-", "mistral_large4-"),
+    *(
+        "apertus-plain",
+        "apertus-biased",
+        "baichuan-2",
+        "deepseek_v41-",
+        "diffllama-",
+        "gemma3n-",
+        "jetmoe-",
+        "mistral_large4-",
+    ),
     *("muse_spark-", "phimoe-", "recurrent_gemma-"),
 )
 """The tiny configs of text models that are counted only, by the beginning of their names."""
 
 
-COUNTED_PRESETS = ("apertus-", "baichuan2-", "jetmoe-", "phi-3.5-moe", "phi-mini-moe", "phi-tiny-moe")
+COUNTED_PRESETS = (
+    "apertus-",
+    "baichuan2-",
+    "jetmoe-",
+    "phi-3.5-moe",
+    "phi-mini-moe",
+    "phi-tiny-moe",
+)
 """The presets of text models that are counted only, by the beginning of their names."""
 
 
@@ -69,7 +85,11 @@ def auto_class(config: dict[str, Any]) -> Any:
     """Return the auto class of transformers for a whole multimodal model."""
     import transformers
 
-    return transformers.AutoModelForCausalLM if config["model_type"] == "phi4_multimodal" else transformers.AutoModelForImageTextToText
+    return (
+        transformers.AutoModelForCausalLM
+        if config["model_type"] == "phi4_multimodal"
+        else transformers.AutoModelForImageTextToText
+    )
 
 
 def renamed_configs() -> list[Any]:

@@ -59,7 +59,13 @@ class StepCounter:
         if code is op.ATOMIC_GROUP:
             return [_Step("atomic", self._compile(argument))]
         if code in (op.ASSERT, op.ASSERT_NOT):
-            return [_Step("ahead" if argument[0] > 0 else "behind", self._compile(argument[1]), code is op.ASSERT)]
+            return [
+                _Step(
+                    "ahead" if argument[0] > 0 else "behind",
+                    self._compile(argument[1]),
+                    code is op.ASSERT,
+                )
+            ]
         if code is op.BRANCH:
             return self._compile_branches([self._compile(x) for x in argument[1]])
         if code in REPEATS:
@@ -71,7 +77,12 @@ class StepCounter:
     def _compile_branches(self, branches: list[list[_Step]]) -> list[_Step]:
         program = branches[-1]
         for branch in reversed(branches[:-1]):
-            program = [_Step("split", 1, len(branch) + 2), *branch, _Step("jump", len(program) + 1), *program]
+            program = [
+                _Step("split", 1, len(branch) + 2),
+                *branch,
+                _Step("jump", len(program) + 1),
+                *program,
+            ]
         return program
 
     def _compile_repeat(self, code: Any, least: int, most: int, tree: Any) -> list[_Step]:
@@ -81,14 +92,21 @@ class StepCounter:
             loop = [*body, _Step("jump", -len(body) - 1)]
             enter, leave = 1, len(loop) + 1
             program += [
-                _Step("loop" if tree.getwidth()[0] == 0 else "split", *((leave, enter) if code is op.MIN_REPEAT else (enter, leave)))
+                _Step(
+                    "loop" if tree.getwidth()[0] == 0 else "split",
+                    *((leave, enter) if code is op.MIN_REPEAT else (enter, leave)),
+                )
             ]
             program += loop
         else:
             rest: list[_Step] = []
             for _ in range(most - least):
                 leave = len(body) + len(rest) + 1
-                rest = [_Step("split", *((leave, 1) if code is op.MIN_REPEAT else (1, leave))), *body, *rest]
+                rest = [
+                    _Step("split", *((leave, 1) if code is op.MIN_REPEAT else (1, leave))),
+                    *body,
+                    *rest,
+                ]
             program += rest
         return [_Step("atomic", program)] if code is op.POSSESSIVE_REPEAT else program
 
@@ -110,7 +128,9 @@ class StepCounter:
                         break
                     pc, at = pc + 1, at + 1
                 elif step.kind in ("split", "loop"):
-                    if step.kind == "loop":  # a body that may be empty is not repeated at the same position
+                    if (
+                        step.kind == "loop"
+                    ):  # a body that may be empty is not repeated at the same position
                         if (pc, at) in seen:
                             break
                         seen = (*(x for x in seen if x[0] != pc), (pc, at))
@@ -129,7 +149,9 @@ class StepCounter:
                     pc += 1
                 elif step.kind == "behind":
                     width = len(step.argument)
-                    if (at >= width and self._run(step.argument, text, at - width) is not None) is not step.other:
+                    if (
+                        at >= width and self._run(step.argument, text, at - width) is not None
+                    ) is not step.other:
                         break
                     pc += 1
                 else:
@@ -188,7 +210,9 @@ def _text_of(tree: Any, at_least: int) -> str:
     parts: list[str] = []
     for code, argument in tree:
         if code in REPEATS:
-            parts.append(_text_of(argument[2], at_least) * max(argument[0], min(at_least, argument[1])))
+            parts.append(
+                _text_of(argument[2], at_least) * max(argument[0], min(at_least, argument[1]))
+            )
         elif code is op.SUBPATTERN:
             parts.append(_text_of(argument[3], at_least))
         elif code is op.ATOMIC_GROUP:
@@ -228,7 +252,9 @@ def _is_in(node: tuple[Any, Any], char: str, flags: int) -> bool:
 
 def _is_at(code: Any, text: str, at: int, flags: int) -> bool:
     if code in (op.AT_BEGINNING, op.AT_BEGINNING_STRING):
-        return at == 0 or (code is op.AT_BEGINNING and bool(flags & re.MULTILINE) and text[at - 1] == "\n")
+        return at == 0 or (
+            code is op.AT_BEGINNING and bool(flags & re.MULTILINE) and text[at - 1] == "\n"
+        )
     if code in (op.AT_END, op.AT_END_STRING):
         return at >= len(text) - 1 or (bool(flags & re.MULTILINE) and text[at] == "\n")
     is_boundary = (at > 0 and text[at - 1].isalnum()) != (at < len(text) and text[at].isalnum())
@@ -242,7 +268,9 @@ def growth(pattern: str | bytes, size: int, search: bool, flags: int = 0) -> tup
     steps jump once.
     """
     worst, culprit = 0.0, ""
-    for short, long, longest in zip(*(adversarial_texts(pattern, n * size) for n in (1, 2, 4)), strict=True):
+    for short, long, longest in zip(
+        *(adversarial_texts(pattern, n * size) for n in (1, 2, 4)), strict=True
+    ):
         few = _count(pattern, short, search, flags, _MAX_STEPS)
         many = _count(pattern, long, search, flags, 10 * few)
         factor = many / few

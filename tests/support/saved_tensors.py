@@ -32,7 +32,9 @@ def causal_lm(config: dict[str, Any], attention: str, dtype: torch.dtype) -> tor
 
     torch.manual_seed(0)
     hf_config = transformers.AutoConfig.for_model(**config, use_cache=False)
-    return transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation=attention, dtype=dtype).train()
+    return transformers.AutoModelForCausalLM.from_config(
+        hf_config, attn_implementation=attention, dtype=dtype
+    ).train()
 
 
 def count_step_bytes(model: torch.nn.Module, batch: int, tokens: int, vocab: int) -> int:

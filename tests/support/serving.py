@@ -24,17 +24,27 @@ class Place:
         self.path = "/" + self.address.split("/", 3)[3]
 
     def ask(
-        self, path: str | None = None, method: str = "GET", body: bytes | None = None, **headers: str
+        self,
+        path: str | None = None,
+        method: str = "GET",
+        body: bytes | None = None,
+        **headers: str,
     ) -> tuple[int, dict[str, str], str]:
         """Send a request; return the status, the headers, and the body as text."""
         status, found, data = self.ask_bytes(path, method, body, **headers)
         return status, found, data.decode()
 
     def ask_bytes(
-        self, path: str | None = None, method: str = "GET", body: bytes | None = None, **headers: str
+        self,
+        path: str | None = None,
+        method: str = "GET",
+        body: bytes | None = None,
+        **headers: str,
     ) -> tuple[int, dict[str, str], bytes]:
         wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
-        addresses = {"Host": f"127.0.0.1:{self.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
+        addresses = {"Host": f"127.0.0.1:{self.port}"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
         wire.request(method, self.path if path is None else path, body=body, headers=addresses)
         answer = wire.getresponse()
         reply = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
@@ -74,7 +84,9 @@ def served(own: Sequence[Model], host: str = "127.0.0.1", **options: Any) -> Ite
         run(self, sockets)
 
     uvicorn.Server.run = noted  # type: ignore[assignment, method-assign]
-    thread = threading.Thread(target=serve, args=(own, host, 0, addresses.append), kwargs=options, daemon=True)
+    thread = threading.Thread(
+        target=serve, args=(own, host, 0, addresses.append), kwargs=options, daemon=True
+    )
     thread.start()
     try:
         assert Place.wait_for(lambda: not thread.is_alive() or bool(servers and servers[0].started))

@@ -27,14 +27,19 @@ def save_llama(path: Path, dtype: str = "BF16", shard: str = "5GB", **changes: A
     import transformers
 
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**SMALL | changes))
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**SMALL | changes)
+    )
     perturb_weights(model)
     model.to(TYPES[dtype]).save_pretrained(path, max_shard_size=shard)
     return path
 
 
 def copy_checkpoint(
-    source: Path, target: Path, change: Callable[[dict[str, Tensor]], object], config: Mapping[str, Any] | None = None
+    source: Path,
+    target: Path,
+    change: Callable[[dict[str, Tensor]], object],
+    config: Mapping[str, Any] | None = None,
 ) -> Path:
     """Copy a checkpoint with changed tensors or config keys."""
     numbers = load_file(source / "model.safetensors")

@@ -23,7 +23,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Append a line for each test: its name, and its processor time and seconds, fixtures included."""
     before, start = _processor_seconds(), time.perf_counter()
     result = yield
-    line = json.dumps([item.nodeid, round(_processor_seconds() - before, 4), round(time.perf_counter() - start, 4)])
+    line = json.dumps(
+        [
+            item.nodeid,
+            round(_processor_seconds() - before, 4),
+            round(time.perf_counter() - start, 4),
+        ]
+    )
     with open(os.environ["LLAMATH_TEST_COST"], "a", encoding="utf-8") as file:
         file.write(line + "\n")
     return result

@@ -30,7 +30,9 @@ CONFIG: dict[str, Any] = {
     "tie_word_embeddings": False,
     "eos_token_id": 1,
 }
-TEXT = "The cat sat on the mat. A dog ran after the cat, and the cat ran home. 猫がいる。 Größe! 🙂 🙃"
+TEXT = (
+    "The cat sat on the mat. A dog ran after the cat, and the cat ran home. 猫がいる。 Größe! 🙂 🙃"
+)
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 
 
@@ -41,13 +43,19 @@ def train_tokenizer() -> Tokenizer:
     engine.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     special = [AddedToken(x, special=True, normalized=False) for x in SPECIAL]
-    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
     engine.train_from_iterator([TEXT] * 20, trainer)
-    engine.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    engine.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
     return engine
 
 
-def tiny_checkpoint(folder: Path, seed: int = 0, std: float = 0.3, template: str = "", **config: Any) -> Path:
+def tiny_checkpoint(
+    folder: Path, seed: int = 0, std: float = 0.3, template: str = "", **config: Any
+) -> Path:
     """Write a checkpoint with normally distributed weights and a tokenizer; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     keys = CONFIG | config
@@ -56,13 +64,18 @@ def tiny_checkpoint(folder: Path, seed: int = 0, std: float = 0.3, template: str
     module = initialize(build(tree), seed, std)
     numbers = module.state_dict()
     save_file(
-        {name: torch.cat([numbers[x.path] for x in leaves]) for name, leaves in group_by_stored_name(tree, family.hf).items()},
+        {
+            name: torch.cat([numbers[x.path] for x in leaves])
+            for name, leaves in group_by_stored_name(tree, family.hf).items()
+        },
         folder / "model.safetensors",
     )
     (folder / "config.json").write_text(json.dumps(keys))
     train_tokenizer().save(str(folder / "tokenizer.json"))
     ends = {"eos_token": "</s>"} if keys["eos_token_id"] is not None else {}
-    tokenizer_config = {"bos_token": "<s>"} | ends | ({"chat_template": template} if template else {})
+    tokenizer_config = (
+        {"bos_token": "<s>"} | ends | ({"chat_template": template} if template else {})
+    )
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
     return folder
 

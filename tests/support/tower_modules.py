@@ -21,7 +21,9 @@ def reference_of(config: dict[str, Any]) -> Any:
     import transformers
 
     torch.manual_seed(0)
-    made = auto_class(config).from_config(transformers.AutoConfig.for_model(**config), attn_implementation="eager")
+    made = auto_class(config).from_config(
+        transformers.AutoConfig.for_model(**config), attn_implementation="eager"
+    )
     perturb_weights(made)
     return made.eval().requires_grad_(False)
 
@@ -35,7 +37,12 @@ def part_with_weights(model: llamath.Model, reference: Any) -> Module:
     with TemporaryDirectory() as folder:
         reference.save_pretrained(folder)
         tensors = load_file(f"{folder}/model.safetensors")
-    schemes = [x for y in (model.family.hf, *model.family.hf_forms) for x in (y, fused_scheme(y)) if x is not None]
+    schemes = [
+        x
+        for y in (model.family.hf, *model.family.hf_forms)
+        for x in (y, fused_scheme(y))
+        if x is not None
+    ]
     scheme = next(x for x in schemes if {y.name for y in x.tensors(model.tree)} == tensors.keys())
     module = Module(part, TensorOptions(torch.float32, torch.device("cpu")))
     load_weights(module, canonical_weights(part, scheme, tensors))
@@ -44,5 +51,7 @@ def part_with_weights(model: llamath.Model, reference: Any) -> Module:
 
 def patches_of(pixels: Tensor, patch: int, times: int = 1) -> Tensor:
     """The pixels of each patch, `(images, patches, channels · times · side²)`; a still image is the same at all times."""
-    flat = torch.nn.functional.unfold(pixels, patch, stride=patch).mT.unflatten(-1, (pixels.shape[1], 1, -1))
+    flat = torch.nn.functional.unfold(pixels, patch, stride=patch).mT.unflatten(
+        -1, (pixels.shape[1], 1, -1)
+    )
     return flat.expand(-1, -1, -1, times, -1).flatten(2)

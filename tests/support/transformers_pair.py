@@ -38,9 +38,14 @@ class Pair(NamedTuple):
     def ids(self, tokens: int, rows: int = 2) -> Tensor:
         """Reproducible random tokens, at most as many as the model has learned positions."""
         places = self.ours.positions
-        most = tokens if places is None else min(tokens, places.weight.shape[0] - places.spec.offset)
+        most = (
+            tokens if places is None else min(tokens, places.weight.shape[0] - places.spec.offset)
+        )
         per_layer = self.ours.per_layer
-        known = min(self.ours.spec.vocab, per_layer.embed.weight.shape[0] if per_layer else self.ours.spec.vocab)
+        known = min(
+            self.ours.spec.vocab,
+            per_layer.embed.weight.shape[0] if per_layer else self.ours.spec.vocab,
+        )
         return torch.randint(1, known, (rows, most), generator=torch.Generator().manual_seed(2))
 
 
@@ -52,7 +57,9 @@ def pair(config: dict[str, Any], dtype: str = "float32") -> Pair:
 @lru_cache(maxsize=32)
 def _pair(text: str, dtype: str) -> Pair:
     config = json.loads(text)
-    return make_pair(config) if dtype == "float32" else copy_pair(pair(config), getattr(torch, dtype))
+    return (
+        make_pair(config) if dtype == "float32" else copy_pair(pair(config), getattr(torch, dtype))
+    )
 
 
 def make_pair(config: dict[str, Any]) -> Pair:
@@ -65,14 +72,23 @@ def make_pair(config: dict[str, Any]) -> Pair:
     hf_config = transformers.AutoConfig.for_model(**config)
     attention = "sdpa" if config.get("alibi") else "eager"  # eager adds Falcon's ALiBi twice
     torch.manual_seed(0)
-    theirs = transformers_class(config).from_config(hf_config, attn_implementation=attention, experts_implementation="eager").eval()
+    theirs = (
+        transformers_class(config)
+        .from_config(hf_config, attn_implementation=attention, experts_implementation="eager")
+        .eval()
+    )
     perturb_weights(theirs)
     with TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
-        tensors = {published_name(name): x for name, x in as_published(config, load_file(f"{folder}/model.safetensors")).items()}
+        tensors = {
+            published_name(name): x
+            for name, x in as_published(config, load_file(f"{folder}/model.safetensors")).items()
+        }
     saved = {name: tuple(x.shape) for name, x in tensors.items()}
     model = llamath.load(config)
-    if any(isinstance(x, CountedBlock) for _, x in model.tree.children):  # a tower without a forward pass: the text model alone
+    if any(
+        isinstance(x, CountedBlock) for _, x in model.tree.children
+    ):  # a tower without a forward pass: the text model alone
         model = model.text
         tensors = {x.name: tensors[x.name] for x in model.scheme("hf").tensors(model.tree)}
     ours = build(model)
@@ -84,7 +100,9 @@ def register_text_classes() -> None:
     """Let `AutoModelForCausalLM` find a class of text models that transformers lists under its wrapper alone."""
     import transformers
 
-    transformers.AutoModelForCausalLM.register(transformers.MllamaTextConfig, transformers.MllamaForCausalLM, exist_ok=True)
+    transformers.AutoModelForCausalLM.register(
+        transformers.MllamaTextConfig, transformers.MllamaForCausalLM, exist_ok=True
+    )
 
 
 def as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -95,7 +113,10 @@ def as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str
         return {name: x for name, x in tensors.items() if not name.endswith(MINIMAX_BUFFERS)}
     if config["model_type"] != "qwen3_vl_moe":
         return tensors
-    return {name: x.transpose(1, 2).contiguous() if ".mlp.experts." in name else x for name, x in tensors.items()}
+    return {
+        name: x.transpose(1, 2).contiguous() if ".mlp.experts." in name else x
+        for name, x in tensors.items()
+    }
 
 
 def _olmo_hybrid_as_published(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -105,10 +126,14 @@ def _olmo_hybrid_as_published(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     published = {}
     for name, x in tensors.items():
         layer, _, rest = name.rpartition(".feedforward_layer_norm")
-        published[f"{layer}.post_attention_layernorm{rest}" if layer in attention and layer else name] = x
+        published[
+            f"{layer}.post_attention_layernorm{rest}" if layer in attention and layer else name
+        ] = x
     for layer in layers:
         names = [f"{layer}.{x}_conv1d.weight" for x in "qkv"]
-        parts = torch.cat([tensors[x] for x in names]).split([tensors[f"{layer}.{x}_proj.weight"].shape[0] for x in "qkv"])
+        parts = torch.cat([tensors[x] for x in names]).split(
+            [tensors[f"{layer}.{x}_proj.weight"].shape[0] for x in "qkv"]
+        )
         published |= {x: part.contiguous() for x, part in zip(names, parts, strict=True)}
     return published
 
@@ -122,9 +147,15 @@ def save_published(model: Any, folder: Path) -> None:
     """Save a model of transformers with the published names."""
     model.save_pretrained(folder)
     saved = load_file(folder / "model.safetensors")
-    tensors = _olmo_hybrid_as_published(saved) if model.config.model_type == "olmo_hybrid" else saved
+    tensors = (
+        _olmo_hybrid_as_published(saved) if model.config.model_type == "olmo_hybrid" else saved
+    )
     if tensors is not saved or any(published_name(name) != name for name in tensors):
-        save_file({published_name(name): x for name, x in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+        save_file(
+            {published_name(name): x for name, x in tensors.items()},
+            folder / "model.safetensors",
+            {"format": "pt"},
+        )
 
 
 def transformers_class(config: dict[str, Any]) -> Any:
@@ -135,7 +166,11 @@ def transformers_class(config: dict[str, Any]) -> Any:
         model_class = transformers.Mistral4ForCausalLM
         model_class.from_config = classmethod(model_class._from_config.__func__)
         return model_class
-    return transformers.AutoModelForImageTextToText if "text_config" in config else transformers.AutoModelForCausalLM
+    return (
+        transformers.AutoModelForImageTextToText
+        if "text_config" in config
+        else transformers.AutoModelForCausalLM
+    )
 
 
 def copy_pair(both: Pair, dtype: torch.dtype) -> Pair:
@@ -143,7 +178,13 @@ def copy_pair(both: Pair, dtype: torch.dtype) -> Pair:
     from copy import deepcopy
 
     ours = build(both.ours.spec, dtype)
-    load_weights(ours, ((name, x.to(dtype) if x.is_floating_point() else x) for name, x in both.ours.state_dict().items()))
+    load_weights(
+        ours,
+        (
+            (name, x.to(dtype) if x.is_floating_point() else x)
+            for name, x in both.ours.state_dict().items()
+        ),
+    )
     return both._replace(theirs=deepcopy(both.theirs).to(dtype), ours=ours)
 
 
@@ -171,7 +212,9 @@ def relative_difference(found: Tensor, wanted: Tensor) -> float:
 
 def logits_match(found: Tensor, wanted: Tensor, both: Pair, ids: Tensor) -> bool:
     """Whether logits agree within 1e-5, or within what rounding alone causes in a model that amplifies it (one of Gemma 4's)."""
-    return relative_difference(found, wanted) < 1e-5 or relative_difference(found, wanted) < rounding_effect(both, ids)
+    return relative_difference(found, wanted) < 1e-5 or relative_difference(
+        found, wanted
+    ) < rounding_effect(both, ids)
 
 
 @torch.no_grad()
@@ -193,8 +236,17 @@ def is_bidirectional(config: dict[str, Any]) -> bool:
 def generated_by_transformers(theirs: Any, prompt: list[int], new: int) -> list[int]:
     """Greedy generation by transformers, without a batch."""
     row = torch.tensor([prompt])
-    how: dict[str, Any] = {"do_sample": False, "eos_token_id": -1, "pad_token_id": 0, "max_new_tokens": new}
+    how: dict[str, Any] = {
+        "do_sample": False,
+        "eos_token_id": -1,
+        "pad_token_id": 0,
+        "max_new_tokens": new,
+    }
     if hasattr(theirs.config, "time_step_limit"):
-        how["use_cache"] = False  # with a cache, transformers does not clamp the time step of Mamba-2
-    ids: list[int] = theirs.generate(row, attention_mask=torch.ones_like(row), **how)[0, len(prompt) :].tolist()
+        how["use_cache"] = (
+            False  # with a cache, transformers does not clamp the time step of Mamba-2
+        )
+    ids: list[int] = theirs.generate(row, attention_mask=torch.ones_like(row), **how)[
+        0, len(prompt) :
+    ].tolist()
     return ids

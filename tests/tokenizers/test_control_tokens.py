@@ -15,20 +15,31 @@ from llamath.utils.errors import LlamathError
 def test_tokens_are_found_leftmost_and_longest() -> None:
     chance = random.Random(1)
     for _ in range(3000):
-        names = ["".join(chance.choice("ab<|") for _ in range(chance.randint(0, 12))) for _ in range(chance.randint(0, 6))]
+        names = [
+            "".join(chance.choice("ab<|") for _ in range(chance.randint(0, 12)))
+            for _ in range(chance.randint(0, 6))
+        ]
         text = "".join(chance.choice([*"ab<|", *names]) for _ in range(chance.randint(0, 12)))
         kept = sorted(filter(None, names), key=len, reverse=True)
         pattern = re.compile("|".join(map(re.escape, kept)) or "(?!)")
-        assert [*ControlTokens(names, [text]).find(text)] == [x.span() for x in pattern.finditer(text)], (names, text)
+        assert [*ControlTokens(names, [text]).find(text)] == [
+            x.span() for x in pattern.finditer(text)
+        ], (names, text)
         found = pattern.match(text)
         assert token_at_start(kept, text) == (found[0] if found else "")
 
 
 def test_steps_grow_linearly_with_tokens_and_text() -> None:
     for make, text in (
-        (lambda n: ["a" * 200 + f"{i:05}" for i in range(n)], lambda n: "a" * (20 * n)),  # names that all begin like the text
+        (
+            lambda n: ["a" * 200 + f"{i:05}" for i in range(n)],
+            lambda n: "a" * (20 * n),
+        ),  # names that all begin like the text
         (lambda n: [f"{i:05}" + "a" * 200 for i in range(n)], lambda n: "00001" + "a" * (20 * n)),
-        (lambda n: ["a" * n + "b", "a"], lambda n: "a" * (20 * n)),  # a long name that fails at its end, at each position
+        (
+            lambda n: ["a" * n + "b", "a"],
+            lambda n: "a" * (20 * n),
+        ),  # a long name that fails at its end, at each position
         (lambda n: ["a" * i for i in range(1, int(n**0.5) + 1)], lambda n: "a" * (20 * n)),
     ):
         steps = []

@@ -18,7 +18,16 @@ from llamath import embedded, run
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.tokenizers import chat_prompt as chat
 from llamath.tokenizers import load_tokenizer
-from tiny.measure import TinyModel, count_correct, loss, measure_requests, open_tiny, openings, questions, stories
+from tiny.measure import (
+    TinyModel,
+    count_correct,
+    loss,
+    measure_requests,
+    open_tiny,
+    openings,
+    questions,
+    stories,
+)
 from tiny.reader import read, sentences
 from tiny.stories import story
 from tiny.talk import exchanges
@@ -74,23 +83,36 @@ def test_chat_format_is_chatml() -> None:
     tokenizer = load_tokenizer(embedded.path())
     form = chat.detect_chat_format(tokenizer)
     assert form is not None and form.name == "chatml"
-    assert {tokenizer.token_id("</s>"), tokenizer.token_id("<|im_end|>")} <= chat.chat_stop_ids(form, tokenizer)
+    assert {tokenizer.token_id("</s>"), tokenizer.token_id("<|im_end|>")} <= chat.chat_stop_ids(
+        form, tokenizer
+    )
 
 
 @pytest.mark.transformers
 def test_logits_match_transformers() -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    theirs = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32, attn_implementation="eager").eval()
+    theirs = AutoModelForCausalLM.from_pretrained(
+        FOLDER, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
     split = AutoTokenizer.from_pretrained(FOLDER)
-    ours, text = run.open_model("embedded", "float32").module, "Anna was in the garden. She had a red ball. Ünknown 17 wörds!"
+    ours, text = (
+        run.open_model("embedded", "float32").module,
+        "Anna was in the garden. She had a red ball. Ünknown 17 wörds!",
+    )
     ids = load_tokenizer(embedded.path()).encode(text)
     assert split(text)["input_ids"] == ids
     with torch.inference_mode():
         expected, actual = theirs(torch.tensor([ids])).logits, ours(torch.tensor([ids]))
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
         begun = torch.tensor([ids[:12]])
-        long = theirs.generate(begun, attention_mask=torch.ones_like(begun), max_new_tokens=24, do_sample=False, pad_token_id=0)
+        long = theirs.generate(
+            begun,
+            attention_mask=torch.ones_like(begun),
+            max_new_tokens=24,
+            do_sample=False,
+            pad_token_id=0,
+        )
         mine = begun
         for _ in range(long.shape[1] - 12):
             mine = torch.cat((mine, ours(mine)[:, -1].argmax(-1, keepdim=True)), 1)
@@ -98,7 +120,9 @@ def test_logits_match_transformers() -> None:
     talk = [{"role": "user", "content": "Hello!"}]
     form = chat.find_chat_format("chatml")
     prompt = split.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
-    assert prompt == chat.encode_chat(form, load_tokenizer(embedded.path()), [chat.ChatMessage("user", "Hello!")])
+    assert prompt == chat.encode_chat(
+        form, load_tokenizer(embedded.path()), [chat.ChatMessage("user", "Hello!")]
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -112,7 +136,10 @@ def test_generated_stories_match_the_request(model: TinyModel) -> None:
 
 
 def test_answers_are_right(model: TinyModel) -> None:
-    shares = {kind: count_correct(model, pairs[:60]) / len(pairs[:60]) for kind, pairs in questions(300).items()}
+    shares = {
+        kind: count_correct(model, pairs[:60]) / len(pairs[:60])
+        for kind, pairs in questions(300).items()
+    }
     assert shares.keys() == SHARES.keys()
     assert not {kind: share for kind, share in shares.items() if share < SHARES[kind]}
 
@@ -120,7 +147,11 @@ def test_answers_are_right(model: TinyModel) -> None:
 def test_damaged_weights_lower_the_score() -> None:
     wrong = open_tiny(FOLDER)
     right = loss(wrong, 12)
-    for x in (x for name, x in wrong.module.state_dict().items() if name.startswith("layers.1.") and x.dim() == 2):
+    for x in (
+        x
+        for name, x in wrong.module.state_dict().items()
+        if name.startswith("layers.1.") and x.dim() == 2
+    ):
         kept = x.clone()
         x.copy_(kept.flip(0))
         assert loss(wrong, 12) > right + 0.03
@@ -151,8 +182,17 @@ def test_reader_accepts_any_text() -> None:
 
 def test_requested_names_are_in_the_story() -> None:
     dice = random.Random(6)
-    for wish in ({"p": "Ida"}, {"q": "Ben"}, {"o": "hat"}, {"a": "hen"}, {"p": "Max", "a": "owl"}, {"p": "Max", "q": "Ida"}):
-        assert all({*wish.values()} <= {*re.findall("[A-Za-z]+", story(dice, wish))} for _ in range(20))
+    for wish in (
+        {"p": "Ida"},
+        {"q": "Ben"},
+        {"o": "hat"},
+        {"a": "hen"},
+        {"p": "Max", "a": "owl"},
+        {"p": "Max", "q": "Ida"},
+    ):
+        assert all(
+            {*wish.values()} <= {*re.findall("[A-Za-z]+", story(dice, wish))} for _ in range(20)
+        )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +237,13 @@ def test_tokenizer_is_reproducible() -> None:
 
 def training() -> train_tiny.Training:
     """Training of a smaller model with a smaller vocabulary."""
-    small = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 64}
+    small = {
+        "vocab_size": 300,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 64,
+    }
     return train_tiny.Training({**train_tiny.CONFIG, **small}, tokenizer(300, 100), 256)
 
 

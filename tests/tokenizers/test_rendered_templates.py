@@ -42,22 +42,36 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_template_utils, "datetime", FrozenTime)
 
 
-def theirs(template: str, messages: list[dict[str, Any]], add_generation_prompt: bool, arguments: dict[str, Any]) -> str | None:
+def theirs(
+    template: str,
+    messages: list[dict[str, Any]],
+    add_generation_prompt: bool,
+    arguments: dict[str, Any],
+) -> str | None:
     """What `apply_chat_template` returns; None if it raises."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     present = [{key: x for key, x in message.items() if x is not None} for message in messages]
     given: dict[str, Any] = {"tools": None, "documents": None} | TOKENS | arguments
     try:
-        texts, _ = render_jinja_template([present], chat_template=template, add_generation_prompt=add_generation_prompt, **given)
+        texts, _ = render_jinja_template(
+            [present], chat_template=template, add_generation_prompt=add_generation_prompt, **given
+        )
     except Exception:
         return None
     return str(texts[0])
 
 
-def ours(template: JinjaTemplate, messages: list[dict[str, Any]], add_generation_prompt: bool, arguments: dict[str, Any]) -> str | None:
+def ours(
+    template: JinjaTemplate,
+    messages: list[dict[str, Any]],
+    add_generation_prompt: bool,
+    arguments: dict[str, Any],
+) -> str | None:
     try:
-        return template.render(messages, add_generation_prompt=add_generation_prompt, arguments=arguments, now=NOW)
+        return template.render(
+            messages, add_generation_prompt=add_generation_prompt, arguments=arguments, now=NOW
+        )
     except LlamathError:
         return None
 
@@ -71,18 +85,32 @@ def published_templates() -> dict[str, str]:
     for path in sorted(Path(transformers.__file__).parent.glob("models/*/*.py")):
         text = path.read_text()
         if "{%" in text and "endfor" in text:
-            constants = [x.value for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Constant) and isinstance(x.value, str)]
-            found |= {f"{path.stem}-{i}": x for i, x in enumerate(constants) if "{%" in x and "messages" in x and "endfor" in x}
+            constants = [
+                x.value
+                for x in ast.walk(ast.parse(text))
+                if isinstance(x, ast.Constant) and isinstance(x.value, str)
+            ]
+            found |= {
+                f"{path.stem}-{i}": x
+                for i, x in enumerate(constants)
+                if "{%" in x and "messages" in x and "endfor" in x
+            }
     folders = [x for x in os.environ.get("LLAMATH_CHAT_TEMPLATES", "").split(os.pathsep) if x]
     trl = find_spec("trl")
     folders += [str(Path(trl.origin).parent / "chat_templates")] if trl and trl.origin else []
-    return found | {path.stem: path.read_text() for folder in folders for path in sorted(Path(folder).rglob("*.jinja"))}
+    return found | {
+        path.stem: path.read_text()
+        for folder in folders
+        for path in sorted(Path(folder).rglob("*.jinja"))
+    }
 
 
 def check_template(text: str, name: str) -> int:
     """Compare every rendering of a template; return how many there were."""
     template, rendered = JinjaTemplate(text, name, TOKENS), 0
-    for (case, messages), prompted, tools, arguments in product(CONVERSATIONS.items(), (False, True), (None, TOOLS), ARGUMENTS):
+    for (case, messages), prompted, tools, arguments in product(
+        CONVERSATIONS.items(), (False, True), (None, TOOLS), ARGUMENTS
+    ):
         given = arguments | {"tools": tools}
         expected = theirs(text, messages, prompted, given)
         assert ours(template, messages, prompted, given) == expected, (name, case, prompted, given)
@@ -109,8 +137,15 @@ def test_ids_equal_those_of_transformers(name: str) -> None:
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = vocabulary(special=True)
-    reference = PreTrainedTokenizerFast(tokenizer_object=tokenizer.engine, chat_template=TEMPLATES[name], **TOKENS)
-    form = ModelTemplate({"default": TEMPLATES[name]}, name, TOKENS, arguments={"tools": TOOLS, "date_string": "1 Jan 2025"})
+    reference = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.engine, chat_template=TEMPLATES[name], **TOKENS
+    )
+    form = ModelTemplate(
+        {"default": TEMPLATES[name]},
+        name,
+        TOKENS,
+        arguments={"tools": TOOLS, "date_string": "1 Jan 2025"},
+    )
     compared = 0
     for case, messages in CONVERSATIONS.items():
         try:
@@ -118,9 +153,16 @@ def test_ids_equal_those_of_transformers(name: str) -> None:
         except LlamathError:
             continue
         expected = reference.apply_chat_template(
-            messages, tools=TOOLS, add_generation_prompt=True, tokenize=True, return_dict=False, date_string="1 Jan 2025"
+            messages,
+            tools=TOOLS,
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=False,
+            date_string="1 Jan 2025",
         )
-        assert ids == expected or case in ("hostile text", "thinking"), case  # their control tokens stay text
+        assert ids == expected or case in ("hostile text", "thinking"), (
+            case
+        )  # their control tokens stay text
         compared += 1
     assert compared > 5
 
@@ -175,7 +217,9 @@ def expressions() -> list[str]:
 def test_expression_equals_that_of_transformers(expression: str) -> None:
     text = "[{{ " + expression + " }}]"
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "<y>"}]
-    assert ours(JinjaTemplate(text, "test", TOKENS), messages, True, {}) == theirs(text, messages, True, {})
+    assert ours(JinjaTemplate(text, "test", TOKENS), messages, True, {}) == theirs(
+        text, messages, True, {}
+    )
 
 
 SPACES = [
@@ -213,4 +257,6 @@ SPACES = [
 @pytest.mark.parametrize("text", SPACES)
 def test_statement_equals_that_of_transformers(text: str) -> None:
     messages = [{"role": "user", "content": "x"}]
-    assert ours(JinjaTemplate(text, "test", TOKENS), messages, True, {}) == theirs(text, messages, True, {})
+    assert ours(JinjaTemplate(text, "test", TOKENS), messages, True, {}) == theirs(
+        text, messages, True, {}
+    )

@@ -17,7 +17,12 @@ from llamath.tokenizers.jinja import Limits, TemplateText
 from llamath.tokenizers.jinja import evaluate_template as evaluation
 from llamath.tokenizers.jinja.render_template import parse_template
 from llamath.tokenizers.jinja.template_filters import _FILTERS, _TESTS
-from llamath.tokenizers.jinja.template_methods import _CHANGES_CASE, _METHODS, _QUESTIONS, CONTAINER_METHODS
+from llamath.tokenizers.jinja.template_methods import (
+    _CHANGES_CASE,
+    _METHODS,
+    _QUESTIONS,
+    CONTAINER_METHODS,
+)
 from llamath.tokenizers.jinja.template_values import Budget, BudgetExceeded, Namespace
 
 FILTERS = {
@@ -66,7 +71,14 @@ STATEMENTS = {
     "CallBlock": "{% macro f() %}{{ caller() }}{% endmacro %}{% for x in i %}{% call f() %}a{% endcall %}{% endfor %}",
     "Scope": "{% generation %}{{ t }}{% endgeneration %}", "Break": "", "Continue": "",
 }  # fmt: skip
-TABLES = {"filter": FILTERS, "test": TESTS, "method": METHODS, "expression": EXPRESSIONS, "function": GLOBALS, "statement": STATEMENTS}
+TABLES = {
+    "filter": FILTERS,
+    "test": TESTS,
+    "method": METHODS,
+    "expression": EXPRESSIONS,
+    "function": GLOBALS,
+    "statement": STATEMENTS,
+}
 SIZE = 250
 MOST_LINES = 16
 """Lines of Python that one operation of the budget may stand for."""
@@ -107,7 +119,11 @@ def cost(template: str, n: int) -> tuple[int, int]:
     def count(frame: Any, event: str, _: object) -> Any:
         nonlocal lines
         lines += event == "line"
-        return count if "/jinja/" in frame.f_code.co_filename and "jinja2" not in frame.f_code.co_filename else None
+        return (
+            count
+            if "/jinja/" in frame.f_code.co_filename and "jinja2" not in frame.f_code.co_filename
+            else None
+        )
 
     parse_template(template)
     before = sys.gettrace()
@@ -151,13 +167,21 @@ def test_work_is_charged_in_proportion_and_before_it_is_done() -> None:
         for name, text in table.items():
             if not text:
                 continue
-            template = text if text.startswith(("{%", "{{")) else f"{{% set y = {text.lstrip('=')} %}}"
-            (charged, lines), (more_charged, more_lines) = cost(template, SIZE), cost(template, 2 * SIZE)
+            template = (
+                text if text.startswith(("{%", "{{")) else f"{{% set y = {text.lstrip('=')} %}}"
+            )
+            (charged, lines), (more_charged, more_lines) = (
+                cost(template, SIZE),
+                cost(template, 2 * SIZE),
+            )
             what = f"{kind} {name}: {charged} → {more_charged} operations, {lines} → {more_lines} lines"
             if text.startswith("="):
                 wrong += [what] if (charged, lines) != (more_charged, more_lines) else []
                 continue
-            grows = SIZE / 10 < more_charged - charged < 1.6 * charged and more_lines - lines < MOST_LINES * (more_charged - charged)
+            grows = (
+                SIZE / 10 < more_charged - charged < 1.6 * charged
+                and more_lines - lines < MOST_LINES * (more_charged - charged)
+            )
             peak = peak_of_refusal(template, 100 * SIZE)
             wrong += [] if grows and peak < 1 << 14 else [f"{what}, {peak:,} bytes"]
     assert not wrong, "\n".join(wrong)

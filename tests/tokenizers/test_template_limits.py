@@ -11,10 +11,12 @@ from llamath.tokenizers.jinja.template_values import Budget
 from llamath.utils.errors import LlamathError
 
 MESSAGES = [{"role": "user", "content": "hi"}]
-LISTS = (
-    "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
+LISTS = "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
+TUPLES = (
+    LISTS.replace("[ns.x, ns.x]", "(ns.x, ns.x)")
+    .replace("[ns.y, ns.y]", "(ns.y, ns.y)")
+    .replace("x=[1]", "x=(1,)")
 )
-TUPLES = LISTS.replace("[ns.x, ns.x]", "(ns.x, ns.x)").replace("[ns.y, ns.y]", "(ns.y, ns.y)").replace("x=[1]", "x=(1,)")
 
 TOO_MUCH = {
     "endless loops": "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
@@ -53,8 +55,13 @@ TOO_MUCH = {
 def test_operations_are_limited(name: str) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(LlamathError, match=r"line 1: expected at most .* operations, found more|line 2: expected at most"):
-            JinjaTemplate(TOO_MUCH[name], "model", limits=Limits(operations=50_000)).render(MESSAGES)
+        with pytest.raises(
+            LlamathError,
+            match=r"line 1: expected at most .* operations, found more|line 2: expected at most",
+        ):
+            JinjaTemplate(TOO_MUCH[name], "model", limits=Limits(operations=50_000)).render(
+                MESSAGES
+            )
         assert tracemalloc.get_traced_memory()[1] < 1 << 24
     finally:
         tracemalloc.stop()
@@ -125,12 +132,16 @@ def test_hostile_template_is_refused(name: str) -> None:
 
 def test_budget_grows_with_the_messages() -> None:
     template = JinjaTemplate(
-        "{% for x in messages[0].content %}{{ x }}{% endfor %}", "model", limits=Limits(operations=1000, operations_per_character=0)
+        "{% for x in messages[0].content %}{{ x }}{% endfor %}",
+        "model",
+        limits=Limits(operations=1000, operations_per_character=0),
     )
     long = "a" * 1000
     with pytest.raises(LlamathError, match="operations"):
         template.render([{"role": "user", "content": long}])
-    generous = JinjaTemplate(template.text, "model", limits=Limits(operations=1000, operations_per_character=20))
+    generous = JinjaTemplate(
+        template.text, "model", limits=Limits(operations=1000, operations_per_character=20)
+    )
     assert generous.render([{"role": "user", "content": long}]) == long
 
 
@@ -141,11 +152,22 @@ def test_elements_are_charged_as_often_as_they_occur() -> None:
     assert budget.total - budget.left == 3 + 2 * (10 + 9)
 
 
-@pytest.mark.parametrize("arguments", [{"messages": []}, {"add_generation_prompt": True}, {"a b": 1}, {"tools": "x"}, {"documents": [1]}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"messages": []},
+        {"add_generation_prompt": True},
+        {"a b": 1},
+        {"tools": "x"},
+        {"documents": [1]},
+    ],
+)
 def test_reserved_arguments_are_refused(arguments: dict[str, object]) -> None:
     from llamath.tokenizers.model_template import ModelTemplate
 
-    with pytest.raises(LlamathError, match=r"is no argument of a chat template|expected a list of JSON objects"):
+    with pytest.raises(
+        LlamathError, match=r"is no argument of a chat template|expected a list of JSON objects"
+    ):
         ModelTemplate({"default": "x"}, "model", arguments=arguments)
 
 

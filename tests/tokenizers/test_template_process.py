@@ -41,7 +41,10 @@ ENDLESS = "{% for k in range(9) %}{{ {}.fromkeys(range(0, 2305843009213693951 * 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
 _NESTED = "{% set ns = namespace(t=(), u=()) %}{% for i in range(999) %}{% set ns.t = (ns.t,) %}{% set ns.u = (ns.u,) %}{% endfor %}"
-_DEEP = "{% set ns = namespace(t=()) %}" + "{% for i in range(99999) %}{% set ns.t = (ns.t,) %}{% endfor %}" * 2
+_DEEP = (
+    "{% set ns = namespace(t=()) %}"
+    + "{% for i in range(99999) %}{% set ns.t = (ns.t,) %}{% endfor %}" * 2
+)
 ATTACKS = {
     "a deep tuple as a key": (_DEEP + "{% set d = {ns.t: 1} %}", "nested too deeply"),
     "a deep tuple looked up": (_NESTED + "{{ {}[ns.t] }}", "nested too deeply"),
@@ -79,7 +82,9 @@ HARMLESS = {
 """Each of these took minutes to hours."""
 
 
-def run_python(code: str, *arguments: str, memory: int = 3 << 30, **options: Any) -> subprocess.CompletedProcess[str]:
+def run_python(
+    code: str, *arguments: str, memory: int = 3 << 30, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Run Python with a limit of memory."""
 
     def limit() -> None:
@@ -87,7 +92,15 @@ def run_python(code: str, *arguments: str, memory: int = 3 << 30, **options: Any
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=5 * HANG, check=False, preexec_fn=limit, **options)
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=5 * HANG,
+        check=False,
+        preexec_fn=limit,
+        **options,
+    )
 
 
 def test_attacks_end_with_an_error_and_in_little_memory() -> None:
@@ -118,7 +131,9 @@ def test_attacks_end_with_an_error_and_in_little_memory() -> None:
         if not answers[x].startswith("model: chat template: ") or expected not in answers[x]
     }
     assert not wrong
-    assert {x: answers[x] for x in HARMLESS} == {x: f"= {expected}" for x, (_, expected) in HARMLESS.items()}
+    assert {x: answers[x] for x in HARMLESS} == {
+        x: f"= {expected}" for x, (_, expected) in HARMLESS.items()
+    }
 
 
 OPERATIONS_ON_TEXT = """
@@ -137,13 +152,15 @@ def test_work_on_a_text_of_a_user_is_linear(monkeypatch: pytest.MonkeyPatch) -> 
         return origins_of(text)
 
     monkeypatch.setattr(template_text, "origins_of", count)
-    for operation in (x for line in OPERATIONS_ON_TEXT.strip().splitlines() for x in line.split(" ## ")):
+    for operation in (
+        x for line in OPERATIONS_ON_TEXT.strip().splitlines() for x in line.split(" ## ")
+    ):
         found = []
         for n in (1000, 2000):
             made = 0
-            JinjaTemplate("{% set x = messages[0].content %}{{ " + operation + " }}", "test").render(
-                [{"role": "user", "content": "ab \n" * n}]
-            )
+            JinjaTemplate(
+                "{% set x = messages[0].content %}{{ " + operation + " }}", "test"
+            ).render([{"role": "user", "content": "ab \n" * n}])
             found.append(made)
         assert found[1] <= 2 * found[0] + 100, (operation, found)
         assert found[1] <= 10 * 8000, (operation, found)
@@ -167,7 +184,11 @@ def test_process_renders_what_this_process_would() -> None:
     }
     for (name, text), messages in product(texts.items(), islice(CONVERSATIONS.values(), 4)):
         marked = [
-            {**messages[0], "name": template_text.TemplateText("ab", b"\1\0"), "rare": ["\ud83d\ude00", {1: 2.5, "x": None}]},
+            {
+                **messages[0],
+                "name": template_text.TemplateText("ab", b"\1\0"),
+                "rare": ["\ud83d\ude00", {1: 2.5, "x": None}],
+            },
             *messages[1:],
         ]
         given: dict[str, Any] = {"arguments": {"tools": TOOLS}}
@@ -197,9 +218,16 @@ def test_process_has_nothing_of_this_one(tmp_path: Path, monkeypatch: pytest.Mon
     assert names <= {*template_process._KEPT_VARIABLES, "LC_CTYPE"}
     assert os.readlink(place / "cwd") == "/"
     assert os.getsid(process._kept.process.pid) != os.getsid(0)
-    limits = {x[:26].strip(): x[26:].split()[:2] for x in (place / "limits").read_text().splitlines()}
+    limits = {
+        x[:26].strip(): x[26:].split()[:2] for x in (place / "limits").read_text().splitlines()
+    }
     assert limits["Max address space"] == [str(1 << 30)] * 2
-    assert limits["Max open files"] == limits["Max file size"] == limits["Max core file size"] == ["0", "0"]
+    assert (
+        limits["Max open files"]
+        == limits["Max file size"]
+        == limits["Max core file size"]
+        == ["0", "0"]
+    )
     assert limits["Max cpu time"][0] != "unlimited"
 
 
@@ -228,7 +256,9 @@ def test_process_is_kept_and_replaced() -> None:
     assert third != second
     if (child := os.fork()) == 0:
         with suppress(BaseException):
-            os._exit(0 if pid(template) != third else 1)  # a process of its own, and that of its parent is left alone
+            os._exit(
+                0 if pid(template) != third else 1
+            )  # a process of its own, and that of its parent is left alone
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert pid(template) == third
@@ -254,7 +284,11 @@ def pretending(answer: bytes, length: int | None = None) -> str:
         read(); read()
         sys.stdout.buffer.write((LENGTH).to_bytes(8, "big") + ANSWER); sys.stdout.flush(); read()
     """
-    return textwrap.dedent(code).replace("LENGTH", str(len(answer) if length is None else length)).replace("ANSWER", repr(answer))
+    return (
+        textwrap.dedent(code)
+        .replace("LENGTH", str(len(answer) if length is None else length))
+        .replace("ANSWER", repr(answer))
+    )
 
 
 def test_answers_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,16 +304,22 @@ def test_answers_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert render(pretending(b'{"text": "a", "origins": "1"}')) == "a"
     for lie in LIES.values():
-        with pytest.raises(LlamathError, match=r"test: chat template: (expected a|its answer is not complete)"):
+        with pytest.raises(
+            LlamathError, match=r"test: chat template: (expected a|its answer is not complete)"
+        ):
             render(pretending(lie))
-    with pytest.raises(LlamathError, match=r"expected an answer of at most 67,1.* bytes, found 1,000,000,000,000"):
+    with pytest.raises(
+        LlamathError, match=r"expected an answer of at most 67,1.* bytes, found 1,000,000,000,000"
+    ):
         render(pretending(b"", 10**12))
     with pytest.raises(LlamathError, match=r"a\\u\{1b\}b"):
         render(pretending(json.dumps({"problem": "a\x1bb", "exceeded": False}).encode()))
     for ending, reason in (("sys.exit(3)", "exit code 3"), ("os.kill(os.getpid(), 11)", "SIGSEGV")):
         with pytest.raises(LlamathError, match=f"its process ended with {reason}"):
             render(f"import os, sys; {ending}")
-    with pytest.raises(LlamathError, match="it was stopped after 0 seconds"):  # it works in C, and ignores signals
+    with pytest.raises(
+        LlamathError, match="it was stopped after 0 seconds"
+    ):  # it works in C, and ignores signals
         render(
             "import signal; signal.signal(2, signal.SIG_IGN); 'a'.join('b' for _ in iter(int, 1))",
             ProcessLimits(cpu_seconds=0.0, cpu_seconds_per_megabyte=0.0),
@@ -289,7 +329,9 @@ def test_answers_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_and_time_are_limited() -> None:
     small = TemplateProcess(ProcessLimits(memory=128 << 20))
-    with pytest.raises(LlamathError, match=r"it needs too much memory|its process ended with") as error:
+    with pytest.raises(
+        LlamathError, match=r"it needs too much memory|its process ended with"
+    ) as error:
         small.render("{% set x = '😀' * 11000000 %}{{ x[1:] }}", "test", {}, MESSAGES)
     assert "compare the template" in error.value.hint
     short = TemplateProcess(ProcessLimits(cpu_seconds=0.0, clock=1e9))
@@ -304,7 +346,10 @@ def test_nothing_is_rendered_where_no_process_can_start(monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "Popen", refuse)
-        with pytest.raises(LlamathError, match="the process that renders it cannot be started: Operation not permitted") as error:
+        with pytest.raises(
+            LlamathError,
+            match="the process that renders it cannot be started: Operation not permitted",
+        ) as error:
             TemplateProcess().render(PLAIN, "test", {}, MESSAGES)
         assert "--chat-template NAME" in error.value.hint
     for name, value in (("executable", None), ("frozen", True)):
@@ -318,7 +363,13 @@ def test_nothing_is_rendered_where_no_process_can_start(monkeypatch: pytest.Monk
 def hostile_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundled model with a template that does not end."""
     folder = tmp_path_factory.mktemp("hostile")
-    for name in ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+    for name in (
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ):
         shutil.copy(Path(embedded.path()) / name, folder / name)
     (folder / "chat_template.jinja").write_text(ENDLESS)
     return folder
@@ -350,7 +401,9 @@ def is_gone(pid: int) -> bool:
 
 @needs_proc
 @pytest.mark.parametrize("command", [["chat"], ["run"]])
-def test_interrupt_ends_a_rendering_and_its_process(command: list[str], hostile_model: Path) -> None:
+def test_interrupt_ends_a_rendering_and_its_process(
+    command: list[str], hostile_model: Path
+) -> None:
     words = [*command, str(hostile_model), *(["hi"] if command == ["run"] else [])]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-m", "llamath", *words], text=True, **pipes) as process:  # type: ignore[call-overload]
@@ -359,7 +412,9 @@ def test_interrupt_ends_a_rendering_and_its_process(command: list[str], hostile_
             process.stdin.write("hi\n")
             process.stdin.flush()
             child = wait_until(lambda: children(process.pid))[0]
-            wait_until(lambda: ticks(child) > 100)  # more than it needs to start and to parse: it renders
+            wait_until(
+                lambda: ticks(child) > 100
+            )  # more than it needs to start and to parse: it renders
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=HANG)
         finally:
@@ -393,7 +448,9 @@ def test_hostile_template_is_an_error_of_the_command(hostile_model: Path, tmp_pa
     assert "Traceback" not in done.stderr
 
 
-def test_own_template_needs_no_process_and_others_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_own_template_needs_no_process_and_others_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     theirs = tmp_path / "theirs"
     shutil.copytree(embedded.path(), theirs)
     own, other = (FolderTemplates(str(x)) for x in (embedded.path(), theirs))

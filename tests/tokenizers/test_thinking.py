@@ -13,7 +13,9 @@ from tokenizers import Tokenizer as Engine
 
 
 def vocabulary(special: tuple[str, ...] = (), added: tuple[str, ...] = ()) -> Tokenizer:
-    engine = Engine(models.BPE(vocab={x: i for i, x in enumerate(byte_alphabet().values())}, merges=[]))
+    engine = Engine(
+        models.BPE(vocab={x: i for i, x in enumerate(byte_alphabet().values())}, merges=[])
+    )
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     engine.decoder = decoders.ByteLevel()
     engine.add_special_tokens([AddedToken(x, special=True, normalized=False) for x in special])
@@ -23,12 +25,18 @@ def vocabulary(special: tuple[str, ...] = (), added: tuple[str, ...] = ()) -> To
 
 def read(tokenizer: Tokenizer, text: str, prompt: str = "") -> tuple[str, str, ReplyReader]:
     """The reasoning and the answer in a reply, and its reader."""
-    reader = ReplyReader(tokenizer, tokenizer.encode(prompt, parse_special_tokens=True, add_special_tokens=False))
+    reader = ReplyReader(
+        tokenizer, tokenizer.encode(prompt, parse_special_tokens=True, add_special_tokens=False)
+    )
     detokenizer, parts = StreamingDetokenizer(tokenizer), []
     for token in tokenizer.encode(text, parse_special_tokens=True, add_special_tokens=False):
         parts += reader.add(token, detokenizer.add(token))
     parts += reader.flush()
-    return "".join(x.text for x in parts if x.is_reasoning), "".join(x.text for x in parts if not x.is_reasoning), reader
+    return (
+        "".join(x.text for x in parts if x.is_reasoning),
+        "".join(x.text for x in parts if not x.is_reasoning),
+        reader,
+    )
 
 
 REPLIES = {
@@ -63,7 +71,9 @@ def test_special_tokens_begin_and_end_reasoning(marker: str) -> None:
 
 
 def test_prompt_may_begin_the_reasoning() -> None:
-    reasoning, answer, _ = read(vocabulary(added=("<think>",)), "hm</think>\nyes", prompt="<|assistant|><think>\n")
+    reasoning, answer, _ = read(
+        vocabulary(added=("<think>",)), "hm</think>\nyes", prompt="<|assistant|><think>\n"
+    )
     assert (reasoning, answer) == ("hm</think>\n", "yes")
     assert read(vocabulary(), "hm", prompt="<think>x</think>\n")[:2] == ("", "hm")
 
@@ -75,4 +85,6 @@ def test_channels_hold_reasoning_and_answer() -> None:
     text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>yes<|return|>"
     reasoning, answer, reader = read(vocabulary(special=HARMONY), text, prompt="<|start|>assistant")
     assert (reasoning, answer) == (reader.reasoning, reader.content) == ("hm", "yes")
-    assert read(vocabulary(special=HARMONY), "yes", prompt="<|start|>assistant<|channel|>final<|message|>")[:2] == ("", "yes")
+    assert read(
+        vocabulary(special=HARMONY), "yes", prompt="<|start|>assistant<|channel|>final<|message|>"
+    )[:2] == ("", "yes")

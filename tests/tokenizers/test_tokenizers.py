@@ -27,7 +27,9 @@ from llamath.utils.errors import FormatError, LlamathError
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
-WORDS = "the cat sat on a mat while two dogs ran 42 miles, don't they? Über 漢字かな \U0001f600 naïve\tx\n\nend  of   line".split(" ")
+WORDS = "the cat sat on a mat while two dogs ran 42 miles, don't they? Über 漢字かな \U0001f600 naïve\tx\n\nend  of   line".split(
+    " "
+)
 TEXTS = [
     "",
     " ",
@@ -42,7 +44,9 @@ TEXTS = [
 ]
 Pair = tuple[sentencepiece.SentencePieceProcessor, Tokenizer, bool]
 some_text = st.one_of(
-    st.text(max_size=60), st.lists(st.sampled_from([*WORDS, " ", "\n"]), max_size=20).map(" ".join), st.sampled_from(TEXTS)
+    st.text(max_size=60),
+    st.lists(st.sampled_from([*WORDS, " ", "\n"]), max_size=20).map(" ".join),
+    st.sampled_from(TEXTS),
 )
 
 
@@ -53,8 +57,16 @@ def corpus(lines: int = 3000) -> Iterator[str]:
 
 def train(**options: object) -> bytes:
     model = io.BytesIO()
-    usual = {"vocab_size": 420, "byte_fallback": True, "character_coverage": 0.999, "hard_vocab_limit": False, "minloglevel": 2}
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=corpus(), model_writer=model, **(usual | options))
+    usual = {
+        "vocab_size": 420,
+        "byte_fallback": True,
+        "character_coverage": 0.999,
+        "hard_vocab_limit": False,
+        "minloglevel": 2,
+    }
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=corpus(), model_writer=model, **(usual | options)
+    )
     return model.getvalue()
 
 
@@ -67,8 +79,13 @@ LLAMA_LIKE = {
 }
 SENTENCEPIECE = {
     "llama": LLAMA_LIKE,
-    "gemma": LLAMA_LIKE | {"add_dummy_prefix": False, "user_defined_symbols": ["<start_of_turn>", "<end_of_turn>"]},
-    "unigram": {"model_type": "unigram", "remove_extra_whitespaces": False, "normalization_rule_name": "identity"},
+    "gemma": LLAMA_LIKE
+    | {"add_dummy_prefix": False, "user_defined_symbols": ["<start_of_turn>", "<end_of_turn>"]},
+    "unigram": {
+        "model_type": "unigram",
+        "remove_extra_whitespaces": False,
+        "normalization_rule_name": "identity",
+    },
 }
 
 
@@ -76,7 +93,11 @@ SENTENCEPIECE = {
 def pieces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     path = tmp_path_factory.mktemp(request.param) / "tokenizer.model"
     path.write_bytes(train(**SENTENCEPIECE[request.param]))
-    return sentencepiece.SentencePieceProcessor(model_file=str(path)), load_tokenizer(str(path)), request.param == "unigram"
+    return (
+        sentencepiece.SentencePieceProcessor(model_file=str(path)),
+        load_tokenizer(str(path)),
+        request.param == "unigram",
+    )
 
 
 @settings(max_examples=400, deadline=None)
@@ -87,14 +108,29 @@ def test_ids_equal_those_of_sentencepiece(pieces: Pair, text: str) -> None:
     assert ours.encode(text) == [theirs.bos_id(), *expected]
     assert ours.encode(text, add_special_tokens=False) == expected
     assert ours.decode(expected) == theirs.decode(expected)
-    assert (ours.bos_id, ours.stop_ids, ours.vocab_size) == (theirs.bos_id(), {theirs.eos_id()}, theirs.vocab_size())
+    assert (ours.bos_id, ours.stop_ids, ours.vocab_size) == (
+        theirs.bos_id(),
+        {theirs.eos_id()},
+        theirs.vocab_size(),
+    )
 
 
 @pytest.mark.parametrize("byte_fallback", [False, True])
-def test_unigram_encodes_names_of_special_tokens_as_text(byte_fallback: bool, tmp_path: Path) -> None:
+def test_unigram_encodes_names_of_special_tokens_as_text(
+    byte_fallback: bool, tmp_path: Path
+) -> None:
     path = tmp_path / "tokenizer.model"
-    path.write_bytes(train(**SENTENCEPIECE["unigram"], byte_fallback=byte_fallback, vocab_size=420 if byte_fallback else 150))
-    theirs, ours = sentencepiece.SentencePieceProcessor(model_file=str(path)), load_tokenizer(str(path))
+    path.write_bytes(
+        train(
+            **SENTENCEPIECE["unigram"],
+            byte_fallback=byte_fallback,
+            vocab_size=420 if byte_fallback else 150,
+        )
+    )
+    theirs, ours = (
+        sentencepiece.SentencePieceProcessor(model_file=str(path)),
+        load_tokenizer(str(path)),
+    )
     rng = random.Random(0)
     names = ("<s>", "</s>", "<unk>", "<0x41>", "<", "<s", "<<s>>", "</s></s>", "\u2581<unk>")
     for _ in range(1_000):
@@ -107,7 +143,9 @@ def byte_level() -> Engine:
     """A small byte-level BPE, trained here with Llama 3's split pattern."""
     engine = Engine(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=sorted(byte_alphabet().values()), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, initial_alphabet=sorted(byte_alphabet().values()), show_progress=False
+    )
     engine.train_from_iterator(corpus(), trainer)
     return engine
 
@@ -116,24 +154,35 @@ def ranks(engine: Engine) -> list[bytes]:
     """Its tokens as bytes, single bytes first."""
     letters = {letter: byte for byte, letter in byte_alphabet().items()}
     tokens = sorted(engine.get_vocab(), key=lambda x: engine.get_vocab()[x])
-    return [bytes(map(letters.__getitem__, token)) for token in sorted(tokens, key=lambda x: len(x) > 1)]
+    return [
+        bytes(map(letters.__getitem__, token)) for token in sorted(tokens, key=lambda x: len(x) > 1)
+    ]
 
 
 @pytest.fixture(scope="module")
-def llama_3(byte_level: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[tiktoken.Encoding, Tokenizer]:
+def llama_3(
+    byte_level: Engine, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[tiktoken.Encoding, Tokenizer]:
     path = tmp_path_factory.mktemp("tiktoken") / "tokenizer.model"
     tokens = ranks(byte_level)
-    path.write_bytes(b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for rank, token in enumerate(tokens)))
+    path.write_bytes(
+        b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for rank, token in enumerate(tokens))
+    )
     marks = {name: len(tokens) + i for i, name in enumerate(special_tokens())}
     theirs = tiktoken.Encoding(
-        "tiny", pat_str=SPLIT_PATTERNS["llama-3"][0], mergeable_ranks={x: i for i, x in enumerate(tokens)}, special_tokens=marks
+        "tiny",
+        pat_str=SPLIT_PATTERNS["llama-3"][0],
+        mergeable_ranks={x: i for i, x in enumerate(tokens)},
+        special_tokens=marks,
     )
     return theirs, load_tokenizer(str(path))
 
 
 @settings(max_examples=400, deadline=None)
 @given(text=some_text)
-def test_ids_equal_those_of_tiktoken(llama_3: tuple[tiktoken.Encoding, Tokenizer], text: str) -> None:
+def test_ids_equal_those_of_tiktoken(
+    llama_3: tuple[tiktoken.Encoding, Tokenizer], text: str
+) -> None:
     theirs, ours = llama_3
     expected = theirs.encode(text, disallowed_special=())
     assert ours.encode(text, add_special_tokens=False) == expected
@@ -142,13 +191,22 @@ def test_ids_equal_those_of_tiktoken(llama_3: tuple[tiktoken.Encoding, Tokenizer
     assert ours.vocab_size == theirs.n_vocab
 
 
-def test_special_tokens_are_text_unless_parsed(llama_3: tuple[tiktoken.Encoding, Tokenizer]) -> None:
+def test_special_tokens_are_text_unless_parsed(
+    llama_3: tuple[tiktoken.Encoding, Tokenizer],
+) -> None:
     theirs, ours = llama_3
     text = "a<|eot_id|>b"
     assert ours.encode(text, add_special_tokens=False) == theirs.encode(text, disallowed_special=())
-    assert ours.encode(text, add_special_tokens=False, parse_special_tokens=True) == theirs.encode(text, allowed_special="all")
-    assert ours.stop_ids == {theirs.encode_single_token(x) for x in ("<|end_of_text|>", "<|eot_id|>", "<|eom_id|>")}
-    assert ours.token_id("<|eot_id|>") == theirs.encode_single_token("<|eot_id|>") and ours.token_id("nothing") is None
+    assert ours.encode(text, add_special_tokens=False, parse_special_tokens=True) == theirs.encode(
+        text, allowed_special="all"
+    )
+    assert ours.stop_ids == {
+        theirs.encode_single_token(x) for x in ("<|end_of_text|>", "<|eot_id|>", "<|eom_id|>")
+    }
+    assert (
+        ours.token_id("<|eot_id|>") == theirs.encode_single_token("<|eot_id|>")
+        and ours.token_id("nothing") is None
+    )
 
 
 def test_llama_3_special_tokens_have_published_ids() -> None:
@@ -160,14 +218,21 @@ def test_llama_3_special_tokens_have_published_ids() -> None:
         128002: "<|reserved_special_token_0|>",
         128005: "<|reserved_special_token_2|>",
     }
-    published |= {128006: "<|start_header_id|>", 128008: "<|eom_id|>", 128009: "<|eot_id|>", 128011: "<|reserved_special_token_3|>"}
+    published |= {
+        128006: "<|start_header_id|>",
+        128008: "<|eom_id|>",
+        128009: "<|eot_id|>",
+        128011: "<|reserved_special_token_3|>",
+    }
     assert {path: names[path - 128000] for path in published} == published
     assert names[255] == "<|reserved_special_token_247|>" and len(set(names)) == 256
 
 
 @settings(max_examples=200, deadline=None)
 @given(text=some_text)
-def test_streamed_text_equals_decoded_text(llama_3: tuple[tiktoken.Encoding, Tokenizer], text: str) -> None:
+def test_streamed_text_equals_decoded_text(
+    llama_3: tuple[tiktoken.Encoding, Tokenizer], text: str
+) -> None:
     _, ours = llama_3
     ids = ours.encode(text, add_special_tokens=False)
     stream = ours.decode_stream(ours.encode("the cat"))
@@ -191,26 +256,47 @@ def gguf_file(path: Path, kind: str, pieces: list[tuple[str, float, int]], **key
 
 
 @pytest.fixture(scope="module")
-def llama_gguf(tmp_path_factory: pytest.TempPathFactory) -> tuple[sentencepiece.SentencePieceProcessor, Tokenizer]:
+def llama_gguf(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[sentencepiece.SentencePieceProcessor, Tokenizer]:
     folder = tmp_path_factory.mktemp("gguf")
     theirs = sentencepiece.SentencePieceProcessor(model_proto=train(**LLAMA_LIKE))
-    kinds = [(theirs.is_unknown, 2), (theirs.is_control, 3), (theirs.is_unused, 5), (theirs.is_byte, 6)]
-    pieces = [
-        (theirs.id_to_piece(i), theirs.get_score(i), next((kind for test, kind in kinds if test(i)), 1)) for i in range(theirs.vocab_size())
+    kinds = [
+        (theirs.is_unknown, 2),
+        (theirs.is_control, 3),
+        (theirs.is_unused, 5),
+        (theirs.is_byte, 6),
     ]
-    return theirs, load_tokenizer(gguf_file(folder / "a.gguf", "llama", pieces, bos_token_id=1, eos_token_id=2))
+    pieces = [
+        (
+            theirs.id_to_piece(i),
+            theirs.get_score(i),
+            next((kind for test, kind in kinds if test(i)), 1),
+        )
+        for i in range(theirs.vocab_size())
+    ]
+    return theirs, load_tokenizer(
+        gguf_file(folder / "a.gguf", "llama", pieces, bos_token_id=1, eos_token_id=2)
+    )
 
 
 @settings(max_examples=200, deadline=None)
 @given(text=some_text)
-def test_sentencepiece_vocabulary_in_gguf(llama_gguf: tuple[sentencepiece.SentencePieceProcessor, Tokenizer], text: str) -> None:
+def test_sentencepiece_vocabulary_in_gguf(
+    llama_gguf: tuple[sentencepiece.SentencePieceProcessor, Tokenizer], text: str
+) -> None:
     theirs, ours = llama_gguf
     assert ours.encode(text) == [1, *theirs.encode(text)]
     assert ours.stop_ids == {2}
 
 
-@pytest.fixture(scope="module", params=["llama-bpe", "gpt-2", "qwen2", "deepseek-v3", "gpt-4o", "tekken", "smollm"])
-def bytes_gguf(request: pytest.FixtureRequest, byte_level: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Engine, Tokenizer]:
+@pytest.fixture(
+    scope="module",
+    params=["llama-bpe", "gpt-2", "qwen2", "deepseek-v3", "gpt-4o", "tekken", "smollm"],
+)
+def bytes_gguf(
+    request: pytest.FixtureRequest, byte_level: Engine, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Engine, Tokenizer]:
     """A GGUF vocabulary, and the same as a tokenizer.json with its split pattern."""
     from llamath.tokenizers.pretokenizers import GGUF_PRETOKENIZERS
 
@@ -224,7 +310,10 @@ def bytes_gguf(request: pytest.FixtureRequest, byte_level: Engine, tmp_path_fact
     theirs = Engine.from_str(json.dumps(config))
     theirs.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            *(pre_tokenizers.Split(tokenizers_regex(x), "isolated") for x in SPLIT_PATTERNS[GGUF_PRETOKENIZERS[request.param]]),
+            *(
+                pre_tokenizers.Split(tokenizers_regex(x), "isolated")
+                for x in SPLIT_PATTERNS[GGUF_PRETOKENIZERS[request.param]]
+            ),
             pre_tokenizers.ByteLevel(False, False, False),
         ]
     )
@@ -257,7 +346,9 @@ def test_tokenizer_json_equals_transformers(byte_level: Engine, tmp_path: Path) 
     start = [("<s>", engine.token_to_id("<s>"))]
     engine.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=start)
     engine.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": {"content": "<s>"}, "eos_token": "</s>"}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"bos_token": {"content": "<s>"}, "eos_token": "</s>"})
+    )
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 5]}))
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
     ours = load_tokenizer(str(tmp_path))
@@ -266,7 +357,11 @@ def test_tokenizer_json_equals_transformers(byte_level: Engine, tmp_path: Path) 
         assert ours.decode(ours.encode(text, parse_special_tokens=True)) == theirs.decode(
             theirs(text)["input_ids"], skip_special_tokens=True
         )
-    assert (ours.bos_id, ours.stop_ids, ours.vocab_size) == (theirs.vocab["<s>"], {3, 5, theirs.vocab["</s>"]}, len(theirs))
+    assert (ours.bos_id, ours.stop_ids, ours.vocab_size) == (
+        theirs.vocab["<s>"],
+        {3, 5, theirs.vocab["</s>"]},
+        len(theirs),
+    )
 
 
 BROKEN = {
@@ -284,7 +379,9 @@ BROKEN = {
     "cut_piece": b"\n\xff",
     "wrong_wire": b"\x0b",
     "piece_without_score": b"\n\x06\n\x04\xff\xfe\xfd\xfc",
-    "a_long_piece": b"\n\x8a\x80\x04\n\x84\x80\x04" + b"a" * 65540 + b"\x15\0\0\0\0\x1a\x02\x18\x02",
+    "a_long_piece": b"\n\x8a\x80\x04\n\x84\x80\x04"
+    + b"a" * 65540
+    + b"\x15\0\0\0\0\x1a\x02\x18\x02",
     "gguf": b"GGUF\x03\0\0\0" + bytes(16),
 }
 
@@ -321,7 +418,12 @@ def test_text_that_is_not_utf8_is_refused(llama_3: tuple[tiktoken.Encoding, Toke
 
 def hostile_json(**rules: object) -> bytes:
     return json.dumps(
-        {"version": "1.0", "added_tokens": [], **rules, "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}}
+        {
+            "version": "1.0",
+            "added_tokens": [],
+            **rules,
+            "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+        }
     ).encode()
 
 
@@ -333,7 +435,11 @@ MULTIPLYING = {
     "doubling": {"type": "Sequence", "normalizers": [replace({"String": "a"}, "aa")] * 40},
     "long": replace({"String": "a"}, "a" * 100_000),
     "empty match": replace({"Regex": "x*"}, "a" * 1000),
-    "nested": {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [replace({"String": "a"}, "aaaa")] * 3}] * 9},
+    "nested": {
+        "type": "Sequence",
+        "normalizers": [{"type": "Sequence", "normalizers": [replace({"String": "a"}, "aaaa")] * 3}]
+        * 9,
+    },
     "many rules": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 1000},
 }
 
@@ -349,11 +455,19 @@ def template(count: int, ids: int) -> dict[str, object]:
     token = {"SpecialToken": {"id": "X", "type_id": 0}}
     text = [{"Sequence": {"id": x, "type_id": 0}} for x in "AB"]
     special = {"X": {"id": "X", "ids": [0] * ids, "tokens": ["a"] * ids}}
-    return {"type": "TemplateProcessing", "single": [token] * count + text[:1], "pair": text, "special_tokens": special}
+    return {
+        "type": "TemplateProcessing",
+        "single": [token] * count + text[:1],
+        "pair": text,
+        "special_tokens": special,
+    }
 
 
 def charsmap(size: int, data: bytes) -> dict[str, object]:
-    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(size.to_bytes(4, "little") + data).decode()}
+    return {
+        "type": "Precompiled",
+        "precompiled_charsmap": base64.b64encode(size.to_bytes(4, "little") + data).decode(),
+    }
 
 
 REGEX = {"type": "Replace", "pattern": {"Regex": "[ab]*?[^ab]"}, "content": "x"}
@@ -361,11 +475,17 @@ REFUSED = {
     "template of many tokens": {"post_processor": template(10_000, 1)},
     "token of many ids": {"post_processor": template(1, 10_000)},
     "many tokens of many ids": {"post_processor": template(20_000, 20_000)},
-    "templates in templates": {"post_processor": {"type": "Sequence", "processors": [template(3, 1)] * 5}},
-    "regular expression in the decoder": {"decoder": {"type": "Sequence", "decoders": [{"type": "Fuse"}, REGEX]}},
+    "templates in templates": {
+        "post_processor": {"type": "Sequence", "processors": [template(3, 1)] * 5}
+    },
+    "regular expression in the decoder": {
+        "decoder": {"type": "Sequence", "decoders": [{"type": "Fuse"}, REGEX]}
+    },
     "decoder without a type": {"decoder": {"pattern": {"Regex": "a"}, "content": "x"}},
     "charsmap of 4 GiB": {"normalizer": charsmap(2**32 - 4, bytes(16))},
-    "charsmap of odd size": {"normalizer": {"type": "Sequence", "normalizers": [charsmap(7, bytes(16))]}},
+    "charsmap of odd size": {
+        "normalizer": {"type": "Sequence", "normalizers": [charsmap(7, bytes(16))]}
+    },
     "charsmap that is cut": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAA="}},
 }
 
@@ -386,13 +506,17 @@ def test_duplicate_keys_are_refused_before_the_library_reads_them(tmp_path: Path
 def test_rules_that_exhaust_memory_or_time_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(hostile_json(**REFUSED[name]))
-    with pytest.raises(LlamathError, match=r"tokenizer\.json: (?:precompiled_charsmap: )?expected a"):
+    with pytest.raises(
+        LlamathError, match=r"tokenizer\.json: (?:precompiled_charsmap: )?expected a"
+    ):
         load_tokenizer(str(path))
 
 
 def test_ordinary_templates_and_prefixes_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
-    path.write_bytes(hostile_json(normalizer={"type": "Prepend", "prepend": "▁"}, post_processor=template(3, 2)))
+    path.write_bytes(
+        hostile_json(normalizer={"type": "Prepend", "prepend": "▁"}, post_processor=template(3, 2))
+    )
     assert load_tokenizer(str(path)).encode("ab") == [0] * 6 + [0, 1]
 
 
@@ -427,7 +551,9 @@ def test_encoding_can_be_interrupted(tmp_path: Path) -> None:
         "tokenizer = load_tokenizer(sys.argv[1]); print('ready', flush=True)\n"
         "tokenizer.encode('a' * 1_000_000)"
     )
-    process = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)

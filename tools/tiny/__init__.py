@@ -1,1 +1,2 @@
-"""Training data of the embedded model: a small world, its stories, a parser that checks stories, and conversations."""
+"""Training data of the embedded model: a small world, its stories, a parser that checks stories,
+and conversations."""

@@ -18,7 +18,21 @@ from tokenizers import Tokenizer
 
 from .reader import read
 from .stories import NOBODY, play
-from .talk import FACTS, SUMS, Exchange, about_numbers, about_story, animal, minus, numbers, plus, small_talk, tale, things, unknown
+from .talk import (
+    FACTS,
+    SUMS,
+    Exchange,
+    about_numbers,
+    about_story,
+    animal,
+    minus,
+    numbers,
+    plus,
+    small_talk,
+    tale,
+    things,
+    unknown,
+)
 from .texts import CLOSE, END, START, format_question, texts
 from .words import ANIMALS, PEOPLE, SKILLS, THINGS
 
@@ -38,11 +52,16 @@ class TinyModel(NamedTuple):
 
 def open_tiny(folder: Path) -> TinyModel:
     """Open the model in a folder, with float32 weights."""
-    return TinyModel(open_model(str(folder), "float32").module, Tokenizer.from_file(str(folder / "tokenizer.json")))
+    return TinyModel(
+        open_model(str(folder), "float32").module,
+        Tokenizer.from_file(str(folder / "tokenizer.json")),
+    )
 
 
 @torch.inference_mode()
-def continue_prompts(model: TinyModel, prompts: list[str], temperature: float = 0.0, seed: int = 0) -> list[str]:
+def continue_prompts(
+    model: TinyModel, prompts: list[str], temperature: float = 0.0, seed: int = 0
+) -> list[str]:
     """Continue each prompt; temperature 0 is greedy."""
     continuations: list[str] = []
     dice = torch.Generator().manual_seed(seed)
@@ -51,12 +70,17 @@ def continue_prompts(model: TinyModel, prompts: list[str], temperature: float = 
     return continuations
 
 
-def _batch(model: TinyModel, prompts: list[str], temperature: float, dice: torch.Generator) -> list[str]:
+def _batch(
+    model: TinyModel, prompts: list[str], temperature: float, dice: torch.Generator
+) -> list[str]:
     prompt_ids = [model.ids(x) for x in prompts]
     width = max(map(len, prompt_ids))
     stops = torch.tensor([model.tokenizer.token_to_id(x) for x in (END, CLOSE)])
     ids = torch.tensor([[0] * (width - len(x)) + x for x in prompt_ids])
-    cache, pads = model.module.new_cache(width + ROOM), torch.tensor([width - len(x) for x in prompt_ids])
+    cache, pads = (
+        model.module.new_cache(width + ROOM),
+        torch.tensor([width - len(x) for x in prompt_ids]),
+    )
     logits, chosen = model.module(ids, cache, pads, True), []
     over = torch.zeros(len(prompt_ids), dtype=torch.bool)
     for _ in range(ROOM):
@@ -67,7 +91,10 @@ def _batch(model: TinyModel, prompts: list[str], temperature: float, dice: torch
         logits = model.module(chosen[-1][:, None], cache, None, True)
     rows = torch.stack(chosen, 1).tolist()
     ends = set(stops.tolist())
-    return [model.tokenizer.decode(row[: next((i for i, x in enumerate(row) if x in ends), len(row))]) for row in rows]
+    return [
+        model.tokenizer.decode(row[: next((i for i, x in enumerate(row) if x in ends), len(row))])
+        for row in rows
+    ]
 
 
 def _next(logits: torch.Tensor, temperature: float, dice: torch.Generator) -> torch.Tensor:
@@ -87,27 +114,39 @@ def loss(model: TinyModel, count: int = 300) -> float:
     return total / tokens
 
 
-def held_out(make: Callable[[random.Random], list[Exchange]], count: int, seed: int = SEED) -> Iterator[list[Exchange]]:
+def held_out(
+    make: Callable[[random.Random], list[Exchange]], count: int, seed: int = SEED
+) -> Iterator[list[Exchange]]:
     """Held-out conversations of this kind."""
     dice = random.Random(seed)
     return islice((x for x in iter(lambda: make(dice), None) if x and x[0].held), count)
 
 
 def questions(count: int) -> dict[str, list[tuple[str, str]]]:
-    """Prompts with their right answers by topic: held-out stories, and all sums and facts of the world."""
+    """Prompts with their right answers by topic: held-out stories, and all sums and facts of the
+    world."""
     by_topic: dict[str, list[tuple[str, str]]] = {}
     for make in (about_story, about_numbers):
         for talk in held_out(make, count):
-            by_topic.setdefault(f"{talk[0].kind}, held out", []).append((format_question(talk[0]), talk[0].answer))
+            by_topic.setdefault(f"{talk[0].kind}, held out", []).append(
+                (format_question(talk[0]), talk[0].answer)
+            )
     sums = [make(x, y) for x in range(11) for y in range(11) for make in (_plus, _minus)]
     facts = {animal(x, kind, skill) for x in ANIMALS for kind in FACTS for skill in SKILLS}
     for x in (*sums, *sorted(facts)):
         by_topic.setdefault(f"{x.kind}, seen", []).append((format_question(x), x.answer))
     dice = random.Random(SEED)
-    others = {"numbers, seen": numbers, "words, seen": things, "manners, seen": small_talk, "unknown words, sampled anew": unknown}
+    others = {
+        "numbers, seen": numbers,
+        "words, seen": things,
+        "manners, seen": small_talk,
+        "unknown words, sampled anew": unknown,
+    }
     for name, make in others.items():
         examples = sorted({x for _ in range(500) for x in make(dice)})
-        by_topic[name] = [(format_question(x), x.answer) for x in dice.sample(examples, min(len(examples), 60))]
+        by_topic[name] = [
+            (format_question(x), x.answer) for x in dice.sample(examples, min(len(examples), 60))
+        ]
     return by_topic
 
 
@@ -128,7 +167,13 @@ def openings(count: int, seed: int = SEED) -> list[str]:
 def story_requests(count: int) -> list[tuple[str, list[str]]]:
     """Prompts that request a story, and its requested topic."""
     requests = [x[0] for x in held_out(tale, count)]
-    return [(format_question(x), [y for y in re.findall("[A-Za-z]+", x.question.partition(" about ")[2]) if y in ABOUT]) for x in requests]
+    return [
+        (
+            format_question(x),
+            [y for y in re.findall("[A-Za-z]+", x.question.partition(" about ")[2]) if y in ABOUT],
+        )
+        for x in requests
+    ]
 
 
 ABOUT = {*PEOPLE, *THINGS, *ANIMALS}
@@ -142,11 +187,15 @@ class StoryScores(NamedTuple):
     whole: float
 
 
-def stories(model: TinyModel, openings: list[str], temperature: float, seed: int = 0) -> tuple[StoryScores, list[str]]:
+def stories(
+    model: TinyModel, openings: list[str], temperature: float, seed: int = 0
+) -> tuple[StoryScores, list[str]]:
     """Complete stories, and check each generated sentence for being known and consistent."""
     counts: Counter[str] = Counter()
     texts_ = []
-    for opening, rest in zip(openings, continue_prompts(model, openings, temperature, seed), strict=True):
+    for opening, rest in zip(
+        openings, continue_prompts(model, openings, temperature, seed), strict=True
+    ):
         before = opening.removeprefix(START)
         texts_.append(before + rest)
         verdicts = list(read(texts_[-1]))[len(list(read(before))) :]
@@ -155,16 +204,19 @@ def stories(model: TinyModel, openings: list[str], temperature: float, seed: int
         counts["true"] += sum(x.true for x in verdicts)
         counts["whole"] += is_consistent(texts_[-1])
     all_ = max(1, counts["all"])
-    return StoryScores(counts["known"] / all_, counts["true"] / all_, counts["whole"] / len(openings)), texts_
+    return StoryScores(
+        counts["known"] / all_, counts["true"] / all_, counts["whole"] / len(openings)
+    ), texts_
 
 
 def measure_requests(model: TinyModel, count: int, temperature: float = 0.0) -> float:
     """Fraction of requested stories that are on topic and consistent."""
     requests = story_requests(count)
     answers = continue_prompts(model, [x for x, _ in requests], temperature)
-    return sum(all(x in text for x in about) and is_consistent(text) for text, (_, about) in zip(answers, requests, strict=True)) / len(
-        requests
-    )
+    return sum(
+        all(x in text for x in about) and is_consistent(text)
+        for text, (_, about) in zip(answers, requests, strict=True)
+    ) / len(requests)
 
 
 def is_consistent(text: str) -> bool:
@@ -172,7 +224,9 @@ def is_consistent(text: str) -> bool:
     return text.endswith("The end.") and all(x.true for x in read(text))
 
 
-def count_correct(model: TinyModel, questions: list[tuple[str, str]], temperature: float = 0.0) -> int:
+def count_correct(
+    model: TinyModel, questions: list[tuple[str, str]], temperature: float = 0.0
+) -> int:
     """Number of answers that equal the right one."""
     answers = continue_prompts(model, [x for x, _ in questions], temperature)
     return sum(a == b for a, (_, b) in zip(answers, questions, strict=True))
@@ -188,10 +242,17 @@ def report(folder: Path, count: int = 300) -> str:
     prompts = openings(100)
     cold, hot = (stories(model, prompts, t)[0] for t in (0.0, 0.8))
     for i, name in enumerate(
-        ("sentences that the grammar can generate", "sentences consistent with the story", "stories without a mistake")
+        (
+            "sentences that the grammar can generate",
+            "sentences consistent with the story",
+            "stories without a mistake",
+        )
     ):
         lines.append(f"| {name} (100 stories) | {cold[i]:.1%} | {hot[i]:.1%} |")
     cold_, hot_ = (measure_requests(model, 100, t) for t in (0.0, 0.8))
-    lines.append(f"| stories without a mistake that match the request (100 requests) | {cold_:.1%} | {hot_:.1%} |")
+    lines.append(
+        "| stories without a mistake that match the request (100 requests) | "
+        f"{cold_:.1%} | {hot_:.1%} |"
+    )
     lines.append(f"| loss, nats per token (300 held-out texts) | {loss(model):.4f} | |")
     return "\n".join(lines)

@@ -1,4 +1,5 @@
-"""Parser for stories: checks that every sentence is known, and consistent with the sentences before it."""
+"""Parser for stories: checks that every sentence is known, and consistent with the sentences
+before it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,12 @@ PLACED = frozenset(map(at, PLACES))
 
 def _pattern(template: str) -> re.Pattern[str]:
     parts = re.split(r"\{(\w+)\}", re.sub(r"\b([Aa]) \{a\}", r"\1n? {a}", template))
-    return re.compile("".join(PARTS[x] if i % 2 else x.replace(".", r"\.").replace('?"', r"\?\"") for i, x in enumerate(parts)))
+    return re.compile(
+        "".join(
+            PARTS[x] if i % 2 else x.replace(".", r"\.").replace('?"', r"\?\"")
+            for i, x in enumerate(parts)
+        )
+    )
 
 
 PATTERNS = [(kind, _pattern(template)) for kind, sort in SORTS.items() for template in sort.forms]
@@ -48,7 +54,11 @@ class Verdict(NamedTuple):
 
 def sentences(text: str) -> list[str]:
     """Split a story into sentences; direct speech stays with its speaker."""
-    return [x.strip() for x in re.findall(r'\s*"[^"]*" [^".]*\.|[^".]+"[^"]*"|[^".]+\.|.+$', text) if x.strip()]
+    return [
+        x.strip()
+        for x in re.findall(r'\s*"[^"]*" [^".]*\.|[^".]+"[^"]*"|[^".]+\.|.+$', text)
+        if x.strip()
+    ]
 
 
 def read(text: str) -> Iterator[Verdict]:
@@ -57,7 +67,9 @@ def read(text: str) -> Iterator[Verdict]:
     for line in sentences(text):
         events = list(_events(line, world))
         true = next((e for e in events if possible(world, e)), None)
-        yield Verdict(line, any(pattern.fullmatch(line) for _, pattern in PATTERNS), true is not None)
+        yield Verdict(
+            line, any(pattern.fullmatch(line) for _, pattern in PATTERNS), true is not None
+        )
         if true is not None:
             happen(world, true)
 

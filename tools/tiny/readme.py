@@ -49,7 +49,8 @@ def readme(config: Mapping[str, Any], facts: Mapping[str, Any], measured: str) -
     """The whole page; `facts` are those of the training."""
     model = llamath.load(config)
     keys = {
-        "layers": "num_hidden_layers", "width": "hidden_size", "heads": "num_attention_heads", "head": "head_dim",
+        "layers": "num_hidden_layers", "width": "hidden_size", "heads": "num_attention_heads",
+        "head": "head_dim",
         "kv": "num_key_value_heads", "ffn": "intermediate_size", "vocab": "vocab_size",
     }  # fmt: skip
     values = {name: config[key] for name, key in keys.items()}

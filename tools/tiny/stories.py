@@ -12,27 +12,32 @@ from .words import ANIMALS, BOYS, COLOURS, FRUIT, GIRLS, PEOPLE, PLACES, THINGS,
 from .world import PRONOUN, World
 
 PLOTS = (
-    "both p q l, own p, [use,|] want q, [ask q, agree p,|] give p q, thank q p, glad q, [use,|] [keep q,|]",
-    "both p q l, own p, want q, ask q, refuse p, sad q, sorry p, give p q, thank q p, [glad q|merry], [use|laugh]",
+    "both p q l, own p, [use,|] want q, [ask q, agree p,|] give p q, thank q p, glad q, [use,|] "
+    "[keep q,|]",
+    "both p q l, own p, want q, ask q, refuse p, sad q, sorry p, give p q, thank q p, [glad "
+    "q|merry], [use|laugh]",
     "both p q l, own p, want q, ask q, refuse p, sad q, leave q",
     "both p q l, own p, [use,|] lose p, sad p, look, find q, give q p, thank p q, glad p, [use,|]",
     "both p q l, own p, [use,|] lose p, sad p, look, find p, glad p, [use,|]",
     "be p l, see p, take p, glad p, go p m, come q p, show p q, use, [merry,|]",
     "be p l, see p, [take p, alone p,|take p,] [glad p,|] leave p, [keep p,|]",
     "be p l, lonely p, [sad p,|] come q l, [own q, show q p, use,|walk m, laugh,] [merry|glad p]",
-    "be p l, own p, [alone p,|] go p m, [come q p, want q, give p q, thank q p, glad q,|alone p, leave p,]",
+    "be p l, own p, [alone p,|] go p m, [come q p, want q, give p q, thank q p, glad q,|alone p, "
+    "leave p,]",
     "be p l, own p, [alone p,|] come q l, want q, [give p q, thank q p, glad q,|use,]",
     "both p q l, own p, give p q, [thank q p,|] [use,|] [give q p, thank p q,|give q p,|glad q,|]",
     "be p l, own p, come q p, give p q, [thank q p,|] [glad q,|] [use, give q p,|use,|leave q,|]",
     "both p q l, watch, [cry,|] hungry, feed p, eat, [cry,|] merry",
     "be p l, spot p, cry, [feed p, eat,|] [glad p,|] leave p",
-    "both p q l, own p, use, appear, steal, sad p, [feed q,|cry, feed q,] release, take p, glad p, [use,|]",
+    "both p q l, own p, use, appear, steal, sad p, [feed q,|cry, feed q,] release, take p, glad "
+    "p, [use,|]",
     "both p q l, own p, use, appear, steal, sad p, feed q, release, take q, give q p, thank p q",
     "both p q l, own p, [use,|] break, sad p, [sorry q,|] mend q, thank p q, glad p, [use,|]",
     "both p q l, hear p, fear p, explain q, [watch,|] [laugh|merry]",
     "both p q l, hide p, seek q p, catch q p, laugh, [hide q, seek p q, catch p q, laugh,|]",
     "both p q l, pet p, [cry,|] stray, sad p, miss, meet q, thank p q, glad p, [feed p, eat,|]",
-    "both p q l, own p, [use,|] walk m, [use,|] [watch, cry,|] [want q, give p q, thank q p, glad q,|merry,]",
+    "both p q l, own p, [use,|] walk m, [use,|] [watch, cry,|] [want q, give p q, thank q p, "
+    "glad q,|merry,]",
 )
 """Plots: kinds of events with who, whom and where; one alternative of each bracket is chosen."""
 NOBODY: Mapping[str, str] = {}
@@ -81,9 +86,15 @@ class Teller:
         w, dice = self.world, self.dice
         if not possible(w, e):
             return False
-        forms = [x for x in SORTS[e.kind].forms if all(getattr(e, y) for y in "ql" if f"{{{y}}}" in x)]
-        form = dice.choice(forms if not self.lines else [x for x in forms if not x.startswith("O")] or forms)
-        mentioned = e.p and e.p in (self.last.p, self.last.q) and w.pronouns.get(PRONOUN[e.p]) == e.p
+        forms = [
+            x for x in SORTS[e.kind].forms if all(getattr(e, y) for y in "ql" if f"{{{y}}}" in x)
+        ]
+        form = dice.choice(
+            forms if not self.lines else [x for x in forms if not x.startswith("O")] or forms
+        )
+        mentioned = (
+            e.p and e.p in (self.last.p, self.last.q) and w.pronouns.get(PRONOUN[e.p]) == e.p
+        )
         who = PRONOUN[e.p] if mentioned and "d {p}" not in form and dice.random() < 0.4 else e.p
         thing = f"{e.c} {e.o}" if e.o and dice.random() < 0.3 else e.o
         self.lines.append(format_sentence(e, form, who, thing))
@@ -102,7 +113,12 @@ def play(dice: random.Random, wish: Mapping[str, str], most: int = 99) -> Teller
         plot = dice.choice(PLOTS)
         for _ in range(20):
             teller, cast = Teller(dice), Cast(dice, wish)
-            steps = [x for x, _ in groupby([*script(dice, plot), *script(dice, dice.choice(ENDS)), ["end"]])]
+            steps = [
+                x
+                for x, _ in groupby(
+                    [*script(dice, plot), *script(dice, dice.choice(ENDS)), ["end"]]
+                )
+            ]
             complete = all(teller.tell(teller.event(x, cast)) for x in steps[:most])
             if complete and {*wish.values()} <= {*re.findall("[A-Za-z]+", teller.text)}:
                 return teller

@@ -48,7 +48,9 @@ def texts(seed: int, held: bool = False) -> Iterator[str]:
             if (hashed(text) % 20 == 0) == held:
                 yield START + text + END
         elif not held:
-            yield START + (portrait(dice.choice(list(ANIMALS))) if kind < 0.98 else sums(dice)) + END
+            yield (
+                START + (portrait(dice.choice(list(ANIMALS))) if kind < 0.98 else sums(dice)) + END
+            )
 
 
 @cache
@@ -56,13 +58,19 @@ def tokenizer(size: int, count: int = 6000) -> Tokenizer:
     """Byte-level BPE with Llama 3's pre-tokenizer, trained on the first texts."""
     engine = Tokenizer(models.BPE(ignore_merges=True))
     cut = pre_tokenizers.Split(Regex(SPLIT_PATTERNS["llama-3"][0]), "isolated")
-    engine.pre_tokenizer = pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    engine.pre_tokenizer = pre_tokenizers.Sequence(
+        [cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     engine.decoder = decoders.ByteLevel()
     letters = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=list(MARKS), initial_alphabet=letters, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=list(MARKS), initial_alphabet=letters, show_progress=False
+    )
     stream = texts(seed=0)
     engine.train_from_iterator((_plain(next(stream)) for _ in range(count)), trainer)
-    engine.post_processor = processors.TemplateProcessing(single=f"{START} $A", special_tokens=[(START, 0)])
+    engine.post_processor = processors.TemplateProcessing(
+        single=f"{START} $A", special_tokens=[(START, 0)]
+    )
     return engine
 
 
@@ -72,11 +80,20 @@ def _plain(text: str) -> str:
     return text
 
 
-def batches(stream: Iterator[str], tokenizer_: Tokenizer, tokens: int, longest: int) -> Iterator[list[list[int]]]:
-    """Batches of texts of similar length with a fixed number of tokens; longer texts are truncated."""
+def batches(
+    stream: Iterator[str], tokenizer_: Tokenizer, tokens: int, longest: int
+) -> Iterator[list[list[int]]]:
+    """Batches of texts of similar length with a fixed number of tokens; longer texts are
+    truncated."""
     dice = random.Random(0)
     while True:
-        pool = sorted((tokenizer_.encode(next(stream), add_special_tokens=False).ids[: longest + 1] for _ in range(POOL)), key=len)
+        pool = sorted(
+            (
+                tokenizer_.encode(next(stream), add_special_tokens=False).ids[: longest + 1]
+                for _ in range(POOL)
+            ),
+            key=len,
+        )
         batches_: list[list[list[int]]] = [[]]
         for x in pool:
             if (len(batches_[-1]) + 1) * len(x) > tokens and batches_[-1]:
@@ -89,4 +106,6 @@ def batches(stream: Iterator[str], tokenizer_: Tokenizer, tokens: int, longest: 
 def padded(batch: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
     """Inputs and targets; padding after a text has the target -100, which torch's loss ignores."""
     width = max(map(len, batch))
-    return [x + [0] * (width - len(x)) for x in batch], [x[1:] + [-100] * (width - len(x) + 1) for x in batch]
+    return [x + [0] * (width - len(x)) for x in batch], [
+        x[1:] + [-100] * (width - len(x) + 1) for x in batch
+    ]

@@ -15,8 +15,10 @@ PLACES = {
 """With their prepositions."""
 COLOURS = ("red", "blue", "green", "yellow", "white", "black")
 THINGS = {
-    "ball": "played with", "book": "read", "kite": "flew", "hat": "tried on", "lamp": "lit", "drum": "played",
-    "cup": "filled", "key": "looked at", "basket": "filled", "coin": "looked at", "rope": "pulled", "doll": "played with",
+    "ball": "played with", "book": "read", "kite": "flew", "hat": "tried on", "lamp": "lit",
+    "drum": "played",
+    "cup": "filled", "key": "looked at", "basket": "filled", "coin": "looked at", "rope": "pulled",
+    "doll": "played with",
 }  # fmt: skip
 """With the actions that people do with them."""
 FRAGILE = ("kite", "lamp", "drum", "cup", "basket", "doll")
@@ -55,7 +57,16 @@ COLOURED = {
     "grass": "green", "snow": "white", "the sun": "yellow", "the sky": "blue",
     "the night": "black", "blood": "red", "milk": "white",
 }  # fmt: skip
-OPPOSITES = {"big": "small", "hot": "cold", "day": "night", "old": "new", "fast": "slow", "wet": "dry", "up": "down", "open": "closed"}
+OPPOSITES = {
+    "big": "small",
+    "hot": "cold",
+    "day": "night",
+    "old": "new",
+    "fast": "slow",
+    "wet": "dry",
+    "up": "down",
+    "open": "closed",
+}
 
 
 def a(word: str) -> str:

@@ -1,4 +1,6 @@
-"""`config_report`: the config as Hugging Face's keys and as Meta's `ModelArgs`, with the meaning and the effect of each key."""
+"""`config_report`: the config as Hugging Face's keys and as Meta's `ModelArgs`, with the meaning
+and the effect of each key.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ class _WidthRule(NamedTuple):
 
 
 class ConfigReport(Report):
-    """A model's config with explanations; `meta` is None if Meta's reference cannot express the model, for the reason `why`."""
+    """A model's config with explanations; `meta` is None if Meta's reference cannot express the
+    model, for the reason `why`.
+    """
 
     model: Model
     keys: tuple[ConfigKey, ...]
@@ -77,22 +81,39 @@ class ConfigReport(Report):
     remarks: tuple[str, ...] = ()  # properties that `ModelArgs` cannot express
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "hf=model.config.data", "meta", "why", "keys", "derived", "widths", "remarks"),
+        *(
+            "model=model.name",
+            "hf=model.config.data",
+            "meta",
+            "why",
+            "keys",
+            "derived",
+            "widths",
+            "remarks",
+        ),
     )
 
     @property
     def summary(self) -> str:
         """The number of keys, and whether there is a params.json."""
         num_present = sum(not x.absent for x in self.keys)
-        return f"{self.model.name}: {format_count(num_present, 'config key')}, {'no ' if self.meta is None else ''}params.json"
+        return (
+            f"{self.model.name}: {format_count(num_present, 'config key')}, "
+            f"{'no ' if self.meta is None else ''}params.json"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """One row for each key."""
-        yield html_table(("key", "value", "meaning", "changes"), [(x.key, str(x.value), x.says, x.moves) for x in self.keys])
+        yield html_table(
+            ("key", "value", "meaning", "changes"),
+            [(x.key, str(x.value), x.says, x.moves) for x in self.keys],
+        )
 
 
 class _RecordingConfig(Config):
-    """A config that records the keys that a builder reads, the keys that it declares without use, and the null keys."""
+    """A config that records the keys that a builder reads, the keys that it declares without
+    use, and the null keys.
+    """
 
     def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "") -> None:
         super().__init__(data, source, path)
@@ -110,7 +131,9 @@ class _RecordingConfig(Config):
 
     def sub(self, key: str) -> Config:
         if key not in self.objects:
-            self.objects[key] = _RecordingConfig(super().sub(key).data, self.source, f"{self._path}{key}.")
+            self.objects[key] = _RecordingConfig(
+                super().sub(key).data, self.source, f"{self._path}{key}."
+            )
         return self.objects[key]
 
 
@@ -138,34 +161,65 @@ def config_report(model: Model, with_meta: bool = True) -> ConfigReport:
         ),
     )
     learned = recording.key_by_symbol.get("C", "") if "C" in letters else ""
-    args, why = (model.args, None) if with_meta and model.args else _to_model_args(config) if has_meta else (None, _LLAMA_ONLY)
+    args, why = (
+        (model.args, None)
+        if with_meta and model.args
+        else _to_model_args(config)
+        if has_meta
+        else (None, _LLAMA_ONLY)
+    )
     return ConfigReport(
         model=model,
-        keys=tuple(_by_effect([*_keys(recording, config.keys_read, kinds, learned), *_tower_keys(model)])),
+        keys=tuple(
+            _by_effect([*_keys(recording, config.keys_read, kinds, learned), *_tower_keys(model)])
+        ),
         meta=args,
         why=why,
         derived=tuple(_derived(letters, has_meta or args is not None)),
-        widths=() if args is None else tuple(dict.fromkeys(_WidthRule(*x) for x in ffn_width_args(args.dim, args.ffn_width))),
+        widths=()
+        if args is None
+        else tuple(dict.fromkeys(_WidthRule(*x) for x in ffn_width_args(args.dim, args.ffn_width))),
         remarks=() if args is None else tuple(_remarks(config, tree)),
     )
 
 
 def params_json(args: ModelArgs) -> Mapping[str, Any]:
     """Return the fields that a published `params.json` has."""
-    skipped = {"max_batch_size", "max_seq_len"} | ({"use_scaled_rope"} if not args.use_scaled_rope else set())
-    return {name: value for name in args.fields if name not in skipped and (value := getattr(args, name)) is not None}
+    skipped = {"max_batch_size", "max_seq_len"} | (
+        {"use_scaled_rope"} if not args.use_scaled_rope else set()
+    )
+    return {
+        name: value
+        for name in args.fields
+        if name not in skipped and (value := getattr(args, name)) is not None
+    }
 
 
-def _keys(recording: _RecordingConfig, read: set[str], kinds: _ModelKinds, learned: str) -> list[ConfigKey]:
-    """Return every key that is present or was read and absent, sorted by effect; the keys inside an object follow it."""
-    nested = {name: list(_nested_keys(x, kinds, f"{name}.", recording)) for name, x in recording.objects.items() if x.data}
+def _keys(
+    recording: _RecordingConfig, read: set[str], kinds: _ModelKinds, learned: str
+) -> list[ConfigKey]:
+    """Return every key that is present or was read and absent, sorted by effect; the keys inside
+    an object follow it.
+    """
+    nested = {
+        name: list(_nested_keys(x, kinds, f"{name}.", recording))
+        for name, x in recording.objects.items()
+        if x.data
+    }
     names = {SYNONYMS.get(x, x) for x in recording.data} | {
         x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent
     }
     used = read - (recording.known - recording.keys_read)
-    keys = [_present(recording, name, (*kinds, "learned") if name == learned else kinds, "", used) for name in recording.data]
+    keys = [
+        _present(recording, name, (*kinds, "learned") if name == learned else kinds, "", used)
+        for name in recording.data
+    ]
     present = {*names, *recording.data}
-    keys += [_absent(name, default, kinds) for name, default in recording.defaults_used.items() if not {name, SYNONYMS.get(name)} & present]
+    keys += [
+        _absent(name, default, kinds)
+        for name, default in recording.defaults_used.items()
+        if not {name, SYNONYMS.get(name)} & present
+    ]
     return [y for x in sorted(keys, key=_rank) for y in (x, *nested.get(x.key, ()))]
 
 
@@ -177,11 +231,17 @@ def _by_effect(keys: Iterable[ConfigKey]) -> list[ConfigKey]:
             blocks[-1].append(x)
         else:
             blocks.append([x])
-    return [x for block in sorted(blocks, key=lambda x: (*GROUPS, UNREAD).index(x[0].group)) for x in block]
+    return [
+        x
+        for block in sorted(blocks, key=lambda x: (*GROUPS, UNREAD).index(x[0].group))
+        for x in block
+    ]
 
 
 def _tower_keys(model: Model) -> Iterator[ConfigKey]:
-    """Yield the keys of the towers and of the whole configuration of a multimodal model, those of a tower after its own key."""
+    """Yield the keys of the towers and of the whole configuration of a multimodal model, those
+    of a tower after its own key.
+    """
     if model.outer is None:
         return
     for x in _keys_of_part(model.outer, ""):
@@ -192,10 +252,20 @@ def _tower_keys(model: Model) -> Iterator[ConfigKey]:
 
 
 def _keys_of_part(part: Config, path: str) -> Iterator[ConfigKey]:
-    """Yield the keys of a tower's configuration, or of the whole one; those that were absent last."""
-    absent = {key: x for key, x in part.defaults_used.items() if key not in part.data and not isinstance(x, Mapping)}
+    """Yield the keys of a tower's configuration, or of the whole one; those that were absent
+    last.
+    """
+    absent = {
+        key: x
+        for key, x in part.defaults_used.items()
+        if key not in part.data and not isinstance(x, Mapping)
+    }
     for key, value in {**part.data, **absent}.items():
-        no_effect = "ids of special tokens" if key.endswith(("_token_id", "_token_index")) else NO_EFFECT.get(key)
+        no_effect = (
+            "ids of special tokens"
+            if key.endswith(("_token_id", "_token_index"))
+            else NO_EFFECT.get(key)
+        )
         if key in part.keys_read and (entry := describe_tower_key(key)) is not None:
             says, moves = entry
         elif no_effect is not None or key.startswith("_"):
@@ -203,10 +273,14 @@ def _keys_of_part(part: Config, path: str) -> Iterator[ConfigKey]:
         else:
             says, moves = _UNKNOWN, "not read"
         group = UNREAD if moves == "not read" else moves.split()[0].rstrip(":;,")
-        yield ConfigKey(key=path + key, value=value, absent=key in absent, says=says, moves=moves, group=group)
+        yield ConfigKey(
+            key=path + key, value=value, absent=key in absent, says=says, moves=moves, group=group
+        )
 
 
-def _nested_keys(recording: _RecordingConfig, kinds: _ModelKinds, path: str, top: _RecordingConfig) -> Iterator[ConfigKey]:
+def _nested_keys(
+    recording: _RecordingConfig, kinds: _ModelKinds, path: str, top: _RecordingConfig
+) -> Iterator[ConfigKey]:
     """Yield the keys inside an object, except those that fall back to a key outside of it."""
     for name in recording.data:
         yield _present(recording, name, kinds, path, recording.keys_read)
@@ -219,21 +293,43 @@ def _nested_keys(recording: _RecordingConfig, kinds: _ModelKinds, path: str, top
     )
 
 
-def _present(recording: _RecordingConfig, name: str, kinds: _ModelKinds, path: str, used: set[str]) -> ConfigKey:
+def _present(
+    recording: _RecordingConfig, name: str, kinds: _ModelKinds, path: str, used: set[str]
+) -> ConfigKey:
     key, value = path + name, recording.data[name]
     default = recording.defaults_used.get(name) if value is None else None
-    says, moves, group = _describe(key, kinds, "used" if name in used else "known" if name in recording.known else UNREAD)
+    says, moves, group = _describe(
+        key, kinds, "used" if name in used else "known" if name in recording.known else UNREAD
+    )
     value = value if default is None else default
-    return ConfigKey(key=key, value=value, absent=default is not None, says=says, moves=moves, group=group, meta=META_FIELDS.get(key, ()))
+    return ConfigKey(
+        key=key,
+        value=value,
+        absent=default is not None,
+        says=says,
+        moves=moves,
+        group=group,
+        meta=META_FIELDS.get(key, ()),
+    )
 
 
 def _absent(key: str, default: object, kinds: _ModelKinds) -> ConfigKey:
     says, moves, group = _describe(key, kinds, "used")
-    return ConfigKey(key=key, value=default, absent=True, says=says, moves=moves, group=group, meta=META_FIELDS.get(key, ()))
+    return ConfigKey(
+        key=key,
+        value=default,
+        absent=True,
+        says=says,
+        moves=moves,
+        group=group,
+        meta=META_FIELDS.get(key, ()),
+    )
 
 
 def _describe(key: str, kinds: _ModelKinds, state: str) -> tuple[str, str, str]:
-    """Return a key's meaning, effect and group, given whether the family uses it, ignores it or never read it."""
+    """Return a key's meaning, effect and group, given whether the family uses it, ignores it or
+    never read it.
+    """
     says, moves = describe_key(key, *kinds) or (NO_EFFECT.get(key, _UNKNOWN), "nothing")
     group = moves.split()[0].rstrip(":;,")
     if state == UNREAD:
@@ -249,7 +345,11 @@ def _rank(key: ConfigKey) -> tuple[int, int, bool]:
     """Return the sort key: keys of weights first, then in the order of `CONFIG_KEYS`."""
     order = list(CONFIG_KEYS)
     name = SYNONYMS.get(key.key, key.key)
-    return (*GROUPS, UNREAD).index(key.group), order.index(name) if name in CONFIG_KEYS else len(order), key.absent
+    return (
+        (*GROUPS, UNREAD).index(key.group),
+        order.index(name) if name in CONFIG_KEYS else len(order),
+        key.absent,
+    )
 
 
 def _to_model_args(config: Config) -> tuple[ModelArgs | None, str | None]:
@@ -264,7 +364,8 @@ def _remarks(config: Config, tree: Decoder) -> Iterator[str]:
     """Yield the properties that `ModelArgs` cannot express."""
     if tree.head is not None and (head := tree.head.weight).tied:
         yield (
-            "the head is tied to the embedding, which params.json cannot express: read from there, the model counts "
+            "the head is tied to the embedding, which params.json cannot express: read from "
+            "there, the model counts "
             f"{int(head.size):,} more parameters, unless tie_word_embeddings is set to true"
         )
     rope_scaling = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
@@ -273,7 +374,10 @@ def _remarks(config: Config, tree: Decoder) -> Iterator[str]:
         for key, value in LLAMA3_ROPE_SCALING.items()
         if rope_scaling.get(key, value) != value and key != "rope_type"
     ]:
-        yield f"use_scaled_rope stands for constants in Meta's code; this model has {', '.join(other)}"
+        yield (
+            "use_scaled_rope stands for constants in Meta's code; this model has "
+            f"{', '.join(other)}"
+        )
 
 
 def _derived(letters: Mapping[str, int], has_meta: bool) -> Iterator[_DerivedSize]:
@@ -281,7 +385,9 @@ def _derived(letters: Mapping[str, int], has_meta: bool) -> Iterator[_DerivedSiz
     n = letters.get
     d, H, h, K, F, L = n("d"), n("H"), n("h"), n("K"), n("F"), n("L")
     if d and H and h:
-        yield _DerivedSize(says="size of a head", formula="h = d / H" if H * h == d else "h, not d / H", value=h)
+        yield _DerivedSize(
+            says="size of a head", formula="h = d / H" if H * h == d else "h, not d / H", value=h
+        )
     if H and h and H * h != d:
         yield _DerivedSize(says="size of the queries of all heads", formula="H·h", value=H * h)
     if H and K:
@@ -289,6 +395,14 @@ def _derived(letters: Mapping[str, int], has_meta: bool) -> Iterator[_DerivedSiz
     if has_meta and L and K and h:
         yield _DerivedSize(says="cached elements per token", formula="2·L·K·h", value=2 * L * K * h)
     if "r" in letters and "p" in letters and not h:
-        yield _DerivedSize(says="cached elements per token and layer", formula="r + p", value=letters["r"] + letters["p"])
+        yield _DerivedSize(
+            says="cached elements per token and layer",
+            formula="r + p",
+            value=letters["r"] + letters["p"],
+        )
     if F and d:
-        yield _DerivedSize(says="MLP width over model width", formula="F / d", value=F // d if F % d == 0 else round(F / d, 4))
+        yield _DerivedSize(
+            says="MLP width over model width",
+            formula="F / d",
+            value=F // d if F % d == 0 else round(F / d, 4),
+        )

@@ -1,4 +1,6 @@
-"""The tokens of a sequence where no number is given: one default for `memory`, `fit`, `plan`, `flops` and the page."""
+"""The tokens of a sequence where no number is given: one default for `memory`, `fit`, `plan`,
+`flops` and the page.
+"""
 
 from __future__ import annotations
 
@@ -17,5 +19,7 @@ def default_context(tree: Decoder) -> int:
 def full_context(tree: Decoder) -> int:
     """Return the model's own context, `--context max`."""
     if tree.context is None:
-        raise LlamathError("context max: this model states no context", hint="a number of tokens, such as 32k")
+        raise LlamathError(
+            "context max: this model states no context", hint="a number of tokens, such as 32k"
+        )
     return int(tree.context)

@@ -1,4 +1,6 @@
-"""`fact_sheet`: what a model is, on one page: origin, sizes, layers, attention, FFN, positions, weights, KV cache, FLOPs and hardware."""
+"""`fact_sheet`: what a model is, on one page: origin, sizes, layers, attention, FFN, positions,
+weights, KV cache, FLOPs and hardware.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from ..checkpoint.quantization import QUANTIZATION_KEYS
-from ..core.blocks import MLP, Attention, AttentionBase, Decoder, MoE, SharedRoutingMoE, SinusoidalEmbedding
+from ..core.blocks import (
+    MLP,
+    Attention,
+    AttentionBase,
+    Decoder,
+    MoE,
+    SharedRoutingMoE,
+    SinusoidalEmbedding,
+)
 from ..core.expr import Expr
 from ..core.latent_attention import IndexedAttention, LatentAttention
 from ..core.mixers import ConvolvedAttention
@@ -22,13 +32,28 @@ from ..utils.report import Report, html_table
 from .fit.gpu_ranking import RankedGPU, smallest_gpus
 from .fit.suggestions import is_supported
 from .inference.inference_memory import MemoryCalculator, MemoryRequest, declared_dtype
-from .layer_pattern import WITHOUT_FFN, LayerPattern, ffn_pattern, ffns_of, mixer_name, mixer_pattern, mixers_of
+from .layer_pattern import (
+    WITHOUT_FFN,
+    LayerPattern,
+    ffn_pattern,
+    ffns_of,
+    mixer_name,
+    mixer_pattern,
+    mixers_of,
+)
 from .preset_list import model_kinds
 
 _FOUR_BITS = ("q4_k_m", "awq")
 """The formats of 4 bits; the first in which a family can be stored applies."""
-_FULL_NAMES = {"MHA": "multi-head attention", "GQA": "grouped-query attention", "MQA": "multi-query attention"}
-_FULL_NAMES |= {"MLA": "multi-head latent attention", "sparse MLA": "sparse multi-head latent attention"}
+_FULL_NAMES = {
+    "MHA": "multi-head attention",
+    "GQA": "grouped-query attention",
+    "MQA": "multi-query attention",
+}
+_FULL_NAMES |= {
+    "MLA": "multi-head latent attention",
+    "sparse MLA": "sparse multi-head latent attention",
+}
 ATTENTION_KINDS = frozenset({*_FULL_NAMES, "attention", "compressed attention", "cross-attention"})
 _GATED_NAMES = {"silu": "SwiGLU", "swish": "SwiGLU", "relu": "ReGLU", "sigmoid": "GLU"}
 _PLAIN_NAMES = {"relu": "ReLU", "silu": "SiLU", "swish": "SiLU", "xielu": "xIELU"}
@@ -81,7 +106,9 @@ class WeightSize(Record):
 
 
 class RunsOn(Record):
-    """The smallest hardware that runs the model in a format of its weights: the fewest devices, then the smallest."""
+    """The smallest hardware that runs the model in a format of its weights: the fewest devices,
+    then the smallest.
+    """
 
     dtype: str
     context: int
@@ -89,7 +116,9 @@ class RunsOn(Record):
 
 
 class FactSheet(Report):
-    """What a model is: every figure is derived from its tree, its recorded graph, or the catalog."""
+    """What a model is: every figure is derived from its tree, its recorded graph, or the
+    catalog.
+    """
 
     model: Model
     description: str
@@ -118,16 +147,52 @@ class FactSheet(Report):
     notes: tuple[str, ...] = ()
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "family=model.family.name", "source=model.source", "description", "organization", "released", "license"),
-        *("kinds", "total", "active", "without_embeddings", "parts", "layers", "mixer_pattern=mixer_pattern.text"),
-        *("ffn_pattern=ffn_pattern.text", "width", "vocabulary", "tied_head", "context", "mixers", "ffns", "positions", "weights"),
-        *("kv_dtype", "kv_per_token", "kv_per_later_token", "kv_full_context", "flops_first_token", "flops_full_context", "runs_on"),
+        *(
+            "model=model.name",
+            "family=model.family.name",
+            "source=model.source",
+            "description",
+            "organization",
+            "released",
+            "license",
+        ),
+        *(
+            "kinds",
+            "total",
+            "active",
+            "without_embeddings",
+            "parts",
+            "layers",
+            "mixer_pattern=mixer_pattern.text",
+        ),
+        *(
+            "ffn_pattern=ffn_pattern.text",
+            "width",
+            "vocabulary",
+            "tied_head",
+            "context",
+            "mixers",
+            "ffns",
+            "positions",
+            "weights",
+        ),
+        *(
+            "kv_dtype",
+            "kv_per_token",
+            "kv_per_later_token",
+            "kv_full_context",
+            "flops_first_token",
+            "flops_full_context",
+            "runs_on",
+        ),
         "notes",
     )
 
     @property
     def states_context(self) -> bool:
-        """Whether the model's own configuration is known to state its context, or to have no limit."""
+        """Whether the model's own configuration is known to state its context, or to have no
+        limit.
+        """
         return self.model.preset is None or "context" not in self.model.preset.unknown
 
     @property
@@ -152,7 +217,9 @@ class FactSheet(Report):
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The arrangements of mixers and FFNs in words, without one that repeats the other; empty if all layers are alike."""
+        """The arrangements of mixers and FFNs in words, without one that repeats the other;
+        empty if all layers are alike.
+        """
         return written_patterns(self.mixer_pattern, self.ffn_pattern)
 
     @property
@@ -166,8 +233,14 @@ class FactSheet(Report):
     @property
     def summary(self) -> str:
         """Name, size and description."""
-        active = f", {short_count(self.active)} active" if self.model.parameters.has_sparse_layers else ""
-        return f"{self.model.name}, {short_count(self.total)} parameters{active}. {self.description}"
+        active = (
+            f", {short_count(self.active)} active"
+            if self.model.parameters.has_sparse_layers
+            else ""
+        )
+        return (
+            f"{self.model.name}, {short_count(self.total)} parameters{active}. {self.description}"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """The facts as rows."""
@@ -184,22 +257,35 @@ def fact_rows(facts: FactSheet) -> Iterator[tuple[str, str]]:
     yield "without embeddings", f"{p.without_embeddings:,}"
     yield from ((f"{name} part", f"{n:,}") for name, n in facts.parts.items())
     pattern = facts.patterns
-    yield "layers", "; ".join((f"{facts.layers:,}", *pattern)) if pattern else f"{facts.layers:,}, all alike"
+    yield (
+        "layers",
+        "; ".join((f"{facts.layers:,}", *pattern)) if pattern else f"{facts.layers:,}, all alike",
+    )
     yield "hidden size", f"{facts.width:,}"
     yield from (("attention", describe_mixer(x)) for x in facts.mixers)
     yield "positions", facts.positions
     yield from (("FFN", describe_ffn(x)) for x in facts.ffns)
     unstated = "unlimited or not stated" if facts.states_context else "not known"
     yield "context", unstated if facts.context is None else f"{facts.context:,} tokens"
-    yield "vocabulary", f"{facts.vocabulary:,}, head {'tied to the embedding' if facts.tied_head else 'untied'}"
+    yield (
+        "vocabulary",
+        (f"{facts.vocabulary:,}, head {'tied to the embedding' if facts.tied_head else 'untied'}"),
+    )
     for size in facts.weights:
-        yield f"weights in {size.dtype}", format_bytes(size.bytes) + (", as released" if size.released else "")
+        yield (
+            f"weights in {size.dtype}",
+            format_bytes(size.bytes) + (", as released" if size.released else ""),
+        )
     if facts.kv_per_token is not None:
         yield "KV cache per token", f"{facts.kv_per_token:,} bytes in {facts.kv_dtype}"
     if facts.kv_full_context is not None:
         yield "KV cache at full context", format_bytes(facts.kv_full_context)
     if facts.flops_first_token is not None:
-        full = "" if facts.flops_full_context is None else f"; {format_flops(facts.flops_full_context)} at full context"
+        full = (
+            ""
+            if facts.flops_full_context is None
+            else (f"; {format_flops(facts.flops_full_context)} at full context")
+        )
         yield "decode", format_flops(facts.flops_first_token) + f" per token{full}"
     yield from ((f"runs on, in {x.dtype}", describe_hardware(x)) for x in facts.runs_on)
 
@@ -214,8 +300,15 @@ def describe_mixer(x: MixerFacts) -> str:
     """Return the attention of one shape in words: `GQA, 32 query heads, 8 KV heads of 128`."""
     parts = [x.kind]
     if x.heads is not None:
-        kv = "" if x.kv_heads is None or x.kv_heads == x.heads else f", {format_count(x.kv_heads, 'KV head')}"
-        parts.append(f"{format_count(x.heads, 'query head' if kv else 'head')}{kv}" + (f" of {x.head_dim:,}" if x.head_dim else ""))
+        kv = (
+            ""
+            if x.kv_heads is None or x.kv_heads == x.heads
+            else (f", {format_count(x.kv_heads, 'KV head')}")
+        )
+        parts.append(
+            f"{format_count(x.heads, 'query head' if kv else 'head')}{kv}"
+            + (f" of {x.head_dim:,}" if x.head_dim else "")
+        )
     if x.latent_dim is not None:
         parts.append(f"latent vectors of {x.latent_dim:,}")
     if x.window is not None:
@@ -226,12 +319,17 @@ def describe_mixer(x: MixerFacts) -> str:
 
 
 def describe_ffn(x: FFNFacts) -> str:
-    """Return the FFNs of one shape in words: `SwiGLU, 8 of 256 experts of 2,048 and 1 shared; 58 layers`."""
+    """Return the FFNs of one shape in words: `SwiGLU, 8 of 256 experts of 2,048 and 1 shared; 58
+    layers`.
+    """
     if x.experts is None:
         return f"{x.kind}, {x.width:,} wide; {format_count(x.layers, 'layer')}"
     shared = f" and {x.shared_experts:,} shared" if x.shared_experts else ""
     zero = f" or {format_count(x.zero_experts, 'zero expert')}" if x.zero_experts else ""
-    return f"{x.kind}, {x.active_experts:,} of {x.experts:,} experts of {x.width:,}{zero}{shared}; {format_count(x.layers, 'layer')}"
+    return (
+        f"{x.kind}, {x.active_experts:,} of {x.experts:,} experts of "
+        f"{x.width:,}{zero}{shared}; {format_count(x.layers, 'layer')}"
+    )
 
 
 def describe_hardware(x: RunsOn) -> str:
@@ -242,7 +340,9 @@ def describe_hardware(x: RunsOn) -> str:
 
 
 def fact_sheet(model: Model) -> FactSheet:
-    """Return the fact sheet of a model with a decoder; what the catalog does not know is None, and what cannot be computed is in a note."""
+    """Return the fact sheet of a model with a decoder; what the catalog does not know is None,
+    and what cannot be computed is in a note.
+    """
     tree = model.tree
     if not isinstance(getattr(tree, "layers", None), Stack) or model.part_name not in ("", "text"):
         of = f", counted {model.claim}" if model.claim else ""
@@ -257,7 +357,10 @@ def fact_sheet(model: Model) -> FactSheet:
     calculator = MemoryCalculator(model, MemoryRequest(dtype="bf16"))
     try:
         numbers = _pass_numbers(calculator)
-        runs_on = tuple(_runs_on(model, x, declared) for x in dict.fromkeys((declared or "bf16", weights[-1].dtype)))
+        runs_on = tuple(
+            _runs_on(model, x, declared)
+            for x in dict.fromkeys((declared or "bf16", weights[-1].dtype))
+        )
     except LlamathError as error:
         numbers, runs_on = dict.fromkeys(_PASS_NUMBERS), ()
         notes.append(f"KV cache, FLOPs and hardware are unknown: {error}")
@@ -290,7 +393,13 @@ def fact_sheet(model: Model) -> FactSheet:
     )
 
 
-_PASS_NUMBERS = ("kv_per_token", "kv_per_later_token", "kv_full_context", "flops_first_token", "flops_full_context")
+_PASS_NUMBERS = (
+    "kv_per_token",
+    "kv_per_later_token",
+    "kv_full_context",
+    "flops_first_token",
+    "flops_full_context",
+)
 
 
 def _pass_numbers(calculator: MemoryCalculator) -> dict[str, Any]:
@@ -304,20 +413,26 @@ def _pass_numbers(calculator: MemoryCalculator) -> dict[str, Any]:
         "kv_per_later_token": cache.kv_per_later_token,
         "kv_full_context": None if full is None else cache.bytes,
         "flops_first_token": decode.at(B=1, P=0),
-        "flops_full_context": None if full is None else decode.at(B=1, P=Expr.variable("P", full - 1)),
+        "flops_full_context": None
+        if full is None
+        else decode.at(B=1, P=Expr.variable("P", full - 1)),
     }
 
 
 def _kinds(tree: Decoder) -> Iterator[str]:
     yield from (x for x in model_kinds(tree) if x != "vision")
     text = parts_of(tree)["text"]
-    if any(isinstance(x.block, AttentionBase) and not x.block.window.causal for x in fold_blocks(text)):
+    if any(
+        isinstance(x.block, AttentionBase) and not x.block.window.causal for x in fold_blocks(text)
+    ):
         yield "bidirectional"
     yield from (name for name in parts_of(tree) if name != "text")
 
 
 def _weight_sizes(model: Model, declared: str) -> Iterator[WeightSize]:
-    """Yield the weights in bf16, fp8 and 4 bits, and as released; a format in which the model cannot be stored is left out."""
+    """Yield the weights in bf16, fp8 and 4 bits, and as released; a format in which the model
+    cannot be stored is left out.
+    """
     released = declared if _states_dtype(model) else ""
     four_bits = next((x for x in _FOUR_BITS if _weight_bytes(model, x) is not None), "")
     for dtype in dict.fromkeys((released, "bf16", "fp8", four_bits)):
@@ -331,7 +446,10 @@ def _states_dtype(model: Model) -> bool:
 
 def _weight_bytes(model: Model, dtype: str) -> int | None:
     try:
-        return int(sum(x.bytes for x in MemoryCalculator(model, MemoryRequest(dtype=dtype)).weights)) or None
+        return (
+            int(sum(x.bytes for x in MemoryCalculator(model, MemoryRequest(dtype=dtype)).weights))
+            or None
+        )
     except LlamathError:
         return None
 
@@ -354,20 +472,39 @@ def _mixer_facts(tree: Decoder) -> Iterator[MixerFacts]:
 
 def _facts_of_mixer(x: Block) -> MixerFacts:
     kind = mixer_name(x)
-    heads, kv_heads, head_dim = (getattr(x, name, None) for name in ("heads", "kv_heads", "head_dim"))
+    heads, kv_heads, head_dim = (
+        getattr(x, name, None) for name in ("heads", "kv_heads", "head_dim")
+    )
     if isinstance(x, LatentAttention):
-        latent = MixerFacts(kind=kind, layers=0, heads=heads, head_dim=x.nope_dim + x.rope_dim, **_window_facts(x))
-        return latent.replace(latent_dim=x.kv_lora_rank, selected=x.top_k if isinstance(x, IndexedAttention) else None)
+        latent = MixerFacts(
+            kind=kind, layers=0, heads=heads, head_dim=x.nope_dim + x.rope_dim, **_window_facts(x)
+        )
+        return latent.replace(
+            latent_dim=x.kv_lora_rank, selected=x.top_k if isinstance(x, IndexedAttention) else None
+        )
     if isinstance(x, Attention):
         kind = "MHA" if heads == kv_heads else "MQA" if kv_heads == 1 else "GQA"
-        return MixerFacts(kind=kind, layers=0, heads=heads, kv_heads=kv_heads, head_dim=head_dim, **_window_facts(x))
+        return MixerFacts(
+            kind=kind,
+            layers=0,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            **_window_facts(x),
+        )
     extra = _window_facts(x) if isinstance(x, AttentionBase) else {}
-    return MixerFacts(kind=kind, layers=0, heads=heads, kv_heads=kv_heads, head_dim=head_dim, **extra)
+    return MixerFacts(
+        kind=kind, layers=0, heads=heads, kv_heads=kv_heads, head_dim=head_dim, **extra
+    )
 
 
 def _window_facts(x: AttentionBase) -> dict[str, Any]:
     window = x.window
-    return {"window": window.max_lookback, "chunked": window.chunk is not None, "positions": _attention_positions(x)}
+    return {
+        "window": window.max_lookback,
+        "chunked": window.chunk is not None,
+        "positions": _attention_positions(x),
+    }
 
 
 def _attention_positions(x: AttentionBase) -> str:
@@ -375,7 +512,11 @@ def _attention_positions(x: AttentionBase) -> str:
         return "ALiBi"
     if isinstance(x, ConvolvedAttention):
         return "relative positions"
-    return _rope_words(x.rope, getattr(x, "rope_dim", None) or getattr(x, "head_dim", None)) if x.rope is not None else ""
+    return (
+        _rope_words(x.rope, getattr(x, "rope_dim", None) or getattr(x, "head_dim", None))
+        if x.rope is not None
+        else ""
+    )
 
 
 def _rope_words(rope: Rope, head_dim: int | None) -> str:
@@ -384,18 +525,33 @@ def _rope_words(rope: Rope, head_dim: int | None) -> str:
     if head_dim is not None and int(rope.dim) < int(head_dim):
         words.append(f"{int(rope.dim):,} of {int(head_dim):,} dimensions")
     if type(rope) is not Rope:
-        names = {Llama3Rope: "Llama 3", DynamicRope: "dynamic NTK", QwenDynamicRope: "dynamic NTK", LongRope: "LongRoPE"}
-        name = names.get(type(rope)) or type(rope).__name__.removesuffix("Rope").replace("Yarn", "YaRN").replace("Linear", "linear")
+        names = {
+            Llama3Rope: "Llama 3",
+            DynamicRope: "dynamic NTK",
+            QwenDynamicRope: "dynamic NTK",
+            LongRope: "LongRoPE",
+        }
+        name = names.get(type(rope)) or type(rope).__name__.removesuffix("Rope").replace(
+            "Yarn", "YaRN"
+        ).replace("Linear", "linear")
         factor, original = getattr(rope, "factor", None), getattr(rope, "original_context", None)
         if factor != 1:
             by = "" if factor is None else f" × {factor:,.4g}"
-            words.append(f"{name} scaling{by}" + (f" from {int(original):,} tokens" if original else ""))
+            words.append(
+                f"{name} scaling{by}" + (f" from {int(original):,} tokens" if original else "")
+            )
     return ", ".join(words)
 
 
 def _positions(tree: Decoder, mixers: tuple[MixerFacts, ...]) -> str:
     """Return the positions of the whole model; layers of attention without any are NoPE."""
-    tables = ["learned"] if tree.positions is not None else ["sinusoidal"] if isinstance(tree.embed, SinusoidalEmbedding) else []
+    tables = (
+        ["learned"]
+        if tree.positions is not None
+        else ["sinusoidal"]
+        if isinstance(tree.embed, SinusoidalEmbedding)
+        else []
+    )
     attention = [x for x in mixers if x.is_attention and x.kind != "cross-attention"]
     found = dict.fromkeys(x.positions for x in attention)
     rest = "NoPE" if not tables else ""
@@ -426,7 +582,8 @@ def _facts_of_ffn(x: Block) -> FFNFacts:
         count, shared_width = int(x.num_shared), int(x.num_shared) * int(width)
     elif x.shared is not None:
         wide = x.shared.up.weight.shape[0]
-        # one wide matrix holds several shared experts where its width is a multiple of an expert's in the tree
+        # one wide matrix holds several shared experts where its width is a multiple of an expert's
+        # in the tree
         of_experts = set(width.atoms) <= set(wide.atoms) and int(wide) % int(width) == 0
         count, shared_width = int(wide) // int(width) if of_experts else 1, wide
     return FFNFacts(
@@ -457,24 +614,37 @@ def _describe(
     ffns: tuple[FFNFacts, ...],
     patterns: tuple[LayerPattern, LayerPattern],
 ) -> str:
-    """Return one sentence, `A dense decoder-only transformer: 32 identical layers of grouped-query attention and SwiGLU`, with a period."""
+    """Return one sentence, `A dense decoder-only transformer: 32 identical layers of
+    grouped-query attention and SwiGLU`, with a period.
+    """
     size = "mixture-of-experts" if "moe" in kinds else "dense"
-    what = "recurrent model" if "recurrent" in kinds else "hybrid model" if "hybrid" in kinds else "decoder-only transformer"
-    senses = [{"vision": "images", "audio": "sound"}.get(x, x) for x in kinds if x in ("vision", "audio")]
+    what = (
+        "recurrent model"
+        if "recurrent" in kinds
+        else "hybrid model"
+        if "hybrid" in kinds
+        else "decoder-only transformer"
+    )
+    senses = [
+        {"vision": "images", "audio": "sound"}.get(x, x) for x in kinds if x in ("vision", "audio")
+    ]
     reads = f" that reads {' and '.join(senses)}" if senses else ""
     if "bidirectional" in kinds:
         what = what.replace("decoder-only", "bidirectional")
     layers = int(tree.layers.n)
     written = ", ".join(written_patterns(*patterns))
     alike = "identical " if layers > 1 and len(tree.layers.distinct()) == 1 else ""
-    noun = f"{layers:,} {alike}{'layer' if layers == 1 else 'layers'}" + (f" ({written})" if written else "")
+    noun = f"{layers:,} {alike}{'layer' if layers == 1 else 'layers'}" + (
+        f" ({written})" if written else ""
+    )
     made_of = _join_words(dict.fromkeys((*(x.name for x in mixers), *_dense_ffns(ffns))))
     return f"A {size} {what}{reads}: {noun} of {made_of}{_describe_experts(ffns)}."
 
 
 def written_patterns(mixers: LayerPattern, ffns: LayerPattern) -> tuple[str, ...]:
     """Return the patterns in words; none if all layers are alike."""
-    repeats = any(x.kind == WITHOUT_FFN for x in ffns.runs)  # the kinds of mixers name the layers with an FFN alone
+    # the kinds of mixers name the layers with an FFN alone
+    repeats = any(x.kind == WITHOUT_FFN for x in ffns.runs)
     return tuple(x.text for x in (mixers, ffns) if x.text and not (x is ffns and repeats))
 
 
@@ -486,8 +656,14 @@ def _describe_experts(ffns: tuple[FFNFacts, ...]) -> str:
     experts = next((x for x in ffns if x.experts is not None), None)
     if experts is None:
         return ""
-    shared = f" and {format_count(experts.shared_experts, 'shared expert')}" if experts.shared_experts else ""
-    zero = f" or {format_count(experts.zero_experts, 'zero expert')}" if experts.zero_experts else ""
+    shared = (
+        f" and {format_count(experts.shared_experts, 'shared expert')}"
+        if experts.shared_experts
+        else ""
+    )
+    zero = (
+        f" or {format_count(experts.zero_experts, 'zero expert')}" if experts.zero_experts else ""
+    )
     return f"; a token uses {experts.active_experts:,} of {experts.experts:,} experts{zero}{shared}"
 
 

@@ -1,4 +1,6 @@
-"""The kinds of layers of a model and their arrangement: `3 dense + 58 MoE`, `5 local : 1 global`, `3 DeltaNet : 1 attention`."""
+"""The kinds of layers of a model and their arrangement: `3 dense + 58 MoE`, `5 local : 1
+global`, `3 DeltaNet : 1 attention`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from typing import Literal
 from ..core.blocks import MLP, AttentionBase, MoE
 from ..core.extensions.compressed_attention import CompressedAttention
 from ..core.latent_attention import IndexedAttention, LatentAttention
-from ..core.mixers import GatedDeltaNet, KimiDeltaAttention, LightningAttention, Mamba, Mamba2, RecurrentMixer, ShortConv
+from ..core.mixers import (
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    LightningAttention,
+    Mamba,
+    Mamba2,
+    RecurrentMixer,
+    ShortConv,
+)
 from ..core.multimodal import CrossAttention
 from ..core.tree import Block, Stack, fold_blocks
 from ..utils.record_type import Record
@@ -45,10 +55,13 @@ class LayerRun(Record):
 
 
 class LayerPattern(Record):
-    """How the kinds of layers are arranged: all `alike`, in `runs`, in a repeated `cycle`, or `mixed`, with their numbers."""
+    """How the kinds of layers are arranged: all `alike`, in `runs`, in a repeated `cycle`, or
+    `mixed`, with their numbers.
+    """
 
     arrangement: Arrangement
-    runs: tuple[LayerRun, ...]  # of a cycle, those of one period; of a mixed pattern, the number of each kind
+    # of a cycle, those of one period; of a mixed pattern, the number of each kind
+    runs: tuple[LayerRun, ...]
 
     @property
     def text(self) -> str:
@@ -60,14 +73,23 @@ class LayerPattern(Record):
 
 
 def mixers_of(layer: Block) -> list[Block]:
-    """Return the blocks of a layer that mix tokens, without those inside others (indexers, compressors)."""
+    """Return the blocks of a layer that mix tokens, without those inside others (indexers,
+    compressors).
+    """
     return [x for _, x in _outermost(layer, (AttentionBase, RecurrentMixer, CrossAttention))]
 
 
 def ffns_of(layer: Block) -> list[Block]:
-    """Return the FFNs of a layer, dense ones and mixtures of experts; experts are part of their mixture."""
-    inside_mixers = tuple(f"{pattern}." for pattern, _ in _outermost(layer, (AttentionBase, RecurrentMixer, CrossAttention)))
-    return [x for pattern, x in _outermost(layer, (MLP, MoE)) if not pattern.startswith(inside_mixers)]
+    """Return the FFNs of a layer, dense ones and mixtures of experts; experts are part of their
+    mixture.
+    """
+    inside_mixers = tuple(
+        f"{pattern}."
+        for pattern, _ in _outermost(layer, (AttentionBase, RecurrentMixer, CrossAttention))
+    )
+    return [
+        x for pattern, x in _outermost(layer, (MLP, MoE)) if not pattern.startswith(inside_mixers)
+    ]
 
 
 def _outermost(layer: Block, types: tuple[type[Block], ...]) -> Iterator[tuple[str, Block]]:
@@ -80,18 +102,28 @@ def _outermost(layer: Block, types: tuple[type[Block], ...]) -> Iterator[tuple[s
 
 def mixer_name(mixer: Block) -> str:
     """Return the short name of a mixer's type: attention, MLA, DeltaNet, Mamba-2."""
-    return next((name for kind, name in _MIXER_NAMES.items() if isinstance(mixer, kind)), type(mixer).__name__)
+    return next(
+        (name for kind, name in _MIXER_NAMES.items() if isinstance(mixer, kind)),
+        type(mixer).__name__,
+    )
 
 
 def describe_layer(layer: Block) -> str:
     """Return the short names of what a layer is made of: `MLA + MoE`, `local attention + dense`."""
     window = _window_name(layer)
-    names = (f"{window} attention" if window != "global" and mixer_name(x) == "attention" else mixer_name(x) for x in mixers_of(layer))
+    names = (
+        f"{window} attention"
+        if window != "global" and mixer_name(x) == "attention"
+        else mixer_name(x)
+        for x in mixers_of(layer)
+    )
     return " + ".join(filter(None, (_joined(names), _ffn_name(layer, "dense")))) or "empty"
 
 
 def mixer_pattern(layers: Stack) -> LayerPattern:
-    """Return the arrangement of the mixers; layers with neither or with an FFN alone are a kind of their own."""
+    """Return the arrangement of the mixers; layers with neither or with an FFN alone are a kind
+    of their own.
+    """
     distinct = [x for x, _ in layers.distinct()]
     names = {id(x): _joined(map(mixer_name, mixers_of(x))) for x in distinct}
     if len(set(names.values())) == 1 and all(names.values()):
@@ -101,13 +133,20 @@ def mixer_pattern(layers: Stack) -> LayerPattern:
         if len(set(names.values())) == 1:
             names = {id(x): _joined(map(mixer_name, mixers_of(x))) for x in distinct}
     elif any(_window(x) is not None for x in distinct):
-        names = {id(x): (_window_name(x) if names[id(x)] == "attention" else names[id(x)]) for x in distinct}
-    return _arrange(layers, {id(x): names[id(x)] or _ffn_name(x, "FFN") or "empty" for x in distinct})
+        names = {
+            id(x): (_window_name(x) if names[id(x)] == "attention" else names[id(x)])
+            for x in distinct
+        }
+    return _arrange(
+        layers, {id(x): names[id(x)] or _ffn_name(x, "FFN") or "empty" for x in distinct}
+    )
 
 
 def ffn_pattern(layers: Stack) -> LayerPattern:
     """Return the arrangement of dense FFNs and mixtures of experts."""
-    return _arrange(layers, {id(x): _ffn_name(x, "dense") or WITHOUT_FFN for x, _ in layers.distinct()})
+    return _arrange(
+        layers, {id(x): _ffn_name(x, "dense") or WITHOUT_FFN for x, _ in layers.distinct()}
+    )
 
 
 def _ffn_name(layer: Block, dense: str) -> str:
@@ -115,7 +154,14 @@ def _ffn_name(layer: Block, dense: str) -> str:
 
 
 def _window(layer: Block) -> int | None:
-    return next((n for x in mixers_of(layer) if isinstance(x, AttentionBase) and (n := x.window.max_lookback) is not None), None)
+    return next(
+        (
+            n
+            for x in mixers_of(layer)
+            if isinstance(x, AttentionBase) and (n := x.window.max_lookback) is not None
+        ),
+        None,
+    )
 
 
 def _window_name(layer: Block) -> str:
@@ -126,7 +172,11 @@ def _window_name(layer: Block) -> str:
 
 
 def _position_name(layer: Block) -> str:
-    return "RoPE" if any(isinstance(x, AttentionBase) and x.rope is not None for x in mixers_of(layer)) else "NoPE"
+    return (
+        "RoPE"
+        if any(isinstance(x, AttentionBase) and x.rope is not None for x in mixers_of(layer))
+        else "NoPE"
+    )
 
 
 def _joined(names: Iterable[str]) -> str:
@@ -150,7 +200,9 @@ def _arrange(layers: Stack, names: dict[int, str]) -> LayerPattern:
     counts = dict.fromkeys(names.values(), 0)
     for x, n in layers.distinct():
         counts[names[id(x)]] += int(n)
-    return LayerPattern(arrangement="mixed", runs=tuple(LayerRun(kind=kind, layers=n) for kind, n in counts.items()))
+    return LayerPattern(
+        arrangement="mixed", runs=tuple(LayerRun(kind=kind, layers=n) for kind, n in counts.items())
+    )
 
 
 def _run_lengths(sequence: Sequence[str]) -> tuple[LayerRun, ...]:
@@ -164,10 +216,19 @@ def _run_lengths(sequence: Sequence[str]) -> tuple[LayerRun, ...]:
 
 
 def _count(sequence: Sequence[str]) -> tuple[LayerRun, ...]:
-    return tuple(LayerRun(kind=kind, layers=sequence.count(kind)) for kind in dict.fromkeys(sequence))
+    return tuple(
+        LayerRun(kind=kind, layers=sequence.count(kind)) for kind in dict.fromkeys(sequence)
+    )
 
 
 def _period(sequence: Sequence[str]) -> int | None:
     """Return the shortest period that occurs at least twice; the last may be cut off."""
     most = min(len(sequence) // 2, _MAX_PERIOD)
-    return next((p for p in range(2, most + 1) if all(x == y for x, y in zip(sequence, sequence[p:], strict=False))), None)
+    return next(
+        (
+            p
+            for p in range(2, most + 1)
+            if all(x == y for x, y in zip(sequence, sequence[p:], strict=False))
+        ),
+        None,
+    )

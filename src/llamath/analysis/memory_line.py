@@ -1,4 +1,6 @@
-"""`MemoryLine`: one line of a memory report, with its formula; and the estimate of the overhead, which every memory report has."""
+"""`MemoryLine`: one line of a memory report, with its formula; and the estimate of the overhead,
+which every memory report has.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,15 @@ from ..utils.number_format import group_digits
 from ..utils.record_type import Record
 
 OVERHEAD_FIXED, OVERHEAD_DIVISOR = 512 * 2**20, 50
-"""The overhead is 512 MiB for the device's context and libraries, and 2 % (1/50) of everything but weights and optimizer states."""
+"""The overhead is 512 MiB for the device's context and libraries, and 2 % (1/50) of everything
+but weights and optimizer states."""
 
 
 class MemoryLine(Record):
     """The bytes of one part of the memory, as the expression whose letters and numbers are printed.
 
-    `note` says where a number without letters is from, or adds to the formula; an inexact line is an estimate, and its note says whose.
+    `note` says where a number without letters is from, or adds to the formula; an inexact line is
+    an estimate, and its note says whose.
     """
 
     what: str
@@ -32,7 +36,13 @@ class MemoryLine(Record):
         size = Expr.const(self.bytes)
         symbols, numbers = size.symbol, size.numbers
         value = str(int(size))
-        parts = [] if symbols == value else [symbols] if numbers in (symbols, value) else [f"{symbols} = {numbers}"]
+        parts = (
+            []
+            if symbols == value
+            else [symbols]
+            if numbers in (symbols, value)
+            else [f"{symbols} = {numbers}"]
+        )
         return ", ".join([*map(group_digits, parts), *([self.note] if self.note else [])])
 
 
@@ -42,14 +52,23 @@ def letters_of(lines: Iterable[MemoryLine]) -> dict[str, int]:
 
 
 def overhead_bytes(dynamic: int) -> Expr:
-    """Return the overhead's estimate, given the bytes that are allocated and freed as the model runs."""
+    """Return the overhead's estimate, given the bytes that are allocated and freed as the model
+    runs.
+    """
     return total((OVERHEAD_FIXED, floor_div(dynamic, OVERHEAD_DIVISOR)))
 
 
 def overhead_line(dynamic: Mapping[str, int]) -> MemoryLine:
-    """Return the overhead as a line of a report, given what is allocated and freed as the model runs: name → bytes."""
+    """Return the overhead as a line of a report, given what is allocated and freed as the model
+    runs: name → bytes.
+    """
     sizes = {name: n for name, n in dynamic.items() if n}
-    size = total((OVERHEAD_FIXED, written_floor_div(total(sizes.values()).alias(" + ".join(sizes)), OVERHEAD_DIVISOR)))
+    size = total(
+        (
+            OVERHEAD_FIXED,
+            written_floor_div(total(sizes.values()).alias(" + ".join(sizes)), OVERHEAD_DIVISOR),
+        )
+    )
     rule = f"{OVERHEAD_FIXED // 2**20} MiB and {100 // OVERHEAD_DIVISOR} %"
     what_for = "an estimate: the device's context, library workspaces, allocator fragmentation"
     return MemoryLine(what="overhead", bytes=size, note=f"{rule}, {what_for}", exact=False)

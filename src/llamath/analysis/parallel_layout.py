@@ -1,9 +1,10 @@
 """`Layout`: the parallel layout of a model over GPUs, and the shards of its weights on each GPU.
 
-Tensor parallelism splits weights as their blocks declare (`Block.cuts`), expert parallelism distributes the stacks of
-`Block.expert_parallel`, pipeline parallelism gives each stage one run of layers (or several, interleaved), and data and context
-parallelism copy the weights unless ZeRO shards them. Experts are split over `etp` ranks (by default over `tp`), and their copies are
-among the other ranks, as in Megatron (Narayanan et al. 2021, arXiv:2104.04473).
+Tensor parallelism splits weights as their blocks declare (`Block.cuts`), expert parallelism
+distributes the stacks of `Block.expert_parallel`, pipeline parallelism gives each stage one run of
+layers (or several, interleaved), and data and context parallelism copy the weights unless ZeRO
+shards them. Experts are split over `etp` ranks (by default over `tp`), and their copies are among
+the other ranks, as in Megatron (Narayanan et al. 2021, arXiv:2104.04473).
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ class Layout(Record):
     ep: int = 1  # expert, within data and context
     dp: int = 1  # data
     etp: int | None = None  # tensor parallelism inside an expert; None: same as tp
-    zero: int = 0  # data parallelism shards: 1 optimizer states, 2 also gradients, 3 also weights (FSDP)
-    sequence_parallel: bool = True  # activations between tensor-parallel regions are split along the sequence
+    # data parallelism shards: 1 optimizer states, 2 also gradients, 3 also weights (FSDP)
+    zero: int = 0
+    # activations between tensor-parallel regions are split along the sequence
+    sequence_parallel: bool = True
     interleave: int = 1  # virtual stages (runs of layers) in each stage
     microbatch: int = 1
     microbatches: int | None = None  # per step and pipeline; None: one for each stage
@@ -115,17 +118,27 @@ class PipelineStage(Record):
 
 
 def layout_problems(tree: Decoder, layout: Layout, context: int | None = None) -> list[str]:
-    """Return the reasons why a model cannot be split by a layout, such as `TP 3: 52 heads`; empty if it can."""
+    """Return the reasons why a model cannot be split by a layout, such as `TP 3: 52 heads`;
+    empty if it can.
+    """
     axes = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "count")
-    problems = [f"{name.upper()} {n}: at least 1" for name in axes if (n := getattr(layout, name)) is not None and n < 1]
+    problems = [
+        f"{name.upper()} {n}: at least 1"
+        for name in axes
+        if (n := getattr(layout, name)) is not None and n < 1
+    ]
     if problems:
         return problems
-    leaves = [x for name, _ in tree.children if name not in TOWER_FIELDS for x in fold_field(tree, name)]
+    leaves = [
+        x for name, _ in tree.children if name not in TOWER_FIELDS for x in fold_field(tree, name)
+    ]
     problems = [x for leaf in leaves for x in _tp_problems(leaf, layout)]
     problems += _ep_problems(leaves, layout) + _pp_problems(tree, layout)
     if context is not None:
         if layout.cp > 1 and context % (2 * layout.cp):
-            problems.append(f"CP {layout.cp}: {context:,} tokens do not divide into {2 * layout.cp} equal parts")
+            problems.append(
+                f"CP {layout.cp}: {context:,} tokens do not divide into {2 * layout.cp} equal parts"
+            )
         elif layout.tp > 1 and layout.sequence_parallel and context // layout.cp % layout.tp:
             problems.append(f"TP {layout.tp}: {context // layout.cp:,} tokens of a sequence")
     return list(dict.fromkeys(problems))
@@ -139,14 +152,20 @@ def check_layout(tree: Decoder, layout: Layout, context: int | None = None) -> N
 
 def _tp_problems(x: Folded, layout: Layout) -> Iterator[str]:
     """Yield the reason why tensor parallelism cannot split a weight."""
-    n, name = (layout.expert_tp, "expert TP") if x.num_experts and layout.etp is not None else (layout.tp, "TP")
+    n, name = (
+        (layout.expert_tp, "expert TP")
+        if x.num_experts and layout.etp is not None
+        else (layout.tp, "TP")
+    )
     if x.split and not _divides(x.split.parts, n, x.split.on_indivisible):
         what = UNIT_NAMES.get(x.split.unit, f"of {x.split.unit}")
         yield f"{name} {n}: {x.split.parts:,} {what}"
 
 
 def _divides(parts: int, n: int, on_indivisible: str) -> bool:
-    return on_indivisible == "pad" or parts % n == 0 or (on_indivisible == "copy" and n % parts == 0)
+    return (
+        on_indivisible == "pad" or parts % n == 0 or (on_indivisible == "copy" and n % parts == 0)
+    )
 
 
 def _ep_problems(leaves: list[Folded], layout: Layout) -> list[str]:
@@ -159,7 +178,10 @@ def _ep_problems(leaves: list[Folded], layout: Layout) -> list[str]:
     problems = [f"EP {layout.ep}: {n:,} experts" for n in experts if n % layout.ep]
     ranks = layout.dp * layout.cp * layout.tp
     if ranks % (layout.ep * layout.expert_tp):
-        problems.append(f"EP {layout.ep}: not a divisor of the {ranks // layout.expert_tp} ranks of DP × CP × TP / expert TP")
+        problems.append(
+            f"EP {layout.ep}: not a divisor of the {ranks // layout.expert_tp} ranks "
+            "of DP × CP × TP / expert TP"
+        )
     return problems
 
 
@@ -168,14 +190,23 @@ def _pp_problems(tree: Decoder, layout: Layout) -> list[str]:
     if slots > _MAX_STAGES:
         return [f"PP {layout.pp:,}: more than {_MAX_STAGES:,} stages"]
     if layout.pp > 1 and n < slots - 2 * (layout.pp > 2):
-        return [f"PP {layout.pp}" + (f" × {layout.interleave} interleaved" if layout.interleave > 1 else "") + f": {n:,} layers"]
+        return [
+            f"PP {layout.pp}"
+            + (f" × {layout.interleave} interleaved" if layout.interleave > 1 else "")
+            + f": {n:,} layers"
+        ]
     if layout.interleave > 1 and (layout.pp == 1 or layout.count % layout.pp):
-        return [f"interleave {layout.interleave}: {layout.count} microbatches over PP {layout.pp}, which should be a divisor above 1"]
+        return [
+            f"interleave {layout.interleave}: {layout.count} microbatches over PP "
+            f"{layout.pp}, which should be a divisor above 1"
+        ]
     return []
 
 
 def pipeline_stages(tree: Decoder, layout: Layout) -> list[PipelineStage]:
-    """Return the stages with layers as even as possible; the middle gets the remainder, as first and last stage hold more."""
+    """Return the stages with layers as even as possible; the middle gets the remainder, as first
+    and last stage hold more.
+    """
     slots = layout.pp * layout.interleave
     each, rest = divmod(int(tree.layers.n), slots)
     skip = (slots - rest) // 2
@@ -208,7 +239,8 @@ def slice_layers(stack: Stack, first: int, last: int) -> list[tuple[Block, int]]
 
 
 def weight_shards(tree: Decoder, stage: PipelineStage, layout: Layout) -> list[WeightShard]:
-    """Return the shards on one GPU of a stage, before ZeRO; a tied head on another stage than the embedding is a copy.
+    """Return the shards on one GPU of a stage, before ZeRO; a tied head on another stage than the
+    embedding is a copy.
 
     So are the weights of a block that layers of several stages share.
     """
@@ -219,16 +251,24 @@ def weight_shards(tree: Decoder, stage: PipelineStage, layout: Layout) -> list[W
     for name, _ in part.children:
         position = tree.fields.index(name)
         in_first = position < layers_position or name in TOWER_FIELDS
-        if (in_first and not stage.first) or (position > layers_position and not in_first and not stage.last):
+        if (in_first and not stage.first) or (
+            position > layers_position and not in_first and not stage.last
+        ):
             continue
-        leaves = _tower_leaves(part, name, layout) if name in TOWER_FIELDS else fold_field(part, name)
+        leaves = (
+            _tower_leaves(part, name, layout) if name in TOWER_FIELDS else fold_field(part, name)
+        )
         in_layers = name == "layers"
-        shards += [_shard(x, layout) for x in leaves if not x.weight.tied or not (in_layers or stage.first)]
+        shards += [
+            _shard(x, layout) for x in leaves if not x.weight.tied or not (in_layers or stage.first)
+        ]
     return shards + [_shard(x, layout) for x in _shared_copies(kinds, stage)]
 
 
 def _shared_copies(kinds: Iterable[tuple[Block, int]], stage: PipelineStage) -> Iterator[Folded]:
-    """Yield the weights that the layers of a stage share with a layer of another stage, once each."""
+    """Yield the weights that the layers of a stage share with a layer of another stage, once
+    each.
+    """
     found: set[str] = set()
     for block, _ in kinds:
         for x in fold(block):
@@ -241,7 +281,9 @@ def _shared_copies(kinds: Iterable[tuple[Block, int]], stage: PipelineStage) -> 
 
 
 def _tower_leaves(tree: Decoder, name: str, layout: Layout) -> Sequence[Folded]:
-    """Return the leaves of a tower, which every rank holds whole if tensor parallelism cannot split it."""
+    """Return the leaves of a tower, which every rank holds whole if tensor parallelism cannot
+    split it.
+    """
     leaves = fold_field(tree, name)
     indivisible = any(True for x in leaves for _ in _tp_problems(x, layout))
     return [x._replace(split=None) for x in leaves] if indivisible else leaves
@@ -251,9 +293,21 @@ def _shard(x: Folded, layout: Layout) -> WeightShard:
     shape, n = list(map(int, x.weight.shape)), layout.expert_tp if x.num_experts else layout.tp
     if x.split:
         axis, parts = x.split.axis, x.split.parts
-        shape[axis] = -(-shape[axis] // n) if x.split.on_indivisible == "pad" else shape[axis] // min(n, parts)
+        shape[axis] = (
+            -(-shape[axis] // n)
+            if x.split.on_indivisible == "pad"
+            else shape[axis] // min(n, parts)
+        )
     copies = int(x.copies) // layout.ep if x.num_experts else int(x.copies)
     full_shape, split_axis = tuple(map(int, x.weight.shape)), x.split.axis if x.split else None
     return WeightShard(
-        x.pattern, tuple(shape), copies, x.weight.role, x.group, bool(x.num_experts), full_shape, split_axis, x.weight.buffer
+        x.pattern,
+        tuple(shape),
+        copies,
+        x.weight.role,
+        x.group,
+        bool(x.num_experts),
+        full_shape,
+        split_axis,
+        x.weight.buffer,
     )

@@ -36,7 +36,9 @@ class PresetSummary(Record):
     kv_heads: int | None
     vocabulary: int
     context: int | None
-    kinds: tuple[str, ...]  # dense or moe; hybrid or recurrent if some or all layers have recurrent states; vision if it reads images
+    # dense or moe; hybrid or recurrent if some or all layers have recurrent states; vision if it
+    # reads images
+    kinds: tuple[str, ...]
     weight_bytes: int  # in the dtype, or with the quantization, of its config
     released: str | None  # YYYY-MM-DD or YYYY-MM
     license: str | None
@@ -61,17 +63,46 @@ class PresetList(Report):
         """The size of a single preset, or the number of presets and the range of their sizes."""
         if len(self.models) == 1:
             preset = self.models[0]
-            active = f", {short_count(preset.active)} active" if preset.active != preset.total else ""
-            return f"{preset.name}: {preset.total:,} parameters ({short_count(preset.total)}){active}"
+            active = (
+                f", {short_count(preset.active)} active" if preset.active != preset.total else ""
+            )
+            return (
+                f"{preset.name}: {preset.total:,} parameters ({short_count(preset.total)}){active}"
+            )
         sizes = sorted(x.total for x in self.models)
-        return f"{format_count(len(sizes), 'preset')} with {short_count(sizes[0])} to {short_count(sizes[-1])} parameters"
+        return (
+            f"{format_count(len(sizes), 'preset')} with {short_count(sizes[0])} to "
+            f"{short_count(sizes[-1])} parameters"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """A row for each preset."""
-        columns = ("preset", "total", "active", "layers", "width", "heads", "KV heads", "vocabulary", "context", "released", "license")
+        columns = (
+            "preset",
+            "total",
+            "active",
+            "layers",
+            "width",
+            "heads",
+            "KV heads",
+            "vocabulary",
+            "context",
+            "released",
+            "license",
+        )
         rows = (
             (
-                *(x.preset, short_count(x.total), short_count(x.active), x.layers, x.width, x.heads, x.kv_heads, x.vocabulary, x.context),
+                *(
+                    x.preset,
+                    short_count(x.total),
+                    short_count(x.active),
+                    x.layers,
+                    x.width,
+                    x.heads,
+                    x.kv_heads,
+                    x.vocabulary,
+                    x.context,
+                ),
                 *(x.released or UNKNOWN, x.license or UNKNOWN),
             )
             for x in self.models
@@ -89,11 +120,18 @@ SORT_KEYS: Mapping[str, Callable[[PresetSummary], int | str]] = {
     "context": lambda x: x.context or 0,
     "date": lambda x: x.released or "",
 }
-"""What presets can be sorted by, the largest or newest first; those whose value is unknown come last."""
+"""What presets can be sorted by, the largest or newest first; those whose value is unknown come
+last."""
 
 
-def find_presets(words: Sequence[str] = (), sort: str | None = None, kind: str | None = None, max_bytes: int | None = None) -> PresetList:
-    """Return the presets that have all these words in their name, ids, aliases or family; words that match nothing are an error.
+def find_presets(
+    words: Sequence[str] = (),
+    sort: str | None = None,
+    kind: str | None = None,
+    max_bytes: int | None = None,
+) -> PresetList:
+    """Return the presets that have all these words in their name, ids, aliases or family; words
+    that match nothing are an error.
 
     `sort` is one of `SORT_KEYS`, `kind` one of `KINDS`, and `max_bytes` a limit of the weights.
     """
@@ -101,13 +139,24 @@ def find_presets(words: Sequence[str] = (), sort: str | None = None, kind: str |
     if not found:
         wanted = " ".join(words)
         near = nearest(wanted, slugs())
-        hint = f"did you mean {near[0]}? llamath.models() lists all" if near else "llamath.models() lists all"
+        hint = (
+            f"did you mean {near[0]}? llamath.models() lists all"
+            if near
+            else "llamath.models() lists all"
+        )
         raise UnknownModel(f"no preset matches {safe(repr(wanted), 60)}", hint=hint)
-    summaries = [x for x in (_summarize_preset(x.slug) for x in found) if _is_wanted(x, kind, max_bytes)]
+    summaries = [
+        x for x in (_summarize_preset(x.slug) for x in found) if _is_wanted(x, kind, max_bytes)
+    ]
     if not summaries:
         limit = f" within {format_bytes(max_bytes)}" if max_bytes is not None else ""
-        raise UnknownModel(f"no {kind + ' ' if kind else ''}preset{limit} matches", hint="llamath.models() lists all")
-    return PresetList(models=tuple(sorted(summaries, key=SORT_KEYS[sort], reverse=True) if sort else summaries))
+        raise UnknownModel(
+            f"no {kind + ' ' if kind else ''}preset{limit} matches",
+            hint="llamath.models() lists all",
+        )
+    return PresetList(
+        models=tuple(sorted(summaries, key=SORT_KEYS[sort], reverse=True) if sort else summaries)
+    )
 
 
 def _is_wanted(x: PresetSummary, kind: str | None, max_bytes: int | None) -> bool:
@@ -119,7 +168,10 @@ def _summarize_preset(slug: str) -> PresetSummary:
     """Load a preset and return its sizes; a server or an agent lists them more than once."""
     preset, model = read_preset(slug), load(slug)
     tree = model.tree
-    attention = next((x for layer, _ in tree.layers.distinct() for x in _mixers(layer) if hasattr(x, "heads")), None)
+    attention = next(
+        (x for layer, _ in tree.layers.distinct() for x in _mixers(layer) if hasattr(x, "heads")),
+        None,
+    )
     return PresetSummary(
         preset=preset.slug,
         name=preset.name,
@@ -142,29 +194,50 @@ def _summarize_preset(slug: str) -> PresetSummary:
 
 
 def _has_word(preset: Preset, word: str) -> bool:
-    """Return whether a word is in a preset's names; a number must be the beginning of a part, so that `3` does not match 13B."""
-    names = " ".join((preset.slug, preset.name, preset.config["model_type"], *preset.ids, *preset.aliases)).lower()
+    """Return whether a word is in a preset's names; a number must be the beginning of a part, so
+    that `3` does not match 13B.
+    """
+    names = " ".join(
+        (preset.slug, preset.name, preset.config["model_type"], *preset.ids, *preset.aliases)
+    ).lower()
     if word[:1].isdigit():
-        return any(x.startswith(word) for x in names.replace("/", " ").replace("-", " ").replace("_", " ").split())
+        return any(
+            x.startswith(word)
+            for x in names.replace("/", " ").replace("-", " ").replace("_", " ").split()
+        )
     return normalize_name(word) in normalize_name(names)
 
 
 def model_kinds(tree: Decoder) -> tuple[str, ...]:
-    """Return the kinds of a model: dense or moe, hybrid or recurrent if some or all mixers have states, vision if it reads images."""
+    """Return the kinds of a model: dense or moe, hybrid or recurrent if some or all mixers have
+    states, vision if it reads images.
+    """
     has_experts = any(x.num_experts for x in fold(tree))
     mixers = [x.block for x in fold_blocks(tree)]
-    has_attention, has_states = (any(isinstance(x, kind) for x in mixers) for kind in (AttentionBase, RecurrentMixer))
+    has_attention, has_states = (
+        any(isinstance(x, kind) for x in mixers) for kind in (AttentionBase, RecurrentMixer)
+    )
     states = ["hybrid" if has_attention else "recurrent"] if has_states else []
-    return ("moe" if has_experts else "dense", *states, *(["vision"] if "vision" in parts_of(tree) else []))
+    return (
+        "moe" if has_experts else "dense",
+        *states,
+        *(["vision"] if "vision" in parts_of(tree) else []),
+    )
 
 
 def _weight_bytes(model: Model) -> int:
-    storage = weight_storage(model.tree, declared_weight_format(model.config.data), names=model.family.schemes.get("hf"))
+    storage = weight_storage(
+        model.tree, declared_weight_format(model.config.data), names=model.family.schemes.get("hf")
+    )
     return int(sum(x.bytes for x in storage.sums()))
 
 
 def _mixers(layer: Block) -> Iterator[Block]:
-    return (child for _, child in layer.children if isinstance(child, Block) and child.group == "attention")
+    return (
+        child
+        for _, child in layer.children
+        if isinstance(child, Block) and child.group == "attention"
+    )
 
 
 def _int(value: int | None) -> int | None:

@@ -1,8 +1,8 @@
 """`shard_tree`: the weights of one rank under tensor parallelism.
 
-Weights are cut as their blocks declare (`Block.cuts`), as vLLM and Megatron load them: heads and channels by rank, key/value heads copied
-where there are more ranks, embedding and head cut by rows, with rows of zeros appended where the ranks do not divide them. Everything else
-is a copy.
+Weights are cut as their blocks declare (`Block.cuts`), as vLLM and Megatron load them: heads and
+channels by rank, key/value heads copied where there are more ranks, embedding and head cut by rows,
+with rows of zeros appended where the ranks do not divide them. Everything else is a copy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _CONVOLVED = {GatedDeltaNet: ("query", "key", "value"), Mamba2: ("x", "b", "c")}
 
 
 class WeightCut(NamedTuple):
-    """The part of a weight on one rank: half-open ranges along an axis, and rows of zeros after them."""
+    """The part of a weight on one rank: half-open ranges along an axis, and rows of zeros after
+    them.
+    """
 
     axis: int
     ranges: tuple[tuple[int, int], ...]
@@ -55,12 +57,18 @@ def check_shardable(tree: Decoder, ranks: int) -> None:
     """Raise if a model cannot be cut for a number of ranks."""
     check_layout(tree, Layout(tp=ranks))
     blocks = (x for layer, _ in tree.layers.distinct() for x in (getattr(layer, "attn", None),))
-    if any(isinstance(x, Attention) and (isinstance(x.q_norm, Stack) or isinstance(x.k_norm, Stack)) for x in blocks):
+    if any(
+        isinstance(x, Attention) and (isinstance(x.q_norm, Stack) or isinstance(x.k_norm, Stack))
+        for x in blocks
+    ):
         raise LlamathError("tensor parallelism is not supported for per-head norms")
 
 
-def weight_cuts(block: Block, shard: TensorParallelShard, prefix: str = "", depth: int = 0) -> dict[str, WeightCut]:
-    """Return the cuts of the weights of a block by path pattern; in stacks inside it, `{e}` stands for the number.
+def weight_cuts(
+    block: Block, shard: TensorParallelShard, prefix: str = "", depth: int = 0
+) -> dict[str, WeightCut]:
+    """Return the cuts of the weights of a block by path pattern; in stacks inside it, `{e}` stands
+    for the number.
 
     Every rank has the towers of a multimodal model whole.
     """
@@ -84,7 +92,9 @@ def weight_cuts(block: Block, shard: TensorParallelShard, prefix: str = "", dept
 
 
 def shard_tree(tree: Decoder, shard: TensorParallelShard) -> Decoder:
-    """Return the tree with the shapes of the weights on one rank; its facts stay those of the whole model."""
+    """Return the tree with the shapes of the weights on one rank; its facts stay those of the
+    whole model.
+    """
     memo: dict[int, Block] = {}
 
     def cut_block(block: Block) -> Block:
@@ -93,7 +103,11 @@ def shard_tree(tree: Decoder, shard: TensorParallelShard) -> Decoder:
         return memo[id(block)]
 
     changes = {
-        name: Stack(*((tuple(map(cut_block, pattern)), times) for pattern, times in stack.runs), active=stack.active, first=stack.first)
+        name: Stack(
+            *((tuple(map(cut_block, pattern)), times) for pattern, times in stack.runs),
+            active=stack.active,
+            first=stack.first,
+        )
         for name in ("layers", "mtp")
         if isinstance(stack := getattr(tree, name), Stack)
     }
@@ -116,17 +130,23 @@ def _with_cuts(block: Block, cuts: Mapping[str, WeightCut], prefix: str) -> Bloc
         elif isinstance(child, Stack) and not isinstance(block, Decoder):
             new = {id(x): _with_cuts(x, cuts, f"{path}.{{e}}.") for x, _ in child.distinct()}
             runs = ((tuple(new[id(x)] for x in pattern), times) for pattern, times in child.runs)
-            changes[name] = Stack(*runs, active=child.active, count_dim=child.count_dim, first=child.first)
+            changes[name] = Stack(
+                *runs, active=child.active, count_dim=child.count_dim, first=child.first
+            )
     return block.replace(**changes) if changes else block
 
 
-def _cut_weight(path: str, block: Block, name: str, weight: Weight, shard: TensorParallelShard) -> dict[str, WeightCut]:
+def _cut_weight(
+    path: str, block: Block, name: str, weight: Weight, shard: TensorParallelShard
+) -> dict[str, WeightCut]:
     split = block.split(name, weight)
     if split is None:
         return {}
     parts = _CONVOLVED.get(type(block), ()) if name == "conv" else ()
     if not parts:
-        return {path: WeightCut(split.axis, *_rank_range(split, int(weight.shape[split.axis]), shard))}
+        return {
+            path: WeightCut(split.axis, *_rank_range(split, int(weight.shape[split.axis]), shard))
+        }
     ranges: list[tuple[int, int]] = []
     start = 0
     for part in parts:
@@ -139,7 +159,9 @@ def _cut_weight(path: str, block: Block, name: str, weight: Weight, shard: Tenso
     return {path: WeightCut(0, tuple(ranges))}
 
 
-def _rank_range(split: Split, size: int, shard: TensorParallelShard) -> tuple[tuple[tuple[int, int], ...], int]:
+def _rank_range(
+    split: Split, size: int, shard: TensorParallelShard
+) -> tuple[tuple[tuple[int, int], ...], int]:
     """Return the part of an axis on one rank, and the number of rows of zeros after it."""
     rank, ranks = shard
     if split.on_indivisible == "pad":

@@ -1,4 +1,6 @@
-"""The catalog of presets: published models as JSON files with name, public ids, release date, license, source, parameters and config."""
+"""The catalog of presets: published models as JSON files with name, public ids, release date,
+license, source, parameters and config.
+"""
 
 from __future__ import annotations
 
@@ -14,37 +16,52 @@ FOLDER = os.path.dirname(__file__)
 
 
 class Preset(Record):
-    """A published model. Its ids have weights of the same shapes; date, license and context are those of `public_id`."""
+    """A published model. Its ids have weights of the same shapes; date, license and context are
+    those of `public_id`.
+    """
 
     slug: str
     name: str
     ids: tuple[str, ...]
     aliases: tuple[str, ...]
     public_id: str  # the id that was asked for: the first one, unless it is another one's
-    released: str | None  # YYYY-MM-DD or YYYY-MM, when the weights became available; None if unknown
+    # YYYY-MM-DD or YYYY-MM, when the weights became available; None if unknown
+    released: str | None
     license: str | None  # as the repository names it; None if unknown
     organization: str | None  # that made the model; None if unknown
     source: str
     parameters: int
     config: Mapping[str, Any]
-    same_release: tuple[str, ...] = ()  # ids with the first id's date, license and context, such as the instruct model published with it
-    facts: Mapping[str, Mapping[str, Any]] = {}  # of other ids: those of date, license and context that are known
-    architecture_of: str = ""  # name of the model whose architecture this is, where facts of `public_id` are unknown
+    # ids with the first id's date, license and context, such as the instruct model published with
+    # it
+    same_release: tuple[str, ...] = ()
+    # of other ids: those of date, license and context that are known
+    facts: Mapping[str, Mapping[str, Any]] = {}
+    # name of the model whose architecture this is, where facts of `public_id` are unknown
+    architecture_of: str = ""
     unknown: tuple[str, ...] = ()  # what is unknown of `public_id`: context, license, date
 
     def for_id(self, public_id: str) -> Preset:
-        """Return the preset of one of its ids; what is not known of this id is not taken from the first one."""
+        """Return the preset of one of its ids; what is not known of this id is not taken from
+        the first one.
+        """
         if public_id in (self.public_id, *self.same_release):
             return self.replace(public_id=public_id)
         facts = self.facts.get(public_id, {})
-        unknown = tuple(word for word, key in (("context", "context"), ("license", "license"), ("date", "released")) if key not in facts)
+        unknown = tuple(
+            word
+            for word, key in (("context", "context"), ("license", "license"), ("date", "released"))
+            if key not in facts
+        )
         return self.replace(
             name=public_id.rpartition("/")[2],
             public_id=public_id,
             released=facts.get("released"),
             license=facts.get("license"),
             organization=_organization(public_id),
-            config=_with_context(self.config, facts["context"]) if "context" in facts else self.config,
+            config=_with_context(self.config, facts["context"])
+            if "context" in facts
+            else self.config,
             architecture_of=self.name if unknown else "",
             unknown=unknown,
         )
@@ -56,7 +73,10 @@ class Preset(Record):
             return ()
         *others, last = self.unknown
         words = f"{', '.join(others)} and {last}" if others else last
-        return (f"same architecture as {self.architecture_of}; {words} of {self.public_id} {'are' if others else 'is'} not known here",)
+        return (
+            f"same architecture as {self.architecture_of}; {words} of {self.public_id} "
+            f"{'are' if others else 'is'} not known here",
+        )
 
 
 def normalize_name(name: str) -> str:
@@ -80,7 +100,9 @@ def _organization(public_id: str) -> str | None:
 
 
 def _with_context(config: Mapping[str, Any], context: int) -> dict[str, Any]:
-    """Return a config with another context length, in the section of the text model where it is stated there."""
+    """Return a config with another context length, in the section of the text model where it is
+    stated there.
+    """
     key = "max_position_embeddings"
     text = config.get("text_config")
     if isinstance(text, Mapping) and key not in config:
@@ -125,9 +147,13 @@ def presets() -> Iterator[Preset]:
 
 
 def find_public_id(text: str) -> Preset | None:
-    """Return the preset of a public id, or None; the Hub ignores case in ids, too, but not punctuation."""
+    """Return the preset of a public id, or None; the Hub ignores case in ids, too, but not
+    punctuation.
+    """
     wanted = text.lower()
-    return next((x.for_id(known) for x in presets() for known in x.ids if known.lower() == wanted), None)
+    return next(
+        (x.for_id(known) for x in presets() for known in x.ids if known.lower() == wanted), None
+    )
 
 
 def nearest_ids(public_id: str) -> list[str]:
@@ -143,7 +169,9 @@ def _by_slug(form: Callable[[str], str]) -> dict[str, tuple[str, str]]:
 
 @cache
 def _by_other_name(form: Callable[[str], str]) -> dict[str, tuple[str, str]]:
-    """Return the preset of each alias, and the preset and id of each id with and without its organization."""
+    """Return the preset of each alias, and the preset and id of each id with and without its
+    organization.
+    """
     found: dict[str, tuple[str, str]] = {}
     for preset in presets():
         for alias in preset.aliases:
@@ -155,7 +183,9 @@ def _by_other_name(form: Callable[[str], str]) -> dict[str, tuple[str, str]]:
 
 
 def find_preset(name: str) -> Preset:
-    """Find a preset by name, alias or public id, ignoring case and punctuation; the error for an unknown name lists the nearest."""
+    """Find a preset by name, alias or public id, ignoring case and punctuation; the error for an
+    unknown name lists the nearest.
+    """
     for names in (_by_slug, _by_other_name):
         for form in FORMS:
             if found := names(form).get(form(name)):
@@ -163,5 +193,11 @@ def find_preset(name: str) -> Preset:
                 return read_preset(slug).for_id(public_id) if public_id else read_preset(slug)
     known = {normalize_name(x): x for preset in presets() for x in (*preset.ids, preset.slug)}
     near = [known[x] for x in nearest(normalize_name(name), known)]
-    hint = f"did you mean {', '.join(near)}?" if near else "llamath.models() lists the presets; a repository on the Hub is owner/name"
-    raise UnknownModel(f"{safe(name)!r} is not a file, folder, preset or known public id", hint=hint)
+    hint = (
+        f"did you mean {', '.join(near)}?"
+        if near
+        else ("llamath.models() lists the presets; a repository on the Hub is owner/name")
+    )
+    raise UnknownModel(
+        f"{safe(name)!r} is not a file, folder, preset or known public id", hint=hint
+    )

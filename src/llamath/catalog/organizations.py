@@ -1,4 +1,6 @@
-"""The organizations that make models, by the name of their account on the Hugging Face Hub; accounts that copy models are not listed."""
+"""The organizations that make models, by the name of their account on the Hugging Face Hub;
+accounts that copy models are not listed.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""Checkpoint files: formats, tensor names, quantization schemes, GGUF metadata and remote storage."""
+"""Checkpoint files: formats, tensor names, quantization schemes, GGUF metadata and remote
+storage.
+"""

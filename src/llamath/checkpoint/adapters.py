@@ -1,7 +1,9 @@
-"""`open_adapter`: read an adapter of peft, llama.cpp (GGUF) or MLX: its base model, method, and what it changes, weight by weight.
+"""`open_adapter`: read an adapter of peft, llama.cpp (GGUF) or MLX: its base model, method, and
+what it changes, weight by weight.
 
-Only the configuration and the header are read. A low-rank target changes a weight W of the base model to W + scale · B·A, with A `[r, in]`
-and B `[out, r]`; `Factor` says how a file stores each of them.
+Only the configuration and the header are read. A low-rank target changes a weight W of the base
+model to W + scale · B·A, with A `[r, in]` and B `[out, r]`; `Factor` says how a file stores each of
+them.
 """
 
 from __future__ import annotations
@@ -24,10 +26,21 @@ from .open import OpenedCheckpoint, open_checkpoint, read_config_file
 Keys = Mapping[str, Any]
 PEFT_PREFIX = "base_model.model."
 _EXPERT_PARAMETERS = (
-    *("gate_up_proj", "gate_up_proj_bias", "gate_proj", "w1", "up_proj", "w3", "down_proj", "w2", "down_proj_bias"),
+    *(
+        "gate_up_proj",
+        "gate_up_proj_bias",
+        "gate_proj",
+        "w1",
+        "up_proj",
+        "w3",
+        "down_proj",
+        "w2",
+        "down_proj_bias",
+    ),
     *("input_linear", "output_linear", "weight", "bias"),
 )
-"""Parameters of experts' modules in the order in which transformers defines them, and in which peft nests adapters of one module."""
+"""Parameters of experts' modules in the order in which transformers defines them, and in which
+peft nests adapters of one module."""
 _SUFFIXES = {
     ".lora_A.weight": "A",
     ".lora_B.weight": "B",
@@ -42,8 +55,33 @@ _SUFFIXES = {
 }
 """Ends of peft's tensor names → roles."""
 _OTHER_METHODS = (
-    *(".lora_A", ".lora_B", ".lora_E", ".ranknum", ".hada_", ".lokr_", ".oft_", ".boft_", ".vera_", ".vblora_", ".ln_tuning_layers."),
-    *(".fourierft_", ".hra_", ".randlora_", ".c3a_", ".miss_", ".bone_", ".shira_", ".road_", ".deft_", ".delora_", ".waveft_", ".psoft_"),
+    *(
+        ".lora_A",
+        ".lora_B",
+        ".lora_E",
+        ".ranknum",
+        ".hada_",
+        ".lokr_",
+        ".oft_",
+        ".boft_",
+        ".vera_",
+        ".vblora_",
+        ".ln_tuning_layers.",
+    ),
+    *(
+        ".fourierft_",
+        ".hra_",
+        ".randlora_",
+        ".c3a_",
+        ".miss_",
+        ".bone_",
+        ".shira_",
+        ".road_",
+        ".deft_",
+        ".delora_",
+        ".waveft_",
+        ".psoft_",
+    ),
 )
 """Beginnings of the parameters of methods whose tensors are listed but not interpreted."""
 _UNSUPPORTED_OPTIONS = {
@@ -60,7 +98,9 @@ _UNSUPPORTED_OPTIONS = {
 
 
 class Factor(NamedTuple):
-    """A stored factor of a low-rank update; for experts, its first axis or the ranks of all experts."""
+    """A stored factor of a low-rank update; for experts, its first axis or the ranks of all
+    experts.
+    """
 
     tensor: Tensor
     is_transposed: bool = False  # stored as [in, r] or [r, out]
@@ -75,14 +115,13 @@ class Factor(NamedTuple):
 class AdapterTarget(Record):
     """One weight of the base model and what the adapter does to it.
 
-    The kinds are:
-    `linear`: W + scale · B·A; a matrix that is stored transposed (GPT-2's `Conv1D`) gets the transposed product.
-    `embedding`: the same with W as `[vocabulary, width]`, which gets (B·A) transposed: A `[r, vocabulary]`, B `[width, r]`.
-    `experts`: one product for each expert, of three-dimensional factors, or of peft's two-dimensional ones: row e·r + i of A and column
-    i·E + e of B belong to rank i of expert e.
-    `scaling`: W is multiplied by the vector (IA³), `[out, 1]` or `[1, in]`; a bias of the layer too in the first case.
-    `rows`: the rows `indices` are replaced.
-    `replacement`: the whole tensor is replaced.
+    The kinds are: `linear`: W + scale · B·A; a matrix that is stored transposed (GPT-2's `Conv1D`)
+    gets the transposed product. `embedding`: the same with W as `[vocabulary, width]`, which gets
+    (B·A) transposed: A `[r, vocabulary]`, B `[width, r]`. `experts`: one product for each expert,
+    of three-dimensional factors, or of peft's two-dimensional ones: row e·r + i of A and column i·E
+    + e of B belong to rank i of expert e. `scaling`: W is multiplied by the vector (IA³), `[out,
+    1]` or `[1, in]`; a bias of the layer too in the first case. `rows`: the rows `indices` are
+    replaced. `replacement`: the whole tensor is replaced.
     """
 
     name: str  # of the base model's weight: a Hugging Face name, or in a GGUF adapter a GGUF name
@@ -105,7 +144,13 @@ class AdapterTarget(Record):
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Its tensors in the adapter's file."""
-        stored = (self.a and self.a.tensor, self.b and self.b.tensor, self.magnitude, self.bias, self.tensor)
+        stored = (
+            self.a and self.a.tensor,
+            self.b and self.b.tensor,
+            self.magnitude,
+            self.bias,
+            self.tensor,
+        )
         return tuple(x for x in stored if x is not None)
 
 
@@ -123,7 +168,9 @@ class Adapter(Record):
     architecture: str = ""  # GGUF: `general.architecture` of the base model
     unread: tuple[str, ...] = ()  # names of tensors that are not interpreted
     incomplete: tuple[str, ...] = ()  # names of weights with only one of two factors
-    unsupported: tuple[str, ...] = ()  # features after which targets alone do not give the changed weights: neither merged nor compared
+    # features after which targets alone do not give the changed weights: neither merged nor
+    # compared
+    unsupported: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -144,11 +191,20 @@ class Adapter(Record):
     @property
     def title(self) -> str:
         """The method as people write it: `rsLoRA adapter of rank 8 (peft)`."""
-        method = {"lora": "rsLoRA" if self.uses_rslora else "LoRA", "dora": "DoRA", "ia3": "IA³", "full": "fully trained"}.get(
-            self.method, self.method
-        )
+        method = {
+            "lora": "rsLoRA" if self.uses_rslora else "LoRA",
+            "dora": "DoRA",
+            "ia3": "IA³",
+            "full": "fully trained",
+        }.get(self.method, self.method)
         ranks = [f"{x:,}" for x in self.ranks]
-        shown = "" if not ranks else f" of rank {ranks[0]}" if len(ranks) == 1 else f" of ranks {ranks[0]}–{ranks[-1]}"
+        shown = (
+            ""
+            if not ranks
+            else f" of rank {ranks[0]}"
+            if len(ranks) == 1
+            else (f" of ranks {ranks[0]}–{ranks[-1]}")
+        )
         return f"{safe(method, 40)} adapter{shown} ({self.format})"
 
 
@@ -159,8 +215,10 @@ def open_adapter(text: str) -> Adapter:
     if adapter is None:
         raise FormatError(
             "no_adapter",
-            f"{safe(text)}: expected an adapter, found a {opened.manifest.format} checkpoint without {ADAPTER_CONFIG}",
-            hint="an adapter is a folder with adapter_config.json and adapter_model.safetensors, or a GGUF file of type adapter",
+            f"{safe(text)}: expected an adapter, found a {opened.manifest.format} checkpoint "
+            f"without {ADAPTER_CONFIG}",
+            hint="an adapter is a folder with adapter_config.json and adapter_model.safetensors, "
+            "or a GGUF file of type adapter",
         )
     return adapter
 
@@ -168,14 +226,19 @@ def open_adapter(text: str) -> Adapter:
 def find_adapter(opened: OpenedCheckpoint) -> Adapter | None:
     """Return the adapter in a checkpoint whose headers have been read; None if it is no adapter."""
     if opened.manifest.format == "gguf":
-        return _read_gguf(opened) if opened.manifest.metadata.get("general.type") == "adapter" else None
+        return (
+            _read_gguf(opened)
+            if opened.manifest.metadata.get("general.type") == "adapter"
+            else None
+        )
     if not is_adapter_file(opened.manifest):
         return None
     config = read_config_file(opened, ADAPTER_CONFIG)
     if config is None:
         raise FormatError(
             "adapter_config",
-            f"{safe(opened.name)}: expected {ADAPTER_CONFIG} next to the adapter's weights, found none",
+            f"{safe(opened.name)}: expected {ADAPTER_CONFIG} next to the adapter's weights, "
+            "found none",
             hint="download it, too: it names the base model, the rank and the scale",
         )
     return read_adapter(opened.manifest, config, opened.name)
@@ -200,13 +263,18 @@ def is_adapter_file(manifest: Manifest) -> bool:
 
 
 def read_adapter(manifest: Manifest, config: Keys, name: str = "adapter") -> Adapter:
-    """Interpret the tensors of a safetensors or torch file by the keys of its adapter_config.json."""
+    """Interpret the tensors of a safetensors or torch file by the keys of its
+    adapter_config.json.
+    """
     where = f"{safe(name)}: {ADAPTER_CONFIG}"
     if "peft_type" in config:
         return _read_peft(manifest, config, name, where)
     if "fine_tune_type" in config or "lora_parameters" in config:
         return _read_mlx(manifest, config, name, where)
-    raise ConfigError(f"{where}: expected peft_type (peft) or fine_tune_type (mlx-lm), found neither", hint="download the adapter again")
+    raise ConfigError(
+        f"{where}: expected peft_type (peft) or fine_tune_type (mlx-lm), found neither",
+        hint="download the adapter again",
+    )
 
 
 # peft
@@ -230,8 +298,14 @@ class ModulePatterns:
         return module in self._exact
 
     def matches(self, module: str) -> bool:
-        """Whether a module is selected: by its whole name, by its end, or by the regular expression."""
-        return any(True for _ in self._ends.along(module)) if self.regex is None else self.regex.fullmatch(module)
+        """Whether a module is selected: by its whole name, by its end, or by the regular
+        expression.
+        """
+        return (
+            any(True for _ in self._ends.along(module))
+            if self.regex is None
+            else self.regex.fullmatch(module)
+        )
 
 
 def parse_names(value: object, where: str) -> tuple[str, ...]:
@@ -242,16 +316,23 @@ def parse_names(value: object, where: str) -> tuple[str, ...]:
 
 
 class ValuePattern:
-    """`rank_pattern` or `alpha_pattern`: regular expressions for the ends of modules' names → values."""
+    """`rank_pattern` or `alpha_pattern`: regular expressions for the ends of modules' names →
+    values.
+    """
 
     def __init__(self, config: Keys, key: str, where: str) -> None:
         patterns = config.get(key) or {}
         if not isinstance(patterns, Mapping):
-            raise ConfigError(f"{where}: {key} should be an object, found {safe(repr(patterns), 60)}")
+            raise ConfigError(
+                f"{where}: {key} should be an object, found {safe(repr(patterns), 60)}"
+            )
         self.values = {x: _number(patterns, x, f"{where}: {key}") for x in patterns}
         self._patterns = tuple(patterns)
         self._index = {x: i for i, x in enumerate(patterns)}
-        self._regexes = PatternList((rf"(.*\.)?({x})" for x in patterns), lambda problem: ConfigError(f"{where}: {key}: {problem}"))
+        self._regexes = PatternList(
+            (rf"(.*\.)?({x})" for x in patterns),
+            lambda problem: ConfigError(f"{where}: {key}: {problem}"),
+        )
 
     def find(self, module: str) -> str | None:
         """Return the first pattern that matches a module."""
@@ -263,7 +344,8 @@ class ValuePattern:
     def unmatched(self, modules: Iterable[str]) -> list[str]:
         """Return the patterns that match none of these modules."""
         modules = set(modules)
-        found = set(map(self._regexes.full_matches, modules))  # most modules match the same patterns
+        # most modules match the same patterns
+        found = set(map(self._regexes.full_matches, modules))
         matched = {x for indices in found for x in indices}
         return [x for i, x in enumerate(self._patterns) if i not in matched and x not in modules]
 
@@ -271,7 +353,9 @@ class ValuePattern:
 def _number(config: Keys, key: str, where: str) -> float:
     value = config.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 2**31:
-        raise ConfigError(f"{where}: {safe(key, 60)} should be a positive number, found {safe(repr(value), 60)}")
+        raise ConfigError(
+            f"{where}: {safe(key, 60)} should be a positive number, found {safe(repr(value), 60)}"
+        )
     return value
 
 
@@ -280,8 +364,14 @@ class LoraSizes:
 
     def __init__(self, config: Keys, where: str) -> None:
         self.where = where
-        self.rank, self.alpha = _rank(_number(config, "r", where), where), _number(config, "lora_alpha", where)
-        self.ranks, self.alphas = ValuePattern(config, "rank_pattern", where), ValuePattern(config, "alpha_pattern", where)
+        self.rank, self.alpha = (
+            _rank(_number(config, "r", where), where),
+            _number(config, "lora_alpha", where),
+        )
+        self.ranks, self.alphas = (
+            ValuePattern(config, "rank_pattern", where),
+            ValuePattern(config, "alpha_pattern", where),
+        )
         self.is_rslora = config.get("use_rslora") is True
 
     def rank_of(self, module: str) -> int:
@@ -292,7 +382,10 @@ class LoraSizes:
     def scale_of(self, module: str) -> float:
         """The scale of the update: alpha / r, or alpha / √r for rsLoRA."""
         found = self.alphas.find(module)
-        alpha, rank = self.alpha if found is None else self.alphas.values[found], self.rank_of(module)
+        alpha, rank = (
+            self.alpha if found is None else self.alphas.values[found],
+            self.rank_of(module),
+        )
         return alpha / (math.sqrt(rank) if self.is_rslora else rank)
 
 
@@ -310,27 +403,51 @@ def _read_peft(manifest: Manifest, config: Keys, name: str, where: str) -> Adapt
     targets: list[AdapterTarget] = []
     incomplete: list[str] = []
     sizes = LoraSizes(config, where) if method == "LORA" else None
-    parameters = _TargetParameters(parse_names(config.get("target_parameters") or (), f"{where}: target_parameters"))
+    parameters = _TargetParameters(
+        parse_names(config.get("target_parameters") or (), f"{where}: target_parameters")
+    )
     indices = _TokenIndices(config, where)
     depths: dict[str, int] = {}
     for module, depth in parts:
         depths[module] = max(depth, depths.get(module, 0))
     for (module, depth), roles in parts.items():
-        targets += [AdapterTarget(name=x[8:], kind="replacement", tensor=roles[x]) for x in roles if x.startswith("replace:")]
+        targets += [
+            AdapterTarget(name=x[8:], kind="replacement", tensor=roles[x])
+            for x in roles
+            if x.startswith("replace:")
+        ]
         if ("A" in roles) != ("B" in roles) or ("embedding_A" in roles) != ("embedding_B" in roles):
             incomplete.append(module)
             continue
         if sizes and ("A" in roles or "embedding_A" in roles):
-            targets.append(_peft_update(module, roles, sizes, _adapted_parameter(module, depth, depths[module], parameters, where)))
+            targets.append(
+                _peft_update(
+                    module,
+                    roles,
+                    sizes,
+                    _adapted_parameter(module, depth, depths[module], parameters, where),
+                )
+            )
         elif "ia3" in roles:
-            targets.append(AdapterTarget(name=f"{module}.weight", kind="scaling", tensor=roles["ia3"]))
+            targets.append(
+                AdapterTarget(name=f"{module}.weight", kind="scaling", tensor=roles["ia3"])
+            )
         elif "A" in roles or "embedding_A" in roles or "magnitude" in roles or "bias" in roles:
             incomplete.append(module)
         if "rows" in roles:
-            targets.append(AdapterTarget(name=f"{module}.weight", kind="rows", tensor=roles["rows"], indices=indices.of(module)))
+            targets.append(
+                AdapterTarget(
+                    name=f"{module}.weight",
+                    kind="rows",
+                    tensor=roles["rows"],
+                    indices=indices.of(module),
+                )
+            )
     unsupported = [text for key, text in _UNSUPPORTED_OPTIONS.items() if config.get(key)]
     if method not in ("LORA", "IA3", "TRAINABLE_TOKENS"):
-        unsupported.append(f"the method {safe(method, 40)}, whose tensors are listed and not interpreted")
+        unsupported.append(
+            f"the method {safe(method, 40)}, whose tensors are listed and not interpreted"
+        )
     is_dora = method == "LORA" and config.get("use_dora") is True
     return Adapter(
         name=name,
@@ -354,10 +471,14 @@ def _text(config: Keys, key: str, where: str) -> str:
     return value or ""
 
 
-def _group_peft(manifest: Manifest, method: str) -> tuple[dict[tuple[str, int], dict[str, Tensor]], list[str]]:
-    """Return the tensors of each module and depth of nesting by role, and the names that are not interpreted.
+def _group_peft(
+    manifest: Manifest, method: str
+) -> tuple[dict[tuple[str, int], dict[str, Tensor]], list[str]]:
+    """Return the tensors of each module and depth of nesting by role, and the names that are not
+    interpreted.
 
-    Tensors of the base model itself (`modules_to_save`, biases, embeddings) have the role `replace:` and their name.
+    Tensors of the base model itself (`modules_to_save`, biases, embeddings) have the role
+    `replace:` and their name.
     """
     parts: dict[tuple[str, int], dict[str, Tensor]] = {}
     unread: list[str] = []
@@ -373,7 +494,11 @@ def _group_peft(manifest: Manifest, method: str) -> tuple[dict[tuple[str, int], 
             unread.append(x.name)
             continue
         else:
-            name = name.replace(".modules_to_save.", ".").replace(".base_layer.", ".").removeprefix("modules_to_save.")
+            name = (
+                name.replace(".modules_to_save.", ".")
+                .replace(".base_layer.", ".")
+                .removeprefix("modules_to_save.")
+            )
             module, role = name.rpartition(".")[0], f"replace:{name}"
         depth, end = 0, len(module)
         while module.endswith(".base_layer", 0, end):
@@ -387,7 +512,9 @@ def _group_peft(manifest: Manifest, method: str) -> tuple[dict[tuple[str, int], 
 
 
 class _TargetParameters:
-    """The names in `target_parameters`: of a parameter in any module, or of one in the modules whose names end as it says."""
+    """The names in `target_parameters`: of a parameter in any module, or of one in the modules
+    whose names end as it says.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._anywhere = frozenset(x for x in names if "." not in x)
@@ -403,28 +530,41 @@ class _TargetParameters:
         return self._anywhere.union(*(self._parameters[i] for i in self._ends.along(module)))
 
 
-def _adapted_parameter(module: str, depth: int, deepest: int, targets: _TargetParameters, where: str) -> str:
-    """Return the parameter of a module that `target_parameters` names, or an empty string for an adapter of the module itself.
+def _adapted_parameter(
+    module: str, depth: int, deepest: int, targets: _TargetParameters, where: str
+) -> str:
+    """Return the parameter of a module that `target_parameters` names, or an empty string for an
+    adapter of the module itself.
 
     Adapters of several parameters of one module are nested, the first parameter innermost.
     """
     names = targets.of(module)
     if not names:
         if depth:
-            raise ConfigError(f"{where}: target_parameters names no parameter of {safe(module)}, which has nested adapters")
+            raise ConfigError(
+                f"{where}: target_parameters names no parameter of {safe(module)}, "
+                "which has nested adapters"
+            )
         return ""
     if len(names) == 1 and not deepest:
         return next(iter(names))
     known = [x for x in _EXPERT_PARAMETERS if x in names]
     if len(known) != len(names) or deepest >= len(known):
         found = f"{deepest + 1} adapters for {', '.join(safe(x, 40) for x in sorted(names))}"
-        raise ConfigError(f"{where}: expected one adapter for each of target_parameters in {safe(module)}, found {found}")
+        raise ConfigError(
+            f"{where}: expected one adapter for each of target_parameters in "
+            f"{safe(module)}, found {found}"
+        )
     return known[deepest - depth]
 
 
-def _peft_update(module: str, roles: Mapping[str, Tensor], sizes: LoraSizes, parameter: str) -> AdapterTarget:
+def _peft_update(
+    module: str, roles: Mapping[str, Tensor], sizes: LoraSizes, parameter: str
+) -> AdapterTarget:
     is_embedding = "embedding_A" in roles
-    a, b = (Factor(roles[x]) for x in (("embedding_A", "embedding_B") if is_embedding else ("A", "B")))
+    a, b = (
+        Factor(roles[x]) for x in (("embedding_A", "embedding_B") if is_embedding else ("A", "B"))
+    )
     name = f"{module}.{parameter or 'weight'}"
     key = name if parameter else module
     rank = sizes.rank_of(key)
@@ -443,7 +583,9 @@ def _peft_update(module: str, roles: Mapping[str, Tensor], sizes: LoraSizes, par
 
 
 class _TokenIndices:
-    """The rows that an adapter replaces, from `trainable_token_indices` or, for trainable tokens alone, `token_indices`."""
+    """The rows that an adapter replaces, from `trainable_token_indices` or, for trainable tokens
+    alone, `token_indices`.
+    """
 
     def __init__(self, config: Keys, where: str) -> None:
         found = config.get("trainable_token_indices") or config.get("token_indices") or ()
@@ -452,11 +594,18 @@ class _TokenIndices:
         self._lists = [*found.values()] if isinstance(found, Mapping) else [found]
 
     def of(self, module: str) -> tuple[int, ...]:
-        """Return the rows of a module: those of the first entry for the end of its name, or of the one list for all."""
+        """Return the rows of a module: those of the first entry for the end of its name, or of
+        the one list for all.
+        """
         first = 0 if self._ends is None else min(self._ends.along(module), default=None)
         indices = () if first is None else self._lists[first]
-        if not isinstance(indices, (list, tuple)) or not all(type(x) is int and x >= 0 for x in indices):
-            raise ConfigError(f"{self._where}: expected token ids for {safe(module)}, found {safe(repr(indices), 60)}")
+        if not isinstance(indices, (list, tuple)) or not all(
+            type(x) is int and x >= 0 for x in indices
+        ):
+            raise ConfigError(
+                f"{self._where}: expected token ids for {safe(module)}, found "
+                f"{safe(repr(indices), 60)}"
+            )
         return tuple(indices)
 
 
@@ -464,14 +613,21 @@ class _TokenIndices:
 
 
 def _read_gguf(opened: OpenedCheckpoint) -> Adapter:
-    """Interpret a GGUF adapter as llama.cpp does: pairs `NAME.lora_a` and `NAME.lora_b`, scaled by alpha / r."""
+    """Interpret a GGUF adapter as llama.cpp does: pairs `NAME.lora_a` and `NAME.lora_b`, scaled
+    by alpha / r.
+    """
     manifest, where = opened.manifest, safe(opened.name)
     metadata = manifest.metadata
     kind, alpha = metadata.get("adapter.type"), metadata.get("adapter.lora.alpha", 0.0)
     if kind != "lora":
-        raise FormatError("adapter_type", f"{where}: expected adapter.type lora, found {safe(repr(kind), 60)}")
+        raise FormatError(
+            "adapter_type", f"{where}: expected adapter.type lora, found {safe(repr(kind), 60)}"
+        )
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
-        raise FormatError("adapter_alpha", f"{where}: adapter.lora.alpha should be a number, found {safe(repr(alpha), 60)}")
+        raise FormatError(
+            "adapter_alpha",
+            f"{where}: adapter.lora.alpha should be a number, found {safe(repr(alpha), 60)}",
+        )
     pairs: dict[str, dict[str, Tensor]] = {}
     unread: list[str] = []
     for x in manifest.tensors:
@@ -498,7 +654,11 @@ def _read_gguf(opened: OpenedCheckpoint) -> Adapter:
                 experts=a.shape[0] if is_stacked else 1,
             )
         )
-    base = metadata.get("general.base_model.0.repo_url") or metadata.get("general.base_model.0.name") or ""
+    base = (
+        metadata.get("general.base_model.0.repo_url")
+        or metadata.get("general.base_model.0.name")
+        or ""
+    )
     tokens = metadata.get("adapter.alora.invocation_tokens")
     return Adapter(
         name=opened.name,
@@ -520,10 +680,14 @@ _MLX_ROLES = {".lora_a": "a", ".lora_b": "b", ".m": "magnitude"}
 
 
 def _read_mlx(manifest: Manifest, config: Keys, name: str, where: str) -> Adapter:
-    """Interpret an adapter of mlx-lm: A `[in, r]` and B `[r, out]`, or `[E, r, in]` and `[E, out, r]` for experts."""
+    """Interpret an adapter of mlx-lm: A `[in, r]` and B `[r, out]`, or `[E, r, in]` and `[E,
+    out, r]` for experts.
+    """
     method = config.get("fine_tune_type", "lora")
     if method not in ("lora", "dora", "full"):
-        raise ConfigError(f"{where}: fine_tune_type should be lora, dora or full, found {safe(repr(method), 60)}")
+        raise ConfigError(
+            f"{where}: fine_tune_type should be lora, dora or full, found {safe(repr(method), 60)}"
+        )
     groups: dict[str, dict[str, Tensor]] = {}
     replaced: list[Tensor] = []
     for x in manifest.tensors:
@@ -537,11 +701,17 @@ def _read_mlx(manifest: Manifest, config: Keys, name: str, where: str) -> Adapte
     if groups:
         parameters = config.get("lora_parameters")
         if not isinstance(parameters, Mapping):
-            raise ConfigError(f"{where}: expected lora_parameters with rank and scale, found {safe(repr(parameters), 60)}")
+            raise ConfigError(
+                f"{where}: expected lora_parameters with rank and scale, found "
+                f"{safe(repr(parameters), 60)}"
+            )
         rank = _rank(_number(parameters, "rank", f"{where}: lora_parameters"), where)
         scale = float(_number(parameters, "scale", f"{where}: lora_parameters"))
         if "alpha" in parameters:
-            notes.append("lora_parameters has alpha, by which mlx-lm scaled until 2024 and which it ignores since: scaled by scale alone")
+            notes.append(
+                "lora_parameters has alpha, by which mlx-lm scaled until 2024 and which "
+                "it ignores since: scaled by scale alone"
+            )
     complete = {module: roles for module, roles in groups.items() if "a" in roles and "b" in roles}
     return Adapter(
         name=name,
@@ -566,7 +736,14 @@ def _replacement(x: Tensor) -> AdapterTarget:
 def _mlx_update(module: str, roles: Mapping[str, Tensor], rank: int, scale: float) -> AdapterTarget:
     is_stacked = len(roles["a"].shape) > 2
     factor = partial(Factor, is_transposed=not is_stacked)
-    is_embedding = module.rpartition(".")[2] in ("embed_tokens", "wte", "embed_in", "tok_embeddings", "word_embeddings", "embeddings")
+    is_embedding = module.rpartition(".")[2] in (
+        "embed_tokens",
+        "wte",
+        "embed_in",
+        "tok_embeddings",
+        "word_embeddings",
+        "embeddings",
+    )
     return AdapterTarget(
         name=f"{module}.weight",
         kind="experts" if is_stacked else "embedding" if is_embedding else "linear",

@@ -1,7 +1,9 @@
-"""`stream_files`: read whole files once, in order; digests and a consumer of the bytes run beside the reading.
+"""`stream_files`: read whole files once, in order; digests and a consumer of the bytes run beside
+the reading.
 
-`hashlib`, `os.preadv` and numpy release the GIL for large buffers, so that reading, each digest and the consumer overlap as threads. Memory
-is bounded: each file that is read has `_BUFFERS` buffers of `CHUNK_BYTES`.
+`hashlib`, `os.preadv` and numpy release the GIL for large buffers, so that reading, each digest and
+the consumer overlap as threads. Memory is bounded: each file that is read has `_BUFFERS` buffers of
+`CHUNK_BYTES`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Consumer(Protocol):
 
 
 class FileTask(Record):
-    """A file to read: its path, the size that it must have, the algorithms of its digests, and who else receives its bytes."""
+    """A file to read: its path, the size that it must have, the algorithms of its digests, and
+    who else receives its bytes.
+    """
 
     path: str
     size: int
@@ -45,8 +49,12 @@ class FileTask(Record):
     consumer: Consumer | None = None
 
 
-def stream_files(tasks: Sequence[FileTask], progress: Progress | None = None) -> list[Mapping[str, str]]:
-    """Read the files, several at a time, and return the digests of each by algorithm; the first error ends the reading."""
+def stream_files(
+    tasks: Sequence[FileTask], progress: Progress | None = None
+) -> list[Mapping[str, str]]:
+    """Read the files, several at a time, and return the digests of each by algorithm; the first
+    error ends the reading.
+    """
     total, counter, stopped = sum(x.size for x in tasks), _Counter(), Event()
     with ThreadPoolExecutor(max(1, min(os.cpu_count() or 1, len(tasks), _MAX_FILES))) as pool:
         futures = [pool.submit(_stream_file, x, counter, stopped) for x in tasks]
@@ -66,7 +74,9 @@ def stream_files(tasks: Sequence[FileTask], progress: Progress | None = None) ->
 
 
 def new_digest(algorithm: str, size: int) -> hashlib._Hash:
-    """Return the state of a digest: of `git-sha1`, which begins with the size of the file, or of one of `hashlib`'s."""
+    """Return the state of a digest: of `git-sha1`, which begins with the size of the file, or of
+    one of `hashlib`'s.
+    """
     if algorithm == "git-sha1":
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     return hashlib.new(algorithm)
@@ -84,7 +94,9 @@ class _Counter:
 
 
 def _stream_file(task: FileTask, counter: _Counter, stopped: Event) -> Mapping[str, str]:
-    """Read one file; each digest and the consumer have a thread of their own, so that they receive the chunks in order."""
+    """Read one file; each digest and the consumer have a thread of their own, so that they
+    receive the chunks in order.
+    """
     digests = {x: new_digest(x, task.size) for x in task.algorithms}
     receivers: list[Callable[[int, memoryview], object]] = [_updater(x) for x in digests.values()]
     if task.consumer is not None:
@@ -102,7 +114,10 @@ def _stream_file(task: FileTask, counter: _Counter, stopped: Event) -> Mapping[s
             length = min(CHUNK_BYTES, task.size - start)
             data = memoryview(buffers[turn])[:length]
             file.read_into(start, data)
-            in_use[turn] = [thread.submit(receive, start, data) for thread, receive in zip(threads, receivers, strict=True)]
+            in_use[turn] = [
+                thread.submit(receive, start, data)
+                for thread, receive in zip(threads, receivers, strict=True)
+            ]
             start += length
             turn = (turn + 1) % _BUFFERS
             counter.add(length)
@@ -119,4 +134,8 @@ def _updater(digest: hashlib._Hash) -> Callable[[int, memoryview], object]:
 
 def _check_size(file: LocalFile, task: FileTask) -> None:
     if file.current_size() != task.size:
-        raise FormatError("changed", f"{safe(task.path)} has changed since its header was read", hint="verify it when it is complete")
+        raise FormatError(
+            "changed",
+            f"{safe(task.path)} has changed since its header was read",
+            hint="verify it when it is complete",
+        )

@@ -1,6 +1,8 @@
-"""The sums that a checkpoint's files should have: of `SHA256SUMS`, of a download's metadata, of the Hub's cache, and of the Hub itself.
+"""The sums that a checkpoint's files should have: of `SHA256SUMS`, of a download's metadata, of the
+Hub's cache, and of the Hub itself.
 
-The Hub identifies a file that is stored with LFS or Xet by its SHA-256, and any other by the SHA-1 of its git blob; both are entity tags.
+The Hub identifies a file that is stored with LFS or Xet by its SHA-256, and any other by the SHA-1
+of its git blob; both are entity tags.
 """
 
 from __future__ import annotations
@@ -53,11 +55,14 @@ def parse_sums(text: str, where: str) -> dict[str, str]:
         if not name or len(digest) != _SHA256_DIGITS or not _HEX.issuperset(digest):
             raise FormatError(
                 "sums",
-                f"{where}: expected a SHA-256 sum and a file name in line {number:,}, found {safe(repr(line), 60)}",
+                f"{where}: expected a SHA-256 sum and a file name in line {number:,}, found "
+                f"{safe(repr(line), 60)}",
                 hint="write it with sha256sum, or with llamath verify --write-sums",
             )
         if sums.setdefault(name, digest) != digest:
-            raise FormatError("sums", f"{where}: line {number:,} contradicts an earlier sum of {safe(name)}")
+            raise FormatError(
+                "sums", f"{where}: line {number:,} contradicts an earlier sum of {safe(name)}"
+            )
     return sums
 
 
@@ -66,13 +71,20 @@ def _parse_line(line: str) -> tuple[str, str]:
     if line.startswith("SHA256 ("):
         name, _, digest = line[len("SHA256 (") :].rpartition(") = ")
         return name, digest.lower()
-    digest, mark, name = line[:_SHA256_DIGITS], line[_SHA256_DIGITS : _SHA256_DIGITS + 2], line[_SHA256_DIGITS + 2 :]
+    digest, mark, name = (
+        line[:_SHA256_DIGITS],
+        line[_SHA256_DIGITS : _SHA256_DIGITS + 2],
+        line[_SHA256_DIGITS + 2 :],
+    )
     return (name if mark in ("  ", " *") else ""), digest.lower()
 
 
 def format_sums(sums: Mapping[str, str]) -> str:
     """Return the sums as `sha256sum` writes them."""
-    return "".join(f"{digest}  {'/'.join(map(check_file_name, name.split('/')))}\n" for name, digest in sorted(sums.items()))
+    return "".join(
+        f"{digest}  {'/'.join(map(check_file_name, name.split('/')))}\n"
+        for name, digest in sorted(sums.items())
+    )
 
 
 def read_sums_file(folder: str) -> dict[str, str]:
@@ -82,7 +94,10 @@ def read_sums_file(folder: str) -> dict[str, str]:
         return {}
     with LocalFile(resolve_inside(folder, SUMS_FILE)) as file:
         if file.size > _MAX_SUMS_BYTES:
-            raise FormatError("sums", f"{safe(path)}: expected at most {_MAX_SUMS_BYTES:,} bytes, found {file.size:,}")
+            raise FormatError(
+                "sums",
+                f"{safe(path)}: expected at most {_MAX_SUMS_BYTES:,} bytes, found {file.size:,}",
+            )
         data = file.read(0, file.size)
     try:
         return parse_sums(data.decode(), safe(path))
@@ -102,7 +117,9 @@ def local_sums(folder: str, names: Sequence[str]) -> Iterator[ExpectedSum]:
 
 
 def lfs_objects(folder: str) -> str:
-    """Return the folder of the LFS objects of the git clone that a folder belongs to; empty if it belongs to none."""
+    """Return the folder of the LFS objects of the git clone that a folder belongs to; empty if
+    it belongs to none.
+    """
     at = os.path.abspath(folder or ".")
     for _ in range(_MAX_PARENTS):
         if not may_read(at):
@@ -120,17 +137,23 @@ def is_lfs_object(objects: str, digest: str) -> bool:
 
 
 def visible_files(folder: str) -> list[str]:
-    """Return the sorted names of a folder's files, without `SHA256SUMS` and hidden ones other than DCP's `.metadata`."""
+    """Return the sorted names of a folder's files, without `SHA256SUMS` and hidden ones other
+    than DCP's `.metadata`.
+    """
     try:
         with os.scandir(folder or ".") as entries:
             names = [x.name for x in entries if x.is_file()]
-            return sorted(x for x in names if x == METADATA_FILE or not (x.startswith(".") or x == SUMS_FILE))
+            return sorted(
+                x for x in names if x == METADATA_FILE or not (x.startswith(".") or x == SUMS_FILE)
+            )
     except OSError as error:
         raise LlamathError(f"{safe(folder)} cannot be listed: {error.strerror}") from None
 
 
 def _find_downloads(folder: str) -> str:
-    """Return the folder with the metadata of the downloads into this folder, which may be inside of the one that was downloaded."""
+    """Return the folder with the metadata of the downloads into this folder, which may be inside
+    of the one that was downloaded.
+    """
     at, inside = os.path.abspath(folder or "."), ""
     for _ in range(_MAX_PARENTS):
         if not may_read(at):
@@ -144,7 +167,9 @@ def _find_downloads(folder: str) -> str:
 
 
 def _downloaded_etag(path: str) -> str:
-    """Return the entity tag in the metadata of a download: lines with the commit, the tag and the time."""
+    """Return the entity tag in the metadata of a download: lines with the commit, the tag and
+    the time.
+    """
     try:
         status = os.lstat(path)
     except OSError:

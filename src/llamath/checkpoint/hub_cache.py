@@ -1,4 +1,6 @@
-"""Find models in the local Hugging Face cache, which huggingface_hub, transformers and vLLM fill; without network."""
+"""Find models in the local Hugging Face cache, which huggingface_hub, transformers and vLLM
+fill; without network.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class CachedRepo(NamedTuple):
     @property
     def path(self) -> str:
         """The local path of the repository's file or folder."""
-        return os.path.join(self.folder, *self.repo.path.split("/")) if self.repo.path else self.folder
+        return (
+            os.path.join(self.folder, *self.repo.path.split("/")) if self.repo.path else self.folder
+        )
 
     @property
     def address(self) -> str:
@@ -41,7 +45,9 @@ class CachedRepo(NamedTuple):
 
 
 def cache_folder() -> str:
-    """Return the folder of the cache, as huggingface_hub finds it: HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub."""
+    """Return the folder of the cache, as huggingface_hub finds it: HF_HUB_CACHE, else
+    HF_HOME/hub, else ~/.cache/huggingface/hub.
+    """
     given = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     return _expand(given) if given else os.path.join(hub_home(), "hub")
 
@@ -57,8 +63,14 @@ def find_cached(repo: Repo) -> CachedRepo | None:
     folder = os.path.join(cache_folder(), "models--" + repo.id.replace("/", "--"))
     if not may_read(folder):
         return None
-    commit = repo.revision if is_commit(repo.revision) else _read_ref(os.path.join(folder, "refs"), repo.revision)
-    if not is_commit(commit) or not os.path.isdir(snapshot := os.path.join(folder, "snapshots", commit)):
+    commit = (
+        repo.revision
+        if is_commit(repo.revision)
+        else _read_ref(os.path.join(folder, "refs"), repo.revision)
+    )
+    if not is_commit(commit) or not os.path.isdir(
+        snapshot := os.path.join(folder, "snapshots", commit)
+    ):
         return None
     if any(part in ("", ".", "..") for part in repo.path.split("/")) and repo.path:
         return None

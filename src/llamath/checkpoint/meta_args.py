@@ -1,6 +1,8 @@
-"""Meta's `ModelArgs` (the contents of `params.json`), and their exact conversion from and to Hugging Face's keys.
+"""Meta's `ModelArgs` (the contents of `params.json`), and their exact conversion from and to
+Hugging Face's keys.
 
-The feed-forward width is `multiple_of · ⌈int(ffn_dim_multiplier · int(2 · 4 · dim / 3)) / multiple_of⌉` (llama's `model.py`).
+The feed-forward width is `multiple_of · ⌈int(ffn_dim_multiplier · int(2 · 4 · dim / 3)) /
+multiple_of⌉` (llama's `model.py`).
 """
 
 from __future__ import annotations
@@ -36,8 +38,15 @@ class ModelArgs(Record):
         return ffn_width(self.dim, self.multiple_of, self.ffn_dim_multiplier)
 
 
-UNSUPPORTED_KEYS = ("moe", "moe_args", "ffn_exp", "vision_args", "vision_num_cross_attention_layers")
-"""Keys of `params.json` files of other models, with weights that the Llama reference does not have."""
+UNSUPPORTED_KEYS = (
+    "moe",
+    "moe_args",
+    "ffn_exp",
+    "vision_args",
+    "vision_num_cross_attention_layers",
+)
+"""Keys of `params.json` files of other models, with weights that the Llama reference does not
+have."""
 
 LLAMA3_ROPE_SCALING = {
     "rope_type": "llama3",
@@ -58,7 +67,8 @@ def ffn_width(dim: int, multiple_of: int, multiplier: float | None) -> int:
 
 
 META_NAME_OF_KEY = {
-    "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", "num_key_value_heads": "n_kv_heads",
+    "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
+    "num_key_value_heads": "n_kv_heads",
     "intermediate_size": "multiple_of and ffn_dim_multiplier", "rms_norm_eps": "norm_eps",
 }  # fmt: skip
 """Hugging Face's key → Meta's name, for errors about a `params.json`."""
@@ -70,7 +80,9 @@ def is_params(data: Mapping[str, Any]) -> bool:
 
 
 def short_args(data: Mapping[str, Any], width: int = 48) -> str:
-    """Return the keys of a `params.json` in as many characters as the name of a model may have; an empty string for other keys."""
+    """Return the keys of a `params.json` in as many characters as the name of a model may have;
+    an empty string for other keys.
+    """
     if not is_params(data):
         return ""
     text = ",".join(f"{key}={data[key]}" for key in ModelArgs.fields if data.get(key) is not None)
@@ -78,7 +90,9 @@ def short_args(data: Mapping[str, Any], width: int = 48) -> str:
 
 
 def parse_args_text(text: str) -> dict[str, Any] | None:
-    """Return the keys of ModelArgs written as `dim=4096,n_layers=32,n_heads=32,vocab_size=32000`; None for any other text."""
+    """Return the keys of ModelArgs written as
+    `dim=4096,n_layers=32,n_heads=32,vocab_size=32000`; None for any other text.
+    """
     first, equals, _ = text.partition("=")
     if not equals or not first.strip().isidentifier():
         return None
@@ -87,13 +101,18 @@ def parse_args_text(text: str) -> dict[str, Any] | None:
         key, _, value = (x.strip() for x in part.partition("="))
         if key not in (*ModelArgs.fields, *_EXTRA_KEYS):
             near = nearest(key, ModelArgs.fields)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(ModelArgs.fields)}"
+            hint = (
+                f"did you mean {near[0]}?" if near else (f"known are {', '.join(ModelArgs.fields)}")
+            )
             raise ConfigError(f"unknown key {safe(repr(key), 40)} in ModelArgs", hint=hint)
         if key in keys:
             raise ConfigError(f"{key} is given twice in ModelArgs")
         keys[key] = _parse_value(key, value)
     if missing := [key for key in ("dim", "n_layers", "n_heads") if key not in keys]:
-        raise ConfigError(f"ModelArgs lack {' and '.join(missing)}", hint="like dim=4096,n_layers=32,n_heads=32,vocab_size=32000")
+        raise ConfigError(
+            f"ModelArgs lack {' and '.join(missing)}",
+            hint="like dim=4096,n_layers=32,n_heads=32,vocab_size=32000",
+        )
     return keys
 
 
@@ -106,7 +125,9 @@ def _parse_value(key: str, text: str) -> Any:
         raise ConfigError(f"{key}={safe(text, 40)}: expected a number, true or false") from None
 
 
-def parse_params(data: Mapping[str, Any], source: str, vocab_size: int | None = None) -> tuple[ModelArgs, Config]:
+def parse_params(
+    data: Mapping[str, Any], source: str, vocab_size: int | None = None
+) -> tuple[ModelArgs, Config]:
     """Parse a `params.json`; `vocab_size` completes those of LLaMA 1 and 2, which lack it."""
     c = Config(data, source)
     if unsupported := next((key for key in UNSUPPORTED_KEYS if c.get(key, None)), None):
@@ -121,7 +142,8 @@ def parse_params(data: Mapping[str, Any], source: str, vocab_size: int | None = 
         state = "is −1" if "vocab_size" in data else "is absent"
         raise ConfigError(
             f"{source}: vocab_size {state}, and there is no tokenizer.model to take it from",
-            hint="set vocab_size (LLaMA 1 and 2: 32000, Code Llama: 32016, Llama 3: 128256), or add tokenizer.model to the folder",
+            hint="set vocab_size (LLaMA 1 and 2: 32000, Code Llama: 32016, Llama 3: 128256), or "
+            "add tokenizer.model to the folder",
         )
     if type(vocab) is not int or vocab < 1:
         raise c.error("vocab_size", f"should be a positive integer, not {vocab!r}")
@@ -143,7 +165,9 @@ def parse_params(data: Mapping[str, Any], source: str, vocab_size: int | None = 
     for key in ("max_batch_size", "max_seq_len"):
         c.dim(key, key, default=1)
     if args.ffn_dim_multiplier is not None and not 0 < args.ffn_dim_multiplier < 1e6:
-        raise c.error("ffn_dim_multiplier", f"should be a positive number, not {args.ffn_dim_multiplier!r}")
+        raise c.error(
+            "ffn_dim_multiplier", f"should be a positive number, not {args.ffn_dim_multiplier!r}"
+        )
     return args, c
 
 
@@ -152,7 +176,9 @@ _EXTRA_KEYS = {"hidden_dim": "intermediate_size", "head_dim": "head_dim"}
 
 
 def extra_config_keys(c: Config) -> dict[str, Any]:
-    """Return the additional keys of Mistral's files, with Hugging Face's names: the width of the MLP and the head size."""
+    """Return the additional keys of Mistral's files, with Hugging Face's names: the width of the
+    MLP and the head size.
+    """
     return {key: int(c.dim("n", name)) for name, key in _EXTRA_KEYS.items() if name in c}
 
 
@@ -175,10 +201,15 @@ def args_to_config(args: ModelArgs) -> dict[str, Any]:
 
 
 def config_to_args(c: Config) -> ModelArgs:
-    """Return the arguments of this Llama; an error names a feature that the reference does not have."""
+    """Return the arguments of this Llama; an error names a feature that the reference does not
+    have.
+    """
     d, H = c.dim("d", "hidden_size"), c.dim("H", "num_attention_heads")
     if (h := c.get("head_dim", d // H)) * H != d:
-        raise c.error("head_dim", f"is {h}: heads of the reference always have size dim / n_heads, {d // H} here")
+        raise c.error(
+            "head_dim",
+            f"is {h}: heads of the reference always have size dim / n_heads, {d // H} here",
+        )
     for key in ("attention_bias", "mlp_bias"):
         if c.get(key, False):
             raise c.error(key, "is true: the reference has no biases")
@@ -193,7 +224,11 @@ def config_to_args(c: Config) -> ModelArgs:
     F = c.dim("F", "intermediate_size")
     width = next(ffn_width_args(int(d), int(F)), None)
     if width is None:
-        raise c.error("intermediate_size", f"is {F}: no multiple_of and ffn_dim_multiplier of one or two decimals give it from dim {d}")
+        raise c.error(
+            "intermediate_size",
+            f"is {F}: no multiple_of and ffn_dim_multiplier of "
+            f"one or two decimals give it from dim {d}",
+        )
     return ModelArgs(
         dim=int(d),
         n_layers=int(c.dim("L", "num_hidden_layers")),
@@ -209,13 +244,20 @@ def config_to_args(c: Config) -> ModelArgs:
 
 
 def ffn_width_args(dim: int, F: int) -> Iterator[tuple[int, float | None]]:
-    """Yield every (multiple_of, ffn_dim_multiplier) that gives this width, the most likely first."""
+    """Yield every (multiple_of, ffn_dim_multiplier) that gives this width, the most likely
+    first.
+    """
     sizes = [m for m in (256, 1024, 4096, 512, 2048, 128, 64, 32, 16, 8, 4, 2, 1) if F % m == 0]
     yield from ((m, None) for m in sizes[:1] if ffn_width(dim, m, None) == F)
     rough = F / (8 * dim / 3)
     for digits in (1, 2, 3):
-        near = sorted({round(rough + step / 10**digits, digits) for step in range(-5, 6)}, key=lambda x: abs(x - rough))
-        for m in [m for m in (1024, 4096, 256, 512, 2048, 128, 64, 32, 16, 8, 4, 2, 1) if F % m == 0]:
+        near = sorted(
+            {round(rough + step / 10**digits, digits) for step in range(-5, 6)},
+            key=lambda x: abs(x - rough),
+        )
+        for m in [
+            m for m in (1024, 4096, 256, 512, 2048, 128, 64, 32, 16, 8, 4, 2, 1) if F % m == 0
+        ]:
             yield from ((m, x) for x in near if x > 0 and ffn_width(dim, m, x) == F)
     yield from ((m, None) for m in sizes[1:] if ffn_width(dim, m, None) == F)
     yield from ((F, x) for x in (round(rough, 6),) if x > 0 and ffn_width(dim, F, x) == F)

@@ -1,8 +1,10 @@
-"""Merge Meta's sharded checkpoints (`consolidated.NN.pth`, one file per model-parallel rank); the shapes show the axis.
+"""Merge Meta's sharded checkpoints (`consolidated.NN.pth`, one file per model-parallel rank); the
+shapes show the axis.
 
-llama's `model.py` splits wq, wk, wv, w1, w3 and output by rows, wo and w2 by columns (fairscale's column- and row-parallel layers),
-tok_embeddings by columns (Llama 1 and 2: ParallelEmbedding) or by rows (Llama 3: VocabParallelEmbedding); every file has the norms. With
-more files than key/value heads, neighboring files repeat the same head (llama-models, `checkpoint.py`).
+llama's `model.py` splits wq, wk, wv, w1, w3 and output by rows, wo and w2 by columns (fairscale's
+column- and row-parallel layers), tok_embeddings by columns (Llama 1 and 2: ParallelEmbedding) or by
+rows (Llama 3: VocabParallelEmbedding); every file has the norms. With more files than key/value
+heads, neighboring files repeat the same head (llama-models, `checkpoint.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class _InferredValue(NamedTuple):
 
 
 def merged_vocab_size(tensors: Mapping[str, list[Tensor]], embed: str, norm: str) -> int | None:
-    """Return the rows of the merged embedding, which may be split along either axis; norms are not split, so they have the whole width."""
+    """Return the rows of the merged embedding, which may be split along either axis; norms are
+    not split, so they have the whole width.
+    """
     parts, norms = tensors.get(embed, []), tensors.get(norm, [])
     if not parts or not norms or len(norms[0].shape) != 1 or any(len(x.shape) != 2 for x in parts):
         return None
@@ -34,12 +38,21 @@ def merged_vocab_size(tensors: Mapping[str, list[Tensor]], embed: str, norm: str
     return parts[0].shape[0] if is_split_by_columns else sum(x.shape[0] for x in parts)
 
 
-def infer_missing_config(data: Mapping[str, Any], scheme: Scheme, tensors: Mapping[str, list[Tensor]]) -> dict[str, _InferredValue]:
-    """Infer configuration values that `params.json` leaves out from Meta's tensors; `data` has its values under Hugging Face keys."""
+def infer_missing_config(
+    data: Mapping[str, Any], scheme: Scheme, tensors: Mapping[str, list[Tensor]]
+) -> dict[str, _InferredValue]:
+    """Infer configuration values that `params.json` leaves out from Meta's tensors; `data` has
+    its values under Hugging Face keys.
+    """
     inferred: dict[str, _InferredValue] = {}
     head, embed = (tensors.get(scheme.stored_name(f"{x}.weight")) for x in ("head", "embed"))
-    if embed is not None and (head is None or [(x.file, x.start, x.shape) for x in head] == [(x.file, x.start, x.shape) for x in embed]):
-        inferred["tie_word_embeddings"] = _InferredValue(True, "embedding and output share one matrix")
+    if embed is not None and (
+        head is None
+        or [(x.file, x.start, x.shape) for x in head] == [(x.file, x.start, x.shape) for x in embed]
+    ):
+        inferred["tie_word_embeddings"] = _InferredValue(
+            True, "embedding and output share one matrix"
+        )
     context = _trained_context(data)
     note = f"max_position_embeddings is not in params.json; using {context:,}"
     inferred["max_position_embeddings"] = _InferredValue(context, note)
@@ -47,7 +60,9 @@ def infer_missing_config(data: Mapping[str, Any], scheme: Scheme, tensors: Mappi
 
 
 def _trained_context(data: Mapping[str, Any]) -> int:
-    """Return the context length that Meta's models were trained with, which RoPE's base and the norms' epsilon identify."""
+    """Return the context length that Meta's models were trained with, which RoPE's base and the
+    norms' epsilon identify.
+    """
     theta = data.get("rope_theta", 10000.0)
     if theta > 10000.0:
         return 131072 if data.get("rope_scaling") else 16384 if theta == 1e6 else 8192
@@ -55,10 +70,16 @@ def _trained_context(data: Mapping[str, Any]) -> int:
 
 
 def merge_tensor(name: str, parts: list[Tensor], expected: Shape | None) -> MergedTensor:
-    """Merge the parts of a tensor; where their shapes do not add up to the expected one, return the first part for `verify` to report."""
+    """Merge the parts of a tensor; where their shapes do not add up to the expected one, return
+    the first part for `verify` to report.
+    """
     first = parts[0]
     unmerged = MergedTensor(name, first.dtype, first.shape, (first,))
-    if len(parts) == 1 or expected is None or any((x.shape, x.dtype) != (first.shape, first.dtype) for x in parts):
+    if (
+        len(parts) == 1
+        or expected is None
+        or any((x.shape, x.dtype) != (first.shape, first.dtype) for x in parts)
+    ):
         return unmerged
     if first.shape == expected:
         return unmerged._replace(parts=tuple(parts))
@@ -83,6 +104,7 @@ def drop_copies(tensor: MergedTensor, files: TensorReader) -> MergedTensor:
         if i % copies and not have_equal_values(first := parts[i - i % copies], x, files):
             where = f"{files.file_name_of(first)} and {files.file_name_of(x)}"
             raise ConvertError(
-                f"{safe(tensor.name)} should be equal in {where}, and differs", hint="these files do not belong to one checkpoint"
+                f"{safe(tensor.name)} should be equal in {where}, and differs",
+                hint="these files do not belong to one checkpoint",
             )
     return tensor._replace(parts=tensor.parts[::copies])

@@ -1,7 +1,9 @@
-"""`open_checkpoint`: the one way to open a checkpoint, given as a path, a repository on the Hub, a URL or an object-store address.
+"""`open_checkpoint`: the one way to open a checkpoint, given as a path, a repository on the Hub, a
+URL or an object-store address.
 
-A repository is read from the local Hugging Face cache if it is there, else from the Hub. Only headers and small configuration files are
-read. `find_config` finds a model's configuration without reading a checkpoint's header, unless it is the metadata of a GGUF file.
+A repository is read from the local Hugging Face cache if it is there, else from the Hub. Only
+headers and small configuration files are read. `find_config` finds a model's configuration without
+reading a checkpoint's header, unless it is the metadata of a GGUF file.
 """
 
 from __future__ import annotations
@@ -30,11 +32,13 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model")
 MAX_REMOTE_FILES = 4096
 """The most files of a remote checkpoint whose headers are requested."""
 _PACKING_DTYPES = frozenset(("U8", "I16", "I32", "I64", "U32"))
-"""Dtypes of packed weights for which headers may not determine the number of values per stored number."""
+"""Dtypes of packed weights for which headers may not determine the number of values per stored
+number."""
 _PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
 """Dtypes that are never used for packed weights."""
 _STUB_KEYS = 2
-"""Maximum number of keys of a config.json that does not describe a model, such as model_type alone; GGUF folders often have one."""
+"""Maximum number of keys of a config.json that does not describe a model, such as model_type
+alone; GGUF folders often have one."""
 _NOT_THERE = frozenset(("no_checkpoint", "unreadable"))
 """Codes of errors that say that files are missing, not that they are damaged."""
 _NOT_FOUND = frozenset(("unauthorized", "missing", "offline"))
@@ -53,7 +57,8 @@ class FoundConfig(Record):
     notes: tuple[str, ...] = ()
     manifest: Manifest | None = None  # of the GGUF file whose metadata the keys come from
     has_checkpoint: bool = True  # False: the folder contains no checkpoint
-    location: str = ""  # the given path or address, that of a repository with its commit; empty for a preset or keys
+    # the given path or address, that of a repository with its commit; empty for a preset or keys
+    location: str = ""
     preset: Preset | None = None  # that it comes from
 
 
@@ -68,7 +73,9 @@ class OpenedCheckpoint(Record):
 
     @property
     def location(self) -> str:
-        """The path, or the address of the remote folder at its commit; both can be given to `find_config` and `open_checkpoint`."""
+        """The path, or the address of the remote folder at its commit; both can be given to
+        `find_config` and `open_checkpoint`.
+        """
         files, index = self.manifest.files, self.manifest.index
         first = files[0].name if files else index.path if index else ""
         return f"{first.rpartition('/')[0]}/" if is_url(first) else self.name
@@ -86,7 +93,11 @@ class OpenedCheckpoint(Record):
     @property
     def folder(self) -> str:
         """The folder of the files: a local path, or the address of a remote folder."""
-        return self.location if self.is_remote or os.path.isdir(self.name) else os.path.dirname(self.name)
+        return (
+            self.location
+            if self.is_remote or os.path.isdir(self.name)
+            else os.path.dirname(self.name)
+        )
 
     @property
     def has_config_json(self) -> bool:
@@ -102,7 +113,9 @@ class OpenedCheckpoint(Record):
 
     @cached_property
     def config(self) -> FoundConfig:
-        """The model's configuration: a GGUF file's metadata, or the config.json or params.json next to the tensors."""
+        """The model's configuration: a GGUF file's metadata, or the config.json or params.json
+        next to the tensors.
+        """
         if self.manifest.format == "gguf":
             return _config_of_gguf(self.manifest, safe(self.name), self.name)
         return find_config(self.location)
@@ -119,12 +132,20 @@ class OpenedCheckpoint(Record):
         path = os.path.join(self.folder, "config.json")
         if not os.path.isfile(path):
             return None
-        return quantization_section(_read_config_json(path, resolve_inside(self.folder, "config.json")))
+        return quantization_section(
+            _read_config_json(path, resolve_inside(self.folder, "config.json"))
+        )
 
     @property
     def packing_config(self) -> Mapping[str, Any] | None:
-        """The `quantization_config`, read only if the headers alone may not determine the packing of weights."""
-        return None if _PACKING_DTYPES.isdisjoint(self.manifest.columns.dtype) else self.quantization_config
+        """The `quantization_config`, read only if the headers alone may not determine the
+        packing of weights.
+        """
+        return (
+            None
+            if _PACKING_DTYPES.isdisjoint(self.manifest.columns.dtype)
+            else self.quantization_config
+        )
 
     @property
     def tokenizer_files(self) -> tuple[str, ...]:
@@ -146,19 +167,27 @@ class OpenedCheckpoint(Record):
 
 
 def open_checkpoint(
-    text: str, *, allow_partial: bool = False, local_only: bool = False, max_remote_files: int = MAX_REMOTE_FILES
+    text: str,
+    *,
+    allow_partial: bool = False,
+    local_only: bool = False,
+    max_remote_files: int = MAX_REMOTE_FILES,
 ) -> OpenedCheckpoint:
-    """Open the checkpoint with this path or address; an existing path takes precedence over a repository on the Hub.
+    """Open the checkpoint with this path or address; an existing path takes precedence over a
+    repository on the Hub.
 
-    With `allow_partial`, files that are truncated or malformed are listed in `problems` and read as far as possible, unless none of the
-    files can be read. Without it, the first problem is raised. With `local_only`, the text is a path. A remote
-    checkpoint of more than `max_remote_files` files is refused before their headers are requested.
+    With `allow_partial`, files that are truncated or malformed are listed in `problems` and read as
+    far as possible, unless none of the files can be read. Without it, the first problem is raised.
+    With `local_only`, the text is a path. A remote checkpoint of more than `max_remote_files` files
+    is refused before their headers are requested.
     """
     text = resolve_name(text)
     problems: list[FormatError] | None = [] if allow_partial else None
     repo = None if local_only else find_repo(text)
     if repo is not None:
-        return _open_cached(text, repo, problems) or _open_remote(text, repo, problems, max_remote_files)
+        return _open_cached(text, repo, problems) or _open_remote(
+            text, repo, problems, max_remote_files
+        )
     if local_only or os.path.lexists(text) or not is_url(text):
         from .formats import checkpoint_files
 
@@ -167,8 +196,12 @@ def open_checkpoint(
     return _open_remote(text, None, problems, max_remote_files)
 
 
-def _open_cached(text: str, repo: Repo, problems: list[FormatError] | None) -> OpenedCheckpoint | None:
-    """Open a checkpoint in the local Hugging Face cache; None if it is not there with all of its files."""
+def _open_cached(
+    text: str, repo: Repo, problems: list[FormatError] | None
+) -> OpenedCheckpoint | None:
+    """Open a checkpoint in the local Hugging Face cache; None if it is not there with all of its
+    files.
+    """
     from .hub_cache import find_cached
 
     if (cached := find_cached(repo)) is None or not os.path.lexists(cached.path):
@@ -183,10 +216,18 @@ def _open_cached(text: str, repo: Repo, problems: list[FormatError] | None) -> O
         raise
     if manifest.missing_files:
         return None
-    return OpenedCheckpoint(name=cached.path, manifest=manifest, problems=tuple(problems or ()), revision=cached.commit, cached_as=text)
+    return OpenedCheckpoint(
+        name=cached.path,
+        manifest=manifest,
+        problems=tuple(problems or ()),
+        revision=cached.commit,
+        cached_as=text,
+    )
 
 
-def _open_remote(text: str, repo: Repo | None, problems: list[FormatError] | None, max_files: int) -> OpenedCheckpoint:
+def _open_remote(
+    text: str, repo: Repo | None, problems: list[FormatError] | None, max_files: int
+) -> OpenedCheckpoint:
     """Open a checkpoint on the Hub, a web server or in an object store."""
     if problems is not None:
         problems.clear()
@@ -195,16 +236,22 @@ def _open_remote(text: str, repo: Repo | None, problems: list[FormatError] | Non
     from .hub import read_remote
 
     try:
-        manifest, revision = read_remote(repo.address if repo else text, problems=problems, max_files=max_files)
+        manifest, revision = read_remote(
+            repo.address if repo else text, problems=problems, max_files=max_files
+        )
     except RemoteError as error:
         raise _with_nearest_ids(error, repo) from None
-    return OpenedCheckpoint(name=text, manifest=manifest, problems=tuple(problems or ()), revision=revision)
+    return OpenedCheckpoint(
+        name=text, manifest=manifest, problems=tuple(problems or ()), revision=revision
+    )
 
 
 def local_copy(text: str, report: Callable[[str], object] = lambda _: None) -> str:
-    """Return the path of a checkpoint whose weights are needed: a repository on the Hub is downloaded to the Hugging Face cache.
+    """Return the path of a checkpoint whose weights are needed: a repository on the Hub is
+    downloaded to the Hugging Face cache.
 
-    `report` is called with a line about a download before it begins, and about the commit of a repository in the cache.
+    `report` is called with a line about a download before it begins, and about the commit of a
+    repository in the cache.
     """
     text = resolve_name(text)
     if (repo := find_repo(text)) is None:
@@ -228,7 +275,8 @@ def local_copy(text: str, report: Callable[[str], object] = lambda _: None) -> s
 
 
 def cached_copy(text: str) -> str | None:
-    """Return the path of a repository's checkpoint in the Hugging Face cache, or None; nothing is requested.
+    """Return the path of a repository's checkpoint in the Hugging Face cache, or None; nothing is
+    requested.
 
     It is for names that a file contains: a stranger's file never causes a download.
     """
@@ -245,12 +293,20 @@ def _raise_if_preset(text: str) -> None:
         preset = find_preset(text)
     except UnknownModel:
         return
-    hint = f"{preset.ids[0]} downloads its weights from the Hub" if preset.ids else "give a folder, a file, or a repository on the Hub"
-    raise UnknownModel(f"{safe(text)} is a preset, which has a configuration and no weights", hint=hint)
+    hint = (
+        f"{preset.ids[0]} downloads its weights from the Hub"
+        if preset.ids
+        else ("give a folder, a file, or a repository on the Hub")
+    )
+    raise UnknownModel(
+        f"{safe(text)} is a preset, which has a configuration and no weights", hint=hint
+    )
 
 
 def find_repo(text: str) -> Repo | None:
-    """Return the repository on the Hub that a text names; None for an existing path and for everything else."""
+    """Return the repository on the Hub that a text names; None for an existing path and for
+    everything else.
+    """
     if "/" not in text or text.startswith((".", "/", "~")) or os.path.lexists(text):
         return None
     from .repo_id import parse_repo
@@ -259,14 +315,23 @@ def find_repo(text: str) -> Repo | None:
 
 
 def _require_hub(text: str, repo: Repo) -> None:
-    """Raise if a repository must not be looked up on the Hub: offline, or if the text is a path in an existing folder."""
+    """Raise if a repository must not be looked up on the Hub: offline, or if the text is a path
+    in an existing folder.
+    """
     from .hub_cache import cache_folder, find_cached
     from .repo_id import is_offline
 
     cached = find_cached(repo)
     if is_offline():
-        found = "is incomplete in the Hugging Face cache" if cached else "does not exist here and is not in the Hugging Face cache"
-        message = f"{safe(text)} {found} {safe(cache_folder())}, and HF_HUB_OFFLINE forbids to ask the Hub"
+        found = (
+            "is incomplete in the Hugging Face cache"
+            if cached
+            else ("does not exist here and is not in the Hugging Face cache")
+        )
+        message = (
+            f"{safe(text)} {found} {safe(cache_folder())}, and HF_HUB_OFFLINE forbids to "
+            "ask the Hub"
+        )
         hint = "unset HF_HUB_OFFLINE, or give the path of a local copy"
         raise _with_nearest_ids(RemoteError("offline", message, hint=hint), repo)
     folder = text.partition("/")[0]
@@ -276,21 +341,32 @@ def _require_hub(text: str, repo: Repo) -> None:
 
 
 def _with_nearest_ids(error: RemoteError, repo: Repo | None) -> RemoteError:
-    """Return the error for a repository that cannot be read, with the most similar public ids of presets."""
+    """Return the error for a repository that cannot be read, with the most similar public ids of
+    presets.
+    """
     if repo is None or error.code not in _NOT_FOUND:
         return error
     from ..catalog import nearest_ids
 
     near = nearest_ids(repo.id)
-    message = str(error) if error.code == "offline" else f"{safe(repo.id)} does not exist here and cannot be read from the Hub: {error}"
-    return RemoteError(error.code, message, hint=f"did you mean {' or '.join(near)}? {error.hint}" if near else error.hint)
+    message = (
+        str(error)
+        if error.code == "offline"
+        else (f"{safe(repo.id)} does not exist here and cannot be read from the Hub: {error}")
+    )
+    return RemoteError(
+        error.code,
+        message,
+        hint=f"did you mean {' or '.join(near)}? {error.hint}" if near else error.hint,
+    )
 
 
 def find_config(text: str, problems: list[FormatError] | None = None) -> FoundConfig:
     """Find the configuration of the model at a path or address.
 
-    In a folder, a config.json or params.json takes precedence over the metadata of a GGUF file, unless it is a stub. Given `problems`, a
-    GGUF file that is too short is listed there, and its metadata are used.
+    In a folder, a config.json or params.json takes precedence over the metadata of a GGUF file,
+    unless it is a stub. Given `problems`, a GGUF file that is too short is listed there, and its
+    metadata are used.
     """
     if (repo := find_repo(text)) is not None:
         return _find_repo_config(text, repo, problems)
@@ -315,11 +391,19 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
             notes.append(beside_note(safe(path), text))
     else:
         keys, path = _read_config_json(text), text
-    return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".", notes=tuple(notes))
+    return FoundConfig(
+        name=_folder_name(folder, text),
+        keys=keys,
+        source=safe(path or text),
+        folder=folder or ".",
+        notes=tuple(notes),
+    )
 
 
 def _refuse_broken(path: str, expected: str) -> None:
-    """Raise an error if a file that was named is something else: a pointer, a web page, an unfinished download."""
+    """Raise an error if a file that was named is something else: a pointer, a web page, an
+    unfinished download.
+    """
     from ..utils.file_diagnosis import HEAD_BYTES, diagnose
     from .formats.source import LocalFile
 
@@ -330,7 +414,10 @@ def _refuse_broken(path: str, expected: str) -> None:
 
 def beside_note(source: str, path: str) -> str:
     """Return the note on a file of weights whose configuration is another file next to it."""
-    return f"the model is that of {source}; `llamath count` counts the parameters in {safe(os.path.basename(path))}"
+    return (
+        f"the model is that of {source}; `llamath count` counts the parameters in "
+        f"{safe(os.path.basename(path))}"
+    )
 
 
 def _find_repo_config(text: str, repo: Repo, problems: list[FormatError] | None) -> FoundConfig:
@@ -340,14 +427,19 @@ def _find_repo_config(text: str, repo: Repo, problems: list[FormatError] | None)
     cached = find_cached(repo)
     if cached is not None and cached.has_config:
         found = find_config(cached.path, problems)
-        return found.replace(name=found.name if repo.path.endswith(".gguf") else safe(repo.name), location=cached.address)
+        return found.replace(
+            name=found.name if repo.path.endswith(".gguf") else safe(repo.name),
+            location=cached.address,
+        )
     _require_hub(text, repo)
     try:
         found = _find_remote_config(repo.address, problems)
     except RemoteError as error:
         raise _with_nearest_ids(error, repo) from None
     at = find_repo(found.source)
-    return found.replace(location=repo._replace(revision=at.revision if at else repo.revision).address)
+    return found.replace(
+        location=repo._replace(revision=at.revision if at else repo.revision).address
+    )
 
 
 def read_config(address: str) -> tuple[Mapping[str, Any], str]:
@@ -370,11 +462,18 @@ def read_config_file(opened: OpenedCheckpoint, name: str) -> Mapping[str, Any] |
             return None
     from .formats.folder import resolve_inside
 
-    return read_json(resolve_inside(opened.folder, name)) if os.path.lexists(os.path.join(opened.folder, name)) else None
+    return (
+        read_json(resolve_inside(opened.folder, name))
+        if os.path.lexists(os.path.join(opened.folder, name))
+        else None
+    )
 
 
-def packings_of(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Mapping[str, Packing]:
-    """Return the packings of tensors by name; `quantization` is the config's section on packed weights.
+def packings_of(
+    manifest: Manifest, quantization: Mapping[str, Any] | None = None
+) -> Mapping[str, Packing]:
+    """Return the packings of tensors by name; `quantization` is the config's section on packed
+    weights.
 
     If no dtype suggests any, the table of quantization schemes is not imported.
     """
@@ -386,15 +485,23 @@ def packings_of(manifest: Manifest, quantization: Mapping[str, Any] | None = Non
 
 
 def file_notes(manifest: Manifest) -> tuple[str, ...]:
-    """Return notes on files that are missing, on a single shard, and on how the files were chosen."""
+    """Return notes on files that are missing, on a single shard, and on how the files were
+    chosen.
+    """
     from ..utils.file_diagnosis import missing_hint
 
     notes = [missing_shards_note(manifest)] if manifest.missing_files else []
     if manifest.missing_index:
         index = safe(manifest.missing_index, 80)
-        notes.append(f"{index}, by which loaders find the shards, is missing; {missing_hint(manifest.folder, [index])}")
+        notes.append(
+            f"{index}, by which loaders find the shards, is missing; "
+            f"{missing_hint(manifest.folder, [index])}"
+        )
     if shard := single_shard(manifest):
-        notes.append(f"this is shard {shard.number:,} of {shard.total:,}: the other tensors of the model are in the others")
+        notes.append(
+            f"this is shard {shard.number:,} of {shard.total:,}: the other tensors of "
+            "the model are in the others"
+        )
     return (*notes, *manifest.notes)
 
 
@@ -409,7 +516,9 @@ def single_shard(manifest: Manifest) -> Shard | None:
 
 
 def missing_shards_note(manifest: Manifest) -> str:
-    """Return a note about files of the checkpoint that are missing, with the command that downloads them, or an empty string."""
+    """Return a note about files of the checkpoint that are missing, with the command that
+    downloads them, or an empty string.
+    """
     missing = manifest.missing_files
     if not missing:
         return ""
@@ -427,16 +536,26 @@ def tokenizer_files(folder: str) -> tuple[str, ...]:
     """Return the paths of the tokenizer files in a local folder, preferred first."""
     from .formats.folder import resolve_inside
 
-    return tuple(resolve_inside(folder, name) for name in TOKENIZER_FILES if os.path.lexists(os.path.join(folder, name)))
+    return tuple(
+        resolve_inside(folder, name)
+        for name in TOKENIZER_FILES
+        if os.path.lexists(os.path.join(folder, name))
+    )
 
 
 def names_checkpoint(text: str) -> bool:
-    """Whether a text names something that may be a checkpoint: a path, an address or a repository, and not a configuration file."""
-    return (os.path.lexists(text) or is_remote_name(text)) and (not text.endswith(".json") or text.endswith(".index.json"))
+    """Whether a text names something that may be a checkpoint: a path, an address or a
+    repository, and not a configuration file.
+    """
+    return (os.path.lexists(text) or is_remote_name(text)) and (
+        not text.endswith(".json") or text.endswith(".index.json")
+    )
 
 
 def is_remote_name(text: str) -> bool:
-    """Whether a text is an address or the name of a repository on the Hub, and not an existing path."""
+    """Whether a text is an address or the name of a repository on the Hub, and not an existing
+    path.
+    """
     return not os.path.lexists(text) and (is_url(text) or find_repo(text) is not None)
 
 
@@ -458,13 +577,19 @@ def _read_config_in(folder: str) -> tuple[Mapping[str, Any] | None, str]:
 
 
 def _read_config_json(path: str, resolved: str = "") -> Mapping[str, Any]:
-    """Read a local configuration, a config.json with the recipe in a file next to it; `resolved` is the path without links."""
+    """Read a local configuration, a config.json with the recipe in a file next to it; `resolved`
+    is the path without links.
+    """
     from .formats.folder import resolve_inside
 
     folder, name = os.path.split(path)
 
     def read(other: str) -> Mapping[str, Any] | None:
-        return read_json(resolve_inside(folder or ".", other)) if os.path.isfile(os.path.join(folder, other)) else None
+        return (
+            read_json(resolve_inside(folder or ".", other))
+            if os.path.isfile(os.path.join(folder, other))
+            else None
+        )
 
     keys = read_json(resolved or path, finite=False)
     return with_recipe_file(keys, read) if name == "config.json" else keys
@@ -481,10 +606,19 @@ def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> F
 
         files = LocalFolder(folder).names()
         has_checkpoint = any(x.endswith(EXTENSIONS) for x in files) or bool(folder_kind(files))
-        if any(x.endswith(".gguf") for x in files) and (manifest := read_checkpoint(folder, problems)).format == "gguf":
+        if (
+            any(x.endswith(".gguf") for x in files)
+            and (manifest := read_checkpoint(folder, problems)).format == "gguf"
+        ):
             return _config_of_gguf(manifest, safe(manifest.files[0].name), folder)
     name = _folder_name(folder, path or folder)
-    return FoundConfig(name=name, keys=keys, source=safe(path or folder), folder=folder, has_checkpoint=has_checkpoint)
+    return FoundConfig(
+        name=name,
+        keys=keys,
+        source=safe(path or folder),
+        folder=folder,
+        has_checkpoint=has_checkpoint,
+    )
 
 
 def _find_remote_config(address: str, problems: list[FormatError] | None) -> FoundConfig:
@@ -493,15 +627,25 @@ def _find_remote_config(address: str, problems: list[FormatError] | None) -> Fou
     from .hub import find_config as find_remote
 
     keys, source = find_remote(address)
-    if (keys is None or len(keys) <= _STUB_KEYS) and (found := _find_remote_gguf(address, problems, optional=True)) is not None:
+    if (keys is None or len(keys) <= _STUB_KEYS) and (
+        found := _find_remote_gguf(address, problems, optional=True)
+    ) is not None:
         return found
     if keys is None:
         keys, source = read_config(address)
-    return FoundConfig(name=safe(os.path.basename(os.path.dirname(source)).partition("@")[0]), keys=keys, source=safe(source))
+    return FoundConfig(
+        name=safe(os.path.basename(os.path.dirname(source)).partition("@")[0]),
+        keys=keys,
+        source=safe(source),
+    )
 
 
-def _find_remote_gguf(address: str, problems: list[FormatError] | None, optional: bool = False) -> FoundConfig | None:
-    """Return the configuration in the metadata of a GGUF file; with `optional`, None for a folder without GGUF files."""
+def _find_remote_gguf(
+    address: str, problems: list[FormatError] | None, optional: bool = False
+) -> FoundConfig | None:
+    """Return the configuration in the metadata of a GGUF file; with `optional`, None for a
+    folder without GGUF files.
+    """
     try:
         opened = open_checkpoint(address, allow_partial=problems is not None)
     except (FormatError, RemoteError) as error:
@@ -514,12 +658,18 @@ def _find_remote_gguf(address: str, problems: list[FormatError] | None, optional
         problems += opened.problems
     config = _config_of_gguf(opened.manifest, safe(address), address)
     notes = (opened.commit_note, *config.notes) if opened.commit_note else config.notes
-    name = address.rpartition("/")[2] if address.endswith(".gguf") else opened.manifest.files[0].name.rpartition("/")[2]
+    name = (
+        address.rpartition("/")[2]
+        if address.endswith(".gguf")
+        else opened.manifest.files[0].name.rpartition("/")[2]
+    )
     return config.replace(name=safe(name), folder="", notes=notes)
 
 
 def _config_of_gguf(manifest: Manifest, source: str, path: str) -> FoundConfig:
-    """Translate the metadata of a GGUF file; small tensors of rotary factors in local files are read, too."""
+    """Translate the metadata of a GGUF file; small tensors of rotary factors in local files are
+    read, too.
+    """
     from .formats.source import LocalFile
     from .gguf_metadata import ROTARY_TENSORS, config_from_gguf
 
@@ -530,16 +680,24 @@ def _config_of_gguf(manifest: Manifest, source: str, path: str) -> FoundConfig:
             return file.read(tensor.start, tensor.bytes)
 
     factors = [x for x in manifest.tensors if x.name in ROTARY_TENSORS]
-    is_readable = all(map(os.path.isfile, paths)) and all(x.end <= manifest.files[x.file].size for x in factors)
+    is_readable = all(map(os.path.isfile, paths)) and all(
+        x.end <= manifest.files[x.file].size for x in factors
+    )
     notes: list[str] = []
-    keys = config_from_gguf(manifest.metadata, manifest.tensors, source, notes, read if is_readable else None)
+    keys = config_from_gguf(
+        manifest.metadata, manifest.tensors, source, notes, read if is_readable else None
+    )
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     name = safe(os.path.basename(os.path.abspath(path)))
-    return FoundConfig(name=name, keys=keys, source=source, folder=folder, notes=tuple(notes), manifest=manifest)
+    return FoundConfig(
+        name=name, keys=keys, source=source, folder=folder, notes=tuple(notes), manifest=manifest
+    )
 
 
 def _folder_name(folder: str, path: str) -> str:
-    """Return the name of a folder; that of a revision in the Hugging Face cache is the name of its repository."""
+    """Return the name of a folder; that of a revision in the Hugging Face cache is the name of
+    its repository.
+    """
     path_of_folder = os.path.abspath(folder)
     if cached := re.search(r"/models--([^/]{1,200})/snapshots/[0-9a-f]{40,64}\Z", path_of_folder):
         return safe(cached[1].rpartition("--")[2])
@@ -547,7 +705,9 @@ def _folder_name(folder: str, path: str) -> str:
 
 
 def _begins_as_gguf(path: str) -> bool:
-    """Whether a file without a known extension begins as a GGUF file does: the blobs of some programs' stores do."""
+    """Whether a file without a known extension begins as a GGUF file does: the blobs of some
+    programs' stores do.
+    """
     from .formats.source import LocalFile
 
     with LocalFile(path) as file:

@@ -1,6 +1,7 @@
 """`TensorParallelShard`: one rank's part of a checkpoint, which `llamath edit --tp-shard` writes.
 
-Its config.json is that of the whole model, with the rank and the number of ranks under `tensor_parallel_shard`.
+Its config.json is that of the whole model, with the rank and the number of ranks under
+`tensor_parallel_shard`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ class TensorParallelShard(NamedTuple):
     world_size: int
 
     def __str__(self) -> str:
-        return f"rank {self.rank} of {self.world_size} of a checkpoint that was cut for tensor parallelism"
+        return (
+            f"rank {self.rank} of {self.world_size} of a checkpoint that was cut for tensor "
+            "parallelism"
+        )
 
 
 def parse_shard(keys: Mapping[str, Any], source: str) -> TensorParallelShard | None:
@@ -29,7 +33,9 @@ def parse_shard(keys: Mapping[str, Any], source: str) -> TensorParallelShard | N
     value = keys.get(SHARD_KEY)
     if value is None:
         return None
-    rank, size = (value.get("rank"), value.get("world_size")) if isinstance(value, Mapping) else (None, None)
+    rank, size = (
+        (value.get("rank"), value.get("world_size")) if isinstance(value, Mapping) else (None, None)
+    )
     if type(rank) is not int or type(size) is not int or not 0 <= rank < size <= _MAX_RANKS:
         raise ConfigError(
             f"{source}: {SHARD_KEY} should be a rank and a world_size, not {safe(repr(value), 60)}",

@@ -1,4 +1,6 @@
-"""`TensorReader`: read rows of a checkpoint's tensors, also of tensors that are sharded over several files."""
+"""`TensorReader`: read rows of a checkpoint's tensors, also of tensors that are sharded over
+several files.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ CHUNK_BYTES = 1 << 20
 
 
 class MergedTensor(NamedTuple):
-    """A tensor and the stored parts that it consists of, read as rows of its last dimension; each element of a vector is a row."""
+    """A tensor and the stored parts that it consists of, read as rows of its last dimension;
+    each element of a vector is a row.
+    """
 
     name: str
     dtype: str
@@ -33,27 +37,43 @@ class MergedTensor(NamedTuple):
 
 
 def overlapping_tensors(manifest: Manifest) -> list[str]:
-    """Return the names of torch tensors whose own elements share stored elements, as with a stride of 0."""
-    return [x.name for x in manifest.tensors if x.strides is not None and x.elements * PLAIN[x.dtype].bytes > x.bytes]
+    """Return the names of torch tensors whose own elements share stored elements, as with a
+    stride of 0.
+    """
+    return [
+        x.name
+        for x in manifest.tensors
+        if x.strides is not None and x.elements * PLAIN[x.dtype].bytes > x.bytes
+    ]
 
 
 def check_expansion(manifest: Manifest) -> None:
-    """Refuse a checkpoint whose tensors cannot be read in place, or have more bytes than twice its files.
+    """Refuse a checkpoint whose tensors cannot be read in place, or have more bytes than twice its
+    files.
 
-    A torch file of a few KB can declare tensors of any size with a stride of 0, or give one storage many names. Twice: the embedding and
-    the head may be one matrix, which has two names.
+    A torch file of a few KB can declare tensors of any size with a stride of 0, or give one storage
+    many names. Twice: the embedding and the head may be one matrix, which has two names.
     """
     if manifest.format == "npz" and any(manifest.columns.storage):
-        message = f"{safe(manifest.files[0].name)}: expected arrays that are stored plainly, found deflated ones"
-        raise FormatError("compressed", message, hint="save them with numpy.savez instead of savez_compressed")
+        message = (
+            f"{safe(manifest.files[0].name)}: expected arrays that are stored plainly, "
+            "found deflated ones"
+        )
+        raise FormatError(
+            "compressed", message, hint="save them with numpy.savez instead of savez_compressed"
+        )
     if manifest.format not in ("torch", "npz"):
         return
-    declared, size = sum(x.elements * PLAIN[x.dtype].bytes for x in manifest.tensors), sum(x.size for x in manifest.files)
+    declared, size = (
+        sum(x.elements * PLAIN[x.dtype].bytes for x in manifest.tensors),
+        sum(x.size for x in manifest.files),
+    )
     if declared > 2 * size:
         names = overlapping_tensors(manifest) or [x.name for x in manifest.tensors]
         raise FormatError(
             "expansion",
-            f"{safe(manifest.files[0].name)}: expected a checkpoint that stores each element once, found {declared:,} bytes of tensors in "
+            f"{safe(manifest.files[0].name)}: expected a checkpoint that stores each element "
+            f"once, found {declared:,} bytes of tensors in "
             f"{size:,} bytes of files ({safe(names[0])} and others)",
             hint="if the file is trusted, load it with torch and save .clone() of each tensor",
         )
@@ -82,12 +102,18 @@ class TensorReader:
     def read_rows(self, tensor: MergedTensor, first: int, last: int) -> bytes:
         """Read the rows from `first` up to, and not including, `last`."""
         if tensor.axis:
-            return b"".join(_interleave_rows([self._read_part(x, first, last) for x in tensor.parts], last - first))
+            return b"".join(
+                _interleave_rows(
+                    [self._read_part(x, first, last) for x in tensor.parts], last - first
+                )
+            )
         pieces, rows_before = [], 0
         for x in tensor.parts:
             rows = prod(x.shape) // _row_width(x.shape)
             if rows_before < last and first < rows_before + rows:
-                pieces.append(self._read_part(x, max(first - rows_before, 0), min(last - rows_before, rows)))
+                pieces.append(
+                    self._read_part(x, max(first - rows_before, 0), min(last - rows_before, rows))
+                )
             rows_before += rows
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -109,14 +135,21 @@ class TensorReader:
         try:
             return self.source(x.file).read(start, length)
         except OSError as error:
-            raise ConvertError(f"{safe(self._files[x.file].name)} cannot be read: {error.strerror}") from None
+            raise ConvertError(
+                f"{safe(self._files[x.file].name)} cannot be read: {error.strerror}"
+            ) from None
 
     def _read_strided(self, x: Tensor, first: int, last: int) -> Iterator[bytes]:
         """Yield the rows of a torch tensor that is not contiguous."""
         row_stride, column_stride = (*x.strides, 1)[:2] if x.strides else (1, 1)
         size, width = PLAIN[x.dtype].bytes, _row_width(x.shape)
-        start, span = first * row_stride, (last - first - 1) * row_stride + (width - 1) * column_stride + 1
-        data = memoryview(self._read(x, x.start + start * size, span * size)).cast("I" if size == 4 else "H")
+        start, span = (
+            first * row_stride,
+            (last - first - 1) * row_stride + (width - 1) * column_stride + 1,
+        )
+        data = memoryview(self._read(x, x.start + start * size, span * size)).cast(
+            "I" if size == 4 else "H"
+        )
         for row in range(last - first):
             at = row * row_stride
             if column_stride:
@@ -132,7 +165,9 @@ class TensorReader:
 
 
 def have_equal_values(a: MergedTensor, b: MergedTensor, files: TensorReader) -> bool:
-    """Whether two tensors are equal bit by bit, those of two plain dtypes as float32; reading ends at the first difference."""
+    """Whether two tensors are equal bit by bit, those of two plain dtypes as float32; reading
+    ends at the first difference.
+    """
     if a.shape != b.shape or (a.dtype != b.dtype and not {a.dtype, b.dtype} <= _AS_FLOAT32.keys()):
         return False
     if not prod(a.shape):
@@ -143,7 +178,9 @@ def have_equal_values(a: MergedTensor, b: MergedTensor, files: TensorReader) -> 
     if a.dtype == b.dtype:
         return all(files.read_rows(a, *span) == files.read_rows(b, *span) for span in spans)
     widen_a, widen_b = _AS_FLOAT32[a.dtype], _AS_FLOAT32[b.dtype]
-    return all(widen_a(files.read_rows(a, *span)) == widen_b(files.read_rows(b, *span)) for span in spans)
+    return all(
+        widen_a(files.read_rows(a, *span)) == widen_b(files.read_rows(b, *span)) for span in spans
+    )
 
 
 def _widen_bfloat16(data: bytes) -> bytes:
@@ -157,7 +194,11 @@ def _widen_float16(data: bytes) -> bytes:
     return struct.pack(f"<{n}f", *struct.unpack(f"<{n}e", data))
 
 
-_AS_FLOAT32: Mapping[str, Callable[[bytes], bytes]] = {"F32": bytes, "BF16": _widen_bfloat16, "F16": _widen_float16}
+_AS_FLOAT32: Mapping[str, Callable[[bytes], bytes]] = {
+    "F32": bytes,
+    "BF16": _widen_bfloat16,
+    "F16": _widen_float16,
+}
 """Little-endian values of a dtype as those of float32, exactly."""
 
 

@@ -1,8 +1,10 @@
-"""Statistics of stored values, computed from bytes that arrive in order: values that are not finite, equal rows, norms, fingerprints.
+"""Statistics of stored values, computed from bytes that arrive in order: values that are not
+finite, equal rows, norms, fingerprints.
 
-A float is examined as the integer that its bits are. One whose exponent bits are all ones is NaN or infinite, so that the largest integer
-of a block shows whether there is any. Shifted to the place of a float32's bits, it is a float32 that is smaller by a power of two, from
-which norms are computed. Blocks are small enough for a processor's cache.
+A float is examined as the integer that its bits are. One whose exponent bits are all ones is NaN or
+infinite, so that the largest integer of a block shows whether there is any. Shifted to the place of
+a float32's bits, it is a float32 that is smaller by a power of two, from which norms are computed.
+Blocks are small enough for a processor's cache.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _BLOCK_BYTES = 256 << 10
 LONG_ROW = 4 << 20
 """Rows with more bytes are examined in pieces."""
 _MIN_WIDTH = 8
-"""Shorter rows are merged with the others of their matrix, since a few values may be equal by chance."""
+"""Shorter rows are merged with the others of their matrix, since a few values may be equal by
+chance."""
 MAX_EXAMPLES = 8
 """The most rows that are remembered for a kind of finding."""
 _MAX_UNITS = 1 << 14
@@ -74,14 +77,28 @@ class _BlockScales(NamedTuple):
 
 _BLOCK_SCALES = {
     **{name: _BlockScales("F16", offsets) for name, offsets in FLOAT16_OFFSETS.items()},
-    **{name: _BlockScales("F16", (0,)) for name in ("IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS", "Q1_0", "Q2_0")},
+    **{
+        name: _BlockScales("F16", (0,))
+        for name in (
+            "IQ1_S",
+            "IQ2_XXS",
+            "IQ2_XS",
+            "IQ2_S",
+            "IQ3_XXS",
+            "IQ3_S",
+            "IQ4_XS",
+            "Q1_0",
+            "Q2_0",
+        )
+    },
     "Q8_1": _BlockScales("F16", (0, 2)),
     "Q8_K": _BlockScales("F32", (0,)),
     "MXFP4": _BlockScales("F8_E8M0", (0,)),
     "NVFP4": _BlockScales("F8_E4M3", (0, 1, 2, 3)),
     "IQ1_M": _BlockScales("IQ1_M", (48,)),
 }
-"""The scales of ggml's block types (ggml-common.h); llama.cpp's `--check-tensors` examines the same ones."""
+"""The scales of ggml's block types (ggml-common.h); llama.cpp's `--check-tensors` examines the
+same ones."""
 BLOCK_TYPES = frozenset(_BLOCK_SCALES)
 
 
@@ -94,7 +111,9 @@ class BadRow(NamedTuple):
 
 
 class TensorStats:
-    """The statistics of one tensor; a stack of experts has some of them for each expert, which is a unit then."""
+    """The statistics of one tensor; a stack of experts has some of them for each expert, which
+    is a unit then.
+    """
 
     def __init__(self, tensor: Tensor, kind: str, *, swap: bool = False) -> None:
         self.tensor, self.kind, self._swap = tensor, kind, swap
@@ -113,7 +132,8 @@ class TensorStats:
         self._is_long = self.row_bytes > LONG_ROW
         self._piece_bytes = LONG_ROW if self._is_long else max(1, self.row_bytes)
         self._carry = bytearray()
-        self._row = self._bytes = 0  # the next row, or the next piece of long rows; the bytes received
+        # the next row, or the next piece of long rows; the bytes received
+        self._row = self._bytes = 0
 
     @property
     def unit_bytes(self) -> int:
@@ -139,7 +159,9 @@ class TensorStats:
         return bool(self._is_equal[unit]) and self._first[unit] == 0
 
     def norm(self, unit: int | None = None) -> float:
-        """The Frobenius norm of a unit or of all, of block types that of the scales; NaN if some values are not finite."""
+        """The Frobenius norm of a unit or of all, of block types that of the scales; NaN if some
+        values are not finite.
+        """
         squares = self.squares.sum() if unit is None else self.squares[unit]
         return float("nan") if self.nan or self.infinite else float(np.sqrt(squares))
 
@@ -172,7 +194,11 @@ class TensorStats:
         raw = np.frombuffer(data, np.uint8).reshape(-1, size)
         while len(raw):
             unit = 0 if self.units == 1 else min(self._row // self.rows_per_unit, self.units - 1)
-            count = len(raw) if self.units == 1 else min(len(raw), (unit + 1) * self.rows_per_unit - self._row)
+            count = (
+                len(raw)
+                if self.units == 1
+                else min(len(raw), (unit + 1) * self.rows_per_unit - self._row)
+            )
             self._examine_unit(unit, raw[:count])
             self._row += count
             raw = raw[count:]
@@ -184,15 +210,27 @@ class TensorStats:
             part = rows[at : at + step]
             words = part.reshape(-1)
             words = words.view(np.uint64) if rows.shape[1] % 8 == 0 else words
-            self.fingerprints[unit] = (self.fingerprints[unit] + int(words.sum(dtype=np.uint64))) & _WORD
+            self.fingerprints[unit] = (
+                self.fingerprints[unit] + int(words.sum(dtype=np.uint64))
+            ) & _WORD
             if self.kind in _FORMATS:
-                self._examine_floats(unit, self._row + at, _as_unsigned(part, _FORMATS[self.kind].bytes, self._swap), self.kind)
+                self._examine_floats(
+                    unit,
+                    self._row + at,
+                    _as_unsigned(part, _FORMATS[self.kind].bytes, self._swap),
+                    self.kind,
+                )
             elif self.kind in _BLOCK_SCALES:
                 self._examine_blocks(unit, self._row + at, part)
             elif self._is_equal[unit]:
                 self._record_unit(unit, int(part[0, 0]), bool((part == part[0, 0]).all()))
         if self.kind in _FORMATS:
-            self._record_equal_rows(unit, self._row, _as_unsigned(rows, _FORMATS[self.kind].bytes, self._swap), _magnitude_bits(self.kind))
+            self._record_equal_rows(
+                unit,
+                self._row,
+                _as_unsigned(rows, _FORMATS[self.kind].bytes, self._swap),
+                _magnitude_bits(self.kind),
+            )
 
     def _examine_floats(self, unit: int, row: int, values: Array, kind: str) -> None:
         """Add the squares of the values, or count those that are not finite."""
@@ -208,35 +246,55 @@ class TensorStats:
             self.narrower -= _lossy_types(values.reshape(-1))
 
     def _examine_blocks(self, unit: int, row: int, part: Array) -> None:
-        """Examine the scales of blocks; the blocks of a row whose scales are all zero are all zero."""
+        """Examine the scales of blocks; the blocks of a row whose scales are all zero are all
+        zero.
+        """
         scales, kind = _scales_of_blocks(part, self.kind, self._swap)
         self._examine_floats(unit, row, scales, kind)
         if kind in ("F16", "F32"):
             self._record_equal_rows(unit, row, scales, _magnitude_bits(kind), zeros_only=True)
         else:  # the scales of these types are never zero
-            values = part.reshape(len(part), -1, DTYPES[self.kind].bytes)[:, :, len(_BLOCK_SCALES[self.kind].offsets) :]
-            self._record_equal_rows(unit, row, values.reshape(len(part), -1), _E2M1_PAIR, zeros_only=True)
+            values = part.reshape(len(part), -1, DTYPES[self.kind].bytes)[
+                :, :, len(_BLOCK_SCALES[self.kind].offsets) :
+            ]
+            self._record_equal_rows(
+                unit, row, values.reshape(len(part), -1), _E2M1_PAIR, zeros_only=True
+            )
 
     def _record_bad_rows(self, row: int, nan: Array, infinite: Array) -> None:
-        """Record the first rows with values that are not finite; a piece of a long row may belong to several rows."""
+        """Record the first rows with values that are not finite; a piece of a long row may
+        belong to several rows.
+        """
         bad = nan | infinite
         if not self._is_long:
             for i in np.flatnonzero(bad.any(axis=1))[: MAX_EXAMPLES - len(self.bad_rows)]:
-                self.bad_rows.append(BadRow(row + int(i), int(nan[i].sum()), int(infinite[i].sum())))
+                self.bad_rows.append(
+                    BadRow(row + int(i), int(nan[i].sum()), int(infinite[i].sum()))
+                )
         elif self.kind in _FORMATS:
             places = np.flatnonzero(bad)
             rows = (row * self._piece_bytes + places * _FORMATS[self.kind].bytes) // self.row_bytes
             for x in np.unique(rows)[:MAX_EXAMPLES]:
                 inside = places[rows == x]
-                counts = BadRow(int(x), int(nan.reshape(-1)[inside].sum()), int(infinite.reshape(-1)[inside].sum()))
+                counts = BadRow(
+                    int(x),
+                    int(nan.reshape(-1)[inside].sum()),
+                    int(infinite.reshape(-1)[inside].sum()),
+                )
                 if self.bad_rows and self.bad_rows[-1].row == x:
                     last = self.bad_rows.pop()
-                    counts = BadRow(last.row, last.nan + counts.nan, last.infinite + counts.infinite)
+                    counts = BadRow(
+                        last.row, last.nan + counts.nan, last.infinite + counts.infinite
+                    )
                 if len(self.bad_rows) < MAX_EXAMPLES:
                     self.bad_rows.append(counts)
 
-    def _record_equal_rows(self, unit: int, row: int, values: Array, magnitude: int, *, zeros_only: bool = False) -> None:
-        """Record the rows whose values are all zero or all equal; a few values of each row show which rows may be."""
+    def _record_equal_rows(
+        self, unit: int, row: int, values: Array, magnitude: int, *, zeros_only: bool = False
+    ) -> None:
+        """Record the rows whose values are all zero or all equal; a few values of each row show
+        which rows may be.
+        """
         mask, width = values.dtype.type(magnitude), values.shape[1]
         first = values[:, 0] & mask
         maybe = np.ones(len(values), bool)
@@ -252,11 +310,17 @@ class TensorStats:
             constant = np.setdiff1d(equal, zero, assume_unique=True)
             self.zero_rows += len(zero)
             self.constant_rows += len(constant)
-            self.zero_examples += [row + int(x) for x in zero[: MAX_EXAMPLES - len(self.zero_examples)]]
-            self.constant_examples += [row + int(x) for x in constant[: MAX_EXAMPLES - len(self.constant_examples)]]
+            self.zero_examples += [
+                row + int(x) for x in zero[: MAX_EXAMPLES - len(self.zero_examples)]
+            ]
+            self.constant_examples += [
+                row + int(x) for x in constant[: MAX_EXAMPLES - len(self.constant_examples)]
+            ]
         if self._is_equal[unit]:
             is_zero = len(zero) == len(values)
-            is_equal = is_zero or (len(equal) == len(values) and bool((values[:, 0] == values[0, 0]).all()))
+            is_equal = is_zero or (
+                len(equal) == len(values) and bool((values[:, 0] == values[0, 0]).all())
+            )
             self._record_unit(unit, 0 if is_zero else int(values[0, 0]), is_equal)
 
     def _record_unit(self, unit: int, value: int, is_equal: bool) -> None:
@@ -273,7 +337,9 @@ def _magnitude_bits(kind: str) -> int:
 
 
 def _row_layout(x: Tensor, kind: str) -> tuple[int, int, int]:
-    """Return the number of rows, the bytes of a row, and the number of units: experts, if there are at least three dimensions."""
+    """Return the number of rows, the bytes of a row, and the number of units: experts, if there
+    are at least three dimensions.
+    """
     if not x.shape or not x.elements:
         return (1 if x.elements else 0), x.bytes, 1
     if x.strides is not None:  # permuted: its bytes are in another order
@@ -282,7 +348,9 @@ def _row_layout(x: Tensor, kind: str) -> tuple[int, int, int]:
     while keep > 0 and prod(x.shape[keep:]) < _MIN_WIDTH and kind not in _BLOCK_SCALES:
         keep -= 1
     rows = prod(x.shape[:keep])
-    units = x.shape[0] if keep >= 2 and x.shape[0] <= _MAX_UNITS and x.bytes // rows <= LONG_ROW else 1
+    units = (
+        x.shape[0] if keep >= 2 and x.shape[0] <= _MAX_UNITS and x.bytes // rows <= LONG_ROW else 1
+    )
     return rows, x.bytes // rows, units
 
 
@@ -295,7 +363,9 @@ def _as_unsigned(rows: Array, size: int, swap: bool) -> Array:
 
 
 def _has_bad(unsigned: Array, form: _FloatFormat, kind: str) -> bool:
-    """Whether any value is not finite: as signed integers they are the largest positive ones, as unsigned ones the largest of all."""
+    """Whether any value is not finite: as signed integers they are the largest positive ones, as
+    unsigned ones the largest of all.
+    """
     if not unsigned.size:
         return False
     if kind in _NAN_IS_NEGATIVE_ZERO:
@@ -303,7 +373,10 @@ def _has_bad(unsigned: Array, form: _FloatFormat, kind: str) -> bool:
     if kind == _UNSIGNED:
         return int(unsigned.max()) == form.first_bad
     sign = 1 << (8 * form.bytes - 1)
-    return int(unsigned.view(f"i{form.bytes}").max()) >= form.first_bad or int(unsigned.max()) >= sign + form.first_bad
+    return (
+        int(unsigned.view(f"i{form.bytes}").max()) >= form.first_bad
+        or int(unsigned.max()) >= sign + form.first_bad
+    )
 
 
 def _nan_and_infinite(unsigned: Array, form: _FloatFormat, kind: str) -> tuple[Array, Array]:
@@ -311,7 +384,9 @@ def _nan_and_infinite(unsigned: Array, form: _FloatFormat, kind: str) -> tuple[A
     is_whole = kind in _NAN_IS_NEGATIVE_ZERO or kind == _UNSIGNED
     magnitudes = unsigned if is_whole else unsigned & unsigned.dtype.type(_magnitude_bits(kind))
     first = magnitudes == form.first_bad
-    return (magnitudes > form.first_bad, first) if form.has_infinity else (first, np.zeros_like(first))
+    return (
+        (magnitudes > form.first_bad, first) if form.has_infinity else (first, np.zeros_like(first))
+    )
 
 
 def _lossy_types(bits: Array) -> set[str]:
@@ -320,7 +395,9 @@ def _lossy_types(bits: Array) -> set[str]:
     sample = bits[:64].view(np.float32)
     with np.errstate(all="ignore"):
         for values in (sample, bits.view(np.float32)):  # most often a few values show it
-            if not np.array_equal(values.astype(np.float16).astype(np.float32), values, equal_nan=True):
+            if not np.array_equal(
+                values.astype(np.float16).astype(np.float32), values, equal_nan=True
+            ):
                 return lossy | {"F16"}
     return lossy
 
@@ -334,11 +411,15 @@ def _sum_of_squares(unsigned: Array, form: _FloatFormat, kind: str) -> float:
         found = sum(float(np.dot(x, x)) for x in _as_floats(unsigned, form))
         if _TINY < found < _HUGE:
             return found
-        return sum(float(np.dot(y, y)) for x in _as_floats(unsigned, form) for y in (x.astype(np.float64),))
+        return sum(
+            float(np.dot(y, y)) for x in _as_floats(unsigned, form) for y in (x.astype(np.float64),)
+        )
 
 
 def _as_floats(unsigned: Array, form: _FloatFormat) -> Iterator[Array]:
-    """Yield the values, or their absolute values, as float32 or float64; several narrow values are taken from each 32-bit word."""
+    """Yield the values, or their absolute values, as float32 or float64; several narrow values
+    are taken from each 32-bit word.
+    """
     if form.bytes >= 4:
         yield unsigned.view(f"f{form.bytes}")
         return
@@ -348,7 +429,10 @@ def _as_floats(unsigned: Array, form: _FloatFormat) -> Iterator[Array]:
     bits = 8 * form.bytes
     mask = ((1 << (bits - 1)) - 1) << (23 - form.mantissa)
     scale = np.float32(2.0 ** (127 - form.bias))
-    for values, lanes in ((words, per_word), (unsigned[unsigned.size - tail :].astype(np.uint32), 1)):
+    for values, lanes in (
+        (words, per_word),
+        (unsigned[unsigned.size - tail :].astype(np.uint32), 1),
+    ):
         for lane in range(lanes if values.size else 0):
             shift = 23 - form.mantissa - lane * bits
             shifted = values << np.uint32(shift) if shift >= 0 else values >> np.uint32(-shift)
@@ -364,10 +448,20 @@ def _scales_of_blocks(rows: Array, kind: str, swap: bool) -> tuple[Array, str]:
     layout = _BLOCK_SCALES[kind]
     blocks = rows.reshape(len(rows), -1, DTYPES[kind].bytes)
     if kind == "IQ1_M":  # the high four bits of four 16-bit numbers
-        parts = np.ascontiguousarray(blocks[:, :, 48:56]).view(">u2" if swap else "<u2").astype(np.uint16) >> 12
-        return parts[:, :, 0] | parts[:, :, 1] << 4 | parts[:, :, 2] << 8 | parts[:, :, 3] << 12, "F16"
+        parts = (
+            np.ascontiguousarray(blocks[:, :, 48:56])
+            .view(">u2" if swap else "<u2")
+            .astype(np.uint16)
+            >> 12
+        )
+        return parts[:, :, 0] | parts[:, :, 1] << 4 | parts[:, :, 2] << 8 | parts[
+            :, :, 3
+        ] << 12, "F16"
     size = _FORMATS[layout.dtype].bytes
-    scales = [np.ascontiguousarray(blocks[:, :, x : x + size]).reshape(len(rows), -1) for x in layout.offsets]
+    scales = [
+        np.ascontiguousarray(blocks[:, :, x : x + size]).reshape(len(rows), -1)
+        for x in layout.offsets
+    ]
     return _as_unsigned(np.concatenate(scales, axis=1), size, swap), layout.dtype
 
 
@@ -384,11 +478,16 @@ class FileScan:
         self._active: list[TensorStats] = []
 
     def feed(self, start: int, data: memoryview) -> None:
-        """Pass these bytes of the file on to the tensors that they belong to; of too many that overlap, the last are left out."""
+        """Pass these bytes of the file on to the tensors that they belong to; of too many that
+        overlap, the last are left out.
+        """
         end = start + len(data)
         while self._waiting and self._waiting[-1].tensor.start < end:
             x = self._waiting.pop()
-            if len(self._active) < _MAX_OVERLAPPING or x.tensor.start >= self._active[-1].tensor.end:
+            if (
+                len(self._active) < _MAX_OVERLAPPING
+                or x.tensor.start >= self._active[-1].tensor.end
+            ):
                 self._active.append(x)
         for x in self._active:
             first, last = max(x.tensor.start, start), min(x.tensor.end, end)

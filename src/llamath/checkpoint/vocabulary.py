@@ -1,4 +1,6 @@
-"""`read_vocabulary`: the tokens of a checkpoint by id, from `tokenizer.json`, `tokenizer.model` or the metadata of a GGUF file."""
+"""`read_vocabulary`: the tokens of a checkpoint by id, from `tokenizer.json`, `tokenizer.model`
+or the metadata of a GGUF file.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ class Vocabulary(Record):
 def read_vocabulary(location: str) -> Vocabulary | None:
     """Return the vocabulary of a local folder or GGUF file; None if there is none."""
     if os.path.isdir(location):
-        files = (*tokenizer_files(location), *sorted(os.path.join(location, x) for x in os.listdir(location) if x.endswith(".gguf")))
+        files = (
+            *tokenizer_files(location),
+            *sorted(os.path.join(location, x) for x in os.listdir(location) if x.endswith(".gguf")),
+        )
         return read_vocabulary(files[0]) if files else None
     if location.endswith("config.json") and os.path.isfile(location):
         found = tokenizer_files(os.path.dirname(location) or ".")
@@ -49,17 +54,31 @@ def read_vocabulary(location: str) -> Vocabulary | None:
             if not isinstance(tokens, Array) or tokens.count > _MAX_TOKENS:
                 return None
             types = metadata.get("tokenizer.ggml.token_type")
-            kinds = list(values(source, types)) if isinstance(types, Array) and types.count == tokens.count else []
+            kinds = (
+                list(values(source, types))
+                if isinstance(types, Array) and types.count == tokens.count
+                else []
+            )
             added = frozenset(i for i, kind in enumerate(kinds) if kind in (3, 4))
-            return Vocabulary(tokens=dict(enumerate(values(source, tokens))), added=added, source=location)
+            return Vocabulary(
+                tokens=dict(enumerate(values(source, tokens))), added=added, source=location
+            )
         if source.size > _MAX_BYTES:
-            raise FormatError("too_large", f"{safe(location)}: expected a tokenizer of at most {_MAX_BYTES:,} bytes, found {source.size:,}")
+            raise FormatError(
+                "too_large",
+                f"{safe(location)}: expected a tokenizer of at most "
+                f"{_MAX_BYTES:,} bytes, found {source.size:,}",
+            )
         data = source.read(0, source.size)
     if data[:1] == b"{":
         return _from_json(parse_json(data, location, 8), location)
     pieces = parse_sentencepiece(data, location).pieces
     tokens_by_id = {i: x.text.decode("utf-8", "surrogateescape") for i, x in enumerate(pieces)}
-    return Vocabulary(tokens=tokens_by_id, added=frozenset(i for i, x in enumerate(pieces) if x.type in (3, 4)), source=location)
+    return Vocabulary(
+        tokens=tokens_by_id,
+        added=frozenset(i for i, x in enumerate(pieces) if x.type in (3, 4)),
+        source=location,
+    )
 
 
 def _from_json(data: Any, location: str) -> Vocabulary | None:
@@ -67,9 +86,17 @@ def _from_json(data: Any, location: str) -> Vocabulary | None:
     if not isinstance(model, Mapping):
         return None
     tokens = dict(_model_tokens(model.get("vocab")))
-    added = {x["id"]: x["content"] for x in data.get("added_tokens") or () if isinstance(x.get("id"), int)}
+    added = {
+        x["id"]: x["content"]
+        for x in data.get("added_tokens") or ()
+        if isinstance(x.get("id"), int)
+    }
     if len(tokens) + len(added) > _MAX_TOKENS:
-        raise FormatError("too_large", f"{safe(location)}: expected at most {_MAX_TOKENS:,} tokens, found {len(tokens) + len(added):,}")
+        raise FormatError(
+            "too_large",
+            f"{safe(location)}: expected at most {_MAX_TOKENS:,} "
+            f"tokens, found {len(tokens) + len(added):,}",
+        )
     return Vocabulary(tokens={**tokens, **added}, added=frozenset(added), source=location)
 
 

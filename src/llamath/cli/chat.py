@@ -31,14 +31,23 @@ if TYPE_CHECKING:
     from ..generation.sampling_parameters import Sampling
     from ..generation.session import ChatSession
 
-_EXAMPLES = ("llamath chat ./Llama-3.2-1B-Instruct", "llamath chat ./model.gguf --temperature 0.7 --system 'Answer briefly.'")
+_EXAMPLES = (
+    "llamath chat ./Llama-3.2-1B-Instruct",
+    "llamath chat ./model.gguf --temperature 0.7 --system 'Answer briefly.'",
+)
 _HELP = """/reset        start again with the same system prompt; also /clear
 /system TEXT  start again with another system prompt; without TEXT, show it
 /regenerate   generate the last answer again; also /regen
 /help         this; also /?
 /quit         leave, as Ctrl-D does; also /bye and /exit; Ctrl-C stops an answer
 \"\"\"           begins and ends a message of several lines"""
-_ALIASES = {"/clear": "/reset", "/regen": "/regenerate", "/?": "/help", "/bye": "/quit", "/exit": "/quit"}
+_ALIASES = {
+    "/clear": "/reset",
+    "/regen": "/regenerate",
+    "/?": "/help",
+    "/bye": "/quit",
+    "/exit": "/quit",
+}
 """The names that ollama and llama.cpp give these commands."""
 _PROMPT, _MORE, _QUOTES = "> ", "... ", '"""'
 
@@ -47,7 +56,8 @@ _PROMPT, _MORE, _QUOTES = "> ", "... ", '"""'
 @click.argument("model", required=False, type=MODEL)
 @generation_options
 def command(model: str | None, *, form: str | None, **options: Any) -> None:
-    """Chat with MODEL, a folder, file or repository on the Hub. /help lists what can be typed; lines of a pipe are read as if typed.
+    """Chat with MODEL, a folder, file or repository on the Hub. /help lists what can be typed;
+    lines of a pipe are read as if typed.
 
     With --json, each answer is one line of JSON.
     """
@@ -58,10 +68,15 @@ def command(model: str | None, *, form: str | None, **options: Any) -> None:
             raise click.UsageError("chat runs in one process; use `llamath run` with torchrun")
     as_json = form == "json"
     llama = open_model(model, options, will_chat=not options["chat_template"])
-    prompting = llama.find_format(options["chat_template"], parse_template_args(options["template_args"]))
+    prompting = llama.find_format(
+        options["chat_template"], parse_template_args(options["template_args"])
+    )
     session = ChatSession(llama, prompting, options["system"])
     if llama.chat_template is None and not options["chat_template"]:
-        note(f"no chat template in the files; using {session.chat_format.name} (--chat-template NAME for another)")
+        note(
+            f"no chat template in the files; using {session.chat_format.name} (--chat-template "
+            "NAME for another)"
+        )
     how, ends = choose_sampling(llama, options), choose_limits(llama, options)
     conversation = _Conversation(session, how, ends, as_json=as_json, verbose=options["verbose"])
     conversation.hides_thinking = options["hide_thinking"]
@@ -71,7 +86,15 @@ def command(model: str | None, *, form: str | None, **options: Any) -> None:
 class _Conversation:
     """A user at a terminal or a pipe, and a model."""
 
-    def __init__(self, session: ChatSession, sampling: Sampling, limits: GenerationLimits, *, as_json: bool, verbose: bool) -> None:
+    def __init__(
+        self,
+        session: ChatSession,
+        sampling: Sampling,
+        limits: GenerationLimits,
+        *,
+        as_json: bool,
+        verbose: bool,
+    ) -> None:
         self.session, self.sampling, self.limits, self.as_json = session, sampling, limits, as_json
         self.verbose, self.interactive, self.hides_thinking = verbose, sys.stdin.isatty(), False
         self.answers = self.tokens = 0
@@ -88,7 +111,10 @@ class _Conversation:
     def run(self) -> None:
         """Answer until the user leaves."""
         if self.interactive:
-            echo(f"{self.session.chat_format.title}. /help lists the commands; Ctrl-D leaves.", err=True)
+            echo(
+                f"{self.session.chat_format.title}. /help lists the commands; Ctrl-D leaves.",
+                err=True,
+            )
         while (line := self._read_message()) is not None:
             try:
                 if not self._handle(line.strip()):
@@ -102,7 +128,11 @@ class _Conversation:
             rate = self.tokens / self.seconds if self.seconds else 0.0
             plural = "s" if self.answers != 1 else ""
             engine = self.session.llama.describe_engine(self.verbose)
-            echo(f"{self.answers:,} answer{plural}, {self.tokens:,} tokens, {rate:,.1f} tokens/s; {engine}", err=True)
+            echo(
+                f"{self.answers:,} answer{plural}, {self.tokens:,} tokens, {rate:,.1f} "
+                f"tokens/s; {engine}",
+                err=True,
+            )
 
     def _read_message(self) -> str | None:
         """Return the next line, or the lines between triple quotes; None at the end."""
@@ -150,12 +180,23 @@ class _Conversation:
 
     def _answer(self, text: str) -> None:
         generation = self.session.send(text, self.sampling, self.limits, self.answers)
-        reply = ReplyWriter(self.session.llama, generation, hides_thinking=self.hides_thinking, is_silent=self.as_json)
+        reply = ReplyWriter(
+            self.session.llama,
+            generation,
+            hides_thinking=self.hides_thinking,
+            is_silent=self.as_json,
+        )
         stream(generation, reply)
         answer, finish = reply.text, generation.rows[0].finish
         if self.as_json:
             echo_json(
-                {"model": model_name(self.session.llama), "prompt": text, "text": answer, "finish": finish, "tokens": generation.num_tokens}
+                {
+                    "model": model_name(self.session.llama),
+                    "prompt": text,
+                    "text": answer,
+                    "finish": finish,
+                    "tokens": generation.num_tokens,
+                }
             )
         else:
             write("\n")
@@ -163,8 +204,14 @@ class _Conversation:
         self.answers += 1
         self.tokens += generation.num_tokens
         self.seconds += generation.last_token_at - generation.started_at
-        why = {"interrupted": ", interrupted", "length": ", stopped at the maximum length"}.get(finish, "")
-        echo(f"({generation.num_tokens:,} tokens, {generation.tokens_per_second:,.1f} tokens/s{why})", err=True)
+        why = {"interrupted": ", interrupted", "length": ", stopped at the maximum length"}.get(
+            finish, ""
+        )
+        echo(
+            f"({generation.num_tokens:,} tokens, {generation.tokens_per_second:,.1f} "
+            f"tokens/s{why})",
+            err=True,
+        )
 
     def _reset(self, _: str) -> bool:
         self.session.set_system_prompt(self.session.system_prompt)
@@ -174,7 +221,10 @@ class _Conversation:
         if text:
             self.session.set_system_prompt(text)
         else:
-            echo(self.session.system_prompt or "there is no system prompt; /system TEXT sets one", err=True)
+            echo(
+                self.session.system_prompt or "there is no system prompt; /system TEXT sets one",
+                err=True,
+            )
         return True
 
     def _regenerate(self, _: str) -> bool:

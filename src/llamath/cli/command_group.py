@@ -1,6 +1,8 @@
-"""`llamath` and its commands: grouped help, shared options, suggestions for misspelled commands, and exit codes.
+"""`llamath` and its commands: grouped help, shared options, suggestions for misspelled commands,
+and exit codes.
 
-Exit codes: 0 success, 1 a negative verdict (does not fit, does not match, nothing found), 2 bad input, 130 interrupted.
+Exit codes: 0 success, 1 a negative verdict (does not fit, does not match, nothing found), 2 bad
+input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -81,34 +83,65 @@ EXAMPLES = (
 
 
 SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "--set": {"multiple": True, "metavar": "KEY=VALUE", "help": "Change a config key of MODEL; may be repeated."},
-    "--via": {"type": click.Choice(["transformers"]), "help": "Let transformers build a MODEL of an unknown family; runs no code of it."},
+    "--set": {
+        "multiple": True,
+        "metavar": "KEY=VALUE",
+        "help": "Change a config key of MODEL; may be repeated.",
+    },
+    "--via": {
+        "type": click.Choice(["transformers"]),
+        "help": "Let transformers build a MODEL of an unknown family; runs no code of it.",
+    },
     "--json": {"is_flag": True, "help": "Print JSON, errors included."},
     "--brief": {"is_flag": True, "help": "Answer in one line."},
     "--force": {"is_flag": True, "help": "Overwrite an existing file."},
     "--dry-run": {"is_flag": True, "help": "Check the source and print what would be written."},
-    "--device": {"default": "cpu", "show_default": True, "metavar": "NAME", "help": "Device to compute on: cpu, cuda, cuda:1, …"},
+    "--device": {
+        "default": "cpu",
+        "show_default": True,
+        "metavar": "NAME",
+        "help": "Device to compute on: cpu, cuda, cuda:1, …",
+    },
 }
-"""The options that many commands share, with their settings; `llamath help options` explains them."""
+"""The options that many commands share, with their settings; `llamath help options` explains
+them."""
 
 
 class SharedOption(click.Option):
-    """An option that many commands have; the help of a command names it, and `llamath help options` explains it."""
+    """An option that many commands have; the help of a command names it, and `llamath help
+    options` explains it.
+    """
 
 
-def shared_option(name: str, parameter: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add one of the shared options; the command gets it as `parameter`, if that differs from the option's name."""
-    return click.option(name, *([parameter] if parameter else []), cls=SharedOption, **SHARED_OPTIONS[name])
+def shared_option(
+    name: str, parameter: str = ""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add one of the shared options; the command gets it as `parameter`, if that differs from
+    the option's name.
+    """
+    return click.option(
+        name, *([parameter] if parameter else []), cls=SharedOption, **SHARED_OPTIONS[name]
+    )
 
 
 class _Main(click.Command):
     """Run as a program: print help and errors, as text or JSON, and end with an exit code."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:  # noqa: ARG002
-        """Return --help, which prints like any answer: in the encoding of stdout, and with an error if that is full."""
-        if self._help_option is None:  # built here, because click would import gettext's catalogs to translate its text
+        """Return --help, which prints like any answer: in the encoding of stdout, and with an
+        error if that is full.
+        """
+        # built here, because click would import gettext's catalogs to translate its text
+        if self._help_option is None:
             text = "Show this message and exit."
-            self._help_option = click.Option(["--help"], is_flag=True, is_eager=True, expose_value=False, callback=_print_help, help=text)
+            self._help_option = click.Option(
+                ["--help"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_print_help,
+                help=text,
+            )
         return self._help_option
 
     def main(
@@ -129,11 +162,17 @@ class _Main(click.Command):
             sys.exit(130)
         except click.ClickException as error:
             failed = error.ctx if isinstance(error, click.UsageError) else None
-            if isinstance(error, click.NoSuchOption) and error.option_name == "--via" and failed is not None:
+            if (
+                isinstance(error, click.NoSuchOption)
+                and error.option_name == "--via"
+                and failed is not None
+            ):
                 print_error(_no_via(failed.command_path), as_json=as_json)
                 sys.exit(2)
             hint = f"{failed.command_path} --help" if failed else ""
-            print_error(LlamathError(error.format_message(), hint=hint), as_json=as_json, kind="UsageError")
+            print_error(
+                LlamathError(error.format_message(), hint=hint), as_json=as_json, kind="UsageError"
+            )
             sys.exit(2)
         except LlamathError as error:
             print_error(error, as_json=as_json)
@@ -158,20 +197,37 @@ class Command(_Main):
         if any(x.name == "json" for x in self.params):
             ctx.params["form"] = formats[0] if formats else None
         for option in self.params:
-            typed = ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
-            if typed and isinstance(option, click.Option) and ctx.params.get(option.name or "") == "" and not option.is_flag:
+            typed = (
+                ctx.get_parameter_source(option.name or "")
+                is click.core.ParameterSource.COMMANDLINE
+            )
+            if (
+                typed
+                and isinstance(option, click.Option)
+                and ctx.params.get(option.name or "") == ""
+                and not option.is_flag
+            ):
                 raise click.UsageError(f"{option.opts[0]} is empty", ctx)
         try:
             code = super().invoke(ctx)
         except ArgumentError as error:
-            spellings = {x.name: x.opts[0] if isinstance(x, click.Option) else x.human_readable_name for x in self.params}
-            raise error.spelled(spellings.get(error.argument, error.argument), f"{ctx.command_path} --help") from None
+            spellings = {
+                x.name: x.opts[0] if isinstance(x, click.Option) else x.human_readable_name
+                for x in self.params
+            }
+            raise error.spelled(
+                spellings.get(error.argument, error.argument), f"{ctx.command_path} --help"
+            ) from None
         if code:
             sys.exit(code)
         return 0
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own = [x for x in self.params if isinstance(x, click.Option) and not isinstance(x, SharedOption)]
+        own = [
+            x
+            for x in self.params
+            if isinstance(x, click.Option) and not isinstance(x, SharedOption)
+        ]
         if rows := [record for option in own if (record := option.get_help_record(ctx))]:
             with formatter.section("Options"):
                 formatter.write_dl(rows)
@@ -180,7 +236,10 @@ class Command(_Main):
         _write_examples(formatter, self.examples)
         if not self.shared_options:
             return
-        line, explained_by = f"Common options: {', '.join(self.shared_options)}", "(llamath help options)"
+        line, explained_by = (
+            f"Common options: {', '.join(self.shared_options)}",
+            ("(llamath help options)"),
+        )
         fits = len(f"{line}  {explained_by}") <= formatter.width
         formatter.write_paragraph()
         formatter.write(f"{line}  {explained_by}\n" if fits else f"{line}\n  {explained_by}\n")
@@ -193,7 +252,12 @@ class Command(_Main):
 
 
 def command(
-    name: str, examples: Sequence[str], *, json: bool = True, brief: bool = False, formats: Sequence[str] = ()
+    name: str,
+    examples: Sequence[str],
+    *,
+    json: bool = True,
+    brief: bool = False,
+    formats: Sequence[str] = (),
 ) -> Callable[[Callable[..., int | None]], Command]:
     """Return a decorator that makes a function a command.
 
@@ -201,11 +265,20 @@ def command(
     """
 
     def decorate(function: Callable[..., int | None]) -> Command:
-        command: Command = click.command(name, cls=Command, context_settings={"help_option_names": ["-h", "--help"]})(function)
+        command: Command = click.command(
+            name, cls=Command, context_settings={"help_option_names": ["-h", "--help"]}
+        )(function)
         command.examples = examples
         if formats:
             metavar = f"[{'|'.join(formats)}]" if len(formats) > 1 else formats[0]
-            command.params.append(click.Option(["--format"], type=click.Choice(formats), metavar=metavar, help="Print in this format."))
+            command.params.append(
+                click.Option(
+                    ["--format"],
+                    type=click.Choice(formats),
+                    metavar=metavar,
+                    help="Print in this format.",
+                )
+            )
         for option, accepted in (("--json", json), ("--brief", brief)):
             if accepted:
                 command.params.append(SharedOption([option], **SHARED_OPTIONS[option]))
@@ -228,7 +301,9 @@ class _CommandGroup(_Main, click.Group):
         command: click.Command = import_module(f".{cmd_name}", __package__).command
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in (*COMMANDS, "help"):
             raise _unknown_command(args[0])
         return super().resolve_command(ctx, args)
@@ -243,10 +318,13 @@ class _CommandGroup(_Main, click.Group):
         fits = all(width + len(text) + 2 <= formatter.width for _, text in EXAMPLES)
         with formatter.section("Examples"):
             for example, text in EXAMPLES:
-                formatter.write(f"  {example:{width}}{text}\n" if fits else f"  {example}\n      {text}\n")
+                formatter.write(
+                    f"  {example:{width}}{text}\n" if fits else f"  {example}\n      {text}\n"
+                )
         formatter.write_paragraph()
         formatter.write_text(
-            "MODEL is a preset (llama-3-8b), a repository on the Hub (owner/name, owner/name@revision, owner/name/file.gguf; the local "
+            "MODEL is a preset (llama-3-8b), a repository on the Hub (owner/name, "
+            "owner/name@revision, owner/name/file.gguf; the local "
             "Hugging Face cache is read first), a config.json, params.json, GGUF file or folder, "
             "- for standard input, or ModelArgs: dim=4096,n_layers=32,n_heads=32,vocab_size=32000"
         )
@@ -257,7 +335,11 @@ class _CommandGroup(_Main, click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:  # noqa: ARG002
         from click.shell_completion import CompletionItem
 
-        return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [
+            CompletionItem(name, help=text)
+            for name, text in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
 
 
 def _print_help(ctx: click.Context, _option: click.Parameter, requested: bool) -> None:
@@ -281,15 +363,23 @@ def _write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> 
             line, *rest = _SHELL_WORDS.findall(example)
             for i, word in enumerate(rest):
                 ending = " \\" if i < len(rest) - 1 else ""
-                if len(indent) + len(line.rpartition("\n")[2]) + len(f" {word}{ending}") > formatter.width:
+                if (
+                    len(indent) + len(line.rpartition("\n")[2]) + len(f" {word}{ending}")
+                    > formatter.width
+                ):
                     line += f" \\\n{indent}   "
                 line += f" {word}"
             formatter.write(f"{indent}{line}\n")
 
 
 def _no_via(command: str) -> LlamathError:
-    message = f"`{command}` needs the formulas of a family; a model that transformers builds has names and shapes only"
-    return LlamathError(message, hint="count, names, memory (of the weights), verify and diff have --via")
+    message = (
+        f"`{command}` needs the formulas of a family; a model that transformers builds has "
+        "names and shapes only"
+    )
+    return LlamathError(
+        message, hint="count, names, memory (of the weights), verify and diff have --via"
+    )
 
 
 def _unknown_command(name: str) -> LlamathError:
@@ -300,11 +390,24 @@ def _unknown_command(name: str) -> LlamathError:
     return LlamathError(f"unknown command {safe(repr(name), 60)}", hint=hint)
 
 
-@click.group(cls=_CommandGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit.")
+@click.group(
+    cls=_CommandGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Know a Llama down to its last weight: count, check, size, compare and run Llama-family models."""
+    """Know a Llama down to its last weight: count, check, size, compare and run Llama-family
+    models.
+    """
     if ctx.invoked_subcommand is None:
         echo(ctx.get_help())
 
@@ -313,7 +416,9 @@ def cli(ctx: click.Context) -> None:
 @click.argument("topics", nargs=-1, metavar="[COMMAND | options | skill]")
 @click.pass_context
 def _show_help(ctx: click.Context, topics: tuple[str, ...]) -> None:
-    """Show the help of a command or of the options that many commands share, or the skill file for agents."""
+    """Show the help of a command or of the options that many commands share, or the skill file
+    for agents.
+    """
     parent = ctx.parent or ctx
     if not topics:
         echo(parent.get_help())
@@ -335,7 +440,9 @@ def _show_help(ctx: click.Context, topics: tuple[str, ...]) -> None:
 
 def _shared_options_help(ctx: click.Context) -> str:
     formatter = ctx.make_formatter()
-    formatter.write_text("Options that many commands share; `llamath COMMAND --help` names those of a command.")
+    formatter.write_text(
+        "Options that many commands share; `llamath COMMAND --help` names those of a command."
+    )
     with formatter.section("Common options"):
         formatter.write_dl(shared_option_records(ctx))
     return formatter.getvalue().rstrip("\n")
@@ -343,14 +450,19 @@ def _shared_options_help(ctx: click.Context) -> str:
 
 def shared_option_records(ctx: click.Context) -> list[tuple[str, str]]:
     """Return each shared option with its help, and --help."""
-    records = [SharedOption([name], **settings).get_help_record(ctx) for name, settings in SHARED_OPTIONS.items()]
+    records = [
+        SharedOption([name], **settings).get_help_record(ctx)
+        for name, settings in SHARED_OPTIONS.items()
+    ]
     return [*(x for x in records if x), ("-h, --help", "Show the help of a command.")]
 
 
 def main() -> NoReturn:
     """Run the command line."""
     prepare_streams()
-    gc.freeze()  # the modules imported so far live until the end: the garbage collector need not look through them again
+    # the modules imported so far live until the end: the garbage collector need not look through
+    # them again
+    gc.freeze()
     try:
         cli.main()
     except SystemExit as ended:
@@ -363,8 +475,9 @@ def main() -> NoReturn:
 def _exit_rank(code: str | int | None) -> None:
     """End a process started by torchrun without the interpreter's own shutdown.
 
-    The threads of gloo release the tensors of the last collectives in their own time. One that does so while the interpreter
-    shuts down aborts the process, and torchrun then reports that the run failed.
+    The threads of gloo release the tensors of the last collectives in their own time. One that does
+    so while the interpreter shuts down aborts the process, and torchrun then reports that the run
+    failed.
     """
     with suppress(OSError, ValueError):  # a reader that left, or a closed stream
         sys.stdout.flush()

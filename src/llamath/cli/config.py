@@ -7,13 +7,18 @@ from .command_group import command as make_command
 from .model_options import takes_model
 from .output import TABLES, echo, echo_json, echo_report, note
 
-_EXAMPLES = ("llamath config llama-3.1-8b", "llamath config llama-3-8b --format params > params.json")
+_EXAMPLES = (
+    "llamath config llama-3.1-8b",
+    "llamath config llama-3-8b --format params > params.json",
+)
 
 
 @make_command("config", _EXAMPLES, brief=True, formats=("params", *TABLES))
 @takes_model
 def command(model: Model, *, form: str | None) -> None:
-    """Explain every key of MODEL's config, as HF keys and as Meta's ModelArgs; --format params prints a params.json."""
+    """Explain every key of MODEL's config, as HF keys and as Meta's ModelArgs; --format params
+    prints a params.json.
+    """
     from ..analysis.config_report import config_report
     from ..render.text.config_text import config_text, params_json_text
 

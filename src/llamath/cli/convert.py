@@ -8,7 +8,15 @@ from typing import Any
 import click
 
 from .command_group import command as make_command
-from .model_options import MODEL, TARGET_DTYPE, dry_run_option, force_option, local_model, parse_changes, set_option
+from .model_options import (
+    MODEL,
+    TARGET_DTYPE,
+    dry_run_option,
+    force_option,
+    local_model,
+    parse_changes,
+    set_option,
+)
 from .output import TABLES, echo, echo_json, echo_report
 
 _EXAMPLES = (
@@ -17,7 +25,17 @@ _EXAMPLES = (
     "llamath convert Qwen3-8B-GPTQ qwen3-bf16 --names hf --dtype bf16",
     "llamath convert llama-hf llama-meta --names meta --dry-run",
 )
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+_UNITS = {
+    "": 1,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "KI": 2**10,
+    "MI": 2**20,
+    "GI": 2**30,
+    "TI": 2**40,
+}
 
 
 class _Size(click.ParamType[int]):
@@ -25,7 +43,9 @@ class _Size(click.ParamType[int]):
 
     name = "size"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
         match = re.fullmatch(r"(\d{1,15})(?:\.(\d{1,3}))?\s*([KMGT]?I?)B?", str(value).upper())
         if match is None or match[3] not in _UNITS:
             self.fail(f"{value!r} is not a size: expected 5GB, 500MB or 2GiB", param, ctx)
@@ -41,7 +61,8 @@ class _Size(click.ParamType[int]):
 @click.option(
     "--names",
     type=click.Choice(["hf", "hf-fused", "meta", "gguf"]),
-    help="Write safetensors (hf; hf-fused: experts in stacks), .pth (meta) or GGUF.  [default: gguf for a DST NAME.gguf]",
+    help="Write safetensors (hf; hf-fused: experts in stacks), .pth (meta) or GGUF.  [default: "
+    "gguf for a DST NAME.gguf]",
 )
 @click.option(
     "--dtype",
@@ -49,13 +70,36 @@ class _Size(click.ParamType[int]):
     metavar="NAME",
     help="fp32, bf16, fp16; in GGUF also q8_0, q4_0, q4_k, q6_k, q4_k_m.  [default: as stored]",
 )
-@click.option("--max-shard-size", type=_Size(), default="5GB", show_default=True, help="Size of each safetensors file.")
-@click.option("--no-mtp", "with_mtp", is_flag=True, flag_value=False, default=True, help="Leave out multi-token prediction layers.")
+@click.option(
+    "--max-shard-size",
+    type=_Size(),
+    default="5GB",
+    show_default=True,
+    help="Size of each safetensors file.",
+)
+@click.option(
+    "--no-mtp",
+    "with_mtp",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Leave out multi-token prediction layers.",
+)
 @set_option
 @force_option
 @dry_run_option
-def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, ...], form: str | None, **options: Any) -> None:
-    """Convert the checkpoint SRC, a path or a repository on the Hub, to DST, a folder, or a file for GGUF."""
+def command(
+    source: str,
+    target: str,
+    *,
+    dtype: str | None,
+    changes: tuple[str, ...],
+    form: str | None,
+    **options: Any,
+) -> None:
+    """Convert the checkpoint SRC, a path or a repository on the Hub, to DST, a folder, or a file
+    for GGUF.
+    """
     from ..api import convert
     from ..render.progress import Bar
     from ..render.text.checkpoints.conversion_text import conversion_text
@@ -63,7 +107,14 @@ def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, 
     path = local_model(source)
     try:
         with Bar("checking the source") as bar:
-            done = convert(path, target, dtype=dtype or "", changes=parse_changes(changes), progress=bar.update, **options)
+            done = convert(
+                path,
+                target,
+                dtype=dtype or "",
+                changes=parse_changes(changes),
+                progress=bar.update,
+                **options,
+            )
     except KeyboardInterrupt as stopped:
         for text in getattr(stopped, "__notes__", ()):
             echo(f"stopped: {text}", err=True)

@@ -30,8 +30,14 @@ _EXAMPLES = (
 @takes_checkpoint
 @click.option("--layer", type=click.IntRange(min=0), metavar="N", help="This layer only.")
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
-@click.option("--names", type=click.Choice(["hf", "meta", "gguf"]), help="Tensor names as in these files.")
-@click.option("--part", type=click.Choice(["text", "vision", "audio"]), help="Only this part of a multimodal model.")
+@click.option(
+    "--names", type=click.Choice(["hf", "meta", "gguf"]), help="Tensor names as in these files."
+)
+@click.option(
+    "--part",
+    type=click.Choice(["text", "vision", "audio"]),
+    help="Only this part of a multimodal model.",
+)
 @svg_option("Also draw the weights to scale.")
 def command(
     model: Model | HeaderCount,
@@ -43,14 +49,20 @@ def command(
     svg: PictureFiles | None,
     form: str | None,
 ) -> None:
-    """Count the parameters of MODEL, weight by weight, with the formula; for an unknown family, from the checkpoint's header.
+    """Count the parameters of MODEL, weight by weight, with the formula; for an unknown family,
+    from the checkpoint's header.
 
-    A file that holds something else than the config next to it describes, such as one shard, is counted by its own header.
+    A file that holds something else than the config next to it describes, such as one shard, is
+    counted by its own header.
     """
     if isinstance(model, Model) and is_generic(model):
         _print_generic(model.part(part) if part else model, layer, unfold, names, svg, form)
         return
-    if isinstance(model, Model) and model.location and not click.get_current_context().params["changes"]:
+    if (
+        isinstance(model, Model)
+        and model.location
+        and not click.get_current_context().params["changes"]
+    ):
         from ..analysis.count.count_files import count_files
 
         with Progress("reading headers"):
@@ -58,8 +70,17 @@ def command(
         for line in notes if form == "brief" else ():
             warn(line)
     if not isinstance(model, Model):
-        if layer is not None or names is not None or part is not None or svg is not None or form not in (None, "json", "brief"):
-            raise click.UsageError(f"{model.reason}; without a family there is only --json, --brief, --unfold and the table")
+        if (
+            layer is not None
+            or names is not None
+            or part is not None
+            or svg is not None
+            or form not in (None, "json", "brief")
+        ):
+            raise click.UsageError(
+                f"{model.reason}; without a family there is only --json, "
+                "--brief, --unfold and the table"
+            )
         _print_header(model, unfold, form)
         return
     if names in ("gguf", "meta"):
@@ -68,10 +89,16 @@ def command(
         model = model.part(part)
     layers = 0 if model.part_name in ("vision", "audio") else int(model.tree.layers.n)
     if layer is not None and layer >= layers:
-        raise click.UsageError(f"--layer {layer}: the model has {layers:,} layers" + (f", 0 to {layers - 1:,}" if layers else ""))
+        raise click.UsageError(
+            f"--layer {layer}: the model has {layers:,} layers"
+            + (f", 0 to {layers - 1:,}" if layers else "")
+        )
     if form in ("json", "tree", "brief") and (layer is not None or unfold or names):
         option = f"--{form}" if form in ("json", "brief") else f"--format {form}"
-        raise click.UsageError(f"{option} shows the whole model by canonical names: not with --layer, --unfold or --names")
+        raise click.UsageError(
+            f"{option} shows the whole model by canonical names: not with "
+            "--layer, --unfold or --names"
+        )
     _print(model, layer, unfold, names, form)
     if svg is not None:
         from ..render.svg.treemap_svg import treemap_svg
@@ -79,7 +106,9 @@ def command(
         svg.write(treemap_svg(model))
 
 
-def _print(model: Model, layer: int | None, unfold: bool, names: str | None, form: str | None) -> None:
+def _print(
+    model: Model, layer: int | None, unfold: bool, names: str | None, form: str | None
+) -> None:
     scheme = model.scheme(names) if names else None
     if form in ("json", "brief"):
         from ..analysis.count.count_report import CountReport
@@ -97,7 +126,11 @@ def _print(model: Model, layer: int | None, unfold: bool, names: str | None, for
         from ..analysis.count.count_report import CountReport
         from ..render.csv_rows import folded_rows, unfolded_rows
 
-        rows = unfolded_rows(model, scheme, layer, form) if unfold else folded_rows(model, scheme, layer, form or "csv")
+        rows = (
+            unfolded_rows(model, scheme, layer, form)
+            if unfold
+            else folded_rows(model, scheme, layer, form or "csv")
+        )
         if form:
             echo_table(CountReport(model=model).summary, rows, form)
             return
@@ -110,13 +143,21 @@ def _print(model: Model, layer: int | None, unfold: bool, names: str | None, for
 
 
 def _print_generic(
-    model: GenericModel, layer: int | None, unfold: bool, names: str | None, svg: PictureFiles | None, form: str | None
+    model: GenericModel,
+    layer: int | None,
+    unfold: bool,
+    names: str | None,
+    svg: PictureFiles | None,
+    form: str | None,
 ) -> None:
     """Print the count of a model without a family."""
     from ..analysis.generic.state_dict_count import StateDictCount
 
     if layer is not None or svg is not None or names not in (None, "hf") or form in TABLES:
-        raise click.UsageError(f"the model is counted {model.claim}: there is only --json, --brief, --unfold, --format tree and the table")
+        raise click.UsageError(
+            f"the model is counted {model.claim}: there is only --json, "
+            "--brief, --unfold, --format tree and the table"
+        )
     report = StateDictCount(model=model)
     if form == "json":
         echo_json(report.to_json())

@@ -33,7 +33,11 @@ _EXAMPLES = (
 
 def _span(text: str) -> tuple[int, int]:
     low, _, high = text.partition(":")
-    if not low.isascii() or not low.isdigit() or (":" in text and not (high.isascii() and high.isdigit())):
+    if (
+        not low.isascii()
+        or not low.isdigit()
+        or (":" in text and not (high.isascii() and high.isdigit()))
+    ):
         raise ValueError("expected a number (80) or a range (60:100)")
     first, last = int(low), int(high or low)
     if not 0 < first <= last < _MAX_DIMENSION:
@@ -53,7 +57,9 @@ def _ratio(text: str) -> tuple[float, float]:
 
 def _tolerance(text: str) -> Fraction:
     try:
-        value = Fraction(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+        value = Fraction(text.strip().removesuffix("%")) / (
+            100 if text.strip().endswith("%") else 1
+        )
     except (ValueError, ZeroDivisionError):
         raise ValueError("expected a share, such as 0.5% or 0.005") from None
     if not 0 <= value <= Fraction(1, 2) or (value >= Fraction(1, 10) and "%" not in text):
@@ -75,42 +81,90 @@ _DIMENSIONS: dict[str, Reader] = {
 """Keys of --set: dimensions (60:100 is a range) and bounds."""
 
 
-def _read_count(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+def _read_count(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> int | None:
     return None if text is None else parse_count(text)
 
 
 @make_command("design", _EXAMPLES, brief=True, formats=("config", "params", *TABLES))
 @click.argument("target", required=False)
 @click.option(
-    "--like", default="llama-3", show_default=True, type=SERIES, metavar="MODEL", help="Follow a series (llama-3), family or MODEL."
+    "--like",
+    default="llama-3",
+    show_default=True,
+    type=SERIES,
+    metavar="MODEL",
+    help="Follow a series (llama-3), family or MODEL.",
 )
 @click.option(
     "--set",
     "fixed",
     multiple=True,
     metavar="KEY=VALUE,…",
-    help="Fix dimensions or bounds: layers=80, width=4096:8192, heads, kv_heads, head_dim, vocab, tied=yes, ffn_ratio=3.5, aspect=100:140, "
-    "multiple_of, tensor_parallel=8, experts, top_k, active=13B, max_memory=80GiB, max_kv_per_token=320KiB, tolerance=0.5%.",
+    help="Fix dimensions or bounds: layers=80, width=4096:8192, heads, kv_heads, head_dim, "
+    "vocab, tied=yes, ffn_ratio=3.5, aspect=100:140, "
+    "multiple_of, tensor_parallel=8, experts, top_k, active=13B, max_memory=80GiB, "
+    "max_kv_per_token=320KiB, tolerance=0.5%.",
 )
-@click.option("--rank", type=click.Choice(["habits", "error"]), help="Order of designs.  [default: habits; error for an exact TARGET]")
-@click.option("--top", type=click.IntRange(1, 200), default=10, show_default=True, metavar="N", help="Number of designs to show.")
-@click.option("--tokens", callback=_read_count, metavar="COUNT", help="Training tokens, for a scaling law: 15T.")
-@click.option("--flops", callback=_read_count, metavar="COUNT", help="Training compute, for a scaling law: 3.8e25.")
-@click.option("--law", metavar="NAME", help="hoffmann-1, hoffmann-2, hoffmann-3, besiroglu or kaplan.")
-@click.option("--against", type=SERIES, metavar="MODEL", help="Compare with the best design of another series.")
+@click.option(
+    "--rank",
+    type=click.Choice(["habits", "error"]),
+    help="Order of designs.  [default: habits; error for an exact TARGET]",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1, 200),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Number of designs to show.",
+)
+@click.option(
+    "--tokens",
+    callback=_read_count,
+    metavar="COUNT",
+    help="Training tokens, for a scaling law: 15T.",
+)
+@click.option(
+    "--flops",
+    callback=_read_count,
+    metavar="COUNT",
+    help="Training compute, for a scaling law: 3.8e25.",
+)
+@click.option(
+    "--law", metavar="NAME", help="hoffmann-1, hoffmann-2, hoffmann-3, besiroglu or kaplan."
+)
+@click.option(
+    "--against",
+    type=SERIES,
+    metavar="MODEL",
+    help="Compare with the best design of another series.",
+)
 @svg_option("Also draw the designs: error against aspect ratio.")
-def command(target: str | None, *, fixed: tuple[str, ...], form: str | None, svg: PictureFiles | None, **options: Any) -> int:
-    """Find dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), in the style of a series. Exit code 1: there are none.
+def command(
+    target: str | None,
+    *,
+    fixed: tuple[str, ...],
+    form: str | None,
+    svg: PictureFiles | None,
+    **options: Any,
+) -> int:
+    """Find dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), in the style of a
+    series. Exit code 1: there are none.
 
-    Without TARGET, a scaling law computes it from --tokens or --flops. --format config or params prints the best design as config.json or
-    params.json.
+    Without TARGET, a scaling law computes it from --tokens or --flops. --format config or params
+    prints the best design as config.json or params.json.
     """
     dimensions = parse_key_values(",".join(fixed), "--set", _DIMENSIONS) if fixed else {}
     with Progress("searching designs"):
         report = design(target, **dimensions, **options)
     note_broken_files(options["like"], options["against"])
     if target is None and (options["tokens"] is None or options["flops"] is None):
-        echo(f"{report.request.target:,} parameters are optimal by {options['law'] or DEFAULT_LAW}", err=True)
+        echo(
+            f"{report.request.target:,} parameters are optimal by {options['law'] or DEFAULT_LAW}",
+            err=True,
+        )
     _print(report, form)
     if svg is not None:
         from ..render.svg.design_svg import design_svg
@@ -127,12 +181,20 @@ def _print(report: DesignReport, form: str | None) -> None:
         if best is None:
             echo(design_text(report), err=True)
         else:
-            echo(_params(best.model) if form == "params" else json.dumps(dict(best.config), indent=2))
+            echo(
+                _params(best.model) if form == "params" else json.dumps(dict(best.config), indent=2)
+            )
     else:
         lines = [design_text(report)] if form is None else []
         if contrast and best and form is None:
-            lines.append(contrast_text(best.model, contrast.other, contrast.like, contrast.difference))
-        echo_report(report, form, lambda x: "\n".join([*lines, budget_text(x.budget)] if x.budget else lines))
+            lines.append(
+                contrast_text(best.model, contrast.other, contrast.like, contrast.difference)
+            )
+        echo_report(
+            report,
+            form,
+            lambda x: "\n".join([*lines, budget_text(x.budget)] if x.budget else lines),
+        )
 
 
 def _params(model: Model) -> str:

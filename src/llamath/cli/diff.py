@@ -10,7 +10,14 @@ import click
 
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import MODEL, note_broken_files, parse_changes, set_option, svg_option, via_option
+from .model_options import (
+    MODEL,
+    note_broken_files,
+    parse_changes,
+    set_option,
+    svg_option,
+    via_option,
+)
 from .output import TABLES, PictureFiles, echo, echo_table
 
 if TYPE_CHECKING:
@@ -32,11 +39,17 @@ _EXAMPLES = (
 @via_option
 @svg_option("Also draw the waterfall chart.")
 def command(
-    models: tuple[str | Model, ...], *, changes: tuple[str, ...], via: Via | None, form: str | None, svg: PictureFiles | None
+    models: tuple[str | Model, ...],
+    *,
+    changes: tuple[str, ...],
+    via: Via | None,
+    form: str | None,
+    svg: PictureFiles | None,
 ) -> None:
     """Why B has more or fewer parameters than A: the causes, the weights, and the config keys.
 
-    Several models are each compared with the first. --set changes the last model; with a single MODEL it shows the effect of the change.
+    Several models are each compared with the first. --set changes the last model; with a single
+    MODEL it shows the effect of the change.
     """
     from ..analysis.diff.model_diff import DiffReport
     from ..api import diff

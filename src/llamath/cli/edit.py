@@ -21,14 +21,29 @@ _EXAMPLES = (
 @make_command("edit", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("source", metavar="SRC", type=MODEL)
 @click.argument("target", metavar="DST")
-@click.option("--drop-layers", metavar="LAYERS", help="Layers to remove: 20:28 for layers 20 to 27, or a list such as 3,5,-1.")
-@click.option("--resize-vocab", type=int, metavar="N", help="Rows of embedding and head; new rows are the mean of the others.")
-@click.option("--tp-shard", default="", metavar="R/N", help="Write the part of rank R of N (tensor parallelism); ranks count from 0.")
+@click.option(
+    "--drop-layers",
+    metavar="LAYERS",
+    help="Layers to remove: 20:28 for layers 20 to 27, or a list such as 3,5,-1.",
+)
+@click.option(
+    "--resize-vocab",
+    type=int,
+    metavar="N",
+    help="Rows of embedding and head; new rows are the mean of the others.",
+)
+@click.option(
+    "--tp-shard",
+    default="",
+    metavar="R/N",
+    help="Write the part of rank R of N (tensor parallelism); ranks count from 0.",
+)
 @click.option("--join-shards", is_flag=True, help="Join the ranks in the subfolders of SRC.")
 @force_option
 @dry_run_option
 def command(source: str, target: str, *, form: str | None, **options: Any) -> None:
-    """Write an edited copy of the checkpoint SRC to the folder DST, with a config that describes it.
+    """Write an edited copy of the checkpoint SRC to the folder DST, with a config that describes
+    it.
 
     Layers are dropped first, then the vocabulary is resized.
     """

@@ -9,7 +9,10 @@ from .command_group import command as make_command
 from .model_options import MODEL, force_option, note_broken_files
 from .output import echo_json, write_file
 
-_EXAMPLES = ("llamath export llama-3-8b -o page.html", "llamath export llama-2-7b llama-3-8b -o compare.html")
+_EXAMPLES = (
+    "llamath export llama-3-8b -o page.html",
+    "llamath export llama-2-7b llama-3-8b -o compare.html",
+)
 
 
 @make_command("export", _EXAMPLES)
@@ -17,7 +20,9 @@ _EXAMPLES = ("llamath export llama-3-8b -o page.html", "llamath export llama-2-7
 @click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
 @force_option
 def command(models: tuple[str, ...], *, output: str, force: bool, form: str | None) -> None:
-    """Write the interactive page of one or two models as a single HTML file that needs no network."""
+    """Write the interactive page of one or two models as a single HTML file that needs no
+    network.
+    """
     if len(models) > 2:
         raise click.UsageError("a page shows one MODEL or two")
     if models.count("-") > 1:
@@ -34,4 +39,6 @@ def command(models: tuple[str, ...], *, output: str, force: bool, form: str | No
     note_broken_files(*models)
     write_file(output, text, overwrite=force)
     if form == "json":
-        echo_json({"model": models[0], "models": models, "output": output, "bytes": len(text.encode())})
+        echo_json(
+            {"model": models[0], "models": models, "output": output, "bytes": len(text.encode())}
+        )

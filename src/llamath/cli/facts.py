@@ -11,13 +11,19 @@ from .output import TABLES, echo_report, note
 if TYPE_CHECKING:
     from ..model import Model
 
-_EXAMPLES = ("llamath facts llama-3-8b", "llamath facts deepseek-v3 --json", "llamath facts llama-3-8b --set num_key_value_heads=32")
+_EXAMPLES = (
+    "llamath facts llama-3-8b",
+    "llamath facts deepseek-v3 --json",
+    "llamath facts llama-3-8b --set num_key_value_heads=32",
+)
 
 
 @make_command("facts", _EXAMPLES, brief=True, formats=TABLES)
 @takes_model
 def command(model: Model, *, form: str | None) -> None:
-    """Show what MODEL is, on one page: sizes, layers, attention, positions, weights, KV cache, FLOPs, and the smallest hardware."""
+    """Show what MODEL is, on one page: sizes, layers, attention, positions, weights, KV cache,
+    FLOPs, and the smallest hardware.
+    """
     from ..api import facts
 
     report = facts(model)

@@ -41,17 +41,47 @@ _EXAMPLES = (
 
 @make_command("fit", _EXAMPLES, brief=True, formats=TABLES)
 @partial(takes_model, reads_files=True)
-@on_option("GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, several machines 3060,4090, or 'mem=24GiB bw=1TB/s'.")
+@on_option(
+    "GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, several machines 3060,4090, or "
+    "'mem=24GiB bw=1TB/s'."
+)
 @dtype_option()
 @kv_dtype_option
 @context_option("Tokens of each sequence: 8192, 128k, max.")
 @batch_option
-@click.option("--layout", metavar="SPEC", help="Tensor and pipeline parallelism: tp=8,pp=2; chosen if not given.")
-@click.option("--offload", default="", metavar="SIZE", help="Weights of each GPU that stay in the memory of the host: 6GiB.")
-@click.option("--engine", default="", metavar="NAME", help="Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start?")
-@click.option("--memory-fraction", type=float, metavar="F", help="With --engine: share of the memory that it may use.")
-@click.option("--kv-memory", metavar="SIZE", help="With --engine: memory for the KV cache, as its log prints it.")
-@click.option("--calibration", metavar="FILE", help="The machine of this file, which `llamath measure` wrote, instead of --on.")
+@click.option(
+    "--layout",
+    metavar="SPEC",
+    help="Tensor and pipeline parallelism: tp=8,pp=2; chosen if not given.",
+)
+@click.option(
+    "--offload",
+    default="",
+    metavar="SIZE",
+    help="Weights of each GPU that stay in the memory of the host: 6GiB.",
+)
+@click.option(
+    "--engine",
+    default="",
+    metavar="NAME",
+    help="Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start?",
+)
+@click.option(
+    "--memory-fraction",
+    type=float,
+    metavar="F",
+    help="With --engine: share of the memory that it may use.",
+)
+@click.option(
+    "--kv-memory",
+    metavar="SIZE",
+    help="With --engine: memory for the KV cache, as its log prints it.",
+)
+@click.option(
+    "--calibration",
+    metavar="FILE",
+    help="The machine of this file, which `llamath measure` wrote, instead of --on.",
+)
 @svg_option("Also draw the roofline.")
 def command(
     model: Model,
@@ -65,10 +95,12 @@ def command(
     form: str | None,
     **settings: Any,
 ) -> int:
-    """Does MODEL fit on these GPUs, and how fast can it be at most? Exit code 0: it fits, 1: it does not.
+    """Does MODEL fit on these GPUs, and how fast can it be at most? Exit code 0: it fits, 1: it
+    does not.
 
-    Without --on: which GPUs of the catalog can run it, smallest first. Machines in a list are compared (exit code 0: one of them fits);
-    different GPUs of one machine, joined by +, form a pipeline in which each holds layers in proportion to its memory.
+    Without --on: which GPUs of the catalog can run it, smallest first. Machines in a list are
+    compared (exit code 0: one of them fits); different GPUs of one machine, joined by +, form a
+    pipeline in which each holds layers in proportion to its memory.
     """
     from ..analysis.fit.fit_comparison import FitComparison
     from ..api import fit
@@ -78,16 +110,25 @@ def command(
     engine_settings = {name: settings.pop(name) for name in ("memory_fraction", "kv_memory")}
     if engine:
         if svg is not None or on is None:
-            raise click.UsageError("--engine needs GPUs: --on 8xh100" if on is None else "--svg draws no report of an engine")
+            raise click.UsageError(
+                "--engine needs GPUs: --on 8xh100"
+                if on is None
+                else "--svg draws no report of an engine"
+            )
         with Progress("checking the engine's rules"):
-            started = fit(model, on=on, layout=layout or "", engine=engine, **engine_settings, **settings)
+            started = fit(
+                model, on=on, layout=layout or "", engine=engine, **engine_settings, **settings
+            )
         _print_engine(started, form)
         return int(not started.starts)
     if given := [name for name, value in engine_settings.items() if value is not None]:
         raise click.UsageError(f"--{given[0].replace('_', '-')} is for --engine")
     if calibration is not None:
         if engine or svg is not None or on is not None or layout is not None or offload:
-            raise click.UsageError("--calibration stands for a machine: not with --on, --layout, --offload, --engine or --svg")
+            raise click.UsageError(
+                "--calibration stands for a machine: not with --on, --layout, "
+                "--offload, --engine or --svg"
+            )
         here = fit(model, calibration=calibration, **settings)
         note_context(model, here.context, settings["context"], form)
         print_inference(here, form, fit_text)
@@ -104,7 +145,13 @@ def command(
     if len(machines) > 1 and svg is not None:
         raise click.UsageError("--svg draws the roofline of one machine")
     with Progress("sizing the model"):
-        report = fit(model, on=machines if len(machines) > 1 else on, layout=layout or "", offload=offload or 0, **settings)
+        report = fit(
+            model,
+            on=machines if len(machines) > 1 else on,
+            layout=layout or "",
+            offload=offload or 0,
+            **settings,
+        )
     note_context(model, report.context, settings["context"], form)
     if isinstance(report, FitComparison):
         print_inference(report, form, fit_comparison_text)

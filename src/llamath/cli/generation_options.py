@@ -1,4 +1,6 @@
-"""Options of `run`, `chat` and other commands that compute with weights, and the generated text on its way to a terminal."""
+"""Options of `run`, `chat` and other commands that compute with weights, and the generated text
+on its way to a terminal.
+"""
 
 from __future__ import annotations
 
@@ -38,40 +40,66 @@ device_option: Decorator = shared_option("--device")
 
 
 engine_option: Decorator = click.option(
-    "--engine", type=click.Choice(["native", "torch"]), help="Engine to compute with.  [default: native on a CPU, where it can run MODEL]"
+    "--engine",
+    type=click.Choice(["native", "torch"]),
+    help="Engine to compute with.  [default: native on a CPU, where it can run MODEL]",
 )
 
 
-def compute_dtype_option(text: str = "Dtype to compute in: bf16, fp16, fp32 or int8.  [default: as stored]") -> Decorator:
+def compute_dtype_option(
+    text: str = "Dtype to compute in: bf16, fp16, fp32 or int8.  [default: as stored]",
+) -> Decorator:
     """Return the option --dtype of a command that computes with weights."""
     return click.option("--dtype", type=COMPUTE_DTYPE, metavar="NAME", help=text)
 
 
 _OPTIONS: tuple[Decorator, ...] = (
-    click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Maximum number of new tokens."),
-    click.option("--temperature", type=float, metavar="X", help="Sampling temperature; 0 is greedy."),
     click.option(
-        "--top-p", type=float, metavar="P", help="Nucleus sampling: keep the smallest set of tokens with cumulative probability ≥ P."
+        "--max-tokens",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Maximum number of new tokens.",
     ),
-    click.option("--sampling", metavar="SPEC", help="Further sampling settings: top_k=40, min_p=0.05, repetition_penalty=1.1."),
+    click.option(
+        "--temperature", type=float, metavar="X", help="Sampling temperature; 0 is greedy."
+    ),
+    click.option(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="Nucleus sampling: keep the smallest set of tokens with cumulative probability ≥ P.",
+    ),
+    click.option(
+        "--sampling",
+        metavar="SPEC",
+        help="Further sampling settings: top_k=40, min_p=0.05, repetition_penalty=1.1.",
+    ),
     click.option("--seed", type=int, metavar="N", help="Random seed."),
-    context_option("Maximum number of prompt and new tokens: 4096, 8k.  [default: MODEL's context]"),
+    context_option(
+        "Maximum number of prompt and new tokens: 4096, 8k.  [default: MODEL's context]"
+    ),
     compute_dtype_option(),
     device_option,
     engine_option,
     click.option("--verbose", is_flag=True, help="Show the engine's instruction set and threads."),
     set_option,
     click.option(
-        "--chat-template", default="", metavar="NAME", help="Chat template, if not MODEL's own: chatml, llama-3, …, or a file *.jinja."
+        "--chat-template",
+        default="",
+        metavar="NAME",
+        help="Chat template, if not MODEL's own: chatml, llama-3, …, or a file *.jinja.",
     ),
     click.option(
         "--template-arg",
         "template_args",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Variable of MODEL's chat template: enable_thinking=false, tools=@tools.json; may be repeated.",
+        help="Variable of MODEL's chat template: enable_thinking=false, tools=@tools.json; may "
+        "be repeated.",
     ),
-    click.option("--hide-thinking", is_flag=True, help="Do not print reasoning such as <think>…</think>."),
+    click.option(
+        "--hide-thinking", is_flag=True, help="Do not print reasoning such as <think>…</think>."
+    ),
     click.option("--system", default="", metavar="TEXT", help="System prompt."),
 )
 
@@ -84,7 +112,9 @@ def generation_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parse_template_args(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the variables of `NAME=VALUE`; a value is JSON if it can be, and `@FILE` is the content of a file."""
+    """Return the variables of `NAME=VALUE`; a value is JSON if it can be, and `@FILE` is the
+    content of a file.
+    """
     args: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -108,12 +138,17 @@ def _read_argument(path: str) -> str:
     except OSError as error:
         raise LlamathError(f"{safe(path)}: {error.strerror}") from None
     if len(data) > _MAX_ARGUMENT_BYTES:
-        raise LlamathError(f"{safe(path)}: expected at most {_MAX_ARGUMENT_BYTES:,} bytes for a variable of a chat template, found more")
+        raise LlamathError(
+            f"{safe(path)}: expected at most {_MAX_ARGUMENT_BYTES:,} bytes for a "
+            "variable of a chat template, found more"
+        )
     return decode_utf8(data, path)
 
 
 def device_or_mesh(device: str) -> AbstractContextManager[Any]:
-    """Return the device, or under torchrun the mesh of all processes, of which only the first writes output."""
+    """Return the device, or under torchrun the mesh of all processes, of which only the first
+    writes output.
+    """
     if not under_torchrun():
         return nullcontext(device)
     from ..run.distributed.process_group import process_group
@@ -122,7 +157,9 @@ def device_or_mesh(device: str) -> AbstractContextManager[Any]:
 
 
 def open_model(model: str | None, options: dict[str, Any], *, will_chat: bool = False) -> LlamaBase:
-    """Open the model with its tokenizer on an engine, and its chat template if there will be a chat; notes go to stderr."""
+    """Open the model with its tokenizer on an engine, and its chat template if there will be a
+    chat; notes go to stderr.
+    """
     from ..analysis.verify.verified_checkpoint import open_verified
     from ..embedded import path as embedded_path
     from ..generation.bus_error import exit_on_bus_error
@@ -167,7 +204,8 @@ def _require_torch(error: LlamathError) -> None:
     """Raise the native engine's error where torch is not installed."""
     if not is_installed("torch"):
         raise LlamathError(
-            f"{error}; torch, which would compute instead, is not installed", hint=error.hint or "pip install 'llamath[torch]'"
+            f"{error}; torch, which would compute instead, is not installed",
+            hint=error.hint or "pip install 'llamath[torch]'",
         )
 
 
@@ -177,7 +215,13 @@ def _open_on_torch(model: str | None, options: dict[str, Any]) -> LlamaBase:
 
     model = None if model is None else local_model(model)
     with Bar("opening the checkpoint") as bar:
-        llama = Llama.open(model, options["dtype"], options["device"], progress=bar.update, changes=parse_changes(options["changes"]))
+        llama = Llama.open(
+            model,
+            options["dtype"],
+            options["device"],
+            progress=bar.update,
+            changes=parse_changes(options["changes"]),
+        )
     limit_threads(llama.module)
     return llama
 
@@ -196,14 +240,26 @@ def model_name(llama: LlamaBase) -> str | None:
 
 def _sampling_settings(options: Mapping[str, Any]) -> dict[str, float]:
     """Return the sampling parameters that are given as options."""
-    settings = {name: x for name in ("temperature", "top_p", "seed") if (x := options[name]) is not None}
-    return settings | (parse_key_values(options["sampling"], "--sampling", _SAMPLING) if options["sampling"] else {})
+    settings = {
+        name: x for name in ("temperature", "top_p", "seed") if (x := options[name]) is not None
+    }
+    return settings | (
+        parse_key_values(options["sampling"], "--sampling", _SAMPLING)
+        if options["sampling"]
+        else {}
+    )
 
 
 def choose_sampling(llama: LlamaBase, options: Mapping[str, Any]) -> Sampling:
-    """Return the sampling parameters: the options, else the model's generation_config, else greedy."""
+    """Return the sampling parameters: the options, else the model's generation_config, else
+    greedy.
+    """
     settings = _sampling_settings(options)
-    if llama.sampling.temperature == 0 and "temperature" not in settings and any(name in settings for name in _NARROWING):
+    if (
+        llama.sampling.temperature == 0
+        and "temperature" not in settings
+        and any(name in settings for name in _NARROWING)
+    ):
         settings["temperature"] = 1.0
     sampling = llama.sampling.replace(**settings)
     if "seed" in settings and sampling.greedy:
@@ -211,7 +267,9 @@ def choose_sampling(llama: LlamaBase, options: Mapping[str, Any]) -> Sampling:
     return sampling
 
 
-def choose_limits(llama: LlamaBase, options: Mapping[str, Any], logprobs: int | None = None) -> GenerationLimits:
+def choose_limits(
+    llama: LlamaBase, options: Mapping[str, Any], logprobs: int | None = None
+) -> GenerationLimits:
     """Return where generation stops."""
     from ..generation.generation import GenerationLimits
 
@@ -221,11 +279,17 @@ def choose_limits(llama: LlamaBase, options: Mapping[str, Any], logprobs: int | 
     stops = options.get("stop", ())
     if "" in stops:
         raise click.UsageError("--stop is empty")
-    return GenerationLimits(max_tokens=options["max_tokens"], context=context, stop_strings=stops, logprobs=logprobs)
+    return GenerationLimits(
+        max_tokens=options["max_tokens"], context=context, stop_strings=stops, logprobs=logprobs
+    )
 
 
-def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], None], heading: str = "") -> bool:
-    """Pass on every piece as it is generated, and before the first one write `heading`; return whether the user interrupted."""
+def stream(
+    pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], None], heading: str = ""
+) -> bool:
+    """Pass on every piece as it is generated, and before the first one write `heading`; return
+    whether the user interrupted.
+    """
     from ..generation.generation import Generation
     from ..render.progress import Progress
 
@@ -247,7 +311,9 @@ def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], Non
 
 
 def write(text: str, style: Callable[[str], str] = str) -> None:
-    """Write a piece of text to stdout at once, without characters that control a terminal; exit when the reader closed the pipe."""
+    """Write a piece of text to stdout at once, without characters that control a terminal; exit
+    when the reader closed the pipe.
+    """
     from ..render.text.generation_text import printable
 
     if text and not echo(style(printable(text)), end=""):
@@ -260,7 +326,8 @@ def decode_utf8(data: bytes, name: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise LlamathError(
-            f"{safe(name)} is not UTF-8: byte {error.start:,} is 0x{data[error.start]:02x}", hint="iconv -t utf-8 converts it"
+            f"{safe(name)} is not UTF-8: byte {error.start:,} is 0x{data[error.start]:02x}",
+            hint="iconv -t utf-8 converts it",
         ) from None
 
 

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from ..run.debug.activations import Activations
 
 _TEXT = (
-    "The river was low that summer, and on the 14th of July the children walked across it without wetting their knees. "
-    'Anna counted the stones (there were 27) and said: "If the rain comes back, we shall need a boat."\n'
+    "The river was low that summer, and on the 14th of July the children walked across it "
+    "without wetting their knees. "
+    'Anna counted the stones (there were 27) and said: "If the rain comes back, we shall need a '
+    'boat."\n'
     "def area(width, height):\n    return width * height\n"
 )
 """The text that both read if no prompt is given."""
@@ -40,7 +42,11 @@ _EXAMPLES = (
 @click.argument("a", metavar="A", type=MODEL)
 @click.argument("b", metavar="B", type=MODEL)
 @click.argument("prompt", required=False)
-@click.option("--ids", metavar="1,2,3", help="Token ids instead of a prompt; random:64 or random:64,SEED for random ones.")
+@click.option(
+    "--ids",
+    metavar="1,2,3",
+    help="Token ids instead of a prompt; random:64 or random:64,SEED for random ones.",
+)
 @click.option(
     "--tolerance",
     type=click.FloatRange(0),
@@ -65,7 +71,8 @@ def command(
     form: str | None,
     **rest: Any,
 ) -> int:
-    """Do the checkpoints A and B compute the same logits? If not, where do they first differ? Exit code 0: same, 1: different.
+    """Do the checkpoints A and B compute the same logits? If not, where do they first differ? Exit
+    code 0: same, 1: different.
 
     --set changes a config key of B.
     """
@@ -76,7 +83,9 @@ def command(
     if prompt is not None and ids is not None:
         raise click.UsageError("either a PROMPT or --ids, not both")
     if prompt == "":
-        raise LlamathError("the prompt is empty", hint="leave it out for a built-in text, or give --ids")
+        raise LlamathError(
+            "the prompt is empty", hint="leave it out for a built-in text, or give --ids"
+        )
     a, b = local_model(a), local_model(b)
     with Progress("reading headers"):
         sources = [open_verified(a), open_verified(b, parse_changes(rest["changes"]))]
@@ -85,10 +94,13 @@ def command(
     default = 1e-4 if dtype in ("F32", "F64") else 2e-2
     limit = default if tolerance is None else tolerance
     report = (
-        None if engine == "torch" or device != "cpu" or dtype == "F64" else _compare_natively(sources, tokens, text, dtype, limit, engine)
+        None
+        if engine == "torch" or device != "cpu" or dtype == "F64"
+        else _compare_natively(sources, tokens, text, dtype, limit, engine)
     )
     if report is None or (not report.same and engine is None and is_installed("torch")):
-        report = _compare_on_torch(sources, tokens, text, dtype, limit, device)  # it finds the module where they first differ
+        # it finds the module where they first differ
+        report = _compare_on_torch(sources, tokens, text, dtype, limit, device)
     if form == "json":
         echo_json({"model": sources[0].model.name, **report.to_json()})
     elif form == "brief":
@@ -99,7 +111,12 @@ def command(
 
 
 def _compare_natively(
-    sources: list[VerifiedCheckpoint], tokens: list[int], text: str, dtype: str, tolerance: float, engine: str | None
+    sources: list[VerifiedCheckpoint],
+    tokens: list[int],
+    text: str,
+    dtype: str,
+    tolerance: float,
+    engine: str | None,
 ) -> LogitsComparison | None:
     """Compare on the native engine; None if it cannot run a model and torch can."""
     from ..generation.bus_error import exit_on_bus_error
@@ -123,7 +140,12 @@ def _compare_natively(
 
 
 def _compare_on_torch(
-    sources: list[VerifiedCheckpoint], tokens: list[int], text: str, dtype: str, tolerance: float, device: str
+    sources: list[VerifiedCheckpoint],
+    tokens: list[int],
+    text: str,
+    dtype: str,
+    tolerance: float,
+    device: str,
 ) -> LogitsComparison:
     """Compare module by module on torch."""
     from ..run.debug.compare_runs import compare_activations
@@ -150,7 +172,9 @@ def _capture(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: 
         return capture_activations(loaded, source.path, tokens)
 
 
-def _tokens(sources: list[VerifiedCheckpoint], prompt: str | None, ids: str | None) -> tuple[list[int], str]:
+def _tokens(
+    sources: list[VerifiedCheckpoint], prompt: str | None, ids: str | None
+) -> tuple[list[int], str]:
     """Return the token ids that both read, and their text if there is one."""
     smallest = min(sources, key=lambda x: int(x.model.tree.vocab))
     vocabulary = int(smallest.model.tree.vocab)
@@ -166,11 +190,17 @@ def _tokens(sources: list[VerifiedCheckpoint], prompt: str | None, ids: str | No
         generator = Random(seed)
         tokens = [generator.randrange(vocabulary) for _ in range(count)]
     if prompt is None and (ids is None or random):
-        tokens = tokens[: min((int(x.model.tree.context) for x in sources if x.model.tree.context), default=None)]
+        tokens = tokens[
+            : min(
+                (int(x.model.tree.context) for x in sources if x.model.tree.context), default=None
+            )
+        ]
     if max(tokens) >= vocabulary:
         name = safe(smallest.path)
         raise LlamathError(
-            f"token {max(tokens):,} is not in the vocabulary of {name}, which has {vocabulary:,} tokens", hint="--ids for both"
+            f"token {max(tokens):,} is not in the vocabulary of {name}, which has {vocabulary:,} "
+            "tokens",
+            hint="--ids for both",
         )
     return tokens, text
 
@@ -178,24 +208,35 @@ def _tokens(sources: list[VerifiedCheckpoint], prompt: str | None, ids: str | No
 def _parse_ids(text: str) -> list[int]:
     parts = [x.strip() for x in text.split(",")]
     if wrong := [x for x in parts if not (x.isascii() and x.isdigit() and len(x) < 10)]:
-        raise click.UsageError(f"--ids expects numbers separated by commas, or random:64, found {safe(repr(wrong[0]), 60)}")
+        raise click.UsageError(
+            "--ids expects numbers separated by commas, or random:64, found "
+            f"{safe(repr(wrong[0]), 60)}"
+        )
     return [int(x) for x in parts]
 
 
 def _encode(sources: list[VerifiedCheckpoint], prompt: str | None) -> tuple[list[int], str]:
-    """Return the ids of the text by the first tokenizer that can be read; none if there is no tokenizer and no prompt."""
+    """Return the ids of the text by the first tokenizer that can be read; none if there is no
+    tokenizer and no prompt.
+    """
     from ..tokenizers import load_tokenizer
 
     text, read = _TEXT if prompt is None else prompt, []
     for source in sources:
         try:
-            read.append(load_tokenizer(source.folder).encode(text, parse_special_tokens=prompt is not None))
+            read.append(
+                load_tokenizer(source.folder).encode(text, parse_special_tokens=prompt is not None)
+            )
         except LlamathError as error:
             if prompt is not None and source is sources[-1] and not read:
                 raise
             problem = error
     if not read:
-        why = problem if isinstance(problem, MissingExtra) else "neither checkpoint has a tokenizer that can be read"
+        why = (
+            problem
+            if isinstance(problem, MissingExtra)
+            else ("neither checkpoint has a tokenizer that can be read")
+        )
         note(f"comparing on random token ids: {why}")
     elif read[0] != read[-1]:
         note("the tokenizers of A and B encode the text differently; using the ids of A")

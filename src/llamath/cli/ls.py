@@ -22,7 +22,9 @@ _EXAMPLES = (
 @click.argument("path", type=MODEL)
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
 def command(path: str, *, unfold: bool, form: str | None) -> None:
-    """List the tensors in the checkpoint at PATH: a file, an index, a folder, a repository on the Hub, or a URL."""
+    """List the tensors in the checkpoint at PATH: a file, an index, a folder, a repository on
+    the Hub, or a URL.
+    """
     from ..analysis.verify.listing import list_checkpoint
     from ..checkpoint.open import file_notes
 
@@ -31,7 +33,8 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
     for remark in listing.remarks:
         echo(remark, err=True)
     if form == "json":
-        echo(listing.json_text().replace("\x7f", "\\u007f"))  # no control character of a file's names reaches the terminal
+        # no control character of a file's names reaches the terminal
+        echo(listing.json_text().replace("\x7f", "\\u007f"))
     elif form is not None and form in TABLES:
         from ..render.text.checkpoints.ls_text import ls_rows
 
@@ -42,7 +45,10 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
         size = sum(x.size for x in listing.files)
         files = format_count(len(listing.files), f"{listing.manifest.format} file")
         in_gib = f" ({size / 2**30:,.2f} GiB)" if size >= 2**30 // 100 else ""
-        echo(f"{safe(path)}: {format_count(listing.total.tensors, 'tensor')} in {files}, {size:,} bytes{in_gib}")
+        echo(
+            f"{safe(path)}: {format_count(listing.total.tensors, 'tensor')} in {files}, "
+            f"{size:,} bytes{in_gib}"
+        )
     else:
         from ..render.text.checkpoints.ls_text import ls_text
 

@@ -18,8 +18,10 @@ from .report_tools import FORMATS, TOOLS, ReportTool, agent_schema
 from .tool_process import ToolRunner
 
 _INSTRUCTIONS = (
-    "Exact facts about language models of the Llama kind: parameters weight by weight, memory, FLOPs, which GPUs run them and how fast at "
-    "most, differences between models, dimensions for a size, and the contents of checkpoints. Numbers are computed, not looked up: prefer "
+    "Exact facts about language models of the Llama kind: parameters weight by weight, memory, "
+    "FLOPs, which GPUs run them and how fast at "
+    "most, differences between models, dimensions for a size, and the contents of checkpoints. "
+    "Numbers are computed, not looked up: prefer "
     "them to estimates. `models` lists the presets; any config.json is accepted."
 )
 
@@ -49,28 +51,50 @@ def create_server(runner: ToolRunner) -> Server[Any]:
     async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         return await call(runner, params.name, params.arguments or {})
 
-    return Server("llamath", version=version("llamath"), instructions=_INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool)
+    return Server(
+        "llamath",
+        version=version("llamath"),
+        instructions=_INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
 
 
 def _tool(tool: ReportTool) -> types.Tool:
     hints = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=True)
-    return types.Tool(name=tool.name, description=tool.description, input_schema=agent_schema(tool), annotations=hints)
+    return types.Tool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=agent_schema(tool),
+        annotations=hints,
+    )
 
 
 async def call(runner: ToolRunner, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
     """Run a tool; its notes follow its answer."""
     if name not in TOOLS:
-        return _result(f"there is no tool {name!r}: the tools are {', '.join(TOOLS)}", is_error=True)
+        return _result(
+            f"there is no tool {name!r}: the tools are {', '.join(TOOLS)}", is_error=True
+        )
     form = arguments.get("format", "json")
     if form not in FORMATS:
         return _result(f"format should be json, text or brief, found {form!r}", is_error=True)
     values = list(_texts({key: x for key, x in arguments.items() if key != "format"}))
     found = await runner.run(name, values, form)
-    return _result(found.text, *found.notes, is_error=found.is_error, structured=json.loads(found.text) if found.is_json else None)
+    return _result(
+        found.text,
+        *found.notes,
+        is_error=found.is_error,
+        structured=json.loads(found.text) if found.is_json else None,
+    )
 
 
-def _result(text: str, *notes: str, is_error: bool = False, structured: Any = None) -> types.CallToolResult:
-    content: list[types.ContentBlock] = [types.TextContent(type="text", text=x) for x in (text.rstrip("\n"), *notes) if x]
+def _result(
+    text: str, *notes: str, is_error: bool = False, structured: Any = None
+) -> types.CallToolResult:
+    content: list[types.ContentBlock] = [
+        types.TextContent(type="text", text=x) for x in (text.rstrip("\n"), *notes) if x
+    ]
     return types.CallToolResult(content=content, structured_content=structured, is_error=is_error)
 
 

@@ -19,7 +19,14 @@ _EXAMPLES = (
     "llamath fit llama-3.1-8b --calibration machine.json --dtype q4_k_m",
 )
 
-_DEFAULTS = {"device": "cpu", "changes": (), "sampling": None, "temperature": None, "top_p": None, "seed": None}
+_DEFAULTS = {
+    "device": "cpu",
+    "changes": (),
+    "sampling": None,
+    "temperature": None,
+    "top_p": None,
+    "seed": None,
+}
 """Options of generation that do not matter here."""
 
 
@@ -27,9 +34,22 @@ _DEFAULTS = {"device": "cpu", "changes": (), "sampling": None, "temperature": No
 @click.argument("model", required=False, type=MODEL)
 @engine_option
 @compute_dtype_option()
-@click.option("--context", "prompt", type=int, metavar="N", help="Tokens of the prompt.  [default: 512, or fewer where they do not fit]")
-@click.option("--tokens", type=int, default=32, show_default=True, metavar="N", help="Tokens to generate.")
-@click.option("--threads", type=int, metavar="N", help="Threads that measure the machine.  [default: one for each core]")
+@click.option(
+    "--context",
+    "prompt",
+    type=int,
+    metavar="N",
+    help="Tokens of the prompt.  [default: 512, or fewer where they do not fit]",
+)
+@click.option(
+    "--tokens", type=int, default=32, show_default=True, metavar="N", help="Tokens to generate."
+)
+@click.option(
+    "--threads",
+    type=int,
+    metavar="N",
+    help="Threads that measure the machine.  [default: one for each core]",
+)
 @click.option("--out", metavar="FILE", help="Write what `llamath fit --calibration` reads.")
 @force_option
 def command(
@@ -43,7 +63,9 @@ def command(
     form: str | None,
     **options: Any,
 ) -> int:
-    """Measure this machine: memory bandwidth, FLOP/s, and decode and prefill of MODEL beside their limits at these rates."""
+    """Measure this machine: memory bandwidth, FLOP/s, and decode and prefill of MODEL beside
+    their limits at these rates.
+    """
     from ..native.measure import measure
     from ..render.text.gpus.measure_text import measure_text
 

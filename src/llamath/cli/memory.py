@@ -54,40 +54,67 @@ _TRAINING: Mapping[str, Reader] = {
 @make_command("memory", _EXAMPLES, brief=True, formats=TABLES)
 @takes_checkpoint
 @on_option("What fits on this GPU: the longest context, the largest batch. Names or 'mem=24GiB'.")
-@dtype_option("Dtype of the weights, if not MODEL's own. GGUF mixes also as q4_k_m:imatrix or q4_k_m:no-imatrix.")
+@dtype_option(
+    "Dtype of the weights, if not MODEL's own. GGUF mixes also as q4_k_m:imatrix or "
+    "q4_k_m:no-imatrix."
+)
 @kv_dtype_option
 @context_option("Tokens of each sequence: 8192, 128k, max; repeat it for a table.", multiple=True)
 @batch_option
 @images_option
-@click.option("--chunk", default="", metavar="TOKENS", help="Prompt tokens per forward pass, or all.  [default: 2048]")
-@click.option("--train", is_flag=True, help="Memory of a training step with --batch sequences on each GPU.")
-@click.option("--lora", metavar="SPEC", help="Train adapters only: r=16,targets=q,v; or attention, mlp, all; saved=embed.")
 @click.option(
-    "--layout", metavar="SPEC", help="Training over GPUs: tp=8,pp=4,dp=16,zero=3; also cp, ep, etp, interleave, microbatches, sp."
+    "--chunk",
+    default="",
+    metavar="TOKENS",
+    help="Prompt tokens per forward pass, or all.  [default: 2048]",
+)
+@click.option(
+    "--train", is_flag=True, help="Memory of a training step with --batch sequences on each GPU."
+)
+@click.option(
+    "--lora",
+    metavar="SPEC",
+    help="Train adapters only: r=16,targets=q,v; or attention, mlp, all; saved=embed.",
+)
+@click.option(
+    "--layout",
+    metavar="SPEC",
+    help="Training over GPUs: tp=8,pp=4,dp=16,zero=3; also cp, ep, "
+    "etp, interleave, microbatches, sp.",
 )
 @click.option(
     "--training",
     metavar="SPEC",
-    help="Settings of training: optimizer=adamw8bit, recompute=full, attention=eager, kernels=fused, loss=chunked, "
+    help="Settings of training: optimizer=adamw8bit, recompute=full, attention=eager, "
+    "kernels=fused, loss=chunked, "
     "dropout=yes, grad_dtype=fp32, master=no.",
 )
 def command(model: Model | HeaderCount, *, form: str | None, train: bool, **options: Any) -> int:
-    """Memory for inference or training with MODEL: weights, KV cache, activations and logits, each with its formula.
+    """Memory for inference or training with MODEL: weights, KV cache, activations and logits, each
+    with its formula.
 
-    For a checkpoint, the weights are the bytes stored in its files, unless --dtype is given. Exit code 1: not even one token fits on --on.
+    For a checkpoint, the weights are the bytes stored in its files, unless --dtype is given. Exit
+    code 1: not even one token fits on --on.
     """
     lora, layout, training = (options.pop(x) for x in ("lora", "layout", "training"))
     asks_training = train or any(x is not None for x in (lora, layout, training))
-    is_plain = not isinstance(model, Model) or is_generic(model if asks_training else model.computable)
+    is_plain = not isinstance(model, Model) or is_generic(
+        model if asks_training else model.computable
+    )
     if is_plain:
         dtype = options.pop("dtype") if isinstance(model, Model) else ""
-        has_options = any(x not in ("", None, 1, (), False) for x in (train, lora, layout, training, *options.values()))
+        has_options = any(
+            x not in ("", None, 1, (), False)
+            for x in (train, lora, layout, training, *options.values())
+        )
         return _weights_only(model, form, has_options, dtype)
     assert isinstance(model, Model)
     if train or lora is not None or training is not None:
         return _train(model, options | {"lora": lora or "", "layout": layout or ""}, training, form)
     if layout is not None:
-        raise click.UsageError("--layout is for training: add --train. `llamath fit` splits a model for inference")
+        raise click.UsageError(
+            "--layout is for training: add --train. `llamath fit` splits a model for inference"
+        )
     return _infer(model, options, form)
 
 
@@ -109,14 +136,25 @@ def _note_gpus(on: str) -> None:
 
     count, device = parse_devices(on)
     if count > 1:
-        note(f"{count:,} GPUs are counted as one of {count * device.memory / 2**30:,.1f} GiB; `llamath fit` splits the model over them")
+        note(
+            f"{count:,} GPUs are counted as one of {count * device.memory / 2**30:,.1f} GiB; "
+            "`llamath fit` splits the model over them"
+        )
 
 
-def _weights_only(model: HeaderCount | Model, form: str | None, has_options: bool, dtype: str) -> int:
+def _weights_only(
+    model: HeaderCount | Model, form: str | None, has_options: bool, dtype: str
+) -> int:
     """Print the weights of a checkpoint of an unknown family, or of a model without one."""
     if has_options:
-        reason = f"counted {model.claim}" if isinstance(model, Model) and is_generic(model) else getattr(model, "reason", "")
-        raise click.UsageError(f"{reason}; without a family only the bytes of the weights are known")
+        reason = (
+            f"counted {model.claim}"
+            if isinstance(model, Model) and is_generic(model)
+            else getattr(model, "reason", "")
+        )
+        raise click.UsageError(
+            f"{reason}; without a family only the bytes of the weights are known"
+        )
     from ..analysis.generic.state_dict_count import weights_memory
     from ..analysis.inference.inference_memory import WeightsReport
     from ..analysis.inference.weight_bytes import stored_weights
@@ -126,7 +164,9 @@ def _weights_only(model: HeaderCount | Model, form: str | None, has_options: boo
         assert is_generic(model)
         report = weights_memory(model, dtype)
     else:
-        report = WeightsReport(name=safe(model.name), lines=stored_weights(model.listing).lines, reason=model.reason)
+        report = WeightsReport(
+            name=safe(model.name), lines=stored_weights(model.listing).lines, reason=model.reason
+        )
     echo_report(report, form, weights_only_text)
     return 0
 
@@ -137,7 +177,10 @@ def _train(model: Model, options: dict[str, Any], training: str | None, form: st
 
     for name in ("kv_dtype", "chunk"):
         if options.pop(name):
-            raise click.UsageError(f"--{name.replace('_', '-')} is for inference: leave it out with --train, --training or --lora")
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is for inference: leave it out "
+                "with --train, --training or --lora"
+            )
     first, *more = options.pop("context") or [None]
     if more:
         raise click.UsageError("training has one --context")

@@ -20,18 +20,33 @@ _EXAMPLES = (
 @click.argument("base", metavar="BASE", type=MODEL)
 @click.argument("adapter", metavar="ADAPTER", type=MODEL)
 @click.argument("target", metavar="DST")
-@click.option("--dtype", metavar="NAME", help="fp32, bf16 or fp16; dequantizes packed weights.  [default: as stored]")
+@click.option(
+    "--dtype",
+    metavar="NAME",
+    help="fp32, bf16 or fp16; dequantizes packed weights.  [default: as stored]",
+)
 @force_option
 @dry_run_option
-def command(base: str, adapter: str, target: str, *, dtype: str | None, form: str | None, **options: Any) -> None:
-    """Merge ADAPTER (LoRA, rsLoRA, DoRA, IA³ or saved modules) into BASE, and write the model to the folder DST."""
+def command(
+    base: str, adapter: str, target: str, *, dtype: str | None, form: str | None, **options: Any
+) -> None:
+    """Merge ADAPTER (LoRA, rsLoRA, DoRA, IA³ or saved modules) into BASE, and write the model to
+    the folder DST.
+    """
     from ..api import merge
     from ..render.progress import Bar
     from ..render.text.checkpoints.conversion_text import conversion_text
 
     try:
         with Bar("checking the source") as bar:
-            done = merge(local_model(base), local_model(adapter), target, dtype=dtype or "", progress=bar.update, **options)
+            done = merge(
+                local_model(base),
+                local_model(adapter),
+                target,
+                dtype=dtype or "",
+                progress=bar.update,
+                **options,
+            )
     except KeyboardInterrupt as stopped:
         for text in getattr(stopped, "__notes__", ()):
             echo(f"stopped: {text}", err=True)

@@ -1,4 +1,6 @@
-"""Arguments and options that several commands share: MODEL, --set, --on, --context, dtypes, and KEY=VALUE lists; with completion."""
+"""Arguments and options that several commands share: MODEL, --set, --on, --context, dtypes, and
+KEY=VALUE lists; with completion.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,20 @@ if TYPE_CHECKING:
 _R = TypeVar("_R", "MemoryReport", "FitReport", "FitComparison", "GPURanking")
 _DTYPES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q4_k_m, iq3_xs, …"
 _WEIGHT_DTYPES = (
-    *("fp32", "bf16", "fp16", "fp8", "int8", "bnb-int8", "bnb-nf4", "bnb-nf4-dq", "awq", "gptq", "mxfp4", "nvfp4"),
+    *(
+        "fp32",
+        "bf16",
+        "fp16",
+        "fp8",
+        "int8",
+        "bnb-int8",
+        "bnb-nf4",
+        "bnb-nf4-dq",
+        "awq",
+        "gptq",
+        "mxfp4",
+        "nvfp4",
+    ),
     *("q2_k", "q3_k_m", "q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "iq2_xs", "iq3_xs", "iq4_xs"),
 )
 """Weight dtypes that shell completion offers; more spellings are accepted."""
@@ -52,12 +67,23 @@ class _CompletedText(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
         return str(value)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
         match = re.fullmatch(r"((?:.*,)?(?:\d+x)?)(.*)", incomplete, re.DOTALL)
-        before, start = (match[1], match[2].lower()) if match and not self.files else ("", incomplete.lower())
-        items = [CompletionItem(before + word, help=text) for word, text in self.words() if word.startswith(start)]
+        before, start = (
+            (match[1], match[2].lower()) if match and not self.files else ("", incomplete.lower())
+        )
+        items = [
+            CompletionItem(before + word, help=text)
+            for word, text in self.words()
+            if word.startswith(start)
+        ]
         return [*items, CompletionItem(incomplete, type="file")] if self.files else items
 
 
@@ -66,7 +92,9 @@ _resolver: ContextVar[Callable[[str], Model | str] | None] = ContextVar("resolve
 
 @contextmanager
 def resolve_models(resolve: Callable[[str], Model | str]) -> Iterator[None]:
-    """Let `resolve` find the models that commands of this thread name, in place of paths, presets and repositories."""
+    """Let `resolve` find the models that commands of this thread name, in place of paths,
+    presets and repositories.
+    """
     before = _resolver.set(resolve)
     try:
         yield
@@ -88,8 +116,18 @@ class SeriesName(_CompletedText):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = super().convert(value, param, ctx)
-        if _resolver.get() is not None and (os.path.lexists(text) or re.search(r"[/\\=]|^-$|\.json$", text)):
-            raise UnknownModel(f"{safe(repr(text), 60)} is not a series, family or preset", hint="llama-3, qwen3, mixtral, …")
+        if _resolver.get() is not None and (
+            os.path.lexists(text)
+            or re.search(
+                r"[/\\=]|^-$"
+                r"|\.json$",
+                text,
+            )
+        ):
+            raise UnknownModel(
+                f"{safe(repr(text), 60)} is not a series, family or preset",
+                hint="llama-3, qwen3, mixtral, …",
+            )
         return text
 
 
@@ -112,7 +150,9 @@ _WEIGHT_DTYPE = _CompletedText(lambda: [(x, "") for x in _WEIGHT_DTYPES])
 _KV_DTYPE = _CompletedText(lambda: [(x, "") for x in _KV_DTYPES])
 COMPUTE_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "int8")])
 
-TARGET_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "q8_0", "q4_0", "q4_k", "q6_k", "q4_k_m")])
+TARGET_DTYPE = _CompletedText(
+    lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "q8_0", "q4_0", "q4_k", "q6_k", "q4_k_m")]
+)
 
 
 def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,7 +180,9 @@ def svg_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
-        def wrapper(*arguments: Any, svg: str | None, png: str | None, force: bool, **rest: Any) -> Any:
+        def wrapper(
+            *arguments: Any, svg: str | None, png: str | None, force: bool, **rest: Any
+        ) -> Any:
             if png is not None:
                 from ..render.png import check_png
 
@@ -154,13 +196,19 @@ def svg_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return decorate
 
 
-def on_option(text: str, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def on_option(
+    text: str, required: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --on for a GPU, several, or a custom one."""
     return click.option("--on", type=GPU, required=required, metavar="GPUS", help=text)
 
 
-def context_option(text: str, multiple: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add --context; the command gets a number of tokens, `max`, None, or with `multiple` a tuple of these."""
+def context_option(
+    text: str, multiple: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --context; the command gets a number of tokens, `max`, None, or with `multiple` a
+    tuple of these.
+    """
 
     def read(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
         if multiple:
@@ -181,11 +229,15 @@ def _tokens(text: str) -> int | str:
         return parse_tokens(text)
     except LlamathError as error:
         if "," in text:
-            raise LlamathError(str(error), hint="one number, like 8k; `memory` takes --context several times") from None
+            raise LlamathError(
+                str(error), hint="one number, like 8k; `memory` takes --context several times"
+            ) from None
         raise
 
 
-def dtype_option(text: str = f"Dtype of the weights, if not MODEL's own: {_DTYPES}") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def dtype_option(
+    text: str = f"Dtype of the weights, if not MODEL's own: {_DTYPES}",
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --dtype for the weights; empty if not given."""
     return click.option("--dtype", type=_WEIGHT_DTYPE, default="", metavar="NAME", help=text)
 
@@ -193,7 +245,9 @@ def dtype_option(text: str = f"Dtype of the weights, if not MODEL's own: {_DTYPE
 def kv_dtype_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --kv-dtype; empty if not given."""
     text = "Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …"
-    return click.option("--kv-dtype", type=_KV_DTYPE, default="", metavar="NAME", help=text)(command)
+    return click.option("--kv-dtype", type=_KV_DTYPE, default="", metavar="NAME", help=text)(
+        command
+    )
 
 
 def images_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -204,20 +258,28 @@ def images_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def batch_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --batch."""
-    return click.option("--batch", type=int, default=1, show_default=True, metavar="N", help="Number of sequences.")(command)
+    return click.option(
+        "--batch", type=int, default=1, show_default=True, metavar="N", help="Number of sequences."
+    )(command)
 
 
 def takes_model(
-    command: Callable[..., int | None], header: bool = False, reads_files: bool = False, built: bool = False
+    command: Callable[..., int | None],
+    header: bool = False,
+    reads_files: bool = False,
+    built: bool = False,
 ) -> Callable[..., int | None]:
-    """Add MODEL and --set; the command gets a `Model` first, or with `header` perhaps a `HeaderCount`.
+    """Add MODEL and --set; the command gets a `Model` first, or with `header` perhaps a
+    `HeaderCount`.
 
-    Of a command that reads the config alone, and not with `reads_files` the weight files, too, broken files are noted here. With `built`,
-    it has --via, and the model may be a `GenericModel`.
+    Of a command that reads the config alone, and not with `reads_files` the weight files, too,
+    broken files are noted here. With `built`, it has --via, and the model may be a `GenericModel`.
     """
 
     @wraps(command)
-    def wrapper(model: str | Model | None, changes: tuple[str, ...], via: Via | None = None, **rest: Any) -> int | None:
+    def wrapper(
+        model: str | Model | None, changes: tuple[str, ...], via: Via | None = None, **rest: Any
+    ) -> int | None:
         new = parse_changes(changes)
         try:
             loaded: Model | HeaderCount = load_model(model, new, via)
@@ -229,7 +291,9 @@ def takes_model(
             loaded = _count_header(model, error)
         return command(loaded, **rest)
 
-    return click.argument("model", required=False, type=MODEL)(set_option(via_option(wrapper) if built else wrapper))
+    return click.argument("model", required=False, type=MODEL)(
+        set_option(via_option(wrapper) if built else wrapper)
+    )
 
 
 def takes_built_model(command: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -238,7 +302,9 @@ def takes_built_model(command: Callable[..., int | None]) -> Callable[..., int |
 
 
 def takes_checkpoint(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Like `takes_built_model`, for a command that can also answer from the header of a checkpoint of an unknown family."""
+    """Like `takes_built_model`, for a command that can also answer from the header of a
+    checkpoint of an unknown family.
+    """
     return takes_model(command, header=True, reads_files=True, built=True)
 
 
@@ -247,37 +313,52 @@ def is_generic(model: Model) -> TypeIs[GenericModel]:
     return bool(model.claim)
 
 
-def load_model(model: str | Model | None, changes: Mapping[str, Any], via: Via | None = None) -> Model:
+def load_model(
+    model: str | Model | None, changes: Mapping[str, Any], via: Via | None = None
+) -> Model:
     """Load the MODEL of a command."""
     if model is None:
         raise click.UsageError(
-            "which MODEL? A preset (llama-3-8b), a repository on the Hub (owner/name), a config.json, params.json or folder, "
+            "which MODEL? A preset (llama-3-8b), a repository on the Hub (owner/name), a "
+            "config.json, params.json or folder, "
             "- for standard input, or dim=…"
         )
     from ..loading import load
 
-    with Progress("building the model with transformers" if via else "reading the config") if model != "-" else nullcontext():
+    with (
+        Progress("building the model with transformers" if via else "reading the config")
+        if model != "-"
+        else nullcontext()
+    ):
         return load(model, changes=changes, via=via)
 
 
 def note_broken_files(*models: str | Model | None) -> None:
-    """Write a warning about each broken file next to a config that was read, and the command that fixes it."""
+    """Write a warning about each broken file next to a config that was read, and the command
+    that fixes it.
+    """
     from ..checkpoint.broken_files import broken_file_notes
 
     for model in models:
-        for line in broken_file_notes(model if isinstance(model, str) else model.location) if model else ():
+        for line in (
+            broken_file_notes(model if isinstance(model, str) else model.location) if model else ()
+        ):
             warn(line)
 
 
 def local_model(model: str) -> str:
-    """Return the local path of a MODEL whose weights are needed; a repository on the Hub is downloaded."""
+    """Return the local path of a MODEL whose weights are needed; a repository on the Hub is
+    downloaded.
+    """
     from ..checkpoint.open import local_copy
 
     return local_copy(model, note)
 
 
 def _count_header(model: str, error: UnknownModel) -> HeaderCount:
-    """Return the count from the checkpoint's header; raise the error again if there is no checkpoint."""
+    """Return the count from the checkpoint's header; raise the error again if there is no
+    checkpoint.
+    """
     from ..analysis.count.header_count import count_header
     from ..checkpoint.open import names_checkpoint
 
@@ -306,7 +387,9 @@ def _parse_change(text: str) -> tuple[str, Any]:
 
 
 def note_context(model: Model, context: int, given: object, form: str | None) -> None:
-    """Note the default context beside the model's own, and warn if a context is longer than that, or if the model has none."""
+    """Note the default context beside the model's own, and warn if a context is longer than
+    that, or if the model has none.
+    """
     own = model.tree.context
     if own and context < own and not given and form != "json":
         note(f"{context:,} tokens; the model supports {own:,}: --context max")

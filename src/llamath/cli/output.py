@@ -1,4 +1,6 @@
-"""Output of the commands: the answer on stdout, notes and errors on stderr, pictures and pages in files."""
+"""Output of the commands: the answer on stdout, notes and errors on stderr, pictures and pages
+in files.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class CapturedOutput:
-    """What a command wrote while its output was captured: stdout, stderr, and the error that ended it."""
+    """What a command wrote while its output was captured: stdout, stderr, and the error that
+    ended it.
+    """
 
     def __init__(self, most: int) -> None:
         self.text, self.notes, self.kind = "", "", ""
@@ -33,7 +37,10 @@ class CapturedOutput:
             return
         if len(self.text) + len(text) > self._most:
             self.text = ""
-            raise LlamathError(f"the answer has more than {self._most:,} characters", hint="ask for less, or use the command line")
+            raise LlamathError(
+                f"the answer has more than {self._most:,} characters",
+                hint="ask for less, or use the command line",
+            )
         self.text += text
 
 
@@ -42,7 +49,9 @@ _captured: ContextVar[CapturedOutput | None] = ContextVar("captured", default=No
 
 @contextmanager
 def capture_output(most: int) -> Iterator[CapturedOutput]:
-    """Capture what commands of this thread write, at most so many characters; nothing reaches the standard streams."""
+    """Capture what commands of this thread write, at most so many characters; nothing reaches
+    the standard streams.
+    """
     captured = CapturedOutput(most)
     before = _captured.set(captured)
     try:
@@ -53,7 +62,9 @@ def capture_output(most: int) -> Iterator[CapturedOutput]:
 
 
 def prepare_streams() -> None:
-    """Replace closed standard streams by the null device, and write ASCII for characters that an output cannot encode."""
+    """Replace closed standard streams by the null device, and write ASCII for characters that an
+    output cannot encode.
+    """
     import codecs
 
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -63,7 +74,12 @@ def prepare_streams() -> None:
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115  standard streams stay open
+            # standard streams stay open
+            setattr(
+                sys,
+                name,
+                open(number, "w" if number else "r", encoding="utf-8", closefd=False),  # noqa: SIM115
+            )
         elif number and not _is_utf8(stream) and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="llamath.ascii")
 
@@ -83,7 +99,8 @@ def _ascii_replacement(error: UnicodeError) -> tuple[str, int]:
 def echo(text: str, *, err: bool = False, end: str = "\n") -> bool:
     """Write text to stdout, or to stderr; return whether anybody reads it.
 
-    When the reader of a pipe has closed it, the rest is discarded, so that the command still ends with its own exit code.
+    When the reader of a pipe has closed it, the rest is discarded, so that the command still ends
+    with its own exit code.
     """
     if (captured := _captured.get()) is not None:
         captured.write(f"{text}{end}", err)
@@ -104,7 +121,8 @@ def echo(text: str, *, err: bool = False, end: str = "\n") -> bool:
 
 def echo_json(data: Any) -> None:
     """Write one JSON value to stdout."""
-    echo(json.dumps(data, default=list).replace("\x7f", "\\u007f"))  # the one control character that JSON leaves as it is
+    # the one control character that JSON leaves as it is
+    echo(json.dumps(data, default=list).replace("\x7f", "\\u007f"))
 
 
 _R = TypeVar("_R", bound="Report")
@@ -125,19 +143,30 @@ def echo_report(report: _R, form: str | None, text: Callable[[_R], str]) -> None
 
 
 def echo_table(summary: str, rows: Iterable[str], form: str) -> None:
-    """Write the rows of a table of CSV or Markdown, after what it is of and the command, as `echo_report` does."""
+    """Write the rows of a table of CSV or Markdown, after what it is of and the command, as
+    `echo_report` does.
+    """
     from ..render.csv_rows import stated_rows
 
     for line in stated_rows(summary, rows, form, stated_command()):
         echo(line)
 
 
-_OPTIONS_OF_OUTPUT = {"--svg": 1, "--png": 1, "--format": 1, "--force": 0, "--json": 0, "--brief": 0}
+_OPTIONS_OF_OUTPUT = {
+    "--svg": 1,
+    "--png": 1,
+    "--format": 1,
+    "--force": 0,
+    "--json": 0,
+    "--brief": 0,
+}
 """Options that change no number, and how many values they have."""
 
 
 def stated_command() -> str:
-    """Return the current command as it was typed, without what only concerns the output; of paths, only the names are left."""
+    """Return the current command as it was typed, without what only concerns the output; of
+    paths, only the names are left.
+    """
     import shlex
 
     import click
@@ -151,7 +180,11 @@ def stated_command() -> str:
             for _ in range(0 if equals else _OPTIONS_OF_OUTPUT[name]):
                 next(rest, None)
         else:
-            words.append(os.path.basename(os.path.abspath(word)) if os.sep in word and os.path.lexists(word) else word)
+            words.append(
+                os.path.basename(os.path.abspath(word))
+                if os.sep in word and os.path.lexists(word)
+                else word
+            )
     return safe(" ".join([context.command_path, *(shlex.quote(x) for x in words)]), 2000)
 
 
@@ -229,12 +262,17 @@ def _as_commands(hint: str) -> str:
 
 
 def write_file(path: str, content: str | bytes, *, overwrite: bool = False) -> None:
-    """Write a file completely or not at all, and report it on stderr; an existing file is replaced only with `overwrite`."""
+    """Write a file completely or not at all, and report it on stderr; an existing file is
+    replaced only with `overwrite`.
+    """
     import tempfile
 
     name, path = safe(path), os.path.realpath(path)
     if os.path.lexists(path) and not os.path.isfile(path):
-        raise LlamathError(f"{name} is a {'folder' if os.path.isdir(path) else 'device'}, not a file", hint="give the name of a file")
+        raise LlamathError(
+            f"{name} is a {'folder' if os.path.isdir(path) else 'device'}, not a file",
+            hint="give the name of a file",
+        )
     exists = LlamathError(f"{name} already exists", hint="--force overwrites it")
     if not overwrite and os.path.lexists(path):
         raise exists

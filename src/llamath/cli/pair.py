@@ -26,12 +26,23 @@ _HEADS = ("eagle", "eagle3", "mtp")
 @click.argument("target", metavar="TARGET", type=MODEL)
 @click.argument("draft", metavar="DRAFT", type=MODEL)
 @click.option(
-    "--engine", multiple=True, metavar="NAME", help="vllm, sglang, llama.cpp, transformers, trtllm; may be repeated.  [default: all]"
+    "--engine",
+    multiple=True,
+    metavar="NAME",
+    help="vllm, sglang, llama.cpp, transformers, trtllm; may be repeated.  [default: all]",
 )
 @context_option("Tokens of the sequence, for both caches: 8192, 128k.")
 @kv_dtype_option
-def command(target: str | Model, draft: str | Model, *, engine: tuple[str, ...], form: str | None, **settings: Any) -> int:
-    """Does DRAFT belong to TARGET for speculative decoding? Same tokens, sizes, best-case speed-up. Exit code 1: an engine would refuse.
+def command(
+    target: str | Model,
+    draft: str | Model,
+    *,
+    engine: tuple[str, ...],
+    form: str | None,
+    **settings: Any,
+) -> int:
+    """Does DRAFT belong to TARGET for speculative decoding? Same tokens, sizes, best-case speed-up.
+    Exit code 1: an engine would refuse.
 
     DRAFT is a model, or `eagle`, `eagle3` or `mtp` for a head of TARGET.
     """

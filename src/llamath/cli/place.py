@@ -9,7 +9,15 @@ import click
 from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import batch_option, context_option, dtype_option, kv_dtype_option, on_option, svg_option, takes_model
+from .model_options import (
+    batch_option,
+    context_option,
+    dtype_option,
+    kv_dtype_option,
+    on_option,
+    svg_option,
+    takes_model,
+)
 from .output import TABLES, PictureFiles, echo_report
 
 _EXAMPLES = (
@@ -29,7 +37,8 @@ _EXAMPLES = (
     metavar="RATE",
     is_flag=False,
     flag_value="7GB/s",
-    help="Bandwidth of a disk, on which what does not fit may stay; --disk alone: 7GB/s, a PCIe 4.0 drive.",
+    help="Bandwidth of a disk, on which what does not fit may stay; --disk alone: 7GB/s, a PCIe "
+    "4.0 drive.",
 )
 @context_option("Tokens of each sequence: 8192, 8k, 128k.")
 @batch_option
@@ -37,9 +46,11 @@ _EXAMPLES = (
 @kv_dtype_option
 @svg_option("Also draw where each weight goes.")
 def command(model: Model, *, svg: PictureFiles | None, form: str | None, **settings: Any) -> int:
-    """Where does each weight go on GPUs, RAM and disk? With flags for llama.cpp, transformers and KTransformers. Exit code 1: nowhere.
+    """Where does each weight go on GPUs, RAM and disk? With flags for llama.cpp, transformers and
+    KTransformers. Exit code 1: nowhere.
 
-    Attention first, experts last. The tokens per second are an upper bound, from the bytes that each device reads.
+    Attention first, experts last. The tokens per second are an upper bound, from the bytes that
+    each device reads.
     """
     from ..api import place
     from ..render.svg.placement_svg import placement_svg

@@ -38,8 +38,11 @@ _EXAMPLES = (
 @kv_dtype_option
 @context_option("Tokens of each sequence: 8192, 128k, max.")
 @batch_option
-def command(model: str | Model | None, *, changes: tuple[str, ...], form: str | None, **settings: Any) -> int:
-    """List MODEL in each dtype and mixture of types, or the GGUF files of a folder or repository: sizes, and what fits on --on.
+def command(
+    model: str | Model | None, *, changes: tuple[str, ...], form: str | None, **settings: Any
+) -> int:
+    """List MODEL in each dtype and mixture of types, or the GGUF files of a folder or repository:
+    sizes, and what fits on --on.
 
     Exit code 1: nothing fits.
     """
@@ -47,7 +50,11 @@ def command(model: str | Model | None, *, changes: tuple[str, ...], form: str | 
     from ..render.text.gpus.quants_text import quants_text
 
     changed = parse_changes(changes)
-    source: str | Model = model if isinstance(model, str) and model != "-" and not changed else load_model(model, changed)
+    source: str | Model = (
+        model
+        if isinstance(model, str) and model != "-" and not changed
+        else load_model(model, changed)
+    )
     with Progress("sizing the model in each dtype"):
         report = quants(source, **settings)
     note_context(report.model, report.context, settings["context"], form)

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 class ReplyWriter:
     """Writes the pieces of one reply to stdout as they come."""
 
-    def __init__(self, llama: LlamaBase, generation: Generation, *, hides_thinking: bool, is_silent: bool = False) -> None:
+    def __init__(
+        self,
+        llama: LlamaBase,
+        generation: Generation,
+        *,
+        hides_thinking: bool,
+        is_silent: bool = False,
+    ) -> None:
         self.reader = ReplyReader(llama.tokenizer, generation.rows[0].prompt)
         self.hides_thinking, self.is_silent = hides_thinking, is_silent
         self.text = ""
@@ -37,7 +44,9 @@ class ReplyWriter:
                 write(part.text, style=dim if part.is_reasoning and sys.stdout.isatty() else str)
 
 
-def visible_texts(llama: LlamaBase, generation: Generation, pieces: list[GeneratedPiece]) -> list[str]:
+def visible_texts(
+    llama: LlamaBase, generation: Generation, pieces: list[GeneratedPiece]
+) -> list[str]:
     """Return the text of each row without its reasoning."""
     readers = [ReplyReader(llama.tokenizer, row.prompt) for row in generation.rows]
     texts = [""] * len(readers)

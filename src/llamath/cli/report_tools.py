@@ -1,6 +1,8 @@
-"""The reports that programs and agents ask for: which commands, and their parameters as JSON Schema, read from the options of click.
+"""The reports that programs and agents ask for: which commands, and their parameters as JSON
+Schema, read from the options of click.
 
-`serve` answers them as `/api/NAME`, and `mcp` offers them as tools; both run the command itself, so that its JSON is the command's.
+`serve` answers them as `/api/NAME`, and `mcp` offers them as tools; both run the command itself, so
+that its JSON is the command's.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from .model_options import ModelName, parse_changes, resolve_models
 from .output import capture_output, print_error
 
 _OMITTED_OPTIONS = frozenset("json brief format svg png force via".split())
-"""Options that choose an output, write files, or start a process that reads a config by other rules; a tool has none of them."""
+"""Options that choose an output, write files, or start a process that reads a config by other
+rules; a tool has none of them."""
 _MAX_TEXT, _MAX_VALUES, MAX_ANSWER = 4096, 100, 32 << 20
 """The longest argument, the most values of one argument, and the longest answer, in characters."""
 
@@ -46,7 +49,9 @@ class ReportTool(Record):
 
     name: str
     omitted: frozenset[str] = frozenset()
-    local: bool = False  # it reads files that the caller names, or starts processes: only for callers that could do so themselves
+    # it reads files that the caller names, or starts processes: only for callers that could do so
+    # themselves
+    local: bool = False
 
     @property
     def command(self) -> Command:
@@ -59,14 +64,31 @@ class ReportTool(Record):
     def description(self) -> str:
         """The command's help, without what it says of exit codes and formats."""
         text = re.sub(r"; --format.*", ".", " ".join((self.command.help or "").split()))
-        return " ".join(x for x in re.split(r"(?<=[.?]) (?=[A-Z-])", text) if "Exit code" not in x and "--format" not in x)
+        return " ".join(
+            x
+            for x in re.split(r"(?<=[.?]) (?=[A-Z-])", text)
+            if "Exit code" not in x and "--format" not in x
+        )
 
 
 TOOLS: Mapping[str, ReportTool] = {
     x.name: x
     for x in (
         ReportTool(name="count", omitted=frozenset(("layer", "unfold", "names"))),
-        *(ReportTool(name=name) for name in ("facts", "config", "diff", "explain", "design", "models", "names", "memory", "fit")),
+        *(
+            ReportTool(name=name)
+            for name in (
+                "facts",
+                "config",
+                "diff",
+                "explain",
+                "design",
+                "models",
+                "names",
+                "memory",
+                "fit",
+            )
+        ),
         *(ReportTool(name=name) for name in ("quants", "place", "cost", "flops", "plan", "gpus")),
         ReportTool(name="ls", omitted=frozenset(("unfold",)), local=True),
         ReportTool(name="verify", omitted=frozenset(("write_sums", "full")), local=True),
@@ -78,7 +100,9 @@ LOCAL_PARAMETERS = frozenset(("calibration",))
 
 
 class ToolAnswer(Record):
-    """What a tool answers: the JSON that the command prints, its notes, and the error that ended it."""
+    """What a tool answers: the JSON that the command prints, its notes, and the error that ended
+    it.
+    """
 
     text: str
     notes: str = ""
@@ -88,7 +112,9 @@ class ToolAnswer(Record):
 
 
 def parameters(tool: ReportTool, *, local: bool) -> dict[str, click.Parameter]:
-    """Return the parameters of a tool by name, arguments first: an option's name has underscores, `kv_dtype`."""
+    """Return the parameters of a tool by name, arguments first: an option's name has
+    underscores, `kv_dtype`.
+    """
     skipped = _OMITTED_OPTIONS | tool.omitted | (frozenset() if local else LOCAL_PARAMETERS)
     return {name: x for x in tool.command.params if (name := _name(x)) not in skipped}
 
@@ -106,7 +132,14 @@ def required(name: str, parameter: click.Parameter) -> bool:
 def parameter_of_models(tool: ReportTool) -> str:
     """Return the argument of a tool that names its models; empty if it takes none."""
     own = parameters(tool, local=False).items()
-    return next((name for name, x in own if isinstance(x, click.Argument) and isinstance(x.type, ModelName)), "")
+    return next(
+        (
+            name
+            for name, x in own
+            if isinstance(x, click.Argument) and isinstance(x.type, ModelName)
+        ),
+        "",
+    )
 
 
 def is_list(parameter: click.Parameter) -> bool:
@@ -117,14 +150,28 @@ def is_list(parameter: click.Parameter) -> bool:
 def parameter_schema(name: str, parameter: click.Parameter, model: str) -> dict[str, Any]:
     """Return a parameter as JSON Schema; `model` describes the names of models."""
     item = _value_schema(parameter)
-    schema: dict[str, Any] = {"type": "array", "items": item, "maxItems": _MAX_VALUES} if is_list(parameter) else dict(item)
+    schema: dict[str, Any] = (
+        {"type": "array", "items": item, "maxItems": _MAX_VALUES}
+        if is_list(parameter)
+        else dict(item)
+    )
     if is_list(parameter) and parameter.required:
         schema["minItems"] = 1
-    text = _ARGUMENTS[name] if isinstance(parameter, click.Argument) else getattr(parameter, "help", None) or ""
+    text = (
+        _ARGUMENTS[name]
+        if isinstance(parameter, click.Argument)
+        else getattr(parameter, "help", None) or ""
+    )
     text = re.sub(r"(?: {1,2})?\[default: ([^\]]*)\]", r" Default: \1.", text).rstrip(".")
-    described = f"{text}: {model}" if isinstance(parameter, click.Argument) and isinstance(parameter.type, ModelName) else text
+    described = (
+        f"{text}: {model}"
+        if isinstance(parameter, click.Argument) and isinstance(parameter.type, ModelName)
+        else text
+    )
     schema["description"] = f"{described}." if described else ""
-    if isinstance(parameter.default, bool | int | float) or (isinstance(parameter.default, str) and parameter.default):
+    if isinstance(parameter.default, bool | int | float) or (
+        isinstance(parameter.default, str) and parameter.default
+    ):
         schema["default"] = parameter.default
     elif isinstance(parameter, click.Option) and parameter.is_flag:
         schema["default"] = False
@@ -139,13 +186,20 @@ def _value_schema(parameter: click.Parameter) -> dict[str, Any]:
         return {"type": "string", "enum": [str(x) for x in kind.choices]}
     if isinstance(kind, click.IntRange):
         bounds = {"minimum": kind.min, "maximum": kind.max}
-        return {"type": "integer", **{key: value for key, value in bounds.items() if value is not None}}
+        return {
+            "type": "integer",
+            **{key: value for key, value in bounds.items() if value is not None},
+        }
     if kind is click.INT:
         return {"type": "integer"}
     if kind is click.FLOAT:
         return {"type": "number"}
     text: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": _MAX_TEXT}
-    return text | {"type": ["string", "integer"]} if _NUMBERS & {parameter.metavar, parameter.name} else text
+    return (
+        text | {"type": ["string", "integer"]}
+        if _NUMBERS & {parameter.metavar, parameter.name}
+        else text
+    )
 
 
 def input_schema(tool: ReportTool, model: str, *, local: bool) -> dict[str, Any]:
@@ -160,7 +214,8 @@ def input_schema(tool: ReportTool, model: str, *, local: bool) -> dict[str, Any]
 
 
 _MODEL_FOR_AGENTS = (
-    "a preset (llama-3-8b), a repository on the Hub (owner/name, owner/name/file.gguf), the path of a config.json, params.json, GGUF file "
+    "a preset (llama-3-8b), a repository on the Hub (owner/name, owner/name/file.gguf), the path "
+    "of a config.json, params.json, GGUF file "
     "or checkpoint folder, or ModelArgs (dim=4096,n_layers=32,n_heads=32,vocab_size=32000)"
 )
 FORMATS = ("json", "text", "brief")
@@ -170,13 +225,23 @@ FORMATS = ("json", "text", "brief")
 def agent_schema(tool: ReportTool) -> dict[str, Any]:
     """Return the parameters of a tool for an agent of this user, with the format of the answer."""
     schema = input_schema(tool, _MODEL_FOR_AGENTS, local=True)
-    text = "json: every number; text: the tables that a person reads, with formulas; brief: one line."
-    schema["properties"]["format"] = {"type": "string", "enum": list(FORMATS), "default": FORMATS[0], "description": text}
+    text = (
+        "json: every number; text: the tables that a person reads, with formulas; brief: one line."
+    )
+    schema["properties"]["format"] = {
+        "type": "string",
+        "enum": list(FORMATS),
+        "default": FORMATS[0],
+        "description": text,
+    }
     return schema
 
 
-def command_line(tool: ReportTool, values: Iterable[tuple[str, str]], *, local: bool, form: str = "json") -> list[str]:
-    """Return the arguments of the command for named values, each as text; a list has one entry for each of its values.
+def command_line(
+    tool: ReportTool, values: Iterable[tuple[str, str]], *, local: bool, form: str = "json"
+) -> list[str]:
+    """Return the arguments of the command for named values, each as text; a list has one entry for
+    each of its values.
 
     `form` is `json`, `brief` or `text`.
     """
@@ -195,7 +260,9 @@ def command_line(tool: ReportTool, values: Iterable[tuple[str, str]], *, local: 
         if not value and not (isinstance(parameter, click.Option) and parameter.is_flag):
             raise click.UsageError(f"{name} is empty")
         if len(value) > _MAX_TEXT:
-            raise click.UsageError(f"{name} has {len(value):,} characters, and at most {_MAX_TEXT:,} are read")
+            raise click.UsageError(
+                f"{name} has {len(value):,} characters, and at most {_MAX_TEXT:,} are read"
+            )
         seen[name] += 1
         if isinstance(parameter, click.Argument):
             arguments.append(value)
@@ -221,7 +288,9 @@ def answer(
     check: Callable[[Model], None] | None = None,
     form: str = "json",
 ) -> ToolAnswer:
-    """Run the command of a tool in this thread; `resolve` finds the models that it names, and `check` refuses one, with its changes."""
+    """Run the command of a tool in this thread; `resolve` finds the models that it names, and
+    `check` refuses one, with its changes.
+    """
     with capture_output(MAX_ANSWER) as captured, resolve_models(resolve), unstyled():
         try:
             arguments = command_line(tool, values, local=local, form=form)
@@ -233,22 +302,38 @@ def answer(
             print_error(error, as_json=True)
             code = 2
         except click.UsageError as error:
-            print_error(LlamathError(error.format_message(), hint=f"llamath {tool.name} --help"), as_json=True, kind="UsageError")
+            print_error(
+                LlamathError(error.format_message(), hint=f"llamath {tool.name} --help"),
+                as_json=True,
+                kind="UsageError",
+            )
             code = 2
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 2
     return ToolAnswer(
-        text=captured.text, notes=captured.notes, exit_code=code, error=captured.error, is_usage=captured.kind == "UsageError"
+        text=captured.text,
+        notes=captured.notes,
+        exit_code=code,
+        error=captured.error,
+        is_usage=captured.kind == "UsageError",
     )
 
 
-def _changed_models(tool: ReportTool, values: Sequence[tuple[str, str]], resolve: Callable[[str], Model | str]) -> Iterator[Model]:
-    """Yield the models that a call names, under its changes; the command itself explains what cannot be loaded."""
+def _changed_models(
+    tool: ReportTool, values: Sequence[tuple[str, str]], resolve: Callable[[str], Model | str]
+) -> Iterator[Model]:
+    """Yield the models that a call names, under its changes; the command itself explains what
+    cannot be loaded.
+    """
     known = parameters(tool, local=True)
     takes_changes = any(x.name == "changes" for x in known.values())
     for name, value in values:
         if isinstance(known[name].type, ModelName):
             model = resolve(value)
             with suppress(LlamathError, click.UsageError):
-                changes = parse_changes(value for name, value in values if name == "set") if takes_changes else {}
+                changes = (
+                    parse_changes(value for name, value in values if name == "set")
+                    if takes_changes
+                    else {}
+                )
                 yield load(model, changes=changes)

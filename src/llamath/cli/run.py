@@ -53,21 +53,46 @@ _EXAMPLES = (
 @make_command("run", _EXAMPLES, brief=True)
 @click.argument("words", nargs=-1, metavar="[MODEL] PROMPT", type=MODEL)
 @generation_options
-@click.option("--stop", multiple=True, metavar="TEXT", help="Stop before this text; may be repeated.")
-@click.option("--chat/--raw", default=None, help="Answer PROMPT with the chat template, or continue it.  [default: as MODEL was trained]")
-@click.option("--logprobs", type=click.IntRange(0, 100), metavar="N", help="Log probability of each token and the N most likely.")
-@click.option("--batch-file", metavar="FILE", help="Prompts, one per line or JSON object; prints JSON lines.")
-@click.option("--batch", type=click.IntRange(min=1), default=_DEFAULT_BATCH, show_default=True, metavar="N", help="Prompts per batch.")
-def command(words: tuple[str, ...], *, batch_file: str | None, batch: int, form: str | None, **options: Any) -> None:
+@click.option(
+    "--stop", multiple=True, metavar="TEXT", help="Stop before this text; may be repeated."
+)
+@click.option(
+    "--chat/--raw",
+    default=None,
+    help="Answer PROMPT with the chat template, or continue it.  [default: as MODEL was trained]",
+)
+@click.option(
+    "--logprobs",
+    type=click.IntRange(0, 100),
+    metavar="N",
+    help="Log probability of each token and the N most likely.",
+)
+@click.option(
+    "--batch-file", metavar="FILE", help="Prompts, one per line or JSON object; prints JSON lines."
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    default=_DEFAULT_BATCH,
+    show_default=True,
+    metavar="N",
+    help="Prompts per batch.",
+)
+def command(
+    words: tuple[str, ...], *, batch_file: str | None, batch: int, form: str | None, **options: Any
+) -> None:
     """Generate text with MODEL, a folder, file or repository on the Hub.
 
-    Instruction-tuned models answer PROMPT, base models continue it.
-    Without MODEL, uses the bundled demo model. PROMPT - reads standard input. --brief prints the text without statistics.
+    Instruction-tuned models answer PROMPT, base models continue it. Without MODEL, uses the bundled
+    demo model. PROMPT - reads standard input. --brief prints the text without statistics.
     """
     with device_or_mesh(options["device"]) as device:
         model, prompt = _model_and_prompt(words, batch_file)
         if under_torchrun() and "-" in (prompt, batch_file):
-            raise click.UsageError("standard input belongs to one process, and torchrun started several: pass the prompt itself or a file")
+            raise click.UsageError(
+                "standard input belongs to one process, and torchrun started "
+                "several: pass the prompt itself or a file"
+            )
         prompts = _prompts(batch_file) if batch_file is not None else [_prompt(prompt)]
         will_chat = options["chat"] is not False and not options["chat_template"]
         llama = open_model(model, options | {"device": device}, will_chat=will_chat)
@@ -84,20 +109,30 @@ class _Job:
     """A model, and the options for generating with it."""
 
     def __init__(self, llama: LlamaBase, options: dict[str, Any], quiet: bool) -> None:
-        self.llama, self.system, self.quiet, self.verbose = llama, options["system"], quiet, options["verbose"]
+        self.llama, self.system, self.quiet, self.verbose = (
+            llama,
+            options["system"],
+            quiet,
+            options["verbose"],
+        )
         self.logprobs = options["logprobs"] is not None
         limited = options | {"max_tokens": options["max_tokens"] or _DEFAULT_MAX_TOKENS}
         self.limits: GenerationLimits = choose_limits(llama, limited, options["logprobs"])
         self.sampling: Sampling = choose_sampling(llama, options)
         chat, template = options["chat"], options["chat_template"]
         if (template or self.system) and chat is False:
-            raise click.UsageError("--raw continues the prompt alone: not with --system or --chat-template")
+            raise click.UsageError(
+                "--raw continues the prompt alone: not with --system or --chat-template"
+            )
         chat = chat or bool(template or self.system)
         if options["chat"] is None and llama.chat_template:
             chat = True
         arguments = parse_template_args(options["template_args"])
         if arguments and not chat:
-            raise click.UsageError("--template-arg is for the chat template: not with --raw, and not for a model without one")
+            raise click.UsageError(
+                "--template-arg is for the chat template: not with --raw, and "
+                "not for a model without one"
+            )
         self.form = llama.find_format(template, arguments) if chat else None
         self.hides_thinking = options["hide_thinking"] and chat
 
@@ -107,10 +142,15 @@ class _Job:
             return self.llama.encode(prompt)
         from ..tokenizers import chat_prompt as chat
 
-        turns = [*([chat.ChatMessage("system", self.system)] if self.system else []), chat.ChatMessage("user", prompt)]
+        turns = [
+            *([chat.ChatMessage("system", self.system)] if self.system else []),
+            chat.ChatMessage("user", prompt),
+        ]
         return chat.encode_chat(self.form, self.llama.tokenizer, turns)
 
-    def begin(self, prompts: Sequence[str], sampling: Sampling | None = None, first_row: int = 0) -> Generation:
+    def begin(
+        self, prompts: Sequence[str], sampling: Sampling | None = None, first_row: int = 0
+    ) -> Generation:
         """Start generating from these prompts."""
         ids = [self.ids(x) for x in prompts]
         ends = self.limits
@@ -130,7 +170,10 @@ class _Job:
         if not self.hides_thinking:
             return completions
         texts = visible_texts(self.llama, generation, pieces)
-        return [completion.replace(text=text) for completion, text in zip(completions, texts, strict=True)]
+        return [
+            completion.replace(text=text)
+            for completion, text in zip(completions, texts, strict=True)
+        ]
 
     def token(self, token: int) -> str:
         """Return the text of a token."""
@@ -138,10 +181,19 @@ class _Job:
 
     def stream(self, prompt: str) -> None:
         """Write the text as it is generated, and statistics to stderr."""
-        from ..render.text.generation_text import finish_text, logprob_text, sampling_text, speed_text
+        from ..render.text.generation_text import (
+            finish_text,
+            logprob_text,
+            sampling_text,
+            speed_text,
+        )
 
         generation = self.begin([prompt])
-        reply = ReplyWriter(self.llama, generation, hides_thinking=self.hides_thinking) if self.form is not None else None
+        reply = (
+            ReplyWriter(self.llama, generation, hides_thinking=self.hides_thinking)
+            if self.form is not None
+            else None
+        )
 
         def out(piece: GeneratedPiece) -> None:
             if not self.logprobs and reply is not None:
@@ -158,7 +210,10 @@ class _Job:
         theirs = self.sampling.replace(seed=None) == self.llama.sampling
         how = {name: getattr(self.sampling, name) for name in self.sampling.fields}
         figures = speed_text(
-            len(row.ids), row.prompt_length, generation.first_token_at - generation.started_at, generation.tokens_per_second
+            len(row.ids),
+            row.prompt_length,
+            generation.first_token_at - generation.started_at,
+            generation.tokens_per_second,
         )
         statistics = [
             figures,
@@ -178,7 +233,12 @@ class _Job:
 
         with Progress("generating"):
             (completion,) = self.complete(self.begin([prompt]))
-        echo_json({"model": model_name(self.llama), **completion_json(completion, self.token if self.logprobs else None)})
+        echo_json(
+            {
+                "model": model_name(self.llama),
+                **completion_json(completion, self.token if self.logprobs else None),
+            }
+        )
         if completion.finish == "interrupted":
             exit_interrupted()
 
@@ -191,9 +251,14 @@ class _Job:
         seed = None
         for first in range(0, len(prompts), batch):
             part = prompts[first : first + batch]
-            generation = self.begin(part, None if seed is None else self.sampling.replace(seed=seed), first)
+            generation = self.begin(
+                part, None if seed is None else self.sampling.replace(seed=seed), first
+            )
             seed = generation.seed if seed is None else seed
-            with Progress(f"generating from prompts {first + 1:,} to {first + len(part):,} of {len(prompts):,}"):
+            with Progress(
+                f"generating from prompts {first + 1:,} to {first + len(part):,} of "
+                f"{len(prompts):,}"
+            ):
                 completions = self.complete(generation)
             for prompt, completion in zip(part, completions, strict=True):
                 as_json = completion_json(completion, self.token if self.logprobs else None)
@@ -210,19 +275,36 @@ def _check_length(limits: GenerationLimits, ids: Sequence[int], number: int) -> 
 
 
 def _model_and_prompt(words: tuple[str, ...], batch_file: str | None) -> tuple[str | None, str]:
-    """Return the model and the prompt; a single word is the prompt, or with a file of prompts the model."""
+    """Return the model and the prompt; a single word is the prompt, or with a file of prompts
+    the model.
+    """
     if batch_file is not None:
         if len(words) > 1:
             raise click.UsageError("either PROMPT or --batch-file, not both")
         return (words[0] if words else None), ""
-    if len(words) == 1 and (os.path.lexists(words[0]) or _is_preset(words[0]) or find_repo(words[0]) is not None):
-        raise click.UsageError(f"{safe(words[0])} is a MODEL: add a PROMPT after it (- for standard input)")
+    if len(words) == 1 and (
+        os.path.lexists(words[0]) or _is_preset(words[0]) or find_repo(words[0]) is not None
+    ):
+        raise click.UsageError(
+            f"{safe(words[0])} is a MODEL: add a PROMPT after it (- for standard input)"
+        )
     if not 1 <= len(words) <= 2:
-        problem = f"found {len(words)}: quote a prompt of several words" if words else "found neither"
+        problem = (
+            f"found {len(words)}: quote a prompt of several words" if words else ("found neither")
+        )
         raise click.UsageError(f"expected [MODEL] and PROMPT, {problem}")
-    looks_like_a_prompt = len(words) == 2 and not re.search(r"[/:.]", words[0]) and not re.search(r"\s", words[1])
-    if looks_like_a_prompt and words[1] != "-" and not os.path.lexists(words[0]) and not _is_preset(words[0]):
-        hint = f"quote a prompt of several words: llamath run {safe(shlex.quote(' '.join(words)), 60)}"
+    looks_like_a_prompt = (
+        len(words) == 2 and not re.search(r"[/:.]", words[0]) and not re.search(r"\s", words[1])
+    )
+    if (
+        looks_like_a_prompt
+        and words[1] != "-"
+        and not os.path.lexists(words[0])
+        and not _is_preset(words[0])
+    ):
+        hint = (
+            f"quote a prompt of several words: llamath run {safe(shlex.quote(' '.join(words)), 60)}"
+        )
         raise LlamathError(f"{safe(repr(words[0]), 60)} is not a model", hint=hint)
     return (words[0] if len(words) == 2 else None), words[-1]
 
@@ -241,7 +323,11 @@ def _is_preset(word: str) -> bool:
 def _prompt(text: str) -> str:
     """Return the prompt; `-` reads standard input, without the newline that a shell adds."""
     if text == "-":
-        text = decode_utf8(sys.stdin.buffer.read(_MAX_PROMPT_BYTES), "standard input").removesuffix("\n").removesuffix("\r")
+        text = (
+            decode_utf8(sys.stdin.buffer.read(_MAX_PROMPT_BYTES), "standard input")
+            .removesuffix("\n")
+            .removesuffix("\r")
+        )
     if not text:
         raise LlamathError("the prompt is empty", hint="a model needs at least one token")
     return decode_utf8(os.fsencode(text), "the prompt")
@@ -258,7 +344,9 @@ def _prompts(path: str) -> list[str]:
         except OSError as error:
             raise LlamathError(f"{safe(path)}: {error.strerror}") from None
     if len(data) > _MAX_PROMPT_BYTES:
-        raise LlamathError(f"{safe(path)} has more than {_MAX_PROMPT_BYTES:,} bytes of prompts", hint="split it")
+        raise LlamathError(
+            f"{safe(path)} has more than {_MAX_PROMPT_BYTES:,} bytes of prompts", hint="split it"
+        )
     prompts = list(_lines(decode_utf8(data, path), path))
     if not prompts:
         raise LlamathError(f"{safe(path)} has no prompts", hint='one per line, or {"prompt": "…"}')
@@ -266,12 +354,18 @@ def _prompts(path: str) -> list[str]:
 
 
 def _lines(text: str, path: str) -> Iterator[str]:
-    lines = [(number, x) for number, line in enumerate(text.split("\n"), 1) if (x := line.removesuffix("\r")).strip()]
+    lines = [
+        (number, x)
+        for number, line in enumerate(text.split("\n"), 1)
+        if (x := line.removesuffix("\r")).strip()
+    ]
     objects = path.endswith(".jsonl") or (bool(lines) and _parse_line(lines[0][1]) is not None)
     for number, line in lines:
         prompt = _parse_line(line) if objects else line
         if prompt is None:
-            raise LlamathError(f'{safe(path)}: line {number:,}: expected {{"prompt": "…"}}, found {safe(line, 60)}')
+            raise LlamathError(
+                f'{safe(path)}: line {number:,}: expected {{"prompt": "…"}}, found {safe(line, 60)}'
+            )
         yield prompt
 
 

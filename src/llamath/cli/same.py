@@ -18,12 +18,18 @@ _EXAMPLES = (
 @make_command("same", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("a", metavar="A", type=MODEL)
 @click.argument("b", metavar="B", type=MODEL)
-@click.option("--base", type=MODEL, metavar="MODEL", help="The base model of an adapter.  [default: the one that it names]")
+@click.option(
+    "--base",
+    type=MODEL,
+    metavar="MODEL",
+    help="The base model of an adapter.  [default: the one that it names]",
+)
 def command(a: str, b: str, *, base: str | None, form: str | None) -> int:
-    """Whether the checkpoints A and B hold the same weights, and if not, where they differ, and why.
+    """Whether the checkpoints A and B hold the same weights, and if not, where they differ, and
+    why.
 
-    Formats, names, shards, fused tensors and packed weights may differ; an adapter stands for its merged base model. Exit code 0: identical
-    or equal within rounding, 1: different, 2: unreadable.
+    Formats, names, shards, fused tensors and packed weights may differ; an adapter stands for its
+    merged base model. Exit code 0: identical or equal within rounding, 1: different, 2: unreadable.
     """
     from .. import api
     from ..render.progress import Bar

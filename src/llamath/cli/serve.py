@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 
 
 _MODEL_OVER_HTTP = (
-    "a preset's name or public id, ~1 for the first model of the command line, ModelArgs (dim=4096,n_layers=32,…), or with --hub owner/name"
+    "a preset's name or public id, ~1 for the first model of the command line, ModelArgs "
+    "(dim=4096,n_layers=32,…), or with --hub owner/name"
 )
-_EXAMPLES = ("llamath serve llama-3-8b", "llamath serve llama-2-7b llama-3-8b", "llamath serve --hub --port 8080 --no-browser")
+_EXAMPLES = (
+    "llamath serve llama-3-8b",
+    "llamath serve llama-2-7b llama-3-8b",
+    "llamath serve --hub --port 8080 --no-browser",
+)
 
 
 @make_command("serve", _EXAMPLES)
@@ -36,13 +41,32 @@ _EXAMPLES = ("llamath serve llama-3-8b", "llamath serve llama-2-7b llama-3-8b", 
     help="Address to listen on; the default is reachable from this machine only.",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=0, show_default=True, metavar="N", help="Port to listen on; 0 picks a free one."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Port to listen on; 0 picks a free one.",
 )
-@click.option("--browser/--no-browser", default=None, help="Open the page in a browser.  [default: if there is a terminal and a screen]")
-def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser: bool | None, form: str | None) -> None:
-    """Serve the interactive page of one or two models; without MODEL, or with more, a page to choose from.
+@click.option(
+    "--browser/--no-browser",
+    default=None,
+    help="Open the page in a browser.  [default: if there is a terminal and a screen]",
+)
+def command(
+    models: tuple[str, ...],
+    *,
+    hub: bool,
+    host: str,
+    port: int,
+    browser: bool | None,
+    form: str | None,
+) -> None:
+    """Serve the interactive page of one or two models; without MODEL, or with more, a page to
+    choose from.
 
-    Prints the URL. It contains a token, new at each start, that every request needs. Ctrl-C stops the server.
+    Prints the URL. It contains a token, new at each start, that every request needs. Ctrl-C stops
+    the server.
     """
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
@@ -51,11 +75,16 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
     from ..web.server.server import is_loopback, serve
 
     if not is_loopback(host):
-        warn(f"listening on {host}: anyone who can reach this machine and knows the URL can read the page, unencrypted")
+        warn(
+            f"listening on {host}: anyone who can reach this machine and knows the URL can read "
+            "the page, unencrypted"
+        )
 
     def ready(where: ServerAddress) -> None:
         if form == "json":
-            echo_json({"model": models[0] if models else None, "models": models, "url": where.address})
+            echo_json(
+                {"model": models[0] if models else None, "models": models, "url": where.address}
+            )
         else:
             echo(where.address)
         if is_interactive() if browser is None else browser:
@@ -70,7 +99,9 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
 
 
 def api_functions() -> Api:
-    """Return the functions that answer `/api/NAME`: the commands themselves, for models that the server finds."""
+    """Return the functions that answer `/api/NAME`: the commands themselves, for models that the
+    server finds.
+    """
     from ..web.server.json_api import ApiAnswer, ApiTool
     from ..web.server.model_ids import refuse_huge
     from .report_tools import TOOLS, ReportTool, answer, input_schema, parameter_of_models

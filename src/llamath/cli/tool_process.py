@@ -1,6 +1,8 @@
-"""`ToolRunner`: runs the calls of the tools of `llamath mcp` in processes, which read only what was allowed and can be ended.
+"""`ToolRunner`: runs the calls of the tools of `llamath mcp` in processes, which read only what was
+allowed and can be ended.
 
-A process answers one call at a time, and has limits of time and memory that hold even if the server is gone.
+A process answers one call at a time, and has limits of time and memory that hold even if the server
+is gone.
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ class Answer(Record):
 
 
 def agent_access(root: str | None, *, hub: bool = False, urls: bool = False) -> Access:
-    """Return what an agent may read: the files under a folder, by default the current one, and those of this package.
+    """Return what an agent may read: the files under a folder, by default the current one, and
+    those of this package.
 
-    Programs often start their servers in `/` or in the home folder; without a `root`, these hold more than models, and no file is read.
+    Programs often start their servers in `/` or in the home folder; without a `root`, these hold
+    more than models, and no file is read.
     """
     folders = [_PACKAGE]
     if root is not None:
@@ -58,7 +62,9 @@ def agent_access(root: str | None, *, hub: bool = False, urls: bool = False) -> 
 
 
 class ToolRunner:
-    """Answers calls by processes whose current folder is the first one that may be read; one that failed is not used again."""
+    """Answers calls by processes whose current folder is the first one that may be read; one
+    that failed is not used again.
+    """
 
     def __init__(self, access: Access, seconds: float = SECONDS) -> None:
         self._access, self._seconds, self._slots = access, seconds, asyncio.Semaphore(_AT_ONCE)
@@ -69,14 +75,28 @@ class ToolRunner:
         self.command = [sys.executable, "-P", "-m", __name__]
 
     async def run(self, tool: str, values: Sequence[tuple[str, str]], form: str) -> Answer:
-        """Return the answer of a tool, or an error if it takes too long; the process has ended then."""
-        question = {"tool": tool, "values": values, "form": form, "access": self._access.to_json(), "seconds": self._seconds}
+        """Return the answer of a tool, or an error if it takes too long; the process has ended
+        then.
+        """
+        question = {
+            "tool": tool,
+            "values": values,
+            "form": form,
+            "access": self._access.to_json(),
+            "seconds": self._seconds,
+        }
         data = json.dumps(question).encode()
         if len(data) > _MAX_QUESTION:
             return _failure(f"the arguments have more than {_MAX_QUESTION:,} bytes", "too_large")
         async with self._slots:
             process = await self._process()
-            written, failure = b"", _failure("the process that computes this was ended: it needed too much time or memory", "ended")
+            written, failure = (
+                b"",
+                _failure(
+                    "the process that computes this was ended: it needed too much time or memory",
+                    "ended",
+                ),
+            )
             try:
                 async with asyncio.timeout(self._seconds):
                     assert process.stdin is not None and process.stdout is not None
@@ -121,18 +141,31 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _failure(message: str, code: str) -> Answer:
-    text = json.dumps({"error": {"message": message, "hint": "ask for less, or use the command line", "code": code}})
+    text = json.dumps(
+        {
+            "error": {
+                "message": message,
+                "hint": "ask for less, or use the command line",
+                "code": code,
+            }
+        }
+    )
     return Answer(text=text, is_error=True)
 
 
 def admit_name(text: str) -> str:
-    """Return the name of a model or checkpoint if what it stands for may be read; nothing looks before whether it exists."""
+    """Return the name of a model or checkpoint if what it stands for may be read; nothing looks
+    before whether it exists.
+    """
     from ..catalog import find_public_id
     from ..checkpoint.open import find_repo, is_url
     from ..checkpoint.repo_id import parse_repo
 
     if text == "-":
-        raise UnknownModel("standard input is not read here", hint="give a preset, a path, or a repository on the Hub")
+        raise UnknownModel(
+            "standard input is not read here",
+            hint="give a preset, a path, or a repository on the Hub",
+        )
     if is_url(text):
         check_address(text, is_repository=parse_repo(text) is not None)
         return text
@@ -154,7 +187,13 @@ def answer_question(question: dict[str, Any]) -> Answer:
         return Answer(text=found.text.strip() or notes, is_error=True)
     if form == "json" and len(found.text) > MAX_JSON:
         text = answer(tool, values, admit_name, local=True, form="text").text
-        return Answer(text=text, notes=(f"the JSON has {len(found.text):,} characters: this is the report as text", notes))
+        return Answer(
+            text=text,
+            notes=(
+                f"the JSON has {len(found.text):,} characters: this is the report as text",
+                notes,
+            ),
+        )
     return Answer(text=found.text, notes=(notes,), is_json=form == "json")
 
 
@@ -169,7 +208,9 @@ def _limit_memory() -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """End this process by itself after some seconds, even if the one that asks is gone; 0 lifts the limit."""
+    """End this process by itself after some seconds, even if the one that asks is gone; 0 lifts
+    the limit.
+    """
     if hasattr(signal, "alarm"):
         signal.alarm(int(seconds) + 2 if seconds else 0)
 

@@ -15,7 +15,16 @@ from ..utils.errors import FormatError, LlamathError, safe
 from ..utils.units import parse_tokens
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
-from .model_options import MODEL, images_option, load_model, local_model, note_broken_files, parse_changes, set_option, svg_option
+from .model_options import (
+    MODEL,
+    images_option,
+    load_model,
+    local_model,
+    note_broken_files,
+    parse_changes,
+    set_option,
+    svg_option,
+)
 from .output import TABLES, PictureFiles, echo, echo_json, note, print_error, stated_command
 
 if TYPE_CHECKING:
@@ -24,7 +33,8 @@ if TYPE_CHECKING:
     from ..tokenizers import Tokenizer
 
 _DEFAULT_TOKENS, _MAX_TOKENS, _TOP = 7, 1 << 17, 5
-"""Tokens of a pass without a prompt, the most of any pass, and how many likely next tokens are shown."""
+"""Tokens of a pass without a prompt, the most of any pass, and how many likely next tokens are
+shown."""
 _EXAMPLES = (
     "llamath trace llama-3-8b",
     "llamath trace deepseek-v3 --layer 3 --tokens 4096",
@@ -36,31 +46,58 @@ _EXAMPLES = (
 @click.argument("model", required=False, type=MODEL)
 @click.argument("prompt", required=False)
 @set_option
-@click.option("--tokens", metavar="TOKENS", help=f"Number of tokens without PROMPT: 512, 4k.  [default: {_DEFAULT_TOKENS}]")
+@click.option(
+    "--tokens",
+    metavar="TOKENS",
+    help=f"Number of tokens without PROMPT: 512, 4k.  [default: {_DEFAULT_TOKENS}]",
+)
 @click.option("--layer", type=int, metavar="N", help="Show this layer only.")
 @images_option
-@click.option("--next", "decode", is_flag=True, help="Show the decoding of the next token with the KV cache.")
+@click.option(
+    "--next", "decode", is_flag=True, help="Show the decoding of the next token with the KV cache."
+)
 @svg_option("Also draw the block with its shapes.")
 @compute_dtype_option("Dtype to compute in: bf16, fp16 or fp32.  [default: as stored]")
 @device_option
-def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], form: str | None, **options: Any) -> None:
-    """Follow a forward pass through MODEL step by step: shapes, weights, FLOPs and KV cache; with a PROMPT, the likely next tokens, too.
+def command(
+    model: str | None,
+    prompt: str | None,
+    *,
+    changes: tuple[str, ...],
+    form: str | None,
+    **options: Any,
+) -> None:
+    """Follow a forward pass through MODEL step by step: shapes, weights, FLOPs and KV cache; with a
+    PROMPT, the likely next tokens, too.
 
-    MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo model.
+    MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo
+    model.
     """
     from ..analysis.image_pass import image_pass, parse_images
-    from ..render.text.trace_text import TokenTexts, TraceView, trace_summary, trace_table, trace_text
+    from ..render.text.trace_text import (
+        TokenTexts,
+        TraceView,
+        trace_summary,
+        trace_table,
+        trace_text,
+    )
     from ..run.debug.trace_run import trace
 
     location, prompt = _model_and_prompt(model, prompt)
     if options["images"] and prompt is not None:
-        raise click.UsageError("--images traces shapes, without a PROMPT: the text model alone is run")
+        raise click.UsageError(
+            "--images traces shapes, without a PROMPT: the text model alone is run"
+        )
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty: a pass needs at least one token")
     if location is None and prompt is not None:
         location = MODEL_NAME
     if location is not None:
-        location = resolve_name(location) if prompt is None or find_repo(location) is None else local_model(location)
+        location = (
+            resolve_name(location)
+            if prompt is None or find_repo(location) is None
+            else local_model(location)
+        )
     loaded, layer = load_model(location, parse_changes(changes)), options["layer"]
     if prompt is None:
         loaded = loaded.computable
@@ -70,7 +107,10 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         if images is not None:
             num_tokens += image_pass(loaded.tree, images).tokens
         with Progress("tracing the model"):
-            report, words = trace(loaded, [0] * num_tokens, layer=layer, images=images), TokenTexts()
+            report, words = (
+                trace(loaded, [0] * num_tokens, layer=layer, images=images),
+                TokenTexts(),
+            )
     else:
         loaded, module, tokenizer = _open(loaded, location, options | {"changes": changes})
         ids = tokenizer.encode(prompt, parse_special_tokens=True)
@@ -79,7 +119,9 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         shown = (*ids, *(x for x, _ in report.top_tokens))
         words = TokenTexts({x: tokenizer.decode([x], keep_special_tokens=True) for x in shown})
     if options["svg"] is not None:
-        walk = report.following.walk if options["decode"] and report.following else report.first.walk
+        walk = (
+            report.following.walk if options["decode"] and report.following else report.first.walk
+        )
         _draw(loaded, walk, options["svg"], layer)
     if form == "json":
         echo_json(report.replace(texts=words.texts).to_json())
@@ -88,7 +130,11 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
 
         view = TraceView(options["decode"], layer)
         summary = trace_summary(loaded, report, words, view)
-        echo("\n".join(tables_rows(summary, [trace_table(report, view)], form or "", stated_command())))
+        echo(
+            "\n".join(
+                tables_rows(summary, [trace_table(report, view)], form or "", stated_command())
+            )
+        )
     else:
         as_text = trace_summary if form == "brief" else trace_text
         echo(as_text(loaded, report, words, TraceView(options["decode"], layer)))
@@ -112,13 +158,20 @@ def _draw(model: Model, walk: Walkthrough, files: PictureFiles, layer: int | Non
     files.write(block_svg(model, walk, layer))
 
 
-def _open(model: Model, location: str | None, options: dict[str, Any]) -> tuple[Model, Decoder | None, Tokenizer]:
-    """Return the model that processes the prompt, its module if there are weights, and its tokenizer."""
+def _open(
+    model: Model, location: str | None, options: dict[str, Any]
+) -> tuple[Model, Decoder | None, Tokenizer]:
+    """Return the model that processes the prompt, its module if there are weights, and its
+    tokenizer.
+    """
     if location is not None and not _has_weights(location):
         from ..tokenizers import load_tokenizer
 
         if not os.path.isdir(location):
-            hint = "leave out the prompt to see the shapes (--tokens N), or give a folder with weights and a tokenizer"
+            hint = (
+                "leave out the prompt to see the shapes (--tokens N), or give a folder with "
+                "weights and a tokenizer"
+            )
             raise LlamathError(f"{safe(location)} has no tokenizer for the prompt", hint=hint)
         return model, None, load_tokenizer(location)
     from ..generation.bus_error import exit_on_bus_error
@@ -131,7 +184,13 @@ def _open(model: Model, location: str | None, options: dict[str, Any]) -> tuple[
 
     changes = parse_changes(options["changes"])
     with Bar("opening the checkpoint") as bar:
-        opened = open_model(location or MODEL_NAME, options["dtype"], options["device"], progress=bar.update, changes=changes)
+        opened = open_model(
+            location or MODEL_NAME,
+            options["dtype"],
+            options["device"],
+            progress=bar.update,
+            changes=changes,
+        )
     for text in opened.notes:
         note(text)
     tokenizer = load_tokenizer(opened.folder)
@@ -140,7 +199,9 @@ def _open(model: Model, location: str | None, options: dict[str, Any]) -> tuple[
 
 
 def _has_weights(location: str) -> bool:
-    """Return whether this is a checkpoint, and not a preset, a config or a folder without tensors."""
+    """Return whether this is a checkpoint, and not a preset, a config or a folder without
+    tensors.
+    """
     from ..checkpoint.open import open_checkpoint
 
     if not os.path.lexists(location) or location.endswith(".json"):
@@ -153,7 +214,15 @@ def _has_weights(location: str) -> bool:
 
 
 def _model_and_prompt(model: str | None, prompt: str | None) -> tuple[str | None, str | None]:
-    """Return the model and the prompt; a single argument with spaces that is no file is a prompt for the bundled model."""
-    if model is None or prompt is not None or os.path.lexists(model) or "=" in model or not any(x.isspace() for x in model):
+    """Return the model and the prompt; a single argument with spaces that is no file is a prompt
+    for the bundled model.
+    """
+    if (
+        model is None
+        or prompt is not None
+        or os.path.lexists(model)
+        or "=" in model
+        or not any(x.isspace() for x in model)
+    ):
         return model, prompt
     return None, model

@@ -30,9 +30,24 @@ _EXAMPLES = (
 
 @make_command("verify", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("path", type=MODEL)
-@click.option("--as", "model", type=MODEL, metavar="MODEL", help="The expected model.  [default: the config next to the files]")
-@click.option("--base", type=MODEL, metavar="MODEL", help="The base model of an adapter.  [default: the one that it names]")
-@click.option("--full", is_flag=True, help="Read every byte: NaN, zero rows, duplicates, norms, and the sums of the files.")
+@click.option(
+    "--as",
+    "model",
+    type=MODEL,
+    metavar="MODEL",
+    help="The expected model.  [default: the config next to the files]",
+)
+@click.option(
+    "--base",
+    type=MODEL,
+    metavar="MODEL",
+    help="The base model of an adapter.  [default: the one that it names]",
+)
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Read every byte: NaN, zero rows, duplicates, norms, and the sums of the files.",
+)
 @click.option("--write-sums", is_flag=True, help="Write SHA256SUMS next to the files.")
 @set_option
 @via_option
@@ -49,7 +64,8 @@ def command(
     force: bool,
     form: str | None,
 ) -> int:
-    """Check the checkpoint at PATH against its config, or an adapter against its base model, and with --full its values.
+    """Check the checkpoint at PATH against its config, or an adapter against its base model, and
+    with --full its values.
 
     Exit code 0: complete and matching, 1: findings, 2: unreadable.
     """
@@ -61,7 +77,8 @@ def command(
         raise click.UsageError("--force goes with --write-sums")
     if write_sums and find_repo(path) is not None:
         raise LlamathError(
-            f"--write-sums writes next to local files, and {safe(path)} is on the Hub", hint="leave it out, or give a folder"
+            f"--write-sums writes next to local files, and {safe(path)} is on the Hub",
+            hint="leave it out, or give a folder",
         )
     if write_sums and not force:
         _refuse_existing_sums(path)
@@ -69,7 +86,16 @@ def command(
         path = local_model(path)
     if full or write_sums:
         with Bar("reading headers") as bar:
-            report = verify_path(path, model, parse_changes(changes), base, full=full, all_sums=write_sums, progress=bar.update, via=via)
+            report = verify_path(
+                path,
+                model,
+                parse_changes(changes),
+                base,
+                full=full,
+                all_sums=write_sums,
+                progress=bar.update,
+                via=via,
+            )
     else:
         with Progress("reading headers"):
             report = verify_path(path, model, parse_changes(changes), base, via=via)
@@ -77,7 +103,11 @@ def command(
         _write_sums(report, force=force)
     if report.note:
         echo(report.note, err=True)
-    echo_report(report, form, lambda x: structure_text(x) if isinstance(x, StructureReport) else verify_text(x))
+    echo_report(
+        report,
+        form,
+        lambda x: structure_text(x) if isinstance(x, StructureReport) else verify_text(x),
+    )
     return int(not report.ok)
 
 
@@ -102,4 +132,8 @@ def _write_sums(report: VerifyReport | StructureReport, *, force: bool) -> None:
     if any(x.severity == "error" for x in (*report.findings, *report.full.findings)):
         note(f"{safe(target)} was not written, because of the errors")
         return
-    write_file(target, format_sums({x.name: x.sha256 for x in report.full.files if x.sha256}), overwrite=force)
+    write_file(
+        target,
+        format_sums({x.name: x.sha256 for x in report.full.files if x.sha256}),
+        overwrite=force,
+    )

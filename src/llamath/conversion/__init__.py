@@ -1,1 +1,3 @@
-"""Conversion of checkpoints between formats: tensor names, layouts, dtypes, configuration and tokenizer."""
+"""Conversion of checkpoints between formats: tensor names, layouts, dtypes, configuration and
+tokenizer.
+"""

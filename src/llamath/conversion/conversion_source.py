@@ -15,7 +15,12 @@ from ..checkpoint.formats.dtypes import find_dtype
 from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import ROPE_FREQS
-from ..checkpoint.meta_shards import drop_copies, infer_missing_config, merge_tensor, merged_vocab_size
+from ..checkpoint.meta_shards import (
+    drop_copies,
+    infer_missing_config,
+    merge_tensor,
+    merged_vocab_size,
+)
 from ..checkpoint.naming.detect_scheme import detect_scheme
 from ..checkpoint.naming.scheme import Scheme
 from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
@@ -53,7 +58,9 @@ class ConversionSource(SourceFiles):
 
 
 def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
-    """Open the checkpoint at this path, or in a repository on the Hub, if it is complete and of a family that can be converted."""
+    """Open the checkpoint at this path, or in a repository on the Hub, if it is complete and of
+    a family that can be converted.
+    """
     path = local_copy(path)
     folder = (path if os.path.isdir(path) else os.path.dirname(path)) or "."
     before = take_stamps(path, folder)
@@ -68,7 +75,9 @@ def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
         raise
 
 
-def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Mapping[str, Any]) -> ConversionSource:
+def _open_source(
+    checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Mapping[str, Any]
+) -> ConversionSource:
     stored, notes = checkpoint.tensors_by_name, list[str]()
     model = _load_model(checkpoint, stored, changes)
     reject_shard(model, checkpoint.name)
@@ -81,10 +90,16 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
     stored = checkpoint.tensors_by_name
     scheme = _detect_scheme(checkpoint, model, stored)
     if model.config.source.endswith("params.json"):
-        inferred = {key: x for key, x in infer_missing_config(model.config.data, scheme, stored).items() if key not in changes}
+        inferred = {
+            key: x
+            for key, x in infer_missing_config(model.config.data, scheme, stored).items()
+            if key not in changes
+        }
         notes += [x.note for x in inferred.values()]
         if inferred:
-            model = _load_model(checkpoint, stored, {**changes, **{key: x.value for key, x in inferred.items()}}).text
+            model = _load_model(
+                checkpoint, stored, {**changes, **{key: x.value for key, x in inferred.items()}}
+            ).text
     stored_tensors = list(scheme.tensors(model.tree))
     expected = {x.name: tuple(map(int, x.shape)) for x in stored_tensors}
     merged = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in stored.items()}
@@ -98,7 +113,9 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
     tensors = _source_tensors(checkpoint, merged, expected, mtp_shapes, reader)
     _check_dtypes(tensors, {part.weight.dtype for x in stored_tensors for part in x.parts})
     notes += [x for x in model.notes if x.startswith(_KEPT_NOTES)]
-    declared = find_dtype(str(model.config.data.get("torch_dtype") or model.config.data.get("dtype") or ""))
+    declared = find_dtype(
+        str(model.config.data.get("torch_dtype") or model.config.data.get("dtype") or "")
+    )
     return ConversionSource(
         folder=checkpoint.folder or ".",
         format=checkpoint.manifest.format,
@@ -116,12 +133,18 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
 
 
 def _mtp_shapes(checkpoint: OpenedCheckpoint, model: Model, scheme: Scheme) -> dict[str, Shape]:
-    """Return the shapes of the stored tensors of multi-token prediction layers, whose experts may not be fused where the others are."""
+    """Return the shapes of the stored tensors of multi-token prediction layers, whose experts
+    may not be fused where the others are.
+    """
     if model.tree.mtp is None or not scheme.name.startswith("hf"):
         return {}
     packings = packings_of(checkpoint.manifest, checkpoint.quantization_config or {})
     names = {*checkpoint.tensors_by_name, *(x.weight for x in packings.values())}
-    layers = (layer for form in (scheme, model.family.hf) for layer in form.stored_mtp_layers(model.tree, names))
+    layers = (
+        layer
+        for form in (scheme, model.family.hf)
+        for layer in form.stored_mtp_layers(model.tree, names)
+    )
     return {x.name: tuple(map(int, x.shape)) for layer in layers for x in layer}
 
 
@@ -132,10 +155,16 @@ def _source_tensors(
     others: Mapping[str, Shape],
     reader: TensorReader,
 ) -> dict[str, SourceTensor]:
-    """Return the tensors with these names, `others` with the stored shapes; quantized weights are dequantized when they are read."""
+    """Return the tensors with these names, `others` with the stored shapes; quantized weights
+    are dequantized when they are read.
+    """
     config = checkpoint.quantization_config or {}
     packings = packings_of(checkpoint.manifest, config)
-    packed = packed_weights({name: x for name, x in packings.items() if x.kind != "ggml"}) if packings else {}
+    packed = (
+        packed_weights({name: x for name, x in packings.items() if x.kind != "ggml"})
+        if packings
+        else {}
+    )
     tensors: dict[str, SourceTensor] = {}
     for name, shape in {**expected, **others}.items():
         if name in packings and packings[name].role != "values":
@@ -145,7 +174,8 @@ def _source_tensors(
             shape = weight.shape or shape if name not in expected else shape
             if problem := why_not_dequantized(weight._replace(shape=weight.shape or shape), config):
                 raise ConvertError(
-                    f"{safe(checkpoint.name)}: {safe(name)} is packed as {safe(weight.kind, 60)} and cannot be dequantized: {problem}",
+                    f"{safe(checkpoint.name)}: {safe(name)} is packed as {safe(weight.kind, 60)} "
+                    f"and cannot be dequantized: {problem}",
                     hint="convert the checkpoint that it was quantized from",
                 )
             parts = {x: merged[x].parts[0] for x in (weight.values, *weight.companions)}
@@ -156,26 +186,41 @@ def _source_tensors(
 
 
 def _logical_shape(packed: Shape | None, stored: Shape) -> Shape:
-    """Return the shape [out, in] of a quantized weight; that of a scheme whose headers do not determine it is the model's."""
+    """Return the shape [out, in] of a quantized weight; that of a scheme whose headers do not
+    determine it is the model's.
+    """
     return packed if packed is not None and prod(packed) == prod(stored) else stored
 
 
 def _is_mtp_name(name: str, wrapper: str) -> bool:
-    """Whether a tensor belongs to multi-token prediction layers that are stored outside of the text model's layers, as Qwen's are."""
+    """Whether a tensor belongs to multi-token prediction layers that are stored outside of the
+    text model's layers, as Qwen's are.
+    """
     return name.startswith("mtp.") or (bool(wrapper) and name.startswith("model.mtp."))
 
 
-def _load_model(checkpoint: OpenedCheckpoint, tensors: TensorsByName, changes: Mapping[str, Any]) -> Model:
+def _load_model(
+    checkpoint: OpenedCheckpoint, tensors: TensorsByName, changes: Mapping[str, Any]
+) -> Model:
     """Load the model from the configuration or the GGUF metadata."""
     path, manifest = checkpoint.name, checkpoint.manifest
     if manifest.format == "gguf":
         model = _load_from_gguf(checkpoint, changes)
     else:
-        size = None if checkpoint.has_config_json else merged_vocab_size(tensors, "tok_embeddings.weight", "norm.weight")
-        model = load(checkpoint.folder or ".", changes=changes, vocab_size=size, check_tensors=False)
+        size = (
+            None
+            if checkpoint.has_config_json
+            else merged_vocab_size(tensors, "tok_embeddings.weight", "norm.weight")
+        )
+        model = load(
+            checkpoint.folder or ".", changes=changes, vocab_size=size, check_tensors=False
+        )
     head = model.tree.head
     if head is None or head.weight.shape[0] != model.tree.vocab:
-        raise ConvertError(f"{safe(path)} is a model without a language-model head, which other formats do not support")
+        raise ConvertError(
+            f"{safe(path)} is a model without a language-model head, which other "
+            "formats do not support"
+        )
     return model
 
 
@@ -183,25 +228,34 @@ def _load_from_gguf(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) ->
     path, manifest = checkpoint.name, checkpoint.manifest
     with LocalFile(manifest.files[0].name) as source:
         if gguf.preamble(source).order != "<":
-            raise ConvertError(f"{safe(path)} is a big-endian GGUF file; only little-endian files can be converted")
+            raise ConvertError(
+                f"{safe(path)} is a big-endian GGUF file; only little-endian files can be converted"
+            )
     config = checkpoint.config
     notes = list(config.notes)
     keys = dict(config.keys or {})
     if "rope_scaling" not in changes and any(x.name == ROPE_FREQS for x in manifest.tensors):
         if "rope_scaling" not in keys and "rope_parameters" not in keys:
             raise ConvertError(
-                f"{safe(path)}: {ROPE_FREQS} does not have the divisors of a Llama 3.1 scaling", hint='set rope_scaling={"rope_type": …}'
+                f"{safe(path)}: {ROPE_FREQS} does not have the divisors of a Llama 3.1 scaling",
+                hint='set rope_scaling={"rope_type": …}',
             )
         if "rope_scaling" in keys:
-            notes.append(f"rope_scaling was reconstructed from {ROPE_FREQS}: {keys['rope_scaling']}")
+            notes.append(
+                f"rope_scaling was reconstructed from {ROPE_FREQS}: {keys['rope_scaling']}"
+            )
     model = load(keys, changes=changes)
-    name = str(manifest.metadata.get("general.name") or os.path.basename(path).removesuffix(".gguf"))
+    name = str(
+        manifest.metadata.get("general.name") or os.path.basename(path).removesuffix(".gguf")
+    )
     return model.replace(name=safe(name), source=safe(path), notes=(*notes, *model.notes))
 
 
 def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, tensors: TensorsByName) -> Scheme:
     """Return the naming scheme that most of the tensors follow."""
-    match = detect_scheme(model.tree, expectation_of(model, checkpoint).schemes, dict.fromkeys(tensors, ()))
+    match = detect_scheme(
+        model.tree, expectation_of(model, checkpoint).schemes, dict.fromkeys(tensors, ())
+    )
     if not match.overlap:
         raise ConvertError(
             f"{safe(checkpoint.name)} has no tensor of the {model.family.name} family",
@@ -210,22 +264,40 @@ def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, tensors: TensorsB
     return match.scheme
 
 
-def _verify(checkpoint: OpenedCheckpoint, model: Model, tensors: Mapping[str, MergedTensor]) -> list[str]:
-    """Verify the tensors against the model: findings that would be carried over are errors, and the others are returned as notes."""
-    merged = tuple(Tensor(x.name, x.dtype, x.shape, x.parts[0].file, x.parts[0].start, x.parts[0].end) for x in tensors.values())
+def _verify(
+    checkpoint: OpenedCheckpoint, model: Model, tensors: Mapping[str, MergedTensor]
+) -> list[str]:
+    """Verify the tensors against the model: findings that would be carried over are errors, and
+    the others are returned as notes.
+    """
+    merged = tuple(
+        Tensor(x.name, x.dtype, x.shape, x.parts[0].file, x.parts[0].start, x.parts[0].end)
+        for x in tensors.values()
+    )
     manifest = checkpoint.manifest.replace(tensors=merged)
-    verdict = verify_tensors(expectation_of(model, checkpoint), manifest, quantization=checkpoint.quantization_config)
+    verdict = verify_tensors(
+        expectation_of(model, checkpoint), manifest, quantization=checkpoint.quantization_config
+    )
     ignored = _FIXED_BY_CONVERSION | _NOT_ABOUT_WEIGHTS
     problems = [
         x
         for x in verdict.findings
-        if x.severity != "info" and x.code not in ignored and not (x.tensors and all(_is_mtp_name(y, model.wrapper) for y in x.tensors))
+        if x.severity != "info"
+        and x.code not in ignored
+        and not (x.tensors and all(_is_mtp_name(y, model.wrapper) for y in x.tensors))
     ]
     if problems:
-        first, more = problems[0], f"; and {len(problems) - 1} more findings" if len(problems) > 1 else ""
+        first, more = (
+            problems[0],
+            f"; and {len(problems) - 1} more findings" if len(problems) > 1 else "",
+        )
         message = f"{safe(checkpoint.name)} does not match its config: {first.message}{more}"
         raise ConvertError(message, hint=first.hint or "llamath.verify(path) lists all findings")
-    return [_as_note(x) for x in verdict.findings if x.code in _NOT_ABOUT_WEIGHTS or (x.severity == "info" and x.code not in _UNIMPORTANT)]
+    return [
+        _as_note(x)
+        for x in verdict.findings
+        if x.code in _NOT_ABOUT_WEIGHTS or (x.severity == "info" and x.code not in _UNIMPORTANT)
+    ]
 
 
 def _as_note(x: Finding) -> str:
@@ -233,9 +305,19 @@ def _as_note(x: Finding) -> str:
 
 
 def _check_dtypes(tensors: Mapping[str, SourceTensor], own: Collection[str]) -> None:
-    """Refuse dtypes that cannot be converted, and strided tensors of more than two dimensions; integers are those of the tree's tables."""
+    """Refuse dtypes that cannot be converted, and strided tensors of more than two dimensions;
+    integers are those of the tree's tables.
+    """
     for x in tensors.values():
-        if x.dtype not in (*FLOAT_BYTES, *GGML_DECODERS) and not (x.dtype in INTEGERS and x.dtype in own):
-            raise ConvertError(f"{safe(x.name)} is {x.dtype}; expected {', '.join(FLOAT_BYTES)} or a quantization scheme with its scales")
+        if x.dtype not in (*FLOAT_BYTES, *GGML_DECODERS) and not (
+            x.dtype in INTEGERS and x.dtype in own
+        ):
+            raise ConvertError(
+                f"{safe(x.name)} is {x.dtype}; expected {', '.join(FLOAT_BYTES)} "
+                "or a quantization scheme with its scales"
+            )
         if len(x.shape) > 2 and not x.is_contiguous:
-            raise ConvertError(f"{safe(x.name)} has {len(x.shape)} dimensions and is not contiguous", hint="save it with .contiguous()")
+            raise ConvertError(
+                f"{safe(x.name)} has {len(x.shape)} dimensions and is not contiguous",
+                hint="save it with .contiguous()",
+            )

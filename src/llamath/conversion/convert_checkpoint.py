@@ -1,6 +1,7 @@
 """`convert_checkpoint`: write a checkpoint in another format.
 
-The files are written in a hidden folder inside the target folder and moved to their places when all are complete.
+The files are written in a hidden folder inside the target folder and moved to their places when all
+are complete.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from ..utils.errors import ArgumentError, ConvertError
 from ..utils.record_type import Record
 from ..utils.report import Report, html_table
 from .conversion_source import ConversionSource, open_source
-from .copy_tokenizer import count_tiktoken_ranks, find_tokenizer_files, read_tokenizer_file, special_token_ids
+from .copy_tokenizer import (
+    count_tiktoken_ranks,
+    find_tokenizer_files,
+    read_tokenizer_file,
+    special_token_ids,
+)
 from .float_cast import FLOAT_BYTES
 from .gguf_model_keys import GGUFKeys, check_same_model, gguf_model_keys
 from .quantize_blocks import QUANTIZERS
@@ -26,22 +32,35 @@ from .tensor_plan import TargetTypes, TensorPlan, plan_tensors
 from .write.output_files import ConcatFile, OutputFile
 from .write.write_gguf import gguf_file, model_metadata
 from .write.write_gguf_tokenizer import copy_tokenizer_metadata, tokenizer_metadata
-from .write.write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, config_json, json_file, safetensors_files
+from .write.write_hf import (
+    MAX_SHARD_SIZE,
+    STALE_HF_FILES,
+    config_json,
+    json_file,
+    safetensors_files,
+)
 from .write.write_meta import TorchArchive, params_keys
 from .write.write_output import OutputFolder, Progress, write_error, write_output
 
 _FILE_TYPES = ("Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M")
-"""GGUF file types in which llama.cpp chooses a type for each tensor, all of which can be written."""
+"""GGUF file types in which llama.cpp chooses a type for each tensor, all of which can be
+written."""
 _META_FILE = "consolidated.00.pth"
-_STALE_FILES = {"hf": STALE_HF_FILES, "hf-fused": STALE_HF_FILES, "meta": re.compile(r"consolidated\.\d\d\.pth")}
-"""Target format → files in the target folder that would be taken for a part of the new checkpoint."""
+_STALE_FILES = {
+    "hf": STALE_HF_FILES,
+    "hf-fused": STALE_HF_FILES,
+    "meta": re.compile(r"consolidated\.\d\d\.pth"),
+}
+"""Target format → files in the target folder that would be taken for a part of the new
+checkpoint."""
 
 
 class ConvertOptions(Record):
     """The target format and options of a conversion."""
 
     to: str  # hf, hf-fused, meta or gguf
-    dtype: str = ""  # in any spelling of fp32, fp16 or bf16, or a type of GGUF_TYPES; empty: as stored
+    # in any spelling of fp32, fp16 or bf16, or a type of GGUF_TYPES; empty: as stored
+    dtype: str = ""
     with_mtp: bool = True  # keep multi-token prediction layers
     max_shard_size: int = MAX_SHARD_SIZE
     force: bool = False  # overwrite existing files
@@ -59,7 +78,16 @@ class WrittenFile(NamedTuple):
 class ConversionReport(Report):
     """The files of a conversion, and notes about it."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("model", "folder", "files", "bytes", "tensors", "dtype", "kept", "notes")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "model",
+        "folder",
+        "files",
+        "bytes",
+        "tensors",
+        "dtype",
+        "kept",
+        "notes",
+    )
 
     model: str
     folder: str
@@ -95,7 +123,9 @@ def convert_checkpoint(
         notes = list(opened.notes)
         target_scheme = _target_scheme(opened, options.to)
         keys = _gguf_keys(opened, target_scheme, notes) if options.to == "gguf" else None
-        plan = plan_tensors(opened, target_scheme, types, keys.tensors if keys else {}, with_mtp=options.with_mtp)
+        plan = plan_tensors(
+            opened, target_scheme, types, keys.tensors if keys else {}, with_mtp=options.with_mtp
+        )
         notes += [*plan.notes, *_mtp_notes(opened, options)]
         if keys is not None:
             notes += _loading_notes(keys, plan, force=options.force)
@@ -117,10 +147,16 @@ def convert_checkpoint(
 
 
 def target_format(target: str) -> str:
-    """Return the format that the name of a target says: a file NAME.gguf is a GGUF file; raise for all else."""
+    """Return the format that the name of a target says: a file NAME.gguf is a GGUF file; raise
+    for all else.
+    """
     if target.endswith(".gguf") and not os.path.isdir(target):
         return "gguf"
-    raise ArgumentError("names", ": expected hf, hf-fused, meta or gguf, found none", hint="only a target NAME.gguf says which files it is")
+    raise ArgumentError(
+        "names",
+        ": expected hf, hf-fused, meta or gguf, found none",
+        hint="only a target NAME.gguf says which files it is",
+    )
 
 
 def _output_folder(target: str, options: ConvertOptions) -> tuple[OutputFolder, str]:
@@ -141,9 +177,16 @@ def _target_types(options: ConvertOptions) -> TargetTypes:
     word = options.dtype.strip().upper()
     if word in (*QUANTIZERS, *_FILE_TYPES):
         if options.to != "gguf":
-            raise ConvertError(f"{word} is a type of GGUF files, and {options.to} files do not have it", hint="expected fp32, bf16 or fp16")
+            raise ConvertError(
+                f"{word} is a type of GGUF files, and {options.to} files do not have it",
+                hint="expected fp32, bf16 or fp16",
+            )
         return TargetTypes(mix=word) if word in _FILE_TYPES else TargetTypes(word)
-    return TargetTypes(parse_dtype(options.dtype, (*FLOAT_BYTES, *(QUANTIZERS if options.to == "gguf" else ())), "convert").name)
+    return TargetTypes(
+        parse_dtype(
+            options.dtype, (*FLOAT_BYTES, *(QUANTIZERS if options.to == "gguf" else ())), "convert"
+        ).name
+    )
 
 
 def _target_scheme(source: ConversionSource, to: str) -> Scheme:
@@ -151,15 +194,26 @@ def _target_scheme(source: ConversionSource, to: str) -> Scheme:
     family = source.model.family
     schemes = dict(family.schemes)
     if source.model.wrapper:
-        schemes["hf"] = find_family(str(source.model.config.data["model_type"])).for_tree(source.model.tree).hf
+        schemes["hf"] = (
+            find_family(str(source.model.config.data["model_type"])).for_tree(source.model.tree).hf
+        )
     if to == "hf-fused":
         fused, tree = fused_scheme(schemes["hf"]), source.model.tree
         if fused is None or fused.flat_tensors(tree)[0] == schemes["hf"].flat_tensors(tree)[0]:
-            raise ConvertError(f"the {family.name} family has no experts that can be fused", hint="convert to hf")
+            raise ConvertError(
+                f"the {family.name} family has no experts that can be fused", hint="convert to hf"
+            )
         return fused
     if to not in schemes:
-        problem = "Meta's reference implements only the llama family" if to == "meta" else "llama.cpp does not have this family"
-        raise ConvertError(f"{problem}, and this is {family.name}", hint="convert to hf or gguf" if to == "meta" else "convert to hf")
+        problem = (
+            "Meta's reference implements only the llama family"
+            if to == "meta"
+            else "llama.cpp does not have this family"
+        )
+        raise ConvertError(
+            f"{problem}, and this is {family.name}",
+            hint="convert to hf or gguf" if to == "meta" else "convert to hf",
+        )
     return schemes[to]
 
 
@@ -168,7 +222,9 @@ def _gguf_keys(source: ConversionSource, scheme: Scheme, notes: list[str]) -> GG
     model = source.model
     keys = gguf_model_keys(model)
     if "context_length" not in keys.keys:
-        raise ConvertError("GGUF needs the model's context length", hint="set max_position_embeddings=…")
+        raise ConvertError(
+            "GGUF needs the model's context length", hint="set max_position_embeddings=…"
+        )
     shapes = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
     notes += [*check_same_model(model, keys, shapes), *keys.notes]
     return keys
@@ -196,9 +252,16 @@ def _mtp_notes(source: ConversionSource, options: ConvertOptions) -> list[str]:
 
 
 def _plan_files(
-    source: ConversionSource, plan: TensorPlan, keys: GGUFKeys | None, gguf_name: str, options: ConvertOptions, notes: list[str]
+    source: ConversionSource,
+    plan: TensorPlan,
+    keys: GGUFKeys | None,
+    gguf_name: str,
+    options: ConvertOptions,
+    notes: list[str],
 ) -> list[OutputFile]:
-    """Return the files to write. The configuration is the last one: with it, a folder is a model."""
+    """Return the files to write. The configuration is the last one: with it, a folder is a
+    model.
+    """
     paths = find_tokenizer_files(source.folder)
     if keys is not None:
         metadata = list(model_metadata(source.model, keys, plan.dtype))
@@ -211,11 +274,23 @@ def _plan_files(
     if options.to == "meta":
         if not tokenizer_model:
             notes.append("there is no tokenizer.model, which Meta's reference needs")
-        return [TorchArchive(_META_FILE, plan.tensors), *copies, json_file("params.json", params_keys(source, notes))]
+        return [
+            TorchArchive(_META_FILE, plan.tensors),
+            *copies,
+            json_file("params.json", params_keys(source, notes)),
+        ]
     if "tokenizer.json" not in contents:
         if not tokenizer_model:
             notes.append("the checkpoint has no tokenizer")
         elif count_tiktoken_ranks(tokenizer_model):
-            notes.append("tokenizer.model is a tiktoken file: transformers needs a tokenizer.json instead")
-    config = config_json(source, plan, special_token_ids(tokenizer_model), with_mtp=options.with_mtp)
-    return [*safetensors_files(plan.tensors, options.max_shard_size), *copies, json_file("config.json", config)]
+            notes.append(
+                "tokenizer.model is a tiktoken file: transformers needs a tokenizer.json instead"
+            )
+    config = config_json(
+        source, plan, special_token_ids(tokenizer_model), with_mtp=options.with_mtp
+    )
+    return [
+        *safetensors_files(plan.tensors, options.max_shard_size),
+        *copies,
+        json_file("config.json", config),
+    ]

@@ -10,7 +10,8 @@ from ..checkpoint.formats.source import LocalFile
 from ..utils.errors import FormatError, safe
 
 _TOKENIZER_FILES = (
-    "tokenizer.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "tokenizer.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "vocab.json",
     "merges.txt", "chat_template.jinja", "chat_template.json", "generation_config.json",
 )  # fmt: skip
 _MAX_BYTES = 64 << 20
@@ -19,8 +20,9 @@ _MAX_BYTES = 64 << 20
 def find_tokenizer_files(folder: str) -> dict[str, str]:
     """Return the paths of the tokenizer's files by name.
 
-    Meta's downloads have `tokenizer.model` in the parent folder or in the folder `original`. A link out of its folder is an error, as its
-    target would be copied into a checkpoint that may be published.
+    Meta's downloads have `tokenizer.model` in the parent folder or in the folder `original`. A link
+    out of its folder is an error, as its target would be copied into a checkpoint that may be
+    published.
     """
     paths: dict[str, str] = {}
     for name in _TOKENIZER_FILES:
@@ -37,12 +39,18 @@ def read_tokenizer_file(path: str) -> bytes:
     """Read a tokenizer file of limited size."""
     with LocalFile(path) as source:
         if source.size > _MAX_BYTES:
-            raise FormatError("too_large", f"{safe(path)}: expected a file of at most {_MAX_BYTES:,} bytes, found {source.size:,}")
+            raise FormatError(
+                "too_large",
+                f"{safe(path)}: expected a file of at most "
+                f"{_MAX_BYTES:,} bytes, found {source.size:,}",
+            )
         return source.read(0, source.size)
 
 
 def count_tiktoken_ranks(data: bytes) -> int | None:
-    """Return the number of tokens before the special ones in Llama 3's `tokenizer.model`; None for another kind of file."""
+    """Return the number of tokens before the special ones in Llama 3's `tokenizer.model`; None
+    for another kind of file.
+    """
     lines = data.splitlines()
     if not lines or not all(line.endswith(b" %d" % rank) for rank, line in enumerate(lines)):
         return None
@@ -50,7 +58,9 @@ def count_tiktoken_ranks(data: bytes) -> int | None:
 
 
 def special_token_ids(data: bytes) -> dict[str, int]:
-    """Return the ids of bos, eos, unk and pad in a `tokenizer.model`; empty for another kind of file."""
+    """Return the ids of bos, eos, unk and pad in a `tokenizer.model`; empty for another kind of
+    file.
+    """
     if (count := count_tiktoken_ranks(data)) is not None:
         return {"bos": count, "eos": count + 1}
     try:

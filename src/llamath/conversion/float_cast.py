@@ -1,7 +1,9 @@
-"""Casts between F32, F16 and BF16 as torch does: widening is exact, narrowing rounds to the nearest, ties to even.
+"""Casts between F32, F16 and BF16 as torch does: widening is exact, narrowing rounds to the
+nearest, ties to even.
 
-A finite number that would become infinite is an error. NaN stays NaN: between F16 and F32 its payload is kept and it becomes quiet; to BF16
-its bits are kept if they fit, otherwise it is 0x7FC0 as in torch's scalar code (its vectorized code writes 0xFFFF).
+A finite number that would become infinite is an error. NaN stays NaN: between F16 and F32 its
+payload is kept and it becomes quiet; to BF16 its bits are kept if they fit, otherwise it is 0x7FC0
+as in torch's scalar code (its vectorized code writes 0xFFFF).
 """
 
 from __future__ import annotations
@@ -32,11 +34,16 @@ def cast_blocks(data: bytes, source: str, target: str) -> Iterator[bytes]:
     if source == target:
         yield data
     else:
-        yield from (cast_floats(data[at : at + _BLOCK_BYTES], source, target) for at in range(0, len(data), _BLOCK_BYTES))
+        yield from (
+            cast_floats(data[at : at + _BLOCK_BYTES], source, target)
+            for at in range(0, len(data), _BLOCK_BYTES)
+        )
 
 
 def cast_floats(data: bytes, source: str, target: str) -> bytes:
-    """Return the numbers in another dtype; an error names a number that the dtype cannot represent."""
+    """Return the numbers in another dtype; an error names a number that the dtype cannot
+    represent.
+    """
     if source == target:
         return data
     if source == "BF16":
@@ -78,7 +85,9 @@ def _f16_to_f32(data: bytes) -> bytes:
 
 
 def _f32_to_f16(data: bytes) -> bytes:
-    """Narrow with integer arithmetic: numpy's own cast takes twenty times as long for subnormal results."""
+    """Narrow with integer arithmetic: numpy's own cast takes twenty times as long for subnormal
+    results.
+    """
     np = require_numpy()
     bits = np.frombuffer(data, "<u4")
     size = bits & 0x7FFFFFFF
@@ -105,4 +114,7 @@ def _check_overflow(np: Any, bits: NDArray[uint32], infinite: NDArray[bool_], ta
     lost = lost[np.isfinite(lost)]
     if lost.size:
         hint = "BF16 has the range of F32" if target == "F16" else "keep F32"
-        raise ConvertError(f"{target} cannot represent {lost[np.abs(lost).argmax()]:g}: it would become infinite", hint=hint)
+        raise ConvertError(
+            f"{target} cannot represent {lost[np.abs(lost).argmax()]:g}: it would become infinite",
+            hint=hint,
+        )

@@ -1,8 +1,10 @@
-"""`gguf_model_keys`: the metadata of a model's GGUF file, written from the tree: the reverse of `checkpoint.gguf_metadata`.
+"""`gguf_model_keys`: the metadata of a model's GGUF file, written from the tree: the reverse of
+`checkpoint.gguf_metadata`.
 
-Which keys an architecture has is the record in `ARCHITECTURES` by which its files are read; the values are the tree's. What llama.cpp
-fixes for an architecture is not written, so a file could describe another model than the source: `check_same_model` reads the metadata
-again and compares the trees.
+Which keys an architecture has is the record in `ARCHITECTURES` by which its files are read; the
+values are the tree's. What llama.cpp fixes for an architecture is not written, so a file could
+describe another model than the source: `check_same_model` reads the metadata again and compares the
+trees.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ _NOT_IN_FILES = frozenset(("context", "mtp"))
 
 
 class GGUFKeys(Record):
-    """The metadata of a model without the architecture's prefix, and the values of small tensors of rotary factors."""
+    """The metadata of a model without the architecture's prefix, and the values of small tensors
+    of rotary factors.
+    """
 
     arch: str
     keys: Mapping[str, Any]
@@ -70,7 +74,10 @@ def gguf_model_keys(model: Model) -> GGUFKeys:
         return _keys(facts, facts.record)
     except (AttributeError, StopIteration):  # a block of another kind than the architecture's
         subject = f"llama.cpp's {facts.record.name} architecture"
-        raise ConvertError(f"{safe(model.name)}: {subject} has other kinds of layers than this model", hint="convert to hf") from None
+        raise ConvertError(
+            f"{safe(model.name)}: {subject} has other kinds of layers than this model",
+            hint="convert to hf",
+        ) from None
 
 
 def _keys(facts: _Facts, record: Architecture) -> GGUFKeys:
@@ -79,7 +86,11 @@ def _keys(facts: _Facts, record: Architecture) -> GGUFKeys:
         key, _, name = word.rstrip("?").partition("=")
         if write := _WRITERS.get(name or key):
             keys |= write(facts)
-    keys |= _EXTRA[record.name, record.model_type](facts) if (record.name, record.model_type) in _EXTRA else {}
+    keys |= (
+        _EXTRA[record.name, record.model_type](facts)
+        if (record.name, record.model_type) in _EXTRA
+        else {}
+    )
     return GGUFKeys(
         arch=record.name,
         keys={key: x for key, x in keys.items() if x is not None},
@@ -88,23 +99,32 @@ def _keys(facts: _Facts, record: Architecture) -> GGUFKeys:
     )
 
 
-def check_same_model(model: Model, written: GGUFKeys, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """Raise if the metadata describe another model, as llama.cpp would run it; return notes about what differs in long texts only."""
+def check_same_model(
+    model: Model, written: GGUFKeys, shapes: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    """Raise if the metadata describe another model, as llama.cpp would run it; return notes
+    about what differs in long texts only.
+    """
     values = {name: struct.pack(f"<{len(x)}f", *x) for name, x in written.tensors.items()}
-    tensors = [Tensor(name, "F32", shape, 0, 0, 4) for name, shape in shapes.items() if name not in values]
+    tensors = [
+        Tensor(name, "F32", shape, 0, 0, 4) for name, shape in shapes.items() if name not in values
+    ]
     tensors += [Tensor(name, "F32", (len(x) // 4,), 0, 0, len(x)) for name, x in values.items()]
     metadata: Keys = {f"{written.arch}.{key}": _as_read(x) for key, x in written.keys.items()}
     metadata |= {"general.architecture": written.arch, "general.type": "model"}
     subject = f"llama.cpp's {written.arch} architecture"
     try:
-        again = load(config_from_gguf(metadata, tensors, subject, read_tensor=lambda x: values[x.name]))
+        again = load(
+            config_from_gguf(metadata, tensors, subject, read_tensor=lambda x: values[x.name])
+        )
     except ValueError as error:
         raise ConvertError(f"{subject} cannot express this model: {error}") from None
     lost = sorted(set(_differences(model.tree, again.tree, "")) - _NOT_IN_FILES)
     notes = {name: _note_on_long_texts(name, (model, again), subject) for name in lost}
     if named := ", ".join(name for name, note in notes.items() if not note):
         raise ConvertError(
-            f"{safe(model.name)}: {subject} cannot express this model; it would compute another {named}",
+            f"{safe(model.name)}: {subject} cannot express this model; it would compute another "
+            f"{named}",
             hint="the file would be a different model, so it is not written",
         )
     return list(dict.fromkeys(notes.values()))
@@ -125,21 +145,38 @@ def _note_on_long_texts(field: str, models: Sequence[Model], subject: str) -> st
     attentions = ours + theirs
     if field == "window" and len({x.window.causal for x in attentions}) == 1:
         limit = min((x.window.max_lookback for x in attentions if x.window.max_lookback), default=0)
-        has = "no sliding window" if all(x.window.max_lookback is None for x in theirs) else "other sliding windows"
+        has = (
+            "no sliding window"
+            if all(x.window.max_lookback is None for x in theirs)
+            else "other sliding windows"
+        )
         return f"{subject} has {has}: up to {limit:,} tokens the model is the same" if limit else ""
     if field == "rope" and isinstance(rope := ours[0].rope, (DynamicRope, QwenDynamicRope)):
-        return f"GGUF cannot express dynamic RoPE scaling: up to {rope.original_context:,} tokens the model is the same"
-    if isinstance(scaling := ours[0].score_transform.temperature, LogNScaling) and field in ("temperature", "original_context"):
-        return f"GGUF cannot express use_logn_attn: up to {scaling.original_context:,} tokens the model is the same"
+        return (
+            f"GGUF cannot express dynamic RoPE scaling: up to {rope.original_context:,} "
+            "tokens the model is the same"
+        )
+    if isinstance(scaling := ours[0].score_transform.temperature, LogNScaling) and field in (
+        "temperature",
+        "original_context",
+    ):
+        return (
+            f"GGUF cannot express use_logn_attn: up to {scaling.original_context:,} tokens "
+            "the model is the same"
+        )
     return ""
 
 
 def _differences(a: Any, b: Any, name: str) -> Iterator[str]:
-    """Yield the names of the innermost fields in which two trees differ; windows and positions are named as a whole."""
+    """Yield the names of the innermost fields in which two trees differ; windows and positions
+    are named as a whole.
+    """
     if a == b:
         return
     if isinstance(a, (AttentionWindow, Rope)) or isinstance(b, (AttentionWindow, Rope)):
-        if not (isinstance(a, Rope) and isinstance(b, Rope) and type(a) is type(b) and _is_near(a, b)):
+        if not (
+            isinstance(a, Rope) and isinstance(b, Rope) and type(a) is type(b) and _is_near(a, b)
+        ):
             yield name
     elif type(a) is type(b) and isinstance(a, Record):
         for field in a.fields:
@@ -181,11 +218,18 @@ class _Facts:
         records = ARCHITECTURES.get(arch, ())
         own = [x for x in records if find_family(x.model_type).module == family.module]
         if not own:  # one family's files may have the names of another's: Phi's first ones
-            own = [x for x in records if (y := find_family(x.model_type)).name == family.name and y.gguf == family.gguf]
+            own = [
+                x
+                for x in records
+                if (y := find_family(x.model_type)).name == family.name and y.gguf == family.gguf
+            ]
         if arch == "llama":
             own = [x for x in records if (x.model_type == "mixtral") == has_experts]
         if not own:
-            raise ConvertError(f"the metadata of GGUF files of the {family.name} family are not known here", hint="convert to hf")
+            raise ConvertError(
+                f"the metadata of GGUF files of the {family.name} family are not known here",
+                hint="convert to hf",
+            )
         return own[0]
 
     @cached_property
@@ -202,17 +246,25 @@ class _Facts:
     def first(self) -> Any:
         """The first attention without a window, or the first of all."""
         found = [x for x in self.attentions if x is not None]
-        return next((x for x in found if x.window.max_lookback is None), found[0] if found else None)
+        return next(
+            (x for x in found if x.window.max_lookback is None), found[0] if found else None
+        )
 
     @cached_property
     def sliding(self) -> Any:
         """The first attention with a window."""
-        return next((x for x in self.attentions if x is not None and x.window.size is not None), None)
+        return next(
+            (x for x in self.attentions if x is not None and x.window.size is not None), None
+        )
 
     @cached_property
     def rope(self) -> Rope | None:
-        """The rotary positions of the layers with full attention, or of others if these have none."""
-        ropes = [x.rope for x in (self.first, *self.attentions) if x is not None and x.rope is not None]
+        """The rotary positions of the layers with full attention, or of others if these have
+        none.
+        """
+        ropes = [
+            x.rope for x in (self.first, *self.attentions) if x is not None and x.rope is not None
+        ]
         return ropes[0] if ropes else None
 
     @cached_property
@@ -233,7 +285,10 @@ class _Facts:
     def eps(self) -> float:
         """The epsilon of the norms."""
         layer = self.layers[0]
-        norms = (getattr(layer, x, None) for x in ("attn_norm", "mlp_norm", "attn_out_norm", "attn_branch_norm"))
+        norms = (
+            getattr(layer, x, None)
+            for x in ("attn_norm", "mlp_norm", "attn_out_norm", "attn_branch_norm")
+        )
         return float(next(x.eps for x in (*norms, self.tree.norm) if x is not None))
 
     @cached_property
@@ -243,15 +298,26 @@ class _Facts:
         if isinstance(rope, Llama3Rope):
             return {ROPE_FREQS: rope.divisors()}
         if isinstance(rope, LongRope):
-            return {"rope_factors_long.weight": rope.long_factor, "rope_factors_short.weight": rope.short_factor}
+            return {
+                "rope_factors_long.weight": rope.long_factor,
+                "rope_factors_short.weight": rope.short_factor,
+            }
         if isinstance(rope, ProportionalRope):
-            return {ROPE_FREQS: [1.0] * (rope.dim // 2) + [1e30] * ((rope.head_dim - rope.dim) // 2)}
+            return {
+                ROPE_FREQS: [1.0] * (rope.dim // 2) + [1e30] * ((rope.head_dim - rope.dim) // 2)
+            }
         return {}
 
     def resolved(self, *names: str) -> Any:
         """Return the value of the first of these config keys that is present, or its default."""
         found = [self.config.data[x] for x in names if self.config.data.get(x) is not None]
-        return next(iter(found or [self.config.defaults_used[x] for x in names if x in self.config.defaults_used]), None)
+        return next(
+            iter(
+                found
+                or [self.config.defaults_used[x] for x in names if x in self.config.defaults_used]
+            ),
+            None,
+        )
 
 
 def _uniform(values: Iterable[Any]) -> Any:
@@ -270,12 +336,17 @@ def _expert_width(f: _Facts) -> int | None:
 
 
 def _feed_forward_length(f: _Facts) -> Any:
-    """Return the width of the layers without experts; of the experts, if all layers have them and no key has their width."""
+    """Return the width of the layers without experts; of the experts, if all layers have them
+    and no key has their width.
+    """
     if f.record.name == "qwen":
         return 2 * _mlp_width(f.mlps[0])
     dense = [_mlp_width(x.mlp.dense if isinstance(x.mlp, DenseAndMoE) else x.mlp) for x in f.layers]
     if f.record.name.startswith("nemotron_h"):
-        return [x or (_mlp_width(y.experts[0]) if isinstance(y, MoE) else 0) for x, y in zip(dense, f.mlps, strict=True)]
+        return [
+            x or (_mlp_width(y.experts[0]) if isinstance(y, MoE) else 0)
+            for x, y in zip(dense, f.mlps, strict=True)
+        ]
     if any(dense):
         return _uniform(x for x in dense if x) if len(set(dense) - {0}) == 1 else dense
     stated = f.resolved("intermediate_size_mlp", "intermediate_size")
@@ -293,7 +364,11 @@ def _heads_kv(f: _Facts) -> Any:
 
 def _head_dim(f: _Facts) -> Keys:
     size = int(f.first.head_dim)
-    if "head_dim" not in f.config.data and size * int(f.first.heads) == int(f.tree.width) and f.record.name != "cohere2":
+    if (
+        "head_dim" not in f.config.data
+        and size * int(f.first.heads) == int(f.tree.width)
+        and f.record.name != "cohere2"
+    ):
         return {}
     return {"attention.key_length": size, "attention.value_length": size}
 
@@ -303,7 +378,9 @@ def _rotary_dim(f: _Facts) -> Keys:
 
 
 def _rope_scaling(f: _Facts) -> Keys:
-    """Return the scaling of positions that metadata express; those of Llama 3.1 and LongRoPE are tensors."""
+    """Return the scaling of positions that metadata express; those of Llama 3.1 and LongRoPE are
+    tensors.
+    """
     rope = f.rope
     if isinstance(rope, LinearRope):
         return {"rope.scaling.type": "linear", "rope.scaling.factor": rope.factor}
@@ -318,7 +395,10 @@ def _rope_scaling(f: _Facts) -> Keys:
     if not isinstance(rope, YarnRope):
         return {}
     if rope.attention_factor is not None:
-        f.notes.append(f"llama.cpp multiplies attention_factor ({rope.attention_factor:g}) by 1 + 0.1·ln(factor)")
+        f.notes.append(
+            f"llama.cpp multiplies attention_factor ({rope.attention_factor:g}) by 1 "
+            "+ 0.1·ln(factor)"
+        )
     return {
         "rope.scaling.type": "yarn",
         "rope.scaling.factor": rope.factor,
@@ -330,9 +410,15 @@ def _rope_scaling(f: _Facts) -> Keys:
 
 
 def _sliding_layers(f: _Facts) -> Keys:
-    """Return the list of layers with a window, where the architecture has one and its own order is another."""
+    """Return the list of layers with a window, where the architecture has one and its own order
+    is another.
+    """
     has_window = [x is not None and x.window.size is not None for x in f.attentions]
-    return {"attention.sliding_window_pattern": has_window} if any(has_window) and f.record.name in _WINDOW_PATTERNS else {}
+    return (
+        {"attention.sliding_window_pattern": has_window}
+        if any(has_window) and f.record.name in _WINDOW_PATTERNS
+        else {}
+    )
 
 
 def _expert_groups(f: _Facts) -> Keys:
@@ -355,11 +441,19 @@ def _window(f: _Facts) -> Keys:
     if not sizes or f.record.name in _WITHOUT_WINDOW:
         return {}
     stated = f.resolved("sliding_window")  # with attention to both sides, the tree has another size
-    return {"attention.sliding_window": int(min(sizes)) if f.first.window.causal or type(stated) is not int else stated}
+    return {
+        "attention.sliding_window": int(min(sizes))
+        if f.first.window.causal or type(stated) is not int
+        else stated
+    }
 
 
 def _leading_dense(f: _Facts) -> Keys:
-    return {"leading_dense_block_count": next((i for i, x in enumerate(f.mlps) if isinstance(x, MoE)), len(f.mlps))}
+    return {
+        "leading_dense_block_count": next(
+            (i for i, x in enumerate(f.mlps) if isinstance(x, MoE)), len(f.mlps)
+        )
+    }
 
 
 def _key(name: str, value: Callable[[_Facts], Any]) -> Callable[[_Facts], Keys]:
@@ -372,7 +466,9 @@ def _of_moe(name: str, value: Callable[[Any], Any]) -> Callable[[_Facts], Keys]:
 
 _WRITERS: Mapping[str, Callable[[_Facts], Keys]] = {
     "num_hidden_layers": _key("block_count", lambda f: len(f.layers)),
-    "max_position_embeddings": _key("context_length", lambda f: None if f.tree.context is None else int(f.tree.context)),
+    "max_position_embeddings": _key(
+        "context_length", lambda f: None if f.tree.context is None else int(f.tree.context)
+    ),
     "hidden_size": _key("embedding_length", lambda f: int(f.tree.width)),
     "intermediate_size": _key("feed_forward_length", _feed_forward_length),
     "vocab_size": _key("vocab_size", lambda f: int(f.tree.vocab)),
@@ -382,9 +478,17 @@ _WRITERS: Mapping[str, Callable[[_Facts], Keys]] = {
     "sliding_window": _window,
     "sliding_layer_types": _sliding_layers,
     "bidirectional": lambda f: {} if f.first.window.causal else {"attention.causal": False},
-    "attn_logit_softcapping": _key("attn_logit_softcapping", lambda f: f.first.score_transform.softcap),
-    "clip_qkv": lambda f: {"attention.clamp_kqv": x.limit} if (x := f.first.qk_preprocess.clip) and f.record.name == "olmo" else {},
-    "q_lora_rank": _key("attention.q_lora_rank", lambda f: f.first.q_up and int(f.first.q_down.weight.shape[0])),
+    "attn_logit_softcapping": _key(
+        "attn_logit_softcapping", lambda f: f.first.score_transform.softcap
+    ),
+    "clip_qkv": lambda f: (
+        {"attention.clamp_kqv": x.limit}
+        if (x := f.first.qk_preprocess.clip) and f.record.name == "olmo"
+        else {}
+    ),
+    "q_lora_rank": _key(
+        "attention.q_lora_rank", lambda f: f.first.q_up and int(f.first.q_down.weight.shape[0])
+    ),
     "kv_lora_rank": _key("attention.kv_lora_rank", lambda f: int(f.first.kv_lora_rank)),
     "qk_nope_head_dim": lambda f: {
         "attention.head_count_kv": 1,
@@ -396,23 +500,37 @@ _WRITERS: Mapping[str, Callable[[_Facts], Keys]] = {
     "qk_rope_head_dim": _key("rope.dimension_count", lambda f: int(f.first.rope_dim)),
     "rotary_dim": _rotary_dim,
     "partial_rotary_factor": _rotary_dim,
-    "rope_theta": lambda f: {**({"rope.freq_base": f.rope.theta} if f.rope is not None else {}), **_rotary_dim(f)},
+    "rope_theta": lambda f: {
+        **({"rope.freq_base": f.rope.theta} if f.rope is not None else {}),
+        **_rotary_dim(f),
+    },
     "rope_scaling": _rope_scaling,
-    "rope_local_base_freq": _key("rope.freq_base_swa", lambda f: f.sliding_rope and f.sliding_rope.theta),
+    "rope_local_base_freq": _key(
+        "rope.freq_base_swa", lambda f: f.sliding_rope and f.sliding_rope.theta
+    ),
     "no_mlp_norm": lambda f: {"use_parallel_residual": bool(f.layers[0].parallel)},
     "use_parallel_residual": lambda f: {"use_parallel_residual": bool(f.layers[0].parallel)},
     "num_experts": _of_moe("expert_count", lambda x: len(x.experts)),
     "num_experts_per_tok": _of_moe("expert_used_count", lambda x: int(x.top_k)),
     "moe_intermediate_size": _key("expert_feed_forward_length", _expert_width),
-    "shared_expert_intermediate_size": _of_moe("expert_shared_feed_forward_length", lambda x: x.shared and _mlp_width(x.shared)),
+    "shared_expert_intermediate_size": _of_moe(
+        "expert_shared_feed_forward_length", lambda x: x.shared and _mlp_width(x.shared)
+    ),
     "n_shared_experts": _shared_count,
-    "moe_latent_size": _of_moe("moe_latent_size", lambda x: int(x.latent_down.weight.shape[0]) if hasattr(x, "latent_down") else None),
+    "moe_latent_size": _of_moe(
+        "moe_latent_size",
+        lambda x: int(x.latent_down.weight.shape[0]) if hasattr(x, "latent_down") else None,
+    ),
     "first_k_dense_replace": _leading_dense,
-    "interleave_moe_layer_step": _key("interleave_moe_layer_step", lambda f: f.resolved("interleave_moe_layer_step")),
+    "interleave_moe_layer_step": _key(
+        "interleave_moe_layer_step", lambda f: f.resolved("interleave_moe_layer_step")
+    ),
     "n_group": _expert_groups,
     "scoring_func": _of_moe("expert_gating_func", lambda x: 2 if x.scoring == "sigmoid" else 1),
     "norm_topk_prob": _of_moe("expert_weights_norm", lambda x: bool(x.norm_topk_prob)),
-    "routed_scaling_factor": _of_moe("expert_weights_scale", lambda x: float(x.routed_scaling_factor)),
+    "routed_scaling_factor": _of_moe(
+        "expert_weights_scale", lambda x: float(x.routed_scaling_factor)
+    ),
     "linear_conv_kernel_dim": lambda f: _delta_keys(f),
     "conv_L_cache": _key("shortconv.l_cache", lambda f: f.resolved("conv_L_cache")),
     "rms_norm_eps": _key("attention.layer_norm_rms_epsilon", lambda f: f.eps),
@@ -421,21 +539,32 @@ _WRITERS: Mapping[str, Callable[[_Facts], Keys]] = {
     "embedding_multiplier": _key("embedding_scale", lambda f: float(f.tree.embed.scale)),
     "residual_multiplier": _key("residual_scale", lambda f: float(f.layers[0].residual_multiplier)),
     "logit_scale": _key(
-        "logit_scale", lambda f: 1 / f.tree.logit_scale if f.record.name.startswith("granite") else float(f.tree.logit_scale)
+        "logit_scale",
+        lambda f: (
+            1 / f.tree.logit_scale
+            if f.record.name.startswith("granite")
+            else float(f.tree.logit_scale)
+        ),
     ),
     "final_logit_softcapping": _key("final_logit_softcapping", lambda f: f.tree.softcap),
 }
-"""Names in `gguf_keys.KEY_MAPPINGS` → the metadata that express them; names without metadata are visible in the tensors."""
+"""Names in `gguf_keys.KEY_MAPPINGS` → the metadata that express them; names without metadata are
+visible in the tensors."""
 
 
 def _delta_keys(f: _Facts) -> Keys:
-    """Return the sizes of the gated delta net, and the interval of layers with full attention, which llama.cpp requires."""
+    """Return the sizes of the gated delta net, and the interval of layers with full attention,
+    which llama.cpp requires.
+    """
     mixer: GatedDeltaNet = f.mixer(GatedDeltaNet)
     assert mixer.conv is not None
     full = [i for i, x in enumerate(f.attentions) if x is not None]
     interval = full[0] + 1 if full else len(f.layers) + 1
     if full != list(range(interval - 1, len(f.layers), interval)):
-        raise ConvertError(f"llama.cpp's {f.record.name} has full attention in every n-th layer, and this model in others ({full[:8]})")
+        raise ConvertError(
+            f"llama.cpp's {f.record.name} has full attention in every n-th layer, "
+            f"and this model in others ({full[:8]})"
+        )
     return {
         "ssm.conv_kernel": int(mixer.conv.weight.shape[-1]),
         "ssm.state_size": int(mixer.key_dim),
@@ -451,21 +580,32 @@ def _mla_keys(f: _Facts) -> Keys:
     """Return the positions of latent attention: YaRN's multipliers are stored as one number."""
     groups = f.moe.expert_groups if f.moe is not None else None
     if groups is not None and groups.top_scores == 1:
-        f.notes.append("llama.cpp chooses groups of experts by their two best scores, and this model by the best one")
+        f.notes.append(
+            "llama.cpp chooses groups of experts by their two best scores, and this "
+            "model by the best one"
+        )
     rope = f.rope
     keys: Keys = {"rope.freq_base": rope.theta if rope else None} | _rope_scaling(f)
     if isinstance(rope, YarnRope):
-        keys["rope.scaling.yarn_log_multiplier"] = None if rope.mscale_all_dim is None else 0.1 * rope.mscale_all_dim
+        keys["rope.scaling.yarn_log_multiplier"] = (
+            None if rope.mscale_all_dim is None else 0.1 * rope.mscale_all_dim
+        )
     return keys
 
 
 def _ministral_keys(f: _Facts) -> Keys:
     rope = f.rope
-    keys: Keys = {"rope.freq_base": rope.theta if rope else None} | _rope_scaling(f) | _rotary_dim(f)
+    keys: Keys = (
+        {"rope.freq_base": rope.theta if rope else None} | _rope_scaling(f) | _rotary_dim(f)
+    )
     temperature = f.first.score_transform.temperature
     if isinstance(rope, YarnRope):
         keys["rope.scaling.yarn_log_multiplier"] = rope.mscale_all_dim or 0.0
-    return keys | {"attention.temperature_scale": temperature.scale if isinstance(temperature, TemperatureTuning) else 0.0}
+    return keys | {
+        "attention.temperature_scale": temperature.scale
+        if isinstance(temperature, TemperatureTuning)
+        else 0.0
+    }
 
 
 def _gpt_oss_keys(f: _Facts) -> Keys:
@@ -477,7 +617,8 @@ def _olmo3_keys(f: _Facts) -> Keys:
     """Refuse another base in the layers with a window, which llama.cpp ignores."""
     if f.rope is not None and f.sliding_rope is not None and f.rope.theta != f.sliding_rope.theta:
         raise ConvertError(
-            f"{safe(f.model.name)}: llama.cpp's olmo2 architecture has one rope_theta for all layers, and this model has "
+            f"{safe(f.model.name)}: llama.cpp's olmo2 architecture has one rope_theta for all "
+            "layers, and this model has "
             f"{f.rope.theta:g} and {f.sliding_rope.theta:g}",
             hint="the file would be a different model, so it is not written",
         )
@@ -510,12 +651,18 @@ def _gemma4_keys(f: _Facts) -> Keys:
         "attention.sliding_window": f.resolved("sliding_window"),
         "attention.shared_kv_layers": borrowed,
         "embedding_length_per_layer_input": int(per_layer.size) if per_layer else 0,
-        "attention.sliding_window_pattern": [x is not None and (x.window.size is not None) for x in f.attentions],
+        "attention.sliding_window_pattern": [
+            x is not None and (x.window.size is not None) for x in f.attentions
+        ],
     }
     if not full.window.causal:
         keys["attention.causal"] = False
     if f.moe is not None:
-        keys |= {"expert_count": len(f.moe.experts), "expert_used_count": int(f.moe.top_k), "expert_feed_forward_length": _expert_width(f)}
+        keys |= {
+            "expert_count": len(f.moe.experts),
+            "expert_used_count": int(f.moe.top_k),
+            "expert_feed_forward_length": _expert_width(f),
+        }
     return keys
 
 
@@ -558,7 +705,8 @@ def _exaone4_keys(f: _Facts) -> Keys:
     """Refuse windows where llama.cpp has none: it recognizes the 32B by its number of layers."""
     if f.sliding is not None and len(f.layers) != _EXAONE4_LAYERS_WITH_WINDOWS:
         raise ConvertError(
-            f"{safe(f.model.name)}: llama.cpp's exaone4 architecture has windows only in models of {_EXAONE4_LAYERS_WITH_WINDOWS} layers, "
+            f"{safe(f.model.name)}: llama.cpp's exaone4 architecture has windows only in models "
+            f"of {_EXAONE4_LAYERS_WITH_WINDOWS} layers, "
             f"and this one has {len(f.layers)} layers",
             hint="the file would be a different model, so it is not written",
         )
@@ -566,7 +714,11 @@ def _exaone4_keys(f: _Facts) -> Keys:
 
 
 def _minicpm_keys(f: _Facts) -> Keys:
-    experts = {"expert_count": len(f.moe.experts), "expert_used_count": int(f.moe.top_k)} if f.moe is not None else {}
+    experts = (
+        {"expert_count": len(f.moe.experts), "expert_used_count": int(f.moe.top_k)}
+        if f.moe is not None
+        else {}
+    )
     logits = {"logit_scale": 1 / f.tree.logit_scale if f.tree.logit_scale else None}
     return {"residual_scale": float(f.layers[0].residual_multiplier), **logits, **experts}
 
@@ -593,7 +745,9 @@ def _mpt_keys(f: _Facts) -> Keys:
     return {
         **_fused_keys(f),
         "feed_forward_length": _feed_forward_length(f),
-        "attention.max_alibi_bias": float(scores.alibi.max_bias) if isinstance(scores.alibi, Alibi) else 0.0,
+        "attention.max_alibi_bias": float(scores.alibi.max_bias)
+        if isinstance(scores.alibi, Alibi)
+        else 0.0,
         "attention.clamp_kqv": clip.limit if clip else None,
     }
 
@@ -601,12 +755,22 @@ def _mpt_keys(f: _Facts) -> Keys:
 def _windowed_phi_keys(f: _Facts) -> Keys:
     """Phi-3: llama.cpp assumes a window where none is written."""
     rope = f.rope
-    original = rope.original_context if isinstance(rope, LongRope) else f.resolved("original_max_position_embeddings") or f.tree.context
-    return {"attention.sliding_window": 0, **_window(f), "rope.scaling.original_context_length": original}
+    original = (
+        rope.original_context
+        if isinstance(rope, LongRope)
+        else f.resolved("original_max_position_embeddings") or f.tree.context
+    )
+    return {
+        "attention.sliding_window": 0,
+        **_window(f),
+        "rope.scaling.original_context_length": original,
+    }
 
 
 def _sections(*default: int) -> Callable[[_Facts], Keys]:
-    """Return the numbers of rotary pairs for time, height and width, which are the same position in a text."""
+    """Return the numbers of rotary pairs for time, height and width, which are the same position
+    in a text.
+    """
 
     def keys(f: _Facts) -> Keys:
         scaling = f.config.data.get("rope_parameters") or f.config.data.get("rope_scaling") or {}
@@ -635,7 +799,11 @@ _EXTRA: Mapping[tuple[str, str], Callable[[_Facts], Keys]] = {
     ("falcon", "falcon"): _falcon_keys,
     ("mpt", "mpt"): _mpt_keys,
     ("bloom", "bloom"): _bloom_keys,
-    ("qwen", "qwen"): lambda f: {**_fused_keys(f), "attention.layer_norm_epsilon": f.eps, **_rotary_dim(f)},
+    ("qwen", "qwen"): lambda f: {
+        **_fused_keys(f),
+        "attention.layer_norm_epsilon": f.eps,
+        **_rotary_dim(f),
+    },
     ("phi3", "phi3"): _windowed_phi_keys,
     ("phimoe", "phimoe"): _windowed_phi_keys,
     ("qwen2vl", "qwen2_vl_text"): _sections(16, 24, 24),
@@ -643,9 +811,14 @@ _EXTRA: Mapping[tuple[str, str], Callable[[_Facts], Keys]] = {
     ("qwen35", "qwen3_5_text"): _sections(11, 11, 10),
     ("qwen35moe", "qwen3_5_moe_text"): _sections(11, 11, 10),
     ("glm4moe", "glm4_moe"): lambda f: {"expert_gating_func": 2, **_rotary_dim(f)},
-    ("minimax-m2", "minimax_m2"): lambda f: {"expert_feed_forward_length": _expert_width(f), "expert_gating_func": 2},
+    ("minimax-m2", "minimax_m2"): lambda f: {
+        "expert_feed_forward_length": _expert_width(f),
+        "expert_gating_func": 2,
+    },
     ("exaone4", "exaone4"): _exaone4_keys,
-    ("command-r", "cohere"): lambda f: {"rope.scaling.type": "none"} if not _rope_scaling(f) else {},
+    ("command-r", "cohere"): lambda f: (
+        {"rope.scaling.type": "none"} if not _rope_scaling(f) else {}
+    ),
     ("cohere2", "cohere2"): lambda f: {"rope.scaling.type": "none"} if not _rope_scaling(f) else {},
 }
 """(architecture, model type) → keys that its record reads in its own way."""

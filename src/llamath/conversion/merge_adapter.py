@@ -1,7 +1,7 @@
 """`merge_adapter`: write a checkpoint with an adapter merged into its weights.
 
-The weights that the adapter changes are computed in float64, as `same` computes them, and rounded to their dtype; every other tensor is
-copied. Files are written as a conversion writes them.
+The weights that the adapter changes are computed in float64, as `same` computes them, and rounded
+to their dtype; every other tensor is copied. Files are written as a conversion writes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ from .source_tensors import PackedTensor, PlainTensor, Shape, row_width
 from .tensor_pieces import RowRange, encode
 from .tensor_plan import OutputTensor, StoredGroup, TargetTypes, TensorPlan, plan_tensors
 from .write.output_files import ConcatFile, OutputFile
-from .write.write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, config_json, json_file, safetensors_files
+from .write.write_hf import (
+    MAX_SHARD_SIZE,
+    STALE_HF_FILES,
+    config_json,
+    json_file,
+    safetensors_files,
+)
 from .write.write_output import OutputFolder, Progress, write_error, write_output
 
 _CHUNK_ELEMENTS = 1 << 18
@@ -59,20 +65,28 @@ class MergedWeights(NamedTuple):
                 weight = self.side.weights[path]
                 step = max(1, _CHUNK_ELEMENTS // weight.width)
                 for first in range(0, weight.rows, step):
-                    data = _as_float32(np, self.side.read(weight, first, min(first + step, weight.rows)).values)
+                    data = _as_float32(
+                        np, self.side.read(weight, first, min(first + step, weight.rows)).values
+                    )
                     yield from encode(data.tobytes(), "F32", dtype)
             return
         parts = []
         for path, layout, module in zip(self.paths, self.layouts, self.modules, strict=True):
             weight = self.side.weights[path]
             values = _as_float32(np, self.side.read(weight, 0, weight.rows).values)
-            shape = (weight.rows, weight.width) if weight.width > 1 or len(self.shape) > 1 else (weight.rows,)
+            shape = (
+                (weight.rows, weight.width)
+                if weight.width > 1 or len(self.shape) > 1
+                else (weight.rows,)
+            )
             parts.append(apply_layout(values.reshape(shape), layout, self.params, module, np))
         joined = join_tensors(parts, self.layouts[0], self.params, np, self.shape)
         yield from encode(np.ascontiguousarray(joined).tobytes(), "F32", dtype)
 
     def identity(self) -> str:
-        """Return text that identifies the weights; the adapter is part of the conversion's fingerprint."""
+        """Return text that identifies the weights; the adapter is part of the conversion's
+        fingerprint.
+        """
         return repr(self[1:])
 
 
@@ -105,7 +119,9 @@ def merge_adapter(
     dry_run: bool = False,
     progress: Progress = lambda _done, _all: None,
 ) -> ConversionReport:
-    """Write the base model with the adapter merged; `dtype` casts, and dequantizes packed weights."""
+    """Write the base model with the adapter merged; `dtype` casts, and dequantizes packed
+    weights.
+    """
     opened_adapter = open_adapter(adapter)
     folder = adapter if os.path.isdir(adapter) else os.path.dirname(adapter) or "."
     adapter_files = SourceFiles(
@@ -120,14 +136,26 @@ def merge_adapter(
         with AdaptedSide(opened_adapter, base) as side:
             name = parse_dtype(dtype, FLOAT_BYTES, "merge").name if dtype else ""
             plan = _plan(source, side, name)
-            notes = [*source.notes, *opened_adapter.notes, *plan.notes, *_changed_notes(side, opened_adapter)]
+            notes = [
+                *source.notes,
+                *opened_adapter.notes,
+                *plan.notes,
+                *_changed_notes(side, opened_adapter),
+            ]
             files = _files(source, plan, notes)
             _check_target(target, folder)
-            both = _MergeFiles(**{x: getattr(source, x) for x in SourceFiles.fields}, adapter=adapter_files)
+            both = _MergeFiles(
+                **{x: getattr(source, x) for x in SourceFiles.fields}, adapter=adapter_files
+            )
             stamped = both.replace(stamps=source.stamps)
             output = OutputFolder(path=target, force=force, stale=STALE_HF_FILES)
             kept = write_output(
-                stamped, files, output, progress, dry_run=dry_run, also=repr((adapter_files.stamps, opened_adapter.targets))
+                stamped,
+                files,
+                output,
+                progress,
+                dry_run=dry_run,
+                also=repr((adapter_files.stamps, opened_adapter.targets)),
             )
     except OSError as error:
         raise write_error(error, target) from None
@@ -150,12 +178,15 @@ def _plan(source: ConversionSource, side: AdaptedSide, dtype: str) -> TensorPlan
     if not source.scheme.name.startswith("hf"):
         hint = "convert it first: llamath convert BASE FOLDER --names hf"
         raise ConvertError(
-            f"{safe(source.path)}: expected a base model in Hugging Face format, found {source.scheme.name} names", hint=hint
+            f"{safe(source.path)}: expected a base model in Hugging Face format, found "
+            f"{source.scheme.name} names",
+            hint=hint,
         )
     packed = {x.kind for x in source.tensors.values() if isinstance(x, PackedTensor)}
     if packed and not dtype:
         raise ConvertError(
-            f"{safe(source.path)} is packed as {', '.join(sorted(packed))}: merged weights cannot keep it",
+            f"{safe(source.path)} is packed as {', '.join(sorted(packed))}: merged weights "
+            "cannot keep it",
             hint="give --dtype bf16 to dequantize the weights",
         )
     changed = side.changed_paths
@@ -173,15 +204,20 @@ def _plan(source: ConversionSource, side: AdaptedSide, dtype: str) -> TensorPlan
         )
 
     plan = plan_tensors(source, source.scheme, TargetTypes(dtype), replace=replace)
-    known = {x.name for x in plan.tensors} | {y for x in source.tensors.values() if isinstance(x, PackedTensor) for y in x.parts}
+    known = {x.name for x in plan.tensors} | {
+        y for x in source.tensors.values() if isinstance(x, PackedTensor) for y in x.parts
+    }
     known |= {y for x in source.mtp.values() if isinstance(x, PackedTensor) for y in x.parts}
     others = [x for x in source.manifest.tensors if x.name not in known]
     if source.model.tree.head is not None and source.model.tree.head.weight.tied:
-        others = [x for x in others if x.name != source.scheme.stored_name("head.weight")]  # a copy of the embedding
+        # a copy of the embedding
+        others = [x for x in others if x.name != source.scheme.stored_name("head.weight")]
     copies = []
     for x in others:
         merged = MergedTensor(x.name, x.dtype, x.shape, (x,))
-        rows = RowRange(PlainTensor(merged), 0, prod(x.shape) // row_width(x.shape) if prod(x.shape) else 0)
+        rows = RowRange(
+            PlainTensor(merged), 0, prod(x.shape) // row_width(x.shape) if prod(x.shape) else 0
+        )
         copies.append(OutputTensor(x.name, x.dtype, x.shape, (rows,)))
     return plan.replace(tensors=(*plan.tensors, *copies))
 
@@ -198,15 +234,27 @@ def _changed_notes(side: AdaptedSide, adapter: Adapter) -> Iterator[str]:
 def _files(source: ConversionSource, plan: TensorPlan, notes: list[str]) -> list[OutputFile]:
     """Return the files to write; the configuration is the last one."""
     path = os.path.join(source.folder, "config.json")
-    keys: Mapping[str, Any] = read_json(path) if source.model.wrapper else config_json(source, plan, {}, with_mtp=True)
-    copies = [ConcatFile(name, [read_tokenizer_file(x)]) for name, x in find_tokenizer_files(source.folder).items()]
+    keys: Mapping[str, Any] = (
+        read_json(path) if source.model.wrapper else config_json(source, plan, {}, with_mtp=True)
+    )
+    copies = [
+        ConcatFile(name, [read_tokenizer_file(x)])
+        for name, x in find_tokenizer_files(source.folder).items()
+    ]
     if not any(x.name in ("tokenizer.json", "tokenizer.model", "vocab.json") for x in copies):
         notes.append("the checkpoint has no tokenizer")
-    return [*safetensors_files(plan.tensors, MAX_SHARD_SIZE), *copies, json_file("config.json", keys)]
+    return [
+        *safetensors_files(plan.tensors, MAX_SHARD_SIZE),
+        *copies,
+        json_file("config.json", keys),
+    ]
 
 
 def _check_target(target: str, adapter_folder: str) -> None:
     """Refuse to write into the adapter's folder."""
     inside, folder = os.path.realpath(target), os.path.realpath(adapter_folder)
     if inside == folder or inside.startswith(os.path.join(folder, "")):
-        raise ConvertError(f"{safe(target)} is inside the adapter's folder {safe(adapter_folder)}", hint="write to another folder")
+        raise ConvertError(
+            f"{safe(target)} is inside the adapter's folder {safe(adapter_folder)}",
+            hint="write to another folder",
+        )

@@ -25,17 +25,29 @@ class SourceFiles(Record):
     stamps: tuple[_Stamp, ...]  # taken before the first byte was read
 
     def check_unchanged(self) -> None:
-        """Raise if a file of the source has changed since it was opened: the new checkpoint would be a mixture."""
+        """Raise if a file of the source has changed since it was opened: the new checkpoint
+        would be a mixture.
+        """
         changed = next((old.path for old in self.stamps if _stamp(old.path) != old), None)
-        if changed is None and len(take_stamps(self.path, self.folder, self.manifest)) == len(self.stamps):
-            manifest = read_checkpoint(self.path)  # a change within one tick of the file system's clock leaves the times equal
-            changed = None if (manifest.files, manifest.tensors) == (self.manifest.files, self.manifest.tensors) else self.path
+        if changed is None and len(take_stamps(self.path, self.folder, self.manifest)) == len(
+            self.stamps
+        ):
+            # a change within one tick of the file system's clock leaves the times equal
+            manifest = read_checkpoint(self.path)
+            changed = (
+                None
+                if (manifest.files, manifest.tensors)
+                == (self.manifest.files, self.manifest.tensors)
+                else self.path
+            )
         elif changed is None:
             changed = self.folder
         if changed is not None:
             raise ConvertError(
-                f"{safe(changed)} changed during the conversion: expected the file as it was opened, found another size, time or header",
-                hint="repeat the conversion when nothing writes to the source; existing files have not been changed",
+                f"{safe(changed)} changed during the conversion: expected the file as it was "
+                "opened, found another size, time or header",
+                hint="repeat the conversion when nothing writes to the source; existing files "
+                "have not been changed",
             )
 
 
@@ -58,10 +70,20 @@ def _stamp(path: str) -> _Stamp | None:
 
 
 def take_stamps(path: str, folder: str, manifest: Manifest | None = None) -> tuple[_Stamp, ...]:
-    """Return the stamps of the files that a conversion may read: configuration, tokenizer, and the weights, or all files in the folder."""
+    """Return the stamps of the files that a conversion may read: configuration, tokenizer, and
+    the weights, or all files in the folder.
+    """
     if manifest is None:
-        names = [os.path.join(folder, x) for x in LocalFolder(folder).names()] if os.path.isdir(folder) else []
+        names = (
+            [os.path.join(folder, x) for x in LocalFolder(folder).names()]
+            if os.path.isdir(folder)
+            else []
+        )
     else:
         names = [x.name for x in manifest.files] + ([manifest.index.path] if manifest.index else [])
-    names += [os.path.join(folder, x) for x in CONFIG_FILES] + list(find_tokenizer_files(folder).values())
-    return tuple(x for name in sorted({path, *names}) if os.path.isfile(name) and (x := _stamp(name)))
+    names += [os.path.join(folder, x) for x in CONFIG_FILES] + list(
+        find_tokenizer_files(folder).values()
+    )
+    return tuple(
+        x for name in sorted({path, *names}) if os.path.isfile(name) and (x := _stamp(name))
+    )

@@ -53,7 +53,12 @@ class PlainTensor:
     """A tensor of numbers or of ggml's blocks."""
 
     def __init__(self, tensor: MergedTensor) -> None:
-        self.name, self.dtype, self.shape, self.tensor = tensor.name, tensor.dtype, tensor.shape, tensor
+        self.name, self.dtype, self.shape, self.tensor = (
+            tensor.name,
+            tensor.dtype,
+            tensor.shape,
+            tensor,
+        )
 
     @property
     def is_contiguous(self) -> bool:
@@ -70,16 +75,28 @@ class PlainTensor:
 
 
 class PackedTensor:
-    """A quantized weight; its rows are read in order, and dequantized to F32, or to ggml's MXFP4 where they are MXFP4."""
+    """A quantized weight; its rows are read in order, and dequantized to F32, or to ggml's MXFP4
+    where they are MXFP4.
+    """
 
     is_contiguous = True
 
-    def __init__(self, weight: PackedWeight, shape: Shape, parts: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        weight: PackedWeight,
+        shape: Shape,
+        parts: Mapping[str, Tensor],
+        config: Mapping[str, Any],
+    ) -> None:
         self.name, self.shape, self.kind, self.parts = weight.name, shape, weight.kind, parts
         self._weight, self._config = weight._replace(shape=shape), config
         self._rows: _RowStream | None = None
         has_two_parts = set(weight.companions) == set(parts) - {weight.values} and len(parts) == 2
-        self.dtype = "MXFP4" if weight.kind == "mxfp4" and has_two_parts and shape[-1] % DTYPES["MXFP4"].block == 0 else "F32"
+        self.dtype = (
+            "MXFP4"
+            if weight.kind == "mxfp4" and has_two_parts and shape[-1] % DTYPES["MXFP4"].block == 0
+            else "F32"
+        )
 
     @property
     def is_transposed(self) -> bool:
@@ -88,7 +105,11 @@ class PackedTensor:
 
     def read(self, reader: TensorReader, first: int, last: int) -> bytes:
         """Return these rows."""
-        return self._read_mxfp4(reader, first, last) if self.dtype == "MXFP4" else b"".join(self._read_matrices(reader, first, last))
+        return (
+            self._read_mxfp4(reader, first, last)
+            if self.dtype == "MXFP4"
+            else b"".join(self._read_matrices(reader, first, last))
+        )
 
     def _read_matrices(self, reader: TensorReader, first: int, last: int) -> Iterator[bytes]:
         """Yield these rows of a stack of matrices."""
@@ -108,11 +129,15 @@ class PackedTensor:
         def read(name: str) -> StoredArray:
             x = self.parts[name]
             if x.strides is not None:
-                raise ConvertError(f"{safe(name)} is packed and not contiguous", hint="save it with .contiguous()")
+                raise ConvertError(
+                    f"{safe(name)} is packed and not contiguous", hint="save it with .contiguous()"
+                )
             if not outer or x.shape[: len(outer)] != outer:
                 return StoredArray(x.dtype, x.shape, reader.read_span(x, 0, x.bytes))
             size = x.bytes // prod(outer)
-            return StoredArray(x.dtype, x.shape[len(outer) :], reader.read_span(x, matrix * size, size))
+            return StoredArray(
+                x.dtype, x.shape[len(outer) :], reader.read_span(x, matrix * size, size)
+            )
 
         return iter_dequantized(self._weight._replace(shape=self.shape[-2:]), read, self._config)[1]
 
@@ -126,7 +151,9 @@ class PackedTensor:
             for x, size in zip((values, exponents), sizes, strict=True)
         )
         halves = np.stack((octets & 15, octets >> 4), -1).reshape(-1, 2, 16)
-        return bytes(np.concatenate((scale.reshape(-1, 1), halves[:, 0] | halves[:, 1] << 4), 1).tobytes())
+        return bytes(
+            np.concatenate((scale.reshape(-1, 1), halves[:, 0] | halves[:, 1] << 4), 1).tobytes()
+        )
 
     def identity(self) -> str:
         """Return the stored parts."""

@@ -1,4 +1,6 @@
-"""The data of an output tensor, piece by piece: rows of the source in their order, or weights that change from one layout to another."""
+"""The data of an output tensor, piece by piece: rows of the source in their order, or weights
+that change from one layout to another.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from typing import Any, NamedTuple, Protocol
 from ..checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
 from ..checkpoint.formats.number_arrays import require_numpy
 from ..checkpoint.naming.scheme import half_split_order, interleaved_order
-from ..checkpoint.naming.stored_layouts import LayoutParams, apply_layout, join_tensors, split_tensor, undo_layout
+from ..checkpoint.naming.stored_layouts import (
+    LayoutParams,
+    apply_layout,
+    join_tensors,
+    split_tensor,
+    undo_layout,
+)
 from ..checkpoint.quantization.ggml_values import dequantize_ggml
 from ..checkpoint.tensor_reader import CHUNK_BYTES, TensorReader
 from ..utils.errors import ConvertError, safe
@@ -42,7 +50,9 @@ class RowRange(NamedTuple):
     source: SourceTensor
     first: int
     last: int
-    rotary_rows: int = 0  # rows of a head to permute: > 0 from halves to interleaved pairs, < 0 from pairs to halves, 0 none
+    # rows of a head to permute: > 0 from halves to interleaved pairs, < 0 from pairs to halves, 0
+    # none
+    rotary_rows: int = 0
 
     @property
     def source_name(self) -> str:
@@ -53,10 +63,18 @@ class RowRange(NamedTuple):
         """Yield the numbers in this dtype, some rows at a time."""
         head, width = abs(self.rotary_rows) or 1, row_width(self.source.shape)
         size = DTYPES[self.source.dtype].size(width)
-        step = max(1, CHUNK_BYTES // (size * head)) * head if self.source.is_contiguous else self.last - self.first
+        step = (
+            max(1, CHUNK_BYTES // (size * head)) * head
+            if self.source.is_contiguous
+            else self.last - self.first
+        )
         for first in range(self.first, self.last, step):
             data = self.source.read(reader, first, min(self.last, first + step))
-            yield from encode(_permute_rotary(data, size, self.rotary_rows) if self.rotary_rows else data, self.source.dtype, dtype)
+            yield from encode(
+                _permute_rotary(data, size, self.rotary_rows) if self.rotary_rows else data,
+                self.source.dtype,
+                dtype,
+            )
 
     def identity(self) -> str:
         """Return text that identifies the source and its changes."""
@@ -80,7 +98,8 @@ class Rearranged(NamedTuple):
     """Weights in another layout than the source's, one expert's or all of a tensor's."""
 
     groups: tuple[StoredWeights, ...]
-    picks: tuple[tuple[int, int], ...]  # of each weight: the number of its group, and its place there
+    # of each weight: the number of its group, and its place there
+    picks: tuple[tuple[int, int], ...]
     shape: Shape
     layouts: tuple[str, ...]
     params: LayoutParams
@@ -96,21 +115,43 @@ class Rearranged(NamedTuple):
         np = require_numpy()
         sources = {x.source.dtype for x in self.groups}
         working = next(iter(sources)) if len(sources) == 1 else "F32"
-        words = {word for layouts in (self.layouts, *(x.layouts for x in self.groups)) for layout in layouts for word in layout.split()}
-        if words & {"shifted", "decay"} or (working in GGML_BLOCKS and (working != dtype or words & {"flip", "flat", "tiled"})):
+        words = {
+            word
+            for layouts in (self.layouts, *(x.layouts for x in self.groups))
+            for layout in layouts
+            for word in layout.split()
+        }
+        if words & {"shifted", "decay"} or (
+            working in GGML_BLOCKS and (working != dtype or words & {"flip", "flat", "tiled"})
+        ):
             working = "F32"
         weights: dict[tuple[int, int], Any] = {}
         for i, group in enumerate(self.groups):
-            data = b"".join(encode(group.source.read(reader, group.first, group.last), group.source.dtype, working))
-            parts = split_tensor(_as_array(np, data, group.shape, working, words), group.shapes, group.layouts[0], group.params)
-            for j, (x, layout, module) in enumerate(zip(parts, group.layouts, group.modules, strict=True)):
+            data = b"".join(
+                encode(
+                    group.source.read(reader, group.first, group.last), group.source.dtype, working
+                )
+            )
+            parts = split_tensor(
+                _as_array(np, data, group.shape, working, words),
+                group.shapes,
+                group.layouts[0],
+                group.params,
+            )
+            for j, (x, layout, module) in enumerate(
+                zip(parts, group.layouts, group.modules, strict=True)
+            ):
                 if (i, j) in self.picks:
                     weights[i, j] = undo_layout(x, layout, group.params, module, np)
         parts = [
             apply_layout(weights[pick], layout, self.params, module, np)
             for pick, layout, module in zip(self.picks, self.layouts, self.modules, strict=True)
         ]
-        shape = (*self.shape[:-1], DTYPES[working].size(self.shape[-1])) if working in GGML_BLOCKS else self.shape
+        shape = (
+            (*self.shape[:-1], DTYPES[working].size(self.shape[-1]))
+            if working in GGML_BLOCKS
+            else self.shape
+        )
         joined = join_tensors(parts, self.layouts[0], self.params, np, shape)
         yield from encode(np.ascontiguousarray(joined).tobytes(), working, dtype)
 
@@ -142,7 +183,9 @@ def named_errors(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def _as_array(np: Any, data: bytes, shape: Shape, dtype: str, words: set[str]) -> Any:
-    """Return numbers as an array: floats where a layout changes values, else their bits; rows of blocks are rows of bytes."""
+    """Return numbers as an array: floats where a layout changes values, else their bits; rows of
+    blocks are rows of bytes.
+    """
     if dtype in GGML_BLOCKS:
         return np.frombuffer(data, "u1").reshape(*shape[:-1], -1)
     changes_values = bool(words & {"shifted", "decay"})
@@ -150,11 +193,15 @@ def _as_array(np: Any, data: bytes, shape: Shape, dtype: str, words: set[str]) -
 
 
 def _permute_rotary(data: bytes, size: int, rotary_rows: int) -> bytes:
-    """Permute the rows of each head between halves (i, i + h/2) and interleaved pairs (2i, 2i + 1)."""
+    """Permute the rows of each head between halves (i, i + h/2) and interleaved pairs (2i, 2i +
+    1).
+    """
     order = interleaved_order(rotary_rows) if rotary_rows > 0 else half_split_order(-rotary_rows)
     view = memoryview(data)
     heads = range(0, len(data), len(order) * size)
-    return b"".join([view[head + i * size : head + (i + 1) * size] for head in heads for i in order])
+    return b"".join(
+        [view[head + i * size : head + (i + 1) * size] for head in heads for i in order]
+    )
 
 
 def stored_size(dtype: str, shape: Shape) -> int:

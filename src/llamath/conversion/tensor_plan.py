@@ -1,4 +1,6 @@
-"""Plans a conversion: the dtype of each output tensor, the source rows that it is made of, and how their layout changes."""
+"""Plans a conversion: the dtype of each output tensor, the source rows that it is made of, and
+how their layout changes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,15 @@ from ..utils.record_type import Record
 from .conversion_source import ConversionSource
 from .float_cast import FLOAT_BYTES, INTEGERS, is_exact
 from .source_tensors import PackedTensor, PlainTensor, Shape, SourceTensor, row_width
-from .tensor_pieces import GGML_BLOCKS, Piece, Rearranged, RowRange, StoredWeights, named_errors, stored_size
+from .tensor_pieces import (
+    GGML_BLOCKS,
+    Piece,
+    Rearranged,
+    RowRange,
+    StoredWeights,
+    named_errors,
+    stored_size,
+)
 
 _RESHAPING = frozenset(("unit", "lead", "flat"))
 """Words of layouts that leave the order of elements as it is."""
@@ -53,7 +63,16 @@ class OutputTensor(NamedTuple):
 
     def identity(self) -> bytes:
         """Return bytes that identify the source of the data and its changes."""
-        return repr([self.name, self.dtype, self.shape, self.data, self.shares_data_with, *(x.identity() for x in self.pieces)]).encode()
+        return repr(
+            [
+                self.name,
+                self.dtype,
+                self.shape,
+                self.data,
+                self.shares_data_with,
+                *(x.identity() for x in self.pieces),
+            ]
+        ).encode()
 
 
 class TensorPlan(Record):
@@ -93,7 +112,8 @@ class StoredGroup(NamedTuple):
 
 
 Replace = Callable[[StoredGroup, Shape, LayoutParams], Piece | None]
-"""Returns the data of a stored tensor, or of one expert in it, where they do not come from the source; None where they do."""
+"""Returns the data of a stored tensor, or of one expert in it, where they do not come from the
+source; None where they do."""
 
 
 def plan_tensors(
@@ -105,7 +125,9 @@ def plan_tensors(
     with_mtp: bool = True,
     replace: Replace = lambda _group, _shape, _params: None,
 ) -> TensorPlan:
-    """Plan the output tensors; `rotary` has the values of rotary factors that the file has as tensors."""
+    """Plan the output tensors; `rotary` has the values of rotary factors that the file has as
+    tensors.
+    """
     planner = _Planner(source, target, types, replace)
     return planner.plan(rotary, with_mtp and target.name.startswith("hf"))
 
@@ -113,7 +135,9 @@ def plan_tensors(
 class _Planner:
     """The state of planning one conversion."""
 
-    def __init__(self, source: ConversionSource, target: Scheme, types: TargetTypes, replace: Replace) -> None:
+    def __init__(
+        self, source: ConversionSource, target: Scheme, types: TargetTypes, replace: Replace
+    ) -> None:
         self.source, self.target, self.types, self.replace = source, target, types, replace
         self.tree = source.model.tree
         self.to_gguf = target.name == "gguf"
@@ -122,8 +146,11 @@ class _Planner:
             for group in groups:
                 self.located.update({key: (group, i) for i, key in enumerate(group.keys)})
         self.main_dtype = self._main_dtype()
-        self.counts: Counter[tuple[str, str]] = Counter()  # (kind of packing, what is done with it) → weights
-        self.params: Callable[[Leaf], LayoutParams] = cache(lambda leaf: layout_params_at(self.tree, leaf))
+        # (kind of packing, what is done with it) → weights
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.params: Callable[[Leaf], LayoutParams] = cache(
+            lambda leaf: layout_params_at(self.tree, leaf)
+        )
 
     def plan(self, rotary: Mapping[str, Sequence[float]], with_mtp: bool) -> TensorPlan:
         """Return the plan."""
@@ -156,15 +183,29 @@ class _Planner:
         for x in self.source.tensors.values():
             if len(x.shape) > 1:
                 stored[x.dtype] += prod(x.shape)
-        plain = [dtype for dtype, _ in stored.most_common() if dtype in FLOAT_BYTES and not (dtype == "F32" and len(stored) > 1)]
+        plain = [
+            dtype
+            for dtype, _ in stored.most_common()
+            if dtype in FLOAT_BYTES and not (dtype == "F32" and len(stored) > 1)
+        ]
         if self.source.format == "gguf" and set(stored) & GGML_BLOCKS:
             return "F16"
         if any(isinstance(x, PackedTensor) for x in self.source.tensors.values()):
-            plain = [self.source.declared_dtype] if self.source.declared_dtype in FLOAT_BYTES else plain
-        return plain[0] if plain else "F32" if "F32" in stored and not set(stored) - {"F32"} else "BF16"
+            plain = (
+                [self.source.declared_dtype] if self.source.declared_dtype in FLOAT_BYTES else plain
+            )
+        return (
+            plain[0]
+            if plain
+            else "F32"
+            if "F32" in stored and not set(stored) - {"F32"}
+            else "BF16"
+        )
 
     def _chosen_types(self, shapes: Mapping[str, Shape]) -> dict[str, str]:
-        """Return the types of a GGUF file's tensors by name; those that are not in it are as stored."""
+        """Return the types of a GGUF file's tensors by name; those that are not in it are as
+        stored.
+        """
         if not self.to_gguf:
             return {}
         tensors = [GGUFTensor(name, shape, _layer_number(name)) for name, shape in shapes.items()]
@@ -172,20 +213,41 @@ class _Planner:
         if not kind:
             return {x.name: "F32" for x in tensors if is_kept_f32(x)}
         traits = gguf_traits(self.tree, self.source.model.family.gguf_arch)
-        return {x.name: dtype for x, dtype in assign_types(kind, tensors, traits, pure=not self.types.mix)}
+        return {
+            x.name: dtype
+            for x, dtype in assign_types(kind, tensors, traits, pure=not self.types.mix)
+        }
 
     def _is_widened(self, group: StoredGroup) -> bool:
-        """Whether the source is a GGUF file, which stores this tensor in F32 whatever the dtype of the matrices."""
+        """Whether the source is a GGUF file, which stores this tensor in F32 whatever the dtype
+        of the matrices.
+        """
         x = self.source.tensors[group.name]
-        return self.source.format == "gguf" and x.dtype == "F32" and is_kept_f32(GGUFTensor(group.name, x.shape))
+        return (
+            self.source.format == "gguf"
+            and x.dtype == "F32"
+            and is_kept_f32(GGUFTensor(group.name, x.shape))
+        )
 
     def _narrow_vectors(self) -> bool:
-        """Whether the vectors that a GGUF file stores in F32 can have the dtype of the matrices without changing a value."""
+        """Whether the vectors that a GGUF file stores in F32 can have the dtype of the matrices
+        without changing a value.
+        """
         if self.source.format != "gguf" or self.main_dtype == "F32" or self.to_gguf:
             return True
-        groups = {id(group): group for group, _ in self.located.values() if self._is_widened(group)}.values()
-        as_stored = [x for x in groups if not {"shifted", "decay"} & set(self.source.scheme.layout_of(x.leaves[0].pattern).split())]
-        return all(_is_exact_in(self.source.tensors[x.name], self.main_dtype, self.source.reader) for x in as_stored)
+        groups = {
+            id(group): group for group, _ in self.located.values() if self._is_widened(group)
+        }.values()
+        as_stored = [
+            x
+            for x in groups
+            if not {"shifted", "decay"}
+            & set(self.source.scheme.layout_of(x.leaves[0].pattern).split())
+        ]
+        return all(
+            _is_exact_in(self.source.tensors[x.name], self.main_dtype, self.source.reader)
+            for x in as_stored
+        )
 
     def _own_dtype(self, parts: Sequence[StoredGroup], chosen: str | None, narrow: bool) -> str:
         """Return the dtype of an output tensor."""
@@ -194,22 +256,53 @@ class _Planner:
             return integers.pop()
         if chosen is not None or self.types.dtype:
             return chosen or self.types.dtype
-        groups = {id(group): group for part in parts for key in part.keys for group in (self.located[key][0],)}.values()
+        groups = {
+            id(group): group
+            for part in parts
+            for key in part.keys
+            for group in (self.located[key][0],)
+        }.values()
         sources = [self.source.tensors[x.name] for x in groups]
         stored = {x.dtype for x in sources}
         if stored & GGML_BLOCKS or any(isinstance(x, PackedTensor) for x in sources):
-            return stored.pop() if self.to_gguf and len(stored) == 1 and stored <= GGML_BLOCKS else self.main_dtype
-        return self.main_dtype if narrow and all(map(self._is_widened, groups)) else sources[0].dtype
+            return (
+                stored.pop()
+                if self.to_gguf and len(stored) == 1 and stored <= GGML_BLOCKS
+                else self.main_dtype
+            )
+        return (
+            self.main_dtype if narrow and all(map(self._is_widened, groups)) else sources[0].dtype
+        )
 
     # Tensors
 
-    def _tensor(self, name: str, shape: Shape, parts: Sequence[StoredGroup], chosen: str | None, narrow: bool) -> OutputTensor:
+    def _tensor(
+        self,
+        name: str,
+        shape: Shape,
+        parts: Sequence[StoredGroup],
+        chosen: str | None,
+        narrow: bool,
+    ) -> OutputTensor:
         dtype = self._own_dtype(parts, chosen, narrow)
-        pieces = [piece for part in parts for piece in self._pieces(part, shape[1:] if part.experts > 1 or len(parts) > 1 else shape)]
-        for x in {id(y): y for part in parts for key in part.keys for y in (self._source_of(key),)}.values():
-            kind = x.kind if isinstance(x, PackedTensor) else x.dtype if x.dtype in GGML_BLOCKS else ""
+        pieces = [
+            piece
+            for part in parts
+            for piece in self._pieces(
+                part, shape[1:] if part.experts > 1 or len(parts) > 1 else shape
+            )
+        ]
+        for x in {
+            id(y): y for part in parts for key in part.keys for y in (self._source_of(key),)
+        }.values():
+            kind = (
+                x.kind if isinstance(x, PackedTensor) else x.dtype if x.dtype in GGML_BLOCKS else ""
+            )
             if kind and (dtype == "F32" or x.dtype != dtype):
-                self.counts[kind, f"{'quantized again' if dtype in GGML_BLOCKS else 'dequantized'} to {dtype}"] += 1
+                self.counts[
+                    kind,
+                    f"{'quantized again' if dtype in GGML_BLOCKS else 'dequantized'} to {dtype}",
+                ] += 1
         return OutputTensor(name, dtype, shape, tuple(pieces))
 
     def _source_of(self, key: tuple[str, tuple[int, ...]]) -> SourceTensor:
@@ -220,8 +313,14 @@ class _Planner:
         if (replaced := self.replace(target, shape, self.params(target.leaves[0]))) is not None:
             yield replaced
             return
-        groups = list({id(group): group for key in target.keys for group in (self.located[key][0],)}.values())
-        is_same = len(groups) == 1 and groups[0].keys == target.keys and self._is_same_layout(groups[0], target)
+        groups = list(
+            {id(group): group for key in target.keys for group in (self.located[key][0],)}.values()
+        )
+        is_same = (
+            len(groups) == 1
+            and groups[0].keys == target.keys
+            and self._is_same_layout(groups[0], target)
+        )
         if is_same and (rows := self._rows(groups[0], 0, groups[0].size)) is not None:
             yield rows
             return
@@ -231,10 +330,16 @@ class _Planner:
         yield self._rearranged(groups, target, shape)
 
     def _is_same_layout(self, ours: StoredGroup, theirs: StoredGroup) -> bool:
-        return all(self._essential(self._source_layout(x, ours), ours) == self._essential(self._layout(x), theirs) for x in ours.leaves)
+        return all(
+            self._essential(self._source_layout(x, ours), ours)
+            == self._essential(self._layout(x), theirs)
+            for x in ours.leaves
+        )
 
     def _essential(self, layout: str, group: StoredGroup) -> frozenset[str]:
-        """Return the words of a layout that change the order or the values of the elements of this tensor."""
+        """Return the words of a layout that change the order or the values of the elements of
+        this tensor.
+        """
         words = set(layout.split()) - _RESHAPING
         if "flip" not in words:
             words -= {"split"}
@@ -247,14 +352,18 @@ class _Planner:
         return self.target.layout_of(leaf.pattern)
 
     def _source_layout(self, leaf: Leaf, group: StoredGroup) -> str:
-        """Return the layout of a weight in the source; packed weights are dequantized to [out, in] even where the model has [in, out]."""
+        """Return the layout of a weight in the source; packed weights are dequantized to [out,
+        in] even where the model has [in, out].
+        """
         layout, x = self.source.scheme.layout_of(leaf.pattern), self.source.tensors[group.name]
         if isinstance(x, PackedTensor) and x.is_transposed:
             return " ".join(word for word in layout.split() if word != "flip")
         return layout
 
     def _rows(self, group: StoredGroup, first: int, last: int, rotary: int = 0) -> RowRange | None:
-        """Return these elements of a group as rows of its tensor; None if they are not whole rows."""
+        """Return these elements of a group as rows of its tensor; None if they are not whole
+        rows.
+        """
         x = self.source.tensors[group.name]
         width, start = row_width(x.shape), group.expert * group.size
         if (start + first) % width or (start + last) % width:
@@ -262,15 +371,22 @@ class _Planner:
         return RowRange(x, (start + first) // width, (start + last) // width, rotary)
 
     def _rows_of_each(self, target: StoredGroup) -> list[RowRange]:
-        """Return the rows of each weight, if a weight is consecutive rows in both schemes; an empty list if not."""
+        """Return the rows of each weight, if a weight is consecutive rows in both schemes; an
+        empty list if not.
+        """
         found = []
         for leaf, key in zip(target.leaves, target.keys, strict=True):
             group, i = self.located[key]
-            ours, theirs = self._essential(self._source_layout(leaf, group), group), self._essential(self._layout(leaf), target)
+            ours, theirs = (
+                self._essential(self._source_layout(leaf, group), group),
+                self._essential(self._layout(leaf), target),
+            )
             if (ours | theirs) - {"rotary"}:
                 return []
             first = sum(int(x.weight.size) for x in group.leaves[:i])
-            rows = self._rows(group, first, first + int(leaf.weight.size), self._rotary_rows(leaf, ours, theirs))
+            rows = self._rows(
+                group, first, first + int(leaf.weight.size), self._rotary_rows(leaf, ours, theirs)
+            )
             if rows is None:
                 return []
             found.append(rows)
@@ -284,10 +400,15 @@ class _Planner:
         assert isinstance(layer, Layer) and isinstance(layer.attn, Attention)
         size, rope = int(layer.attn.head_dim), layer.attn.rope
         if rope is not None and (rope.dim != size or size % 2):
-            raise ConvertError(f"{leaf.path}: partial rotary embeddings of heads of {size} rows cannot be converted")
+            raise ConvertError(
+                f"{leaf.path}: partial rotary embeddings of heads of {size} rows "
+                "cannot be converted"
+            )
         return size if "rotary" in theirs else -size
 
-    def _rearranged(self, groups: Sequence[StoredGroup], target: StoredGroup, shape: Shape) -> Rearranged:
+    def _rearranged(
+        self, groups: Sequence[StoredGroup], target: StoredGroup, shape: Shape
+    ) -> Rearranged:
         numbers = {id(x): i for i, x in enumerate(groups)}
         picks = [(numbers[id(self.located[key][0])], self.located[key][1]) for key in target.keys]
         return Rearranged(
@@ -301,7 +422,11 @@ class _Planner:
 
     def _stored(self, group: StoredGroup) -> StoredWeights:
         x = self.source.tensors[group.name]
-        shape = x.shape[1:] if group.experts > 1 or len(x.shape) > len(self._joined_shape(group)) else x.shape
+        shape = (
+            x.shape[1:]
+            if group.experts > 1 or len(x.shape) > len(self._joined_shape(group))
+            else x.shape
+        )
         width = row_width(x.shape)
         start = group.expert * group.size
         return StoredWeights(
@@ -318,36 +443,65 @@ class _Planner:
     def _joined_shape(self, group: StoredGroup) -> Shape:
         """Return a shape with as many dimensions as the stored tensor has without experts."""
         words = self._source_layout(group.leaves[0], group).split()
-        n = len(group.leaves[0].shape) + ("split" in words) + ("unit" in words) + words.count("lead")
+        n = (
+            len(group.leaves[0].shape)
+            + ("split" in words)
+            + ("unit" in words)
+            + words.count("lead")
+        )
         return (1,) * (1 if "flat" in words else n)
 
     # Packed weights and extras
 
     def _kept_packed(self, name: str, parts: Sequence[StoredGroup]) -> list[OutputTensor]:
-        """Return the stored tensors of a quantized weight under their new names, if the target has the same layout of it."""
+        """Return the stored tensors of a quantized weight under their new names, if the target
+        has the same layout of it.
+        """
         group = self.located[parts[0].keys[0]][0]
         x = self.source.tensors[group.name]
-        if not isinstance(x, PackedTensor) or self.types.dtype or not self.target.name.startswith("hf"):
+        if (
+            not isinstance(x, PackedTensor)
+            or self.types.dtype
+            or not self.target.name.startswith("hf")
+        ):
             return []
         ours = [self.located[key][0] for part in parts for key in part.keys[:1]]
-        if {y.name for y in ours} != {group.name} or [y.keys for y in ours] != [y.keys for y in parts]:
+        if {y.name for y in ours} != {group.name} or [y.keys for y in ours] != [
+            y.keys for y in parts
+        ]:
             return []
-        if any(self.source.scheme.layout_of(leaf.pattern) != self.target.layout_of(leaf.pattern) for leaf in group.leaves):
+        if any(
+            self.source.scheme.layout_of(leaf.pattern) != self.target.layout_of(leaf.pattern)
+            for leaf in group.leaves
+        ):
             return []
         self.counts[x.kind, "kept"] += 1
         return [_copy(y, _renamed(y.name, group.name, name)) for y in x.parts.values()]
 
     def _mtp_tensors(self) -> list[OutputTensor]:
-        """Return the tensors of multi-token prediction layers, which only Hugging Face files have."""
+        """Return the tensors of multi-token prediction layers, which only Hugging Face files
+        have.
+        """
         found = []
         for x in self.source.mtp.values():
             if isinstance(x, PackedTensor) and not self.types.dtype:
                 self.counts[x.kind, "kept"] += 1
                 found += [_copy(y, y.name) for y in x.parts.values()]
                 continue
-            plain = x.dtype if x.dtype in (*FLOAT_BYTES, *INTEGERS) and not isinstance(x, PackedTensor) else self.main_dtype
+            plain = (
+                x.dtype
+                if x.dtype in (*FLOAT_BYTES, *INTEGERS) and not isinstance(x, PackedTensor)
+                else self.main_dtype
+            )
             rows = RowRange(x, 0, prod(x.shape) // row_width(x.shape))
-            found.append(OutputTensor(x.name, plain if plain in INTEGERS else self.types.dtype or plain, x.shape, (rows,)))
+            found.append(
+                OutputTensor(
+                    x.name,
+                    plain if plain in INTEGERS else self.types.dtype or plain,
+                    x.shape,
+                    (rows,),
+                )
+            )
         return found
 
     def _notes(self) -> Iterator[str]:
@@ -369,7 +523,9 @@ def _layer_number(name: str) -> int:
 
 
 def _groups(source: ConversionSource, scheme: Scheme) -> dict[str, list[StoredGroup]]:
-    """Return the stored tensors of a scheme with their weights; a stack of experts has one group for each."""
+    """Return the stored tensors of a scheme with their weights; a stack of experts has one group
+    for each.
+    """
     located: dict[str, dict[int, list[Leaf]]] = {}
     for leaf in walk(source.model.tree):
         if leaf.weight.tied:
@@ -377,9 +533,14 @@ def _groups(source: ConversionSource, scheme: Scheme) -> dict[str, list[StoredGr
         stored = scheme.stored_name(leaf.pattern)
         is_stacked = "{e}" in leaf.pattern and "{e}" not in stored
         name = scheme.fill(stored, leaf)
-        located.setdefault(name, {}).setdefault(leaf.indices[-1] if is_stacked else 0, []).append(leaf)
+        located.setdefault(name, {}).setdefault(leaf.indices[-1] if is_stacked else 0, []).append(
+            leaf
+        )
     return {
-        name: [StoredGroup(name, tuple(leaves), i, len(experts)) for i, leaves in enumerate(experts.values())]
+        name: [
+            StoredGroup(name, tuple(leaves), i, len(experts))
+            for i, leaves in enumerate(experts.values())
+        ]
         for name, experts in located.items()
     }
 
@@ -399,30 +560,49 @@ def _copy(x: Tensor, name: str) -> OutputTensor:
 def _renamed(name: str, old: str, new: str) -> str:
     """Return the name of a stored part of a weight whose name changes."""
     for end in ("weight", ""):
-        if old.endswith(end) and new.endswith(end) and name.startswith(start := old.removesuffix(end)):
+        if (
+            old.endswith(end)
+            and new.endswith(end)
+            and name.startswith(start := old.removesuffix(end))
+        ):
             return new.removesuffix(end) + name[len(start) :]
     raise ConvertError(f"{name} is not named after {old}")
 
 
 def _needs_numpy(x: OutputTensor) -> bool:
-    """Whether writing a tensor needs numpy: all do except copies, BF16 to F32, and exact casts of vectors."""
+    """Whether writing a tensor needs numpy: all do except copies, BF16 to F32, and exact casts
+    of vectors.
+    """
     if any(not isinstance(y, RowRange) or isinstance(y.source, PackedTensor) for y in x.pieces):
         return True
     dtypes = {x.dtype, *(y.source.dtype for y in x.pieces if isinstance(y, RowRange))}
-    return len(dtypes) > 1 and (bool(dtypes & GGML_BLOCKS) or "F16" in dtypes or (x.dtype == "BF16" and len(x.shape) > 1))
+    return len(dtypes) > 1 and (
+        bool(dtypes & GGML_BLOCKS) or "F16" in dtypes or (x.dtype == "BF16" and len(x.shape) > 1)
+    )
 
 
 def _is_exact_in(x: SourceTensor, dtype: str, reader: TensorReader) -> bool:
-    return x.dtype == "F32" and is_exact(x.read(reader, 0, prod(x.shape) // row_width(x.shape)), dtype)
+    return x.dtype == "F32" and is_exact(
+        x.read(reader, 0, prod(x.shape) // row_width(x.shape)), dtype
+    )
 
 
 def _extra_tensors(
-    source: ConversionSource, target: Scheme, tensors: list[OutputTensor], rotary: Mapping[str, Sequence[float]]
+    source: ConversionSource,
+    target: Scheme,
+    tensors: list[OutputTensor],
+    rotary: Mapping[str, Sequence[float]],
 ) -> Iterator[OutputTensor]:
-    """Yield tensors that are no weights of the tree: Meta's second name of a tied matrix, and GGUF's rotary factors."""
+    """Yield tensors that are no weights of the tree: Meta's second name of a tied matrix, and
+    GGUF's rotary factors.
+    """
     tree = source.model.tree
     if target.name == "meta" and tree.head is not None and tree.head.weight.tied:
         embed = next(x for x in tensors if x.name == target.stored_name("embed.weight"))
-        yield OutputTensor(target.stored_name("head.weight"), embed.dtype, embed.shape, shares_data_with=embed.name)
+        yield OutputTensor(
+            target.stored_name("head.weight"), embed.dtype, embed.shape, shares_data_with=embed.name
+        )
     for name, values in rotary.items():
-        yield OutputTensor(name, "F32", (len(values),), data=struct.pack(f"<{len(values)}f", *values))
+        yield OutputTensor(
+            name, "F32", (len(values),), data=struct.pack(f"<{len(values)}f", *values)
+        )

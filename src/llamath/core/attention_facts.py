@@ -1,4 +1,6 @@
-"""Facts of attention without weights: its heads and window, the preparation of queries and keys, and the transform of scores."""
+"""Facts of attention without weights: its heads and window, the preparation of queries and keys,
+and the transform of scores.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,20 @@ class AttentionWindow(Record):
     size: int | None = None  # sliding window in positions, the query's own included
     chunk: int | None = None  # or chunk size: back to the beginning of its chunk
     causal: bool = True  # False: as many positions ahead as well
-    after_prompt: int | None = None  # a query sees all of the prompt, and the last so many tokens after it, its own included
+    # a query sees all of the prompt, and the last so many tokens after it, its own included
+    after_prompt: int | None = None
 
     def __post_init__(self) -> None:
-        for name, n in (("size", self.size), ("chunk", self.chunk), ("after_prompt", self.after_prompt)):
+        for name, n in (
+            ("size", self.size),
+            ("chunk", self.chunk),
+            ("after_prompt", self.after_prompt),
+        ):
             if n is not None and not 0 < n < 1 << 62:
-                raise ImpossibleModel(f"the {name} of an attention window is {n}", hint="a window contains the query's own position")
+                raise ImpossibleModel(
+                    f"the {name} of an attention window is {n}",
+                    hint="a window contains the query's own position",
+                )
 
     @property
     def max_lookback(self) -> int | None:

@@ -1,6 +1,7 @@
 """The blocks that decoders are made of; recurrent mixers are in `mixers`.
 
-Letters: d width, V vocabulary, L layers, H heads, K key/value heads, h head size, F MLP width, E experts, k experts per token.
+Letters: d width, V vocabulary, L layers, H heads, K key/value heads, h head size, F MLP width, E
+experts, k experts per token.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Embedding(Block):
 
 
 class SinusoidalEmbedding(Embedding):
-    """An embedding with the sines and cosines of the token's position added, which are computed, not stored (XGLM, CTRL)."""
+    """An embedding with the sines and cosines of the token's position added, which are computed,
+    not stored (XGLM, CTRL).
+    """
 
     position_offset: int
     steps: int  # the frequencies fall from 1 to 1/10000 in this number of steps
@@ -47,7 +50,9 @@ class SinusoidalEmbedding(Embedding):
 
 
 class ExtendedEmbedding(Embedding):
-    """A table whose last rows, for tokens that no text has, are stored apart and not looked up here (Molmo 2)."""
+    """A table whose last rows, for tokens that no text has, are stored apart and not looked up
+    here (Molmo 2).
+    """
 
     extra: Weight
 
@@ -110,13 +115,17 @@ class NoAdapter(Block):
 
 
 class AdaptedLinear(Linear):
-    """W x + b plus one of its adapters: layers share W, and each has an adapter of its own (Zamba2)."""
+    """W x + b plus one of its adapters: layers share W, and each has an adapter of its own
+    (Zamba2).
+    """
 
     adapters: Stack
     adapter: int  # number of the one that is used here
 
     def forward(self, m: Machine[X], x: X) -> X:
-        return m.add(Linear.forward(self, m, x), apply_optional([*self.adapters][self.adapter], m, x))
+        return m.add(
+            Linear.forward(self, m, x), apply_optional([*self.adapters][self.adapter], m, x)
+        )
 
 
 class ExtendedLinear(Linear):
@@ -173,7 +182,8 @@ class AttentionBase(Block):
 
     group: ClassVar[str] = "attention"
     cached_rows: ClassVar[tuple[str, ...]] = ("keys", "values")  # what it caches for each token
-    rotary_part: ClassVar[str] = "head_dim"  # field with the number of channels of which `rope` rotates the first ones
+    # field with the number of channels of which `rope` rotates the first ones
+    rotary_part: ClassVar[str] = "head_dim"
     rotates_last: ClassVar[bool] = False  # or the last ones
     kv_layer: int | None = None  # the layer whose keys and values are used; None: the mixer's own
     window: AttentionWindow = AttentionWindow()
@@ -183,18 +193,24 @@ class AttentionBase(Block):
 
     def __post_init__(self) -> None:
         if self.rope is not None:
-            self.rope.check_head(getattr(self, self.rotary_part), last=getattr(self, "rope_last", self.rotates_last))
+            self.rope.check_head(
+                getattr(self, self.rotary_part), last=getattr(self, "rope_last", self.rotates_last)
+            )
 
     @property
     def shared_rows(self) -> tuple[tuple[int, int], ...]:
         """Heads and size of each cached row of another layer that it reads."""
-        raise NotImplementedError(f"{type(self).__name__} cannot use keys and values of another layer")
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot use keys and values of another layer"
+        )
 
 
 class BlockIndexer(AttentionBase):
-    """Chooses blocks of consecutive keys for each query: those that contain the keys with the largest q · k, and the nearest ones.
+    """Chooses blocks of consecutive keys for each query: those that contain the keys with the
+    largest q · k, and the nearest ones.
 
-    Each of its few heads chooses for one key/value head of the attention; all share one key. The choice has no derivative (MiniMax-M3).
+    Each of its few heads chooses for one key/value head of the attention; all share one key. The
+    choice has no derivative (MiniMax-M3).
     """
 
     cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
@@ -210,14 +226,18 @@ class BlockIndexer(AttentionBase):
     local_blocks: int  # blocks that it always attends to: its own and those before
 
     def forward(self, m: Machine[X], x: X) -> X:
-        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)  # (B, T, Hi, hi)
-        k = m.rope(m.norm_heads(self.k_norm, m.split_heads(self.k(m, x), self.head_dim)), self.rope)  # (B, T, 1, hi)
+        # (B, T, Hi, hi)
+        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)
+        # (B, T, 1, hi)
+        k = m.rope(m.norm_heads(self.k_norm, m.split_heads(self.k(m, x), self.head_dim)), self.rope)
         (k,) = m.update_cache(self, k)
         return m.select_blocks(self, q, k)
 
 
 class Attention(AttentionBase):
-    """Softmax attention: `heads` queries share `kv_heads` keys and values; H = K is multi-head, K = 1 multi-query."""
+    """Softmax attention: `heads` queries share `kv_heads` keys and values; H = K is multi-head,
+    K = 1 multi-query.
+    """
 
     cuts: ClassVar[dict[str, Cut]] = {
         **dict.fromkeys(("q", "gate", "sinks"), Cut(0, "heads")),
@@ -234,9 +254,11 @@ class Attention(AttentionBase):
     k_norm: Norm | Stack | None = None
     v_norm: Norm | None = None
     output_norm: Norm | None = None  # of the output of each head, before the gate
-    gate: Linear | None = None  # its activation multiplies the output of the heads: one number for each, or for each channel
+    # its activation multiplies the output of the heads: one number for each, or for each channel
+    gate: Linear | None = None
     sinks: Weight | None = None  # one learned logit per head, an attention sink without a value
-    indexer: AttentionBase | None = None  # chooses blocks of keys; None: a query attends to all in its window
+    # chooses blocks of keys; None: a query attends to all in its window
+    indexer: AttentionBase | None = None
     heads: int
     kv_heads: int
     head_dim: int
@@ -248,7 +270,11 @@ class Attention(AttentionBase):
         super().__post_init__()
         if self.kv_heads < 1 or self.heads < 1 or self.heads % self.kv_heads:
             hint = "each key/value head serves the same number of query heads"
-            raise ImpossibleModel(f"{int(self.kv_heads)} key/value heads do not divide {int(self.heads)} attention heads", hint=hint)
+            raise ImpossibleModel(
+                f"{int(self.kv_heads)} key/value heads do not divide "
+                f"{int(self.heads)} attention heads",
+                hint=hint,
+            )
 
     @property
     def shared_rows(self) -> tuple[tuple[int, int], ...]:
@@ -277,7 +303,9 @@ class Attention(AttentionBase):
 
 
 class NarrowValueAttention(Attention):
-    """Attention whose values have a size of their own and are multiplied by a factor before they are cached (MiMo-V2)."""
+    """Attention whose values have a size of their own and are multiplied by a factor before they
+    are cached (MiMo-V2).
+    """
 
     v_dim: int
     v_scale: float = 1.0
@@ -316,11 +344,15 @@ class ScaledMLP(MLP):
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.gate is not None
         gate = m.scale(self.gate(m, x), self.gate_multiplier)
-        return m.scale(self.down(m, m.gated(gate, self.up(m, x), self.activation)), self.down_multiplier)
+        return m.scale(
+            self.down(m, m.gated(gate, self.up(m, x), self.activation)), self.down_multiplier
+        )
 
 
 class ClampedMLP(MLP):
-    """down((up x + 1) · g · sigmoid(alpha · g)) with g = gate x clamped from above to `limit`, up x to ± limit (GPT-OSS)."""
+    """down((up x + 1) · g · sigmoid(alpha · g)) with g = gate x clamped from above to `limit`,
+    up x to ± limit (GPT-OSS).
+    """
 
     limit: float
     alpha: float
@@ -361,12 +393,17 @@ class LimitedMLP(MLP):
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.gate is not None
-        gate = m.clamp(m.act(self.gate(m, x), self.activation), self.limit if self.gate_limit is None else self.gate_limit)
+        gate = m.clamp(
+            m.act(self.gate(m, x), self.activation),
+            self.limit if self.gate_limit is None else self.gate_limit,
+        )
         return self.down(m, m.multiply(gate, m.clamp(self.up(m, x), self.limit)))
 
 
 class SituMLP(MLP):
-    """down(β tanh(g / β) · sigmoid(g) · λ tanh(u / λ)) with g = gate x and u = up x, in float32 (Kimi K3)."""
+    """down(β tanh(g / β) · sigmoid(g) · λ tanh(u / λ)) with g = gate x and u = up x, in float32
+    (Kimi K3).
+    """
 
     beta: float
     linear_beta: float | None = None  # None: u as it is
@@ -405,7 +442,9 @@ class AdaptedMLP(MLP):
 
 
 class ExpertGroups(NamedTuple):
-    """Group-limited routing: of `groups`, the `kept` best are eligible, ranked by the sum of their `top_scores` best scores."""
+    """Group-limited routing: of `groups`, the `kept` best are eligible, ranked by the sum of
+    their `top_scores` best scores.
+    """
 
     groups: int
     kept: int
@@ -419,27 +458,46 @@ SCORINGS = ("softmax", "sigmoid", "sqrtsoftplus")
 
 
 def check_routing(moe: MoE) -> None:
-    """Refuse to choose more experts than a router has outputs, groups that do not divide them, and unknown functions of the logits."""
+    """Refuse to choose more experts than a router has outputs, groups that do not divide them,
+    and unknown functions of the logits.
+    """
     experts, top_k, groups = int(moe.router.weight.shape[0]), int(moe.top_k), moe.expert_groups
     if moe.scoring not in SCORINGS:
-        raise ImpossibleModel(f"scoring_func is the unknown {safe(repr(moe.scoring), 60)}", hint=f"known: {', '.join(SCORINGS)}")
+        raise ImpossibleModel(
+            f"scoring_func is the unknown {safe(repr(moe.scoring), 60)}",
+            hint=f"known: {', '.join(SCORINGS)}",
+        )
     if not 0 < top_k <= experts:
-        raise ImpossibleModel(f"{top_k} experts are chosen for a token, expected at most the {experts} of a layer", hint=_CHOICE)
+        raise ImpossibleModel(
+            f"{top_k} experts are chosen for a token, expected at most the {experts} of a layer",
+            hint=_CHOICE,
+        )
     if groups is None:
         return
     if groups.groups < 1 or experts % groups.groups:
-        raise ImpossibleModel(f"{groups.groups} groups do not divide {experts} experts", hint=_CHOICE)
+        raise ImpossibleModel(
+            f"{groups.groups} groups do not divide {experts} experts", hint=_CHOICE
+        )
     size = experts // groups.groups
     if not 0 < groups.kept <= groups.groups or groups.top_scores > size:
-        found = f"{groups.kept} of {groups.groups} groups of {size} are kept, by the {groups.top_scores} best experts of each"
+        found = (
+            f"{groups.kept} of {groups.groups} groups of {size} are kept, by the "
+            f"{groups.top_scores} best experts of each"
+        )
         raise ImpossibleModel(f"the choice of experts is not possible: {found}", hint=_CHOICE)
 
 
 class MoE(Block):
-    """A mixture of experts: a router sends each token to `top_k` experts; shared experts process every token."""
+    """A mixture of experts: a router sends each token to `top_k` experts; shared experts process
+    every token.
+    """
 
     group: ClassVar[str] = "mlp"
-    groups: ClassVar[dict[str, str]] = {"router": "router", "correction": "router", "experts": "experts"}
+    groups: ClassVar[dict[str, str]] = {
+        "router": "router",
+        "correction": "router",
+        "experts": "experts",
+    }
     expert_parallel: ClassVar[frozenset[str]] = frozenset({"experts"})
     router: Linear
     correction: Weight | None = None  # correction bias, added to the scores for the choice only
@@ -456,7 +514,8 @@ class MoE(Block):
     router_softcap: float | None = None  # soft cap of the router's logits
     choice_by_logits: bool = False  # the correction is added to the logits, not to the scores
     output_factor: float = 1.0  # of the sum of routed and shared experts
-    zero_experts: int = 0  # further outputs of the router, for experts without weights that return their input (LongCat)
+    # further outputs of the router, for experts without weights that return their input (LongCat)
+    zero_experts: int = 0
 
     def __post_init__(self) -> None:
         check_routing(self)
@@ -467,7 +526,9 @@ class MoE(Block):
 
 
 class ModalityMoE(MoE):
-    """Experts for tokens of text, which are computed here, and others with a router of their own for tokens of images (ERNIE 4.5 VL)."""
+    """Experts for tokens of text, which are computed here, and others with a router of their own
+    for tokens of images (ERNIE 4.5 VL).
+    """
 
     groups: ClassVar[dict[str, str]] = {
         **MoE.groups,
@@ -493,7 +554,9 @@ class HashMoE(MoE):
 
 
 class SharedRoutingMoE(MoE):
-    """Shared experts have outputs of the router, too: the sigmoids of the chosen and of the shared experts sum to 1 (Inkling)."""
+    """Shared experts have outputs of the router, too: the sigmoids of the chosen and of the
+    shared experts sum to 1 (Inkling).
+    """
 
     groups: ClassVar[dict[str, str]] = {**MoE.groups, "router_scale": "router"}
     shared_experts: Stack
@@ -515,7 +578,9 @@ class SharedRoutingMoE(MoE):
 
 
 class LatentMoE(MoE):
-    """Experts in a latent space: latent_up(experts(latent_down x)); router and `shared` read x (Nemotron 3 Super)."""
+    """Experts in a latent space: latent_up(experts(latent_down x)); router and `shared` read x
+    (Nemotron 3 Super).
+    """
 
     latent_down: Linear
     latent_norm: Norm | None = None  # of the sum of the chosen experts' outputs (Kimi K3)
@@ -524,11 +589,15 @@ class LatentMoE(MoE):
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)
         y = m.experts(self, self.experts, self.latent_down(m, x), chosen, weights)
-        return _add_shared_experts(self, m, x, self.latent_up(m, apply_optional(self.latent_norm, m, y)))
+        return _add_shared_experts(
+            self, m, x, self.latent_up(m, apply_optional(self.latent_norm, m, y))
+        )
 
 
 class ScaledMoE(MoE):
-    """Router and experts have their own input norms, the router's times `factor`; each routing weight is scaled (Gemma 4)."""
+    """Router and experts have their own input norms, the router's times `factor`; each routing
+    weight is scaled (Gemma 4).
+    """
 
     groups: ClassVar[dict[str, str]] = {**MoE.groups, "expert_scale": "router"}
     router_norm: Norm
@@ -540,11 +609,15 @@ class ScaledMoE(MoE):
         logits = _router_logits(self, m, m.scale(self.router_norm(m, x), self.factor))
         chosen, weights = m.route(logits, self.correction, self)
         weights = m.scale_by_expert(weights, chosen, self.expert_scale)
-        return _add_shared_experts(self, m, x, m.experts(self, self.experts, self.expert_norm(m, x), chosen, weights))
+        return _add_shared_experts(
+            self, m, x, m.experts(self, self.experts, self.expert_norm(m, x), chosen, weights)
+        )
 
 
 class DenseAndMoE(Block):
-    """dense_out_norm(dense(dense_norm x)) + moe_out_norm(moe x): an MLP and experts in parallel (Gemma 4)."""
+    """dense_out_norm(dense(dense_norm x)) + moe_out_norm(moe x): an MLP and experts in parallel
+    (Gemma 4).
+    """
 
     group: ClassVar[str] = "mlp"
     dense_norm: Norm
@@ -559,7 +632,9 @@ class DenseAndMoE(Block):
 
 
 class PerLayerInput(Block):
-    """The per-layer embedding branch: x += norm(out(act(gate x) · e)), with the token's row e of `PerLayerEmbedding` for this layer."""
+    """The per-layer embedding branch: x += norm(out(act(gate x) · e)), with the token's row e of
+    `PerLayerEmbedding` for this layer.
+    """
 
     group: ClassVar[str] = "mlp"
     gate: Linear
@@ -585,7 +660,11 @@ class Layer(Block):
 
     def forward(self, m: Machine[X], x: X) -> X:
         normed = apply_optional(self.attn_norm, m, x)
-        y = x if self.attn is None else m.add(x, residual_branch(self, m, self.attn, normed, self.attn_out_norm))
+        y = (
+            x
+            if self.attn is None
+            else m.add(x, residual_branch(self, m, self.attn, normed, self.attn_out_norm))
+        )
         if self.mlp is None:
             return y
         if not self.parallel:
@@ -596,39 +675,56 @@ class Layer(Block):
 
 
 class PostNormLayer(Layer):
-    """Post-norm, as in the original transformer: x = attn_norm(x + mixer x); x = mlp_norm(x + mlp x) (OPT-350m)."""
+    """Post-norm, as in the original transformer: x = attn_norm(x + mixer x); x = mlp_norm(x +
+    mlp x) (OPT-350m).
+    """
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        x = apply_optional(self.attn_norm, m, m.add(x, residual_branch(self, m, self.attn, x, self.attn_out_norm)))
-        return apply_optional(self.mlp_norm, m, m.add(x, residual_branch(self, m, self.mlp, x, self.mlp_out_norm)))
+        x = apply_optional(
+            self.attn_norm, m, m.add(x, residual_branch(self, m, self.attn, x, self.attn_out_norm))
+        )
+        return apply_optional(
+            self.mlp_norm, m, m.add(x, residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
+        )
 
 
 class NormedResidualLayer(Layer):
-    """A layer whose branches are added to their normalized input instead of x (Bloom's `apply_residual_connection_post_layernorm`)."""
+    """A layer whose branches are added to their normalized input instead of x (Bloom's
+    `apply_residual_connection_post_layernorm`).
+    """
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
         x = apply_optional(self.attn_norm, m, x)
-        x = apply_optional(self.mlp_norm, m, m.add(x, residual_branch(self, m, self.attn, x, self.attn_out_norm)))
+        x = apply_optional(
+            self.mlp_norm, m, m.add(x, residual_branch(self, m, self.attn, x, self.attn_out_norm))
+        )
         return m.add(x, residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
 
 
 class WeightedResidualLayer(Layer):
-    """x = attn_norm x; x = mlp_norm(a · x + b · mixer x); x = c · x + e · mlp x, with four fixed factors (MiniMax-01)."""
+    """x = attn_norm x; x = mlp_norm(a · x + b · mixer x); x = c · x + e · mlp x, with four fixed
+    factors (MiniMax-01).
+    """
 
-    factors: tuple[float, float, float, float]  # of the stream and of the branch, for the mixer and the MLP
+    # of the stream and of the branch, for the mixer and the MLP
+    factors: tuple[float, float, float, float]
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
         stream, mixed, second_stream, fed = self.factors
         x = apply_optional(self.attn_norm, m, x)
-        x = apply_optional(self.mlp_norm, m, m.add(m.scale(x, stream), m.scale(m.dropout(self.attn(m, x)), mixed)))
+        x = apply_optional(
+            self.mlp_norm, m, m.add(m.scale(x, stream), m.scale(m.dropout(self.attn(m, x)), mixed))
+        )
         return m.add(m.scale(x, second_stream), m.scale(m.dropout(self.mlp(m, x)), fed))
 
 
 class ShortcutLayer(Layer):
-    """Two times attention and an MLP; `shortcut` reads what the first MLP reads, and is added at the end (LongCat, arXiv:2509.01322)."""
+    """Two times attention and an MLP; `shortcut` reads what the first MLP reads, and is added at
+    the end (LongCat, arXiv:2509.01322).
+    """
 
     shortcut: MoE
     second_attn_norm: Norm
@@ -638,7 +734,12 @@ class ShortcutLayer(Layer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        x = m.add(x, residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm))
+        x = m.add(
+            x,
+            residual_branch(
+                self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm
+            ),
+        )
         normed = apply_optional(self.mlp_norm, m, x)
         shortcut = self.shortcut(m, normed)
         x = m.add(x, residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
@@ -648,19 +749,27 @@ class ShortcutLayer(Layer):
 
 
 class TwoNormLayer(Layer):
-    """A parallel layer, x += mixer(attn_branch_norm x) + mlp(mlp_branch_norm x), with one norm per branch (Falcon 40B)."""
+    """A parallel layer, x += mixer(attn_branch_norm x) + mlp(mlp_branch_norm x), with one norm
+    per branch (Falcon 40B).
+    """
 
     attn_branch_norm: Norm
     mlp_branch_norm: Norm
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        y = m.add(x, residual_branch(self, m, self.attn, self.attn_branch_norm(m, x), self.attn_out_norm))
-        return m.add(y, residual_branch(self, m, self.mlp, self.mlp_branch_norm(m, x), self.mlp_out_norm))
+        y = m.add(
+            x, residual_branch(self, m, self.attn, self.attn_branch_norm(m, x), self.attn_out_norm)
+        )
+        return m.add(
+            y, residual_branch(self, m, self.mlp, self.mlp_branch_norm(m, x), self.mlp_out_norm)
+        )
 
 
 class ScaledLayer(Layer):
-    """A layer with an optional per-layer embedding branch, whose output is multiplied by one stored scalar (Gemma 4)."""
+    """A layer with an optional per-layer embedding branch, whose output is multiplied by one
+    stored scalar (Gemma 4).
+    """
 
     groups: ClassVar[dict[str, str]] = {"scalar": "norm"}
     per_layer: PerLayerInput | None = None
@@ -674,7 +783,9 @@ class ScaledLayer(Layer):
 
 
 class DepthAttention(Block):
-    """Σ softmax(proj(norm xᵢ))ᵢ · xᵢ: attention of each token to several of its residual streams x (Kimi K3)."""
+    """Σ softmax(proj(norm xᵢ))ᵢ · xᵢ: attention of each token to several of its residual streams
+    x (Kimi K3).
+    """
 
     group: ClassVar[str] = "mlp"
     norm: Norm
@@ -690,10 +801,11 @@ class DepthAttention(Block):
 
 
 class DepthAttentionLayer(Layer):
-    """A layer whose branches read an attention to the outputs of earlier blocks of layers, and to the sum of its own block's (Kimi K3).
+    """A layer whose branches read an attention to the outputs of earlier blocks of layers, and to
+    the sum of its own block's (Kimi K3).
 
-    Its input has a stream for each block, and that sum last. The first layer of a block puts the sum before it into the block's stream, and
-    begins a new one.
+    Its input has a stream for each block, and that sum last. The first layer of a block puts the
+    sum before it into the block's stream, and begins a new one.
     """
 
     attn_depth: DepthAttention
@@ -709,7 +821,10 @@ class DepthAttentionLayer(Layer):
         y = self.attn_depth(m, m.concat(*known, total)) if known else total
         y = self.attn(m, apply_optional(self.attn_norm, m, y))
         if True in self.opened:
-            blocks = [total if opened else block for block, opened in zip(blocks, self.opened, strict=True)]
+            blocks = [
+                total if opened else block
+                for block, opened in zip(blocks, self.opened, strict=True)
+            ]
             known = [*known, total]
             total = y
         else:
@@ -720,8 +835,9 @@ class DepthAttentionLayer(Layer):
 
 
 class MTPLayer(Layer):
-    """A multi-token prediction layer: a decoder layer on join([embed_norm e; hidden_norm x]), with the hidden state x and the embedding e
-    of the next token, then norm and the shared head. Files store embedding and head again (DeepSeek-V3, arXiv:2412.19437, 2.2).
+    """A multi-token prediction layer: a decoder layer on join([embed_norm e; hidden_norm x]), with
+    the hidden state x and the embedding e of the next token, then norm and the shared head. Files
+    store embedding and head again (DeepSeek-V3, arXiv:2412.19437, 2.2).
     """
 
     embed: Embedding
@@ -738,7 +854,9 @@ class MTPLayer(Layer):
 
 
 class HiddenFirstMTPLayer(MTPLayer):
-    """A multi-token prediction layer whose `join` reads [hidden_norm x; embed_norm e]; files store no second embedding and head (MiMo)."""
+    """A multi-token prediction layer whose `join` reads [hidden_norm x; embed_norm e]; files
+    store no second embedding and head (MiMo).
+    """
 
     def forward(self, m: Machine[X], x: X, *ids: X) -> X:
         joined = m.concat(self.hidden_norm(m, x), self.embed_norm(m, self.embed(m, *ids)))
@@ -747,7 +865,8 @@ class HiddenFirstMTPLayer(MTPLayer):
 
 
 class PerLayerEmbedding(Block):
-    """Per-layer embeddings, a narrow vector for each token and layer: (row of `embed` + norm(projection(x) · factor)) / √2.
+    """Per-layer embeddings, a narrow vector for each token and layer: (row of `embed` +
+    norm(projection(x) · factor)) / √2.
 
     x is the embedding of the token (Gemma 4).
     """
@@ -762,16 +881,27 @@ class PerLayerEmbedding(Block):
     factor: float
 
     def forward(self, m: Machine[X], ids: X, x: X) -> X:
-        projected = self.norm(m, m.split_heads(m.scale(self.projection(m, x), self.factor), self.size))  # (B, T, L, p)
+        # (B, T, L, p)
+        projected = self.norm(
+            m, m.split_heads(m.scale(self.projection(m, x), self.factor), self.size)
+        )
         return m.scale(m.add(m.split_heads(self.embed(m, ids), self.size), projected), 2**-0.5)
 
 
 class Decoder(Block):
     """The whole model, from token ids to logits."""
 
-    groups: ClassVar[dict[str, str]] = {"embed": "embedding", "positions": "embedding", "head": "head", "mtp": "mtp"}
+    groups: ClassVar[dict[str, str]] = {
+        "embed": "embedding",
+        "positions": "embedding",
+        "head": "head",
+        "mtp": "mtp",
+    }
     excluded: ClassVar[frozenset[str]] = frozenset({"mtp"})
-    cuts: ClassVar[dict[str, Cut]] = {"embed": Cut(0, on_indivisible="pad"), "head": Cut(0, on_indivisible="pad")}
+    cuts: ClassVar[dict[str, Cut]] = {
+        "embed": Cut(0, on_indivisible="pad"),
+        "head": Cut(0, on_indivisible="pad"),
+    }
     embed: Embedding
     positions: Embedding | None = None
     embed_norm: Norm | None = None
@@ -799,11 +929,17 @@ class Decoder(Block):
         if self.head is None:
             return x
         y = m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)  # (B, T, V)
-        return y if self.kept_logits is None else m.split(y, self.kept_logits, self.vocab - self.kept_logits)[0]
+        return (
+            y
+            if self.kept_logits is None
+            else m.split(y, self.kept_logits, self.vocab - self.kept_logits)[0]
+        )
 
 
 class AltUpDecoder(Decoder):
-    """A decoder with several residual streams: `expand` makes all but the first from the embeddings, `contract` joins them."""
+    """A decoder with several residual streams: `expand` makes all but the first from the
+    embeddings, `contract` joins them.
+    """
 
     expand: Stack
     contract: Stack
@@ -812,7 +948,9 @@ class AltUpDecoder(Decoder):
 
 
 class LearnedRopeDecoder(Decoder):
-    """A decoder with one learned factor for each frequency of the rotary embeddings of all layers."""
+    """A decoder with one learned factor for each frequency of the rotary embeddings of all
+    layers.
+    """
 
     groups: ClassVar[dict[str, str]] = {**Decoder.groups, "rope_factors": "attention"}
     rope_factors: Weight  # logarithms
@@ -821,7 +959,9 @@ class LearnedRopeDecoder(Decoder):
 
 
 class CrossedDecoder(Decoder):
-    """A decoder with layers that attend to images before every few of its own; they take part in every pass."""
+    """A decoder with layers that attend to images before every few of its own; they take part in
+    every pass.
+    """
 
     cross_layers: Stack
 
@@ -847,7 +987,9 @@ def _adapted_projections(mlp: AdaptedMLP, adapter: MLPAdapter, m: Machine[X], x:
 def project_heads(attn: Attention, m: Machine[X], linear: Linear, x: X) -> X:
     """Project x to queries, keys or values, `(B, T, heads, h)`."""
     y, clip = linear(m, x), attn.qk_preprocess.clip
-    return m.split_heads(y if clip is None or clip.after_norm else m.clamp(y, clip.limit), attn.head_dim)
+    return m.split_heads(
+        y if clip is None or clip.after_norm else m.clamp(y, clip.limit), attn.head_dim
+    )
 
 
 def norm_heads_of(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
@@ -878,7 +1020,9 @@ def _attention_gate(attn: Attention, m: Machine[X], gate: Linear, x: X) -> X:
 
 def _router_logits(moe: MoE, m: Machine[X], x: X) -> X:
     """Return the router's logits in float32, `(B, T, E)`."""
-    return m.softcap(m.to_float32(moe.router(m, m.to_float32(x) if moe.fp32_router else x)), moe.router_softcap)
+    return m.softcap(
+        m.to_float32(moe.router(m, m.to_float32(x) if moe.fp32_router else x)), moe.router_softcap
+    )
 
 
 def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
@@ -891,5 +1035,7 @@ def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
 
 
 def residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:
-    """Compute a residual branch: the mixer or the MLP, its output norm and the residual multiplier."""
+    """Compute a residual branch: the mixer or the MLP, its output norm and the residual
+    multiplier.
+    """
     return m.scale(m.dropout(apply_optional(out_norm, m, block(m, x))), layer.residual_multiplier)

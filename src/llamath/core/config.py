@@ -1,7 +1,9 @@
-"""`Config`: a model's configuration, which checks the types of values and records which keys were read.
+"""`Config`: a model's configuration, which checks the types of values and records which keys were
+read.
 
-`a|b` reads the first of these keys that is present. An absent key, or null, has the family's default; without a default it is an error.
-Only exact types are accepted: a count is a JSON integer, never a float, a boolean or a string.
+`a|b` reads the first of these keys that is present. An absent key, or null, has the family's
+default; without a default it is an error. Only exact types are accepted: a count is a JSON integer,
+never a float, a boolean or a string.
 """
 
 from __future__ import annotations
@@ -15,30 +17,51 @@ from .expr import Expr
 
 T = TypeVar("T")
 _MISSING: Any = object()
-ACTIVATIONS = frozenset("silu swish gelu gelu_new gelu_fast gelu_pytorch_tanh gelu_python quick_gelu relu relu2 swigluoai".split())
+ACTIVATIONS = frozenset(
+    "silu swish gelu gelu_new gelu_fast gelu_pytorch_tanh gelu_python "
+    "quick_gelu relu relu2 swigluoai".split()
+)
 
 
 _READ_BY_CLASSES = frozenset(
-    ("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "sliding_window", "rope_type")
+    (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "max_position_embeddings",
+        "sliding_window",
+        "rope_type",
+    )
 )
-"""Of synonyms that disagree, transformers' classes read these: they are the classes' own names, or replace them (`attribute_map`)."""
+"""Of synonyms that disagree, transformers' classes read these: they are the classes' own names,
+or replace them (`attribute_map`)."""
 _REPLACES_HIDDEN_SIZE = "n_embed"
-"""A synonym that the classes of BLOOM and Falcon read instead of hidden_size, and others do not know."""
+"""A synonym that the classes of BLOOM and Falcon read instead of hidden_size, and others do not
+know."""
 
 
 class Config:
     """One JSON object of a configuration."""
 
-    def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "", preferred: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        source: str = "config",
+        path: str = "",
+        preferred: Collection[str] = (),
+    ) -> None:
         self.data = data
         self.preferred = preferred  # keys that take precedence over their synonyms
         self.source = source
         self._path = path
         self.keys_read: set[str] = set()  # every key that was read
-        self.defaults_used: dict[str, object] = {}  # keys that were absent, with the family's default
-        self.assumed_dims: dict[str, int] = {}  # dimensions among them whose default is a constant of the family
+        # keys that were absent, with the family's default
+        self.defaults_used: dict[str, object] = {}
+        # dimensions among them whose default is a constant of the family
+        self.assumed_dims: dict[str, int] = {}
         self.key_by_symbol: dict[str, str] = {}  # letter of a dimension → its key
-        self.disagreements: dict[str, tuple[str, ...]] = {}  # key that was read → its synonyms that are present with other values
+        # key that was read → its synonyms that are present with other values
+        self.disagreements: dict[str, tuple[str, ...]] = {}
         self.nested: dict[str, Config] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -58,7 +81,9 @@ class Config:
         return self.get(keys, _MISSING)
 
     def get(self, keys: str, default: T) -> T:
-        """Return the value of the first of these keys that is present; it must have the type of the default."""
+        """Return the value of the first of these keys that is present; it must have the type of
+        the default.
+        """
         self.keys_read.update(keys.split("|"))
         key = self._present(keys)
         if self.data.get(key) is None:
@@ -68,7 +93,11 @@ class Config:
             return default
         value = self.data[key]
         if not _fits(value, default):
-            raise self.error(key, f"should be {_KINDS.get(type(default), 'something else')}, not {safe(repr(value), 60)}")
+            raise self.error(
+                key,
+                f"should be {_KINDS.get(type(default), 'something else')}, not "
+                f"{safe(repr(value), 60)}",
+            )
         return cast(T, float(value) if type(default) is float else value)
 
     def nullable(self, keys: str, default: T) -> T | None:
@@ -78,7 +107,9 @@ class Config:
         return None if keys not in self and any(name in self.data for name in names) else value
 
     def dim(self, symbol: str, keys: str, default: int = _MISSING, least: int = 1) -> Expr:
-        """Read a dimension and name it; a default that derives from other dimensions (a Expr) is the usual one and is not noted."""
+        """Read a dimension and name it; a default that derives from other dimensions (a Expr) is
+        the usual one and is not noted.
+        """
         value = self.get(keys, _MISSING if default is _MISSING else int(default))
         if keys not in self:
             self.defaults_used[keys.split("|")[0]] = value
@@ -87,7 +118,9 @@ class Config:
         if type(value) is not int or not least <= value < 2**63:
             kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
             raise self.error(
-                self._present(keys), f"should be {kind}, not {safe(repr(value), 60)}", "a dimension is a JSON integer, like 4096"
+                self._present(keys),
+                f"should be {kind}, not {safe(repr(value), 60)}",
+                "a dimension is a JSON integer, like 4096",
             )
         self.key_by_symbol.setdefault(symbol, self._present(keys))
         return Expr(symbol, value)
@@ -97,30 +130,47 @@ class Config:
     @overload
     def positive_int(self, keys: str, default: int) -> int: ...
     def positive_int(self, keys: str, default: int | None = None) -> int | None:
-        """Return a positive integer; without a default, None if it is absent: a window, a context."""
+        """Return a positive integer; without a default, None if it is absent: a window, a
+        context.
+        """
         value = self.get(keys, default)
         if value is not None and (type(value) is not int or not 0 < value < 2**63):
             or_null = " or null" if default is None else ""
-            raise self.error(self._present(keys), f"should be a positive integer{or_null}, not {safe(repr(value), 60)}")
+            raise self.error(
+                self._present(keys),
+                f"should be a positive integer{or_null}, not {safe(repr(value), 60)}",
+            )
         return value
 
     def one_of(self, keys: str, default: str, *others: str) -> str:
         """Return a word that is the default or one of the others."""
         known, word = (default, *others), self.get(keys, default)
         if word not in known:
-            raise self.error(self._present(keys), f"is the unknown {safe(repr(word), 60)}", f"known: {', '.join(known)}")
+            raise self.error(
+                self._present(keys),
+                f"is the unknown {safe(repr(word), 60)}",
+                f"known: {', '.join(known)}",
+            )
         return word
 
     def require(self, keys: str, only: object, reason: str) -> None:
-        """Refuse every value but this one, which an absent key has, for a reason like "every published model has it"."""
+        """Refuse every value but this one, which an absent key has, for a reason like "every
+        published model has it".
+        """
         if (value := self.get(keys, only)) != only:
-            raise self.error(self._present(keys), f"should be {_json(only)}, not {safe(_json(value), 60)}", reason)
+            raise self.error(
+                self._present(keys),
+                f"should be {_json(only)}, not {safe(_json(value), 60)}",
+                reason,
+            )
 
     def number(self, keys: str) -> float | None:
         """Return a number, or None if it is absent."""
         value: Any = self.get(keys, None)
         if value is not None and not _fits(value, 1.0):
-            raise self.error(self._present(keys), f"should be a number or null, not {safe(repr(value), 60)}")
+            raise self.error(
+                self._present(keys), f"should be a number or null, not {safe(repr(value), 60)}"
+            )
         return None if value is None else float(value)
 
     def numbers(self, key: str) -> tuple[float, ...]:
@@ -135,7 +185,9 @@ class Config:
         name = self.get(keys, default)
         if name not in ACTIVATIONS:
             raise self.error(
-                self._present(keys), f"names the unknown activation {safe(repr(name), 60)}", f"known: {', '.join(sorted(ACTIVATIONS))}"
+                self._present(keys),
+                f"names the unknown activation {safe(repr(name), 60)}",
+                f"known: {', '.join(sorted(ACTIVATIONS))}",
             )
         return name
 
@@ -150,7 +202,8 @@ class Config:
         head_dim: int | None = None,
         rounded_down: bool = False,
     ) -> Heads:
-        """Read the heads; `num_heads`, `num_kv_heads` and `head_dim` are the family's defaults where they are not (an error, H, d / H).
+        """Read the heads; `num_heads`, `num_kv_heads` and `head_dim` are the family's defaults
+        where they are not (an error, H, d / H).
 
         `rounded_down`: H need not divide d.
         """
@@ -159,21 +212,35 @@ class Config:
         K = self.dim("K", kv_keys, default=H if null else num_kv_heads or H)
         if H % K:
             hint = "each key/value head serves the same number of query heads"
-            raise self.error(self._present(kv_keys), f"is {K}, which does not divide the {H} attention heads", hint)
+            raise self.error(
+                self._present(kv_keys),
+                f"is {K}, which does not divide the {H} attention heads",
+                hint,
+            )
         if "head_dim" not in self and not head_dim and not rounded_down and d % H:
             hint = "give head_dim if heads are not d / H wide"
-            raise self.error(self._present(query_keys), f"is {H}, which does not divide the width {d}", hint)
+            raise self.error(
+                self._present(query_keys), f"is {H}, which does not divide the width {d}", hint
+            )
         return Heads(H, K, self.dim("h", "head_dim", default=head_dim or Expr.const(d // H)))
 
-    def square_heads(self, d: int, kv_keys: str = "num_key_value_heads", query_keys: str = "num_attention_heads") -> Heads:
-        """Read the heads of a family whose heads together are always as wide as the residual stream."""
+    def square_heads(
+        self, d: int, kv_keys: str = "num_key_value_heads", query_keys: str = "num_attention_heads"
+    ) -> Heads:
+        """Read the heads of a family whose heads together are always as wide as the residual
+        stream.
+        """
         H, K, h = self.heads(d, kv_keys, query_keys)
         if H * h != d:
-            raise self.error("head_dim", f"is {h}: the heads of this family are always d / H wide, {d // H} here")
+            raise self.error(
+                "head_dim", f"is {h}: the heads of this family are always d / H wide, {d // H} here"
+            )
         return Heads(H, K, h)
 
     def sub(self, key: str) -> Config:
-        """Return a nested object, empty if absent; the keys that are read in it are recorded too."""
+        """Return a nested object, empty if absent; the keys that are read in it are recorded
+        too.
+        """
         if key not in self.nested:
             value = self.get(key, cast("Mapping[str, Any]", {}))
             self.nested[key] = Config(value, self.source, f"{self._path}{key}.")
@@ -186,7 +253,11 @@ class Config:
     def has_read(self, key: str) -> bool:
         """Whether a key was read, dotted if it is nested."""
         outer, _, inner = key.partition(".")
-        return self.nested[outer].has_read(inner) if inner and outer in self.nested else key in self.keys_read
+        return (
+            self.nested[outer].has_read(inner)
+            if inner and outer in self.nested
+            else key in self.keys_read
+        )
 
     def unread(self) -> Iterator[str]:
         """Yield the keys that were not read, dotted."""
@@ -204,7 +275,8 @@ class Config:
         return ConfigError(f"{self.source}: {place}{error}", hint=error.hint)
 
     def _present(self, keys: str) -> str:
-        """The synonym that is present; of several with different values, the preferred one, or the one that transformers' class reads.
+        """The synonym that is present; of several with different values, the preferred one, or the
+        one that transformers' class reads.
 
         If that is not known, they are an error.
         """
@@ -218,12 +290,20 @@ class Config:
         return present[0] if present else names[0]
 
     def _read_by_class(self, present: Sequence[str], other: str) -> str:
-        """Return which of these synonyms transformers' class reads, and note the others; an error if that is not known."""
+        """Return which of these synonyms transformers' class reads, and note the others; an
+        error if that is not known.
+        """
         read = next((name for name in present if name in _READ_BY_CLASSES), None)
         if read is None or _REPLACES_HIDDEN_SIZE in present:
             first = present[0]
-            raise self.error(other, f"contradicts {first}: {self.data[other]!r:.60} and {self.data[first]!r:.60} for the same thing")
-        self.disagreements[read] = tuple(name for name in present if self.data[name] != self.data[read])
+            raise self.error(
+                other,
+                f"contradicts {first}: {self.data[other]!r:.60} and "
+                f"{self.data[first]!r:.60} for the same thing",
+            )
+        self.disagreements[read] = tuple(
+            name for name in present if self.data[name] != self.data[read]
+        )
         return read
 
 
@@ -232,7 +312,15 @@ def _json(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-_KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string", list: "a list", tuple: "a list", dict: "an object"}
+_KINDS = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    tuple: "a list",
+    dict: "an object",
+}
 
 
 def _fits(value: object, default: object) -> bool:

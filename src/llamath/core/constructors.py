@@ -1,9 +1,23 @@
-"""Constructors of common blocks, which families compose: linear layers, norms, attention, MLPs, the decoder."""
+"""Constructors of common blocks, which families compose: linear layers, norms, attention, MLPs,
+the decoder.
+"""
 
 from __future__ import annotations
 
 from .attention_facts import AttentionWindow, Heads, QKPreprocess, ScoreTransform
-from .blocks import MLP, Attention, Decoder, Embedding, ExpertGroups, LayerNorm, Linear, MoE, Norm, PerLayerEmbedding, RMSNorm
+from .blocks import (
+    MLP,
+    Attention,
+    Decoder,
+    Embedding,
+    ExpertGroups,
+    LayerNorm,
+    Linear,
+    MoE,
+    Norm,
+    PerLayerEmbedding,
+    RMSNorm,
+)
 from .expr import Expr
 from .positions import Rope
 from .tree import Role, Stack, Weight, repeat
@@ -27,7 +41,9 @@ def embedding(rows: int, d: int, scale: float = 1.0) -> Embedding:
 
 
 def side_table(rows: int, d: int, scale: float = 1.0, *, rows_read: int = 1) -> Embedding:
-    """A table `[rows, d]` beside the token embedding, of which a token reads so many rows: no others count as active."""
+    """A table `[rows, d]` beside the token embedding, of which a token reads so many rows: no
+    others count as active.
+    """
     found = embedding(rows, d, scale)
     return found.replace(weight=found.weight.replace(rows_read=rows_read))
 
@@ -39,7 +55,9 @@ def rms(d: int, eps: float, offset: float = 0.0) -> RMSNorm:
 
 def layer_norm(d: int, eps: float, bias: bool = True) -> LayerNorm:
     """A layer norm over d numbers."""
-    return LayerNorm(weight=weight(d, role="scale"), bias=weight(d, role="bias") if bias else None, eps=eps)
+    return LayerNorm(
+        weight=weight(d, role="scale"), bias=weight(d, role="bias") if bias else None, eps=eps
+    )
 
 
 def gqa(
@@ -84,7 +102,12 @@ def gqa(
 
 def swiglu(d: int, F: int, activation: str = "silu", bias: bool = False) -> MLP:
     """A gated MLP of three matrices: gate and up `[F, d]`, down `[d, F]`."""
-    return MLP(gate=linear(F, d, bias), up=linear(F, d, bias), down=linear(d, F, bias), activation=activation)
+    return MLP(
+        gate=linear(F, d, bias),
+        up=linear(F, d, bias),
+        down=linear(d, F, bias),
+        activation=activation,
+    )
 
 
 def mlp(d: int, F: int, activation: str, bias: bool = False) -> MLP:
@@ -106,7 +129,9 @@ def mixture(
     expert_groups: ExpertGroups | None = None,
     fp32_router: bool = False,
 ) -> MoE:
-    """A mixture of E experts, k of them for a token; a learned bias may correct the choice: a buffer in classes and a tensor in files."""
+    """A mixture of E experts, k of them for a token; a learned bias may correct the choice: a
+    buffer in classes and a tensor in files.
+    """
     return MoE(
         router=linear(E, d),
         correction=weight(E, role="bias").replace(buffer=True) if corrected else None,
@@ -123,7 +148,10 @@ def mixture(
 
 def unembedding(V: int, d: int, tied: bool, bias: bool = False) -> Linear:
     """The head `[V, d]`; a tied one shares the matrix of the embedding."""
-    return Linear(weight=weight(V, d, tied="embed.weight" if tied else ""), bias=weight(V, role="bias") if bias else None)
+    return Linear(
+        weight=weight(V, d, tied="embed.weight" if tied else ""),
+        bias=weight(V, role="bias") if bias else None,
+    )
 
 
 def decoder(
@@ -143,7 +171,9 @@ def decoder(
     softcap: float | None = None,
     logit_scale: float = 1.0,
 ) -> Decoder:
-    """The whole model; without `embed` and `head` they are plain matrices, and a tied head has no parameters of its own."""
+    """The whole model; without `embed` and `head` they are plain matrices, and a tied head has
+    no parameters of its own.
+    """
     return Decoder(
         embed=embed or embedding(V, d),
         positions=positions,

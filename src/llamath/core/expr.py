@@ -1,8 +1,9 @@
 """`Expr`: an int that knows how it was computed, so that shapes, totals and bytes have formulas.
 
-`Expr("H", 32) * Expr("h", 128)` is 4096 and is written `H·h`. Inside, an Expr is a polynomial over atoms: letters (dimensions of the
-model), variables (batch size, tokens, …, whose values can be changed with `at`), and functions of expressions, such as the minimum or a
-rounded quotient. Sums and products of Exprs stay exact and readable; any other arithmetic gives a plain int.
+`Expr("H", 32) * Expr("h", 128)` is 4096 and is written `H·h`. Inside, an Expr is a polynomial over
+atoms: letters (dimensions of the model), variables (batch size, tokens, …, whose values can be
+changed with `at`), and functions of expressions, such as the minimum or a rounded quotient. Sums
+and products of Exprs stay exact and readable; any other arithmetic gives a plain int.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Factor(Letter):
 
 
 class Variable(NamedTuple):
-    """A quantity that is chosen for each pass, like the batch size: a symbol with its current value."""
+    """A quantity that is chosen for each pass, like the batch size: a symbol with its current
+    value.
+    """
 
     symbol: str
     value: int
@@ -100,7 +103,9 @@ class Expr(int):
     @classmethod
     def of(cls, terms: Mapping[Monomial, int]) -> Expr:
         """The Expr of a polynomial: coefficients by monomial."""
-        kept: Mapping[Monomial, int] = terms if all(terms.values()) else {monomial: k for monomial, k in terms.items() if k}
+        kept: Mapping[Monomial, int] = (
+            terms if all(terms.values()) else {monomial: k for monomial, k in terms.items() if k}
+        )
         total = 0
         for monomial, k in kept.items():
             for atom in monomial:
@@ -122,7 +127,9 @@ class Expr(int):
 
     @classmethod
     def factor(cls, value: int) -> Expr:
-        """A number that is not multiplied with others: `Expr.factor(2) * x * Expr.factor(2)` is written `2·x·2`."""
+        """A number that is not multiplied with others: `Expr.factor(2) * x * Expr.factor(2)` is
+        written `2·x·2`.
+        """
         return cls.of({(Factor(str(value), value),) if value != 1 else (): 1})
 
     def in_brackets(self) -> Expr:
@@ -136,7 +143,9 @@ class Expr(int):
         return Expr(symbol, int(self))
 
     def alias(self, symbol: str) -> Expr:
-        """Return this expression as one that is written as `symbol`; it still depends on its variables."""
+        """Return this expression as one that is written as `symbol`; it still depends on its
+        variables.
+        """
         return Expr.of({(Alias(symbol, int(self), self),): 1})
 
     def written_as_number(self) -> Expr:
@@ -151,7 +160,10 @@ class Expr(int):
     @property
     def numbers(self) -> str:
         """Write the expression with values for letters: `32·128`."""
-        return _format(self.terms, lambda atom: atom.numbers if isinstance(atom, (Call, Group)) else str(atom.value))
+        return _format(
+            self.terms,
+            lambda atom: atom.numbers if isinstance(atom, (Call, Group)) else str(atom.value),
+        )
 
     @property
     def atoms(self) -> dict[str, int]:
@@ -167,7 +179,11 @@ class Expr(int):
     def variables(self) -> frozenset[str]:
         """The symbols of the variables in it."""
         found = {atom.symbol for atom in self._leaves() if isinstance(atom, Variable)}
-        return frozenset(found.union(*(atom.definition.variables for atom in self._leaves() if isinstance(atom, Alias))))
+        return frozenset(
+            found.union(
+                *(atom.definition.variables for atom in self._leaves() if isinstance(atom, Alias))
+            )
+        )
 
     def _leaves(self) -> Iterator[Letter | Variable | Alias]:
         for monomial in self.terms:
@@ -188,19 +204,35 @@ class Expr(int):
         return tuple(Expr.of({(atom,): 1}) for atom in monomial)
 
     def at(self, **values: int) -> Expr:
-        """Return the same expression with other values of its variables, `x.at(B=4, T=512)`, or with expressions in their place."""
+        """Return the same expression with other values of its variables, `x.at(B=4, T=512)`, or
+        with expressions in their place.
+        """
         if not self.variables & values.keys():
             return self
-        return total(product((k, *(_substitute(atom, values) for atom in monomial))) for monomial, k in self.terms.items())
+        return total(
+            product((k, *(_substitute(atom, values) for atom in monomial)))
+            for monomial, k in self.terms.items()
+        )
 
     def with_letters(self, values: Mapping[str, int]) -> Expr:
-        """Return the same expression with other values or expressions in place of letters: numbers give letters with these values."""
-        if all(isinstance(atom, Letter) and atom.symbol not in values for monomial in self.terms for atom in monomial):
+        """Return the same expression with other values or expressions in place of letters:
+        numbers give letters with these values.
+        """
+        if all(
+            isinstance(atom, Letter) and atom.symbol not in values
+            for monomial in self.terms
+            for atom in monomial
+        ):
             return self
-        return total(product((k, *(_replace_letter(atom, values) for atom in monomial))) for monomial, k in self.terms.items())
+        return total(
+            product((k, *(_replace_letter(atom, values) for atom in monomial)))
+            for monomial, k in self.terms.items()
+        )
 
     def evaluate(self, **values: int) -> int:
-        """Return the value for other values of the variables, without the expression: much faster than `at`."""
+        """Return the value for other values of the variables, without the expression: much
+        faster than `at`.
+        """
         result = 0
         for k, names, rest in self._compiled:
             for name, value in names:
@@ -216,12 +248,19 @@ class Expr(int):
         found = []
         for monomial, k in self.terms.items():
             others = [x for x in monomial if not isinstance(x, Letter)]
-            variables, rest = [x for x in others if isinstance(x, Variable)], [x for x in others if not isinstance(x, Variable)]
-            found.append((prod((k, *(x.value for x in monomial if isinstance(x, Letter)))), variables, rest))
+            variables, rest = (
+                [x for x in others if isinstance(x, Variable)],
+                [x for x in others if not isinstance(x, Variable)],
+            )
+            found.append(
+                (prod((k, *(x.value for x in monomial if isinstance(x, Letter)))), variables, rest)
+            )
         return found
 
     def exact_div(self, part: int) -> Expr:
-        """Return self / part, which leaves no remainder: in letters where they cancel, otherwise as a number."""
+        """Return self / part, which leaves no remainder: in letters where they cancel, otherwise
+        as a number.
+        """
         divisor = Expr.const(part)
         if self.terms == divisor.terms:
             return Expr.const(1)
@@ -239,8 +278,9 @@ class Expr(int):
     def to_expression_json(self) -> Json:
         """Return the expression for a program: a number, a variable's name, or a list.
 
-        `["let", letter, value]` is a letter, `["as", symbol, definition]` an expression with a short symbol; `[function, …]` is `+` or `*`
-        of any number of expressions, or `min`, `max`, `floor`, `ceil`, `round` of two, or `routed` of six. Large numbers are strings.
+        `["let", letter, value]` is a letter, `["as", symbol, definition]` an expression with a
+        short symbol; `[function, …]` is `+` or `*` of any number of expressions, or `min`, `max`,
+        `floor`, `ceil`, `round` of two, or `routed` of six. Large numbers are strings.
         """
         terms = []
         for monomial, k in self.terms.items():
@@ -312,8 +352,14 @@ def minimum(a: int, b: Expr) -> Expr: ...
 @overload
 def minimum(a: int, b: int) -> int: ...
 def minimum(a: int, b: int) -> int:
-    """The smaller of two expressions; the expression itself where no variable can change which one it is."""
-    return _extreme("min", Expr.const(a), Expr.const(b)) if isinstance(a, Expr) or isinstance(b, Expr) else min(a, b)
+    """The smaller of two expressions; the expression itself where no variable can change which
+    one it is.
+    """
+    return (
+        _extreme("min", Expr.const(a), Expr.const(b))
+        if isinstance(a, Expr) or isinstance(b, Expr)
+        else min(a, b)
+    )
 
 
 @overload
@@ -323,8 +369,14 @@ def maximum(a: int, b: Expr) -> Expr: ...
 @overload
 def maximum(a: int, b: int) -> int: ...
 def maximum(a: int, b: int) -> int:
-    """The larger of two expressions; the expression itself where no variable can change which one it is."""
-    return _extreme("max", Expr.const(a), Expr.const(b)) if isinstance(a, Expr) or isinstance(b, Expr) else max(a, b)
+    """The larger of two expressions; the expression itself where no variable can change which
+    one it is.
+    """
+    return (
+        _extreme("max", Expr.const(a), Expr.const(b))
+        if isinstance(a, Expr) or isinstance(b, Expr)
+        else max(a, b)
+    )
 
 
 @overload
@@ -351,7 +403,11 @@ def ceil_div(a: int, b: int) -> int:
 
 def written_ceil_div(a: int, b: int) -> Expr:
     """⌈a / b⌉, written as a quotient even if there are no variables, unless b is 1."""
-    return Expr.const(a) if type(b) is int and b == 1 else _written("ceil", Expr.const(a), Expr.const(b))
+    return (
+        Expr.const(a)
+        if type(b) is int and b == 1
+        else _written("ceil", Expr.const(a), Expr.const(b))
+    )
 
 
 def written_floor_div(a: int, b: int) -> Expr:
@@ -361,11 +417,16 @@ def written_floor_div(a: int, b: int) -> Expr:
 
 def round_div(a: int, b: int) -> Expr:
     """The integer nearest to a / b, halves rounded up; a number where there are no variables."""
-    return _divided("round", a, b) if isinstance(a, Expr) or isinstance(b, Expr) else Expr.const(_round_div(a, b))
+    return (
+        _divided("round", a, b)
+        if isinstance(a, Expr) or isinstance(b, Expr)
+        else Expr.const(_round_div(a, b))
+    )
 
 
 def routed_bytes(size: int, unit: int, missed: int, experts: int, tokens: int, most: int) -> Expr:
-    """The expected part of size / unit bytes of experts that tokens use, if each one misses `missed` of the experts, rounded.
+    """The expected part of size / unit bytes of experts that tokens use, if each one misses
+    `missed` of the experts, rounded.
 
     It is everything for `most` tokens and more.
     """
@@ -413,7 +474,9 @@ def _written(function: str, *arguments: Expr) -> Expr:
     symbols, numbers = ([x.symbol for x in arguments], [x.numbers for x in arguments])
     if function not in ("min", "max"):
         symbols, numbers = [_bracketed(x) for x in symbols], [_bracketed(x) for x in numbers]
-    return Expr.of({(Call(written.format(*symbols), value, written.format(*numbers), function, arguments),): 1})
+    return Expr.of(
+        {(Call(written.format(*symbols), value, written.format(*numbers), function, arguments),): 1}
+    )
 
 
 def _bracketed(text: str) -> str:

@@ -1,4 +1,6 @@
-"""The sizes of images inside a model: how an image is resized, cut into tiles, and divided into patches."""
+"""The sizes of images inside a model: how an image is resized, cut into tiles, and divided into
+patches.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class ImageSizes(Record):
         return 1, 1
 
     def tokens(self, width: int, height: int, per_tile: int) -> int:
-        """Return the tokens of an image in the text, where the projector makes `per_tile` of each tile."""
+        """Return the tokens of an image in the text, where the projector makes `per_tile` of
+        each tile.
+        """
         return self.grid(width, height).tiles * per_tile
 
 
@@ -54,14 +58,18 @@ class UnsupportedImage(ImageSizes):
     reason: str
 
     def grid(self, width: int, height: int) -> PatchGrid:  # noqa: ARG002
-        raise LlamathError(f"images cannot be computed: {self.reason}", hint="the weights are counted without --images")
+        raise LlamathError(
+            f"images cannot be computed: {self.reason}",
+            hint="the weights are counted without --images",
+        )
 
 
 class FixedImage(ImageSizes):
     """Every image is resized to the same square (CLIP, SigLIP)."""
 
     size: int
-    in_text: int | None = None  # tokens of an image in the text, whose layers read its features otherwise; None: the features
+    # tokens of an image in the text, whose layers read its features otherwise; None: the features
+    in_text: int | None = None
 
     def grid(self, width: int, height: int) -> PatchGrid:  # noqa: ARG002
         side = self.size // self.patch
@@ -72,7 +80,9 @@ class FixedImage(ImageSizes):
 
 
 class NativeImage(ImageSizes):
-    """An image keeps its shape: it is shrunk to a longest side, then each side is rounded up to a multiple (Pixtral)."""
+    """An image keeps its shape: it is shrunk to a longest side, then each side is rounded up to
+    a multiple (Pixtral).
+    """
 
     multiple: int  # pixels: of a patch, or of the patches that become one token
     longest: int
@@ -85,7 +95,9 @@ class NativeImage(ImageSizes):
 
 
 class BoundedImage(ImageSizes):
-    """An image is shrunk to a longest side, then each side stretched to at least `shortest`; parts of patches are cut off (Idefics 2)."""
+    """An image is shrunk to a longest side, then each side stretched to at least `shortest`;
+    parts of patches are cut off (Idefics 2).
+    """
 
     shortest: int
     longest: int
@@ -101,7 +113,9 @@ class BoundedImage(ImageSizes):
 
 
 class LinedImage(ImageSizes):
-    """An image keeps its shape: it is shrunk to fit a height and a width; a token of the text follows each row of patches (Fuyu)."""
+    """An image keeps its shape: it is shrunk to fit a height and a width; a token of the text
+    follows each row of patches (Fuyu).
+    """
 
     height: int
     width: int
@@ -118,12 +132,15 @@ class LinedImage(ImageSizes):
 
 
 class PixelBudget(ImageSizes):
-    """An image keeps its shape: its sides are rounded to a multiple, within limits on the number of pixels (Qwen2-VL)."""
+    """An image keeps its shape: its sides are rounded to a multiple, within limits on the number
+    of pixels (Qwen2-VL).
+    """
 
     multiple: int  # pixels on a side of the square of patches that becomes one token
     fewest: int
     most: int
-    enlarges: bool = False  # an image with a side shorter than the multiple is enlarged first (PaddleOCR-VL)
+    # an image with a side shorter than the multiple is enlarged first (PaddleOCR-VL)
+    enlarges: bool = False
     enlarges_both: bool = False  # the same, by one factor for both sides (Cosmos 3 Edge)
 
     def grid(self, width: int, height: int) -> PatchGrid:
@@ -137,10 +154,15 @@ class PixelBudget(ImageSizes):
         rows, columns = (self._rounded(x) for x in (height, width))
         if rows * columns > self.most:
             ratio = sqrt(height * width / self.most)
-            rows, columns = (max(self.multiple, floor(x / ratio / self.multiple) * self.multiple) for x in (height, width))
+            rows, columns = (
+                max(self.multiple, floor(x / ratio / self.multiple) * self.multiple)
+                for x in (height, width)
+            )
         elif rows * columns < self.fewest:
             ratio = sqrt(self.fewest / (height * width))
-            rows, columns = (ceil(x * ratio / self.multiple) * self.multiple for x in (height, width))
+            rows, columns = (
+                ceil(x * ratio / self.multiple) * self.multiple for x in (height, width)
+            )
         return PatchGrid(1, rows // self.patch, columns // self.patch)
 
     def _rounded(self, length: int) -> int:
@@ -148,15 +170,17 @@ class PixelBudget(ImageSizes):
 
 
 class FramedBudget(PixelBudget):
-    """The same, with a learned token after each row of tokens, one before and one after all of them (Hunyuan-VL)."""
+    """The same, with a learned token after each row of tokens, one before and one after all of
+    them (Hunyuan-VL).
+    """
 
     def tokens(self, width: int, height: int, per_tile: int) -> int:
         return per_tile + self.grid(width, height).rows * self.patch // self.multiple + 2
 
 
 class RowBudget(ImageSizes):
-    """An image keeps its shape, in whole patches. It is shrunk to a number of tokens, of which each row has one more, and the image two
-    (DeepSeek-V4.1).
+    """An image keeps its shape, in whole patches. It is shrunk to a number of tokens, of which each
+    row has one more, and the image two (DeepSeek-V4.1).
     """
 
     side: int  # patches on a side of the square that becomes one token
@@ -181,7 +205,9 @@ class RowBudget(ImageSizes):
         return -(-rows // self.side) * (-(-columns // self.side) + 1) + 2
 
     def _shrunk(self, width: int, height: int) -> tuple[int, int]:
-        """Return the rows and columns of patches of the largest image of this shape that has few enough tokens."""
+        """Return the rows and columns of patches of the largest image of this shape that has few
+        enough tokens.
+        """
         columns = sqrt((self.most - 2) / (height / width) + 0.25) - 0.5
         rows, cell = columns * (height / width), self.patch * self.side
         if columns < 1.0:
@@ -193,7 +219,9 @@ class RowBudget(ImageSizes):
 
 
 class PatchRange(ImageSizes):
-    """An image keeps its shape: it is scaled to `fewest` to `most` patches, its sides to multiples of `side` patches (Nemotron 3 Omni)."""
+    """An image keeps its shape: it is scaled to `fewest` to `most` patches, its sides to
+    multiples of `side` patches (Nemotron 3 Omni).
+    """
 
     side: int  # patches on a side of the square that becomes one token
     fewest: int
@@ -216,7 +244,9 @@ class PatchRange(ImageSizes):
 
 
 class ScaledImage(ImageSizes):
-    """An image is scaled to as many patches as there may be, its sides rounded down to multiples (Gemma 4)."""
+    """An image is scaled to as many patches as there may be, its sides rounded down to multiples
+    (Gemma 4).
+    """
 
     multiple: int  # pixels
     max_patches: int
@@ -234,17 +264,26 @@ class ScaledImage(ImageSizes):
 
 
 class CanvasImage(ImageSizes):
-    """An image is fitted to the smallest canvas of tiles that shrinks it least, padded, and cut into tiles (Llama 3.2 Vision, Llama 4)."""
+    """An image is fitted to the smallest canvas of tiles that shrinks it least, padded, and cut
+    into tiles (Llama 3.2 Vision, Llama 4).
+    """
 
     size: int  # side of a tile
     most: int  # tiles of a canvas
     adds_whole: bool = False  # the image as a whole follows more than one tile (Llama 4)
-    reads_all: bool = False  # the tower reads as many tiles as there may be, empty ones included, and the text has one token (Llama 3.2)
+    # the tower reads as many tiles as there may be, empty ones included, and the text has one token
+    # (Llama 3.2)
+    reads_all: bool = False
 
     def canvas(self, width: int, height: int) -> tuple[int, int]:
         """Rows and columns of tiles."""
-        canvases = [(rows, columns) for rows in range(1, self.most + 1) for columns in range(1, self.most // rows + 1)]
-        scales = {x: min(x[0] * self.size * width, x[1] * self.size * height) for x in canvases}  # times width · height
+        canvases = [
+            (rows, columns)
+            for rows in range(1, self.most + 1)
+            for columns in range(1, self.most // rows + 1)
+        ]
+        # times width · height
+        scales = {x: min(x[0] * self.size * width, x[1] * self.size * height) for x in canvases}
         larger = [x for x in scales.values() if x >= width * height]
         chosen = min(larger) if larger else max(scales.values())
         return min((x for x in canvases if scales[x] == chosen), key=lambda x: x[0] * x[1])
@@ -252,15 +291,20 @@ class CanvasImage(ImageSizes):
     def grid(self, width: int, height: int) -> PatchGrid:
         rows, columns = self.canvas(width, height)
         tiles, side = rows * columns, self.size // self.patch
-        return PatchGrid(self.most if self.reads_all else tiles + 1 if self.adds_whole and tiles > 1 else tiles, side, side)
+        return PatchGrid(
+            self.most if self.reads_all else tiles + 1 if self.adds_whole and tiles > 1 else tiles,
+            side,
+            side,
+        )
 
     def tokens(self, width: int, height: int, per_tile: int) -> int:
         return 1 if self.reads_all else super().tokens(width, height, per_tile)
 
 
 class EnlargedImage(ImageSizes):
-    """An image is enlarged to as many tiles as there may be, padded and cut, after the whole; all tiles are read, empty ones, too. A
-    learned token follows each row of the whole image and of all tiles together, and one stands between them (Phi-3 Vision).
+    """An image is enlarged to as many tiles as there may be, padded and cut, after the whole; all
+    tiles are read, empty ones, too. A learned token follows each row of the whole image and of all
+    tiles together, and one stands between them (Phi-3 Vision).
     """
 
     size: int  # side of a tile
@@ -283,7 +327,9 @@ class EnlargedImage(ImageSizes):
 
 
 class WindowedImage(FixedImage):
-    """An image is resized to a square; windows of a large or a long one are resized to smaller squares, and read besides (Step 3.7)."""
+    """An image is resized to a square; windows of a large or a long one are resized to smaller
+    squares, and read besides (Step 3.7).
+    """
 
     size: int
     tile: int  # side of a window, and of its square
@@ -303,13 +349,18 @@ class WindowedImage(FixedImage):
             window = min(shorter, self.tile)
         if window == 0:
             return None
-        columns, rows = (max(1, x // window + (x >= window and x % window > 0.2 * window)) for x in (width, height))
+        columns, rows = (
+            max(1, x // window + (x >= window and x % window > 0.2 * window))
+            for x in (width, height)
+        )
         side = self.tile // self.patch
         return PatchGrid(columns * rows, side, side)
 
 
 class OverlappingTiles(ImageSizes):
-    """An image is cut into tiles that overlap, which stand after the whole; the projector joins their features (Moondream)."""
+    """An image is cut into tiles that overlap, which stand after the whole; the projector joins
+    their features (Moondream).
+    """
 
     size: int  # side of a tile
     margin: int  # patches on each side of a tile that its neighbor has, too
@@ -338,7 +389,9 @@ class OverlappingTiles(ImageSizes):
 
 
 class LeastScaledTiles(OverlappingTiles):
-    """The same with the grid of tiles for which the image is enlarged least, or, if none is large enough, shrunk least (Molmo 2)."""
+    """The same with the grid of tiles for which the image is enlarged least, or, if none is
+    large enough, shrunk least (Molmo 2).
+    """
 
     side: int  # patches on a side of the square that becomes one token
 
@@ -347,21 +400,35 @@ class LeastScaledTiles(OverlappingTiles):
         step = self.size - ends
 
         def scale(grid: tuple[int, int]) -> float:
-            return min(tiles * step / (x - ends) if x != ends else inf for tiles, x in zip(grid, (height, width), strict=True))
+            return min(
+                tiles * step / (x - ends) if x != ends else inf
+                for tiles, x in zip(grid, (height, width), strict=True)
+            )
 
-        grids = sorted(((i, j) for i in range(1, n + 1) for j in range(1, n // i + 1)), key=lambda x: (x[0] * x[1], x[0]))
+        grids = sorted(
+            ((i, j) for i in range(1, n + 1) for j in range(1, n // i + 1)),
+            key=lambda x: (x[0] * x[1], x[0]),
+        )
         scales = {x: scale(x) for x in grids}
         enlarged = {x: y for x, y in scales.items() if y >= 1}
-        return min(enlarged, key=enlarged.__getitem__) if enlarged else max(scales, key=scales.__getitem__)
+        return (
+            min(enlarged, key=enlarged.__getitem__)
+            if enlarged
+            else max(scales, key=scales.__getitem__)
+        )
 
     def tokens(self, width: int, height: int, per_tile: int) -> int:
         patches = self.size // self.patch
-        joined = (n * (patches - 2 * self.margin) + 2 * self.margin for n in self.canvas(width, height))
+        joined = (
+            n * (patches - 2 * self.margin) + 2 * self.margin for n in self.canvas(width, height)
+        )
         return per_tile + prod(-(-n // self.side) for n in joined)
 
 
 class SplitImage(ImageSizes):
-    """An image is resized to a longest side and cut into tiles, which are followed by the whole image (Idefics 3)."""
+    """An image is resized to a longest side and cut into tiles, which are followed by the whole
+    image (Idefics 3).
+    """
 
     size: int  # side of a tile
     longest: int
@@ -383,7 +450,8 @@ class SplitImage(ImageSizes):
 
 
 class TiledImage(ImageSizes):
-    """An image is fitted to the best of some resolutions and cut into tiles, before which it stands as a whole (LLaVA-NeXT).
+    """An image is fitted to the best of some resolutions and cut into tiles, before which it stands
+    as a whole (LLaVA-NeXT).
 
     Rows and columns of padding are left out of the text, and each row ends with a learned token.
     """
@@ -415,7 +483,9 @@ class TiledImage(ImageSizes):
         return per_tile + h * (w + 1)
 
     def _tiles(self, width: int, height: int) -> tuple[int, int]:
-        """Rows and columns of tiles: of the resolution that keeps most pixels, and of those the one with the least padding."""
+        """Rows and columns of tiles: of the resolution that keeps most pixels, and of those the
+        one with the least padding.
+        """
 
         def kept(resolution: tuple[int, int]) -> tuple[int, int]:
             scale = min(resolution[1] / width, resolution[0] / height)
@@ -427,8 +497,9 @@ class TiledImage(ImageSizes):
 
 
 class WholeAndTiles(TiledImage):
-    """The same without leaving out padding: rows of the whole image and of all tiles together end with a learned token, and one stands
-    between them. More than two images are one tile each (DeepSeek-VL2).
+    """The same without leaving out padding: rows of the whole image and of all tiles together end
+    with a learned token, and one stands between them. More than two images are one tile each
+    (DeepSeek-VL2).
     """
 
     def of_images(self, count: int) -> ImageSizes:
@@ -440,7 +511,9 @@ class WholeAndTiles(TiledImage):
 
 
 class CroppedImage(ImageSizes):
-    """An image is cut into the grid of tiles of the closest shape, which the whole image follows as one more (InternVL)."""
+    """An image is cut into the grid of tiles of the closest shape, which the whole image follows
+    as one more (InternVL).
+    """
 
     size: int  # side of a tile
     max_tiles: int
@@ -453,9 +526,13 @@ class CroppedImage(ImageSizes):
         return PatchGrid(tiles + 1 if tiles > 1 and self.thumbnail else tiles, side, side)
 
     def _grids(self) -> list[tuple[int, int]]:
-        """Columns and rows of the grids of `min_tiles` to `max_tiles` tiles, those of few tiles first."""
+        """Columns and rows of the grids of `min_tiles` to `max_tiles` tiles, those of few tiles
+        first.
+        """
         n = self.max_tiles
-        grids = ((i, j) for i in range(1, n + 1) for j in range(1, n // i + 1) if i * j >= self.min_tiles)
+        grids = (
+            (i, j) for i in range(1, n + 1) for j in range(1, n // i + 1) if i * j >= self.min_tiles
+        )
         return sorted(grids, key=lambda x: x[0] * x[1])
 
     def _best(self, width: int, height: int) -> tuple[int, int]:
@@ -469,9 +546,9 @@ class CroppedImage(ImageSizes):
 
 
 class WholeAndCrops(FixedImage):
-    """An image is padded to a square; if one of its sides is longer than a tile, it is also cut into the grid of tiles of the closest
-    shape, which are read besides. A learned token follows each row of the whole image and of all tiles together, and one more both
-    (DeepSeek-OCR).
+    """An image is padded to a square; if one of its sides is longer than a tile, it is also cut
+    into the grid of tiles of the closest shape, which are read besides. A learned token follows
+    each row of the whole image and of all tiles together, and one more both (DeepSeek-OCR).
     """
 
     tile: int  # side of a tile
@@ -482,7 +559,9 @@ class WholeAndCrops(FixedImage):
         """Columns and rows of tiles."""
         if max(width, height) <= self.tile:
             return 0, 0
-        crops = CroppedImage(patch=self.patch, size=self.tile, max_tiles=self.max_tiles, min_tiles=self.min_tiles)
+        crops = CroppedImage(
+            patch=self.patch, size=self.tile, max_tiles=self.max_tiles, min_tiles=self.min_tiles
+        )
         return crops._best(width, height)
 
     def beside(self, width: int, height: int) -> PatchGrid | None:
@@ -497,25 +576,36 @@ class WholeAndCrops(FixedImage):
 
 
 class CoveringTiles(CroppedImage):
-    """The same with the fewest tiles that together keep more than `share` of the image's pixels, or else most of them (Ovis 2)."""
+    """The same with the fewest tiles that together keep more than `share` of the image's pixels,
+    or else most of them (Ovis 2).
+    """
 
     share: float = 0.9
 
     def _best(self, width: int, height: int) -> tuple[int, int]:
-        kept = {(x, y): self._pixels(width, height, x, y) / (width * height) for x, y in self._grids()}  # columns and rows here
+        # columns and rows here
+        kept = {
+            (x, y): self._pixels(width, height, x, y) / (width * height) for x, y in self._grids()
+        }
         enough = [x for x in kept if kept[x] > self.share]
         if enough:
             return min(enough, key=lambda x: (x[0] * x[1], -kept[x]))
         return min(kept, key=lambda x: (-kept[x], x[0] * x[1]))
 
     def _pixels(self, width: int, height: int, columns: int, rows: int) -> float:
-        """The pixels of all tiles after each is shrunk to the side of one; the last ones are larger if the sides do not divide."""
+        """The pixels of all tiles after each is shrunk to the side of one; the last ones are
+        larger if the sides do not divide.
+        """
         widths, heights = _parts(width, columns), _parts(height, rows)
         found = 0.0
         for w in widths:
             for h in heights:
                 longer, shorter = max(w, h), min(w, h)
-                found += self.size * (shorter / longer * self.size) if longer > self.size else longer * shorter
+                found += (
+                    self.size * (shorter / longer * self.size)
+                    if longer > self.size
+                    else longer * shorter
+                )
         return found
 
 
@@ -524,16 +614,26 @@ def _parts(length: int, n: int) -> list[int]:
 
 
 class LeastScaledImage(CroppedImage):
-    """The same with the grid for which the image is enlarged least, or, if none is large enough, shrunk least (Command A Vision)."""
+    """The same with the grid for which the image is enlarged least, or, if none is large enough,
+    shrunk least (Command A Vision).
+    """
 
     def _best(self, width: int, height: int) -> tuple[int, int]:
-        scales = {x: min(x[0] * self.size / width, x[1] * self.size / height) for x in self._grids()}
+        scales = {
+            x: min(x[0] * self.size / width, x[1] * self.size / height) for x in self._grids()
+        }
         enlarged = {x: scale for x, scale in scales.items() if scale >= 1}
-        return min(enlarged, key=enlarged.__getitem__) if enlarged else max(scales, key=scales.__getitem__)
+        return (
+            min(enlarged, key=enlarged.__getitem__)
+            if enlarged
+            else max(scales, key=scales.__getitem__)
+        )
 
 
 class PatchBudget(ImageSizes):
-    """An image keeps its shape: it is shrunk to a number of patches in all and on a side, then padded to multiples (Kimi K2.5)."""
+    """An image keeps its shape: it is shrunk to a number of patches in all and on a side, then
+    padded to multiples (Kimi K2.5).
+    """
 
     multiple: int  # pixels on a side of the square of patches that becomes one token
     most: int  # patches
@@ -549,7 +649,9 @@ class PatchBudget(ImageSizes):
 
 
 class ClosestShape(ImageSizes):
-    """An image is resized to whole squares of patches, at most so many, whose shape is closest to its own (Muse Glimmer)."""
+    """An image is resized to whole squares of patches, at most so many, whose shape is closest
+    to its own (Muse Glimmer).
+    """
 
     multiple: int  # pixels on a side of the square of patches that becomes one token
     most: int  # squares
@@ -560,14 +662,20 @@ class ClosestShape(ImageSizes):
             h, ratio = sqrt(self.most / (w / h)), w / h
             w = h * ratio
         grids = {(y, x) for y in (floor(h), ceil(h)) for x in (floor(w), ceil(w))}
-        whole = [x for x in grids if min(x) >= 1 and x[0] * x[1] <= self.most]  # of equally close ones the first in the order of a set
-        rows, columns = min(whole or [(max(1, round(h)), max(1, round(w)))], key=lambda x: abs(x[0] / x[1] - height / width))
+        # of equally close ones the first in the order of a set
+        whole = [x for x in grids if min(x) >= 1 and x[0] * x[1] <= self.most]
+        rows, columns = min(
+            whole or [(max(1, round(h)), max(1, round(w)))],
+            key=lambda x: abs(x[0] / x[1] - height / width),
+        )
         side = self.multiple // self.patch
         return PatchGrid(1, rows * side, columns * side)
 
 
 class SplitBudget(PixelBudget):
-    """A small image keeps its shape; a large one is cut into tiles, which the whole image follows, padded to a tile (LFM2-VL)."""
+    """A small image keeps its shape; a large one is cut into tiles, which the whole image
+    follows, padded to a tile (LFM2-VL).
+    """
 
     size: int  # side of a tile
     min_tiles: int
@@ -585,7 +693,10 @@ class SplitBudget(PixelBudget):
         if not self._is_large(width, height):
             return per_tile
         columns, rows = self._tiles(width, height)
-        return columns * rows * per_tile + super().grid(width, height).patches * self.patch**2 // self.multiple**2
+        return (
+            columns * rows * per_tile
+            + super().grid(width, height).patches * self.patch**2 // self.multiple**2
+        )
 
     def _rounded(self, length: int) -> int:
         return max(self.multiple, super()._rounded(length))
@@ -596,5 +707,7 @@ class SplitBudget(PixelBudget):
 
     def _tiles(self, width: int, height: int) -> tuple[int, int]:
         """Columns and rows of the grid of tiles of the closest shape."""
-        crops = CroppedImage(patch=self.patch, size=self.size, max_tiles=self.max_tiles, min_tiles=self.min_tiles)
+        crops = CroppedImage(
+            patch=self.patch, size=self.size, max_tiles=self.max_tiles, min_tiles=self.min_tiles
+        )
         return crops._best(width, height)

@@ -1,7 +1,8 @@
-"""Latent attention (DeepSeek-V2, arXiv:2405.04434), and its sparse form, in which an indexer chooses the keys (DeepSeek-V3.2).
+"""Latent attention (DeepSeek-V2, arXiv:2405.04434), and its sparse form, in which an indexer
+chooses the keys (DeepSeek-V3.2).
 
-Letters: H heads, n and p the parts of a query without and with rotation, r the size of the latent vectors, Hi and hi the heads of the
-indexer and their size, ki the keys that it keeps.
+Letters: H heads, n and p the parts of a query without and with rotation, r the size of the latent
+vectors, Hi and hi the heads of the indexer and their size, ki the keys that it keeps.
 """
 
 from __future__ import annotations
@@ -20,16 +21,23 @@ _PLAIN_SCORES = ScoreTransform()
 
 
 class LatentAttention(AttentionBase):
-    """Multi-head latent attention: keys and values are projected from one latent vector for each token."""
+    """Multi-head latent attention: keys and values are projected from one latent vector for each
+    token.
+    """
 
-    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("q", "q_up", "k_up", "v_up"), Cut(0, "heads")),
+        "o": Cut(1, "heads"),
+    }
     cached_rows: ClassVar[tuple[str, ...]] = ("latents",)
     rotary_part: ClassVar[str] = "rope_dim"
     q: Linear | None = None  # either one matrix
     q_down: Linear | None = None  # or two with a norm between
     q_norm: Norm | None = None
     q_up: Linear | None = None
-    kv_down: Linear | None  # to the latent vector and the rotary key that all heads share; None: those of another layer are used
+    # to the latent vector and the rotary key that all heads share; None: those of another layer are
+    # used
+    kv_down: Linear | None
     kv_norm: Norm | None
     k_up: Linear
     v_up: Linear
@@ -65,7 +73,9 @@ class HeadGatedLatentAttention(LatentAttention):
 
 
 class GatedLatentAttention(LatentAttention):
-    """Latent attention in which a sigmoid gate multiplies each channel of the outputs of its heads (Kimi K3)."""
+    """Latent attention in which a sigmoid gate multiplies each channel of the outputs of its
+    heads (Kimi K3).
+    """
 
     cuts: ClassVar[dict[str, Cut]] = {**LatentAttention.cuts, "gate": Cut(0, "heads")}
     gate: Linear
@@ -77,7 +87,8 @@ class GatedLatentAttention(LatentAttention):
 
 
 class Indexer(AttentionBase):
-    """Chooses the keys of each query: the `top_k` with the largest Σ wₕ · relu(qₕ · k / √hi) over few small heads, which share one key.
+    """Chooses the keys of each query: the `top_k` with the largest Σ wₕ · relu(qₕ · k / √hi) over
+    few small heads, which share one key.
 
     The choice has no derivative; an indexer learns from a loss of its own.
     """
@@ -98,7 +109,8 @@ class Indexer(AttentionBase):
     def forward(self, m: Machine[X], x: X, latent: X) -> X:
         assert self.k is not None and self.k_norm is not None
         q = rotate_part(self, m, m.split_heads(self.q(m, latent), self.head_dim))  # (B, T, Hi, hi)
-        k = rotate_part(self, m, m.split_heads(self.k_norm(m, self.k(m, x)), self.head_dim))  # (B, T, 1, hi)
+        # (B, T, 1, hi)
+        k = rotate_part(self, m, m.split_heads(self.k_norm(m, self.k(m, x)), self.head_dim))
         (k,) = m.update_cache(self, k)
         weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)  # (B, T, Hi)
         return m.select_keys(self, q, k, weights)
@@ -107,10 +119,14 @@ class Indexer(AttentionBase):
 class IndexedAttention(LatentAttention):
     """Latent attention to the keys that an indexer chooses.
 
-    A layer without an indexer uses the choice of the nearest earlier layer that has one (IndexCache, arXiv:2603.12201).
+    A layer without an indexer uses the choice of the nearest earlier layer that has one
+    (IndexCache, arXiv:2603.12201).
     """
 
-    cuts: ClassVar[dict[str, Cut]] = {**LatentAttention.cuts, **dict.fromkeys(("gate", "sinks"), Cut(0, "heads"))}
+    cuts: ClassVar[dict[str, Cut]] = {
+        **LatentAttention.cuts,
+        **dict.fromkeys(("gate", "sinks"), Cut(0, "heads")),
+    }
     gate: Linear | None = None  # its sigmoid multiplies the output of the heads
     sinks: Weight | None = None  # one learned logit per head, an attention sink without a value
     indexer: Block | None = None
@@ -128,7 +144,9 @@ class IndexedAttention(LatentAttention):
 
 
 class WindowKeys(AttentionBase):
-    """One key for each window of `ratio` tokens, the mean of theirs, weighted by a gate if there is one."""
+    """One key for each window of `ratio` tokens, the mean of theirs, weighted by a gate if there
+    is one.
+    """
 
     unquantized: ClassVar[frozenset[str]] = frozenset({"gate"})  # not a module of its own
     bias: Weight | None = None  # by the token's place in its window
@@ -148,7 +166,8 @@ class WindowKeys(AttentionBase):
 
 
 class WindowIndexer(AttentionBase):
-    """Chooses the windows of each query, and the one that it is in until that is complete: of tokens that attention reads one by one.
+    """Chooses the windows of each query, and the one that it is in until that is complete: of
+    tokens that attention reads one by one.
 
     Queries are projected from x and normalized, and their scores are added up (Qwen4-Exp).
     """
@@ -163,7 +182,8 @@ class WindowIndexer(AttentionBase):
     ratio: int  # tokens of a window
 
     def forward(self, m: Machine[X], x: X) -> X:
-        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)  # (B, T, Hi, hi)
+        # (B, T, Hi, hi)
+        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)
         return m.add_open_window(self, m.select_keys(self, q, self.keys(m, x), None))
 
 
@@ -179,10 +199,17 @@ class PoolIndexer(Indexer):
 
 
 class GatedIndexedAttention(IndexedAttention):
-    """Indexed attention; queries and a gate are projected from the latent vector before and after its norm (A.X K2)."""
+    """Indexed attention; queries and a gate are projected from the latent vector before and
+    after its norm (A.X K2).
+    """
 
     def forward(self, m: Machine[X], x: X) -> X:
-        assert self.q_down is not None and self.q_norm is not None and self.indexer is not None and self.gate is not None
+        assert (
+            self.q_down is not None
+            and self.q_norm is not None
+            and self.indexer is not None
+            and self.gate is not None
+        )
         down = self.q_down(m, x)
         latent = self.q_norm(m, down)
         both = m.concat(latent, down)
@@ -199,9 +226,14 @@ def _query_latent(attn: LatentAttention, m: Machine[X], x: X) -> X:
 
 
 def _queries(attn: LatentAttention, m: Machine[X], latent: X) -> tuple[X, X | None]:
-    """Return the parts of the queries without and with rotation, `(B, T, H, n)` and `(B, T, H, p)`."""
+    """Return the parts of the queries without and with rotation, `(B, T, H, n)` and `(B, T, H,
+    p)`.
+    """
     q = apply_optional(attn.q_up, m, apply_optional(attn.q, m, latent))  # one of both
-    q = m.scale_by_position(m.split_heads(m.scale(q, attn.q_factor), attn.nope_dim + attn.rope_dim), attn.score_transform.temperature)
+    q = m.scale_by_position(
+        m.split_heads(m.scale(q, attn.q_factor), attn.nope_dim + attn.rope_dim),
+        attn.score_transform.temperature,
+    )
     if not attn.rope_dim:
         return q, None
     q, q_rope = m.split(q, attn.nope_dim, attn.rope_dim)
@@ -214,25 +246,42 @@ def _latents(attn: LatentAttention, m: Machine[X], x: X) -> X:
         (cached,) = m.read_cache(attn)
         return cached
     down = m.split_heads(attn.kv_down(m, x), attn.kv_lora_rank + attn.rope_dim)  # one head for all
-    latent, k_rope = (down, None) if not attn.rope_dim else m.split(down, attn.kv_lora_rank, attn.rope_dim)
+    latent, k_rope = (
+        (down, None) if not attn.rope_dim else m.split(down, attn.kv_lora_rank, attn.rope_dim)
+    )
     latent = m.scale(attn.kv_norm(m, latent), attn.latent_factor)
-    (cached,) = m.update_cache(attn, latent if k_rope is None else m.concat(latent, m.rope(k_rope, attn.rope)))
+    (cached,) = m.update_cache(
+        attn, latent if k_rope is None else m.concat(latent, m.rope(k_rope, attn.rope))
+    )
     return cached
 
 
 def _attend(
-    attn: LatentAttention, m: Machine[X], q: X, q_rope: X | None, cached: X, chosen: X | None = None, sinks: Weight | None = None
+    attn: LatentAttention,
+    m: Machine[X],
+    q: X,
+    q_rope: X | None,
+    cached: X,
+    chosen: X | None = None,
+    sinks: Weight | None = None,
 ) -> X:
     """Return the outputs of the heads, `(B, T, H, v)`."""
-    latent, k_rope = (cached, None) if q_rope is None else m.split(cached, attn.kv_lora_rank, attn.rope_dim)
+    latent, k_rope = (
+        (cached, None) if q_rope is None else m.split(cached, attn.kv_lora_rank, attn.rope_dim)
+    )
     if m.absorbs:  # the up-projections are applied to the queries and to the result
-        q = _joined(m, m.per_head_linear(q, attn.k_up.weight, attn.nope_dim, transposed=True), q_rope)  # (B, T, H, r + p)
+        # (B, T, H, r + p)
+        q = _joined(
+            m, m.per_head_linear(q, attn.k_up.weight, attn.nope_dim, transposed=True), q_rope
+        )
         y = m.attention(attn, q, cached, latent, attn.nope_dim + attn.rope_dim, sinks, chosen)
         return m.per_head_linear(y, attn.v_up.weight, attn.v_dim)
     latent = m.merge_heads(latent)  # the latent vectors are expanded to keys and values
     k = _joined(m, m.split_heads(attn.k_up(m, latent), attn.nope_dim), k_rope)  # (B, S, H, n + p)
     v = m.split_heads(attn.v_up(m, latent), attn.v_dim)
-    return m.attention(attn, _joined(m, q, q_rope), k, v, attn.nope_dim + attn.rope_dim, sinks, chosen)
+    return m.attention(
+        attn, _joined(m, q, q_rope), k, v, attn.nope_dim + attn.rope_dim, sinks, chosen
+    )
 
 
 def _joined(m: Machine[X], x: X, rotary: X | None) -> X:
@@ -249,7 +298,9 @@ def rotate_part(indexer: Indexer, m: Machine[X], x: X) -> X:
 
 
 class LatentSizes(NamedTuple):
-    """The sizes of latent attention: heads, parts of a head, and the ranks of the latent vectors (None: queries have none)."""
+    """The sizes of latent attention: heads, parts of a head, and the ranks of the latent vectors
+    (None: queries have none).
+    """
 
     num_heads: Expr
     nope_dim: Expr
@@ -298,7 +349,15 @@ class IndexerSizes(NamedTuple):
     top_k: Expr
 
 
-def indexer(d: int, into: int, sizes: IndexerSizes, eps: float, *, rope: Rope | None, rope_last: bool = False) -> Indexer:
+def indexer(
+    d: int,
+    into: int,
+    sizes: IndexerSizes,
+    eps: float,
+    *,
+    rope: Rope | None,
+    rope_last: bool = False,
+) -> Indexer:
     """An indexer whose queries are projected from `into` numbers."""
     Hi, hi, ki = sizes
     return Indexer(

@@ -1,11 +1,12 @@
 """`Machine`: the operations that the `forward` of blocks is written in.
 
-A machine stands for one pass over T new tokens of B sequences, which follow P tokens that were read before. It knows the positions of the
-tokens, the attention masks, the caches, the dtype and the device; a forward pass mentions none of them. There are two machines:
-`analysis.graph.GraphRecorder` records a graph with symbolic shapes, and `run.torch_machine.TorchMachine` computes tensors.
+A machine stands for one pass over T new tokens of B sequences, which follow P tokens that were read
+before. It knows the positions of the tokens, the attention masks, the caches, the dtype and the
+device; a forward pass mentions none of them. There are two machines: `analysis.graph.GraphRecorder`
+records a graph with symbolic shapes, and `run.torch_machine.TorchMachine` computes tensors.
 
-Letters in shapes: B sequences, T tokens of this pass, S keys that they attend to, d the hidden size, H query heads, K key/value heads, h
-the head size.
+Letters in shapes: B sequences, T tokens of this pass, S keys that they attend to, d the hidden
+size, H query heads, K key/value heads, h the head size.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ class Machine(Protocol[X]):
 
     @property
     def absorbs(self) -> bool:
-        """Whether latent attention works on the latent vectors, as in decoding; otherwise it expands them to keys and values."""
+        """Whether latent attention works on the latent vectors, as in decoding; otherwise it
+        expands them to keys and values.
+        """
         ...
 
     # Each token alone
 
     def token_positions(self) -> X:
-        """The position of each new token in its sequence, `(T,)`, or `(B, T)` for sequences with padding."""
+        """The position of each new token in its sequence, `(T,)`, or `(B, T)` for sequences with
+        padding.
+        """
         ...
 
     def lookup(self, ids: X, weight: Weight, offset: int = 0) -> X:
@@ -39,11 +44,15 @@ class Machine(Protocol[X]):
         ...
 
     def lookup_in_parts(self, ids: X, tables: Stack) -> X:
-        """The row of each id in a table of which each block of the stack has as many rows as the first, the last one the rest."""
+        """The row of each id in a table of which each block of the stack has as many rows as the
+        first, the last one the rest.
+        """
         ...
 
     def add_sinusoids(self, x: X, offset: int, steps: int) -> X:
-        """X plus [sin(t + offset) ω, cos(t + offset) ω], with t its position and ωᵢ = 10000^(−i / steps)."""
+        """X plus [sin(t + offset) ω, cos(t + offset) ω], with t its position and ωᵢ = 10000^(−i
+        / steps).
+        """
         ...
 
     def linear(self, x: X, weight: Weight, bias: Weight | None = None) -> X:
@@ -54,11 +63,17 @@ class Machine(Protocol[X]):
         """Apply to each head its own `size` rows of W: W x, or Wᵀ x if `transposed`."""
         ...
 
-    def rms_norm(self, x: X, weight: Weight | None, eps: float, offset: float = 0.0, grouped: bool = False) -> X:
-        """X / rms(x) · (offset + w); `grouped`: over each group of channels, of which the weight has one row each."""
+    def rms_norm(
+        self, x: X, weight: Weight | None, eps: float, offset: float = 0.0, grouped: bool = False
+    ) -> X:
+        """X / rms(x) · (offset + w); `grouped`: over each group of channels, of which the weight
+        has one row each.
+        """
         ...
 
-    def layer_norm(self, x: X, weight: Weight | None, bias: Weight | None, eps: float, offset: float = 0.0) -> X:
+    def layer_norm(
+        self, x: X, weight: Weight | None, bias: Weight | None, eps: float, offset: float = 0.0
+    ) -> X:
         """(x − mean) / std · (offset + w) + b."""
         ...
 
@@ -79,7 +94,9 @@ class Machine(Protocol[X]):
         ...
 
     def clamped_gated(self, gate: X, up: X, limit: float, alpha: float) -> X:
-        """(up + 1) · g · sigmoid(alpha · g), with g = gate clamped from above to `limit`, and up clamped to ± limit."""
+        """(up + 1) · g · sigmoid(alpha · g), with g = gate clamped from above to `limit`, and up
+        clamped to ± limit.
+        """
         ...
 
     def add(self, x: X, y: X) -> X:
@@ -103,7 +120,9 @@ class Machine(Protocol[X]):
         ...
 
     def scale_by_weight(self, x: X, weight: Weight) -> X:
-        """X · w, with one stored number w, one for each head of x `(B, T, H, h)`, or one for each channel of x `(B, T, d)`."""
+        """X · w, with one stored number w, one for each head of x `(B, T, H, h)`, or one for
+        each channel of x `(B, T, d)`.
+        """
         ...
 
     def scale_by_position(self, x: X, temperature: TemperatureTuning | LogNScaling | None) -> X:
@@ -115,11 +134,15 @@ class Machine(Protocol[X]):
         ...
 
     def mix_streams(self, x: X, weights: X) -> X:
-        """Σ over n of weights `(B, T, m, n)` · x `(B, T, n, d)`: for each token, m weighted sums of n vectors."""
+        """Σ over n of weights `(B, T, m, n)` · x `(B, T, n, d)`: for each token, m weighted sums
+        of n vectors.
+        """
         ...
 
     def sinkhorn(self, x: X, iterations: int, eps: float) -> X:
-        """softmax(x) + eps with columns and rows divided by their sums + eps, in turn, transposed: `(B, T, n, n)`."""
+        """softmax(x) + eps with columns and rows divided by their sums + eps, in turn,
+        transposed: `(B, T, n, n)`.
+        """
         ...
 
     def offset(self, x: X, amount: float) -> X:
@@ -143,11 +166,14 @@ class Machine(Protocol[X]):
         ...
 
     def decay(self, dt: X, a_log: Weight) -> X:
-        """−exp(a_log) · dt in float32: dt `(B, T, H)` and a_log `[H]`, or dt `(B, T, H, n)` and a_log `[H, 1]`."""
+        """−exp(a_log) · dt in float32: dt `(B, T, H)` and a_log `[H]`, or dt `(B, T, H, n)` and
+        a_log `[H, 1]`.
+        """
         ...
 
     def bounded_decay(self, x: X, bias: Weight, a_log: Weight, head_dim: int, bound: float) -> X:
-        """Bound · sigmoid(exp(a_log) · (x + bias)) in float32, `(B, T, H · n)` → `(B, T, H, n)`, with one number of a_log for each head.
+        """Bound · sigmoid(exp(a_log) · (x + bias)) in float32, `(B, T, H · n)` → `(B, T, H, n)`,
+        with one number of a_log for each head.
 
         What a_log has after these numbers is not read.
         """
@@ -180,7 +206,9 @@ class Machine(Protocol[X]):
         ...
 
     def concat(self, *parts: X) -> X:
-        """Parts joined along the last dimension; a part with one head is repeated for every head."""
+        """Parts joined along the last dimension; a part with one head is repeated for every
+        head.
+        """
         ...
 
     def last_token(self, x: X) -> X:
@@ -198,19 +226,23 @@ class Machine(Protocol[X]):
         ...
 
     def add_positions(self, x: X, table: Weight, method: str = "") -> X:
-        """X plus learned positions: a row of a table for each token, or, given a method, what it makes of the table for a grid of patches.
+        """X plus learned positions: a row of a table for each token, or, given a method, what it
+        makes of the table for a grid of patches.
 
-        `axial`: two rows of a table `[2, places, d]` for each patch, one for its column, one for its row; `axial_last` of one
-        `[places, 2, d]`. The other methods interpolate between the rows of a square grid of patches: `bilinear` (the corners of both grids
-        coincide), `centers` (bilinear, the edges coincide), `bicubic`, `antialias` (like `centers`, averaged where the grid shrinks),
-        `zeros` (like `centers`, with zeros around the grid), `cropped` (like `centers`, to a square with the longer side of the image, of
-        which the first rows and columns are used) or `transposed` (like `zeros`, for an image with rows and columns exchanged, whose rows
-        are read one after the other for those of this one).
+        `axial`: two rows of a table `[2, places, d]` for each patch, one for its column, one for
+        its row; `axial_last` of one `[places, 2, d]`. The other methods interpolate between the
+        rows of a square grid of patches: `bilinear` (the corners of both grids coincide), `centers`
+        (bilinear, the edges coincide), `bicubic`, `antialias` (like `centers`, averaged where the
+        grid shrinks), `zeros` (like `centers`, with zeros around the grid), `cropped` (like
+        `centers`, to a square with the longer side of the image, of which the first rows and
+        columns are used) or `transposed` (like `zeros`, for an image with rows and columns
+        exchanged, whose rows are read one after the other for those of this one).
         """
         ...
 
     def merge_patches(self, x: X, side: int, by_channel: bool = False, padded: bool = False) -> X:
-        """The features of side × side patches joined, `(B, N, d)` → `(B, N / side², side² · d)`; `by_channel`: each channel's together.
+        """The features of side × side patches joined, `(B, N, d)` → `(B, N / side², side² · d)`;
+        `by_channel`: each channel's together.
 
         What is left over at the end of rows and columns is left out, or `padded` with zeros.
         """
@@ -228,19 +260,27 @@ class Machine(Protocol[X]):
         """X clamped to two stored numbers."""
         ...
 
-    def encoder_attention(self, q: X, k: X, v: X, scale: float | None = None, window: int | None = None) -> X:
-        """softmax(q kᵀ · scale) v of every token of an image or sound with all of them, nothing cached: `(B, N, H, h)` each.
+    def encoder_attention(
+        self, q: X, k: X, v: X, scale: float | None = None, window: int | None = None
+    ) -> X:
+        """softmax(q kᵀ · scale) v of every token of an image or sound with all of them, nothing
+        cached: `(B, N, H, h)` each.
 
-        The scale is 1 / √h unless it is given. Given a `window`, the image is cut into windows of that many patches a side, each by itself.
+        The scale is 1 / √h unless it is given. Given a `window`, the image is cut into windows of
+        that many patches a side, each by itself.
         """
         ...
 
     def encoder_tokens(self) -> tuple[X, X] | None:
-        """The ids of the tokens that the encoder reads, `(B, E)`, and their positions; None where an earlier pass has read them."""
+        """The ids of the tokens that the encoder reads, `(B, E)`, and their positions; None
+        where an earlier pass has read them.
+        """
         ...
 
     def keep_encoded(self, mixer: Block, *rows: X) -> Sequence[X]:
-        """Keep the keys and values of the encoder's tokens, or of images, for later passes: `(B, E, K, h)` each."""
+        """Keep the keys and values of the encoder's tokens, or of images, for later passes: `(B,
+        E, K, h)` each.
+        """
         ...
 
     def read_encoded(self, mixer: Block) -> Sequence[X]:
@@ -248,7 +288,9 @@ class Machine(Protocol[X]):
         ...
 
     def layer_outputs(self, layers: Stack, x: X, numbers: Sequence[int]) -> X:
-        """Like `layers`, but the result is joined from the hidden states with these numbers: 0 is x, −1 that of the last layer."""
+        """Like `layers`, but the result is joined from the hidden states with these numbers: 0
+        is x, −1 that of the last layer.
+        """
         ...
 
     # Tokens meet
@@ -258,7 +300,9 @@ class Machine(Protocol[X]):
         ...
 
     def update_cache(self, mixer: Block, *rows: X) -> Sequence[X]:
-        """Store rows of this mixer's new tokens in its cache; return those of all tokens that its queries attend to."""
+        """Store rows of this mixer's new tokens in its cache; return those of all tokens that
+        its queries attend to.
+        """
         ...
 
     def read_cache(self, mixer: Block) -> Sequence[X]:
@@ -266,29 +310,35 @@ class Machine(Protocol[X]):
         ...
 
     def select_keys(self, indexer: Block, q: X, k: X, weights: X | None) -> X:
-        """The keys with the largest Σₕ weightsₕ · relu(qₕ · k / √head_dim) among those that a query sees, at most `indexer.top_k`.
+        """The keys with the largest Σₕ weightsₕ · relu(qₕ · k / √head_dim) among those that a query
+        sees, at most `indexer.top_k`.
 
-        q `(B, T, H, n)`, k `(B, S, 1, n)`, weights `(B, T, H)` → indices `(B, T, min(S, top_k))`, of which the mask leaves out some.
-        Without weights they are 1.
+        q `(B, T, H, n)`, k `(B, S, 1, n)`, weights `(B, T, H)` → indices `(B, T, min(S, top_k))`,
+        of which the mask leaves out some. Without weights they are 1.
         """
         ...
 
     def select_blocks(self, indexer: Block, q: X, k: X) -> X:
-        """The blocks with the largest q · k of any key that a query sees, `indexer.top_blocks` for each head, the nearest ones first.
+        """The blocks with the largest q · k of any key that a query sees, `indexer.top_blocks` for
+        each head, the nearest ones first.
 
-        q `(B, T, H, n)`, k `(B, S, 1, n)` → numbers of blocks `(B, T, H, min(⌈S / block_size⌉, top_blocks))`, −1 where there are fewer.
+        q `(B, T, H, n)`, k `(B, S, 1, n)` → numbers of blocks `(B, T, H, min(⌈S / block_size⌉,
+        top_blocks))`, −1 where there are fewer.
         """
         ...
 
     def add_open_window(self, indexer: Block, selected: X) -> X:
-        """The selected windows `(B, T, k)` and the one that the query is in, unless it is its last token (−1): `(B, T, 1, k + 1)`."""
+        """The selected windows `(B, T, k)` and the one that the query is in, unless it is its
+        last token (−1): `(B, T, 1, k + 1)`.
+        """
         ...
 
     def compress(self, compressor: Block, kv: X, gate: X | None, bias: Weight | None) -> X:
-        """One vector for each window of `ratio` tokens that ends in this pass, `(B, W, 1, h)`: Σ softmax(gate + bias) · kv over its tokens.
+        """One vector for each window of `ratio` tokens that ends in this pass, `(B, W, 1, h)`: Σ
+        softmax(gate + bias) · kv over its tokens.
 
-        With twice as many channels, the sum includes the tokens of the window before, with the first half of their channels. Without a
-        gate it is the mean.
+        With twice as many channels, the sum includes the tokens of the window before, with the
+        first half of their channels. Without a gate it is the mean.
         """
         ...
 
@@ -297,13 +347,23 @@ class Machine(Protocol[X]):
         ...
 
     def update_windows(self, compressor: Block, x: X) -> X:
-        """Store the vectors of this pass's windows; return those of all windows, `(B, S / ratio, 1, h)`."""
+        """Store the vectors of this pass's windows; return those of all windows, `(B, S / ratio,
+        1, h)`.
+        """
         ...
 
     def compressed_attention(
-        self, mixer: Block, q: X, k: X, windows: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None
+        self,
+        mixer: Block,
+        q: X,
+        k: X,
+        windows: X,
+        head_dim: int,
+        sinks: Weight | None = None,
+        selected: X | None = None,
     ) -> X:
-        """Attention with one head k `(B, S, 1, h)` of keys, which are the values, and to windows of tokens, all or the `selected` ones.
+        """Attention with one head k `(B, S, 1, h)` of keys, which are the values, and to windows of
+        tokens, all or the `selected` ones.
 
         A query sees a window after all of its tokens.
         """
@@ -314,29 +374,47 @@ class Machine(Protocol[X]):
         ...
 
     def attention(
-        self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None, bias: X | None = None
+        self,
+        mixer: Block,
+        q: X,
+        k: X,
+        v: X,
+        head_dim: int,
+        sinks: Weight | None = None,
+        selected: X | None = None,
+        bias: X | None = None,
     ) -> X:
-        """softmax(q kᵀ · scale, masked) v: q `(B, T, H, n)`, k `(B, S, K, n)`, v `(B, S, K, m)` → `(B, T, H, m)`.
+        """softmax(q kᵀ · scale, masked) v: q `(B, T, H, n)`, k `(B, S, K, n)`, v `(B, S, K, m)` →
+        `(B, T, H, m)`.
 
-        The mixer's `window` and `score_transform` apply; without a scale of its own, scale = 1 / √head_dim. A query attends to the
-        `selected` keys only, if there are any. `bias` `(B, T, H, D)` is added to the score of the key at each distance below D.
+        The mixer's `window` and `score_transform` apply; without a scale of its own, scale = 1 /
+        √head_dim. A query attends to the `selected` keys only, if there are any. `bias` `(B, T, H,
+        D)` is added to the score of the key at each distance below D.
         """
         ...
 
     def hash_ngrams(self, mixer: Block, multipliers: Weight, sizes: Weight, offsets: Weight) -> X:
-        """Rows of a table for the n-grams that end at each token: `mixer.heads_per_ngram` for each length from 2 to `mixer.ngram_size`.
+        """Rows of a table for the n-grams that end at each token: `mixer.heads_per_ngram` for each
+        length from 2 to `mixer.ngram_size`.
 
-        The hash of (…, t₁, t₀) is t₀ m₀ xor t₁ m₁ xor …, in integers of 64 bits; a row is the rest of its division by a size, plus an
-        offset. Tokens before the last earlier `mixer.end_token`, and before the first, count as that token.
+        The hash of (…, t₁, t₀) is t₀ m₀ xor t₁ m₁ xor …, in integers of 64 bits; a row is the rest
+        of its division by a size, plus an offset. Tokens before the last earlier `mixer.end_token`,
+        and before the first, count as that token.
         """
         ...
 
-    def causal_conv(self, mixer: Block, x: X, weight: Weight, bias: Weight | None, dilation: int = 1) -> X:
-        """Causal depthwise convolution over the last inputs of each channel, every `dilation`-th, those of earlier passes included."""
+    def causal_conv(
+        self, mixer: Block, x: X, weight: Weight, bias: Weight | None, dilation: int = 1
+    ) -> X:
+        """Causal depthwise convolution over the last inputs of each channel, every
+        `dilation`-th, those of earlier passes included.
+        """
         ...
 
     def gated_delta_rule(self, mixer: Block, q: X, k: X, v: X, g: X, beta: X) -> X:
-        """In each head S ← eᵍ S; S ← S + k ⊗ beta (v − Sᵀ k); y = Sᵀ q: g `(B, T, H)`, or `(B, T, H, n)` for each row of S by itself."""
+        """In each head S ← eᵍ S; S ← S + k ⊗ beta (v − Sᵀ k); y = Sᵀ q: g `(B, T, H)`, or `(B,
+        T, H, n)` for each row of S by itself.
+        """
         ...
 
     def linear_attention(self, mixer: Block, q: X, k: X, v: X, layers: int) -> X:
@@ -350,8 +428,12 @@ class Machine(Protocol[X]):
         """In each head S ← exp(−exp(a_log) dt) S + dt x ⊗ b; y = S c."""
         ...
 
-    def selective_scan(self, mixer: Block, x: X, b: X, c: X, dt: X, a_log: Weight, skip: Weight) -> X:
-        """In each channel s ← exp(−exp(a_log) dt) s + dt x b; y = s · c + skip x: x and dt `(B, T, i)`, b and c `(B, T, N)`."""
+    def selective_scan(
+        self, mixer: Block, x: X, b: X, c: X, dt: X, a_log: Weight, skip: Weight
+    ) -> X:
+        """In each channel s ← exp(−exp(a_log) dt) s + dt x b; y = s · c + skip x: x and dt `(B,
+        T, i)`, b and c `(B, T, N)`.
+        """
         ...
 
     # One of many
@@ -373,5 +455,7 @@ class Machine(Protocol[X]):
         ...
 
     def layers(self, layers: Stack, x: X, *extra: X) -> X:
-        """All layers, one after the other; layer i also gets slice i of each extra `(B, T, L, p)`, and each extra `(B, T, d)` as it is."""
+        """All layers, one after the other; layer i also gets slice i of each extra `(B, T, L,
+        p)`, and each extra `(B, T, d)` as it is.
+        """
         ...

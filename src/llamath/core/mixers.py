@@ -1,7 +1,9 @@
-"""Recurrent mixers: the gated delta rule, Mamba and Mamba-2, and short convolutions. Their state does not grow with the sequence.
+"""Recurrent mixers: the gated delta rule, Mamba and Mamba-2, and short convolutions. Their state
+does not grow with the sequence.
 
-Letters: c kernel size of the convolution; Hk, hk key heads and their size; Hv, hv value heads and their size;
-G groups, N state size, Hm, m heads and their size; i channels and R rank of the time steps of Mamba.
+Letters: c kernel size of the convolution; Hk, hk key heads and their size; Hv, hv value heads and
+their size; G groups, N state size, Hm, m heads and their size; i channels and R rank of the time
+steps of Mamba.
 """
 
 from __future__ import annotations
@@ -9,7 +11,17 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar, NamedTuple
 
-from .blocks import MLP, Attention, Layer, Linear, Norm, RMSNorm, apply_optional, norm_heads_of, project_heads
+from .blocks import (
+    MLP,
+    Attention,
+    Layer,
+    Linear,
+    Norm,
+    RMSNorm,
+    apply_optional,
+    norm_heads_of,
+    project_heads,
+)
 from .constructors import linear, rms, weight
 from .expr import Expr
 from .machine import Machine, X
@@ -17,7 +29,9 @@ from .tree import Block, Cut, Stack, Weight, repeat
 
 
 class Convolution(Block):
-    """A causal depthwise convolution: y at t is Σ w[:, i] · x at (t − c + 1 + i), plus b; positions before the first are zero."""
+    """A causal depthwise convolution: y at t is Σ w[:, i] · x at (t − c + 1 + i), plus b;
+    positions before the first are zero.
+    """
 
     weight: Weight  # [channels, c]
     bias: Weight | None = None
@@ -28,7 +42,9 @@ class Convolution(Block):
 
 
 class GroupedRMSNorm(RMSNorm):
-    """x is split into as many groups as the weight `[groups, size]` has rows, and each group is normalized by itself."""
+    """x is split into as many groups as the weight `[groups, size]` has rows, and each group is
+    normalized by itself.
+    """
 
     def forward(self, m: Machine[X], x: X) -> X:
         return m.rms_norm(x, self.weight, self.eps, self.offset, grouped=True)
@@ -41,17 +57,21 @@ class RecurrentMixer(Block):
 
 
 class GatedDeltaNet(RecurrentMixer):
-    """The gated delta rule (Yang et al. 2024, arXiv:2412.06464): each value head keeps a matrix S `[key_dim, value_dim]`.
+    """The gated delta rule (Yang et al. 2024, arXiv:2412.06464): each value head keeps a matrix S
+    `[key_dim, value_dim]`.
 
-    The concatenation of q, k and v passes the convolution and the activation; q and k are divided by their norm, √(Σx² + l2_eps), and q by
-    √key_dim; each key head serves r = value_heads / key_heads consecutive value heads. With the decay
-    g = −exp(a_log) · softplus(alpha x + dt_bias) and the step s = sigmoid(beta x): S ← exp(g) · S; S ← S + k ⊗ s · (v − Sᵀk); y = Sᵀq.
-    The result is out(norm(y) · silu(z x)), y normalized per head.
+    The concatenation of q, k and v passes the convolution and the activation; q and k are divided
+    by their norm, √(Σx² + l2_eps), and q by √key_dim; each key head serves r = value_heads /
+    key_heads consecutive value heads. With the decay g = −exp(a_log) · softplus(alpha x + dt_bias)
+    and the step s = sigmoid(beta x): S ← exp(g) · S; S ← S + k ⊗ s · (v − Sᵀk); y = Sᵀq. The result
+    is out(norm(y) · silu(z x)), y normalized per head.
     """
 
     cuts: ClassVar[dict[str, Cut]] = {
         **dict.fromkeys(("query", "key", "conv", "query_conv", "key_conv"), Cut(0, "key_heads")),
-        **dict.fromkeys(("value", "value_conv", "z", "beta", "alpha", "dt_bias", "a_log"), Cut(0, "value_heads")),
+        **dict.fromkeys(
+            ("value", "value_conv", "z", "beta", "alpha", "dt_bias", "a_log"), Cut(0, "value_heads")
+        ),
         "out": Cut(1, "value_heads"),
     }
     query: Linear
@@ -81,31 +101,61 @@ class GatedDeltaNet(RecurrentMixer):
         keys, values = self.key_heads * self.key_dim, self.value_heads * self.value_dim
         q, k, v = self.query(m, x), self.key(m, x), self.value(m, x)
         if self.conv is not None:
-            q, k, v = m.split(m.to_float32(m.act(self.conv(m, m.concat(q, k, v)), self.activation)), keys, keys, values)
+            q, k, v = m.split(
+                m.to_float32(m.act(self.conv(m, m.concat(q, k, v)), self.activation)),
+                keys,
+                keys,
+                values,
+            )
         else:
-            assert self.query_conv is not None and self.key_conv is not None and self.value_conv is not None
+            assert (
+                self.query_conv is not None
+                and self.key_conv is not None
+                and self.value_conv is not None
+            )
             q, k, v = self.query_conv(m, q), self.key_conv(m, k), self.value_conv(m, v)
             q, k, v = (m.to_float32(m.act(y, self.activation)) for y in (q, k, v))
-        q = m.scale(m.l2_norm(m.split_heads(q, self.key_dim), self.l2_eps), self.key_dim**-0.5)  # (B, T, Hk, hk)
-        k, v = m.l2_norm(m.split_heads(k, self.key_dim), self.l2_eps), m.split_heads(v, self.value_dim)
+        # (B, T, Hk, hk)
+        q = m.scale(m.l2_norm(m.split_heads(q, self.key_dim), self.l2_eps), self.key_dim**-0.5)
+        k, v = (
+            m.l2_norm(m.split_heads(k, self.key_dim), self.l2_eps),
+            m.split_heads(v, self.value_dim),
+        )
         g = m.decay(m.softplus(self.alpha(m, x), self.dt_bias), self.a_log)  # (B, T, Hv)
         beta = m.scale(m.act(m.to_float32(self.beta(m, x)), "sigmoid"), self.beta_factor)
-        y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))  # (B, T, Hv, hv)
+        # (B, T, Hv, hv)
+        y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))
         z = m.act(m.to_float32(m.split_heads(self.z(m, x), self.value_dim)), self.gate_activation)
         return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), z))))
 
 
 class KimiDeltaAttention(RecurrentMixer):
-    """The delta rule with a decay for each channel of a key (Kimi Linear, arXiv:2510.26692); each head keeps S `[head_dim, head_dim]`.
+    """The delta rule with a decay for each channel of a key (Kimi Linear, arXiv:2510.26692); each
+    head keeps S `[head_dim, head_dim]`.
 
-    q, k and v pass a convolution each and the activation; q and k are divided by their norm, and q by √head_dim. The decay is
-    g = −exp(a_log) · softplus(forget x + dt_bias), or with a lower bound g = bound · sigmoid(exp(a_log) · (forget x + dt_bias)); the
-    step is s = sigmoid(beta x): S ← diag(exp(g)) S; S ← S + k ⊗ s · (v − Sᵀk); y = Sᵀq. The result is out(norm(y) · sigmoid(gate x)), y
-    normalized per head. The projections `forget` and `gate` are one matrix each, or two narrow ones.
+    q, k and v pass a convolution each and the activation; q and k are divided by their norm, and q
+    by √head_dim. The decay is g = −exp(a_log) · softplus(forget x + dt_bias), or with a lower bound
+    g = bound · sigmoid(exp(a_log) · (forget x + dt_bias)); the step is s = sigmoid(beta x): S ←
+    diag(exp(g)) S; S ← S + k ⊗ s · (v − Sᵀk); y = Sᵀq. The result is out(norm(y) · sigmoid(gate
+    x)), y normalized per head. The projections `forget` and `gate` are one matrix each, or two
+    narrow ones.
     """
 
     cuts: ClassVar[dict[str, Cut]] = {
-        **dict.fromkeys(("query", "key", "value", "query_conv", "key_conv", "value_conv", "beta", "dt_bias", "a_log"), Cut(0, "heads")),
+        **dict.fromkeys(
+            (
+                "query",
+                "key",
+                "value",
+                "query_conv",
+                "key_conv",
+                "value_conv",
+                "beta",
+                "dt_bias",
+                "a_log",
+            ),
+            Cut(0, "heads"),
+        ),
         **dict.fromkeys(("forget", "gate"), Cut(0, "heads")),
         "out": Cut(1, "heads"),
     }
@@ -132,31 +182,44 @@ class KimiDeltaAttention(RecurrentMixer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         h = self.head_dim
-        q, k, v = self.query_conv(m, self.query(m, x)), self.key_conv(m, self.key(m, x)), self.value_conv(m, self.value(m, x))
-        q, k, v = (m.split_heads(m.to_float32(m.act(y, self.activation)), h) for y in (q, k, v))  # (B, T, H, h)
+        q, k, v = (
+            self.query_conv(m, self.query(m, x)),
+            self.key_conv(m, self.key(m, x)),
+            self.value_conv(m, self.value(m, x)),
+        )
+        # (B, T, H, h)
+        q, k, v = (m.split_heads(m.to_float32(m.act(y, self.activation)), h) for y in (q, k, v))
         q, k = m.scale(m.l2_norm(q, self.l2_eps), h**-0.5), m.l2_norm(k, self.l2_eps)
         forget = self.forget(m, apply_optional(self.forget_down, m, x))
         if self.lower_bound is None:
-            g = m.decay(m.split_heads(m.softplus(forget, self.dt_bias), h), self.a_log)  # (B, T, H, h)
+            # (B, T, H, h)
+            g = m.decay(m.split_heads(m.softplus(forget, self.dt_bias), h), self.a_log)
         else:
             g = m.bounded_decay(forget, self.dt_bias, self.a_log, h, self.lower_bound)
         beta = m.act(m.to_float32(self.beta(m, x)), "sigmoid")
         y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))
-        gate = m.act(m.to_float32(m.split_heads(self.gate(m, apply_optional(self.gate_down, m, x)), h)), "sigmoid")
+        gate = m.act(
+            m.to_float32(m.split_heads(self.gate(m, apply_optional(self.gate_down, m, x)), h)),
+            "sigmoid",
+        )
         return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), gate))))
 
 
 class PaddedKimiDeltaAttention(KimiDeltaAttention):
     """The same whose decays are stored with zeros after those of the heads (Kimi K3)."""
 
-    cuts: ClassVar[dict[str, Cut]] = {name: cut for name, cut in KimiDeltaAttention.cuts.items() if name != "a_log"}
+    cuts: ClassVar[dict[str, Cut]] = {
+        name: cut for name, cut in KimiDeltaAttention.cuts.items() if name != "a_log"
+    }
 
 
 class Mamba(RecurrentMixer):
-    """Mamba (Gu and Dao 2023, arXiv:2312.00752): each channel keeps a state s `[state]` with decays of its own.
+    """Mamba (Gu and Dao 2023, arXiv:2312.00752): each channel keeps a state s `[state]` with decays
+    of its own.
 
-    u is x after the convolution and the activation; the time step is dt = softplus(dt_up norm(dt_down u) + dt_bias), and b and c are
-    projections of u, too. In each channel s ← exp(−exp(a_log) · dt) · s + dt · u · b; y = s · c + skip · u. The result is out(y · silu(z)).
+    u is x after the convolution and the activation; the time step is dt = softplus(dt_up
+    norm(dt_down u) + dt_bias), and b and c are projections of u, too. In each channel s ←
+    exp(−exp(a_log) · dt) · s + dt · u · b; y = s · c + skip · u. The result is out(y · silu(z)).
     """
 
     cuts: ClassVar[dict[str, Cut]] = {
@@ -190,9 +253,12 @@ class Mamba(RecurrentMixer):
 
 
 class MambaHead(RecurrentMixer):
-    """The state space of some channels u of Mamba, whose time steps, b and c are projections of these channels alone."""
+    """The state space of some channels u of Mamba, whose time steps, b and c are projections of
+    these channels alone.
+    """
 
-    unquantized: ClassVar[frozenset[str]] = frozenset({"dt_down", "b", "c", "dt_up"})  # not modules of their own
+    # not modules of their own
+    unquantized: ClassVar[frozenset[str]] = frozenset({"dt_down", "b", "c", "dt_up"})
     dt_down: Linear
     b: Linear
     c: Linear
@@ -207,7 +273,9 @@ class MambaHead(RecurrentMixer):
 
 
 class MambaWithHeads(RecurrentMixer):
-    """Mamba whose channels are divided among heads; each has matrices of its own for time steps, b and c (Zamba, arXiv:2405.16712)."""
+    """Mamba whose channels are divided among heads; each has matrices of its own for time steps,
+    b and c (Zamba, arXiv:2405.16712).
+    """
 
     x: Linear
     z: Linear
@@ -219,18 +287,22 @@ class MambaWithHeads(RecurrentMixer):
     activation: str
 
     def forward(self, m: Machine[X], x: X) -> X:
-        u = m.split(m.act(self.conv(m, self.x(m, x)), self.activation), *(self.head_dim,) * self.num_heads)
-        y = m.concat(*[head(m, part) for head, part in zip(self.per_head, u, strict=True)])  # (B, T, i)
+        u = m.split(
+            m.act(self.conv(m, self.x(m, x)), self.activation), *(self.head_dim,) * self.num_heads
+        )
+        # (B, T, i)
+        y = m.concat(*[head(m, part) for head, part in zip(self.per_head, u, strict=True)])
         return self.out(m, m.to_model_dtype(m.multiply(y, m.act(self.z(m, x), "silu"))))
 
 
 class Mamba2(RecurrentMixer):
     """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): each head keeps a matrix S `[head_dim, state]`.
 
-    The concatenation of x, b and c passes the convolution and the activation; b and c of each group serve heads / state_groups
-    consecutive heads. With the step s = softplus(dt + dt_bias), clamped to `dt_limits`:
-    S ← exp(−exp(a_log) · s) · S + s · x ⊗ b; y = S c + skip · x. The result is out(norm(y · silu(z))), with `norm_before_gate`
-    out(norm(y) · silu(z)). The projections z, x, b, c and dt are multiplied by `multipliers`.
+    The concatenation of x, b and c passes the convolution and the activation; b and c of each group
+    serve heads / state_groups consecutive heads. With the step s = softplus(dt + dt_bias), clamped
+    to `dt_limits`: S ← exp(−exp(a_log) · s) · S + s · x ⊗ b; y = S c + skip · x. The result is
+    out(norm(y · silu(z))), with `norm_before_gate` out(norm(y) · silu(z)). The projections z, x, b,
+    c and dt are multiplied by `multipliers`.
     """
 
     cuts: ClassVar[dict[str, Cut]] = {
@@ -261,12 +333,23 @@ class Mamba2(RecurrentMixer):
     def forward(self, m: Machine[X], x: X) -> X:
         inner, states = self.heads * self.head_dim, self.state_groups * self.state_size
         by_z, by_x, by_b, by_c, by_dt = self.multipliers
-        v, b, c = m.scale(self.x(m, x), by_x), m.scale(self.b(m, x), by_b), m.scale(self.c(m, x), by_c)
+        v, b, c = (
+            m.scale(self.x(m, x), by_x),
+            m.scale(self.b(m, x), by_b),
+            m.scale(self.c(m, x), by_c),
+        )
         mixed = m.act(self.conv(m, m.concat(v, b, c)), self.activation)
         v, b, c = m.split(m.to_float32(mixed), inner, states, states)
-        v, b, c = m.split_heads(v, self.head_dim), m.split_heads(b, self.state_size), m.split_heads(c, self.state_size)
+        v, b, c = (
+            m.split_heads(v, self.head_dim),
+            m.split_heads(b, self.state_size),
+            m.split_heads(c, self.state_size),
+        )
         dt = m.softplus(m.scale(self.dt(m, x), by_dt), self.dt_bias, *self.dt_limits)  # (B, T, Hm)
-        y = m.merge_heads(m.add(m.ssm_scan(self, v, b, c, dt, self.a_log), m.scale_by_weight(v, self.skip)))  # (B, T, Hm · m)
+        # (B, T, Hm · m)
+        y = m.merge_heads(
+            m.add(m.ssm_scan(self, v, b, c, dt, self.a_log), m.scale_by_weight(v, self.skip))
+        )
         gate = m.act(m.to_float32(m.scale(self.z(m, x), by_z)), "silu")
         if self.norm_before_gate:
             return self.out(m, m.to_model_dtype(m.multiply(apply_optional(self.norm, m, y), gate)))
@@ -274,12 +357,17 @@ class Mamba2(RecurrentMixer):
 
 
 class LightningAttention(RecurrentMixer):
-    """Linear attention with a fixed decay for each head and layer (arXiv:2501.08313); each head keeps S `[head_dim, head_dim]`.
+    """Linear attention with a fixed decay for each head and layer (arXiv:2501.08313); each head
+    keeps S `[head_dim, head_dim]`.
 
-    q, k and v pass the activation; S ← e⁻ˢ S + k ⊗ v; y = Sᵀq. The result is out(sigmoid(gate x) · norm(y)), y normalized across all heads.
+    q, k and v pass the activation; S ← e⁻ˢ S + k ⊗ v; y = Sᵀq. The result is out(sigmoid(gate x) ·
+    norm(y)), y normalized across all heads.
     """
 
-    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("query", "key", "value", "gate"), Cut(0, "heads")), "out": Cut(1, "heads")}
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("query", "key", "value", "gate"), Cut(0, "heads")),
+        "out": Cut(1, "heads"),
+    }
     query: Linear
     key: Linear
     value: Linear
@@ -292,9 +380,14 @@ class LightningAttention(RecurrentMixer):
     layers: int  # of the model, for the decays
 
     def forward(self, m: Machine[X], x: X) -> X:
-        q, k, v = (m.to_float32(m.act(y, self.activation)) for y in (self.query(m, x), self.key(m, x), self.value(m, x)))
+        q, k, v = (
+            m.to_float32(m.act(y, self.activation))
+            for y in (self.query(m, x), self.key(m, x), self.value(m, x))
+        )
         q, k, v = (m.split_heads(y, self.head_dim) for y in (q, k, v))  # (B, T, H, h)
-        y = self.norm(m, m.to_model_dtype(m.merge_heads(m.linear_attention(self, q, k, v, self.layers))))
+        y = self.norm(
+            m, m.to_model_dtype(m.merge_heads(m.linear_attention(self, q, k, v, self.layers)))
+        )
         return self.out(m, m.multiply(y, m.act(self.gate(m, x), "sigmoid")))
 
 
@@ -308,7 +401,9 @@ class BranchMultipliers(NamedTuple):
 
 
 class ParallelMixers(Block):
-    """Attention and a recurrent mixer that read the same x; the result is the sum of both, each with factors (Falcon-H1)."""
+    """Attention and a recurrent mixer that read the same x; the result is the sum of both, each
+    with factors (Falcon-H1).
+    """
 
     attention: Attention
     state: Mamba2
@@ -321,7 +416,9 @@ class ParallelMixers(Block):
 
 
 class SharedTransformer(Block):
-    """mlp(mlp_norm(attn(norm [x; e]))) of hidden states x and embeddings e: a block that several layers share (Zamba)."""
+    """mlp(mlp_norm(attn(norm [x; e]))) of hidden states x and embeddings e: a block that several
+    layers share (Zamba).
+    """
 
     norm: Norm
     attn: Attention
@@ -341,7 +438,9 @@ class StateLayer(Layer):
 
 
 class SharedBlockLayer(Layer):
-    """x + mixer(norm(x + link(shared(x, e)))) with the embeddings e of the tokens; other layers have the same `shared` (Zamba)."""
+    """x + mixer(norm(x + link(shared(x, e)))) with the embeddings e of the tokens; other layers
+    have the same `shared` (Zamba).
+    """
 
     groups: ClassVar[dict[str, str]] = {"link": "mlp"}
     shared: SharedTransformer
@@ -357,7 +456,10 @@ class SharedBlockLayer(Layer):
 class ShortConv(RecurrentMixer):
     """out(c · conv(b · x)), with b, c and x three projections of the input (LFM2)."""
 
-    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("b", "c", "x", "conv"), Cut(0)), "out": Cut(1)}
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("b", "c", "x", "conv"), Cut(0)),
+        "out": Cut(1),
+    }
     b: Linear
     c: Linear
     x: Linear
@@ -365,12 +467,16 @@ class ShortConv(RecurrentMixer):
     out: Linear
 
     def forward(self, m: Machine[X], x: X) -> X:
-        return self.out(m, m.multiply(self.c(m, x), self.conv(m, m.multiply(self.b(m, x), self.x(m, x)))))
+        return self.out(
+            m, m.multiply(self.c(m, x), self.conv(m, m.multiply(self.b(m, x), self.x(m, x))))
+        )
 
 
 def convolution(channels: int, kernel: int, bias: bool = False) -> Convolution:
     """A causal convolution `[channels, kernel]`, with or without a bias."""
-    return Convolution(weight=weight(channels, kernel), bias=weight(channels, role="bias") if bias else None)
+    return Convolution(
+        weight=weight(channels, kernel), bias=weight(channels, role="bias") if bias else None
+    )
 
 
 class DeltaHeads(NamedTuple):
@@ -382,7 +488,9 @@ class DeltaHeads(NamedTuple):
     value_dim: Expr
 
 
-def gated_delta(d: int, heads: DeltaHeads, kernel: int, eps: float, activation: str) -> GatedDeltaNet:
+def gated_delta(
+    d: int, heads: DeltaHeads, kernel: int, eps: float, activation: str
+) -> GatedDeltaNet:
     """A gated delta net with a convolution of this kernel size."""
     Hk, hk, Hv, hv = heads
     query, value, each = linear(Hk * hk, d), linear(Hv * hv, d), linear(Hv, d)
@@ -406,17 +514,32 @@ def gated_delta(d: int, heads: DeltaHeads, kernel: int, eps: float, activation: 
     )
 
 
-def split_gated_delta(d: int, heads: DeltaHeads, kernel: int, eps: float, activation: str) -> GatedDeltaNet:
+def split_gated_delta(
+    d: int, heads: DeltaHeads, kernel: int, eps: float, activation: str
+) -> GatedDeltaNet:
     """A gated delta net with a convolution of this kernel size each for q, k and v."""
-    conv, value_conv = convolution(heads.key_heads * heads.key_dim, kernel), convolution(heads.value_heads * heads.value_dim, kernel)
+    conv, value_conv = (
+        convolution(heads.key_heads * heads.key_dim, kernel),
+        convolution(heads.value_heads * heads.value_dim, kernel),
+    )
     joined = gated_delta(d, heads, kernel, eps, activation)
     return joined.replace(conv=None, query_conv=conv, key_conv=conv, value_conv=value_conv)
 
 
 def kimi_delta(
-    d: int, H: Expr, h: Expr, kernel: int, eps: float, activation: str, *, low_rank: bool = True, lower_bound: float | None = None
+    d: int,
+    H: Expr,
+    h: Expr,
+    kernel: int,
+    eps: float,
+    activation: str,
+    *,
+    low_rank: bool = True,
+    lower_bound: float | None = None,
 ) -> KimiDeltaAttention:
-    """Kimi's delta attention with convolutions of this kernel size; `low_rank` for forget and output gates of two narrow matrices."""
+    """Kimi's delta attention with convolutions of this kernel size; `low_rank` for forget and
+    output gates of two narrow matrices.
+    """
     into, down = linear(H * h, d), linear(h, d) if low_rank else None
     gate = linear(H * h, h) if low_rank else into
     conv = convolution(H * h, kernel)
@@ -443,7 +566,9 @@ def kimi_delta(
     )
 
 
-def lightning_attention(d: int, H: Expr, h: Expr, activation: str, layers: int) -> LightningAttention:
+def lightning_attention(
+    d: int, H: Expr, h: Expr, activation: str, layers: int
+) -> LightningAttention:
     """Linear attention with the fixed decays of a model with so many layers."""
     into = linear(H * h, d)
     return LightningAttention(
@@ -461,9 +586,20 @@ def lightning_attention(d: int, H: Expr, h: Expr, activation: str, layers: int) 
 
 
 def mamba(
-    d: int, i: Expr, N: Expr, R: Expr, kernel: int, *, bias: bool, conv_bias: bool, activation: str, norm_eps: float | None = None
+    d: int,
+    i: Expr,
+    N: Expr,
+    R: Expr,
+    kernel: int,
+    *,
+    bias: bool,
+    conv_bias: bool,
+    activation: str,
+    norm_eps: float | None = None,
 ) -> Mamba:
-    """Mamba with i channels, a state of N numbers for each and time steps of rank R; `norm_eps` normalizes time steps, b and c."""
+    """Mamba with i channels, a state of N numbers for each and time steps of rank R; `norm_eps`
+    normalizes time steps, b and c.
+    """
     inner, state = linear(i, d, bias), linear(N, i)
     norm = None if norm_eps is None else RMSNorm(eps=norm_eps)
     return Mamba(
@@ -486,9 +622,20 @@ def mamba(
 
 
 def mamba_with_heads(
-    d: int, n: Expr, m: Expr, N: Expr, R: Expr, kernel: int, *, bias: bool, conv_bias: bool, activation: str
+    d: int,
+    n: Expr,
+    m: Expr,
+    N: Expr,
+    R: Expr,
+    kernel: int,
+    *,
+    bias: bool,
+    conv_bias: bool,
+    activation: str,
 ) -> MambaWithHeads:
-    """Mamba with n heads of m channels each, a state of N numbers for each channel and time steps of rank R."""
+    """Mamba with n heads of m channels each, a state of N numbers for each channel and time
+    steps of rank R.
+    """
     channels, state = Expr.const(n) * m, linear(N, m)
     head = MambaHead(
         dt_down=linear(R, m),
@@ -573,9 +720,11 @@ class ResidualConvolution(RecurrentMixer):
 
 
 class ConvolvedAttention(Attention):
-    """Attention without rotary positions: keys and values pass a short convolution, and scores have a learned bias by distance.
+    """Attention without rotary positions: keys and values pass a short convolution, and scores have
+    a learned bias by distance.
 
-    The bias of a query is its `relative` projection times one profile over the distances for each of its numbers (Inkling).
+    The bias of a query is its `relative` projection times one profile over the distances for each
+    of its numbers (Inkling).
     """
 
     cuts: ClassVar[dict[str, Cut]] = {
@@ -592,10 +741,13 @@ class ConvolvedAttention(Attention):
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.k is not None and self.v is not None
         q = norm_heads_of(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
-        k = norm_heads_of(self, m, self.k_norm, m.split_heads(self.k_conv(m, self.k(m, x)), self.head_dim))
+        k = norm_heads_of(
+            self, m, self.k_norm, m.split_heads(self.k_conv(m, self.k(m, x)), self.head_dim)
+        )
         v = m.split_heads(self.v_conv(m, self.v(m, x)), self.head_dim)
         k, v = m.update_cache(self, k, v)  # (B, S, K, h)
-        bias = self.distance(m, m.split_heads(self.relative(m, x), self.relative_dim))  # (B, T, H, D)
+        # (B, T, H, D)
+        bias = self.distance(m, m.split_heads(self.relative(m, x), self.relative_dim))
         temperature = self.score_transform.temperature
         q, bias = m.scale_by_position(q, temperature), m.scale_by_position(bias, temperature)
         return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, None, None, bias)))

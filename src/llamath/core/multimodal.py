@@ -1,4 +1,6 @@
-"""`Multimodal`: a decoder with towers and projectors for images and sound, and layers of a decoder that attend to images."""
+"""`Multimodal`: a decoder with towers and projectors for images and sound, and layers of a
+decoder that attend to images.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ TOWER_FIELDS = ("vision", "projector", "audio", "audio_projector")
 
 
 class Multimodal(Decoder):
-    """A decoder that reads images or sound as well; `Decoder` is its text model, which alone makes the logits.
+    """A decoder that reads images or sound as well; `Decoder` is its text model, which alone makes
+    the logits.
 
     A token of the projector's result takes the place of a token's embedding in the sequence.
     """
@@ -46,13 +49,17 @@ class Multimodal(Decoder):
     projector: Block | None = None
     audio: Block | None = None
     audio_projector: Block | None = None
-    sees_later: str = ""  # the later tokens that image tokens attend to: of their own "image", of all "images" or of the "prompt"
+    # the later tokens that image tokens attend to: of their own "image", of all "images" or of the
+    # "prompt"
+    sees_later: str = ""
 
     @property
     def text(self) -> Decoder:
         """The text model."""
         if (text := vars(self).get("_text")) is None:
-            text = vars(self)["_text"] = self.text_type(**{name: getattr(self, name) for name in self.text_type.fields})
+            text = vars(self)["_text"] = self.text_type(
+                **{name: getattr(self, name) for name in self.text_type.fields}
+            )
         found: Decoder = text
         return found
 
@@ -91,13 +98,23 @@ class MultimodalHyper(Multimodal, HyperDecoder):
 def add_parts(text: Decoder, parts: Mapping[str, Block]) -> Multimodal:
     """Return the multimodal model of a text model and its towers and projectors, by field."""
     kind = next(
-        x for x in (MultimodalAltUp, MultimodalCrossed, MultimodalHyper, MultimodalLearnedRope, Multimodal) if x.text_type is type(text)
+        x
+        for x in (
+            MultimodalAltUp,
+            MultimodalCrossed,
+            MultimodalHyper,
+            MultimodalLearnedRope,
+            Multimodal,
+        )
+        if x.text_type is type(text)
     )
     return text.extended(kind, **parts)
 
 
 class CountedBlock(Block):
-    """A module that is counted but not computed: its weights and modules, by their names in files."""
+    """A module that is counted but not computed: its weights and modules, by their names in
+    files.
+    """
 
     parts: Mapping[str, Weight | Block | Stack]
     kind: str = ""  # the group of its weights
@@ -130,17 +147,25 @@ class CountedTower(CountedBlock):
         """Return the tokens in the text of `count` images of this size."""
         sizes = self.image_sizes.of_images(count)
         tiles = [sizes.grid(width, height), sizes.beside(width, height)]
-        first, *others = (self.per_tile or ceil(x.rows / self.merge) * ceil(x.columns / self.merge) for x in tiles if x is not None)
+        first, *others = (
+            self.per_tile or ceil(x.rows / self.merge) * ceil(x.columns / self.merge)
+            for x in tiles
+            if x is not None
+        )
         beside = 0 if tiles[1] is None else tiles[1].tiles * others[0]
         return count * (sizes.tokens(width, height, first) + beside)
 
 
 class UnreadBlock(CountedBlock):
-    """Modules that are stored with a tower or a projector, but not used to read an image, as those that make images."""
+    """Modules that are stored with a tower or a projector, but not used to read an image, as
+    those that make images.
+    """
 
 
 def is_computed(block: Block | Stack) -> bool:
-    """Return whether what a block computes is known: all but the modules that it does not use have a forward pass."""
+    """Return whether what a block computes is known: all but the modules that it does not use
+    have a forward pass.
+    """
     if isinstance(block, Stack):
         return all(is_computed(x) for x, _ in block.distinct())
     if isinstance(block, CountedBlock):
@@ -151,7 +176,9 @@ def is_computed(block: Block | Stack) -> bool:
 
 
 class SegmentedEmbedding(SinusoidalEmbedding):
-    """A sinusoidal embedding with a learned row for each kind of token, text or image, added (Kosmos-2.5)."""
+    """A sinusoidal embedding with a learned row for each kind of token, text or image, added
+    (Kosmos-2.5).
+    """
 
     segments: CountedBlock
 
@@ -173,7 +200,9 @@ class ModelPart(Block):
 
 
 def parts_of(tree: Block) -> dict[str, Block]:
-    """Return the parts of a model by name, the text model first; together they have all of its weights once."""
+    """Return the parts of a model by name, the text model first; together they have all of its
+    weights once.
+    """
     if not isinstance(tree, Multimodal):
         return {"text": tree}
     parts: dict[str, Block] = {"text": tree.text}
@@ -186,11 +215,16 @@ def parts_of(tree: Block) -> dict[str, Block]:
 
 def with_text(tree: Decoder, text: Decoder) -> Decoder:
     """Return a model with another text model."""
-    return tree.replace(**{name: getattr(text, name) for name in text.fields}) if isinstance(tree, Multimodal) else text
+    return (
+        tree.replace(**{name: getattr(text, name) for name in text.fields})
+        if isinstance(tree, Multimodal)
+        else text
+    )
 
 
 class CrossAttention(Block):
-    """Softmax attention of text to what an encoder has read; its keys and values are computed in the first pass, and kept for later ones.
+    """Softmax attention of text to what an encoder has read; its keys and values are computed in
+    the first pass, and kept for later ones.
 
     Layers that attend to images have one, too, whose weights are counted.
     """
@@ -214,27 +248,37 @@ class CrossAttention(Block):
     def forward(self, m: Machine[X], x: X, *states: X) -> X:
         q = _heads_of(self, m, self.q, self.q_norm, x)  # (B, T, H, h)
         if states:
-            k, v = _heads_of(self, m, self.k, self.k_norm, *states), _heads_of(self, m, self.v, None, *states)  # (B, E, K, h)
+            # (B, E, K, h)
+            k, v = (
+                _heads_of(self, m, self.k, self.k_norm, *states),
+                _heads_of(self, m, self.v, None, *states),
+            )
             k, v = m.keep_encoded(self, k, v)
         else:
             k, v = m.read_encoded(self)
         return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
 
 
-def _heads_of(attn: CrossAttention, m: Machine[X], projection: Linear, norm: Norm | None, x: X) -> X:
+def _heads_of(
+    attn: CrossAttention, m: Machine[X], projection: Linear, norm: Norm | None, x: X
+) -> X:
     y = m.split_heads(projection(m, x), attn.head_dim)
     return y if norm is None else m.norm_heads(norm, y)
 
 
 class CaptionLayer(PostNormLayer):
-    """A layer that attends to an image as well, after itself (BLIP): without an image, which is counted alone, it does not."""
+    """A layer that attends to an image as well, after itself (BLIP): without an image, which is
+    counted alone, it does not.
+    """
 
     cross_attn: CrossAttention
     cross_norm: Norm
 
 
 class CrossAttentionLayer(Layer):
-    """A layer that attends to images alone, which are counted: it leaves text without images as it is (Llama 3.2 Vision)."""
+    """A layer that attends to images alone, which are counted: it leaves text without images as
+    it is (Llama 3.2 Vision).
+    """
 
     cross_attn: CrossAttention
     attn_gate: Weight

@@ -1,6 +1,8 @@
-"""The parameter count of a model: by group and by weight, with its formula, and the several totals in use.
+"""The parameter count of a model: by group and by weight, with its formula, and the several totals
+in use.
 
-Exact integers throughout; a tied matrix counts once. `total` is every weight the architecture owns, stored buffers included.
+Exact integers throughout; a tied matrix counts once. `total` is every weight the architecture owns,
+stored buffers included.
 """
 
 from __future__ import annotations
@@ -16,7 +18,18 @@ from .tree import TOWER_GROUPS, Block, Folded, Stack, Weight, fold, fold_field
 if TYPE_CHECKING:
     from fractions import Fraction
 
-_GROUP_ORDER = ("embedding", "attention", "mlp", "experts", "router", "norm", "head", "vision", "audio", "projector")
+_GROUP_ORDER = (
+    "embedding",
+    "attention",
+    "mlp",
+    "experts",
+    "router",
+    "norm",
+    "head",
+    "vision",
+    "audio",
+    "projector",
+)
 """Groups in display order; `--json` always has embedding, attention, mlp, norm and head."""
 
 
@@ -35,7 +48,9 @@ class WeightRow(Record):
 
 
 class Section(Record):
-    """A section of the table: a part outside the layers, or one kind of layer with its layer numbers."""
+    """A section of the table: a part outside the layers, or one kind of layer with its layer
+    numbers.
+    """
 
     name: str  # the field of the decoder
     times: int = 1
@@ -72,9 +87,11 @@ class Parameters(Record):
     without_head: int  # total of the headless class
     blocks: int  # without embeddings and head: layers and norms
     per_layer: int | None  # None if layers differ
-    buffers: int = 0  # part of the total that the reference implementation stores as buffers and does not count
+    # part of the total that the reference implementation stores as buffers and does not count
+    buffers: int = 0
     extras: Mapping[str, int] = {}  # parameters stored with the model but excluded from the total
-    parts: Mapping[str, int] = {}  # of a multimodal model: text, vision, audio; together they are the total
+    # of a multimodal model: text, vision, audio; together they are the total
+    parts: Mapping[str, int] = {}
 
     @property
     def has_sparse_layers(self) -> bool:
@@ -103,25 +120,44 @@ def count_parameters(tree: Block) -> Count:
     groups = dict.fromkeys(("embedding", "attention", "mlp", "norm", "head"), 0)
     for x in folded:
         groups[x.group] = groups.get(x.group, 0) + int(x.weight.parameters) * int(x.copies)
-    groups = {name: groups[name] for name in (*_GROUP_ORDER, *sorted(groups.keys() - set(_GROUP_ORDER))) if name in groups}
+    groups = {
+        name: groups[name]
+        for name in (*_GROUP_ORDER, *sorted(groups.keys() - set(_GROUP_ORDER)))
+        if name in groups
+    }
     sections = tuple(sections_of(tree))
-    return Count(parameters=_parameters(tree, folded, groups, sections), groups=groups, sections=sections, formula=_formula(sections))
+    return Count(
+        parameters=_parameters(tree, folded, groups, sections),
+        groups=groups,
+        sections=sections,
+        formula=_formula(sections),
+    )
 
 
-def _parameters(tree: Block, folded: Sequence[Folded], groups: Mapping[str, int], sections: tuple[Section, ...]) -> Parameters:
+def _parameters(
+    tree: Block, folded: Sequence[Folded], groups: Mapping[str, int], sections: tuple[Section, ...]
+) -> Parameters:
     everything = sum(groups.values())
     layers = [x for x in sections if x.name == "layers"]
     parts = {name: num_parameters(x) for name, x in parts_of(tree).items()}
     return Parameters(
         total=everything,
-        active=sum(int(x.weight.active_parameters) * int(x.active) for x in folded if len(parts) < 2 or x.group not in TOWER_GROUPS),
+        active=sum(
+            int(x.weight.active_parameters) * int(x.active)
+            for x in folded
+            if len(parts) < 2 or x.group not in TOWER_GROUPS
+        ),
         tied_counted_twice=sum(int(x.weight.size) * int(x.copies) for x in folded),
         without_embeddings=everything - groups["embedding"],
         without_head=everything - groups["head"],
         blocks=everything - groups["embedding"] - groups["head"],
         per_layer=layers[0].each if len(layers) == 1 else None,
         buffers=sum(int(x.weight.parameters) * int(x.copies) for x in folded if x.weight.buffer),
-        extras={name: num_parameters(getattr(tree, name)) for name in sorted(tree.excluded) if getattr(tree, name) is not None},
+        extras={
+            name: num_parameters(getattr(tree, name))
+            for name in sorted(tree.excluded)
+            if getattr(tree, name) is not None
+        },
         parts=parts if len(parts) > 1 else {},
     )
 
@@ -134,13 +170,18 @@ def num_parameters(part: Block | Stack) -> int:
 
 
 def sections_of(tree: Block) -> list[Section]:
-    """Return the sections of the table: one for each field outside of stacks, and for each kind of block in a stack."""
+    """Return the sections of the table: one for each field outside of stacks, and for each kind
+    of block in a stack.
+    """
     sections: list[Section] = []
     for name, child in tree.children:
         if isinstance(child, Stack):
             sections += _kinds(name, child)
         else:
-            rows = tuple(WeightRow(pattern=x.pattern, weight=x.weight, group=x.group, copies=x.copies) for x in fold_field(tree, name))
+            rows = tuple(
+                WeightRow(pattern=x.pattern, weight=x.weight, group=x.group, copies=x.copies)
+                for x in fold_field(tree, name)
+            )
             sections.append(Section(name=name, rows=rows))
     return sections
 
@@ -149,17 +190,39 @@ def _kinds(name: str, stack: Stack) -> list[Section]:
     """One section per kind of layer; layers with the same weights are one kind."""
     kinds: dict[tuple[object, ...], tuple[tuple[WeightRow, ...], list[int], int]] = {}
     for x, n in stack.distinct():
-        rows = tuple(WeightRow(pattern=y.pattern.replace("{l}", "{e}"), weight=y.weight, group=y.group, copies=y.copies) for y in fold(x))
-        key = tuple((row.pattern, tuple(d.symbol for d in row.weight.shape), row.weight.shape, row.weight.tied, row.copies) for row in rows)
+        rows = tuple(
+            WeightRow(
+                pattern=y.pattern.replace("{l}", "{e}"),
+                weight=y.weight,
+                group=y.group,
+                copies=y.copies,
+            )
+            for y in fold(x)
+        )
+        key = tuple(
+            (
+                row.pattern,
+                tuple(d.symbol for d in row.weight.shape),
+                row.weight.shape,
+                row.weight.tied,
+                row.copies,
+            )
+            for row in rows
+        )
         _, ids, times = kinds.get(key, (rows, [], 0))
         kinds[key] = (rows, [*ids, id(x)], times + n if times else n)
     if len(kinds) == 1:
         ((rows, _, _),) = kinds.values()
         return [Section(name=name, times=stack.n, rows=rows, indices=((0, int(stack.n) - 1, 1),))]
-    return [Section(name=name, times=times, rows=rows, indices=layer_ranges(stack, set(ids))) for rows, ids, times in kinds.values()]
+    return [
+        Section(name=name, times=times, rows=rows, indices=layer_ranges(stack, set(ids)))
+        for rows, ids, times in kinds.values()
+    ]
 
 
-def layer_ranges(stack: Stack, ids: set[int], most: int = 100_000) -> tuple[tuple[int, int, int], ...]:
+def layer_ranges(
+    stack: Stack, ids: set[int], most: int = 100_000
+) -> tuple[tuple[int, int, int], ...]:
     """Return the layer numbers of these objects, as (first, last, step)."""
     if stack.n > most:
         return ()
@@ -188,4 +251,9 @@ def _formula(sections: tuple[Section, ...]) -> Formula:
         numbers.append(inner.numbers if plain else f"{times}·({inner.numbers})")
         letters |= inner.atoms | times.atoms
         value += int(times) * int(inner)
-    return Formula(symbols=" + ".join(symbols) or "0", numbers=" + ".join(numbers) or "0", letters=letters, value=value)
+    return Formula(
+        symbols=" + ".join(symbols) or "0",
+        numbers=" + ".join(numbers) or "0",
+        letters=letters,
+        value=value,
+    )

@@ -1,4 +1,6 @@
-"""Positional encodings without weights: rotary embeddings, ALiBi, and scaling of queries by position."""
+"""Positional encodings without weights: rotary embeddings, ALiBi, and scaling of queries by
+position.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,24 @@ _LEAST, _MOST = 2.0**-126, 2.0**127
 
 
 def check_positive(of: str, values: Mapping[str, Any]) -> None:
-    """Refuse values that are not positive numbers of float32; None is none. The error names their config keys."""
+    """Refuse values that are not positive numbers of float32; None is none. The error names
+    their config keys.
+    """
     for key, value in values.items():
         for x in value if isinstance(value, tuple) else (value,):
             if x is not None and not _LEAST <= x <= _MOST:
-                raise ImpossibleModel(f"{key} of {of} is {safe(repr(x), 60)}", hint="expected a positive number in the range of float32")
+                raise ImpossibleModel(
+                    f"{key} of {of} is {safe(repr(x), 60)}",
+                    hint="expected a positive number in the range of float32",
+                )
 
 
 MAX_ROTARY_DIM = 1 << 16
 """Upper limit of the channels of a head that rotate, for each of which a frequency is computed."""
 _ORIGINAL = "original_max_position_embeddings"
-ROTARY_KEYS = "head_dim, partial_rotary_factor, rotary_dim and qk_rope_head_dim decide how many rotate"
+ROTARY_KEYS = (
+    "head_dim, partial_rotary_factor, rotary_dim and qk_rope_head_dim decide how many rotate"
+)
 
 
 class Rope(Record):
@@ -40,22 +49,36 @@ class Rope(Record):
 
     @property
     def num_pairs(self) -> int:
-        """The number of pairs of channels that rotate, one for each frequency: half of `dim`, rounded up as in transformers."""
+        """The number of pairs of channels that rotate, one for each frequency: half of `dim`,
+        rounded up as in transformers.
+        """
         return (self.dim + 1) // 2
 
     def __post_init__(self) -> None:
-        check_positive("the rotary embedding", {key: getattr(self, name) for name, key in self.positive.items()})
+        check_positive(
+            "the rotary embedding",
+            {key: getattr(self, name) for name, key in self.positive.items()},
+        )
         if not 0 < self.dim <= MAX_ROTARY_DIM:
             self.reject_dim(f"a number from 1 to {MAX_ROTARY_DIM:,}")
 
     def reject_dim(self, expected: str) -> None:
         """Raise an error about the number of channels that rotate."""
-        raise ImpossibleModel(f"{safe(str(int(self.dim)), 60)} channels of each head rotate, expected {expected}", hint=ROTARY_KEYS)
+        raise ImpossibleModel(
+            f"{safe(str(int(self.dim)), 60)} channels of each head rotate, expected {expected}",
+            hint=ROTARY_KEYS,
+        )
 
     def check_head(self, channels: int, *, last: bool = False) -> None:
-        """Refuse heads that have fewer channels than those that rotate, `last`: after the others."""
+        """Refuse heads that have fewer channels than those that rotate, `last`: after the
+        others.
+        """
         if 2 * self.num_pairs > (min(self.dim, channels) if last else channels):
-            self.reject_dim("an even number" if self.dim <= channels else f"at most the {int(channels):,} of a head")
+            self.reject_dim(
+                "an even number"
+                if self.dim <= channels
+                else f"at most the {int(channels):,} of a head"
+            )
 
 
 class LinearRope(Rope):
@@ -68,7 +91,11 @@ class LinearRope(Rope):
 class DynamicRope(Rope):
     """Dynamic NTK scaling: the base grows with sequences longer than `original_context`."""
 
-    positive: ClassVar[dict[str, str]] = {**Rope.positive, "factor": "factor", "original_context": _ORIGINAL}
+    positive: ClassVar[dict[str, str]] = {
+        **Rope.positive,
+        "factor": "factor",
+        "original_context": _ORIGINAL,
+    }
     factor: float
     original_context: int
 
@@ -79,7 +106,9 @@ class DynamicRope(Rope):
 
 
 class YarnRope(Rope):
-    """YaRN: low frequencies are interpolated, high ones kept, attention rescaled (Peng et al. 2023, arXiv:2309.00071)."""
+    """YaRN: low frequencies are interpolated, high ones kept, attention rescaled (Peng et al.
+    2023, arXiv:2309.00071).
+    """
 
     positive: ClassVar[dict[str, str]] = {
         **Rope.positive,
@@ -97,7 +126,10 @@ class YarnRope(Rope):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("the rotary embedding", {"mscale": self.mscale or None, "mscale_all_dim": self.mscale_all_dim or None})
+        check_positive(
+            "the rotary embedding",
+            {"mscale": self.mscale or None, "mscale_all_dim": self.mscale_all_dim or None},
+        )
         if self.dim % 2:
             self.reject_dim("an even number")
         if self.theta == 1:
@@ -105,7 +137,9 @@ class YarnRope(Rope):
 
 
 class QwenDynamicRope(Rope):
-    """Base times α^(dim / (dim − 2)) for prompts of n > `original_context` tokens, α = 2^⌈log₂(n / original) + 1⌉ − 1 (Qwen 1)."""
+    """Base times α^(dim / (dim − 2)) for prompts of n > `original_context` tokens, α = 2^⌈log₂(n
+    / original) + 1⌉ − 1 (Qwen 1).
+    """
 
     positive: ClassVar[dict[str, str]] = {**Rope.positive, "original_context": "seq_length"}
     original_context: int
@@ -117,8 +151,9 @@ class QwenDynamicRope(Rope):
 
 
 class Llama3Rope(Rope):
-    """Llama 3.1: frequencies are divided by `factor` where the wavelength is beyond `original_context / low_freq_factor`, kept where it is
-    under `original_context / high_freq_factor`, and interpolated between.
+    """Llama 3.1: frequencies are divided by `factor` where the wavelength is beyond
+    `original_context / low_freq_factor`, kept where it is under `original_context /
+    high_freq_factor`, and interpolated between.
     """
 
     positive: ClassVar[dict[str, str]] = {
@@ -132,18 +167,26 @@ class Llama3Rope(Rope):
     original_context: int
 
     def kept_share(self, wavelength: Any) -> Any:
-        """Return which share of a frequency is kept, to be clamped to 0…1; for one wavelength or a tensor of them."""
-        span = self.high_freq_factor - self.low_freq_factor or _NO_SPAN  # of Llama 4 both are 1, and nothing is interpolated
+        """Return which share of a frequency is kept, to be clamped to 0…1; for one wavelength or
+        a tensor of them.
+        """
+        # of Llama 4 both are 1, and nothing is interpolated
+        span = self.high_freq_factor - self.low_freq_factor or _NO_SPAN
         return (self.original_context / wavelength - self.low_freq_factor) / span
 
     def divisors(self) -> list[float]:
         """Return by how much each frequency is divided."""
-        shares = (min(1.0, max(0.0, self.kept_share(2 * pi * self.theta ** (i / self.dim)))) for i in range(0, self.dim, 2))
+        shares = (
+            min(1.0, max(0.0, self.kept_share(2 * pi * self.theta ** (i / self.dim))))
+            for i in range(0, self.dim, 2)
+        )
         return [1 / ((1 - x) / self.factor + x) for x in shares]
 
 
 class LongRope(Rope):
-    """LongRoPE: one factor per frequency, from the short or the long list by the length of the sequence (Phi-3)."""
+    """LongRoPE: one factor per frequency, from the short or the long list by the length of the
+    sequence (Phi-3).
+    """
 
     positive: ClassVar[dict[str, str]] = {
         **Rope.positive,
@@ -159,7 +202,9 @@ class LongRope(Rope):
     factor: float | None = None
     attention_factor: float | None = None
     mscales: tuple[float, float] | None = (
-        None  # factors of cos and sin for short and for long sequences, instead of attention_factor (Phi-3.5-MoE)
+        # factors of cos and sin for short and for long sequences, instead of attention_factor
+        # (Phi-3.5-MoE)
+        None
     )
 
     def __post_init__(self) -> None:
@@ -167,9 +212,14 @@ class LongRope(Rope):
         for key in ("short_factor", "long_factor"):
             if (found := len(getattr(self, key))) != self.num_pairs:
                 hint = f"{self.dim} channels of each head rotate, in pairs"
-                raise ImpossibleModel(f"{key} has {found:,} numbers, expected {self.num_pairs:,}", hint=hint)
+                raise ImpossibleModel(
+                    f"{key} has {found:,} numbers, expected {self.num_pairs:,}", hint=hint
+                )
         if self.original_context < 2:
-            raise ImpossibleModel(f"{_ORIGINAL} is {self.original_context}", hint="LongRoPE's formula divides by its logarithm")
+            raise ImpossibleModel(
+                f"{_ORIGINAL} is {self.original_context}",
+                hint="LongRoPE's formula divides by its logarithm",
+            )
 
 
 class ProportionalRope(Rope):
@@ -184,22 +234,36 @@ class ProportionalRope(Rope):
         return self.head_dim // 2
 
     def __post_init__(self) -> None:
-        check_positive("the rotary embedding", {key: getattr(self, name) for name, key in self.positive.items()})
-        if not 0 <= self.dim <= self.head_dim <= MAX_ROTARY_DIM or self.head_dim < 2 or self.head_dim % 2 or self.dim % 2:
-            self.reject_dim(f"an even number, at most the {int(self.head_dim):,} of a head, which should be even, too")
+        check_positive(
+            "the rotary embedding",
+            {key: getattr(self, name) for name, key in self.positive.items()},
+        )
+        if (
+            not 0 <= self.dim <= self.head_dim <= MAX_ROTARY_DIM
+            or self.head_dim < 2
+            or self.head_dim % 2
+            or self.dim % 2
+        ):
+            self.reject_dim(
+                f"an even number, at most the {int(self.head_dim):,} of a head, "
+                "which should be even, too"
+            )
 
 
 class AxialRope(Rope):
-    """Rotary positions in two dimensions: even frequencies turn with a patch's row, odd ones with its column (Pixtral).
+    """Rotary positions in two dimensions: even frequencies turn with a patch's row, odd ones with
+    its column (Pixtral).
 
-    With `by_halves`, rows and columns have the same frequencies: the first half of the pairs turns with the row (Qwen2-VL).
+    With `by_halves`, rows and columns have the same frequencies: the first half of the pairs turns
+    with the row (Qwen2-VL).
     """
 
     by_halves: bool = False
     columns_first: bool = False  # the first half turns with the column instead
     alternating: bool = False  # the two take turns, with the same frequencies (MoonViT)
     offset: int = 0  # the number of the first row and column
-    still: int = 0  # pairs before the others that turn with time, which an image has none of (MiniMax-M3)
+    # pairs before the others that turn with time, which an image has none of (MiniMax-M3)
+    still: int = 0
 
     @property
     def num_pairs(self) -> int:
@@ -208,11 +272,15 @@ class AxialRope(Rope):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.dim % (4 if self.by_halves or self.alternating else 2):
-            self.reject_dim("a multiple of 4" if self.by_halves or self.alternating else "an even number")
+            self.reject_dim(
+                "a multiple of 4" if self.by_halves or self.alternating else "an even number"
+            )
 
 
 class SplitAxialRope(Rope):
-    """Rotary positions in two dimensions: the first half of a head turns with a patch's column, the second with its row (Gemma 4)."""
+    """Rotary positions in two dimensions: the first half of a head turns with a patch's column,
+    the second with its row (Gemma 4).
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -221,8 +289,9 @@ class SplitAxialRope(Rope):
 
 
 class Alibi(Record):
-    """ALiBi: scale · 2^(−max·i/H) · (key's position) is added to the scaled scores of head i. If H is not a power of
-    two, the slopes are those of the power below, followed by every other slope of the power above (Press et al. 2022, arXiv:2108.12409).
+    """ALiBi: scale · 2^(−max·i/H) · (key's position) is added to the scaled scores of head i. If H
+    is not a power of two, the slopes are those of the power below, followed by every other slope of
+    the power above (Press et al. 2022, arXiv:2108.12409).
     """
 
     max_bias: float = 8.0
@@ -231,7 +300,9 @@ class Alibi(Record):
 
 
 class TemperatureTuning(Record):
-    """Queries at position t are multiplied by 1 + scale · ln(1 + ⌊(t + offset) / floor⌋) (Llama 4, Ministral 3)."""
+    """Queries at position t are multiplied by 1 + scale · ln(1 + ⌊(t + offset) / floor⌋) (Llama
+    4, Ministral 3).
+    """
 
     scale: float
     floor: int
@@ -242,14 +313,21 @@ class TemperatureTuning(Record):
 
 
 class LogTuning(TemperatureTuning):
-    """Queries at position t are multiplied by 1 + scale · ln((t + 1) / floor), once that is more than 1 (Inkling)."""
+    """Queries at position t are multiplied by 1 + scale · ln((t + 1) / floor), once that is more
+    than 1 (Inkling).
+    """
 
 
 class LogNScaling(Record):
-    """Queries at position t are multiplied by ln(t + 1) / ln(original), once that is more than 1 (Qwen 1's `use_logn_attn`)."""
+    """Queries at position t are multiplied by ln(t + 1) / ln(original), once that is more than 1
+    (Qwen 1's `use_logn_attn`).
+    """
 
     original_context: int
 
     def __post_init__(self) -> None:
         if self.original_context < 2:
-            raise ImpossibleModel(f"seq_length is {self.original_context}", hint="use_logn_attn divides by its logarithm")
+            raise ImpossibleModel(
+                f"seq_length is {self.original_context}",
+                hint="use_logn_attn divides by its logarithm",
+            )

@@ -1,4 +1,5 @@
-"""The blocks that read sound. Their weights are counted; no command takes sound, so that they have no forward pass.
+"""The blocks that read sound. Their weights are counted; no command takes sound, so that they have
+no forward pass.
 
 Letters: d_a width, L_a layers, H_a heads, h_a head size of an audio tower.
 """
@@ -34,7 +35,9 @@ class ConformerFeedForward(SoundBlock):
 
 
 class RelativeAttention(SoundBlock):
-    """Attention in chunks of time, with learned keys for distances and a learned factor for each channel of a head."""
+    """Attention in chunks of time, with learned keys for distances and a learned factor for each
+    channel of a head.
+    """
 
     q: Linear
     k: Linear
@@ -47,7 +50,9 @@ class RelativeAttention(SoundBlock):
 
 
 class ConformerConvolution(SoundBlock):
-    """A gated linear layer, a convolution of each channel over time, W `[d_a, 1, taps]`, and a linear layer."""
+    """A gated linear layer, a convolution of each channel over time, W `[d_a, 1, taps]`, and a
+    linear layer.
+    """
 
     norm: Norm
     start: Linear
@@ -57,7 +62,9 @@ class ConformerConvolution(SoundBlock):
 
 
 class ConformerLayer(SoundBlock):
-    """Half a feed-forward branch, attention, convolution, the other half (Gulati et al. 2020, arXiv:2005.08100)."""
+    """Half a feed-forward branch, attention, convolution, the other half (Gulati et al. 2020,
+    arXiv:2005.08100).
+    """
 
     feed_forward: ConformerFeedForward
     attn_norm: Norm

@@ -1,14 +1,23 @@
 """The blocks that read images: towers and the projectors of their outputs.
 
-Letters: d_v width, L_v layers, H_v heads, h_v head size, F_v MLP width, N_v positions of a vision tower (d_a, L_a, … of an audio tower);
-C_v channels and p_v side of a patch; N patches of an image.
+Letters: d_v width, L_v layers, H_v heads, h_v head size, F_v MLP width, N_v positions of a vision
+tower (d_a, L_a, … of an audio tower); C_v channels and p_v side of a patch; N patches of an image.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from .blocks import MLP, Attention, Linear, Norm, apply_optional, norm_and_rotate, norm_heads_of, project_heads
+from .blocks import (
+    MLP,
+    Attention,
+    Linear,
+    Norm,
+    apply_optional,
+    norm_and_rotate,
+    norm_heads_of,
+    project_heads,
+)
 from .expr import Expr, product
 from .image_sizes import ImageSizes
 from .machine import Machine, X
@@ -16,11 +25,15 @@ from .tree import Block, Stack, Weight
 
 
 class PatchEmbedding(Linear):
-    """A convolution whose stride is its kernel, which is a linear layer on the pixels of a patch: W `[d_v, C_v, p_v, p_v]`."""
+    """A convolution whose stride is its kernel, which is a linear layer on the pixels of a
+    patch: W `[d_v, C_v, p_v, p_v]`.
+    """
 
 
 class EncoderAttention(Attention):
-    """Attention of every token to all tokens of its image or sound, or of its window; nothing is kept for later passes."""
+    """Attention of every token to all tokens of its image or sound, or of its window; nothing is
+    kept for later passes.
+    """
 
     window_side: int | None = None  # patches on a side of the windows that an image is cut into
 
@@ -29,7 +42,12 @@ class EncoderAttention(Attention):
         q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, N, H, h)
         k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))
         v = norm_heads_of(self, m, self.v_norm, project_heads(self, m, self.v, x))
-        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v, self.score_transform.scale, self.window_side)))
+        return self.o(
+            m,
+            m.merge_heads(
+                m.encoder_attention(q, k, v, self.score_transform.scale, self.window_side)
+            ),
+        )
 
 
 class ClippedLinear(Linear):
@@ -41,17 +59,24 @@ class ClippedLinear(Linear):
     output_max: Weight
 
     def forward(self, m: Machine[X], x: X) -> X:
-        return m.clip(Linear.forward(self, m, m.clip(x, self.input_min, self.input_max)), self.output_min, self.output_max)
+        return m.clip(
+            Linear.forward(self, m, m.clip(x, self.input_min, self.input_max)),
+            self.output_min,
+            self.output_max,
+        )
 
 
 class VisionTower(Block):
-    """A vision transformer: embedded patches, positions, layers; the result is the features of the patches."""
+    """A vision transformer: embedded patches, positions, layers; the result is the features of
+    the patches.
+    """
 
     group: ClassVar[str] = "vision"
     excluded: ClassVar[frozenset[str]] = frozenset()
     class_token: Weight | None = None  # a learned token before the patches
     patches: PatchEmbedding
-    positions: Weight | None = None  # a row for each place of a square image, of the class token first
+    # a row for each place of a square image, of the class token first
+    positions: Weight | None = None
     norm_before: Norm | None = None
     layers: Stack
     norm_after: Norm | None = None
@@ -59,9 +84,11 @@ class VisionTower(Block):
     unread: Block | None = None  # the same of other modules
     patch_size: int
     image_sizes: ImageSizes
-    feature_layers: tuple[int, ...] = ()  # numbers of the hidden states that are the features, joined; empty: the last, after norm_after
+    # numbers of the hidden states that are the features, joined; empty: the last, after norm_after
+    feature_layers: tuple[int, ...] = ()
     drops_class_token: bool = False  # from the features
-    resizing: str = ""  # how the positions are interpolated to the shape of an image; empty: they are not
+    # how the positions are interpolated to the shape of an image; empty: they are not
+    resizing: str = ""
     patch_norm: Norm | None = None  # before the positions are added
 
     @property
@@ -84,7 +111,9 @@ class VisionTower(Block):
 
 
 class RegisterTower(VisionTower):
-    """A vision transformer with learned tokens before the patches, which get no positions and are left out of the result (RADIO)."""
+    """A vision transformer with learned tokens before the patches, which get no positions and
+    are left out of the result (RADIO).
+    """
 
     class_token: Weight
     positions: Weight
@@ -97,7 +126,9 @@ class RegisterTower(VisionTower):
 
 
 class PooledVisionTower(VisionTower):
-    """A vision transformer with positions by column and row, whose result are averages of pool × pool features (Gemma 4)."""
+    """A vision transformer with positions by column and row, whose result are averages of pool ×
+    pool features (Gemma 4).
+    """
 
     axial_positions: Weight  # [2, places, d_v]
     std_bias: Weight | None = None
@@ -114,14 +145,18 @@ class PooledVisionTower(VisionTower):
 
 
 class PatchEmbedder(VisionTower):
-    """Normalized pixels of large patches, projected, with positions by column and row; there are no layers (Gemma 4 12B)."""
+    """Normalized pixels of large patches, projected, with positions by column and row; there are
+    no layers (Gemma 4 12B).
+    """
 
     pixel_norm: Norm
     axial_positions: Weight  # [places, 2, d_v]
 
     def forward(self, m: Machine[X], pixels: X) -> X:
         x = apply_optional(self.norm_before, m, self.patches(m, self.pixel_norm(m, pixels)))
-        return apply_optional(self.norm_after, m, m.add_positions(x, self.axial_positions, "axial_last"))
+        return apply_optional(
+            self.norm_after, m, m.add_positions(x, self.axial_positions, "axial_last")
+        )
 
 
 class LayerScale(Norm):
@@ -139,7 +174,8 @@ class LinearProjector(Block):
     norm: Norm | None = None
     linear: Linear
     out_norm: Norm | None = None
-    newline: Weight | None = None  # a learned token after each row of an image that is cut into tiles
+    # a learned token after each row of an image that is cut into tiles
+    newline: Weight | None = None
     separator: Weight | None = None  # and one after all of them
     unread: Block | None = None
     merge: int = 1
@@ -151,7 +187,9 @@ class LinearProjector(Block):
 
 
 class MLPProjector(Block):
-    """linear_2(act(linear_1 x)), or linear_2(linear_1 x · act(gate x)), on the features of each patch, or of side × side patches joined."""
+    """linear_2(act(linear_1 x)), or linear_2(linear_1 x · act(gate x)), on the features of each
+    patch, or of side × side patches joined.
+    """
 
     group: ClassVar[str] = "projector"
     patch_norm: Norm | None = None  # before patches are joined
@@ -161,12 +199,14 @@ class MLPProjector(Block):
     gate: Linear | None = None
     linear_2: Linear
     out_norm: Norm | None = None
-    newline: Weight | None = None  # a learned token after each row of an image that is cut into tiles
+    # a learned token after each row of an image that is cut into tiles
+    newline: Weight | None = None
     separator: Weight | None = None  # and one between the whole image and its tiles
     activation: str
     merge: int = 1  # patches on a side of the square that becomes one token
     by_channel: bool = False  # the joined features are ordered by channel, then by patch
-    padded: bool = False  # with zeros, where squares are not full; otherwise what is left over is left out
+    # with zeros, where squares are not full; otherwise what is left over is left out
+    padded: bool = False
 
     def forward(self, m: Machine[X], x: X) -> X:
         x = apply_optional(self.patch_norm, m, x)
@@ -174,12 +214,18 @@ class MLPProjector(Block):
             x = m.merge_patches(x, self.merge, by_channel=self.by_channel, padded=self.padded)
         x = apply_optional(self.norm, m, apply_optional(self.merger, m, x))
         y = self.linear_1(m, x)
-        y = m.act(y, self.activation) if self.gate is None else m.gated(self.gate(m, x), y, self.activation)
+        y = (
+            m.act(y, self.activation)
+            if self.gate is None
+            else m.gated(self.gate(m, x), y, self.activation)
+        )
         return apply_optional(self.out_norm, m, self.linear_2(m, y))
 
 
 class AdapterProjector(Block):
-    """linear(act(linear_2(act(linear_1 x)))) on the features of side × side patches joined, and perhaps a norm (Llama 4, Muse Glimmer)."""
+    """linear(act(linear_2(act(linear_1 x)))) on the features of side × side patches joined, and
+    perhaps a norm (Llama 4, Muse Glimmer).
+    """
 
     group: ClassVar[str] = "projector"
     linear_1: Linear
@@ -191,8 +237,13 @@ class AdapterProjector(Block):
     by_channel: bool = False  # the joined features are ordered by channel, then by patch
 
     def forward(self, m: Machine[X], x: X) -> X:
-        x = m.act(self.linear_1(m, m.merge_patches(x, self.merge, by_channel=self.by_channel)), self.activation)
-        return apply_optional(self.norm, m, self.linear(m, m.act(self.linear_2(m, x), self.activation)))
+        x = m.act(
+            self.linear_1(m, m.merge_patches(x, self.merge, by_channel=self.by_channel)),
+            self.activation,
+        )
+        return apply_optional(
+            self.norm, m, self.linear(m, m.act(self.linear_2(m, x), self.activation))
+        )
 
 
 class ChainedProjector(Block):
@@ -223,7 +274,9 @@ class DeepMLPProjector(Block):
 
 
 class TwoStepProjector(Block):
-    """An MLP of two layers on the features of each patch, then another on those of side × side patches joined (MiniMax-M3)."""
+    """An MLP of two layers on the features of each patch, then another on those of side × side
+    patches joined (MiniMax-M3).
+    """
 
     group: ClassVar[str] = "projector"
     linear_1: Linear
@@ -240,7 +293,8 @@ class TwoStepProjector(Block):
 
 
 class FramesProjector(Block):
-    """norm(linear(temporal [y; y])) with y = spatial x, an MLP and a norm each: features of squares, then of two frames (ERNIE 4.5 VL).
+    """norm(linear(temporal [y; y])) with y = spatial x, an MLP and a norm each: features of
+    squares, then of two frames (ERNIE 4.5 VL).
 
     Both frames of an image are the image.
     """
@@ -264,7 +318,9 @@ class FramesProjector(Block):
 
 
 class DownsampleProjector(Block):
-    """mlp(gelu(norm(linear x))) on features of side × side patches, of which a convolution makes one before (GLM-4V)."""
+    """mlp(gelu(norm(linear x))) on features of side × side patches, of which a convolution makes
+    one before (GLM-4V).
+    """
 
     group: ClassVar[str] = "projector"
     downsample: PatchEmbedding
@@ -279,7 +335,9 @@ class DownsampleProjector(Block):
 
 
 class DeepstackProjector(Block):
-    """One projector for the last hidden states of a tower, others for earlier ones; the text model adds their results to early layers."""
+    """One projector for the last hidden states of a tower, others for earlier ones; the text
+    model adds their results to early layers.
+    """
 
     group: ClassVar[str] = "projector"
     merger: MLPProjector
@@ -289,7 +347,10 @@ class DeepstackProjector(Block):
 
     def forward(self, m: Machine[X], x: X) -> X:
         *earlier, last = m.split(x, *[self.feature_width] * self.states)
-        return m.concat(self.merger(m, last), *(merger(m, x) for merger, x in zip(self.deepstack, earlier, strict=True)))
+        return m.concat(
+            self.merger(m, last),
+            *(merger(m, x) for merger, x in zip(self.deepstack, earlier, strict=True)),
+        )
 
 
 class PooledProjector(Block):

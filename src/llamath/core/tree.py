@@ -1,6 +1,8 @@
-"""The tree of a model: `Weight` leaves, `Block` nodes, `Stack` for repetition, and the traversals `walk` and `fold`.
+"""The tree of a model: `Weight` leaves, `Block` nodes, `Stack` for repetition, and the traversals
+`walk` and `fold`.
 
-Paths are canonical (`layers.3.attn.q.weight`); in a pattern, `{l}` stands for the layer and `{e}` for the expert.
+Paths are canonical (`layers.3.attn.q.weight`); in a pattern, `{l}` stands for the layer and `{e}`
+for the expert.
 """
 
 from __future__ import annotations
@@ -27,10 +29,15 @@ class Weight(Record):
 
     shape: tuple[Expr, ...]
     role: Role
-    tied: str = ""  # path of the weight whose values this one shares, with `{e}` for the number of a block in a stack inside a layer
+    # path of the weight whose values this one shares, with `{e}` for the number of a block in a
+    # stack inside a layer
+    tied: str = ""
     buffer: bool = False  # stored in files, but not a parameter of the reference implementation
-    dtype: str = ""  # stored dtype, if published checkpoints have another one than for the other weights
-    rows_read: int = 0  # rows that a token reads of a table beside the token embedding: only they count as active; 0: all count
+    # stored dtype, if published checkpoints have another one than for the other weights
+    dtype: str = ""
+    # rows that a token reads of a table beside the token embedding: only they count as active; 0:
+    # all count
+    rows_read: int = 0
 
     @property
     def size(self) -> Expr:
@@ -45,16 +52,24 @@ class Weight(Record):
     @property
     def active_parameters(self) -> Expr:
         """Those of its parameters that count as active."""
-        return product((self.rows_read, *self.shape[1:])) if self.rows_read and not self.tied else self.parameters
+        return (
+            product((self.rows_read, *self.shape[1:]))
+            if self.rows_read and not self.tied
+            else self.parameters
+        )
 
 
 class Cut(NamedTuple):
-    """How tensor parallelism shards the weights of a field: the axis (0 outputs, 1 inputs) and the unit that is never split."""
+    """How tensor parallelism shards the weights of a field: the axis (0 outputs, 1 inputs) and
+    the unit that is never split.
+    """
 
     axis: int
-    parts: str = ""  # field of the block with the number of units, like `heads`; empty: single rows or columns
+    # field of the block with the number of units, like `heads`; empty: single rows or columns
+    parts: str = ""
     on_indivisible: Literal["", "copy", "pad"] = (
-        ""  # if the ranks do not divide them: not possible, ranks hold copies, or zeros are appended
+        # if the ranks do not divide them: not possible, ranks hold copies, or zeros are appended
+        ""
     )
 
 
@@ -68,18 +83,28 @@ class Split(NamedTuple):
 
 
 class Block(Record):
-    """A node: its fields are Weights, Blocks, Stacks of Blocks, or plain values; field order is tensor order."""
+    """A node: its fields are Weights, Blocks, Stacks of Blocks, or plain values; field order is
+    tensor order.
+    """
 
     group: ClassVar[str] = ""  # group under which its weights are counted; the innermost group wins
-    groups: ClassVar[dict[str, str]] = {}  # groups of single fields, which override those inside (except norms)
-    excluded: ClassVar[frozenset[str]] = frozenset()  # fields that are stored with the model but excluded from traversals and counts
-    cuts: ClassVar[dict[str, Cut]] = {}  # sharding of the weights of single fields; all others are replicated
-    expert_parallel: ClassVar[frozenset[str]] = frozenset()  # Stacks whose blocks expert parallelism distributes over ranks
-    unquantized: ClassVar[frozenset[str]] = frozenset()  # linear layers that transformers' class excepts from quantization
-    without_gradient: ClassVar[bool] = False  # nothing in it gets a gradient from the loss of the model
+    # groups of single fields, which override those inside (except norms)
+    groups: ClassVar[dict[str, str]] = {}
+    # fields that are stored with the model but excluded from traversals and counts
+    excluded: ClassVar[frozenset[str]] = frozenset()
+    # sharding of the weights of single fields; all others are replicated
+    cuts: ClassVar[dict[str, Cut]] = {}
+    # Stacks whose blocks expert parallelism distributes over ranks
+    expert_parallel: ClassVar[frozenset[str]] = frozenset()
+    # linear layers that transformers' class excepts from quantization
+    unquantized: ClassVar[frozenset[str]] = frozenset()
+    # nothing in it gets a gradient from the loss of the model
+    without_gradient: ClassVar[bool] = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the block: `forward(self, m, x)` is written in the operations of the `Machine` m, and states the computation once."""
+        """Compute the block: `forward(self, m, x)` is written in the operations of the `Machine`
+        m, and states the computation once.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, machine: object, x: X, *rest: X) -> X:
@@ -109,27 +134,43 @@ class Block(Record):
 
 
 class CountedOnly(LlamathError):
-    """The forward pass of a block was asked for whose weights are counted, but not computed with."""
+    """The forward pass of a block was asked for whose weights are counted, but not computed
+    with.
+    """
 
 
 def counted_only(what: str) -> Callable[..., NoReturn]:
-    """Return the `forward` of a block that is counted only: it refuses, by the name of the family and of its part."""
+    """Return the `forward` of a block that is counted only: it refuses, by the name of the
+    family and of its part.
+    """
 
     def forward(*_inputs: object) -> NoReturn:
-        hint = "`count`, `names`, `ls`, `verify`, `diff`, `quants` and `convert` need no forward pass"
-        raise CountedOnly(f"what {what} computes is not part of llamath's machine: its weights are counted only", hint=hint)
+        hint = (
+            "`count`, `names`, `ls`, `verify`, `diff`, `quants` and `convert` need no forward pass"
+        )
+        raise CountedOnly(
+            f"what {what} computes is not part of llamath's machine: its weights are counted only",
+            hint=hint,
+        )
 
     vars(forward)["counted_only"] = what
     return forward
 
 
 class Stack(Sequence[Block]):
-    """A sequence of blocks, stored as runs (a pattern of blocks and a number of repetitions), so that 10⁹ layers cost as much as one."""
+    """A sequence of blocks, stored as runs (a pattern of blocks and a number of repetitions), so
+    that 10⁹ layers cost as much as one.
+    """
 
     def __init__(
-        self, *runs: tuple[tuple[Block, ...], int], active: int | None = None, count_dim: int | None = None, first: int = 0
+        self,
+        *runs: tuple[tuple[Block, ...], int],
+        active: int | None = None,
+        count_dim: int | None = None,
+        first: int = 0,
     ) -> None:
-        self.first = first  # number of the first block, in a stack that goes on with the numbers of another
+        # number of the first block, in a stack that goes on with the numbers of another
+        self.first = first
         self.count_dim = count_dim  # number of blocks as a Expr, if one letter stands for it
         self.runs = tuple((pattern, times) for pattern, times in runs if pattern and times)
         self.active = active  # number of blocks that one token passes through; None: all of them
@@ -139,11 +180,16 @@ class Stack(Sequence[Block]):
         """The number of blocks; a Expr if one letter stands for it."""
         if self.count_dim is not None:
             return self.count_dim
-        counts = [times if len(pattern) == 1 else len(pattern) * int(times) for pattern, times in self.runs]
+        counts = [
+            times if len(pattern) == 1 else len(pattern) * int(times)
+            for pattern, times in self.runs
+        ]
         return counts[0] if len(counts) == 1 else sum(map(int, counts))
 
     def distinct(self) -> list[tuple[Block, int]]:
-        """Each distinct block once, in order of first appearance, with its number of occurrences."""
+        """Each distinct block once, in order of first appearance, with its number of
+        occurrences.
+        """
         found: dict[int, tuple[Block, int]] = {}
         for pattern, times in self.runs:
             for block in pattern:
@@ -152,7 +198,9 @@ class Stack(Sequence[Block]):
         return list(found.values())
 
     def uses(self) -> Iterator[tuple[Block, int, int]]:
-        """Yield each distinct block with its number of occurrences, and how many of them a token passes through, the first ones."""
+        """Yield each distinct block with its number of occurrences, and how many of them a token
+        passes through, the first ones.
+        """
         left = self.active
         for x, n in self.distinct():
             active = n if left is None or n < left else left
@@ -180,7 +228,11 @@ class Stack(Sequence[Block]):
         raise IndexError(index)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stack) and (self.runs, self.active, self.first) == (other.runs, other.active, other.first)
+        return isinstance(other, Stack) and (self.runs, self.active, self.first) == (
+            other.runs,
+            other.active,
+            other.first,
+        )
 
     def __hash__(self) -> int:
         return hash((self.runs, self.active))
@@ -197,11 +249,17 @@ def repeat(block: Block, n: int, active: int | None = None) -> Stack:
 def cycle(pattern: Sequence[Block], n: int) -> Stack:
     """A stack that repeats a pattern of blocks until there are n."""
     whole, rest = divmod(int(n), len(pattern))
-    return Stack((tuple(pattern), whole), (tuple(pattern[:rest]), 1), count_dim=n) if len(pattern) > 1 else repeat(pattern[0], n)
+    return (
+        Stack((tuple(pattern), whole), (tuple(pattern[:rest]), 1), count_dim=n)
+        if len(pattern) > 1
+        else repeat(pattern[0], n)
+    )
 
 
 def sequence(blocks: Iterable[Block], count_dim: int | None = None) -> Stack:
-    """A stack of the listed blocks, in which equal neighbors become a run; `count_dim` is their number as a Expr."""
+    """A stack of the listed blocks, in which equal neighbors become a run; `count_dim` is their
+    number as a Expr.
+    """
     runs: list[tuple[tuple[Block, ...], int]] = []
     for block in blocks:
         if runs and runs[-1][0][0] is block:
@@ -212,7 +270,9 @@ def sequence(blocks: Iterable[Block], count_dim: int | None = None) -> Stack:
 
 
 def tie(block: B, path: str) -> B:
-    """Return a block whose weights share the values of those of the block at this path, as where layers share one block."""
+    """Return a block whose weights share the values of those of the block at this path, as where
+    layers share one block.
+    """
     changes: dict[str, Weight | Block | Stack] = {}
     for name, child in block.children:
         at = f"{path}.{name}"
@@ -266,9 +326,16 @@ def _blocks_inside(block: Block, depth: int) -> Iterator[FoldedBlock]:
                 yield from _fold_inside(f"{name}.{LETTERS[depth]}", x, (n, active), depth + 1)
 
 
-def _fold_inside(name: str, block: Block, times: tuple[int, int], depth: int) -> Iterator[FoldedBlock]:
+def _fold_inside(
+    name: str, block: Block, times: tuple[int, int], depth: int
+) -> Iterator[FoldedBlock]:
     for x in fold_blocks(block, depth):
-        yield FoldedBlock(f"{name}.{x.pattern}" if x.pattern else name, x.block, times[0] * x.copies, times[1] * x.active)
+        yield FoldedBlock(
+            f"{name}.{x.pattern}" if x.pattern else name,
+            x.block,
+            times[0] * x.copies,
+            times[1] * x.active,
+        )
 
 
 class Leaf(NamedTuple):
@@ -317,7 +384,9 @@ def walk(block: Block) -> Iterator[Leaf]:
     return (leaf for name, _ in block.children for leaf in walk_field(block, name, 0, memo))
 
 
-def walk_field(block: Block, name: str, depth: int = 0, memo: _Memo | None = None) -> Iterator[Leaf]:
+def walk_field(
+    block: Block, name: str, depth: int = 0, memo: _Memo | None = None
+) -> Iterator[Leaf]:
     """Yield the leaves under one field of a block."""
     memo = {} if memo is None else memo
     child = block.child(name)
@@ -334,10 +403,17 @@ def walk_field(block: Block, name: str, depth: int = 0, memo: _Memo | None = Non
                 yield Leaf(pattern, (i, *at), weight, own)
 
 
-def _leaves_at(prefix: str, block: Block, group: tuple[str, str], depth: int, memo: _Memo) -> list[Leaf]:
+def _leaves_at(
+    prefix: str, block: Block, group: tuple[str, str], depth: int, memo: _Memo
+) -> list[Leaf]:
     if (key := (id(block), depth)) not in memo:
-        memo[key] = [leaf for name, _ in block.children for leaf in walk_field(block, name, depth, memo)]
-    return [Leaf(f"{prefix}.{x.pattern}", x.indices, x.weight, _resolve_group(x.group, group)) for x in memo[key]]
+        memo[key] = [
+            leaf for name, _ in block.children for leaf in walk_field(block, name, depth, memo)
+        ]
+    return [
+        Leaf(f"{prefix}.{x.pattern}", x.indices, x.weight, _resolve_group(x.group, group))
+        for x in memo[key]
+    ]
 
 
 class Folded(NamedTuple):
@@ -353,13 +429,16 @@ class Folded(NamedTuple):
 
 
 def fold(block: Block, depth: int = 0) -> Sequence[Folded]:
-    """Return every distinct leaf once with its number of copies, in tree order; the cost does not depend on the number of layers.
+    """Return every distinct leaf once with its number of copies, in tree order; the cost does not
+    depend on the number of layers.
 
     Blocks never change, so each keeps its leaves.
     """
     kept: dict[int, tuple[Folded, ...]] = vars(block).setdefault("_folded", {})
     if depth not in kept:
-        kept[depth] = tuple([x for name, _ in block.children for x in fold_field(block, name, depth)])
+        kept[depth] = tuple(
+            [x for name, _ in block.children for x in fold_field(block, name, depth)]
+        )
     return kept[depth]
 
 
@@ -372,14 +451,27 @@ def fold_field(block: Block, name: str, depth: int = 0) -> Sequence[Folded]:
     if isinstance(child, Block):
         inner = fold(child, depth)
         if name in block.cuts:
-            inner = [x._replace(split=block.split(name, x.weight)) if "." not in x.pattern else x for x in inner]
+            inner = [
+                x._replace(split=block.split(name, x.weight)) if "." not in x.pattern else x
+                for x in inner
+            ]
         return _with_prefix(name, inner, group, (1, 1))
     prefix = f"{name}.{LETTERS[depth]}"
-    found = [y for x, n, active in child.uses() for y in _with_prefix(prefix, fold(x, depth + 1), group, (n, active))]
-    return [x._replace(num_experts=int(child.n)) for x in found] if name in block.expert_parallel else found
+    found = [
+        y
+        for x, n, active in child.uses()
+        for y in _with_prefix(prefix, fold(x, depth + 1), group, (n, active))
+    ]
+    return (
+        [x._replace(num_experts=int(child.n)) for x in found]
+        if name in block.expert_parallel
+        else found
+    )
 
 
-def _with_prefix(prefix: str, inner: Sequence[Folded], group: tuple[str, str], times: tuple[int, int]) -> list[Folded]:
+def _with_prefix(
+    prefix: str, inner: Sequence[Folded], group: tuple[str, str], times: tuple[int, int]
+) -> list[Folded]:
     return [
         Folded(
             f"{prefix}.{x.pattern}",
@@ -395,6 +487,8 @@ def _with_prefix(prefix: str, inner: Sequence[Folded], group: tuple[str, str], t
 
 
 def _resolve_group(own: str, group: tuple[str, str]) -> str:
-    """The group of a leaf: that of its parent's field overrides all but norms, in towers those too; the parent's own is the fallback."""
+    """The group of a leaf: that of its parent's field overrides all but norms, in towers those
+    too; the parent's own is the fallback.
+    """
     of_field, of_block = group
     return own if own == "norm" and of_field not in TOWER_GROUPS else of_field or own or of_block

@@ -1,4 +1,6 @@
-"""The small model that is part of the package: a Llama trained on stories of a small world; see its README."""
+"""The small model that is part of the package: a Llama trained on stories of a small world; see
+its README.
+"""
 
 from __future__ import annotations
 
@@ -14,5 +16,7 @@ def path() -> str:
 
 
 def resolve_name(text: str) -> str:
-    """Return the folder of the embedded model for `embedded`, unless a file of that name exists; other texts are returned unchanged."""
+    """Return the folder of the embedded model for `embedded`, unless a file of that name exists;
+    other texts are returned unchanged.
+    """
     return path() if text == MODEL_NAME and not os.path.lexists(text) else text

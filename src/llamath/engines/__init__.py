@@ -1,6 +1,8 @@
-"""The rules of inference engines as data: which layouts start with which shapes, how the KV cache is paged, and what the engine needs.
+"""The rules of inference engines as data: which layouts start with which shapes, how the KV cache
+is paged, and what the engine needs.
 
-Every rule and every figure names its source (a file of the engine's code, or an address) and the versions that it holds for.
+Every rule and every figure names its source (a file of the engine's code, or an address) and the
+versions that it holds for.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ Version = tuple[int, ...]
 
 
 class EngineRule(Record):
-    """A condition on a value of a layout without which an engine does not start, in the engine's own words."""
+    """A condition on a value of a layout without which an engine does not start, in the engine's
+    own words.
+    """
 
     id: str
     of: str  # model, matrix or experts: whose values it reads
@@ -87,25 +91,43 @@ def format_version(version: Version) -> str:
 def parse_version(text: str) -> Version:
     """Parse a version such as `0.19.1`."""
     if not _VERSION.fullmatch(text):
-        raise LlamathError(f"a version should be numbers with dots, found {safe(text, 30)!r}", hint="--engine vllm@0.19.1")
+        raise LlamathError(
+            f"a version should be numbers with dots, found {safe(text, 30)!r}",
+            hint="--engine vllm@0.19.1",
+        )
     return tuple(map(int, text.split(".")))
 
 
 def find_engine(text: str) -> Engine:
-    """Return an engine by its name, in the version that its rules were read from, or in an older one: `vllm@0.19.1`."""
+    """Return an engine by its name, in the version that its rules were read from, or in an older
+    one: `vllm@0.19.1`.
+    """
     name, at, wanted = text.strip().lower().partition("@")
     name = _ALIASES.get(name, name)
     if name not in ENGINES:
         near = nearest(name, (*ENGINES, *_ALIASES), most=1)
-        hint = f"did you mean {_ALIASES.get(near[0], near[0])}?" if near else f"one of {', '.join(ENGINES)}"
-        raise LlamathError(f"unknown engine {safe(text, 40)!r}: expected one of {', '.join(ENGINES)}", hint=hint)
+        hint = (
+            f"did you mean {_ALIASES.get(near[0], near[0])}?"
+            if near
+            else (f"one of {', '.join(ENGINES)}")
+        )
+        raise LlamathError(
+            f"unknown engine {safe(text, 40)!r}: expected one of {', '.join(ENGINES)}", hint=hint
+        )
     data = _read(name)
     newest = parse_version(data["version"]) if data["version"] else ()
     oldest = parse_version(data["oldest"]) if data.get("oldest") else newest
     version = parse_version(wanted) if at else newest
     if not oldest <= version <= newest:
-        known = f"from {format_version(oldest)} to {format_version(newest)}" if oldest != newest else f"{format_version(newest)} alone"
-        raise LlamathError(f"{data['title']} {safe(wanted, 30)}: its rules are known {known}", hint=f"--engine {name}")
+        known = (
+            f"from {format_version(oldest)} to {format_version(newest)}"
+            if oldest != newest
+            else f"{format_version(newest)} alone"
+        )
+        raise LlamathError(
+            f"{data['title']} {safe(wanted, 30)}: its rules are known {known}",
+            hint=f"--engine {name}",
+        )
     rules = tuple(_rules(data))
     return Engine(
         name=name,
@@ -115,7 +137,9 @@ def find_engine(text: str) -> Engine:
         source=data["source"],
         rules=tuple(x for x in rules if x.holds_for(version)),
         figures={key: _figure(key, entries, version) for key, entries in data["figures"].items()},
-        later=tuple(x for x in rules if not x.holds_for(version) and x.until and version >= x.until),
+        later=tuple(
+            x for x in rules if not x.holds_for(version) and x.until and version >= x.until
+        ),
         notes=tuple(data.get("notes", ())),
     )
 
@@ -145,12 +169,16 @@ def _figure(name: str, entries: list[Mapping[str, Any]], version: Version) -> En
     if not found:
         raise LlamathError(f"{name} of this version is not known")
     x = found[-1]
-    return EngineFigure(value=x["value"], source=x["source"], since=parse_version(x.get("since", "0")))
+    return EngineFigure(
+        value=x["value"], source=x["source"], since=parse_version(x.get("since", "0"))
+    )
 
 
 @cache
 def _read(name: str) -> dict[str, Any]:
     from ..utils.strict_json import read_json
 
-    data: dict[str, Any] = read_json(os.path.join(FOLDER, f"{name.replace('.', '_').replace('-', '_')}.json"))
+    data: dict[str, Any] = read_json(
+        os.path.join(FOLDER, f"{name.replace('.', '_').replace('-', '_')}.json")
+    )
     return data

@@ -1,1 +1,3 @@
-"""One module per family: a function from a `Config` to a `Decoder`, with the names of its tensors in files."""
+"""One module per family: a function from a `Config` to a `Decoder`, with the names of its
+tensors in files.
+"""

@@ -23,4 +23,11 @@ def arcee(c: Config) -> Decoder:
         mlp=mlp(d, F, c.activation("hidden_act", "relu2"), bias=c.get("mlp_bias", False)),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -24,10 +24,23 @@ NAMES = HF.with_changes(
 @family(hf=NAMES)
 def aria(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    E, k, S = c.dim("E", "moe_num_experts", default=8), c.dim("k", "moe_topk", default=2), c.dim("S", "moe_num_shared_experts", default=2)
+    E, k, S = (
+        c.dim("E", "moe_num_experts", default=8),
+        c.dim("k", "moe_topk", default=2),
+        c.dim("S", "moe_num_shared_experts", default=2),
+    )
     heads, norm = c.heads(d), rms(d, c.get("rms_norm_eps", 1e-6))
     shared = swiglu(d, S * F, c.activation("hidden_act"), bias=c.get("mlp_bias", False))
     moe = mixture(d, E, k, swiglu(d, F), shared=shared)
     attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads.head_dim))
-    layers = repeat(Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe), c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    layers = repeat(
+        Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe), c.dim("L", "num_hidden_layers")
+    )
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -25,11 +25,18 @@ def whisper_layers(d: Expr, F: Expr, n: Expr, key_bias: bool = False) -> Modules
 
 def _sizes(c: Config) -> tuple[Expr, Expr, Expr, Expr]:
     d, F = c.dim("d_a", "d_model", default=1280), c.dim("F_a", "encoder_ffn_dim", default=5120)
-    return d, F, c.dim("L_a", "encoder_layers", default=32), c.dim("out_a", "output_dim", default=3584)
+    return (
+        d,
+        F,
+        c.dim("L_a", "encoder_layers", default=32),
+        c.dim("out_a", "output_dim", default=3584),
+    )
 
 
 def qwen2_5_omni_audio(c: Config) -> Part:
-    """Read the audio tower of Qwen2.5-Omni: two convolutions over time, the layers, a linear layer."""
+    """Read the audio tower of Qwen2.5-Omni: two convolutions over time, the layers, a linear
+    layer.
+    """
     d, F, n, out = _sizes(c)
     mels = c.dim("mel", "num_mel_bins", default=128)
     tower: Modules = {
@@ -44,9 +51,14 @@ def qwen2_5_omni_audio(c: Config) -> Part:
 
 
 def qwen3_omni_audio(c: Config) -> Part:
-    """Read the audio tower of Qwen3-Omni: three convolutions over time and frequency, the layers, two linear layers."""
+    """Read the audio tower of Qwen3-Omni: three convolutions over time and frequency, the
+    layers, two linear layers.
+    """
     d, F, n, out = _sizes(c)
-    h, mels = c.dim("h_a", "downsample_hidden_size", default=480), c.dim("mel", "num_mel_bins", default=128)
+    h, mels = (
+        c.dim("h_a", "downsample_hidden_size", default=480),
+        c.dim("mel", "num_mel_bins", default=128),
+    )
     for _ in range(3):  # each convolution halves the bands
         mels = Expr("mel", (int(mels) + 1) // 2)
     tower: Modules = {

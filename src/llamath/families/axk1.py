@@ -16,10 +16,25 @@ from .rope_shared import read_rope
 def axk1(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)))
+    attn = latent_attention(
+        c,
+        d,
+        read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)),
+    )
     moe = deepseek_v3_moe(c, d, factor=2.5, groups=(8, 4))
     if attn.q is not None:
-        raise c.error("q_lora_rank", "is null", "queries of this family always have a latent vector")
-    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+        raise c.error(
+            "q_lora_rank", "is null", "queries of this family always have a latent vector"
+        )
+    dense = Layer(
+        attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
+    )
     layers = dense_or_sparse(c, dense, dense.replace(mlp=moe, mlp_out_norm=norm))
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""A.X K2: DeepSeek-V3.2's attention with a gate of its outputs, and norms with gates of low rank."""
+"""A.X K2: DeepSeek-V3.2's attention with a gate of its outputs, and norms with gates of low
+rank.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,14 @@ _PLAIN = HF_INDEXED.with_changes(
     inside={
         "attn.q_up": "self_attn.q_b_proj",
         "attn.gate": "self_attn.q_b_proj",
-        **{path.format("attn_norm"): name.format("input_layernorm") for path, name in _GATED.items()},
-        **{path.format("mlp_norm"): name.format("post_attention_layernorm") for path, name in _GATED.items()},
+        **{
+            path.format("attn_norm"): name.format("input_layernorm")
+            for path, name in _GATED.items()
+        },
+        **{
+            path.format("mlp_norm"): name.format("post_attention_layernorm")
+            for path, name in _GATED.items()
+        },
     }
 )
 NAMES = _PLAIN.replace(layouts={**_PLAIN.layouts, "attn.q_up": "heads", "attn.gate": "heads"})
@@ -27,7 +35,10 @@ NAMES = _PLAIN.replace(layouts={**_PLAIN.layouts, "attn.q_up": "heads", "attn.ga
 @family(hf=NAMES)
 def axk2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    norm, rope = rms(d, c.get("rms_norm_eps", 1e-6)), read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True)
+    norm, rope = (
+        rms(d, c.get("rms_norm_eps", 1e-6)),
+        read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True),
+    )
     rank = c.dim("g", "gated_norm_rank", default=16)
     gated_norm = GatedNorm(inner=norm, gate_down=linear(rank, d), gate_up=linear(d, rank))
     attn = indexed_attention(c, d, rope, rope.replace(interleaved=False), heads=16, q_rank=384)
@@ -39,6 +50,15 @@ def axk2(c: Config) -> Decoder:
     moe = deepseek_v3_moe(c, d, factor=2.5)
     if moe.expert_groups is not None:
         moe = moe.replace(expert_groups=moe.expert_groups._replace(other_score=0.0))
-    dense = Layer(attn_norm=gated_norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    dense = Layer(
+        attn_norm=gated_norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
+    )
     layers = dense_or_sparse(c, dense, dense.replace(mlp_norm=gated_norm, mlp=moe))
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -34,14 +34,19 @@ def baichuan(c: Config) -> Decoder:
     context = c.positive_int("max_position_embeddings")
     if context is None and "model_max_length" not in c:
         raise c.error(
-            "max_position_embeddings", "is missing", "7B has it, and rotary positions; 13B has model_max_length instead, and ALiBi"
+            "max_position_embeddings",
+            "is missing",
+            "7B has it, and rotary positions; 13B has model_max_length instead, and ALiBi",
         )
     if context is not None:
         attn = gqa(d, heads, rope=read_rope(c, heads.head_dim))
     else:
         attn = gqa(d, heads, score_transform=ScoreTransform(alibi=Alibi()))
     layers = repeat(
-        Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))), c.dim("L", "num_hidden_layers")
+        Layer(
+            attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
+        ),
+        c.dim("L", "num_hidden_layers"),
     )
     tied = c.get("tie_word_embeddings", False)
     head = unembedding(V, d, tied)

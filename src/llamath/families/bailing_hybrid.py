@@ -1,4 +1,6 @@
-"""Ling 3: Kimi's delta attention with a bounded decay, gated latent attention in every sixth layer, DeepSeek-V3's experts."""
+"""Ling 3: Kimi's delta attention with a bounded decay, gated latent attention in every sixth
+layer, DeepSeek-V3's experts.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,47 @@ def bailing_hybrid(c: Config) -> Decoder:
     rope = read_rope(c, c.dim("p", "qk_rope_head_dim"), 6e6, interleaved=True)
     latent = latent_attention(c, d, rope, q_rank=None)
     full = latent.extended(HeadGatedLatentAttention, gate=linear(latent.heads, d))
-    every, moe = c.positive_int("layer_group_size", 6), kimi_experts(c, d, groups=8, kept=4, factor=2.5)
-    layers = delta_hybrid(c, d, eps, _delta(c, d, eps), full, moe, first=2, is_full=lambda i: (i + 1) % every == 0)
-    c.ignore("num_nextn_predict_layers", "num_mtp_layers", "mtp_loss_scaling_factor", "tie_word_embeddings")
-    return decoder(V, d, layers, rms(d, eps), tied=False, context=c.positive_int("model_max_length|max_position_embeddings"))
+    every, moe = (
+        c.positive_int("layer_group_size", 6),
+        kimi_experts(c, d, groups=8, kept=4, factor=2.5),
+    )
+    layers = delta_hybrid(
+        c, d, eps, _delta(c, d, eps), full, moe, first=2, is_full=lambda i: (i + 1) % every == 0
+    )
+    c.ignore(
+        "num_nextn_predict_layers",
+        "num_mtp_layers",
+        "mtp_loss_scaling_factor",
+        "tie_word_embeddings",
+    )
+    return decoder(
+        V,
+        d,
+        layers,
+        rms(d, eps),
+        tied=False,
+        context=c.positive_int("model_max_length|max_position_embeddings"),
+    )
 
 
 def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
-    """Read delta attention, which has the heads of the model; files of transformers 5 repeat their size under another key."""
-    h = c.dim("hk", "linear_head_dim") if "linear_head_dim" in c else c.dim("hk", "head_dim", default=128)
+    """Read delta attention, which has the heads of the model; files of transformers 5 repeat
+    their size under another key.
+    """
+    h = (
+        c.dim("hk", "linear_head_dim")
+        if "linear_head_dim" in c
+        else c.dim("hk", "head_dim", default=128)
+    )
     H, kernel = c.dim("H", "num_attention_heads"), c.dim("c", "short_conv_kernel_size", default=4)
     bound = c.get("kda_lower_bound", -5.0) if c.get("kda_safe_gate", True) else None
     if c.get("linear_num_heads", int(H)) != H:
         raise c.error(
-            "linear_num_heads", f"should be {H}, the number of attention heads", "transformers 5 derives it from num_attention_heads"
+            "linear_num_heads",
+            f"should be {H}, the number of attention heads",
+            "transformers 5 derives it from num_attention_heads",
         )
     c.ignore("head_dim", "linear_conv_kernel_dim", "kda_lower_bound")
-    return kimi_delta(d, H, h, kernel, eps, c.activation("hidden_act"), low_rank=False, lower_bound=bound)
+    return kimi_delta(
+        d, H, h, kernel, eps, c.activation("hidden_act"), low_rank=False, lower_bound=bound
+    )

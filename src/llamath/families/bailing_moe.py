@@ -1,4 +1,6 @@
-"""Ling and Ring: grouped-query attention with a mixture of experts; from Ling 2 on with norms on heads, and experts as in DeepSeek-V3."""
+"""Ling and Ring: grouped-query attention with a mixture of experts; from Ling 2 on with norms on
+heads, and experts as in DeepSeek-V3.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +35,63 @@ def bailing_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-6)
     second = "score_function" in c or c.get("model_type", "") == "bailing_moe_v2"
-    norm, head_norm = rms(d, eps), rms(heads.head_dim, eps) if c.get("use_qk_norm", second) else None
+    norm, head_norm = (
+        rms(d, eps),
+        rms(heads.head_dim, eps) if c.get("use_qk_norm", second) else None,
+    )
     rope = read_rope(c, c.get("rotary_dim", rotary_dim(c, heads.head_dim)), theta=6e5)
-    attn = gqa(d, heads, c.get("use_qkv_bias", False), c.get("use_bias", False), rope=rope, q_norm=head_norm, k_norm=head_norm)
+    attn = gqa(
+        d,
+        heads,
+        c.get("use_qkv_bias", False),
+        c.get("use_bias", False),
+        rope=rope,
+        q_norm=head_norm,
+        k_norm=head_norm,
+    )
     c.require("norm_head", False, "no published model normalizes the rows of its head")
     moe = kimi_experts(c, d, groups=8, kept=4, factor=1.0) if second else _first_experts(c, d)
     if not c.get("moe_router_enable_expert_bias", second):
         moe = moe.replace(correction=None)
-    c.ignore("partial_rotary_factor", "moe_shared_expert_intermediate_size", "use_sliding_window", "sliding_window", "max_window_layers")
-    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
-    layers, mtp = dense_first(c, dense, dense.replace(mlp=moe), default=0), mtp_layers(c, V, d, dense.replace(mlp=moe))
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"), mtp=mtp)
+    c.ignore(
+        "partial_rotary_factor",
+        "moe_shared_expert_intermediate_size",
+        "use_sliding_window",
+        "sliding_window",
+        "max_window_layers",
+    )
+    dense = Layer(
+        attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
+    )
+    layers, mtp = (
+        dense_first(c, dense, dense.replace(mlp=moe), default=0),
+        mtp_layers(c, V, d, dense.replace(mlp=moe)),
+    )
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+        mtp=mtp,
+    )
 
 
 def _first_experts(c: Config, d: Expr) -> MoE:
     """Read the experts of the first Ling, chosen by softmax."""
-    E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
+    E, k, Fe = (
+        c.dim("E", "num_experts"),
+        c.dim("k", "num_experts_per_tok"),
+        c.dim("Fe", "moe_intermediate_size"),
+    )
     S, activation = c.dim("S", "num_shared_experts", default=0, least=0), c.activation("hidden_act")
     shared = swiglu(d, S * Fe, activation) if S else None
-    return mixture(d, E, k, swiglu(d, Fe, activation), shared=shared, norm_topk_prob=c.get("norm_topk_prob", True))
+    return mixture(
+        d,
+        E,
+        k,
+        swiglu(d, Fe, activation),
+        shared=shared,
+        norm_topk_prob=c.get("norm_topk_prob", True),
+    )

@@ -14,7 +14,10 @@ from .rope_shared import read_rope, rotary_dim
 
 NAMES_FEED_FORWARD = HF.with_changes(
     outside={"norm": "model.final_layernorm"},
-    inside={"mlp_norm": "pre_ff_layernorm", **{f"mlp.{x}": f"feed_forward.{x}_proj" for x in ("gate", "up", "down")}},
+    inside={
+        "mlp_norm": "pre_ff_layernorm",
+        **{f"mlp.{x}": f"feed_forward.{x}_proj" for x in ("gate", "up", "down")},
+    },
 )
 NAMES = NAMES_FEED_FORWARD.with_changes(inside=mamba2_names("mamba"), layouts=MAMBA2_LAYOUTS)
 
@@ -30,6 +33,26 @@ def bamba(c: Config) -> Decoder:
         return Layer(attn_norm=norm, attn=mixer, mlp_norm=norm, mlp=mlp)
 
     attention = layer(gqa(d, heads, c.get("attention_bias", False), rope=rope))
-    layers = layers_at(c, c.dim("L", "num_hidden_layers"), "attn_layer_indices", attention, layer(mamba2_layer(c, d, eps)))
-    c.ignore("attn_rotary_emb", "mamba_chunk_size", "num_logits_to_keep", "z_loss_coefficient", "layer_types", "layers_block_type")
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    layers = layers_at(
+        c,
+        c.dim("L", "num_hidden_layers"),
+        "attn_layer_indices",
+        attention,
+        layer(mamba2_layer(c, d, eps)),
+    )
+    c.ignore(
+        "attn_rotary_emb",
+        "mamba_chunk_size",
+        "num_logits_to_keep",
+        "z_loss_coefficient",
+        "layer_types",
+        "layers_block_type",
+    )
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""BART: an encoder and a decoder with norms after each addition, learned positions and one table of tokens."""
+"""BART: an encoder and a decoder with norms after each addition, learned positions and one table
+of tokens.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,23 @@ _POSITIONS_BEFORE = 2
 
 
 def bart(t: Config, tied_head: bool, computes: bool) -> EncoderDecoder:
-    """Return the model of a text configuration. Its heads and factors are read only if it `computes`: no shape depends on them."""
-    t.ignore("activation_dropout", "attention_dropout", "classifier_dropout", "decoder_layerdrop", "encoder_layerdrop")
+    """Return the model of a text configuration. Its heads and factors are read only if it
+    `computes`: no shape depends on them.
+    """
+    t.ignore(
+        "activation_dropout",
+        "attention_dropout",
+        "classifier_dropout",
+        "decoder_layerdrop",
+        "encoder_layerdrop",
+    )
     t.ignore("init_std", "dropout", "num_hidden_layers", "is_decoder", "model_type", "num_beams")
-    t.ignore("decoder_attention_heads", "encoder_attention_heads", "scale_embedding", "activation_function")
+    t.ignore(
+        "decoder_attention_heads",
+        "encoder_attention_heads",
+        "scale_embedding",
+        "activation_function",
+    )
     d, V, C = (
         t.dim("d", "d_model", default=1024),
         t.dim("V", "vocab_size", default=50_265),
@@ -35,7 +50,9 @@ def bart(t: Config, tied_head: bool, computes: bool) -> EncoderDecoder:
         for name, (letter, size) in {"encoder": ("H_e", "h_e"), "decoder": ("H", "h")}.items():
             H = t.dim(letter, f"{name}_attention_heads", default=16)
             if int(d) % int(H):
-                raise t.error(f"{name}_attention_heads", f"should divide d_model, {int(d):,}, not {int(H):,}")
+                raise t.error(
+                    f"{name}_attention_heads", f"should divide d_model, {int(d):,}, not {int(H):,}"
+                )
             heads[name] = (H, Expr(size, int(d) // int(H)))
     H, h = heads["encoder"]
     read = gqa(d, Heads(H, H, h), bias=True)
@@ -58,7 +75,9 @@ def bart(t: Config, tied_head: bool, computes: bool) -> EncoderDecoder:
     )
     rows, is_one = weight(V, d, role="lookup"), t.get("tie_word_embeddings", True)
     shared = "embed.weight" if is_one else "encoder.embed.weight"
-    positions = Embedding(weight=weight(C + _POSITIONS_BEFORE, d, role="lookup"), offset=_POSITIONS_BEFORE)
+    positions = Embedding(
+        weight=weight(C + _POSITIONS_BEFORE, d, role="lookup"), offset=_POSITIONS_BEFORE
+    )
     encoder = TextEncoder(
         embed=Embedding(weight=rows.replace(tied=shared) if is_one else rows, scale=scale),
         positions=positions,
@@ -76,12 +95,19 @@ def bart(t: Config, tied_head: bool, computes: bool) -> EncoderDecoder:
         vocab=V,
         context=C,
         encoder=encoder,
-        unread=None if is_one else UnreadBlock(kind="embedding", parts={"embed": CountedBlock(kind="embedding", parts={"weight": rows})}),
+        unread=None
+        if is_one
+        else UnreadBlock(
+            kind="embedding",
+            parts={"embed": CountedBlock(kind="embedding", parts={"weight": rows})},
+        ),
     )
 
 
 def bart_modules(tree: EncoderDecoder, shared: str) -> Modules:
-    """Return the modules of its weights by their names in files; `shared` is the name of the table that encoder and decoder share."""
+    """Return the modules of its weights by their names in files; `shared` is the name of the
+    table that encoder and decoder share.
+    """
     assert tree.positions is not None and tree.embed_norm is not None
     rows = tree.embed.weight
     own = rows if tree.unread is not None else rows.replace(tied=shared)
@@ -103,11 +129,19 @@ def _layer_modules(layer: Block) -> Modules:
     if isinstance(layer, EncodedLayer):
         modules |= _attention_modules("encoder_attn", layer.cross_attn, layer.cross_norm)
     assert isinstance(layer.mlp, MLP)
-    return {**modules, "fc1": layer.mlp.up, "fc2": layer.mlp.down, "final_layer_norm": layer.mlp_norm}
+    return {
+        **modules,
+        "fc1": layer.mlp.up,
+        "fc2": layer.mlp.down,
+        "final_layer_norm": layer.mlp_norm,
+    }
 
 
 def _attention_modules(name: str, attn: Block | None, norm: Block | None) -> Modules:
-    return {**{f"{name}.{file}": getattr(attn, x) for file, x in _PROJECTIONS.items()}, f"{name}_layer_norm": norm}
+    return {
+        **{f"{name}.{file}": getattr(attn, x) for file, x in _PROJECTIONS.items()},
+        f"{name}_layer_norm": norm,
+    }
 
 
 _PROJECTIONS = {"k_proj": "k", "v_proj": "v", "q_proj": "q", "out_proj": "o"}

@@ -1,4 +1,6 @@
-"""BioGPT: GPT-2's layers with a table of positions that begins at its third row, and scaled embeddings."""
+"""BioGPT: GPT-2's layers with a table of positions that begins at its third row, and scaled
+embeddings.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,26 @@ NAMES_XGLM = Scheme(
 @family(hf=NAMES)
 def biogpt(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    C, heads = c.dim("C", "max_position_embeddings", default=1024), c.square_heads(d, "num_attention_heads")
+    C, heads = (
+        c.dim("C", "max_position_embeddings", default=1024),
+        c.square_heads(d, "num_attention_heads"),
+    )
     norm = layer_norm(d, 1e-5)
     ff = mlp(d, F, c.activation("hidden_act", "gelu"), bias=True)
-    layers = repeat(Layer(attn_norm=norm, attn=gqa(d, heads, bias=True), mlp_norm=norm, mlp=ff), c.dim("L", "num_hidden_layers"))
+    layers = repeat(
+        Layer(attn_norm=norm, attn=gqa(d, heads, bias=True), mlp_norm=norm, mlp=ff),
+        c.dim("L", "num_hidden_layers"),
+    )
     c.ignore("layer_norm_eps")  # the norms of its class have the default of torch
     embed = embedding(V, d, sqrt(d) if c.get("scale_embedding", True) else 1.0)
     positions = embedding(C + 2, d).replace(offset=2)
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", True), embed=embed, positions=positions, context=C)
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        c.get("tie_word_embeddings", True),
+        embed=embed,
+        positions=positions,
+        context=C,
+    )

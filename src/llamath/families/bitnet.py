@@ -1,4 +1,6 @@
-"""BitNet b1.58: Llama's layers with squared ReLU, and norms before the output projections of attention and MLP."""
+"""BitNet b1.58: Llama's layers with squared ReLU, and norms before the output projections of
+attention and MLP.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,12 @@ from ..core.tree import repeat
 from .registry import family
 from .rope_shared import read_rope
 
-NAMES = HF.with_changes(inside={"attn.o.norm": "self_attn.attn_sub_norm", "mlp.down.norm": "mlp.ffn_sub_norm"})
-NAMES_GGUF = GGUF.with_changes(inside={"attn.o.norm": "attn_sub_norm", "mlp.down.norm": "ffn_sub_norm"})
+NAMES = HF.with_changes(
+    inside={"attn.o.norm": "self_attn.attn_sub_norm", "mlp.down.norm": "mlp.ffn_sub_norm"}
+)
+NAMES_GGUF = GGUF.with_changes(
+    inside={"attn.o.norm": "attn_sub_norm", "mlp.down.norm": "ffn_sub_norm"}
+)
 
 
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="bitnet")
@@ -25,6 +31,14 @@ def bitnet(c: Config) -> Decoder:
     def normed(linear: Linear) -> NormedLinear:
         return linear.extended(NormedLinear, norm=rms(linear.weight.shape[1], eps))
 
-    layer = Layer(attn_norm=norm, attn=attn.replace(o=normed(attn.o)), mlp_norm=norm, mlp=mlp.replace(down=normed(mlp.down)))
-    layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", False)
+    layer = Layer(
+        attn_norm=norm,
+        attn=attn.replace(o=normed(attn.o)),
+        mlp_norm=norm,
+        mlp=mlp.replace(down=normed(mlp.down)),
+    )
+    layers, tied = (
+        repeat(layer, c.dim("L", "num_hidden_layers")),
+        c.get("tie_word_embeddings", False),
+    )
     return decoder(V, d, layers, norm, tied, context=c.positive_int("max_position_embeddings"))

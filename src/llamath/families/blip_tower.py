@@ -1,4 +1,6 @@
-"""The reader of the vision transformer of BLIP and BLIP-2, whose queries, keys and values are one matrix."""
+"""The reader of the vision transformer of BLIP and BLIP-2, whose queries, keys and values are
+one matrix.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,24 @@ _TOWER = {
 }
 
 
-def blip_tower(v: Config, *sizes: int, patch: int = 14, size: int = 224, eps: float = 1e-6) -> Tower:
+def blip_tower(
+    v: Config, *sizes: int, patch: int = 14, size: int = 224, eps: float = 1e-6
+) -> Tower:
     """Read the tower; the arguments are defaults."""
     d, F, L, H = vit_sizes(v, *sizes)
-    p, s, norm = side(v, "p_v", "patch_size", patch), side(v, "s_v", "image_size", size), layer_norm(d, v.get("layer_norm_eps", eps))
+    p, s, norm = (
+        side(v, "p_v", "patch_size", patch),
+        side(v, "s_v", "image_size", size),
+        layer_norm(d, v.get("layer_norm_eps", eps)),
+    )
     attention = encoder_attention(v, d, H, v.get("qkv_bias", True), o_bias=True)
     tower = VisionTower(
         class_token=weight(1, 1, d, role="scale"),
         patches=patch_embedding(v, d, p, bias=True),
         positions=weight(1, Expr("N_v", (s // p) ** 2 + 1), d, role="lookup"),
-        layers=repeat(vit_layer(norm, attention, mlp(d, F, v.activation("hidden_act", "gelu"), bias=True)), L),
+        layers=repeat(
+            vit_layer(norm, attention, mlp(d, F, v.activation("hidden_act", "gelu"), bias=True)), L
+        ),
         norm_after=norm,
         patch_size=p,
         image_sizes=FixedImage(patch=p, size=s),

@@ -1,4 +1,6 @@
-"""BLOOM: no positions but ALiBi, a norm on the embeddings, q, k, v in one matrix head by head, biases everywhere."""
+"""BLOOM: no positions but ALiBi, a norm on the embeddings, q, k, v in one matrix head by head,
+biases everywhere.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,23 @@ def bloom(c: Config) -> Decoder:
     d, V = c.dim("d", any_name("n_embed")), c.dim("V", "vocab_size")
     heads = c.square_heads(d, any_name("n_head"), any_name("n_head"))
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
-    kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
+    kind = (
+        NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
+    )
     layer = kind(
         attn_norm=norm,
         attn=gqa(d, heads, bias=True, score_transform=ScoreTransform(alibi=Alibi())),
         mlp_norm=norm,
         mlp=mlp(d, 4 * d, "gelu_pytorch_tanh", bias=True),
     )
-    c.ignore("attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "n_inner", "offset_alibi", "seq_length")
+    c.ignore(
+        "attention_softmax_in_fp32",
+        "bias_dropout_fusion",
+        "masked_softmax_fusion",
+        "n_inner",
+        "offset_alibi",
+        "seq_length",
+    )
     c.ignore("skip_bias_add", "skip_bias_add_qkv", "slow_but_exact", "unk_token_id")
     layers = repeat(layer, c.dim("L", any_name("n_layer")))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), embed_norm=norm)

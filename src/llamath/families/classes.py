@@ -1,4 +1,6 @@
-"""Variants of a family's causal model by class: sequence classification and headless models, as named by `architectures`."""
+"""Variants of a family's causal model by class: sequence classification and headless models, as
+named by `architectures`.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +10,31 @@ from ..core.config import Config
 from ..core.constructors import linear
 from .registry import Family
 
-BASE_PREFIXES = ("model.", "transformer.", "gpt_neox.", "backbone.", "biogpt.", "gpt_neox_japanese.")
+BASE_PREFIXES = (
+    "model.",
+    "transformer.",
+    "gpt_neox.",
+    "backbone.",
+    "biogpt.",
+    "gpt_neox_japanese.",
+)
 """Prefixes of the base model's tensors, which a checkpoint of the headless model lacks."""
 
 HEADED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 
 def apply_class(family: Family, tree: Decoder, config: Config) -> tuple[Family, Decoder, str]:
-    """Return the family and tree of the class in the configuration, with a note if it is not the causal model."""
+    """Return the family and tree of the class in the configuration, with a note if it is not the
+    causal model.
+    """
     architectures = config.get("architectures", [""])
     name = architectures[0] if architectures and isinstance(architectures[0], str) else ""
     if name.endswith(HEADED) or not name:
         return family, tree, ""
     if name.endswith("ForSequenceClassification"):
-        labels = config.dim("n", "num_labels", default=len(config.get("id2label", {"0": "", "1": ""})))
+        labels = config.dim(
+            "n", "num_labels", default=len(config.get("id2label", {"0": "", "1": ""}))
+        )
         hf = family.hf.with_changes(outside={"head": "score"})
         return (
             family.replace(hf=hf),
@@ -177,4 +190,5 @@ CAUSAL_CLASSES = {
 """`model_type` → the class of its causal model in transformers."""
 
 STANDALONE_TYPES = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
-"""Type of a text model that transformers has only inside a multimodal one → the type of the same model by itself."""
+"""Type of a text model that transformers has only inside a multimodal one → the type of the same
+model by itself."""

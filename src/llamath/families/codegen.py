@@ -1,4 +1,6 @@
-"""CodeGen: GPT-J with queries, values and keys in one matrix, in the four parts that its training was sharded into."""
+"""CodeGen: GPT-J with queries, values and keys in one matrix, in the four parts that its
+training was sharded into.
+"""
 
 from __future__ import annotations
 

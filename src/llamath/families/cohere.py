@@ -1,4 +1,6 @@
-"""Cohere's Command R and Aya: attention and MLP in parallel after one bias-free layer norm, neighboring rotary pairs, scaled logits."""
+"""Cohere's Command R and Aya: attention and MLP in parallel after one bias-free layer norm,
+neighboring rotary pairs, scaled logits.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,30 @@ from .rope_shared import read_rope
 
 @family(hf=HF, gguf=GGUF, gguf_arch="command-r")
 def cohere(c: Config) -> Decoder:
-    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    d, V, F, L = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("F", "intermediate_size"),
+        c.dim("L", "num_hidden_layers"),
+    )
     (H, K, h), eps = c.heads(d), c.get("layer_norm_eps", 1e-5)
-    q_norm, k_norm = (LayerNorm(weight=weight(n, h, role="scale"), eps=eps) if c.get("use_qk_norm", False) else None for n in (H, K))
+    q_norm, k_norm = (
+        LayerNorm(weight=weight(n, h, role="scale"), eps=eps)
+        if c.get("use_qk_norm", False)
+        else None
+        for n in (H, K)
+    )
     positions = read_rope(c, h, theta=5e5, interleaved=True)
     layer = Layer(
         attn_norm=layer_norm(d, eps, bias=False),
-        attn=gqa(d, Heads(H, K, h), c.get("attention_bias", False), rope=positions, q_norm=q_norm, k_norm=k_norm),
+        attn=gqa(
+            d,
+            Heads(H, K, h),
+            c.get("attention_bias", False),
+            rope=positions,
+            q_norm=q_norm,
+            k_norm=k_norm,
+        ),
         mlp=swiglu(d, F, c.activation("hidden_act")),
         parallel=True,
     )

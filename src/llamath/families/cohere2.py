@@ -1,4 +1,6 @@
-"""Cohere's Command R7B and Command A: Command R with a window in three layers of four, and no positions in the fourth."""
+"""Cohere's Command R7B and Command A: Command R with a window in three layers of four, and no
+positions in the fourth.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,41 @@ from .rope_shared import read_rope
 
 @family(hf=HF, gguf=GGUF, gguf_arch="cohere2")
 def cohere2(c: Config) -> Decoder:
-    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    d, V, F, L = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("F", "intermediate_size"),
+        c.dim("L", "num_hidden_layers"),
+    )
     heads, bias = c.heads(d), c.get("attention_bias", False)
     norm = layer_norm(d, c.get("layer_norm_eps", 1e-5), bias=False)
     mlp = swiglu(d, F, c.activation("hidden_act"))
-    window, positions = c.nullable("sliding_window", 4096), read_rope(c, heads.head_dim, interleaved=True)
-    c.ignore("rotary_pct", "layer_switch", "order_of_interleaved_layers", "position_embedding_type", "cache_implementation")
-    c.ignore("use_embedding_sharing", "use_gated_activation", "use_parallel_block", "use_parallel_embedding", "expert_selection_fn")
+    window, positions = (
+        c.nullable("sliding_window", 4096),
+        read_rope(c, heads.head_dim, interleaved=True),
+    )
+    c.ignore(
+        "rotary_pct",
+        "layer_switch",
+        "order_of_interleaved_layers",
+        "position_embedding_type",
+        "cache_implementation",
+    )
+    c.ignore(
+        "use_embedding_sharing",
+        "use_gated_activation",
+        "use_parallel_block",
+        "use_parallel_embedding",
+        "expert_selection_fn",
+    )
 
     def layer(window: int | None, rope: Rope | None) -> Layer:
-        return Layer(attn_norm=norm, attn=gqa(d, heads, bias, rope=rope, window=AttentionWindow(size=window)), mlp=mlp, parallel=True)
+        return Layer(
+            attn_norm=norm,
+            attn=gqa(d, heads, bias, rope=rope, window=AttentionWindow(size=window)),
+            mlp=mlp,
+            parallel=True,
+        )
 
     near, far = layer(window, positions if window else None), layer(None, None)
     return decoder(

@@ -1,4 +1,6 @@
-"""Cohere 2 MoE: Command A's parallel branches and windows with experts, shared ones among them, and dense layers first."""
+"""Cohere 2 MoE: Command A's parallel branches and windows with experts, shared ones among them,
+and dense layers first.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,29 @@ _NTH = any_name("sliding_window_pattern")
 def cohere2_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, bias, norm = c.heads(d, head_dim=128), c.get("attention_bias", False), _norm(c, d)
-    rope, window = read_rope(c, heads.head_dim, interleaved=True), c.nullable("sliding_window", 4096)
-    dense = swiglu(d, c.dim("Fd", "prefix_dense_intermediate_size", default=c.dim("F", "intermediate_size")), c.activation("hidden_act"))
-    mlps, first, nth = {"dense": dense, "sparse": _moe(c, d)}, c.get("first_k_dense_replace", 0), c.positive_int(_NTH, 4)
-    prefix = c.positive_int("prefix_dense_sliding_window_pattern", 1)  # nth of the dense layers; if it is 1, they rotate nevertheless
+    rope, window = (
+        read_rope(c, heads.head_dim, interleaved=True),
+        c.nullable("sliding_window", 4096),
+    )
+    dense = swiglu(
+        d,
+        c.dim("Fd", "prefix_dense_intermediate_size", default=c.dim("F", "intermediate_size")),
+        c.activation("hidden_act"),
+    )
+    mlps, first, nth = (
+        {"dense": dense, "sparse": _moe(c, d)},
+        c.get("first_k_dense_replace", 0),
+        c.positive_int(_NTH, 4),
+    )
+    # nth of the dense layers; if it is 1, they rotate nevertheless
+    prefix = c.positive_int("prefix_dense_sliding_window_pattern", 1)
 
     def layer(kind: str, mlp: str) -> Layer:
         size = window if kind == "sliding_attention" else None
         rotates = size is not None or (mlp == "dense" and prefix == 1)
-        attn = gqa(d, heads, bias, rope=rope if rotates else None, window=AttentionWindow(size=size))
+        attn = gqa(
+            d, heads, bias, rope=rope if rotates else None, window=AttentionWindow(size=size)
+        )
         return Layer(attn_norm=norm, attn=attn, mlp=mlps[mlp], parallel=True)
 
     def default(i: int) -> str:
@@ -38,7 +54,9 @@ def cohere2_moe(c: Config) -> Decoder:
     types = layer_kinds(c, L, TYPES, default)
     layers = layers_from(layer, types, mlp_kinds(c, L, first), count_dim=L)
     tied, context = c.get("tie_word_embeddings", True), c.positive_int("max_position_embeddings")
-    return decoder(V, d, layers, norm, tied, context=context, logit_scale=c.get("logit_scale", 0.0625))
+    return decoder(
+        V, d, layers, norm, tied, context=context, logit_scale=c.get("logit_scale", 0.0625)
+    )
 
 
 def _norm(c: Config, d: Expr) -> Norm:
@@ -47,10 +65,19 @@ def _norm(c: Config, d: Expr) -> Norm:
 
 
 def _moe(c: Config, d: Expr) -> MoE:
-    E, k, F = c.dim("E", any_name("num_experts")), c.dim("k", "num_experts_per_tok"), c.dim("F", "intermediate_size")
+    E, k, F = (
+        c.dim("E", any_name("num_experts")),
+        c.dim("k", "num_experts_per_tok"),
+        c.dim("F", "intermediate_size"),
+    )
     S, activation = c.dim("S", "num_shared_experts", default=0, least=0), c.activation("hidden_act")
     scoring = c.one_of("expert_selection_fn", "softmax", "sigmoid")
     combination = c.one_of("shared_expert_combination_strategy", "average", "sum")
-    norm, shared = c.get("norm_topk_prob", True) or scoring == "softmax", swiglu(d, S * F, activation) if S else None
-    moe = mixture(d, E, k, swiglu(d, F, activation), shared=shared, scoring=scoring, norm_topk_prob=norm)
+    norm, shared = (
+        c.get("norm_topk_prob", True) or scoring == "softmax",
+        swiglu(d, S * F, activation) if S else None,
+    )
+    moe = mixture(
+        d, E, k, swiglu(d, F, activation), shared=shared, scoring=scoring, norm_topk_prob=norm
+    )
     return moe.replace(output_factor=0.5 if combination == "average" else 1.0)

@@ -1,4 +1,6 @@
-"""Cohere Compass's text model: Command A's parallel layers, with a rotary embedding for each type of layer, or none."""
+"""Cohere Compass's text model: Command A's parallel layers, with a rotary embedding for each
+type of layer, or none.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,28 @@ TYPES = ("full_attention", "sliding_attention")
 
 @family(hf=HF)
 def cohere_compass(c: Config) -> Decoder:
-    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
-    heads, bias, window = c.square_heads(d), c.get("attention_bias", False), c.nullable("sliding_window", 4096)
-    norm, mlp = layer_norm(d, c.get("layer_norm_eps", 1e-5), bias=False), swiglu(d, F, c.activation("hidden_act"))
+    d, V, F, L = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("F", "intermediate_size"),
+        c.dim("L", "num_hidden_layers"),
+    )
+    heads, bias, window = (
+        c.square_heads(d),
+        c.get("attention_bias", False),
+        c.nullable("sliding_window", 4096),
+    )
+    norm, mlp = (
+        layer_norm(d, c.get("layer_norm_eps", 1e-5), bias=False),
+        swiglu(d, F, c.activation("hidden_act")),
+    )
     types = layer_kinds(c, L, TYPES, lambda _: "full_attention")
 
     def layer(kind: str) -> Layer:
         size = window if kind == "sliding_attention" else None
-        attn = gqa(d, heads, bias, rope=_rope(c, kind, heads.head_dim), window=AttentionWindow(size=size))
+        attn = gqa(
+            d, heads, bias, rope=_rope(c, kind, heads.head_dim), window=AttentionWindow(size=size)
+        )
         return Layer(attn_norm=norm, attn=attn, mlp=mlp, parallel=True)
 
     kinds = {kind: layer(kind) for kind in dict.fromkeys(types)}
@@ -48,5 +64,7 @@ def _rope(c: Config, kind: str, h: int) -> Rope | None:
         ropes.ignore(kind)
         return None if ropes.data[kind] is None else rope_from(c, ropes.sub(kind), theta=1e4, dim=h)
     if any(x in ropes.data for x in TYPES):
-        raise ropes.error(kind, "is missing", "null means that layers of this type have no positions")
+        raise ropes.error(
+            kind, "is missing", "null means that layers of this type have no positions"
+        )
     return rope_from(c, ropes, theta=c.get("rope_theta", 1e4), dim=h)

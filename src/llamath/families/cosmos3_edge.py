@@ -17,10 +17,22 @@ def cosmos3_edge(c: Config) -> Decoder:
     heads, norm = c.heads(d, num_kv_heads=8, head_dim=128), rms(d, c.get("rms_norm_eps", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads.head_dim, theta=1e8)),
+        attn=gqa(
+            d,
+            heads,
+            bias=c.get("attention_bias", False),
+            rope=read_rope(c, heads.head_dim, theta=1e8),
+        ),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("hidden_act", "relu2"), bias=c.get("mlp_bias", False)),
     )
     c.ignore("pretraining_tp")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

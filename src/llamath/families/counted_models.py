@@ -1,4 +1,6 @@
-"""Models of which every weight is counted, and only some passes computed: FLOPs, memory and trace, but no generation."""
+"""Models of which every weight is counted, and only some passes computed: FLOPs, memory and
+trace, but no generation.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,15 @@ from ..core.multimodal import CountedBlock
 COUNTED_MODELS = {
     "florence2": ("florence2", "as an encoder-decoder model"),
 }
-"""Model type → the module with functions `NAME` and `NAME_tree`, and how the model is counted, in words."""
+"""Model type → the module with functions `NAME` and `NAME_tree`, and how the model is counted,
+in words."""
 
 
 class CountedModel(NamedTuple):
     """A kind of model that is counted by its modules.
 
-    `build` returns them, and parts of names to replace, from a whole configuration; `tree` returns the tree that computes.
+    `build` returns them, and parts of names to replace, from a whole configuration; `tree` returns
+    the tree that computes.
     """
 
     build: Callable[[Config], tuple[CountedBlock, dict[str, str]]]

@@ -1,4 +1,6 @@
-"""CTRL: layer norms, ReLU, biases everywhere, and sines and cosines of the position added to scaled embeddings."""
+"""CTRL: layer norms, ReLU, biases everywhere, and sines and cosines of the position added to
+scaled embeddings.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,12 @@ def ctrl(c: Config) -> Decoder:
     if d % 2:
         raise c.error("n_embd", f"is {d}; sines and cosines are half of it each")
     heads, norm = c.square_heads(d, any_name("n_head"), any_name("n_head")), layer_norm(d, 1e-6)
-    layer = Layer(attn_norm=norm, attn=gqa(d, heads, bias=True), mlp_norm=norm, mlp=mlp(d, F, "relu", bias=True))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=True),
+        mlp_norm=norm,
+        mlp=mlp(d, F, "relu", bias=True),
+    )
     embed = embedding(V, d, sqrt(d)).extended(SinusoidalEmbedding, position_offset=0, steps=d // 2)
     tied, context = c.get("tie_word_embeddings", True), c.positive_int(any_name("n_positions"))
     return decoder(

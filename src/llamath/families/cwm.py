@@ -28,11 +28,37 @@ def cwm(c: Config) -> Decoder:
     heads, norm = c.heads(d, num_kv_heads=8, head_dim=128), rms(d, c.get("rms_norm_eps", 1e-5))
     ff = swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False))
     rope_key = next((x for x in ("rope_parameters", "rope_scaling") if x in c), "")
-    rope = rope_from(c, c.sub(rope_key) if rope_key else Config(ROPE), theta=c.get("rope_theta", 1e6), dim=heads.head_dim)
+    rope = rope_from(
+        c,
+        c.sub(rope_key) if rope_key else Config(ROPE),
+        theta=c.get("rope_theta", 1e6),
+        dim=heads.head_dim,
+    )
 
     def layer(window: int | None) -> Layer:
-        return Layer(attn_norm=norm, attn=gqa(d, heads, rope=rope, window=AttentionWindow(size=window)), mlp_norm=norm, mlp=ff)
+        return Layer(
+            attn_norm=norm,
+            attn=gqa(d, heads, rope=rope, window=AttentionWindow(size=window)),
+            mlp_norm=norm,
+            mlp=ff,
+        )
 
-    L, windowed, full = c.dim("L", "num_hidden_layers"), layer(c.nullable("sliding_window", 8192)), layer(None)
-    layers = layers_by_type(c, L, {"sliding_attention": windowed, "full_attention": full}, cycle((full, *(windowed,) * 3), L))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    L, windowed, full = (
+        c.dim("L", "num_hidden_layers"),
+        layer(c.nullable("sliding_window", 8192)),
+        layer(None),
+    )
+    layers = layers_by_type(
+        c,
+        L,
+        {"sliding_attention": windowed, "full_attention": full},
+        cycle((full, *(windowed,) * 3), L),
+    )
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""DBRX: layer norms without biases, clipped queries, keys and values, and sixteen experts, whose matrices are stored as one."""
+"""DBRX: layer norms without biases, clipped queries, keys and values, and sixteen experts, whose
+matrices are stored as one.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,15 @@ from .rope_shared import rope_from
 
 NAMES = MPT_NAMES.with_changes(
     inside={
-        **{x: f"norm_attn_norm.{MPT_NAMES.inside[x]}" for x in ("attn_norm", "attn.q", "attn.k", "attn.v", "attn.o", "mlp_norm")},
+        **{
+            x: f"norm_attn_norm.{MPT_NAMES.inside[x]}"
+            for x in ("attn_norm", "attn.q", "attn.k", "attn.v", "attn.o", "mlp_norm")
+        },
         "mlp.router": "ffn.router.layer",
-        **{f"mlp.experts.{{e}}.{x}.weight": f"ffn.experts.mlp.{y}" for x, y in (("gate", "w1"), ("up", "v1"), ("down", "w2"))},
+        **{
+            f"mlp.experts.{{e}}.{x}.weight": f"ffn.experts.mlp.{y}"
+            for x, y in (("gate", "w1"), ("up", "v1"), ("down", "w2"))
+        },
     },
     layouts={
         **{f"mlp.experts.{{e}}.{x}": "below" for x in ("gate", "up")},
@@ -31,16 +39,38 @@ def dbrx(c: Config) -> Decoder:
     H, _, h = c.heads(d, "n_heads", "n_heads")
     rope = rope_from(c, c.sub("rope_parameters"), theta=a.get("rope_theta", 10000.0), dim=h)
     clip = ClipQKV(limit=limit) if (limit := a.number("clip_qkv")) else None
-    attn = gqa(d, Heads(H, a.dim("K", "kv_n_heads", default=1), h), rope=rope, qk_preprocess=QKPreprocess(clip=clip))
-    E, k, F = f.dim("E", "moe_num_experts", default=4), f.dim("k", "moe_top_k", default=1), f.dim("F", "ffn_hidden_size", default=3584)
+    attn = gqa(
+        d,
+        Heads(H, a.dim("K", "kv_n_heads", default=1), h),
+        rope=rope,
+        qk_preprocess=QKPreprocess(clip=clip),
+    )
+    E, k, F = (
+        f.dim("E", "moe_num_experts", default=4),
+        f.dim("k", "moe_top_k", default=1),
+        f.dim("F", "ffn_hidden_size", default=3584),
+    )
     if f.get("hidden_size", int(d)) != d:
         raise f.error("hidden_size", f"is {f['hidden_size']}, unlike the width {d} of the model")
     if (power := f.data.get("moe_normalize_expert_weights", 1)) not in (None, 1):
-        raise f.error("moe_normalize_expert_weights", f"is {power!r:.40}; only 1, for weights that sum to 1, and null are supported")
+        raise f.error(
+            "moe_normalize_expert_weights",
+            f"is {power!r:.40}; only 1, for weights that sum to 1, and null are supported",
+        )
     f.ignore("moe_normalize_expert_weights", "moe_jitter_eps", "moe_loss_weight")
     c.ignore("num_key_value_heads", "emb_pdrop", "resid_pdrop", "output_router_logits")
     a.ignore("attn_pdrop")
     expert = swiglu(d, F, f.sub("ffn_act_fn").activation("name"))
-    norm, moe = layer_norm(d, 1e-5, bias=False), mixture(d, E, k, expert, norm_topk_prob=power is not None)
+    norm, moe = (
+        layer_norm(d, 1e-5, bias=False),
+        mixture(d, E, k, expert, norm_topk_prob=power is not None),
+    )
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe)
-    return decoder(V, d, repeat(layer, c.dim("L", "n_layers")), norm, c.get("tie_word_embeddings", False), context=C)
+    return decoder(
+        V,
+        d,
+        repeat(layer, c.dim("L", "n_layers")),
+        norm,
+        c.get("tie_word_embeddings", False),
+        context=C,
+    )

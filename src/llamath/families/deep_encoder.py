@@ -1,4 +1,6 @@
-"""The reader of the tower of DeepSeek-OCR and Unlimited OCR: SAM's encoder, two convolutions, and CLIP on their result."""
+"""The reader of the tower of DeepSeek-OCR and Unlimited OCR: SAM's encoder, two convolutions,
+and CLIP on their result.
+"""
 
 from __future__ import annotations
 
@@ -32,30 +34,53 @@ DEEP_NAMES: Names = {
     "encoder.layers.{l}.mlp.down": f"{_LAYER}mlp.fc2",
     "encoder.unread.patch_embedding": f"{_CLIP}embeddings.patch_embedding",
 }
-_PROJECTOR: Names = {"linear": "projector.layers", "newline": "image_newline", "separator": "view_seperator"}
+_PROJECTOR: Names = {
+    "linear": "projector.layers",
+    "newline": "image_newline",
+    "separator": "view_seperator",
+}
 _TILE = 640
 """The side of a tile in the code of both models."""
 
 
-def feature_encoder(c: Config, sizes: tuple[Expr, Expr, Expr, Expr], places: int, unread: Block | None = None) -> CountedBlock:
-    """Return CLIP's layers of these sizes, which read the features of another tower; `unread` are its patches."""
+def feature_encoder(
+    c: Config, sizes: tuple[Expr, Expr, Expr, Expr], places: int, unread: Block | None = None
+) -> CountedBlock:
+    """Return CLIP's layers of these sizes, which read the features of another tower; `unread`
+    are its patches.
+    """
     d, F, L, H = sizes
-    norm, activation = layer_norm(d, c.get("layer_norm_eps", 1e-5)), c.activation("hidden_act", "quick_gelu")
+    norm, activation = (
+        layer_norm(d, c.get("layer_norm_eps", 1e-5)),
+        c.activation("hidden_act", "quick_gelu"),
+    )
     modules: Modules = {
         "class_token": weight(d, role="scale"),
         "positions": weight(Expr("N_v", places + 1), d, role="lookup"),
         "norm_before": norm,
-        "layers": repeat(vit_layer(norm, encoder_attention(c, d, H, bias=True), mlp(d, F, activation, bias=True)), L),
+        "layers": repeat(
+            vit_layer(
+                norm, encoder_attention(c, d, H, bias=True), mlp(d, F, activation, bias=True)
+            ),
+            L,
+        ),
         "unread": unread,
     }
     return counted(modules)
 
 
-def deep_tower(c: Config, sam: CountedTower, encoder: CountedBlock, d: Expr, max_tiles: int) -> CountedTower:
-    """Return the tower of both, with the convolutions between them, for images cut into at most so many tiles; `d` is CLIP's width."""
+def deep_tower(
+    c: Config, sam: CountedTower, encoder: CountedBlock, d: Expr, max_tiles: int
+) -> CountedTower:
+    """Return the tower of both, with the convolutions between them, for images cut into at most
+    so many tiles; `d` is CLIP's width.
+    """
     channels = c.get("downsample_channels", [512, 1024])
     if len(channels) != 2 or channels[1] != d:
-        raise c.error("downsample_channels", f"should be two widths, the second that of CLIP, {d}, not {channels!r:.40}")
+        raise c.error(
+            "downsample_channels",
+            f"should be two widths, the second that of CLIP, {d}, not {channels!r:.40}",
+        )
     neck = sam.parts["neck"]
     assert isinstance(neck, CountedBlock)
     mix = neck.parts["mix"]
@@ -71,6 +96,11 @@ def deep_tower(c: Config, sam: CountedTower, encoder: CountedBlock, d: Expr, max
 
 
 def deep_projector(d: Expr, text: Decoder) -> Part:
-    """Return the linear layer on the features of both encoders, with the learned tokens after rows and images; `d` is CLIP's width."""
+    """Return the linear layer on the features of both encoders, with the learned tokens after
+    rows and images; `d` is CLIP's width.
+    """
     token = weight(text.width, role="scale")
-    return Part(LinearProjector(linear=linear(text.width, 2 * d, True), newline=token, separator=token), _PROJECTOR)
+    return Part(
+        LinearProjector(linear=linear(text.width, 2 * d, True), newline=token, separator=token),
+        _PROJECTOR,
+    )

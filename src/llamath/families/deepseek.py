@@ -19,7 +19,22 @@ def deepseek(c: Config) -> Decoder:
     heads = c.heads(d)
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads.head_dim))
-    moe = deepseek_moe(c, d, deepseek_routing(c, "softmax", "greedy"), shared=0, norm_topk_prob=c.get("norm_topk_prob", False))
-    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    moe = deepseek_moe(
+        c,
+        d,
+        deepseek_routing(c, "softmax", "greedy"),
+        shared=0,
+        norm_topk_prob=c.get("norm_topk_prob", False),
+    )
+    dense = Layer(
+        attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
+    )
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

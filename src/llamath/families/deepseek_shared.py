@@ -1,4 +1,6 @@
-"""Readers of what many families have from DeepSeek: latent attention, experts, and layers for multi-token prediction."""
+"""Readers of what many families have from DeepSeek: latent attention, experts, and layers for
+multi-token prediction.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def latent_attention(
 ) -> LatentAttention:
     """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores.
 
-    `v_dim` is the default size of a value, and `q_rank` that of a query's latent vector; with null, queries have none.
+    `v_dim` is the default size of a value, and `q_rank` that of a query's latent vector; with null,
+    queries have none.
     """
     from ..core.latent_attention import LatentSizes, mla
 
@@ -41,9 +44,17 @@ def latent_attention(
     s = None if null else c.dim("s", "q_lora_rank", default=q_rank or 0)
     bias, scale = c.get("attention_bias", False), None
     if isinstance(rope, YarnRope) and rope.mscale_all_dim:
-        scale = (n + p) ** -0.5 * (0.1 * rope.mscale_all_dim * log(max(rope.factor, 1.0)) + 1.0) ** 2
+        scale = (n + p) ** -0.5 * (
+            0.1 * rope.mscale_all_dim * log(max(rope.factor, 1.0)) + 1.0
+        ) ** 2
     sizes = LatentSizes(H, n, p, v, s, c.dim("r", "kv_lora_rank"))
-    return mla(d, sizes, bias, rope=rope, score_transform=ScoreTransform(scale=scale, temperature=temperature))
+    return mla(
+        d,
+        sizes,
+        bias,
+        rope=rope,
+        score_transform=ScoreTransform(scale=scale, temperature=temperature),
+    )
 
 
 class Routing(Record):
@@ -54,17 +65,36 @@ class Routing(Record):
     expert_groups: ExpertGroups | None = None
 
 
-def deepseek_routing(c: Config, scoring: str, method: str, n_group: int = 1, topk_group: int = 1) -> Routing:
-    """Read DeepSeek's routing; its correction bias is a buffer in the reference and a tensor in files."""
+def deepseek_routing(
+    c: Config, scoring: str, method: str, n_group: int = 1, topk_group: int = 1
+) -> Routing:
+    """Read DeepSeek's routing; its correction bias is a buffer in the reference and a tensor in
+    files.
+    """
     c.ignore("aux_loss_alpha", "seq_aux", "ep_size")
-    n_group, topk_group, method = c.get("n_group", n_group), c.get("topk_group", topk_group), c.get("topk_method", method)
+    n_group, topk_group, method = (
+        c.get("n_group", n_group),
+        c.get("topk_group", topk_group),
+        c.get("topk_method", method),
+    )
     top_scores = {"greedy": 0, "group_limited_greedy": 1, "noaux_tc": 2}.get(method)
     if top_scores is None:
-        raise c.error("topk_method", f"is the unknown method {safe(repr(method), 60)}", "known: greedy, group_limited_greedy, noaux_tc")
-    bias = weight(c.dim("E", "n_routed_experts"), role="bias").replace(buffer=True) if method == "noaux_tc" else None
-    expert_groups = ExpertGroups(n_group, topk_group, top_scores) if top_scores and n_group > 1 else None
+        raise c.error(
+            "topk_method",
+            f"is the unknown method {safe(repr(method), 60)}",
+            "known: greedy, group_limited_greedy, noaux_tc",
+        )
+    bias = (
+        weight(c.dim("E", "n_routed_experts"), role="bias").replace(buffer=True)
+        if method == "noaux_tc"
+        else None
+    )
+    expert_groups = (
+        ExpertGroups(n_group, topk_group, top_scores) if top_scores and n_group > 1 else None
+    )
     named = c.get("scoring_func", scoring)
-    scoring = scoring if named == method else named  # dots.llm1 names the method here, and its class computes sigmoids
+    # dots.llm1 names the method here, and its class computes sigmoids
+    scoring = scoring if named == method else named
     return Routing(scoring=scoring, correction=bias, expert_groups=expert_groups)
 
 
@@ -79,9 +109,18 @@ def deepseek_moe(
     fp32_router: bool = False,
     bias: bool = False,
 ) -> MoE:
-    """Read DeepSeek's mixture of many narrow experts; `shared` is the default number of shared experts, which may have biases."""
-    E, k, Fe = c.dim("E", "n_routed_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
-    S, activation = c.dim("S", "n_shared_experts", default=shared, least=0), c.activation("hidden_act")
+    """Read DeepSeek's mixture of many narrow experts; `shared` is the default number of shared
+    experts, which may have biases.
+    """
+    E, k, Fe = (
+        c.dim("E", "n_routed_experts"),
+        c.dim("k", "num_experts_per_tok"),
+        c.dim("Fe", "moe_intermediate_size"),
+    )
+    S, activation = (
+        c.dim("S", "n_shared_experts", default=shared, least=0),
+        c.activation("hidden_act"),
+    )
     return mixture(
         d,
         E,
@@ -96,8 +135,17 @@ def deepseek_moe(
     ).replace(correction=routing.correction)
 
 
-def deepseek_v3_moe(c: Config, d: Expr, *, factor: float = 1.0, groups: tuple[int, int] = (1, 1), norm_topk_prob: bool = True) -> MoE:
-    """Read DeepSeek-V3's mixture: chosen by sigmoids with a learned bias, of some `groups`, and multiplied by a factor."""
+def deepseek_v3_moe(
+    c: Config,
+    d: Expr,
+    *,
+    factor: float = 1.0,
+    groups: tuple[int, int] = (1, 1),
+    norm_topk_prob: bool = True,
+) -> MoE:
+    """Read DeepSeek-V3's mixture: chosen by sigmoids with a learned bias, of some `groups`, and
+    multiplied by a factor.
+    """
     return deepseek_moe(
         c,
         d,
@@ -109,14 +157,28 @@ def deepseek_v3_moe(c: Config, d: Expr, *, factor: float = 1.0, groups: tuple[in
     )
 
 
-def expert_groups(c: Config, groups: int = 1, kept: int = 1, keys: str = "n_group") -> ExpertGroups | None:
-    """Read the groups of experts, ranked by their two best; `groups` of them, of which `kept` are eligible, is the family's default."""
+def expert_groups(
+    c: Config, groups: int = 1, kept: int = 1, keys: str = "n_group"
+) -> ExpertGroups | None:
+    """Read the groups of experts, ranked by their two best; `groups` of them, of which `kept`
+    are eligible, is the family's default.
+    """
     groups = c.get(keys, groups)
     return ExpertGroups(groups, c.get("topk_group", kept), 2) if groups > 1 else None
 
 
-def sigmoid_experts(c: Config, d: Expr, E: Expr, k: Expr, expert: MLP, shared: MLP | None = None, factor: float = 1.0) -> MoE:
-    """Read how DeepSeek-V3 chooses experts, by sigmoids with a learned bias; `factor` is the default of the routed experts' factor."""
+def sigmoid_experts(
+    c: Config,
+    d: Expr,
+    E: Expr,
+    k: Expr,
+    expert: MLP,
+    shared: MLP | None = None,
+    factor: float = 1.0,
+) -> MoE:
+    """Read how DeepSeek-V3 chooses experts, by sigmoids with a learned bias; `factor` is the
+    default of the routed experts' factor.
+    """
     return mixture(
         d,
         E,
@@ -132,7 +194,13 @@ def sigmoid_experts(c: Config, d: Expr, E: Expr, k: Expr, expert: MLP, shared: M
     )
 
 
-MTP_KEYS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers", "num_mtp_modules", "mtp_num_layers")
+MTP_KEYS = (
+    "num_nextn_predict_layers",
+    "num_mtp_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_modules",
+    "mtp_num_layers",
+)
 """Numbers of multi-token prediction layers."""
 
 
@@ -145,7 +213,9 @@ def mtp_layers(
     keys: str = "num_nextn_predict_layers|num_mtp_layers",
     norm: Norm | None = None,
 ) -> Stack | None:
-    """Return DeepSeek-V3's multi-token prediction layers, each a `layer` with additional norms and projections."""
+    """Return DeepSeek-V3's multi-token prediction layers, each a `layer` with additional norms
+    and projections.
+    """
     n = c.get(keys, 0)
     if n < 0:
         raise c.error(keys.partition("|")[0], f"should not be negative, like {n}")

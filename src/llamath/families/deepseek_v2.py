@@ -1,4 +1,6 @@
-"""DeepSeek-V2: latent attention and DeepSeekMoE, a token's experts from few groups; the smallest DeepSeek-VL2 has plain attention."""
+"""DeepSeek-V2: latent attention and DeepSeekMoE, a token's experts from few groups; the smallest
+DeepSeek-VL2 has plain attention.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,15 @@ def deepseek_v2(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     attn: AttentionBase
     if c.get("use_mla", True):
-        attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True))
+        attn = latent_attention(
+            c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True)
+        )
     else:
         heads = c.heads(d)
         attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads.head_dim))
-        c.ignore("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "q_lora_rank", "kv_lora_rank")
+        c.ignore(
+            "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "q_lora_rank", "kv_lora_rank"
+        )
     bias = c.get("mlp_bias", False)
     moe = deepseek_moe(
         c,
@@ -35,6 +41,15 @@ def deepseek_v2(c: Config) -> Decoder:
         fp32_router=True,
         bias=bias,
     )
-    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"), bias))
+    dense = Layer(
+        attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"), bias)
+    )
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""DeepSeek-V3, R1 and derivatives (Kimi K2): latent attention, a router that scores by sigmoid and chooses with a learned bias."""
+"""DeepSeek-V3, R1 and derivatives (Kimi K2): latent attention, a router that scores by sigmoid
+and chooses with a learned bias.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,23 @@ from .rope_shared import read_rope
 def deepseek_v3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)))
+    attn = latent_attention(
+        c,
+        d,
+        read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)),
+    )
     moe = deepseek_v3_moe(c, d, factor=2.5, groups=(8, 4))
-    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    dense = Layer(
+        attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
+    )
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=3)
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"), mtp=mtp)
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+        mtp=mtp,
+    )

@@ -15,11 +15,24 @@ from .rope_shared import read_rope
 @family(hf=HF_INDEXED)
 def deepseek_v32(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    norm, rope = rms(d, c.get("rms_norm_eps", 1e-6)), read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True)
+    norm, rope = (
+        rms(d, c.get("rms_norm_eps", 1e-6)),
+        read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True),
+    )
     attn = indexed_attention(c, d, rope, rope.replace(interleaved=False), heads=64, q_rank=1536)
     c.ignore("rope_interleave", "mlp_bias", "layer_types")
     moe = deepseek_v3_moe(c, d, factor=2.5, groups=(8, 4))
-    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    dense = Layer(
+        attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
+    )
     layers = dense_or_sparse(c, dense, dense.replace(mlp=moe), default=3)
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"), mtp=mtp)
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+        mtp=mtp,
+    )

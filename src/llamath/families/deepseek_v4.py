@@ -1,4 +1,6 @@
-"""DeepSeek-V4: attention to the last tokens and to compressed windows, hyper-connections, and first layers whose experts a table gives."""
+"""DeepSeek-V4: attention to the last tokens and to compressed windows, hyper-connections, and
+first layers whose experts a table gives.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,29 @@ from ..core.blocks import Decoder, HashMoE, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, rms, weight
 from ..core.expr import Expr
-from ..core.extensions.compressed_attention import CompressedAttention, compressed_indexer, compressor
+from ..core.extensions.compressed_attention import (
+    CompressedAttention,
+    compressed_indexer,
+    compressor,
+)
 from ..core.extensions.hyper_connections import HyperDecoder, HyperLayer
 from ..core.tree import sequence
-from .compressed_shared import NAMES, PUBLISHED, compressed_attention, indexer_sizes, limited_experts
+from .compressed_shared import (
+    NAMES,
+    PUBLISHED,
+    compressed_attention,
+    indexer_sizes,
+    limited_experts,
+)
 from .hyper_shared import hyper_connection, stream_mixer, stream_sum
 from .layers_shared import listed_layers, read_layer_types
 from .registry import family
 
-SLIDING, SPARSE, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
+SLIDING, SPARSE, HEAVY = (
+    "sliding_attention",
+    "compressed_sparse_attention",
+    "heavily_compressed_attention",
+)
 _RATIOS = {0: SLIDING, 4: SPARSE, 128: HEAVY}
 
 
@@ -33,13 +49,24 @@ def deepseek_v4(c: Config) -> Decoder:
         for x, y in dict.fromkeys(zip(types, mlp_types, strict=True))
     }
     layers = sequence((kinds[x] for x in zip(types, mlp_types, strict=True)), count_dim=L)
-    c.ignore("num_key_value_heads", "num_nextn_predict_layers", "topk_method", "norm_topk_prob", "attention_bias", "expert_dtype")
+    c.ignore(
+        "num_key_value_heads",
+        "num_nextn_predict_layers",
+        "topk_method",
+        "norm_topk_prob",
+        "attention_bias",
+        "expert_dtype",
+    )
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
-    return decoder(V, d, layers, norm, tied, context=context).extended(HyperDecoder, collapse=stream_sum(c, d, n, eps), sizes=(d,) * n)
+    return decoder(V, d, layers, norm, tied, context=context).extended(
+        HyperDecoder, collapse=stream_sum(c, d, n, eps), sizes=(d,) * n
+    )
 
 
 def _layer_types(c: Config, n: int) -> list[str]:
-    """Read the attention of each layer; `compress_ratios` may go on with the layers of multi-token prediction."""
+    """Read the attention of each layer; `compress_ratios` may go on with the layers of
+    multi-token prediction.
+    """
     if "layer_types" in c:
         c.ignore("compress_ratios")
         return read_layer_types(c, n, _RATIOS.values())
@@ -63,14 +90,24 @@ def _mlp_types(c: Config, n: int) -> list[str]:
 def _attention(c: Config, d: Expr, eps: float) -> dict[str, CompressedAttention]:
     """Read the attention of each type of layer."""
     plain, far = compressed_attention(c, d, eps, q_rank=1024, norm_heads=True)
-    h, s, rates = c.dim("h", "head_dim", default=512), c.dim("s", "q_lora_rank", default=1024), c.sub("compress_rates")
-    ratio, heavy, sizes = rates.get(SPARSE, 4), rates.get(HEAVY, 128), indexer_sizes(c, far.rope, heads=64)
+    h, s, rates = (
+        c.dim("h", "head_dim", default=512),
+        c.dim("s", "q_lora_rank", default=1024),
+        c.sub("compress_rates"),
+    )
+    ratio, heavy, sizes = (
+        rates.get(SPARSE, 4),
+        rates.get(HEAVY, 128),
+        indexer_sizes(c, far.rope, heads=64),
+    )
     sparse = compressor(d, h, ratio, eps, far.rope, overlap=True)
     indexer = compressed_indexer(d, s, sizes, ratio, eps, far.rope)
     return {
         SLIDING: plain,
         SPARSE: far.replace(compressor=sparse, indexer=indexer, ratio=ratio, top_k=sizes.top_k),
-        HEAVY: far.replace(compressor=compressor(d, h, heavy, eps, far.rope, overlap=False), ratio=heavy),
+        HEAVY: far.replace(
+            compressor=compressor(d, h, heavy, eps, far.rope, overlap=False), ratio=heavy
+        ),
     }
 
 

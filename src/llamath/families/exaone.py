@@ -17,7 +17,11 @@ NAMES = GPT_NEO.with_changes(inside={"mlp.gate": "mlp.c_fc_0", "mlp.up": "mlp.c_
 
 @family(hf=NAMES, gguf=GGUF, gguf_arch="exaone")
 def exaone(c: Config) -> Decoder:
-    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", any_name("intermediate_size"))
+    d, V, F = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("F", any_name("intermediate_size")),
+    )
     heads, norm = c.heads(d), rms(d, c.get(any_name("layer_norm_epsilon"), 1e-5))
     layer = Layer(
         attn_norm=norm,
@@ -26,4 +30,11 @@ def exaone(c: Config) -> Decoder:
         mlp=swiglu(d, F, c.activation(any_name("activation_function"))),
     )
     layers = repeat(layer, c.dim("L", any_name("num_layers")))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""EXAONE 4: OLMo 2's norms around the branches, a norm for each head, and no rotary positions in the layers without a window."""
+"""EXAONE 4: OLMo 2's norms around the branches, a norm for each head, and no rotary positions in
+the layers without a window.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +22,56 @@ from .rope_shared import read_rope
 def exaone4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, num_kv_heads=32)
-    eps, window, rotary = c.get("rms_norm_eps", 1e-5), c.nullable("sliding_window", 4096), read_rope(c, heads.head_dim)
-    norm, head_norm, mlp = rms(d, eps), rms(heads.head_dim, eps), swiglu(d, F, c.activation("hidden_act"))
+    eps, window, rotary = (
+        c.get("rms_norm_eps", 1e-5),
+        c.nullable("sliding_window", 4096),
+        read_rope(c, heads.head_dim),
+    )
+    norm, head_norm, mlp = (
+        rms(d, eps),
+        rms(heads.head_dim, eps),
+        swiglu(d, F, c.activation("hidden_act")),
+    )
 
     def layer(rotary: Rope | None, window: int | None) -> Layer:
-        attention = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary, window=AttentionWindow(size=window))
+        attention = gqa(
+            d,
+            heads,
+            q_norm=head_norm,
+            k_norm=head_norm,
+            rope=rotary,
+            window=AttentionWindow(size=window),
+        )
         return Layer(attn=attention, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
     layers = order_of_windows(c, layer(rotary, window), layer(None if window else rotary, None))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )
 
 
 def order_of_windows(c: Config, windowed: Layer, full: Layer) -> Stack:
-    """Return the layers by `layer_types` or `sliding_window_pattern`: n (every nth has no window), or letters, the last a G."""
+    """Return the layers by `layer_types` or `sliding_window_pattern`: n (every nth has no
+    window), or letters, the last a G.
+    """
     L = c.dim("L", "num_hidden_layers")
     if not isinstance(c.data.get("sliding_window_pattern"), str):
-        return alternating(c, L, windowed, full, c.get("sliding_window_pattern", 4) or 4)  # transformers saves 0 where there is no window
+        # transformers saves 0 where there is no window
+        return alternating(c, L, windowed, full, c.get("sliding_window_pattern", 4) or 4)
     letters, pattern = {"L": windowed, "G": full}, c.get("sliding_window_pattern", "LLLG")
     if not pattern or set(pattern) - set(letters):
-        raise c.error("sliding_window_pattern", f"should be letters L and G, not {safe(repr(pattern), 60)}")
+        raise c.error(
+            "sliding_window_pattern", f"should be letters L and G, not {safe(repr(pattern), 60)}"
+        )
     order = cycle([letters[x] for x in pattern], L - 1)
-    return layers_by_type(c, L, {"sliding_attention": windowed, "full_attention": full}, Stack(*order.runs, ((full,), 1)))
+    return layers_by_type(
+        c,
+        L,
+        {"sliding_attention": windowed, "full_attention": full},
+        Stack(*order.runs, ((full,), 1)),
+    )

@@ -1,4 +1,6 @@
-"""Falcon: parallel branches with one norm or two, or the serial layers with ALiBi of the first 1B; few key/value heads, tied head."""
+"""Falcon: parallel branches with one norm or two, or the serial layers with ALiBi of the first
+1B; few key/value heads, tied head.
+"""
 
 from __future__ import annotations
 
@@ -31,26 +33,41 @@ NAMES = Scheme(
     },
     layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"),
 )
-NAMES_GGUF = GGUF_QKV.with_changes(inside={"attn_branch_norm": "attn_norm_2", "mlp_branch_norm": "attn_norm"})
+NAMES_GGUF = GGUF_QKV.with_changes(
+    inside={"attn_branch_norm": "attn_norm_2", "mlp_branch_norm": "attn_norm"}
+)
 
 
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="falcon")
 def falcon(c: Config) -> Decoder:
     d, V = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size")
     F = c.dim("F", "ffn_hidden_size", default=4 * d)
-    new, parallel = c.get("new_decoder_architecture", "n_head_kv" in c), c.get("parallel_attn", True)
+    new, parallel = (
+        c.get("new_decoder_architecture", "n_head_kv" in c),
+        c.get("parallel_attn", True),
+    )
     if new and not parallel:
-        raise c.error("parallel_attn", "is false, for which the new decoder architecture has no norms")
+        raise c.error(
+            "parallel_attn", "is false, for which the new decoder architecture has no norms"
+        )
     H, K, h = c.square_heads(d, any_name("num_kv_heads"), any_name("num_attention_heads"))
     multi = c.get("multi_query", True)
     heads = Heads(H, K if new else Expr("K", 1 if multi else H), h)
     bias, rotary = c.get("bias", False), read_rope(c, h)
     alibi = Alibi(scale=h**-0.5, bf16_rounded=True) if c.get("alibi", False) else None
-    attn = gqa(d, heads, bias=bias, score_transform=ScoreTransform(alibi=alibi), rope=None if alibi else rotary)
+    attn = gqa(
+        d,
+        heads,
+        bias=bias,
+        score_transform=ScoreTransform(alibi=alibi),
+        rope=None if alibi else rotary,
+    )
     ff = mlp(d, F, c.activation("activation", "gelu"), bias=bias)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     if new and c.get("num_ln_in_parallel_attn", 2) == 2:
-        layer: Layer = TwoNormLayer(attn_branch_norm=norm, attn=attn, mlp_branch_norm=norm, mlp=ff, parallel=True)
+        layer: Layer = TwoNormLayer(
+            attn_branch_norm=norm, attn=attn, mlp_branch_norm=norm, mlp=ff, parallel=True
+        )
     elif parallel:
         layer = Layer(attn_norm=norm, attn=attn, mlp=ff, parallel=True)
     else:

@@ -1,4 +1,6 @@
-"""Falcon-H1: attention and Mamba-2 in parallel in every layer, SwiGLU, and a factor (µP) on nearly every product."""
+"""Falcon-H1: attention and Mamba-2 in parallel in every layer, SwiGLU, and a factor (µP) on
+nearly every product.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from .rope_shared import read_rope
 
 ATTENTION = {f"attn.attention.{x}": f"self_attn.{x}_proj" for x in "qkvo"}
 LAYOUTS = {"attn.state.conv.weight": "unit", "attn.state.norm": "flat"}
-NAMES = NAMES_FEED_FORWARD.with_changes(inside=ATTENTION | mamba2_names("mamba", "attn.state"), layouts=LAYOUTS)
+NAMES = NAMES_FEED_FORWARD.with_changes(
+    inside=ATTENTION | mamba2_names("mamba", "attn.state"), layouts=LAYOUTS
+)
 
 
 @family(hf=NAMES)
@@ -24,13 +28,35 @@ def falcon_h1(c: Config) -> Decoder:
     d, V, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-5)
     norm = rms(d, eps)
     by_gate, by_down = _factors(c, "mlp_multipliers", 2)
-    mlp = swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"), c.get("mlp_bias", False))
-    multipliers = BranchMultipliers(*(c.get(f"{x}_multiplier", 1.0) for x in ("attention_in", "attention_out", "ssm_in", "ssm_out")))
-    mixers = ParallelMixers(attention=_attention(c, d), state=_state(c, d, eps), multipliers=multipliers)
+    mlp = swiglu(
+        d, c.dim("F", "intermediate_size"), c.activation("hidden_act"), c.get("mlp_bias", False)
+    )
+    multipliers = BranchMultipliers(
+        *(
+            c.get(f"{x}_multiplier", 1.0)
+            for x in ("attention_in", "attention_out", "ssm_in", "ssm_out")
+        )
+    )
+    mixers = ParallelMixers(
+        attention=_attention(c, d), state=_state(c, d, eps), multipliers=multipliers
+    )
     scaled = mlp.extended(ScaledMLP, gate_multiplier=by_gate, down_multiplier=by_down)
-    layers = repeat(Layer(attn_norm=norm, attn=mixers, mlp_norm=norm, mlp=scaled), c.dim("L", "num_hidden_layers"))
-    c.ignore("layer_types", "layers_block_type", "mamba_chunk_size", "mamba_expand", "mamba_use_mlp", "num_logits_to_keep")
-    embed, factor = embedding(V, d, c.get("embedding_multiplier", 1.0)), c.get("lm_head_multiplier", 1.0)
+    layers = repeat(
+        Layer(attn_norm=norm, attn=mixers, mlp_norm=norm, mlp=scaled),
+        c.dim("L", "num_hidden_layers"),
+    )
+    c.ignore(
+        "layer_types",
+        "layers_block_type",
+        "mamba_chunk_size",
+        "mamba_expand",
+        "mamba_use_mlp",
+        "num_logits_to_keep",
+    )
+    embed, factor = (
+        embedding(V, d, c.get("embedding_multiplier", 1.0)),
+        c.get("lm_head_multiplier", 1.0),
+    )
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
     return decoder(V, d, layers, norm, tied, embed=embed, logit_scale=factor, context=context)
 
@@ -40,7 +66,9 @@ def _attention(c: Config, d: Expr) -> Attention:
     heads = c.heads(d, num_kv_heads=8)
     h = heads.head_dim
     scores = ScoreTransform(scale=h**-0.5 * c.get("key_multiplier", 1.0))
-    return gqa(d, heads, c.get("attention_bias", False), rope=read_rope(c, h), score_transform=scores)
+    return gqa(
+        d, heads, c.get("attention_bias", False), rope=read_rope(c, h), score_transform=scores
+    )
 
 
 def _state(c: Config, d: Expr, eps: float) -> Mamba2:

@@ -1,4 +1,6 @@
-"""Florence-2: DaViT, attention in windows and among channels by turns, before BART, an encoder and a decoder."""
+"""Florence-2: DaViT, attention in windows and among channels by turns, before BART, an encoder
+and a decoder.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ _PUBLISHED = {
     "model.language_model.": "language_model.model.",
     "lm_head": "language_model.lm_head",
 }
-"""Parts of names in transformers → in the files of Microsoft, whose code is shipped with them; in order."""
+"""Parts of names in transformers → in the files of Microsoft, whose code is shipped with them;
+in order."""
 
 
 def florence2(c: Config) -> tuple[CountedBlock, dict[str, str]]:
@@ -41,10 +44,19 @@ def florence2(c: Config) -> tuple[CountedBlock, dict[str, str]]:
     rows = text.embed.weight
     modules: Modules = {
         **{f"model.vision_tower.{name}": x for name, x in davit(v).parts.items()},
-        **{f"model.multi_modal_projector.{name}": x for name, x in davit_projector(v, transposed=original).items()},
+        **{
+            f"model.multi_modal_projector.{name}": x
+            for name, x in davit_projector(v, transposed=original).items()
+        },
         **{f"model.language_model.{name}": x for name, x in bart_modules(text, _SHARED).items()},
-        "lm_head.weight": rows.replace(tied=_SHARED) if c.get("tie_word_embeddings", True) else rows,
-        "language_model.final_logits_bias": weight(1, rows.shape[0], role="bias").replace(buffer=True) if original else None,
+        "lm_head.weight": rows.replace(tied=_SHARED)
+        if c.get("tie_word_embeddings", True)
+        else rows,
+        "language_model.final_logits_bias": weight(1, rows.shape[0], role="bias").replace(
+            buffer=True
+        )
+        if original
+        else None,
     }
     return counted(modules), _PUBLISHED if original else {}
 
@@ -53,7 +65,9 @@ def florence2_tree(c: Config) -> Decoder:
     """Return the tree whose text computes."""
     v = part_config(c, "vision_config", {})
     return _text(c, computes=True).extended(
-        MultimodalEncoderDecoder, vision=davit(v), projector=counted(davit_projector(v, transposed=False))
+        MultimodalEncoderDecoder,
+        vision=davit(v),
+        projector=counted(davit_projector(v, transposed=False)),
     )
 
 

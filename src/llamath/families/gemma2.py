@@ -1,4 +1,6 @@
-"""Gemma 2: Gemma with a norm on both sides of each branch, soft caps, and a window in every other layer."""
+"""Gemma 2: Gemma with a norm on both sides of each branch, soft caps, and a window in every
+other layer.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,41 @@ from .rope_shared import read_rope
 
 @family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma2")
 def gemma2(c: Config) -> Decoder:
-    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    d, V, F, L = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("F", "intermediate_size"),
+        c.dim("L", "num_hidden_layers"),
+    )
     heads, bias = c.heads(d, num_kv_heads=4, head_dim=256), c.get("attention_bias", False)
     norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
     c.ignore("hidden_act", "cache_implementation", "sliding_window_size")
     positions, scores = (
         read_rope(c, heads.head_dim),
-        ScoreTransform(scale=gemma_query_scale(c), softcap=c.nullable("attn_logit_softcapping", 50.0)),
+        ScoreTransform(
+            scale=gemma_query_scale(c), softcap=c.nullable("attn_logit_softcapping", 50.0)
+        ),
     )
     causal = not c.get("use_bidirectional_attention", False)
 
     def layer(window: int | None) -> Layer:
-        attention = gqa(d, heads, bias, rope=positions, window=AttentionWindow(size=window, causal=causal), score_transform=scores)
-        return Layer(attn_norm=norm, attn=attention, attn_out_norm=norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=norm)
+        attention = gqa(
+            d,
+            heads,
+            bias,
+            rope=positions,
+            window=AttentionWindow(size=window, causal=causal),
+            score_transform=scores,
+        )
+        return Layer(
+            attn_norm=norm,
+            attn=attention,
+            attn_out_norm=norm,
+            mlp_norm=norm,
+            mlp=mlp,
+            mlp_out_norm=norm,
+        )
 
     return decoder(
         V,

@@ -1,4 +1,6 @@
-"""Gemma 3: Gemma 2 with norms on the heads of q and k in place of the soft caps, five windowed layers to one without, two rotary bases."""
+"""Gemma 3: Gemma 2 with norms on the heads of q and k in place of the soft caps, five windowed
+layers to one without, two rotary bases.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +20,53 @@ from .rope_shared import rope_from
 
 @family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma3")
 def gemma3(c: Config) -> Decoder:
-    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size", default=262_208), c.dim("F", "intermediate_size")
-    L, heads, bias = c.dim("L", "num_hidden_layers"), c.heads(d, num_heads=8, num_kv_heads=4, head_dim=256), c.get("attention_bias", False)
+    d, V, F = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size", default=262_208),
+        c.dim("F", "intermediate_size"),
+    )
+    L, heads, bias = (
+        c.dim("L", "num_hidden_layers"),
+        c.heads(d, num_heads=8, num_kv_heads=4, head_dim=256),
+        c.get("attention_bias", False),
+    )
     eps, h = c.get("rms_norm_eps", 1e-6), heads.head_dim
     norm, head_norm = rms(d, eps, offset=1.0), rms(h, eps, offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
-    scores, ahead = ScoreTransform(scale=gemma_query_scale(c)), c.get("use_bidirectional_attention", False)
+    scores, ahead = (
+        ScoreTransform(scale=gemma_query_scale(c)),
+        c.get("use_bidirectional_attention", False),
+    )
     c.ignore("hidden_act", "attn_logit_softcapping", "cache_implementation")
 
     def layer(rope: Rope, window: int | None) -> Layer:
         reach = AttentionWindow(size=window, causal=not ahead)
-        attention = gqa(d, heads, bias, q_norm=head_norm, k_norm=head_norm, rope=rope, window=reach, score_transform=scores)
-        return Layer(attn_norm=norm, attn=attention, attn_out_norm=norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=norm)
+        attention = gqa(
+            d,
+            heads,
+            bias,
+            q_norm=head_norm,
+            k_norm=head_norm,
+            rope=rope,
+            window=reach,
+            score_transform=scores,
+        )
+        return Layer(
+            attn_norm=norm,
+            attn=attention,
+            attn_out_norm=norm,
+            mlp_norm=norm,
+            mlp=mlp,
+            mlp_out_norm=norm,
+        )
 
     window = c.nullable(any_name("sliding_window"), 4096)
     by_kind = c.sub("rope_parameters")
     far = by_kind.sub("full_attention") if "rope_parameters" in c else c.sub("rope_scaling")
     near = layer(
-        rope_from(c, by_kind.sub("sliding_attention"), theta=c.get("rope_local_base_freq", 1e4), dim=h),
+        rope_from(
+            c, by_kind.sub("sliding_attention"), theta=c.get("rope_local_base_freq", 1e4), dim=h
+        ),
         window // 2 + 1 if window and ahead else window,
     )
     full = layer(rope_from(c, far, theta=c.get("rope_theta", 1e6), dim=h), None)

@@ -1,4 +1,5 @@
-"""Gemma 3n: several residual streams, per-layer embeddings, low-rank residuals, sparse activations, shared keys and values.
+"""Gemma 3n: several residual streams, per-layer embeddings, low-rank residuals, sparse activations,
+shared keys and values.
 
 The family is counted only: what AltUp computes is not part of the machine.
 """
@@ -9,7 +10,17 @@ from statistics import NormalDist
 from typing import ClassVar
 
 from ..core.attention_facts import AttentionWindow, ScoreTransform
-from ..core.blocks import MLP, AltUpDecoder, Attention, Decoder, Layer, Linear, Norm, PerLayerInput, RMSNorm
+from ..core.blocks import (
+    MLP,
+    AltUpDecoder,
+    Attention,
+    Decoder,
+    Layer,
+    Linear,
+    Norm,
+    PerLayerInput,
+    RMSNorm,
+)
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..core.expr import Expr
@@ -20,7 +31,10 @@ from .registry import family
 from .rope_shared import rope_of_type
 
 NAMES = HF_PER_LAYER.with_changes(
-    outside={"expand.{l}": "model.altup_projections.{l}", "contract.{l}": "model.altup_unembed_projections.{l}"},
+    outside={
+        "expand.{l}": "model.altup_projections.{l}",
+        "contract.{l}": "model.altup_unembed_projections.{l}",
+    },
     inside={
         "altup.scale": "altup.correct_output_scale",
         "altup.correct": "altup.correction_coefs",
@@ -44,10 +58,11 @@ class OutlierMLP(MLP):
 
 
 class AltUp(Block):
-    """Alternating updates (Baykal et al. 2023, arXiv:2301.13310): of several residual streams a layer computes one.
+    """Alternating updates (Baykal et al. 2023, arXiv:2301.13310): of several residual streams a
+    layer computes one.
 
-    The layer's input is predicted from all streams, and the difference that it makes is added to each, both with weights that depend on
-    the token.
+    The layer's input is predicted from all streams, and the difference that it makes is added to
+    each, both with weights that depend on the token.
     """
 
     group: ClassVar[str] = "mlp"
@@ -83,11 +98,27 @@ class AltUpLayer(Layer):
 
 @family(hf=NAMES)
 def gemma3n(c: Config) -> Decoder:
-    d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size", default=262_400), c.dim("L", "num_hidden_layers")
-    norm, p, n = rms(d, _eps(c)), c.dim("p", "hidden_size_per_layer_input", default=256), c.dim("n", "altup_num_inputs", default=4)
-    activation, r = c.activation("hidden_activation", "gelu_pytorch_tanh"), c.dim("r", "laurel_rank", default=64)
-    types = layer_kinds(c, L, THETAS, lambda i: "sliding_attention" if (i + 1) % 5 else "full_attention")
-    attention, altup = {kind: _attention(c, d, kind) for kind in dict.fromkeys(types)}, _altup(c, d, n)
+    d, V, L = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size", default=262_400),
+        c.dim("L", "num_hidden_layers"),
+    )
+    norm, p, n = (
+        rms(d, _eps(c)),
+        c.dim("p", "hidden_size_per_layer_input", default=256),
+        c.dim("n", "altup_num_inputs", default=4),
+    )
+    activation, r = (
+        c.activation("hidden_activation", "gelu_pytorch_tanh"),
+        c.dim("r", "laurel_rank", default=64),
+    )
+    types = layer_kinds(
+        c, L, THETAS, lambda i: "sliding_attention" if (i + 1) % 5 else "full_attention"
+    )
+    attention, altup = (
+        {kind: _attention(c, d, kind) for kind in dict.fromkeys(types)},
+        _altup(c, d, n),
+    )
     laurel = Laurel(left=linear(r, d), right=linear(d, r), norm=norm)
 
     def layer(kind: str, kv_layer: int | None, F: int, sparsity: float) -> AltUpLayer:
@@ -103,7 +134,9 @@ def gemma3n(c: Config) -> Decoder:
             per_layer=per_layer_input(d, p, norm, activation),
         )
 
-    layers = layers_from(layer, types, kv_layers(c, types, sharing=15), _widths(c, L), _sparsities(c, L), count_dim=L)
+    layers = layers_from(
+        layer, types, kv_layers(c, types, sharing=15), _widths(c, L), _sparsities(c, L), count_dim=L
+    )
     c.ignore("altup_coef_clip", "altup_active_idx")
     tied, context, cap = (
         c.get("tie_word_embeddings", True),
@@ -111,7 +144,9 @@ def gemma3n(c: Config) -> Decoder:
         c.get("final_logit_softcapping", 30.0),
     )
     embed, per_layer = embedding(V, d, scale=d**0.5), per_layer_embedding(c, d, L, p)
-    plain = decoder(V, d, layers, norm, tied, embed=embed, per_layer=per_layer, context=context, softcap=cap)
+    plain = decoder(
+        V, d, layers, norm, tied, embed=embed, per_layer=per_layer, context=context, softcap=cap
+    )
     projections = repeat(linear(d, d), n - 1)
     return plain.extended(AltUpDecoder, expand=projections, contract=projections)
 
@@ -119,9 +154,24 @@ def gemma3n(c: Config) -> Decoder:
 def _attention(c: Config, d: Expr, kind: str) -> Attention:
     """Read the attention of one type of layer, with keys and values of its own."""
     heads = c.heads(d, num_heads=8, num_kv_heads=2, head_dim=256)
-    norm, scores, rope = rms(heads.head_dim, _eps(c)), ScoreTransform(scale=1.0), rope_of_type(c, kind, heads.head_dim, THETAS[kind])
-    window = AttentionWindow(size=c.get("sliding_window", 512) if kind == "sliding_attention" else None)
-    attn = gqa(d, heads, c.get("attention_bias", False), rope=rope, window=window, q_norm=norm, k_norm=norm, score_transform=scores)
+    norm, scores, rope = (
+        rms(heads.head_dim, _eps(c)),
+        ScoreTransform(scale=1.0),
+        rope_of_type(c, kind, heads.head_dim, THETAS[kind]),
+    )
+    window = AttentionWindow(
+        size=c.get("sliding_window", 512) if kind == "sliding_attention" else None
+    )
+    attn = gqa(
+        d,
+        heads,
+        c.get("attention_bias", False),
+        rope=rope,
+        window=window,
+        q_norm=norm,
+        k_norm=norm,
+        score_transform=scores,
+    )
     return attn.replace(v_norm=RMSNorm(eps=_eps(c)))
 
 
@@ -156,7 +206,11 @@ def _sparsities(c: Config, n: int) -> list[float]:
     if "activation_sparsity_pattern" not in c:
         return [0.95 if i < 10 < n else 0.0 for i in range(n)]
     values = c.data["activation_sparsity_pattern"]
-    if not isinstance(values, list) or len(values) != n or not all(type(x) in (int, float) and 0 <= x < 1 for x in values):
+    if (
+        not isinstance(values, list)
+        or len(values) != n
+        or not all(type(x) in (int, float) and 0 <= x < 1 for x in values)
+    ):
         raise c.error("activation_sparsity_pattern", f"should be a list of {n} numbers from 0 to 1")
     return [float(x) for x in values]
 

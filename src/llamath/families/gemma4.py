@@ -1,4 +1,6 @@
-"""Gemma 4: wider heads without a window, keys used as values, keys and values shared between layers, experts parallel to the MLP."""
+"""Gemma 4: wider heads without a window, keys used as values, keys and values shared between
+layers, experts parallel to the MLP.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ NAMES = HF_PER_LAYER.with_changes(
     },
 )
 IN_GGUF = GGUF.with_changes(
-    outside={f"per_layer.{x}": f"per_layer_{y}" for x, y in (("embed", "token_embd"), ("projection", "model_proj"), ("norm", "proj_norm"))},
+    outside={
+        f"per_layer.{x}": f"per_layer_{y}"
+        for x, y in (("embed", "token_embd"), ("projection", "model_proj"), ("norm", "proj_norm"))
+    },
     inside={
         "mlp.dense_norm": "ffn_norm",
         **{f"mlp.dense.{x}": f"ffn_{x}" for x in ("gate", "up", "down")},
@@ -42,7 +47,10 @@ IN_GGUF = GGUF.with_changes(
         **{f"mlp.moe.experts.{{e}}.{x}": "ffn_gate_up_exps" for x in ("gate", "up")},
         "mlp.moe.experts.{e}.down": "ffn_down_exps",
         "mlp.moe_out_norm": "post_ffw_norm_2",
-        **{f"per_layer.{x}": name for x, name in (("gate", "inp_gate"), ("out", "proj"), ("norm", "post_norm"))},
+        **{
+            f"per_layer.{x}": name
+            for x, name in (("gate", "inp_gate"), ("out", "proj"), ("norm", "post_norm"))
+        },
         "scalar": "layer_output_scale.weight",
     },
 )
@@ -56,13 +64,20 @@ ROPES = {
 
 @family(hf=NAMES, gguf=IN_GGUF, gguf_arch="gemma4")
 def gemma4(c: Config) -> Decoder:
-    return gemma4_decoder(c, c.dim("p", "hidden_size_per_layer_input", default=256, least=0), window=512)
+    return gemma4_decoder(
+        c, c.dim("p", "hidden_size_per_layer_input", default=256, least=0), window=512
+    )
 
 
 def gemma4_decoder(c: Config, p: Expr | None, window: int) -> Decoder:
-    """Return the model with per-layer embeddings of width p; `window` is the default size of the window."""
+    """Return the model with per-layer embeddings of width p; `window` is the default size of the
+    window.
+    """
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    norm, activation = rms(d, c.get("rms_norm_eps", 1e-6)), c.activation("hidden_activation", "gelu_pytorch_tanh")
+    norm, activation = (
+        rms(d, c.get("rms_norm_eps", 1e-6)),
+        c.activation("hidden_activation", "gelu_pytorch_tanh"),
+    )
     types = [*layer_kinds(c, L, ROPES, lambda i: SLIDING if (i + 1) % 6 else FULL)[:-1], FULL]
     attention = {kind: _attention(c, d, types, kind, window) for kind in dict.fromkeys(types)}
 
@@ -80,20 +95,30 @@ def gemma4_decoder(c: Config, p: Expr | None, window: int) -> Decoder:
         )
 
     layers = layers_from(layer, types, kv_layers(c, types, sharing=0))
-    tied, context, cap = c.get("tie_word_embeddings", True), c.positive_int("max_position_embeddings"), c.number("final_logit_softcapping")
+    tied, context, cap = (
+        c.get("tie_word_embeddings", True),
+        c.positive_int("max_position_embeddings"),
+        c.number("final_logit_softcapping"),
+    )
     embed, per_layer = embedding(V, d, scale=d**0.5), per_layer_embedding(c, d, L, p) if p else None
-    return decoder(V, d, layers, norm, tied, embed=embed, per_layer=per_layer, context=context, softcap=cap)
+    return decoder(
+        V, d, layers, norm, tied, embed=embed, per_layer=per_layer, context=context, softcap=cap
+    )
 
 
 def _attention(c: Config, d: Expr, types: list[str], kind: str, window: int) -> Attention:
     """Read the attention of one type of layer, with keys and values of its own."""
     heads, eps = c.heads(d, num_heads=8, num_kv_heads=4, head_dim=256), c.get("rms_norm_eps", 1e-6)
-    k_eq_v, bidirectional = c.get("attention_k_eq_v", False), c.get("use_bidirectional_attention", "") == "all"
+    k_eq_v, bidirectional = (
+        c.get("attention_k_eq_v", False),
+        c.get("use_bidirectional_attention", "") == "all",
+    )
     size: int | None = c.get("sliding_window", window)
     if kind == FULL:
         heads, size = _full_attention_heads(c, heads, types, k_eq_v), None
     elif bidirectional:
-        size = c.get("sliding_window", window) // 2 + 2  # as in transformers: ± (window // 2 + 1), ends included
+        # as in transformers: ± (window // 2 + 1), ends included
+        size = c.get("sliding_window", window) // 2 + 2
     attention = gqa(
         d,
         heads,
@@ -108,11 +133,17 @@ def _attention(c: Config, d: Expr, types: list[str], kind: str, window: int) -> 
 
 
 def _full_attention_heads(c: Config, heads: Heads, types: list[str], k_eq_v: bool) -> Heads:
-    """Return the heads of the layers without a window, from Google's keys or from those that transformers 5 saves for each layer."""
+    """Return the heads of the layers without a window, from Google's keys or from those that
+    transformers 5 saves for each layer.
+    """
     H, K, h = heads
     c.ignore("num_global_key_value_heads", "global_head_dim")
     if "per_layer_config" not in c:
-        K = c.dim("Kg", "num_global_key_value_heads") if k_eq_v and "num_global_key_value_heads" in c else K
+        K = (
+            c.dim("Kg", "num_global_key_value_heads")
+            if k_eq_v and "num_global_key_value_heads" in c
+            else K
+        )
         return Heads(H, K, c.dim("hg", "global_head_dim", default=512))
     if (s := settings_of_layers(c, types, FULL)) is None:
         return heads
@@ -123,10 +154,28 @@ def _full_attention_heads(c: Config, heads: Heads, types: list[str], k_eq_v: boo
 def _mlp(c: Config, d: Expr, norm: RMSNorm, activation: str, shares_kv: bool) -> MLP | DenseAndMoE:
     F, double_wide = c.dim("F", "intermediate_size"), c.get("use_double_wide_mlp", False)
     dense = swiglu(d, 2 * F if double_wide and shares_kv else F, activation)
-    c.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size", "vocab_size_per_layer_input")
+    c.ignore(
+        "num_experts",
+        "top_k_experts",
+        "moe_intermediate_size",
+        "expert_intermediate_size",
+        "vocab_size_per_layer_input",
+    )
     if not c.get("enable_moe_block", False):
         return dense
-    E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "top_k_experts"), c.dim("Fe", any_name("moe_intermediate_size"))
+    E, k, Fe = (
+        c.dim("E", "num_experts"),
+        c.dim("k", "top_k_experts"),
+        c.dim("Fe", any_name("moe_intermediate_size")),
+    )
     experts = mixture(d, E, k, swiglu(d, Fe, activation))
-    moe = experts.extended(ScaledMoE, router_norm=norm, factor=d**-0.5, expert_norm=norm, expert_scale=weight(E, role="scale"))
-    return DenseAndMoE(dense_norm=norm, dense=dense, dense_out_norm=norm, moe=moe, moe_out_norm=norm)
+    moe = experts.extended(
+        ScaledMoE,
+        router_norm=norm,
+        factor=d**-0.5,
+        expert_norm=norm,
+        expert_scale=weight(E, role="scale"),
+    )
+    return DenseAndMoE(
+        dense_norm=norm, dense=dense, dense_out_norm=norm, moe=moe, moe_out_norm=norm
+    )

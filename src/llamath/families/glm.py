@@ -1,4 +1,6 @@
-"""GLM-4-9B and GLM-Edge: half of each head rotary in neighboring pairs, gate and up in one matrix."""
+"""GLM-4-9B and GLM-Edge: half of each head rotary in neighboring pairs, gate and up in one
+matrix.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ NAMES = HF.with_changes(inside={"mlp.gate": "mlp.gate_up_proj", "mlp.up": "mlp.g
 def glm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, num_kv_heads=2, head_dim=128)
-    norm, rope = rms(d, c.get("rms_norm_eps", 1.5625e-7)), read_rope(c, rotary_dim(c, heads.head_dim, 0.5), interleaved=True)
+    norm, rope = (
+        rms(d, c.get("rms_norm_eps", 1.5625e-7)),
+        read_rope(c, rotary_dim(c, heads.head_dim, 0.5), interleaved=True),
+    )
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=c.get("attention_bias", True), o_bias=False, rope=rope),
@@ -26,4 +31,11 @@ def glm(c: Config) -> Decoder:
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""GLM-4-0414: norms before and after each branch, half of each head rotary in neighboring pairs, gate and up in one matrix."""
+"""GLM-4-0414: norms before and after each branch, half of each head rotary in neighboring pairs,
+gate and up in one matrix.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,24 @@ def glm4(c: Config) -> Decoder:
     norm, bias = rms(d, c.get("rms_norm_eps", 1.5625e-7)), c.get("attention_bias", True)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, o_bias=False, rope=read_rope(c, rotary_dim(c, heads.head_dim, 0.5), interleaved=True)),
+        attn=gqa(
+            d,
+            heads,
+            bias=bias,
+            o_bias=False,
+            rope=read_rope(c, rotary_dim(c, heads.head_dim, 0.5), interleaved=True),
+        ),
         attn_out_norm=norm,
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
         mlp_out_norm=norm,
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""GLM-4.5 to 4.7: grouped-query attention with RoPE on half of each head, DeepSeek-V3's mixture of experts."""
+"""GLM-4.5 to 4.7: grouped-query attention with RoPE on half of each head, DeepSeek-V3's mixture
+of experts.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,17 @@ def glm4_moe(c: Config) -> Decoder:
         rope=positions,
     )
     moe = deepseek_v3_moe(c, d)
-    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    dense = Layer(
+        attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
+    )
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=1)
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"), mtp=mtp)
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+        mtp=mtp,
+    )

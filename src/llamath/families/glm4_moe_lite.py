@@ -1,4 +1,6 @@
-"""GLM-4.7-Flash: DeepSeek-V3's latent attention and mixture of experts; every layer after the first has experts."""
+"""GLM-4.7-Flash: DeepSeek-V3's latent attention and mixture of experts; every layer after the
+first has experts.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,17 @@ def glm4_moe_lite(c: Config) -> Decoder:
     rope = read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True))
     attn = latent_attention(c, d, rope, q_rank=768)
     moe = deepseek_v3_moe(c, d, factor=1.8)
-    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    dense = Layer(
+        attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
+    )
     layers = dense_or_sparse(c, dense, dense.replace(mlp=moe))
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"), mtp=mtp)
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+        mtp=mtp,
+    )

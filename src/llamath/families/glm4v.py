@@ -15,7 +15,10 @@ from .rope_shared import read_rope, rotary_dim
 @family(hf=NAMES, gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}), gguf_arch="glm4")
 def glm4v(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size", default=4096), c.dim("V", "vocab_size", default=151_552)
-    F, L = c.dim("F", "intermediate_size", default=13_696), c.dim("L", "num_hidden_layers", default=40)
+    F, L = (
+        c.dim("F", "intermediate_size", default=13_696),
+        c.dim("L", "num_hidden_layers", default=40),
+    )
     has_bias = c.get("model_type", "") == "glm4v_text"
     heads = c.heads(d, num_heads=32, num_kv_heads=2 if has_bias else 8)
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
@@ -29,4 +32,6 @@ def glm4v(c: Config) -> Decoder:
         mlp_out_norm=norm,
     )
     context = c.get("max_position_embeddings", 32_768)
-    return decoder(V, d, repeat(layer, L), norm, tied=c.get("tie_word_embeddings", False), context=context)
+    return decoder(
+        V, d, repeat(layer, L), norm, tied=c.get("tie_word_embeddings", False), context=context
+    )

@@ -1,4 +1,6 @@
-"""GLM-5.3 Flash: Kimi's delta attention, latent attention to pools of keys in every fourth layer, several residual streams."""
+"""GLM-5.3 Flash: Kimi's delta attention, latent attention to pools of keys in every fourth
+layer, several residual streams.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ NAMES = HF_LATENT.with_changes(
     inside=delta_names("self_attn")
     | INDEXER_NAMES
     | {f"attn.indexer.keys.{x}": INDEXER_NAMES[f"attn.indexer.{x}"] for x in ("k", "k_norm")}
-    | {f"attn.indexer.keys.{x}": f"self_attn.indexer.index_kpool_compress_{y}" for x, y in (("bias", "ape"), ("gate.weight", "gate"))}
+    | {
+        f"attn.indexer.keys.{x}": f"self_attn.indexer.index_kpool_compress_{y}"
+        for x, y in (("bias", "ape"), ("gate.weight", "gate"))
+    }
     | {
         f"{x}_hc.{y}.{w}": f"hc_{z}_{n}"
         for x, z in (("attn", "attn"), ("mlp", "ffn"))
@@ -36,13 +41,34 @@ NAMES = HF_LATENT.with_changes(
 
 @family(hf=NAMES)
 def glm5_next(c: Config) -> Decoder:
-    d, V, eps, n = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-5), c.dim("hc", "hc_mult", default=4)
+    d, V, eps, n = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.get("rms_norm_eps", 1e-5),
+        c.dim("hc", "hc_mult", default=4),
+    )
     c.require("qk_rope_head_dim", 0, "latent attention of this family has no positions")
-    c.ignore("num_key_value_heads", "head_dim", "qk_head_dim", "output_router_logits", "router_aux_loss_coef")
-    mixers: dict[str, Block] = {"linear_attention": _delta(c, d, eps), "full_attention": _indexed(c, d, eps)}
+    c.ignore(
+        "num_key_value_heads",
+        "head_dim",
+        "qk_head_dim",
+        "output_router_logits",
+        "router_aux_loss_coef",
+    )
+    mixers: dict[str, Block] = {
+        "linear_attention": _delta(c, d, eps),
+        "full_attention": _indexed(c, d, eps),
+    }
     mixers["indexed_attention"] = mixers["full_attention"]
-    F, L, norm = c.dim("F", "intermediate_size", default=12_288), c.dim("L", "num_hidden_layers"), rms(d, eps)
-    mlps: dict[str, Block] = {"dense": limited(c, swiglu(d, F, c.activation("hidden_act"))), "sparse": _experts(c, d)}
+    F, L, norm = (
+        c.dim("F", "intermediate_size", default=12_288),
+        c.dim("L", "num_hidden_layers"),
+        rms(d, eps),
+    )
+    mlps: dict[str, Block] = {
+        "dense": limited(c, swiglu(d, F, c.activation("hidden_act"))),
+        "sparse": _experts(c, d),
+    }
     mixer = stream_mixer(c, d, n, dtype="")
     connection = hyper_connection(c, d, n, eps, factor=2.0, post_eps=0.0, mix=mixer)
 
@@ -50,7 +76,9 @@ def glm5_next(c: Config) -> Decoder:
         plain = Layer(attn_norm=norm, attn=mixers[kind], mlp_norm=norm, mlp=mlps[mlp])
         return plain.extended(HyperLayer, attn_hc=connection, mlp_hc=connection)
 
-    types = layer_kinds(c, L, mixers, lambda i: "linear_attention" if i % 4 != 3 else "indexed_attention")
+    types = layer_kinds(
+        c, L, mixers, lambda i: "linear_attention" if i % 4 != 3 else "indexed_attention"
+    )
     layers = layers_from(layer, types, mlp_kinds(c, L, first=3), count_dim=L)
     layers = layers_with_indexers(c, layers, indexer_types(c, len(layers)), _shared)
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
@@ -75,24 +103,58 @@ def _experts(c: Config, d: Expr) -> MoE:
 def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
     s = c.sub("linear_attn_config")
     if s.data:
-        raise s.error("linear_attn_config", "is an object", "its sizes are linear_num_heads, linear_head_dim and others")
+        raise s.error(
+            "linear_attn_config",
+            "is an object",
+            "its sizes are linear_num_heads, linear_head_dim and others",
+        )
     H, h = c.dim("Hk", "linear_num_heads", default=64), c.dim("hk", "linear_head_dim", default=128)
-    kernel, bound = c.dim("c", "linear_conv_kernel_dim", default=4), c.get("linear_lower_bound", -5.0)
+    kernel, bound = (
+        c.dim("c", "linear_conv_kernel_dim", default=4),
+        c.get("linear_lower_bound", -5.0),
+    )
     found = kimi_delta(d, H, h, kernel, eps, c.activation("hidden_act"), lower_bound=bound)
     return found.replace(a_log=weight(H, role="scale"))
 
 
 def _indexed(c: Config, d: Expr, eps: float) -> IndexedAttention:
-    """Read latent attention to the pools of keys that an indexer selects, and to the keys after the last complete one."""
-    H, n, v = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim", default=256), c.dim("v", "v_head_dim", default=256)
+    """Read latent attention to the pools of keys that an indexer selects, and to the keys after
+    the last complete one.
+    """
+    H, n, v = (
+        c.dim("H", "num_attention_heads"),
+        c.dim("n", "qk_nope_head_dim", default=256),
+        c.dim("v", "v_head_dim", default=256),
+    )
     s, r = c.dim("s", "q_lora_rank", default=1536), c.dim("r", "kv_lora_rank", default=512)
-    attn = mla(d, LatentSizes(H, n, Expr.const(0), v, s, r), c.get("attention_bias", False), rope=None, eps=eps)
+    attn = mla(
+        d,
+        LatentSizes(H, n, Expr.const(0), v, s, r),
+        c.get("attention_bias", False),
+        rope=None,
+        eps=eps,
+    )
     read, pool = read_indexer(c, d, s, None, heads=32), c.get("index_kpool", 16)
     if pool < 2 or read.top_k % pool:
-        raise c.error("index_kpool", f"is {pool}; it should be at least 2 and divide index_topk, {read.top_k}")
-    c.require("index_kpool_always_select_tail", True, "what the first tokens attend to is otherwise not defined")
+        raise c.error(
+            "index_kpool", f"is {pool}; it should be at least 2 and divide index_topk, {read.top_k}"
+        )
+    c.require(
+        "index_kpool_always_select_tail",
+        True,
+        "what the first tokens attend to is otherwise not defined",
+    )
     h, kept = read.head_dim, Expr("kp", read.top_k // pool)
     assert read.k is not None
-    pools = WindowKeys(bias=weight(pool, h, role="bias"), gate=linear(h, d), k=read.k, k_norm=read.k_norm, head_dim=h, ratio=pool)
-    indexer = read.replace(k=None, k_norm=None, top_k=kept, ratio=pool).extended(PoolIndexer, keys=pools)
+    pools = WindowKeys(
+        bias=weight(pool, h, role="bias"),
+        gate=linear(h, d),
+        k=read.k,
+        k_norm=read.k_norm,
+        head_dim=h,
+        ratio=pool,
+    )
+    indexer = read.replace(k=None, k_norm=None, top_k=kept, ratio=pool).extended(
+        PoolIndexer, keys=pools
+    )
     return attn.extended(IndexedAttention, indexer=indexer, top_k=kept, block_size=pool)

@@ -1,4 +1,6 @@
-"""GPT BigCode (StarCoder, SantaCoder): GPT-2 with one key/value head, matrices stored output first."""
+"""GPT BigCode (StarCoder, SantaCoder): GPT-2 with one key/value head, matrices stored output
+first.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,42 @@ NAMES = GPT2.with_changes(layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), 
 
 @family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="starcoder")
 def gpt_bigcode(c: Config) -> Decoder:
-    d, V, C = c.dim("d", any_name("n_embd")), c.dim("V", "vocab_size"), c.dim("C", any_name("n_positions"))
+    d, V, C = (
+        c.dim("d", any_name("n_embd")),
+        c.dim("V", "vocab_size"),
+        c.dim("C", any_name("n_positions")),
+    )
     F = c.dim("F", "n_inner", default=4 * d)
     H, K, h = c.square_heads(d, any_name("n_head"), any_name("n_head"))
     heads = Heads(H, Expr("K", 1) if c.get("multi_query", True) else K, h)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=True, score_transform=ScoreTransform(scale=None if c.get("scale_attn_weights", True) else 1.0)),
+        attn=gqa(
+            d,
+            heads,
+            bias=True,
+            score_transform=ScoreTransform(
+                scale=None if c.get("scale_attn_weights", True) else 1.0
+            ),
+        ),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("activation_function", "gelu_pytorch_tanh"), bias=True),
     )
-    c.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input")
+    c.ignore(
+        "attention_softmax_in_fp32",
+        "scale_attention_softmax_in_fp32",
+        "inference_runner",
+        "validate_runner_input",
+    )
     c.ignore("max_batch_size", "max_sequence_length", "pad_key_length", "pre_allocate_kv_cache")
     layers = repeat(layer, c.dim("L", any_name("n_layer")))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), positions=embedding(C, d), context=C)
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", True),
+        positions=embedding(C, d),
+        context=C,
+    )

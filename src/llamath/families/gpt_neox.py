@@ -1,4 +1,6 @@
-"""GPT-NeoX, Pythia and RedPajama: q, k, v in one matrix head by head, partly rotary, two norms on parallel branches."""
+"""GPT-NeoX, Pythia and RedPajama: q, k, v in one matrix head by head, partly rotary, two norms
+on parallel branches.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from .rope_shared import read_rope, rotary_dim
 NAMES = Scheme(
     name="hf",
     layer="gpt_neox.layers.{l}.",
-    outside={"embed": "gpt_neox.embed_in", "norm": "gpt_neox.final_layer_norm", "head": "embed_out"},
+    outside={
+        "embed": "gpt_neox.embed_in",
+        "norm": "gpt_neox.final_layer_norm",
+        "head": "embed_out",
+    },
     inside={
         "attn_norm": "input_layernorm",
         "attn.q": "attention.query_key_value",
@@ -35,7 +41,11 @@ def gpt_neox(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, "num_attention_heads")
     norm = layer_norm(d, c.get("layer_norm_eps", 1e-5))
-    rotary = read_rope(c, rotary_dim(c, heads.head_dim, 0.25, any_name("rotary_pct")), keys=any_name("rotary_emb_base"))
+    rotary = read_rope(
+        c,
+        rotary_dim(c, heads.head_dim, 0.25, any_name("rotary_pct")),
+        keys=any_name("rotary_emb_base"),
+    )
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=c.get("attention_bias", True), rope=rotary),
@@ -44,4 +54,11 @@ def gpt_neox(c: Config) -> Decoder:
         parallel=c.get("use_parallel_residual", True),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

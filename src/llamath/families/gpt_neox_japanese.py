@@ -1,4 +1,6 @@
-"""GPT-NeoX Japanese: GPT-NeoX without biases, except for one in the last layer, and with a tied head."""
+"""GPT-NeoX Japanese: GPT-NeoX without biases, except for one in the last layer, and with a tied
+head.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,26 @@ NAMES = GPT_NEOX.with_changes(
 def gpt_neox_japanese(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     F = (c.dim("r", "intermediate_multiple_size", default=4) * d).with_symbol("F")
-    heads, norm = c.square_heads(d, "num_attention_heads"), layer_norm(d, c.get("layer_norm_eps", 1e-5))
-    rotary = read_rope(c, even_dim(rotary_dim(c, heads.head_dim, 1.0, any_name("rotary_pct"))), keys=any_name("rotary_emb_base"))
+    heads, norm = (
+        c.square_heads(d, "num_attention_heads"),
+        layer_norm(d, c.get("layer_norm_eps", 1e-5)),
+    )
+    rotary = read_rope(
+        c,
+        even_dim(rotary_dim(c, heads.head_dim, 1.0, any_name("rotary_pct"))),
+        keys=any_name("rotary_emb_base"),
+    )
     ff = mlp(d, F, c.activation("hidden_act", "gelu"))
-    layer, last = (Layer(attn_norm=norm, attn=gqa(d, heads, o_bias=bias, rope=rotary), mlp_norm=norm, mlp=ff) for bias in (False, True))
+    layer, last = (
+        Layer(attn_norm=norm, attn=gqa(d, heads, o_bias=bias, rope=rotary), mlp_norm=norm, mlp=ff)
+        for bias in (False, True)
+    )
     layers = Stack(((layer,), L - 1), ((last,), 1), count_dim=L)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", True),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""GPT-OSS: biases everywhere, every other layer with a window, a sink in each head, clamped experts stored as stacks."""
+"""GPT-OSS: biases everywhere, every other layer with a window, a sink in each head, clamped
+experts stored as stacks.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ NAMES = HF.with_changes(
     },
 )
 RENAMED = GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"})
-YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
+YARN = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "original_max_position_embeddings": 4096,
+    "truncate": False,
+}
 
 
 @family(hf=NAMES, gguf=RENAMED, gguf_arch="gpt-oss")
@@ -40,8 +47,16 @@ def gpt_oss(c: Config) -> Decoder:
     H, K, h = c.heads(d, num_kv_heads=8, head_dim=64)
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     rope_key = next((key for key in ("rope_parameters", "rope_scaling") if key in c), "")
-    positions = rope_from(c, c.sub(rope_key) if rope_key else Config(YARN), theta=c.get("rope_theta", 150000.0), dim=h)
-    attn = gqa(d, Heads(H, K, h), c.get("attention_bias", True), sinks=weight(H, role="bias"), rope=positions)
+    positions = rope_from(
+        c, c.sub(rope_key) if rope_key else Config(YARN), theta=c.get("rope_theta", 150000.0), dim=h
+    )
+    attn = gqa(
+        d,
+        Heads(H, K, h),
+        c.get("attention_bias", True),
+        sinks=weight(H, role="bias"),
+        rope=positions,
+    )
     expert = ClampedMLP(
         gate=linear(F, d, True),
         up=linear(F, d, True),
@@ -52,8 +67,19 @@ def gpt_oss(c: Config) -> Decoder:
     )
     moe = MoE(router=linear(E, d, True), experts=repeat(expert, E, active=k), top_k=k)
     full = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe)
-    local = full.replace(attn=attn.replace(window=AttentionWindow(size=c.get("sliding_window", 128))))
+    local = full.replace(
+        attn=attn.replace(window=AttentionWindow(size=c.get("sliding_window", 128)))
+    )
     L = c.dim("L", "num_hidden_layers")
-    layers = layers_by_type(c, L, {"full_attention": full, "sliding_attention": local}, cycle((local, full), L))
+    layers = layers_by_type(
+        c, L, {"full_attention": full, "sliding_attention": local}, cycle((local, full), L)
+    )
     c.ignore("initial_context_length")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

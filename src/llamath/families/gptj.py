@@ -1,4 +1,6 @@
-"""GPT-J: one layer norm before attention and feed-forward in parallel, neighboring numbers rotated, a bias on the head."""
+"""GPT-J: one layer norm before attention and feed-forward in parallel, neighboring numbers
+rotated, a bias on the head.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from .registry import family
 from .rope_shared import even_dim
 
 NAMES = HF_GPT2.with_changes(
-    inside={**{f"attn.{x}": f"attn.{x}_proj" for x in "qkv"}, "attn.o": "attn.out_proj", "mlp.up": "mlp.fc_in", "mlp.down": "mlp.fc_out"}
+    inside={
+        **{f"attn.{x}": f"attn.{x}_proj" for x in "qkv"},
+        "attn.o": "attn.out_proj",
+        "mlp.up": "mlp.fc_in",
+        "mlp.down": "mlp.fc_out",
+    }
 )
 
 
@@ -26,7 +33,11 @@ def gptj(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=Rope(theta=10000.0, dim=even_dim(c.get("rotary_dim", 64)), interleaved=True)),
+        attn=gqa(
+            d,
+            heads,
+            rope=Rope(theta=10000.0, dim=even_dim(c.get("rotary_dim", 64)), interleaved=True),
+        ),
         mlp=mlp(d, F, c.activation("activation_function", "gelu_new"), bias=True),
         parallel=True,
     )
@@ -34,4 +45,6 @@ def gptj(c: Config) -> Decoder:
     layers = repeat(layer, c.dim("L", any_name("n_layer")))
     context = c.positive_int(any_name("n_positions"))
     tied = c.get("tie_word_embeddings", False)
-    return decoder(V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context)
+    return decoder(
+        V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context
+    )

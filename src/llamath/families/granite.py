@@ -1,4 +1,6 @@
-"""Granite 3: Llama's layers with four multipliers: of embeddings, attention scores, branches and logits."""
+"""Granite 3: Llama's layers with four multipliers: of embeddings, attention scores, branches and
+logits.
+"""
 
 from __future__ import annotations
 
@@ -17,5 +19,7 @@ from .rope_shared import read_rope
 def granite(c: Config) -> Decoder:
     d, F = c.dim("d", "hidden_size"), c.dim("F", "intermediate_size")
     attn = granite_attention(c, d, read_rope(c, c.heads(d).head_dim))
-    layer = granite_layer(c, d, attn, swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)))
+    layer = granite_layer(
+        c, d, attn, swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False))
+    )
     return granite_decoder(c, d, repeat(layer, c.dim("L", "num_hidden_layers")))

@@ -1,4 +1,6 @@
-"""Readers that Granite's families share: four multipliers, experts stacked in two tensors, and a shared MLP beside them."""
+"""Readers that Granite's families share: four multipliers, experts stacked in two tensors, and a
+shared MLP beside them.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,16 @@ NAMES_MOE = HF.with_changes(
 
 
 def granite_attention(
-    c: Config, d: Expr, rope: Rope | None, window: int | None = None, sinks: bool = False, kv_heads: int | None = None
+    c: Config,
+    d: Expr,
+    rope: Rope | None,
+    window: int | None = None,
+    sinks: bool = False,
+    kv_heads: int | None = None,
 ) -> Attention:
-    """Read attention whose scores are multiplied by `attention_multiplier`; `kv_heads` is the default of the family."""
+    """Read attention whose scores are multiplied by `attention_multiplier`; `kv_heads` is the
+    default of the family.
+    """
     heads = c.heads(d, num_kv_heads=kv_heads)
     return gqa(
         d,
@@ -45,7 +54,13 @@ def granite_attention(
 def granite_layer(c: Config, d: Expr, attn: Block, mlp: Block, eps: float = 1e-6) -> Layer:
     """Return a layer whose branches are multiplied by `residual_multiplier`."""
     norm = rms(d, c.get("rms_norm_eps", eps))
-    return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp, residual_multiplier=c.get("residual_multiplier", 1.0))
+    return Layer(
+        attn_norm=norm,
+        attn=attn,
+        mlp_norm=norm,
+        mlp=mlp,
+        residual_multiplier=c.get("residual_multiplier", 1.0),
+    )
 
 
 def granite_experts(c: Config, d: Expr, shared: MLP | None = None) -> MoE:
@@ -61,28 +76,52 @@ def granite_shared_mlp(c: Config, d: Expr, default: int) -> MLP | None:
     return swiglu(d, Fs, c.activation("hidden_act")) if Fs else None
 
 
-def windowed_layers(c: Config, d: Expr, mlp: Block, kv_heads: int | None = None, eps: float = 1e-6) -> Stack:
-    """Read layers with sinks, of which every fourth has full attention and the others a window, each with its own rotary base."""
+def windowed_layers(
+    c: Config, d: Expr, mlp: Block, kv_heads: int | None = None, eps: float = 1e-6
+) -> Stack:
+    """Read layers with sinks, of which every fourth has full attention and the others a window,
+    each with its own rotary base.
+    """
     L, window = c.dim("L", "num_hidden_layers"), c.nullable("sliding_window", 128)
-    types = layer_kinds(c, L, ("full_attention", "sliding_attention"), lambda i: "sliding_attention" if i % 4 else "full_attention")
+    types = layer_kinds(
+        c,
+        L,
+        ("full_attention", "sliding_attention"),
+        lambda i: "sliding_attention" if i % 4 else "full_attention",
+    )
     shared = read_rope(c, c.heads(d, num_kv_heads=kv_heads).head_dim)
     bases = c.numbers("layer_rope_theta") if "layer_rope_theta" in c else (shared.theta,) * L
     if len(bases) != L:
-        raise c.error("layer_rope_theta", f"should have one number for each of the {L} layers, not {len(bases)}")
+        raise c.error(
+            "layer_rope_theta",
+            f"should have one number for each of the {L} layers, not {len(bases)}",
+        )
 
     def layer(kind: str, theta: float) -> Layer:
         rope = shared.replace(theta=theta) if theta else None
-        attn = granite_attention(c, d, rope, window if kind == "sliding_attention" else None, sinks=True, kv_heads=kv_heads)
+        attn = granite_attention(
+            c,
+            d,
+            rope,
+            window if kind == "sliding_attention" else None,
+            sinks=True,
+            kv_heads=kv_heads,
+        )
         return granite_layer(c, d, attn, mlp, eps)
 
     return layers_from(layer, types, bases, count_dim=L)
 
 
-def granite_decoder(c: Config, d: Expr, layers: Stack, tied: bool = False, eps: float = 1e-6) -> Decoder:
+def granite_decoder(
+    c: Config, d: Expr, layers: Stack, tied: bool = False, eps: float = 1e-6
+) -> Decoder:
     """Return the model, with the multipliers of embeddings and logits."""
     if not (divisor := c.get("logits_scaling", 1.0)):
         raise c.error("logits_scaling", "is 0, and logits are divided by it")
     V, norm = c.dim("V", "vocab_size"), rms(d, c.get("rms_norm_eps", eps))
-    embed, context = embedding(V, d, c.get("embedding_multiplier", 1.0)), c.positive_int("max_position_embeddings")
+    embed, context = (
+        embedding(V, d, c.get("embedding_multiplier", 1.0)),
+        c.positive_int("max_position_embeddings"),
+    )
     tied = c.get("tie_word_embeddings", tied)
     return decoder(V, d, layers, norm, tied, embed=embed, logit_scale=1 / divisor, context=context)

@@ -14,4 +14,6 @@ from .registry import family
 def granite_swa(c: Config) -> Decoder:
     d, F = c.dim("d", "hidden_size"), c.dim("F", "intermediate_size")
     mlp = swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False))
-    return granite_decoder(c, d, windowed_layers(c, d, mlp, kv_heads=4, eps=1e-5), tied=True, eps=1e-5)
+    return granite_decoder(
+        c, d, windowed_layers(c, d, mlp, kv_heads=4, eps=1e-5), tied=True, eps=1e-5
+    )

@@ -1,4 +1,6 @@
-"""Granite 3's MoE models and PowerMoE: Granite's layers and multipliers with experts stacked in two tensors."""
+"""Granite 3's MoE models and PowerMoE: Granite's layers and multipliers with experts stacked in
+two tensors.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.tree import repeat
-from .granite_shared import NAMES_MOE, granite_attention, granite_decoder, granite_experts, granite_layer
+from .granite_shared import (
+    NAMES_MOE,
+    granite_attention,
+    granite_decoder,
+    granite_experts,
+    granite_layer,
+)
 from .registry import family
 from .rope_shared import read_rope
 

@@ -1,4 +1,6 @@
-"""Hunyuan 0.5B to 7B, also inside Hunyuan-VL: Llama's layers with a norm of each head's queries and keys after their rotation."""
+"""Hunyuan 0.5B to 7B, also inside Hunyuan-VL: Llama's layers with a norm of each head's queries
+and keys after their rotation.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,14 @@ from ..core.tree import repeat
 from .registry import family
 from .rope_shared import read_rope
 
-NAMES = HF.with_changes(inside={"attn.q_norm": "self_attn.query_layernorm", "attn.k_norm": "self_attn.key_layernorm"})
+NAMES = HF.with_changes(
+    inside={"attn.q_norm": "self_attn.query_layernorm", "attn.k_norm": "self_attn.key_layernorm"}
+)
 
 
 def _read_rope(c: Config, dim: int) -> Rope:
-    """Read the rotary embedding: a "dynamic" one with a fixed `alpha` has a larger base, whatever the context.
+    """Read the rotary embedding: a "dynamic" one with a fixed `alpha` has a larger base, whatever
+    the context.
 
     The sections of "xdrope" (Hunyuan-VL) are positions inside images; a text has the same in each.
     """
@@ -26,7 +31,15 @@ def _read_rope(c: Config, dim: int) -> Rope:
     alpha = s.get("alpha", 0.0)
     if s.get("rope_type|type", "default") not in ("dynamic", "xdrope") or not alpha:
         return read_rope(c, dim)
-    s.ignore("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "mrope_section", "xdrope_section")
+    s.ignore(
+        "factor",
+        "beta_fast",
+        "beta_slow",
+        "mscale",
+        "mscale_all_dim",
+        "mrope_section",
+        "xdrope_section",
+    )
     theta = s.get("rope_theta", c.get("rope_theta", 1e4))
     if alpha < 0:
         raise s.error("alpha", f"should be positive, not {alpha!r}")
@@ -54,6 +67,18 @@ def hunyuan_attention(c: Config, d: Expr) -> Attention:
 def hunyuan_v1_dense(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm, attn = rms(d, c.get("rms_norm_eps", 1e-5)), hunyuan_attention(c, d)
-    layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)))
+    layer = Layer(
+        attn_norm=norm,
+        attn=attn,
+        mlp_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
+    )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

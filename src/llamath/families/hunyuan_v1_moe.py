@@ -24,16 +24,34 @@ NAMES = DENSE.with_changes(
 @family(hf=NAMES, gguf=GGUF, gguf_arch="hunyuan-moe")
 def hunyuan_v1_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    norm, attn, activation = rms(d, c.get("rms_norm_eps", 1e-5)), hunyuan_attention(c, d), c.activation("hidden_act")
-    plain = Config({key: _one_value(c, key) for key in ("num_experts", "moe_topk") if key in c}, c.source)
+    norm, attn, activation = (
+        rms(d, c.get("rms_norm_eps", 1e-5)),
+        hunyuan_attention(c, d),
+        c.activation("hidden_act"),
+    )
+    plain = Config(
+        {key: _one_value(c, key) for key in ("num_experts", "moe_topk") if key in c}, c.source
+    )
     for key, only in (("num_shared_expert", 1), ("moe_intermediate_size", int(F))):
         if key in c and _one_value(c, key) != only:
-            raise c.error(key, f"should be {only} in every layer, which is all that transformers' class builds")
+            raise c.error(
+                key,
+                f"should be {only} in every layer, which is all that transformers' class builds",
+            )
     E, k = plain.dim("E", "num_experts", default=1), plain.dim("k", "moe_topk", default=1)
     expert = swiglu(d, F, activation)
     moe = mixture(d, E, k, expert, shared=expert, fp32_router=True)
-    layers = repeat(Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe), c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    layers = repeat(
+        Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe), c.dim("L", "num_hidden_layers")
+    )
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )
 
 
 def _one_value(c: Config, key: str) -> object:

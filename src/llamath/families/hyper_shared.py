@@ -14,7 +14,9 @@ from ..core.extensions.hyper_connections import HyperConnection, StreamGate, Str
 def _gate(d: Expr, n: Expr, eps: float, factor: float = 1.0) -> StreamGate:
     """A gate of n residual streams."""
     bias, scale = weight(n, role="bias", dtype="F32"), weight(1, role="scale", dtype="F32")
-    return StreamGate(weight=weight(n, n * d, dtype="F32"), bias=bias, scale=scale, factor=factor, eps=eps)
+    return StreamGate(
+        weight=weight(n, n * d, dtype="F32"), bias=bias, scale=scale, factor=factor, eps=eps
+    )
 
 
 def stream_sum(c: Config, d: Expr, n: Expr, eps: float) -> StreamSum:
@@ -23,14 +25,25 @@ def stream_sum(c: Config, d: Expr, n: Expr, eps: float) -> StreamSum:
 
 
 def hyper_connection(
-    c: Config, d: Expr, n: Expr, eps: float, *, factor: float, post_eps: float, mix: StreamMixer | None = None
+    c: Config,
+    d: Expr,
+    n: Expr,
+    eps: float,
+    *,
+    factor: float,
+    post_eps: float,
+    mix: StreamMixer | None = None,
 ) -> HyperConnection:
     """Read the connection of a branch with n residual streams."""
-    return stream_sum(c, d, n, eps).extended(HyperConnection, post=_gate(d, n, post_eps, factor), mix=mix)
+    return stream_sum(c, d, n, eps).extended(
+        HyperConnection, post=_gate(d, n, post_eps, factor), mix=mix
+    )
 
 
 def stream_mixer(c: Config, d: Expr, n: Expr, dtype: str = "F32") -> StreamMixer:
-    """Read the mixture of n residual streams; `dtype` is that of published files, if it is not that of the other weights."""
+    """Read the mixture of n residual streams; `dtype` is that of published files, if it is not
+    that of the other weights.
+    """
     return StreamMixer(
         weight=weight(n * n, n * d, dtype=dtype),
         bias=weight(n * n, role="bias", dtype=dtype),

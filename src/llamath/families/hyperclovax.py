@@ -1,4 +1,6 @@
-"""HyperCLOVA X: Granite's layers and multipliers, with norms after each branch; the logits are multiplied, not divided."""
+"""HyperCLOVA X: Granite's layers and multipliers, with norms after each branch; the logits are
+multiplied, not divided.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from .rope_shared import read_rope
 def hyperclovax(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d), rms(d, c.get("rms_norm_eps", 1e-6))
-    out_norm, scale = norm if c.get("use_post_norm", True) else None, c.number("attention_multiplier")
+    out_norm, scale = (
+        norm if c.get("use_post_norm", True) else None,
+        c.number("attention_multiplier"),
+    )
     layer = Layer(
         attn_norm=norm,
         attn=gqa(

@@ -11,7 +11,10 @@ from .registry import family
 from .rope_shared import read_rope
 
 NAMES = HF.with_changes(
-    outside={"embed.extra": "model.embed_tokens.additional_embedding.weight", "head.extra": "lm_head.additional_fc.weight"}
+    outside={
+        "embed.extra": "model.embed_tokens.additional_embedding.weight",
+        "head.extra": "lm_head.additional_fc.weight",
+    }
 )
 
 
@@ -22,14 +25,36 @@ def idefics(c: Config) -> Decoder:
         c.dim("V", "vocab_size", default=32_000),
         c.dim("F", "intermediate_size", default=11_008),
     )
-    L, heads, norm = c.dim("L", "num_hidden_layers", default=32), c.heads(d, num_heads=32), rms(d, c.get("rms_norm_eps", 1e-6))
-    feed_forward, tied = swiglu(d, F, c.activation("hidden_act", "silu")), c.get("tie_word_embeddings", False)
-    layer = Layer(attn_norm=norm, attn=gqa(d, heads, rope=read_rope(c, heads.head_dim)), mlp_norm=norm, mlp=feed_forward)
-    c.ignore("alpha_initializer", "alphas_initializer_range", "dropout", "freeze_lm_head", "freeze_text_layers")
-    c.ignore("freeze_text_module_exceptions", "freeze_vision_layers", "freeze_vision_module_exceptions")
+    L, heads, norm = (
+        c.dim("L", "num_hidden_layers", default=32),
+        c.heads(d, num_heads=32),
+        rms(d, c.get("rms_norm_eps", 1e-6)),
+    )
+    feed_forward, tied = (
+        swiglu(d, F, c.activation("hidden_act", "silu")),
+        c.get("tie_word_embeddings", False),
+    )
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, rope=read_rope(c, heads.head_dim)),
+        mlp_norm=norm,
+        mlp=feed_forward,
+    )
+    c.ignore(
+        "alpha_initializer",
+        "alphas_initializer_range",
+        "dropout",
+        "freeze_lm_head",
+        "freeze_text_layers",
+    )
+    c.ignore(
+        "freeze_text_module_exceptions", "freeze_vision_layers", "freeze_vision_module_exceptions"
+    )
     embed, head = embedding(V, d), unembedding(V, d, tied)
     if extra := c.dim("V_a", "additional_vocab_size", default=0, least=0):
         embed = embed.extended(ExtendedEmbedding, extra=weight(extra, d, role="lookup"))
-        head = head.extended(ExtendedLinear, extra=weight(extra, d, tied="embed.extra" if tied else ""))
+        head = head.extended(
+            ExtendedLinear, extra=weight(extra, d, tied="embed.extra" if tied else "")
+        )
     context = c.get("max_position_embeddings", 2048)
     return decoder(V, d, repeat(layer, L), norm, tied, embed=embed, head=head, context=context)

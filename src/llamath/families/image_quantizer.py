@@ -1,4 +1,6 @@
-"""The modules of a quantizer of images, VQGAN, which are counted: an encoder, a code book and a decoder."""
+"""The modules of a quantizer of images, VQGAN, which are counted: an encoder, a code book and a
+decoder.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from .counted_towers import Modules, conv, counted, table
 def image_quantizer(q: Config) -> Modules:
     """Read the encoder, the code book and the decoder of VQGAN."""
     q.ignore("dropout", "hidden_act", "initializer_range", "num_patches")
-    base, latent, embedded = q.dim("b_q", "base_channels", default=128), q.get("latent_channels", 256), q.get("embed_dim", 8)
+    base, latent, embedded = (
+        q.dim("b_q", "base_channels", default=128),
+        q.get("latent_channels", 256),
+        q.get("embed_dim", 8),
+    )
     factors: Sequence[int] = q.get("channel_multiplier", [1, 1, 2, 2, 4])
     if not factors or not all(type(x) is int and x > 0 for x in factors):
         raise q.error("channel_multiplier", f"should list positive integers, not {factors!r:.60}")
@@ -30,7 +36,11 @@ def image_quantizer(q: Config) -> Modules:
         for i, w in enumerate(widths)
     ]
     up = [
-        _level([widths[min(i + 1, last)], *[w] * (n + 1)], w if i == last else None, {"upsample.conv": conv(w, w, 3, 3)} if i else {})
+        _level(
+            [widths[min(i + 1, last)], *[w] * (n + 1)],
+            w if i == last else None,
+            {"upsample.conv": conv(w, w, 3, 3)} if i else {},
+        )
         for i, w in reversed(list(enumerate(widths)))
     ]
     top = widths[-1]
@@ -52,7 +62,9 @@ def image_quantizer(q: Config) -> Modules:
 
 
 def _level(widths: Sequence[int], attending: int | None, rest: Modules) -> CountedBlock:
-    """Residual blocks from each width to the next, each followed by attention on the smallest grid."""
+    """Residual blocks from each width to the next, each followed by attention on the smallest
+    grid.
+    """
     blocks = sequence(_residual(a, b) for a, b in pairwise(widths))
     attention = repeat(_attention(attending), len(widths) - 1) if attending else None
     return counted({"block": blocks, "attn": attention, **rest})
@@ -79,4 +91,9 @@ def _residual(into: int, out: int) -> CountedBlock:
 
 
 def _attention(width: int) -> CountedBlock:
-    return counted({"norm": layer_norm(width, 1e-6), **{x: conv(width, width, 1, 1) for x in ("q", "k", "v", "proj_out")}})
+    return counted(
+        {
+            "norm": layer_norm(width, 1e-6),
+            **{x: conv(width, width, 1, 1) for x in ("q", "k", "v", "proj_out")},
+        }
+    )

@@ -1,4 +1,6 @@
-"""Inkling's text model: a short convolution in every branch, learned biases by distance, experts routed with the shared ones."""
+"""Inkling's text model: a short convolution in every branch, learned biases by distance, experts
+routed with the shared ones.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,26 @@ from .registry import family
 FULL, SLIDING = TYPES = ("hybrid", "hybrid_sliding")
 _GATE_UP = {
     f"mlp.{kind}.{{e}}.{x}.weight": f"mlp.{name}"
-    for kind, name in (("experts", "experts.w13_weight"), ("shared_experts", "shared_experts.shared_w13_weight"))
+    for kind, name in (
+        ("experts", "experts.w13_weight"),
+        ("shared_experts", "shared_experts.shared_w13_weight"),
+    )
     for x in ("gate", "up")
 }
-_CONVOLUTIONS = {"attn.k_conv": "attn.k_sconv", "attn.v_conv": "attn.v_sconv", "attn_conv": "attn_sconv", "mlp_conv": "mlp_sconv"}
+_CONVOLUTIONS = {
+    "attn.k_conv": "attn.k_sconv",
+    "attn.v_conv": "attn.v_sconv",
+    "attn_conv": "attn_sconv",
+    "mlp_conv": "mlp_sconv",
+}
 NAMES = HF.with_changes(
     layer="model.llm.layers.{l}.",
-    outside={"embed": "model.llm.embed", "embed_norm": "model.llm.embed_norm", "norm": "model.llm.norm", "head": "model.llm.unembed"},
+    outside={
+        "embed": "model.llm.embed",
+        "embed_norm": "model.llm.embed_norm",
+        "norm": "model.llm.norm",
+        "head": "model.llm.unembed",
+    },
     inside={
         "attn_norm": "attn_norm",
         "attn.q": "attn.wq_du",
@@ -60,24 +75,47 @@ NAMES = HF.with_changes(
 def inkling(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     norm, activation = rms(d, _eps(c)), c.activation("hidden_act")
-    local, first = layer_numbers(c, "local_layer_ids") if "local_layer_ids" in c else None, c.get("dense_mlp_idx", 0)
-    F = c.dim("F", "dense_intermediate_size" if "dense_intermediate_size" in c else "intermediate_size")
+    local, first = (
+        layer_numbers(c, "local_layer_ids") if "local_layer_ids" in c else None,
+        c.get("dense_mlp_idx", 0),
+    )
+    F = c.dim(
+        "F", "dense_intermediate_size" if "dense_intermediate_size" in c else "intermediate_size"
+    )
     dense = swiglu(d, F, activation).extended(WeightedMLP, scale=weight(1, role="scale"))
     mlps = {"dense": dense, "sparse": _moe(c, d, activation)}
 
     def layer(kind: str, mlp: str) -> ConvolvedLayer:
         attn, conv = _attention(c, d, kind), _convolution(c, d)
-        return ConvolvedLayer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlps[mlp], attn_conv=conv, mlp_conv=conv)
+        return ConvolvedLayer(
+            attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlps[mlp], attn_conv=conv, mlp_conv=conv
+        )
 
-    types = layer_kinds(c, L, TYPES, lambda i: SLIDING if (i in local if local is not None else (i + 1) % 6) else FULL)
+    types = layer_kinds(
+        c,
+        L,
+        TYPES,
+        lambda i: SLIDING if (i in local if local is not None else (i + 1) % 6) else FULL,
+    )
     layers = layers_from(layer, types, mlp_kinds(c, L, first), count_dim=L)
-    divisor, known = c.get("logits_mup_width_multiplier|embedding_multiplier", 24.0), c.positive_int("unpadded_vocab_size")
+    divisor, known = (
+        c.get("logits_mup_width_multiplier|embedding_multiplier", 24.0),
+        c.positive_int("unpadded_vocab_size"),
+    )
     if not divisor:
         raise c.error("logits_mup_width_multiplier", "is 0, and logits are divided by it")
-    c.ignore("intermediate_size", "rms_norm_eps_moe_gate", "shared_expert_sink", "num_mtp_layers", "chain_hidden_post_norm")
+    c.ignore(
+        "intermediate_size",
+        "rms_norm_eps_moe_gate",
+        "shared_expert_sink",
+        "num_mtp_layers",
+        "chain_hidden_post_norm",
+    )
     c.ignore("mtp_local_layer_ids", "mtp_hidden_states_first")
     context = c.positive_int(any_name("max_position_embeddings"))
-    plain = decoder(V, d, layers, norm, tied=False, embed_norm=norm, context=context, logit_scale=1 / divisor)
+    plain = decoder(
+        V, d, layers, norm, tied=False, embed_norm=norm, context=context, logit_scale=1 / divisor
+    )
     return plain if known is None or known >= V else plain.replace(kept_logits=known)
 
 
@@ -86,7 +124,9 @@ def _eps(c: Config) -> float:
 
 
 def _convolution(c: Config, channels: int) -> ResidualConvolution:
-    return ResidualConvolution(weight=weight(channels, c.dim("c", "conv_kernel_size|sconv_kernel_size", default=4)))
+    return ResidualConvolution(
+        weight=weight(channels, c.dim("c", "conv_kernel_size|sconv_kernel_size", default=4))
+    )
 
 
 def _attention(c: Config, d: Expr, kind: str) -> ConvolvedAttention:
@@ -94,28 +134,62 @@ def _attention(c: Config, d: Expr, kind: str) -> ConvolvedAttention:
     H, K, h = heads = _heads(c, "swa_" if kind == SLIDING else "")
     window = c.get("sliding_window_size|sliding_window", 512) if kind == SLIDING else None
     D = Expr.const(window) if window else c.dim("D", "rel_extent", default=1024)
-    R, floor, alpha = c.dim("R", "d_rel", default=16), c.positive_int("log_scaling_n_floor"), c.get("log_scaling_alpha", 0.1)
-    scores = ScoreTransform(scale=1 / h, temperature=LogTuning(scale=alpha, floor=floor) if floor and kind == FULL else None)
+    R, floor, alpha = (
+        c.dim("R", "d_rel", default=16),
+        c.positive_int("log_scaling_n_floor"),
+        c.get("log_scaling_alpha", 0.1),
+    )
+    scores = ScoreTransform(
+        scale=1 / h,
+        temperature=LogTuning(scale=alpha, floor=floor) if floor and kind == FULL else None,
+    )
     norm, conv = rms(h, _eps(c)), _convolution(c, K * h)
-    attn = gqa(d, heads, q_norm=norm, k_norm=norm, window=AttentionWindow(size=window), score_transform=scores)
-    return attn.extended(ConvolvedAttention, k_conv=conv, v_conv=conv, relative=linear(H * R, d), distance=linear(D, R), relative_dim=R)
+    attn = gqa(
+        d,
+        heads,
+        q_norm=norm,
+        k_norm=norm,
+        window=AttentionWindow(size=window),
+        score_transform=scores,
+    )
+    return attn.extended(
+        ConvolvedAttention,
+        k_conv=conv,
+        v_conv=conv,
+        relative=linear(H * R, d),
+        distance=linear(D, R),
+        relative_dim=R,
+    )
 
 
 def _heads(c: Config, prefix: str) -> Heads:
     """Read the heads of layers without a window, or with one."""
-    letters, defaults = (("Hw", "Kw", "hw"), (64, 16, 128)) if prefix else (("H", "K", "h"), (64, 8, 128))
+    letters, defaults = (
+        (("Hw", "Kw", "hw"), (64, 16, 128)) if prefix else (("H", "K", "h"), (64, 8, 128))
+    )
     keys = (f"{prefix}num_attention_heads", f"{prefix}num_key_value_heads", f"{prefix}head_dim")
-    H, K, h = (c.dim(letter, key, default=default) for letter, key, default in zip(letters, keys, defaults, strict=True))
+    H, K, h = (
+        c.dim(letter, key, default=default)
+        for letter, key, default in zip(letters, keys, defaults, strict=True)
+    )
     if H % K:
         raise c.error(keys[1], f"is {K}, which does not divide the {H} attention heads")
     return Heads(H, K, h)
 
 
 def _moe(c: Config, d: Expr, activation: str) -> SharedRoutingMoE:
-    E, k, S = c.dim("E", any_name("n_routed_experts")), c.dim("k", "num_experts_per_tok"), c.dim("S", "n_shared_experts", default=2)
+    E, k, S = (
+        c.dim("E", any_name("n_routed_experts")),
+        c.dim("k", "num_experts_per_tok"),
+        c.dim("S", "n_shared_experts", default=2),
+    )
     own_width = "moe_intermediate_size" in c and "dense_intermediate_size" not in c
-    expert = swiglu(d, c.dim("Fe", "moe_intermediate_size" if own_width else "intermediate_size"), activation)
-    routed = mixture(d, E, k, expert, corrected=True, scoring="sigmoid", norm_topk_prob=False, fp32_router=True)
+    expert = swiglu(
+        d, c.dim("Fe", "moe_intermediate_size" if own_width else "intermediate_size"), activation
+    )
+    routed = mixture(
+        d, E, k, expert, corrected=True, scoring="sigmoid", norm_topk_prob=False, fp32_router=True
+    )
     return routed.replace(router=linear(E + S, d)).extended(
         SharedRoutingMoE,
         shared_experts=repeat(expert, S),

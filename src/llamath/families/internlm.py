@@ -34,7 +34,9 @@ def _rotary(c: Config, h: int, context: int) -> Rope:
     s = c.sub("rotary")
     theta, kind = s.get("base", 10000.0), s.get("type", "dynamic")
     if kind == "dynamic":
-        return DynamicRope(theta=theta, dim=h, factor=s.get("scaling_factor", 1.0), original_context=context)
+        return DynamicRope(
+            theta=theta, dim=h, factor=s.get("scaling_factor", 1.0), original_context=context
+        )
     if kind == "origin":
         return Rope(theta=theta, dim=h)
     raise s.error("type", f"names the unknown scaling {kind!r}", "known: dynamic, origin")

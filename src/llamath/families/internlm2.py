@@ -1,4 +1,6 @@
-"""InternLM 2 and 2.5: Llama's layers under other names, with queries, key and value of each key/value head together in one matrix."""
+"""InternLM 2 and 2.5: Llama's layers under other names, with queries, key and value of each
+key/value head together in one matrix.
+"""
 
 from __future__ import annotations
 
@@ -42,4 +44,11 @@ def internlm2(c: Config) -> Decoder:
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -14,7 +14,11 @@ from .registry import family
 def iquestcoder(c: Config) -> Decoder:
     for key in ("clip_qkv", "use_sliding_window"):
         if c.get(key, None):
-            raise c.error(key, f"is {c[key]!r}; no published model has it, and transformers rejects it")
+            raise c.error(
+                key, f"is {c[key]!r}; no published model has it, and transformers rejects it"
+            )
     c.ignore("sliding_window")
     heads = c.heads(c.dim("d", "hidden_size"), num_kv_heads=8, head_dim=128)
-    return llama_decoder(c, heads, eps=1e-5, bias=c.get("attention_bias", False), mlp_bias=c.get("mlp_bias", False))
+    return llama_decoder(
+        c, heads, eps=1e-5, bias=c.get("attention_bias", False), mlp_bias=c.get("mlp_bias", False)
+    )

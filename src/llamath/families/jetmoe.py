@@ -1,4 +1,5 @@
-"""JetMoE: experts of the MLP and of attention, where each chosen expert has a query for every key, and one bias for all outputs.
+"""JetMoE: experts of the MLP and of attention, where each chosen expert has a query for every key,
+and one bias for all outputs.
 
 The family is counted only: the bias of all experts is not part of the machine.
 """
@@ -53,7 +54,9 @@ class OutputExpert(Linear):
 
 
 class AttentionExperts(Block):
-    """Experts of attention, of which a router chooses some for each token; each has queries and an output."""
+    """Experts of attention, of which a router chooses some for each token; each has queries and
+    an output.
+    """
 
     group: ClassVar[str] = "attention"
     groups: ClassVar[dict[str, str]] = {"router": "router"}
@@ -66,7 +69,9 @@ class AttentionExperts(Block):
 
 
 class ExpertAttention(AttentionBase):
-    """Softmax attention of experts: each chosen one has a query for every head of the keys, which all share (arXiv:2404.07413)."""
+    """Softmax attention of experts: each chosen one has a query for every head of the keys,
+    which all share (arXiv:2404.07413).
+    """
 
     cuts: ClassVar[dict[str, Cut]] = dict.fromkeys("kv", Cut(0, "kv_heads"))
     experts: AttentionExperts
@@ -95,10 +100,27 @@ def jetmoe(c: Config) -> Decoder:
     keys = linear(K * h, d)
     layer = Layer(
         attn_norm=norm,
-        attn=ExpertAttention(experts=experts, k=keys, v=keys, kv_heads=K, head_dim=h, rope=read_rope(c, h)),
+        attn=ExpertAttention(
+            experts=experts, k=keys, v=keys, kv_heads=K, head_dim=h, rope=read_rope(c, h)
+        ),
         mlp_norm=norm,
-        mlp=BiasedMoE(router=router, experts=repeat(swiglu(d, F, c.activation("activation_function")), E, active=k), top_k=k, bias=bias),
+        mlp=BiasedMoE(
+            router=router,
+            experts=repeat(swiglu(d, F, c.activation("activation_function")), E, active=k),
+            top_k=k,
+            bias=bias,
+        ),
     )
     c.ignore("num_attention_heads")
-    layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", True)
-    return decoder(V, d, layers, rms(d, c.get("rms_norm_eps", 1e-6)), tied, context=c.positive_int("max_position_embeddings"))
+    layers, tied = (
+        repeat(layer, c.dim("L", "num_hidden_layers")),
+        c.get("tie_word_embeddings", True),
+    )
+    return decoder(
+        V,
+        d,
+        layers,
+        rms(d, c.get("rms_norm_eps", 1e-6)),
+        tied,
+        context=c.positive_int("max_position_embeddings"),
+    )

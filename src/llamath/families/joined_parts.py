@@ -7,7 +7,9 @@ from .multimodal_registry import Names, Part, Tower
 
 
 def joined_parts(**parts: tuple[str, Part | Tower]) -> Part:
-    """Return the part of these parts, which is counted, not computed; each has the prefix of its names in files."""
+    """Return the part of these parts, which is counted, not computed; each has the prefix of its
+    names in files.
+    """
     names: dict[str, str] = {}
     layouts: dict[str, str] = {}
     in_memory: dict[str, str] = {}
@@ -15,7 +17,12 @@ def joined_parts(**parts: tuple[str, Part | Tower]) -> Part:
         names |= _inside(field, part.names, prefix)
         layouts |= _inside(field, part.layouts)
         in_memory |= _inside(field, part.in_memory) if isinstance(part, Part) else {}
-    return Part(CountedBlock(parts={field: part.block for field, (_, part) in parts.items()}), names, layouts, in_memory)
+    return Part(
+        CountedBlock(parts={field: part.block for field, (_, part) in parts.items()}),
+        names,
+        layouts,
+        in_memory,
+    )
 
 
 def _inside(field: str, names: Names, prefix: str = "") -> Names:

@@ -1,4 +1,6 @@
-"""Kimi K3: Kimi Linear with latent experts, gates on latent attention, and residuals that attend to those of earlier layers."""
+"""Kimi K3: Kimi Linear with latent experts, gates on latent attention, and residuals that attend
+to those of earlier layers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from .registry import family
 
 _LATENT = {"down": "down_proj", "norm": "norm", "up": "up_proj"}
 _DEPTH = {
-    f"{ours}_depth.{x}": f"{theirs}_res_{x}" for ours, theirs in (("attn", "self_attention"), ("mlp", "mlp")) for x in ("norm", "proj")
+    f"{ours}_depth.{x}": f"{theirs}_res_{x}"
+    for ours, theirs in (("attn", "self_attention"), ("mlp", "mlp"))
+    for x in ("norm", "proj")
 }
 NAMES = HF_LATENT.with_changes(
     outside={f"collapse.{x}": f"model.output_attn_res_{x}" for x in ("norm", "proj")},
@@ -38,7 +42,11 @@ _PROVEN = (96, 128)
 @family(hf=NAMES)
 def kimi_k3(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    eps, first, block = c.get("rms_norm_eps", 1e-5), c.get("first_k_dense_replace", 1), c.positive_int("attn_res_block_size", 12)
+    eps, first, block = (
+        c.get("rms_norm_eps", 1e-5),
+        c.get("first_k_dense_replace", 1),
+        c.positive_int("attn_res_block_size", 12),
+    )
     norm, is_full, n = rms(d, eps), full_layers(c), -(-int(L) // block)
     delta, latent = _delta(c, d, eps), _latent(c, d)
     dense, moe = _situ(c, d, c.dim("F", "intermediate_size")), _experts(c, d, eps)
@@ -47,7 +55,12 @@ def kimi_k3(c: Config) -> Decoder:
         return DepthAttention(norm=norm, proj=linear(1, d), width=d, streams=streams)
 
     def layer(full: bool, sparse: bool, closed: int, opens: bool) -> DepthAttentionLayer:
-        plain = Layer(attn_norm=norm, attn=latent if full else delta, mlp_norm=norm, mlp=moe if sparse else dense)
+        plain = Layer(
+            attn_norm=norm,
+            attn=latent if full else delta,
+            mlp_norm=norm,
+            mlp=moe if sparse else dense,
+        )
         return plain.extended(
             DepthAttentionLayer,
             attn_depth=depth(closed + 1),
@@ -58,49 +71,94 @@ def kimi_k3(c: Config) -> Decoder:
         )
 
     check_listed(c, L)
-    facts = zip(*((is_full(i), i >= first, -(-i // block), i % block == 0) for i in range(int(L))), strict=True)
+    facts = zip(
+        *((is_full(i), i >= first, -(-i // block), i % block == 0) for i in range(int(L))),
+        strict=True,
+    )
     layers = layers_from(layer, *facts, count_dim=L)
     c.ignore("num_key_value_heads", "topk_method")
-    found = decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    found = decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )
     return found.extended(HyperDecoder, collapse=depth(n + 1), sizes=(d,) * (n + 1))
 
 
 def _situ(c: Config, d: Expr, F: Expr) -> SituMLP:
     c.require("hidden_act", "situ", "the published model has it")
-    bounds = {"beta": c.get("activation_situ_beta", None) or 1.0, "linear_beta": c.get("activation_situ_linear_beta", None)}
+    bounds = {
+        "beta": c.get("activation_situ_beta", None) or 1.0,
+        "linear_beta": c.get("activation_situ_linear_beta", None),
+    }
     return swiglu(d, F, "sigmoid").extended(SituMLP, **bounds)
 
 
 def _delta(c: Config, d: Expr, eps: float) -> Block:
     s = c.sub("linear_attn_config")
-    H, h, kernel = s.dim("Hk", "num_heads"), s.dim("hk", "head_dim"), s.dim("c", "short_conv_kernel_size", default=4)
+    H, h, kernel = (
+        s.dim("Hk", "num_heads"),
+        s.dim("hk", "head_dim"),
+        s.dim("c", "short_conv_kernel_size", default=4),
+    )
     if (int(H), int(h)) != _PROVEN:
-        raise s.error("num_heads", f"is {H} with a head_dim of {h}", f"the published model proves {_PROVEN[0]} heads of {_PROVEN[1]} alone")
+        raise s.error(
+            "num_heads",
+            f"is {H} with a head_dim of {h}",
+            f"the published model proves {_PROVEN[0]} heads of {_PROVEN[1]} alone",
+        )
     if not s.get("use_full_rank_gate", False):
         raise s.error("use_full_rank_gate", "is not true, unlike in the published model")
     bound = s.get("gate_lower_bound", -5.0)
-    found = kimi_delta(d, H, h, kernel, eps, "silu", lower_bound=bound).replace(gate_down=None, gate=linear(H * h, d))
+    found = kimi_delta(d, H, h, kernel, eps, "silu", lower_bound=bound).replace(
+        gate_down=None, gate=linear(H * h, d)
+    )
     return found.extended(PaddedKimiDeltaAttention).replace(a_log=weight(h, role="scale"))
 
 
 def _latent(c: Config, d: Expr) -> Block:
     """Latent attention without positions, with a gate of its heads."""
     if not c.get("mla_use_nope", True) or not c.get("mla_use_output_gate", False):
-        raise c.error("mla_use_output_gate", "or mla_use_nope is not true, unlike in the published model")
+        raise c.error(
+            "mla_use_output_gate", "or mla_use_nope is not true, unlike in the published model"
+        )
     width = c.dim("H", "num_attention_heads") * c.dim("v", "v_head_dim")
-    return latent_attention(c, d, None, q_rank=1536).extended(GatedLatentAttention, gate=linear(width, d))
+    return latent_attention(c, d, None, q_rank=1536).extended(
+        GatedLatentAttention, gate=linear(width, d)
+    )
 
 
 def _experts(c: Config, d: Expr, eps: float) -> LatentMoE:
     """Experts on a narrowed residual, and shared ones on the whole."""
     e, Fe = c.dim("de", "routed_expert_hidden_size"), c.dim("Fe", "moe_intermediate_size")
-    E, k, S = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_token"), c.dim("S", "num_shared_experts")
+    E, k, S = (
+        c.dim("E", "num_experts"),
+        c.dim("k", "num_experts_per_token"),
+        c.dim("S", "num_shared_experts"),
+    )
     if not c.get("latent_moe_use_norm", False):
         raise c.error("latent_moe_use_norm", "is not true, unlike in the published model")
     c.require("num_expert_group", 1, "the published model has no groups of experts")
     c.ignore("use_grouped_topk", "moe_layer_freq", "topk_group", "num_nextn_predict_layers")
     scoring, norm = c.get("moe_router_activation_func", "sigmoid"), c.get("moe_renormalize", True)
-    factor, expert, shared = c.get("routed_scaling_factor", 1.0), _situ(c, e, Fe), _situ(c, d, S * Fe)
-    moe = mixture(d, E, k, expert, corrected=True, shared=shared, scoring=scoring, norm_topk_prob=norm, fp32_router=True)
+    factor, expert, shared = (
+        c.get("routed_scaling_factor", 1.0),
+        _situ(c, e, Fe),
+        _situ(c, d, S * Fe),
+    )
+    moe = mixture(
+        d,
+        E,
+        k,
+        expert,
+        corrected=True,
+        shared=shared,
+        scoring=scoring,
+        norm_topk_prob=norm,
+        fp32_router=True,
+    )
     latent = {"latent_down": linear(e, d), "latent_norm": rms(e, eps), "latent_up": linear(d, e)}
     return moe.extended(LatentMoE, routed_scaling_factor=factor, **latent)

@@ -1,4 +1,6 @@
-"""Readers that families with Kimi's delta attention share: names, and DeepSeek-V3's experts under other keys."""
+"""Readers that families with Kimi's delta attention share: names, and DeepSeek-V3's experts
+under other keys.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +55,22 @@ def delta_names(module: str, **others: str) -> dict[str, str]:
 
 
 def kimi_experts(c: Config, d: Expr, *, groups: int, kept: int, factor: float) -> MoE:
-    """Read experts chosen by sigmoid with a learned bias; the arguments are the family's defaults."""
-    E, k = c.dim("E", any_name("num_experts")), c.dim("k", any_name("num_experts_per_token"), default=8)
-    Fe, S = c.dim("Fe", "moe_intermediate_size"), c.dim("S", "num_shared_experts|n_shared_experts", default=1, least=0)
+    """Read experts chosen by sigmoid with a learned bias; the arguments are the family's
+    defaults.
+    """
+    E, k = (
+        c.dim("E", any_name("num_experts")),
+        c.dim("k", any_name("num_experts_per_token"), default=8),
+    )
+    Fe, S = (
+        c.dim("Fe", "moe_intermediate_size"),
+        c.dim("S", "num_shared_experts|n_shared_experts", default=1, least=0),
+    )
     groups, activation = c.get("num_expert_group|n_group", groups), c.activation("hidden_act")
     kept = c.get("topk_group", kept)
-    c.require("moe_router_activation_func|score_function", "sigmoid", "every published model has it")
+    c.require(
+        "moe_router_activation_func|score_function", "sigmoid", "every published model has it"
+    )
     c.ignore("use_grouped_topk", "moe_layer_freq", "topk_method")
     return mixture(
         d,
@@ -75,13 +87,29 @@ def kimi_experts(c: Config, d: Expr, *, groups: int, kept: int, factor: float) -
     )
 
 
-def delta_hybrid(c: Config, d: Expr, eps: float, delta: Block, full: Block, moe: MoE, first: int, is_full: Callable[[int], bool]) -> Stack:
-    """Return layers with delta or full attention, the first ones with a dense MLP; the last two are the family's order without lists."""
+def delta_hybrid(
+    c: Config,
+    d: Expr,
+    eps: float,
+    delta: Block,
+    full: Block,
+    moe: MoE,
+    first: int,
+    is_full: Callable[[int], bool],
+) -> Stack:
+    """Return layers with delta or full attention, the first ones with a dense MLP; the last two
+    are the family's order without lists.
+    """
     L, norm = c.dim("L", "num_hidden_layers"), rms(d, eps)
     mixers: dict[str, Block] = {"linear_attention": delta, "full_attention": full}
-    mlps: dict[str, Block] = {"dense": swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act")), "sparse": moe}
+    mlps: dict[str, Block] = {
+        "dense": swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act")),
+        "sparse": moe,
+    }
     first = c.get("first_k_dense_replace", first)
-    types = layer_kinds(c, L, mixers, lambda i: "full_attention" if is_full(i) else "linear_attention")
+    types = layer_kinds(
+        c, L, mixers, lambda i: "full_attention" if is_full(i) else "linear_attention"
+    )
 
     def layer(mixer: str, mlp: str) -> Layer:
         return Layer(attn_norm=norm, attn=mixers[mixer], mlp_norm=norm, mlp=mlps[mlp])

@@ -1,4 +1,6 @@
-"""Kolibri 1: EXAONE 4's attention, norms before and after each branch, and experts chosen by biased logits with sigmoid weights."""
+"""Kolibri 1: EXAONE 4's attention, norms before and after each branch, and experts chosen by
+biased logits with sigmoid weights.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from .registry import family
 from .rope_shared import read_rope
 
 NAMES = HF.with_changes(
-    inside={"attn_out_norm": "post_attn_norm", "mlp_out_norm": "post_ffn_norm", "mlp.correction": "moe.router.expert_bias"}
+    inside={
+        "attn_out_norm": "post_attn_norm",
+        "mlp_out_norm": "post_ffn_norm",
+        "mlp.correction": "moe.router.expert_bias",
+    }
 )
 
 
@@ -25,16 +31,36 @@ def kolibri1(c: Config) -> Decoder:
     norm, head_norm, rope = rms(d, eps), rms(heads.head_dim, eps), read_rope(c, heads.head_dim)
     window, routed = c.get("sliding_window", 513), experts(c, d, c.get("norm_topk_prob", False))
     moe = routed.replace(
-        correction=weight(c.dim("E", "num_experts|num_local_experts"), role="bias").replace(buffer=True),
-        shared=swiglu(d, c.dim("Fs", "shared_expert_intermediate_size"), c.activation("hidden_act")),
+        correction=weight(c.dim("E", "num_experts|num_local_experts"), role="bias").replace(
+            buffer=True
+        ),
+        shared=swiglu(
+            d, c.dim("Fs", "shared_expert_intermediate_size"), c.activation("hidden_act")
+        ),
         scoring="sigmoid",
         choice_by_logits=True,
         fp32_router=True,
     )
 
     def layer(rope: Rope | None, window: int | None) -> Layer:
-        attn = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rope, window=AttentionWindow(size=window))
-        return Layer(attn_norm=norm, attn=attn, attn_out_norm=norm, mlp_norm=norm, mlp=moe, mlp_out_norm=norm)
+        attn = gqa(
+            d,
+            heads,
+            q_norm=head_norm,
+            k_norm=head_norm,
+            rope=rope,
+            window=AttentionWindow(size=window),
+        )
+        return Layer(
+            attn_norm=norm, attn=attn, attn_out_norm=norm, mlp_norm=norm, mlp=moe, mlp_out_norm=norm
+        )
 
     layers = alternating(c, L, layer(rope, window), layer(None, None), nth=5)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

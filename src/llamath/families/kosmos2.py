@@ -1,5 +1,6 @@
-"""The text models of Kosmos-2 and 2.5: XGLM's positions, and Magneto's norms before the last matrix of attention and MLP
-(arXiv:2210.06423); Kosmos-2.5 has the norm of the MLP alone, and a learned row for each kind of token.
+"""The text models of Kosmos-2 and 2.5: XGLM's positions, and Magneto's norms before the last matrix
+of attention and MLP (arXiv:2210.06423); Kosmos-2.5 has the norm of the MLP alone, and a learned row
+for each kind of token.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ _KOSMOS_2 = {"embed_dim": 2048, "vocab_size": 65_037, "ffn_dim": 8192, "attentio
 @family(hf=NAMES)
 def kosmos2(c: Config) -> Decoder:
     segmented = c.get("model_type", "") == "kosmos_2_5_text_model"
-    sizes = {"embed_dim": 1536, "vocab_size": 108_481, "ffn_dim": 6144, "attention_heads": 16} if segmented else _KOSMOS_2
+    sizes = (
+        {"embed_dim": 1536, "vocab_size": 108_481, "ffn_dim": 6144, "attention_heads": 16}
+        if segmented
+        else _KOSMOS_2
+    )
     d, V, F = (
         c.dim("d", "embed_dim", sizes["embed_dim"]),
         c.dim("V", "vocab_size", sizes["vocab_size"]),
@@ -49,16 +54,35 @@ def kosmos2(c: Config) -> Decoder:
     )
     norm, inner = layer_norm(d, eps := c.get("layer_norm_eps", 1e-5)), layer_norm(F, eps)
     c.require("add_cross_attention", False, "every published model has it")
-    attn = gqa(d, c.heads(d, "attention_heads", "attention_heads", num_heads=sizes["attention_heads"]), bias=True)
+    attn = gqa(
+        d,
+        c.heads(d, "attention_heads", "attention_heads", num_heads=sizes["attention_heads"]),
+        bias=True,
+    )
     if not segmented:
         attn = attn.replace(o=attn.o.extended(NormedLinear, norm=norm))
     down = linear(d, F, bias=True).extended(NormedLinear, norm=inner)
-    feed_forward = MLP(up=linear(F, d, bias=True), down=down, activation=c.activation("activation_function", "gelu"))
+    feed_forward = MLP(
+        up=linear(F, d, bias=True),
+        down=down,
+        activation=c.activation("activation_function", "gelu"),
+    )
     c.ignore("layerdrop", "init_std")
     embed = embedding(V, d, sqrt(d) if c.get("scale_embedding", True) else 1.0)
-    embed = embed.extended(SinusoidalEmbedding, position_offset=c.get("pad_token_id", 1) + 1, steps=d // 2 - 1)
+    embed = embed.extended(
+        SinusoidalEmbedding, position_offset=c.get("pad_token_id", 1) + 1, steps=d // 2 - 1
+    )
     if segmented:
-        embed = embed.extended(SegmentedEmbedding, segments=CountedBlock(kind="embedding", parts={"weight": weight(2, d, role="lookup")}))
-    layers = repeat(Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=feed_forward), c.dim("L", "layers", default=24))
-    tied, context = c.get("tie_word_embeddings", True), c.get("max_position_embeddings", 4096 if segmented else 2048)
+        embed = embed.extended(
+            SegmentedEmbedding,
+            segments=CountedBlock(kind="embedding", parts={"weight": weight(2, d, role="lookup")}),
+        )
+    layers = repeat(
+        Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=feed_forward),
+        c.dim("L", "layers", default=24),
+    )
+    tied, context = (
+        c.get("tie_word_embeddings", True),
+        c.get("max_position_embeddings", 4096 if segmented else 2048),
+    )
     return decoder(V, d, layers, norm, tied, embed=embed, context=context)

@@ -1,4 +1,6 @@
-"""LFM2: gated short convolutions and a few layers of attention, SwiGLU in each; the file's name for the last norm is `embedding_norm`."""
+"""LFM2: gated short convolutions and a few layers of attention, SwiGLU in each; the file's name
+for the last norm is `embedding_norm`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from .layers_shared import layers_at, layers_by_type
 from .registry import family
 from .rope_shared import read_rope
 
-CONV = dict.fromkeys(("attn.b", "attn.c", "attn.x"), "conv.in_proj") | {"attn.conv": "conv.conv", "attn.out": "conv.out_proj"}
+CONV = dict.fromkeys(("attn.b", "attn.c", "attn.x"), "conv.in_proj") | {
+    "attn.conv": "conv.conv",
+    "attn.out": "conv.out_proj",
+}
 NAMES = HF.with_changes(
     outside={"norm": "model.embedding_norm"},
     inside={
@@ -31,11 +36,15 @@ NAMES = HF.with_changes(
     },
     layouts={"attn.conv.weight": "unit"},
 )
-NAMES_GGUF = GGUF.with_changes(outside={"norm": "token_embd_norm"}, inside={path: f"short{name}" for path, name in CONV.items()})
+NAMES_GGUF = GGUF.with_changes(
+    outside={"norm": "token_embd_norm"},
+    inside={path: f"short{name}" for path, name in CONV.items()},
+)
 
-UNUSED = """block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu block_use_xavier_init block_ff_dim
-    intermediate_size block_multiple_of block_ffn_dim_multiplier full_attn_idxs tie_word_embeddings conv_dim conv_dim_out
-    conv_use_xavier_init num_heads use_pos_enc"""
+UNUSED = """block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu
+    block_use_xavier_init block_ff_dim intermediate_size block_multiple_of block_ffn_dim_multiplier
+    full_attn_idxs tie_word_embeddings conv_dim conv_dim_out conv_use_xavier_init num_heads
+    use_pos_enc"""
 """Keys of the published configurations that repeat others or have no effect."""
 
 
@@ -46,8 +55,14 @@ def lfm2(c: Config) -> Decoder:
     norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
     attn = gqa(d, heads, rope=read_rope(c, heads.head_dim, 1e6), q_norm=head_norm, k_norm=head_norm)
     attention = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, _width(c)))
-    conv = attention.replace(attn=short_conv(d, c.dim("c", "conv_L_cache"), c.get("conv_bias", False)))
-    by_index = layers_at(c, L, "full_attn_idxs", attention, conv) if "full_attn_idxs" in c else repeat(attention, L)
+    conv = attention.replace(
+        attn=short_conv(d, c.dim("c", "conv_L_cache"), c.get("conv_bias", False))
+    )
+    by_index = (
+        layers_at(c, L, "full_attn_idxs", attention, conv)
+        if "full_attn_idxs" in c
+        else repeat(attention, L)
+    )
     layers = layers_by_type(c, L, {"full_attention": attention, "conv": conv}, by_index)
     c.ignore(*UNUSED.split())
     tied = c.get(any_name("tie_embedding"), True)
@@ -55,13 +70,19 @@ def lfm2(c: Config) -> Decoder:
 
 
 def _width(c: Config) -> Expr:
-    """Read the width of the MLP: two thirds of the given one, scaled and rounded up, unless that is switched off."""
-    uses_block_ff_dim = "block_ff_dim" in c and "intermediate_size" not in c.preferred  # block_ff_dim takes precedence
+    """Read the width of the MLP: two thirds of the given one, scaled and rounded up, unless that
+    is switched off.
+    """
+    # block_ff_dim takes precedence
+    uses_block_ff_dim = "block_ff_dim" in c and "intermediate_size" not in c.preferred
     F = c.dim("F", "block_ff_dim" if uses_block_ff_dim else "intermediate_size")
     c.ignore("intermediate_size")
     if not c.get("block_auto_adjust_ff_dim", True):
         return F
-    multiplier, multiple = c.get("block_ffn_dim_multiplier", 1.0), int(c.dim("multiple", "block_multiple_of", default=256))
+    multiplier, multiple = (
+        c.get("block_ffn_dim_multiplier", 1.0),
+        int(c.dim("multiple", "block_multiple_of", default=256)),
+    )
     if multiplier <= 0:
         raise c.error("block_ffn_dim_multiplier", f"should be more than 0, not {multiplier}")
     return Expr("F", -(-int(multiplier * int(2 * F / 3)) // multiple) * multiple)

@@ -17,20 +17,48 @@ from .rope_shared import read_rope
 @family(hf=HF, meta=META, gguf=GGUF_LLAMA, gguf_arch="llama", chat="llama-2")
 def llama(c: Config) -> Decoder:
     heads, window = c.heads(c.dim("d", "hidden_size")), c.positive_int("sliding_window")
-    return llama_decoder(c, heads, eps=1e-6, bias=c.get("attention_bias", False), mlp_bias=c.get("mlp_bias", False), window=window)
+    return llama_decoder(
+        c,
+        heads,
+        eps=1e-6,
+        bias=c.get("attention_bias", False),
+        mlp_bias=c.get("mlp_bias", False),
+        window=window,
+    )
 
 
 def llama_decoder(
-    c: Config, heads: Heads, *, eps: float, bias: bool, mlp_bias: bool, o_bias: bool | None = None, window: int | None = None
+    c: Config,
+    heads: Heads,
+    *,
+    eps: float,
+    bias: bool,
+    mlp_bias: bool,
+    o_bias: bool | None = None,
+    window: int | None = None,
 ) -> Decoder:
     """Build a model of Llama's layers with the heads, biases and default epsilon of its family."""
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", eps))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, o_bias, rope=read_rope(c, heads.head_dim), window=AttentionWindow(size=window)),
+        attn=gqa(
+            d,
+            heads,
+            bias,
+            o_bias,
+            rope=read_rope(c, heads.head_dim),
+            window=AttentionWindow(size=window),
+        ),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=mlp_bias),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

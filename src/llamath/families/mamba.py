@@ -21,8 +21,9 @@ NAMES = Scheme(
 )
 NAMES_GGUF = GGUF.with_changes(inside=MAMBA_GGUF, layouts=MAMBA_LAYOUTS_GGUF)
 
-UNUSED = """d_inner d_model expand fused_add_norm n_layer pad_vocab_size_multiple rescale_prenorm_residual residual_in_fp32 rms_norm ssm_cfg
-    time_step_floor time_step_init_scheme time_step_max time_step_min time_step_scale use_associative_scan use_mambapy"""
+UNUSED = """d_inner d_model expand fused_add_norm n_layer pad_vocab_size_multiple
+    rescale_prenorm_residual residual_in_fp32 rms_norm ssm_cfg time_step_floor time_step_init_scheme
+    time_step_max time_step_min time_step_scale use_associative_scan use_mambapy"""
 """Keys of the published configurations that repeat others or have no effect."""
 
 

@@ -12,21 +12,36 @@ from ..core.mixers import mamba2 as mamba2_mixer
 from ..core.tree import repeat
 from .mamba import NAMES as NAMES_MAMBA
 from .mamba import UNUSED
-from .mamba_shared import MAMBA2_GGUF, MAMBA2_LAYOUTS, MAMBA2_LAYOUTS_GGUF, checked_sizes, mamba2_names, time_step_limit
+from .mamba_shared import (
+    MAMBA2_GGUF,
+    MAMBA2_LAYOUTS,
+    MAMBA2_LAYOUTS_GGUF,
+    checked_sizes,
+    mamba2_names,
+    time_step_limit,
+)
 from .registry import family
 
-NAMES = NAMES_MAMBA.replace(inside={"attn_norm": "norm", **mamba2_names("mixer")}, layouts=MAMBA2_LAYOUTS)
+NAMES = NAMES_MAMBA.replace(
+    inside={"attn_norm": "norm", **mamba2_names("mixer")}, layouts=MAMBA2_LAYOUTS
+)
 NAMES_GGUF = GGUF.with_changes(inside=MAMBA2_GGUF, layouts=MAMBA2_LAYOUTS_GGUF)
 
 
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="mamba2")
 def mamba2(c: Config) -> Decoder:
-    d, V, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("layer_norm_epsilon", 1e-5)
+    d, V, eps = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.get("layer_norm_epsilon", 1e-5),
+    )
     Hm, m = c.dim("Hm", "num_heads", default=128), c.dim("m", "head_dim", default=64)
     G, N = c.dim("G", "n_groups", default=8), c.dim("N", "state_size", default=128)
     mixer = mamba2_mixer(
         d,
-        checked_sizes(c, MambaSizes(Hm, m, G, N), int(c.get("expand", 2) * d), "head_dim", "n_groups"),
+        checked_sizes(
+            c, MambaSizes(Hm, m, G, N), int(c.get("expand", 2) * d), "head_dim", "n_groups"
+        ),
         c.dim("c", "conv_kernel", default=4),
         eps,
         bias=c.get("use_bias", False),
@@ -36,5 +51,7 @@ def mamba2(c: Config) -> Decoder:
     )
     norm = rms(d, eps)
     layers = repeat(Layer(attn_norm=norm, attn=mixer), c.dim("L", "num_hidden_layers"))
-    c.ignore(*UNUSED.split(), "time_step_rank", "chunk_size", "norm_before_gate", "intermediate_size")
+    c.ignore(
+        *UNUSED.split(), "time_step_rank", "chunk_size", "norm_before_gate", "intermediate_size"
+    )
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False))

@@ -35,7 +35,14 @@ def mamba_names(module: str) -> dict[str, str]:
 def mamba2_names(module: str, path: str = "attn") -> dict[str, str]:
     """Return the HF names of Mamba-2's weights, which are in this module of a layer."""
     fused = {f"{path}.{x}": f"{module}.in_proj" for x in ("z", "x", "b", "c", "dt")}
-    leaves = {"dt_bias": "dt_bias", "a_log": "A_log", "skip": "D", "conv": "conv1d", "norm": "norm", "out": "out_proj"}
+    leaves = {
+        "dt_bias": "dt_bias",
+        "a_log": "A_log",
+        "skip": "D",
+        "conv": "conv1d",
+        "norm": "norm",
+        "out": "out_proj",
+    }
     return fused | {f"{path}.{ours}": f"{module}.{theirs}" for ours, theirs in leaves.items()}
 
 
@@ -76,11 +83,22 @@ def auto_dim(c: Config, symbol: str, keys: str, derived: int) -> Expr:
 
 
 def time_step_limit(c: Config) -> tuple[float, float]:
-    """Read the range that time steps are clamped to; transformers 5 writes an infinite end as an object."""
+    """Read the range that time steps are clamped to; transformers 5 writes an infinite end as an
+    object.
+    """
     limits: list[Any] = c.get("time_step_limit", [0.0, inf])
-    ends = [float(x["__float__"]) if x in ({"__float__": "Infinity"}, {"__float__": inf}) else x for x in limits]
-    if len(ends) != 2 or not all(type(x) in (int, float) for x in ends) or not 0 <= ends[0] < ends[1]:
-        raise c.error("time_step_limit", f"should be two rising numbers, not {safe(repr(limits), 60)}")
+    ends = [
+        float(x["__float__"]) if x in ({"__float__": "Infinity"}, {"__float__": inf}) else x
+        for x in limits
+    ]
+    if (
+        len(ends) != 2
+        or not all(type(x) in (int, float) for x in ends)
+        or not 0 <= ends[0] < ends[1]
+    ):
+        raise c.error(
+            "time_step_limit", f"should be two rising numbers, not {safe(repr(limits), 60)}"
+        )
     return float(ends[0]), float(ends[1])
 
 
@@ -96,21 +114,35 @@ def selective_mixer(c: Config, d: Expr) -> Mamba:
 
 
 def mamba2_sizes(c: Config, d: Expr, inner: int | None = None) -> MambaSizes:
-    """Read the sizes of Mamba-2 as hybrids name them; its heads are `mamba_expand` times as wide as the model, or `inner` wide."""
-    Hm, G, N = c.dim("Hm", "mamba_n_heads", default=128), c.dim("G", "mamba_n_groups", default=1), c.dim("N", "mamba_d_state", default=256)
+    """Read the sizes of Mamba-2 as hybrids name them; its heads are `mamba_expand` times as wide
+    as the model, or `inner` wide.
+    """
+    Hm, G, N = (
+        c.dim("Hm", "mamba_n_heads", default=128),
+        c.dim("G", "mamba_n_groups", default=1),
+        c.dim("N", "mamba_d_state", default=256),
+    )
     if inner is None:
         inner = int(c.get("mamba_expand", 2) * d)
     if inner % Hm:
-        raise c.error("mamba_n_heads", f"is {Hm}, which does not divide the {inner} channels of Mamba")
+        raise c.error(
+            "mamba_n_heads", f"is {Hm}, which does not divide the {inner} channels of Mamba"
+        )
     m = auto_dim(c, "m", "mamba_d_head", inner // Hm)
     return checked_sizes(c, MambaSizes(Hm, m, G, N), inner, "mamba_d_head", "mamba_n_groups")
 
 
-def checked_sizes(c: Config, sizes: MambaSizes, inner: int, head_key: str, group_key: str) -> MambaSizes:
-    """Return the sizes of Mamba-2, whose heads are together `inner` wide and divided among groups."""
+def checked_sizes(
+    c: Config, sizes: MambaSizes, inner: int, head_key: str, group_key: str
+) -> MambaSizes:
+    """Return the sizes of Mamba-2, whose heads are together `inner` wide and divided among
+    groups.
+    """
     Hm, m, G, _ = sizes
     if Hm * m != inner:
-        raise c.error(head_key, f"is {m}: the {Hm} heads are {Hm * m} wide together instead of {inner}")
+        raise c.error(
+            head_key, f"is {m}: the {Hm} heads are {Hm * m} wide together instead of {inner}"
+        )
     if Hm % G:
         raise c.error(group_key, f"is {G}, which does not divide the {Hm} heads of Mamba")
     return sizes

@@ -1,4 +1,6 @@
-"""Mellum: Qwen3 MoE's layers, some with a window and a rotary base of their own, some with a dense MLP."""
+"""Mellum: Qwen3 MoE's layers, some with a window and a rotary base of their own, some with a
+dense MLP.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,16 @@ THETAS = {"full_attention": 5e5, "sliding_attention": 1e4}
 @family(hf=HF)
 def mellum(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    heads, eps, bias = c.heads(d, num_kv_heads=4, head_dim=128), c.get("rms_norm_eps", 1e-6), c.get("attention_bias", False)
-    norm, head_norm, window = rms(d, eps), rms(heads.head_dim, eps), c.nullable("sliding_window", 1024)
+    heads, eps, bias = (
+        c.heads(d, num_kv_heads=4, head_dim=128),
+        c.get("rms_norm_eps", 1e-6),
+        c.get("attention_bias", False),
+    )
+    norm, head_norm, window = (
+        rms(d, eps),
+        rms(heads.head_dim, eps),
+        c.nullable("sliding_window", 1024),
+    )
     dense = swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
     mlps = {"dense": dense, "sparse": experts(c, d, c.get("norm_topk_prob", True))}
 
@@ -34,6 +44,19 @@ def mellum(c: Config) -> Decoder:
         )
 
     types = layer_kinds(c, L, THETAS, lambda _: "full_attention")
-    c.ignore("intermediate_size", "num_mtp_layers", "num_nextn_predict_layers", "mtp_layer_types", "mtp_mlp_layer_types")
+    c.ignore(
+        "intermediate_size",
+        "num_mtp_layers",
+        "num_nextn_predict_layers",
+        "mtp_layer_types",
+        "mtp_mlp_layer_types",
+    )
     layers = layers_from(layer, types, mlp_kinds(c, L, first=0), count_dim=L)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -11,7 +11,12 @@ from .registry import family
 
 NAMES = HF.with_changes(
     mtp_layer="model.mtp_layers.{l}.",
-    inside={"embed_norm": "token_layernorm", "hidden_norm": "hidden_layernorm", "join": "input_proj", "norm": "final_layernorm"},
+    inside={
+        "embed_norm": "token_layernorm",
+        "hidden_norm": "hidden_layernorm",
+        "join": "input_proj",
+        "norm": "final_layernorm",
+    },
 )
 
 
@@ -21,5 +26,7 @@ def mimo(c: Config) -> Decoder:
     tree = qwen2_decoder(c, theta=1e4, eps=1e-6, kv_heads=32, full=28)
     layer = tree.layers[0]
     assert isinstance(layer, Layer)
-    mtp = mtp_layers(c, c.dim("V", "vocab_size"), c.dim("d", "hidden_size"), layer, HiddenFirstMTPLayer)
+    mtp = mtp_layers(
+        c, c.dim("V", "vocab_size"), c.dim("d", "hidden_size"), layer, HiddenFirstMTPLayer
+    )
     return tree.replace(mtp=mtp)

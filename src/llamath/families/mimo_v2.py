@@ -14,7 +14,8 @@ def mimo_v2(c: Config) -> Decoder:
         raise c.error(
             "attention_projection_layout",
             f"is {layout!r:.40}; only split is supported",
-            "fused_qkv interleaves q, k and v by the ranks of its training; count the checkpoint: its header is exact for any model",
+            "fused_qkv interleaves q, k and v by the ranks of its training; count the "
+            "checkpoint: its header is exact for any model",
         )
     tree: Decoder = mimo_v2_flash(c)
     return tree

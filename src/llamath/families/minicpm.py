@@ -1,4 +1,6 @@
-"""MiniCPM 1, 2 and 4, and MiniCPM-MoE: Llama's layers with embeddings, branches and logits scaled so that widths can be compared."""
+"""MiniCPM 1, 2 and 4, and MiniCPM-MoE: Llama's layers with embeddings, branches and logits
+scaled so that widths can be compared.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from .registry import family
 from .rope_shared import read_rope
 
 NAMES = HF.with_changes(
-    inside={f"mlp.experts.{{e}}.{part}": f"mlp.experts.{{e}}.w{i}" for part, i in (("gate", 1), ("down", 2), ("up", 3))}
+    inside={
+        f"mlp.experts.{{e}}.{part}": f"mlp.experts.{{e}}.w{i}"
+        for part, i in (("gate", 1), ("down", 2), ("up", 3))
+    }
 )
 
 
@@ -23,7 +28,10 @@ def minicpm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, L = c.heads(d), c.dim("L", "num_hidden_layers")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    expert, E = swiglu(d, F, c.activation("hidden_act")), c.dim("E", "num_experts", default=0, least=0)
+    expert, E = (
+        swiglu(d, F, c.activation("hidden_act")),
+        c.dim("E", "num_experts", default=0, least=0),
+    )
     mlp: MLP | MoE = mixture(d, E, c.dim("k", "num_experts_per_tok"), expert) if E else expert
     layer = Layer(
         attn_norm=norm,
@@ -32,7 +40,12 @@ def minicpm(c: Config) -> Decoder:
         mlp=mlp,
         residual_multiplier=c.get("scale_depth", 1.0) / sqrt(L),
     )
-    embed, logit_scale = embedding(V, d, c.get("scale_emb", 1.0)), c.dim("b", "dim_model_base", default=1) / d
+    embed, logit_scale = (
+        embedding(V, d, c.get("scale_emb", 1.0)),
+        c.dim("b", "dim_model_base", default=1) / d,
+    )
     tied, context = c.get("tie_word_embeddings", True), c.positive_int("max_position_embeddings")
     c.ignore("mup_denominator")
-    return decoder(V, d, repeat(layer, L), norm, tied, embed=embed, logit_scale=logit_scale, context=context)
+    return decoder(
+        V, d, repeat(layer, L), norm, tied, embed=embed, logit_scale=logit_scale, context=context
+    )

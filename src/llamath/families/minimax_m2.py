@@ -1,4 +1,6 @@
-"""MiniMax-M2: queries and keys normed across all heads, experts only, chosen by sigmoid with a learned bias."""
+"""MiniMax-M2: queries and keys normed across all heads, experts only, chosen by sigmoid with a
+learned bias.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def minimax_m2(c: Config) -> Decoder:
     E, k = c.dim("E", any_name("num_local_experts")), c.dim("k", "num_experts_per_tok")
     H, K, h = c.heads(d, num_kv_heads=8, head_dim=128)
     eps = c.get("rms_norm_eps", 1e-6)
-    q_norm, k_norm = (rms(H * h, eps), rms(K * h, eps)) if c.get("use_qk_norm", True) else (None, None)
+    q_norm, k_norm = (
+        (rms(H * h, eps), rms(K * h, eps)) if c.get("use_qk_norm", True) else (None, None)
+    )
     positions = read_rope(c, rotary_dim(c, h, c.get("rotary_dim", int(h)) / h), 5e6)
     expert, corrected = swiglu(d, F, c.activation("hidden_act")), c.get("use_routing_bias", True)
     layer = Layer(
@@ -45,4 +49,11 @@ def minimax_m2(c: Config) -> Decoder:
     c.ignore("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
     c.ignore("attn_type_list", "qk_norm_type", "scoring_func", "shared_intermediate_size")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, rms(d, eps), tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        rms(d, eps),
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""MiniMax-M3's text model: attention to blocks of keys that an indexer selects, norms of each head, clamped MLPs and experts."""
+"""MiniMax-M3's text model: attention to blocks of keys that an indexer selects, norms of each
+head, clamped MLPs and experts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ NAMES = MINIMAX_M2.with_changes(
     inside={
         **{f"attn.indexer.{x}": f"self_attn.index_{x}_proj" for x in "qk"},
         **{f"attn.indexer.{x}_norm": f"self_attn.index_{x}_norm" for x in "qk"},
-        **{f"mlp.shared.{x}": f"block_sparse_moe.shared_experts.{x}_proj" for x in ("gate", "up", "down")},
+        **{
+            f"mlp.shared.{x}": f"block_sparse_moe.shared_experts.{x}_proj"
+            for x in ("gate", "up", "down")
+        },
     }
 )
 SPARSE, FULL = TYPES = ("minimax_m3_sparse", "full_attention")
@@ -29,18 +34,34 @@ def minimax_m3(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     norm, heads = rms(d, _eps(c), offset=1.0), c.heads(d, num_kv_heads=4, head_dim=128)
     rope = read_rope(c, rotary_dim(c, heads.head_dim), theta=5e6)
-    mlps = {"dense": _mlp(c, d, c.dim("F", "dense_intermediate_size", default=12288)), "sparse": _moe(c, d)}
+    mlps = {
+        "dense": _mlp(c, d, c.dim("F", "dense_intermediate_size", default=12288)),
+        "sparse": _moe(c, d),
+    }
 
     def layer(kind: str, mlp: str) -> Layer:
-        return Layer(attn_norm=norm, attn=_attention(c, d, heads, rope, kind), mlp_norm=norm, mlp=mlps[mlp])
+        return Layer(
+            attn_norm=norm, attn=_attention(c, d, heads, rope, kind), mlp_norm=norm, mlp=mlps[mlp]
+        )
 
-    selects = layer_flags(c.sub("sparse_attention_config"), "sparse_attention_freq", L, lambda _: False)
+    selects = layer_flags(
+        c.sub("sparse_attention_config"), "sparse_attention_freq", L, lambda _: False
+    )
     has_experts = layer_flags(c, "moe_layer_freq", L, lambda _: True)
     types = layer_kinds(c, L, TYPES, lambda i: SPARSE if selects(i) else FULL)
-    mlp_types = layer_kinds(c, L, mlps, lambda i: "sparse" if has_experts(i) else "dense", "mlp_layer_types")
+    mlp_types = layer_kinds(
+        c, L, mlps, lambda i: "sparse" if has_experts(i) else "dense", "mlp_layer_types"
+    )
     layers = layers_from(layer, types, mlp_types, count_dim=L)
     c.ignore("hidden_act", "rotary_dim")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )
 
 
 def _eps(c: Config) -> float:
@@ -69,7 +90,10 @@ def _indexer(c: Config, d: Expr, heads: Heads, rope: Rope) -> BlockIndexer:
     n = Expr("Hi", read("index_n_heads", "sparse_num_index_heads", 4))
     h = Expr("hi", read("index_head_dim", "sparse_index_dim", 128))
     if n != heads.num_kv_heads:
-        raise c.error("index_n_heads", f"is {n}, but it should be the number of key/value heads, {heads.num_kv_heads}")
+        raise c.error(
+            "index_n_heads",
+            f"is {n}, but it should be the number of key/value heads, {heads.num_kv_heads}",
+        )
     if rope.dim > h:
         raise c.error("index_head_dim", f"is {h}, less than the {rope.dim} rotary channels")
     norm = rms(h, _eps(c), offset=1.0)
@@ -88,11 +112,28 @@ def _indexer(c: Config, d: Expr, heads: Heads, rope: Rope) -> BlockIndexer:
 
 
 def _mlp(c: Config, d: Expr, F: Expr) -> ClampedMLP:
-    return swiglu(d, F).extended(ClampedMLP, limit=c.get("swiglu_limit", 7.0), alpha=c.get("swiglu_alpha", 1.702))
+    return swiglu(d, F).extended(
+        ClampedMLP, limit=c.get("swiglu_limit", 7.0), alpha=c.get("swiglu_alpha", 1.702)
+    )
 
 
 def _moe(c: Config, d: Expr) -> MoE:
-    E, k = c.dim("E", any_name("num_local_experts"), default=128), c.dim("k", "num_experts_per_tok", default=4)
-    expert, shared = _mlp(c, d, c.dim("Fe", "intermediate_size")), _mlp(c, d, c.dim("Fs", "shared_intermediate_size", default=3072))
+    E, k = (
+        c.dim("E", any_name("num_local_experts"), default=128),
+        c.dim("k", "num_experts_per_tok", default=4),
+    )
+    expert, shared = (
+        _mlp(c, d, c.dim("Fe", "intermediate_size")),
+        _mlp(c, d, c.dim("Fs", "shared_intermediate_size", default=3072)),
+    )
     factor = c.get("routed_scaling_factor", 2.0)
-    return mixture(d, E, k, expert, corrected=True, shared=shared, scoring="sigmoid", routed_scaling_factor=factor)
+    return mixture(
+        d,
+        E,
+        k,
+        expert,
+        corrected=True,
+        shared=shared,
+        scoring="sigmoid",
+        routed_scaling_factor=factor,
+    )

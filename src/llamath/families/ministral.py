@@ -16,10 +16,34 @@ from .rope_shared import read_rope
 
 @family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="llama")
 def ministral(c: Config) -> Decoder:
-    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    d, V, F, L = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("F", "intermediate_size"),
+        c.dim("L", "num_hidden_layers"),
+    )
     heads, norm = c.heads(d, num_kv_heads=8), rms(d, c.get("rms_norm_eps", 1e-6))
-    window, mlp = c.positive_int("sliding_window") or c.nullable("sliding_window", 4096), swiglu(d, F, c.activation("hidden_act"))
-    full = Layer(attn_norm=norm, attn=gqa(d, heads, rope=read_rope(c, heads.head_dim)), mlp_norm=norm, mlp=mlp)
-    windowed = full.replace(attn=gqa(d, heads, rope=read_rope(c, heads.head_dim), window=AttentionWindow(size=window)))
-    layers = layers_by_type(c, L, {"sliding_attention": windowed, "full_attention": full}, repeat(windowed, L))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    window, mlp = (
+        c.positive_int("sliding_window") or c.nullable("sliding_window", 4096),
+        swiglu(d, F, c.activation("hidden_act")),
+    )
+    full = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, rope=read_rope(c, heads.head_dim)),
+        mlp_norm=norm,
+        mlp=mlp,
+    )
+    windowed = full.replace(
+        attn=gqa(d, heads, rope=read_rope(c, heads.head_dim), window=AttentionWindow(size=window))
+    )
+    layers = layers_by_type(
+        c, L, {"sliding_attention": windowed, "full_attention": full}, repeat(windowed, L)
+    )
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

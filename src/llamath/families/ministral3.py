@@ -19,7 +19,14 @@ def ministral3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, num_kv_heads=8, head_dim=128)
     norm, context = rms(d, c.get("rms_norm_eps", 1e-5)), c.get("max_position_embeddings", 262144)
-    rotary: Rope = YarnRope(theta=1e6, dim=heads.head_dim, factor=16.0, original_context=16384, mscale=1.0, mscale_all_dim=1.0)
+    rotary: Rope = YarnRope(
+        theta=1e6,
+        dim=heads.head_dim,
+        factor=16.0,
+        original_context=16384,
+        mscale=1.0,
+        mscale_all_dim=1.0,
+    )
     growth, floor = 0.1, 16384
     if "rope_parameters|rope_scaling" in c:
         s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
@@ -30,7 +37,13 @@ def ministral3(c: Config) -> Decoder:
     temperature = TemperatureTuning(scale=growth, floor=floor) if growth else None
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rotary, window=window, score_transform=ScoreTransform(temperature=temperature)),
+        attn=gqa(
+            d,
+            heads,
+            rope=rotary,
+            window=window,
+            score_transform=ScoreTransform(temperature=temperature),
+        ),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

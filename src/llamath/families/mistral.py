@@ -27,4 +27,11 @@ def mistral(c: Config) -> Decoder:
     )
     c.ignore("attention_bias", "mlp_bias")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""Mistral 4 (in Mistral Small 4): DeepSeek's attention and mixture, queries scaled by their position, experts stored as stacks."""
+"""Mistral 4 (in Mistral Small 4): DeepSeek's attention and mixture, queries scaled by their
+position, experts stored as stacks.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ NAMES = HF_LATENT.with_changes(
     }
 )
 FUSED = GGUF_LATENT.with_changes(inside=dict.fromkeys(GATE_UP, "ffn_gate_up_exps"))
-YARN = {"rope_type": "yarn", "factor": 128.0, "original_max_position_embeddings": 8192, "mscale": 1.0, "mscale_all_dim": 1.0}
+YARN = {
+    "rope_type": "yarn",
+    "factor": 128.0,
+    "original_max_position_embeddings": 8192,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+}
 
 
 @family(hf=NAMES, gguf=FUSED, gguf_arch="mistral4")
@@ -32,7 +40,9 @@ def mistral4(c: Config) -> Decoder:
     s.ignore("type", "partial_rotary_factor", "max_position_embeddings")
     p, interleaved = c.dim("p", "qk_rope_head_dim"), c.get("rope_interleave", True)
     positions = rope_from(c, s, theta=c.get("rope_theta", 10000.0), dim=p, interleaved=interleaved)
-    temperature = TemperatureTuning(scale=s.get("llama_4_scaling_beta", 0.1), floor=s["original_max_position_embeddings"])
+    temperature = TemperatureTuning(
+        scale=s.get("llama_4_scaling_beta", 0.1), floor=s["original_max_position_embeddings"]
+    )
     c.ignore("mlp_bias", "sliding_window")
     n_group, topk_group = c.get("n_group", 1), c.get("topk_group", 1)
     moe = deepseek_moe(
@@ -44,6 +54,18 @@ def mistral4(c: Config) -> Decoder:
         routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
     )
     mlp = swiglu(d, F, c.activation("hidden_act"))
-    dense = Layer(attn_norm=norm, attn=latent_attention(c, d, positions, temperature, q_rank=1024), mlp_norm=norm, mlp=mlp)
+    dense = Layer(
+        attn_norm=norm,
+        attn=latent_attention(c, d, positions, temperature, q_rank=1024),
+        mlp_norm=norm,
+        mlp=mlp,
+    )
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

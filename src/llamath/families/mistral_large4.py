@@ -1,4 +1,5 @@
-"""Mistral Large 4: indexed latent attention whose queries are scaled by learned logarithms of positions, with learned rotary frequencies.
+"""Mistral Large 4: indexed latent attention whose queries are scaled by learned logarithms of
+positions, with learned rotary frequencies.
 
 Some layers have no positions, and some read the latent vectors of an earlier one.
 
@@ -30,7 +31,12 @@ _MLP = {"gate": "w1", "up": "w3", "down": "w2"}
 NAMES = Scheme(
     name="hf",
     layer="layers.{l}.",
-    outside={"embed": "tok_embeddings", "norm": "norm", "head": "output", "rope_factors": "lerope.alpha"},
+    outside={
+        "embed": "tok_embeddings",
+        "norm": "norm",
+        "head": "output",
+        "rope_factors": "lerope.alpha",
+    },
     inside={
         "attn_norm": "attention_norm",
         "attn.q": "attention.wq",
@@ -51,7 +57,8 @@ NAMES = Scheme(
     layouts=dict.fromkeys(("attn.k_up", "attn.v_up"), "heads"),
 )
 _YARN = {
-    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 2048.0, "original_max_position_embeddings": 512, "beta_fast": 32.0,
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 2048.0,
+    "original_max_position_embeddings": 512, "beta_fast": 32.0,
     "beta_slow": 1.0, "attention_factor": 1.0,
 }  # fmt: skip
 
@@ -66,7 +73,9 @@ class LogPositionScale(Block):
 
 
 class NormedIndexer(Indexer):
-    """An indexer whose queries are projected from the normalized x, and scaled by their positions."""
+    """An indexer whose queries are projected from the normalized x, and scaled by their
+    positions.
+    """
 
     input_norm: Norm
     q_scale: LogPositionScale
@@ -85,14 +94,25 @@ class ScaledAttention(IndexedAttention):
 
 @family(hf=NAMES)
 def mistral_large4(c: Config) -> Decoder:
-    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    d, V, F, L = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("F", "intermediate_size"),
+        c.dim("L", "num_hidden_layers"),
+    )
     check_listed(c, L)
     n, p, norm = int(L), c.dim("p", "qk_rope_head_dim"), rms(d, c.get("rms_norm_eps", 1e-5))
     c.ignore("layer_types", "head_dim", "mlp_bias", "rope_interleave", "output_router_logits")
     settings = c.sub("rope_parameters") if "rope_parameters" in c else Config(_YARN)
     rope = rope_from(c, settings, theta=10000.0, dim=p, interleaved=True)
-    n_group, topk_group, factor = c.get("n_group", 1), c.get("topk_group", 1), c.get("routed_scaling_factor", 1.0)
-    routing = Routing(expert_groups=ExpertGroups(n_group, topk_group, 2, 0.0) if n_group > 1 else None)
+    n_group, topk_group, factor = (
+        c.get("n_group", 1),
+        c.get("topk_group", 1),
+        c.get("routed_scaling_factor", 1.0),
+    )
+    routing = Routing(
+        expert_groups=ExpertGroups(n_group, topk_group, 2, 0.0) if n_group > 1 else None
+    )
     moe = deepseek_moe(c, d, routing, shared=1, routed_scaling_factor=factor, fp32_router=True)
     mlp = swiglu(d, F, c.activation("hidden_act"))
 
@@ -102,11 +122,21 @@ def mistral_large4(c: Config) -> Decoder:
             attn = attn.replace(kv_down=None, kv_norm=None, kv_layer=source)
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe if kind == "sparse" else mlp)
 
-    kinds = read_layer_types(c, n, ("full", "shared"), "indexer_types") if "indexer_types" in c else indexer_types(c, n)
+    kinds = (
+        read_layer_types(c, n, ("full", "shared"), "indexer_types")
+        if "indexer_types" in c
+        else indexer_types(c, n)
+    )
     if kinds[0] == "shared":
-        raise c.error("indexer_types", "begins with a shared layer", "no earlier layer has an indexer whose selection it could use")
+        raise c.error(
+            "indexer_types",
+            "begins with a shared layer",
+            "no earlier layer has an indexer whose selection it could use",
+        )
     first, rotary = c.get("first_k_dense_replace", 1), _rotary_layers(c, n)
-    layers = layers_from(layer, _sources(c, rotary), rotary, kinds, mlp_kinds(c, L, first), count_dim=L)
+    layers = layers_from(
+        layer, _sources(c, rotary), rotary, kinds, mlp_kinds(c, L, first), count_dim=L
+    )
     tied, context, cap = (
         c.get("tie_word_embeddings", False),
         c.positive_int("max_position_embeddings"),
@@ -122,17 +152,32 @@ def _attention(c: Config, d: Expr, rope: Rope, rotary: bool, full: bool) -> Scal
     attn = latent_attention(c, d, rope, q_rank=None)
     if attn.q is None:
         raise c.error("q_lora_rank", "is set", "its queries have no latent vectors")
-    H, p, r, bias = Expr("H", attn.heads), Expr("p", attn.rope_dim), Expr("r", attn.kv_lora_rank), c.get("attention_bias", False)
+    H, p, r, bias = (
+        Expr("H", attn.heads),
+        Expr("p", attn.rope_dim),
+        Expr("r", attn.kv_lora_rank),
+        c.get("attention_bias", False),
+    )
     if not rotary:
         whole = Expr("n", attn.nope_dim) + p
         down, up = linear(r, d, bias), linear(H * whole, r)
-        attn = attn.replace(kv_down=down, k_up=up, nope_dim=whole, rope_dim=Expr.const(0), rope=None)
+        attn = attn.replace(
+            kv_down=down, k_up=up, nope_dim=whole, rope_dim=Expr.const(0), rope=None
+        )
     read = read_indexer(c, d, d, rope if rotary else None, heads=32)
     normed = layer_norm(d, 1e-6)
-    indexer = read.extended(NormedIndexer, input_norm=normed, q_scale=_log_position_scale(Expr("Hi", read.heads))) if full else None
+    indexer = (
+        read.extended(
+            NormedIndexer, input_norm=normed, q_scale=_log_position_scale(Expr("Hi", read.heads))
+        )
+        if full
+        else None
+    )
     scores = ScoreTransform(scale=attn.score_transform.scale)
     attn = attn.replace(kv_norm=rms(r, c.get("rms_norm_eps", 1e-5)), score_transform=scores)
-    return attn.extended(ScaledAttention, indexer=indexer, top_k=read.top_k, q_scale=_log_position_scale(H))
+    return attn.extended(
+        ScaledAttention, indexer=indexer, top_k=read.top_k, q_scale=_log_position_scale(H)
+    )
 
 
 def _log_position_scale(heads: Expr) -> LogPositionScale:
@@ -146,18 +191,32 @@ def _rotary_layers(c: Config, n: int) -> list[bool]:
     if listed is None and every > 0:
         return [bool((i + 1) % every) for i in range(n)]
     if not isinstance(listed, list) or len(listed) < n or any(x not in (0, 1) for x in listed):
-        raise c.error("no_rope_layers", f"should be a list of {n} numbers, 1 for layers with positions and 0 for those without")
+        raise c.error(
+            "no_rope_layers",
+            f"should be a list of {n} numbers, 1 for layers with positions and 0 for those without",
+        )
     return [bool(x) for x in listed[:n]]
 
 
 def _sources(c: Config, rotary: list[bool]) -> list[int | None]:
-    """Read whose latent vectors each layer reads; None: its own. The class reads the nearest earlier layer of its kind with readers."""
+    """Read whose latent vectors each layer reads; None: its own. The class reads the nearest
+    earlier layer of its kind with readers.
+    """
     n, listed = len(rotary), c.get("kv_source_layers", list(range(len(rotary))))
-    if len(listed) != n or any(type(x) is not int or not 0 <= x <= i or listed[x] != x for i, x in enumerate(listed)):
-        raise c.error("kv_source_layers", f"should be a list of {n} layers, each its own or an earlier one that is its own")
+    if len(listed) != n or any(
+        type(x) is not int or not 0 <= x <= i or listed[x] != x for i, x in enumerate(listed)
+    ):
+        raise c.error(
+            "kv_source_layers",
+            f"should be a list of {n} layers, each its own or an earlier one that is its own",
+        )
     read = {x for i, x in enumerate(listed) if x != i}
     for i, x in enumerate(listed):
         nearest = max((j for j in read if j < i and rotary[j] == rotary[i]), default=None)
         if x != i and x != nearest:
-            raise c.error("kv_source_layers", f"gives layer {i} the keys of layer {x}", "only those of the nearest such layer are known")
+            raise c.error(
+                "kv_source_layers",
+                f"gives layer {i} the keys of layer {x}",
+                "only those of the nearest such layer are known",
+            )
     return [None if x == i else x for i, x in enumerate(listed)]

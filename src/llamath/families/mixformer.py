@@ -1,4 +1,6 @@
-"""Phi 1 and 1.5 in their first files, whose modules are one sequence: the embedding, the layers, the last norm with the head."""
+"""Phi 1 and 1.5 in their first files, whose modules are one sequence: the embedding, the layers,
+the last norm with the head.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from .phi_msft import NAMES as NAMES_PHI
 from .registry import family
 
 NAMES = NAMES_PHI.replace(
-    layer="layers.{l}.", first_layer=1, outside={"embed": "layers.0.wte", "norm": "layers.{n}.ln", "head": "layers.{n}.linear"}
+    layer="layers.{l}.",
+    first_layer=1,
+    outside={"embed": "layers.0.wte", "norm": "layers.{n}.ln", "head": "layers.{n}.linear"},
 )
 
 
@@ -18,14 +22,28 @@ NAMES = NAMES_PHI.replace(
 def mixformer(c: Config) -> Decoder:
     for key in ("n_inner", "rotary_dim"):
         if key not in c.data:
-            raise c.error(key, "is missing", "every config.json of such a model has it; n_inner of null is four times n_embd")
+            raise c.error(
+                key,
+                "is missing",
+                "every config.json of such a model has it; n_inner of null is four times n_embd",
+            )
     if c.dim("V", "vocab_size") % c.get("pad_vocab_size_multiple", 64):
         raise c.error(
-            "vocab_size", f"is {c['vocab_size']}, no multiple of pad_vocab_size_multiple", "the matrices have rows for a multiple"
+            "vocab_size",
+            f"is {c['vocab_size']}, no multiple of pad_vocab_size_multiple",
+            "the matrices have rows for a multiple",
         )
     c.require("embd_layer", "default", "every published model has it")
     architecture = c.sub("architecture")
     kinds = architecture.get("block_cls", "parallel"), architecture.sub("mlp").get("mlp_cls", "mlp")
-    if kinds[0] != "parallel" or kinds[1] not in ("mlp", "fused_mlp") or architecture.get("mixer", dict[str, object]()):
-        raise c.error("architecture", f"has the blocks {kinds!r:.80}, or options of its mixer; known: parallel with mlp or fused_mlp")
+    if (
+        kinds[0] != "parallel"
+        or kinds[1] not in ("mlp", "fused_mlp")
+        or architecture.get("mixer", dict[str, object]())
+    ):
+        raise c.error(
+            "architecture",
+            f"has the blocks {kinds!r:.80}, or options of its mixer; "
+            "known: parallel with mlp or fused_mlp",
+        )
     return phi(c)

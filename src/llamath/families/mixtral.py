@@ -31,9 +31,21 @@ def mixtral(c: Config) -> Decoder:
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=read_rope(c, heads.head_dim, theta=1e6), window=AttentionWindow(size=c.positive_int("sliding_window"))),
+        attn=gqa(
+            d,
+            heads,
+            rope=read_rope(c, heads.head_dim, theta=1e6),
+            window=AttentionWindow(size=c.positive_int("sliding_window")),
+        ),
         mlp_norm=norm,
         mlp=mixture(d, E, k, expert),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

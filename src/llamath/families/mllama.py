@@ -1,4 +1,6 @@
-"""Llama 3.2 Vision: Llama's layers, and among them layers that attend to the features of images instead of to text."""
+"""Llama 3.2 Vision: Llama's layers, and among them layers that attend to the features of images
+instead of to text.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ NAMES = HF.with_changes(
     }
 )
 _EXTRA_ROWS = 8
-"""Rows of the embedding after those of the vocabulary: the image token is the first, and the head has none of them."""
+"""Rows of the embedding after those of the vocabulary: the image token is the first, and the
+head has none of them."""
 _PUBLISHED = [3, 8, 13, 18, 23, 28, 33, 38]
 """The layers with cross-attention where a configuration does not list them."""
 
@@ -31,20 +34,37 @@ _PUBLISHED = [3, 8, 13, 18, 23, 28, 33, 38]
 @family(hf=NAMES)
 def mllama(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size", default=4096), c.dim("V", "vocab_size", default=128_256)
-    F, L = c.dim("F", "intermediate_size", default=14_336), c.dim("L", "num_hidden_layers", default=40)
+    F, L = (
+        c.dim("F", "intermediate_size", default=14_336),
+        c.dim("L", "num_hidden_layers", default=40),
+    )
     heads = H, K, h = c.heads(d, num_heads=32, num_kv_heads=8)
-    eps, feed_forward = c.get("rms_norm_eps", 1e-5), swiglu(d, F, c.activation("hidden_act", "silu"))
+    eps, feed_forward = (
+        c.get("rms_norm_eps", 1e-5),
+        swiglu(d, F, c.activation("hidden_act", "silu")),
+    )
     norm, head_norm, gate = rms(d, eps), rms(h, eps), weight(1, role="scale")
     attention = gqa(d, heads, rope=read_rope(c, h, 5e5))
     cross = CrossAttention(
-        q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), q_norm=head_norm, k_norm=head_norm,
+        q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h),
+        q_norm=head_norm, k_norm=head_norm,
         heads=H, kv_heads=K, head_dim=h,
     )  # fmt: skip
     plain = Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=feed_forward)
-    crossing = CrossAttentionLayer(attn_norm=norm, cross_attn=cross, attn_gate=gate, mlp_norm=norm, mlp=feed_forward, mlp_gate=gate)
+    crossing = CrossAttentionLayer(
+        attn_norm=norm,
+        cross_attn=cross,
+        attn_gate=gate,
+        mlp_norm=norm,
+        mlp=feed_forward,
+        mlp_gate=gate,
+    )
     numbers = c.get("cross_attention_layers", _PUBLISHED)
     if not all(type(x) is int and x >= 0 for x in numbers):
-        raise c.error("cross_attention_layers", f"should list numbers of layers, not {safe(repr(numbers), 60)}")
+        raise c.error(
+            "cross_attention_layers",
+            f"should list numbers of layers, not {safe(repr(numbers), 60)}",
+        )
     check_listed(c, L)
     layers = cycle([crossing if i in set(numbers) else plain for i in range(L)], L)
     embed = embedding(total((V, _EXTRA_ROWS)), d)

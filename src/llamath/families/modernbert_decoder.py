@@ -1,4 +1,6 @@
-"""ModernBERT as a decoder (Ettin): windows in two of three layers, no norm before the first attention, and a head of two layers."""
+"""ModernBERT as a decoder (Ettin): windows in two of three layers, no norm before the first
+attention, and a head of two layers.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,35 @@ NAMES = HF.with_changes(
         "mlp.down": "mlp.Wo",
     },
 )
-_BASES = {"full_attention": ("global_rope_theta", 160000.0), "sliding_attention": ("local_rope_theta", 10000.0)}
+_BASES = {
+    "full_attention": ("global_rope_theta", 160000.0),
+    "sliding_attention": ("local_rope_theta", 10000.0),
+}
 
 
 @family(hf=NAMES)
 def modernbert_decoder(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
-    heads, bias, eps = c.square_heads(d, "num_attention_heads"), c.get("norm_bias", False), c.get("norm_eps", 1e-5)
+    heads, bias, eps = (
+        c.square_heads(d, "num_attention_heads"),
+        c.get("norm_bias", False),
+        c.get("norm_eps", 1e-5),
+    )
     norm, tied = layer_norm(d, eps, bias), c.get("tie_word_embeddings", True)
-    mlp = swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_activation", "gelu"), c.get("mlp_bias", False))
+    mlp = swiglu(
+        d,
+        c.dim("F", "intermediate_size"),
+        c.activation("hidden_activation", "gelu"),
+        c.get("mlp_bias", False),
+    )
 
     def layer(kind: str) -> Layer:
         rope = rope_of_type(c, kind, heads.head_dim, theta=c.get(*_BASES[kind]))
-        window = AttentionWindow(size=c.dim("2·w", "local_attention", default=128, least=2) // 2 if kind == "sliding_attention" else None)
+        window = AttentionWindow(
+            size=c.dim("2·w", "local_attention", default=128, least=2) // 2
+            if kind == "sliding_attention"
+            else None
+        )
         attention = gqa(d, heads, c.get("attention_bias", False), rope=rope, window=window)
         return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp)
 
@@ -54,11 +72,26 @@ def modernbert_decoder(c: Config) -> Decoder:
     )
     c.ignore("sliding_window")
     context = c.positive_int("max_position_embeddings")
-    return decoder(V, d, _layers(c, {kind: layer(kind) for kind in _BASES}), norm, tied, embed_norm=norm, head=head, context=context)
+    return decoder(
+        V,
+        d,
+        _layers(c, {kind: layer(kind) for kind in _BASES}),
+        norm,
+        tied,
+        embed_norm=norm,
+        head=head,
+        context=context,
+    )
 
 
 def _layers(c: Config, kinds: dict[str, Layer]) -> Stack:
-    """Return the layers, the first without a norm before attention, as the norm of the embeddings is just before it."""
+    """Return the layers, the first without a norm before attention, as the norm of the
+    embeddings is just before it.
+    """
     L, nth = c.dim("L", "num_hidden_layers"), c.positive_int("global_attn_every_n_layers", 3)
-    first, *others = layer_kinds(c, L, kinds, lambda i: "sliding_attention" if i % nth else "full_attention")
-    return sequence((kinds[first].replace(attn_norm=None), *(kinds[x] for x in others)), count_dim=L)
+    first, *others = layer_kinds(
+        c, L, kinds, lambda i: "sliding_attention" if i % nth else "full_attention"
+    )
+    return sequence(
+        (kinds[first].replace(attn_norm=None), *(kinds[x] for x in others)), count_dim=L
+    )

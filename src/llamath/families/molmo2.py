@@ -33,14 +33,35 @@ def molmo2(c: Config) -> Decoder:
     heads, eps = c.heads(d, num_kv_heads=8, head_dim=128), c.get("rms_norm_eps", 1e-6)
     c.require("qk_norm_type", "qwen3", "every published model has it")
     c.require("norm_after", False, "every published model has it")
-    if c.get("rope_scaling_layers", None) not in (None, list(range(c.dim("L", "num_hidden_layers")))):
+    if c.get("rope_scaling_layers", None) not in (
+        None,
+        list(range(c.dim("L", "num_hidden_layers"))),
+    ):
         raise c.error("rope_scaling_layers", "lists some layers alone, which is not known")
     norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
-    attn = gqa(d, heads, c.get("attention_bias", False), rope=read_rope(c, heads.head_dim), q_norm=head_norm, k_norm=head_norm)
+    attn = gqa(
+        d,
+        heads,
+        c.get("attention_bias", False),
+        rope=read_rope(c, heads.head_dim),
+        q_norm=head_norm,
+        k_norm=head_norm,
+    )
     up = linear(F, d)
-    feed_forward = UpFirstMLP(up=up, gate=up, down=linear(d, F), activation=c.activation("hidden_act", "silu"))
+    feed_forward = UpFirstMLP(
+        up=up, gate=up, down=linear(d, F), activation=c.activation("hidden_act", "silu")
+    )
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=feed_forward)
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    found = decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    found = decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )
     extra = c.dim("V_i", "additional_vocab_size", default=128)
-    return found.replace(embed=found.embed.extended(ExtendedEmbedding, extra=weight(extra, d, role="lookup")))
+    return found.replace(
+        embed=found.embed.extended(ExtendedEmbedding, extra=weight(extra, d, role="lookup"))
+    )

@@ -16,7 +16,12 @@ from .registry import family
 NAMES = Scheme(
     name="hf",
     layer="transformer.blocks.{l}.",
-    outside={"embed": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.norm_f", "head": "lm_head"},
+    outside={
+        "embed": "transformer.wte",
+        "positions": "transformer.wpe",
+        "norm": "transformer.norm_f",
+        "head": "lm_head",
+    },
     inside={
         "attn_norm": "norm_1",
         **dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn.Wqkv"),
@@ -32,7 +37,12 @@ NAMES = Scheme(
 
 @family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="mpt")
 def mpt(c: Config) -> Decoder:
-    d, V, C, a = c.dim("d", "d_model"), c.dim("V", "vocab_size"), c.dim("C", "max_seq_len"), c.sub("attn_config")
+    d, V, C, a = (
+        c.dim("d", "d_model"),
+        c.dim("V", "vocab_size"),
+        c.dim("C", "max_seq_len"),
+        c.sub("attn_config"),
+    )
     if c.sub("ffn_config").get("ffn_type", "mptmlp") != "mptmlp":
         raise c.error("ffn_config.ffn_type", "is not mptmlp, the only supported MLP of MPT")
     if "layernorm" not in c.get("norm_type", "low_precision_layernorm"):
@@ -47,7 +57,10 @@ def mpt(c: Config) -> Decoder:
     alibi = Alibi(max_bias=a.get("alibi_bias_max", 8.0)) if a.get("alibi", True) else None
     rope = Rope(theta=a.get("rope_theta", 10000.0), dim=h) if a.get("rope", False) else None
     scores = ScoreTransform(scale=a.number("softmax_scale"), alibi=alibi)
-    clip, qk_norm = ClipQKV(limit=limit) if (limit := a.number("clip_qkv")) else None, a.get("qk_ln", False)
+    clip, qk_norm = (
+        ClipQKV(limit=limit) if (limit := a.number("clip_qkv")) else None,
+        a.get("qk_ln", False),
+    )
     attn = gqa(
         d,
         heads,
@@ -60,10 +73,30 @@ def mpt(c: Config) -> Decoder:
     )
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp(d, F, "gelu", bias))
     positions = embedding(C, d) if c.get("learned_pos_emb", True) and not (alibi or rope) else None
-    scale = d**-0.5 if c.data.get("logit_scale") == "inv_sqrt_d_model" else c.number("logit_scale") or 1.0
+    scale = (
+        d**-0.5
+        if c.data.get("logit_scale") == "inv_sqrt_d_model"
+        else c.number("logit_scale") or 1.0
+    )
     c.ignore("logit_scale")
-    a.ignore("attn_impl", "attn_pdrop", "attn_uses_sequence_id", "kv_n_heads", "prefix_lm", "rope_impl", "rope_dail_config")
-    c.ignore("embedding_fraction", "fc_type", "init_config", "init_device", "tokenizer_name", "use_pad_tok_in_ffn", "verbose")
+    a.ignore(
+        "attn_impl",
+        "attn_pdrop",
+        "attn_uses_sequence_id",
+        "kv_n_heads",
+        "prefix_lm",
+        "rope_impl",
+        "rope_dail_config",
+    )
+    c.ignore(
+        "embedding_fraction",
+        "fc_type",
+        "init_config",
+        "init_device",
+        "tokenizer_name",
+        "use_pad_tok_in_ffn",
+        "verbose",
+    )
     layers = repeat(layer, c.dim("L", "n_layers"))
     tied = c.get("tie_word_embeddings", True)
     return decoder(V, d, layers, norm, tied, positions=positions, context=C, logit_scale=scale)

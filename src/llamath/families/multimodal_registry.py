@@ -1,4 +1,6 @@
-"""The registry of multimodal models: which towers and projectors a model type adds to its text model, and their names in files."""
+"""The registry of multimodal models: which towers and projectors a model type adds to its text
+model, and their names in files.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,15 @@ _IN_LAYERS = "layers.{l}."
 
 
 class Part(NamedTuple):
-    """A tower or projector with its names in files: module or leaf pattern inside it → stored name, and layout."""
+    """A tower or projector with its names in files: module or leaf pattern inside it → stored
+    name, and layout.
+    """
 
     block: Block
     names: Names
     layouts: Names = MappingProxyType({})
-    in_memory: Names = MappingProxyType({})  # names in the modules of transformers, where they differ by more than their beginning
+    # names in the modules of transformers, where they differ by more than their beginning
+    in_memory: Names = MappingProxyType({})
 
 
 class Tower(NamedTuple):
@@ -49,7 +54,9 @@ class Tower(NamedTuple):
 
 
 class Assembly(NamedTuple):
-    """A whole multimodal model: its tree, and names and layouts of the towers' and projectors' weights."""
+    """A whole multimodal model: its tree, and names and layouts of the towers' and projectors'
+    weights.
+    """
 
     tree: Multimodal
     names: Names
@@ -57,12 +64,16 @@ class Assembly(NamedTuple):
     in_memory: Names = MappingProxyType({})
 
     def seeing_later(self, tokens: str) -> Assembly:
-        """Return the model with tokens of images that attend to later tokens, too: see `Multimodal.sees_later`."""
+        """Return the model with tokens of images that attend to later tokens, too: see
+        `Multimodal.sees_later`.
+        """
         return self._replace(tree=self.tree.replace(sees_later=tokens))
 
 
 def assemble(text: Decoder, **parts: tuple[str, Part | Tower] | None) -> Assembly:
-    """Add parts to a text model; `vision=("vision_tower.", tower)` is the field of `Multimodal`, the prefix of the names, and the part."""
+    """Add parts to a text model; `vision=("vision_tower.", tower)` is the field of `Multimodal`,
+    the prefix of the names, and the part.
+    """
     present = {field: x for field, x in parts.items() if x is not None}
     names: dict[str, str] = {}
     layouts: dict[str, str] = {}
@@ -70,8 +81,17 @@ def assemble(text: Decoder, **parts: tuple[str, Part | Tower] | None) -> Assembl
     for field, (prefix, part) in present.items():
         names |= {f"{field}.{path}": prefix + name for path, name in part.names.items()}
         layouts |= {f"{field}.{path}": layout for path, layout in part.layouts.items()}
-        in_memory |= {f"{field}.{path}": name for path, name in part.in_memory.items()} if isinstance(part, Part) else {}
-    return Assembly(add_parts(text, {field: part.block for field, (_, part) in present.items()}), names, layouts, in_memory)
+        in_memory |= (
+            {f"{field}.{path}": name for path, name in part.in_memory.items()}
+            if isinstance(part, Part)
+            else {}
+        )
+    return Assembly(
+        add_parts(text, {field: part.block for field, (_, part) in present.items()}),
+        names,
+        layouts,
+        in_memory,
+    )
 
 
 class MultimodalFamily(Record):
@@ -79,14 +99,23 @@ class MultimodalFamily(Record):
 
     name: str
     build: Callable[[Config, Decoder], Assembly]
-    forms: Mapping[str, Names]  # name of another form of the names → beginning of a published name → beginning in that form
-    saves_outputs_first: bool = False  # transformers saves stacks of experts with outputs first, where published files have inputs first
-    modules: Names = MappingProxyType({})  # path → name in memory, where that is more than another beginning
-    inside: Names = MappingProxyType({})  # module in a layer of the text model → published name, where the text model alone has another
+    # name of another form of the names → beginning of a published name → beginning in that form
+    forms: Mapping[str, Names]
+    # transformers saves stacks of experts with outputs first, where published files have inputs
+    # first
+    saves_outputs_first: bool = False
+    # path → name in memory, where that is more than another beginning
+    modules: Names = MappingProxyType({})
+    # module in a layer of the text model → published name, where the text model alone has another
+    inside: Names = MappingProxyType({})
     plain: frozenset[str] = frozenset()  # keys of layouts that the modules in memory do not have
 
-    def complete(self, config: Config, text: Decoder, family: Family, wrapper: str) -> tuple[Family, Multimodal]:
-        """Return the whole model of a configuration and its text model, with the text model's family, which now names all weights."""
+    def complete(
+        self, config: Config, text: Decoder, family: Family, wrapper: str
+    ) -> tuple[Family, Multimodal]:
+        """Return the whole model of a configuration and its text model, with the text model's
+        family, which now names all weights.
+        """
         tree, names, layouts, in_memory = self.build(config, text)
         modules = {**self.modules, **in_memory}
         published = with_wrapper_prefix(family.hf, wrapper)
@@ -95,13 +124,26 @@ class MultimodalFamily(Record):
         hf = hf.with_changes(inside=self.inside)
         if modules:
             split = {x for x in hf.layouts if hf.layouts[x] == "rows" and _IN_LAYERS + x in modules}
-            unchanged = {path: x for path, x in hf.layouts.items() if path not in {*modules, *split, *self.plain}}
-            inside = {x.removeprefix(_IN_LAYERS): name for x, name in modules.items() if x.startswith(_IN_LAYERS)}
+            unchanged = {
+                path: x
+                for path, x in hf.layouts.items()
+                if path not in {*modules, *split, *self.plain}
+            }
+            inside = {
+                x.removeprefix(_IN_LAYERS): name
+                for x, name in modules.items()
+                if x.startswith(_IN_LAYERS)
+            }
             outside = {x: name for x, name in modules.items() if not x.startswith(_IN_LAYERS)}
             base = renamed_scheme(hf, "hf-modules", self.forms.get("hf-modules", _IN_MODEL))
             forms += (base.with_changes(outside=outside, inside=inside, layouts=unchanged),)
         if self.saves_outputs_first:
-            forms += (hf.replace(name="hf-5", layouts={path: x for path, x in hf.layouts.items() if ".experts." not in path}),)
+            forms += (
+                hf.replace(
+                    name="hf-5",
+                    layouts={path: x for path, x in hf.layouts.items() if ".experts." not in path},
+                ),
+            )
         return family.replace(hf=hf, hf_forms=forms), tree
 
 
@@ -113,12 +155,20 @@ def multimodal(
     inside: Names = MappingProxyType({}),
     plain: frozenset[str] = frozenset(),
 ) -> Callable[[Callable[[Config, Decoder], Assembly]], MultimodalFamily]:
-    """Make a multimodal family of a builder, which has the name of its module; `MULTIMODAL` lists its model types."""
+    """Make a multimodal family of a builder, which has the name of its module; `MULTIMODAL`
+    lists its model types.
+    """
 
     def decorate(build: Callable[[Config, Decoder], Assembly]) -> MultimodalFamily:
         name = build.__module__.rpartition(".")[2]
         return MultimodalFamily(
-            name=name, build=build, forms=forms, saves_outputs_first=saves_outputs_first, modules=modules, inside=inside, plain=plain
+            name=name,
+            build=build,
+            forms=forms,
+            saves_outputs_first=saves_outputs_first,
+            modules=modules,
+            inside=inside,
+            plain=plain,
         )
 
     return decorate

@@ -1,4 +1,5 @@
-"""Muse Spark: Muse Glimmer's attention with normalized heads, narrowed experts, and learned shares of each branch and its residual.
+"""Muse Spark: Muse Glimmer's attention with normalized heads, narrowed experts, and learned shares
+of each branch and its residual.
 
 The family is counted only: residual connections with learned shares is not part of the machine.
 """
@@ -33,7 +34,9 @@ NAMES = HF_SANDWICH.with_changes(
 
 
 class NormedLatentMoE(LatentMoE):
-    """Experts in a latent space that is normalized; one norm of all experts applies to the output of each."""
+    """Experts in a latent space that is normalized; one norm of all experts applies to the
+    output of each.
+    """
 
     input_norm: Norm
     expert_norm: Norm
@@ -62,7 +65,9 @@ def muse_spark(c: Config) -> Decoder:
         raise c.error("layer_rope_theta", f"should be a list of {n} layers")
 
     def layer(kind: str, rotary: bool, mlp: str) -> Layer:
-        attention = glimmer_attention(c, d, kind, rotary, num_kv_heads=16, head_dim=64, factor=5.4730064863875, theta=5e5)
+        attention = glimmer_attention(
+            c, d, kind, rotary, num_kv_heads=16, head_dim=64, factor=5.4730064863875, theta=5e5
+        )
         return BlendedLayer(
             attn_norm=norm,
             attn=attention.replace(output_norm=plain),
@@ -74,7 +79,12 @@ def muse_spark(c: Config) -> Decoder:
             mlp_blend=weight(d, role="scale"),
         )
 
-    c.ignore("output_router_logits", "output_multiplier", "residual_gate_temperature", "tie_word_embeddings")
+    c.ignore(
+        "output_router_logits",
+        "output_multiplier",
+        "residual_gate_temperature",
+        "tie_word_embeddings",
+    )
     layers = layers_from(layer, types, map(bool, thetas), mlp_kinds(c, L, first=0), count_dim=L)
     context, cap = c.positive_int("max_position_embeddings"), c.get("final_logit_softcapping", 20.0)
     return decoder(V, d, layers, rms(d, eps), False, embed_norm=plain, context=context, softcap=cap)
@@ -85,11 +95,26 @@ def _mlp(c: Config, d: Expr) -> Block:
 
 
 def _experts(c: Config, d: Expr, eps: float, out_eps: float) -> MoE:
-    e, Fe = c.dim("de", "moe_hidden_size", default=4096), c.dim("Fe", "moe_intermediate_size", default=4096)
-    E, k = c.dim("E", "num_local_experts", default=256), c.dim("k", "num_experts_per_tok", default=8)
+    e, Fe = (
+        c.dim("de", "moe_hidden_size", default=4096),
+        c.dim("Fe", "moe_intermediate_size", default=4096),
+    )
+    E, k = (
+        c.dim("E", "num_local_experts", default=256),
+        c.dim("k", "num_experts_per_tok", default=8),
+    )
     factor = c.get("routed_scaling_factor", 1.0)
     expert = swiglu(e, Fe, c.activation("hidden_act"))
-    moe = mixture(d, E, k, expert, corrected=True, scoring="sigmoid", routed_scaling_factor=factor, fp32_router=True)
+    moe = mixture(
+        d,
+        E,
+        k,
+        expert,
+        corrected=True,
+        scoring="sigmoid",
+        routed_scaling_factor=factor,
+        fp32_router=True,
+    )
     return moe.extended(
         NormedLatentMoE,
         latent_down=linear(e, d),

@@ -1,4 +1,6 @@
-"""nanochat: norms without weights, also of the embeddings, queries and keys; reversed rotary angles, squared ReLU, capped logits."""
+"""nanochat: norms without weights, also of the embeddings, queries and keys; reversed rotary
+angles, squared ReLU, capped logits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Nemotron-4 and Minitron: layer norms whose weights are stored minus 1, half of each head rotary, squared ReLU."""
+"""Nemotron-4 and Minitron: layer norms whose weights are stored minus 1, half of each head
+rotary, squared ReLU.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from ..core.tree import repeat
 from .registry import family
 from .rope_shared import read_rope, rotary_dim
 
-NAMES_GGUF = GGUF.with_changes(layouts=dict.fromkeys(("attn_norm.weight", "mlp_norm.weight", "norm.weight"), "shifted"))
+NAMES_GGUF = GGUF.with_changes(
+    layouts=dict.fromkeys(("attn_norm.weight", "mlp_norm.weight", "norm.weight"), "shifted")
+)
 
 
 @family(hf=HF, gguf=NAMES_GGUF, gguf_arch="nemotron")
@@ -20,9 +24,21 @@ def nemotron(c: Config) -> Decoder:
     heads, norm = c.heads(d), layer_norm(d, c.get("norm_eps", 1e-5)).replace(offset=1.0)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, rotary_dim(c, heads.head_dim, 0.5))),
+        attn=gqa(
+            d,
+            heads,
+            bias=c.get("attention_bias", False),
+            rope=read_rope(c, rotary_dim(c, heads.head_dim, 0.5)),
+        ),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("hidden_act", "relu2"), bias=c.get("mlp_bias", False)),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""Nemotron-H and Nemotron 3: a list of layers that are one of Mamba-2, attention without positions, an MLP or experts."""
+"""Nemotron-H and Nemotron 3: a list of layers that are one of Mamba-2, attention without
+positions, an MLP or experts.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +32,43 @@ NAMES = Scheme(
         "mlp_norm": "norm",
         "mlp.router": "mixer.gate",
         "mlp.correction": "mixer.gate.e_score_correction_bias",
-        **{f"mlp.{part}{x}": f"mixer.{name}{x}_proj" for part, name in _PARTS.items() for x in ("up", "down")},
+        **{
+            f"mlp.{part}{x}": f"mixer.{name}{x}_proj"
+            for part, name in _PARTS.items()
+            for x in ("up", "down")
+        },
         "mlp.latent_down": "mixer.fc1_latent_proj",
         "mlp.latent_up": "mixer.fc2_latent_proj",
     },
     layouts=MAMBA2_LAYOUTS,
 )
 NAMES_GGUF = GGUF.with_changes(
-    inside={**MAMBA2_GGUF, "mlp_norm": "attn_norm", "mlp.latent_down": "ffn_latent_down", "mlp.latent_up": "ffn_latent_up"},
+    inside={
+        **MAMBA2_GGUF,
+        "mlp_norm": "attn_norm",
+        "mlp.latent_down": "ffn_latent_down",
+        "mlp.latent_up": "ffn_latent_up",
+    },
     layouts=MAMBA2_LAYOUTS_GGUF,
 )
-KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attention": "mamba", "full_attention": "attention"}
+KINDS = {
+    "M": "mamba",
+    "*": "attention",
+    "-": "mlp",
+    "E": "moe",
+    "linear_attention": "mamba",
+    "full_attention": "attention",
+}
 KNOWN = ("mamba", "attention", "mlp", "moe")
 
-UNUSED = """attention_bias chunk_size expand hidden_dropout intermediate_size mamba_proj_bias mamba_ssm_cache_dtype
-    moe_latent_size moe_shared_expert_overlap mtp_hybrid_override_pattern mtp_layers_block_type n_group n_routed_experts
-    n_shared_experts norm_eps num_logits_to_keep num_nextn_predict_layers partial_rotary_factor rescale_prenorm_residual
-    residual_in_fp32 rope_theta sliding_window tie_word_embeddings time_step_floor time_step_limit time_step_max topk_group
-    use_mamba_kernels"""
-"""Keys of the published configurations without effect here; multi-token prediction layers are not built."""
+UNUSED = """attention_bias chunk_size expand hidden_dropout intermediate_size mamba_proj_bias
+    mamba_ssm_cache_dtype moe_latent_size moe_shared_expert_overlap mtp_hybrid_override_pattern
+    mtp_layers_block_type n_group n_routed_experts n_shared_experts norm_eps num_logits_to_keep
+    num_nextn_predict_layers partial_rotary_factor rescale_prenorm_residual residual_in_fp32
+    rope_theta sliding_window tie_word_embeddings time_step_floor time_step_limit time_step_max
+    topk_group use_mamba_kernels"""
+"""Keys of the published configurations without effect here; multi-token prediction layers are
+not built."""
 
 
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="nemotron_h_moe")
@@ -61,24 +81,40 @@ def nemotron_h(c: Config) -> Decoder:
         if kind == "mamba":
             return Layer(attn_norm=norm, attn=_mamba(c, d, eps))
         if kind == "attention":
-            return Layer(attn_norm=norm, attn=gqa(d, c.heads(d, num_kv_heads=8, head_dim=c.get("attention_head_dim", 128))))
-        return Layer(mlp_norm=norm, mlp=_experts(c, d) if kind == "moe" else _mlp(c, d, c.dim("F", "intermediate_size")))
+            return Layer(
+                attn_norm=norm,
+                attn=gqa(d, c.heads(d, num_kv_heads=8, head_dim=c.get("attention_head_dim", 128))),
+            )
+        return Layer(
+            mlp_norm=norm,
+            mlp=_experts(c, d) if kind == "moe" else _mlp(c, d, c.dim("F", "intermediate_size")),
+        )
 
     layers = layers_from(layer, _kinds(c))
     c.ignore(*UNUSED.split())
-    return decoder(V, d, layers, norm, tied=False, context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V, d, layers, norm, tied=False, context=c.positive_int("max_position_embeddings")
+    )
 
 
 def _kinds(c: Config) -> list[str]:
     """Read the type of each layer, from a list or from a pattern with one character per layer."""
     pattern = c["layers_block_type|layer_types|hybrid_override_pattern"]
     if not isinstance(pattern, (str, list)):
-        raise c.error("layers_block_type", f"should be a list of layers, not {safe(repr(pattern), 60)}")
+        raise c.error(
+            "layers_block_type", f"should be a list of layers, not {safe(repr(pattern), 60)}"
+        )
     kinds = [KINDS.get(str(x), str(x)) for x in pattern]
     if unknown := [x for x in kinds if x not in KNOWN]:
-        raise c.error("layers_block_type", f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(KNOWN)}, or M * - E")
+        raise c.error(
+            "layers_block_type",
+            f"has the unknown type {safe(repr(unknown[0]), 60)}",
+            f"known: {', '.join(KNOWN)}, or M * - E",
+        )
     if c.get("num_hidden_layers", len(kinds)) != len(kinds):
-        raise c.error("num_hidden_layers", f"is {c['num_hidden_layers']}, but {len(kinds)} layers are listed")
+        raise c.error(
+            "num_hidden_layers", f"is {c['num_hidden_layers']}, but {len(kinds)} layers are listed"
+        )
     return kinds
 
 
@@ -104,9 +140,20 @@ def _mlp(c: Config, d: Expr, F: Expr) -> MLP:
 
 
 def _experts(c: Config, d: Expr) -> MoE:
-    E, k, Fe = c.dim("E", any_name("n_routed_experts")), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
+    E, k, Fe = (
+        c.dim("E", any_name("n_routed_experts")),
+        c.dim("k", "num_experts_per_tok"),
+        c.dim("Fe", "moe_intermediate_size"),
+    )
     activation, bias = c.activation("mlp_hidden_act", "relu2"), c.get("mlp_bias", False)
     r = c.dim("r", "moe_latent_size") if "moe_latent_size" in c else None
-    expert, shared = mlp(r or d, Fe, activation), _mlp(c, d, c.dim("Fs", "moe_shared_expert_intermediate_size"))
+    expert, shared = (
+        mlp(r or d, Fe, activation),
+        _mlp(c, d, c.dim("Fs", "moe_shared_expert_intermediate_size")),
+    )
     moe = sigmoid_experts(c, d, E, k, expert, shared)
-    return moe if r is None else moe.extended(LatentMoE, latent_down=linear(r, d, bias), latent_up=linear(d, r, bias))
+    return (
+        moe
+        if r is None
+        else moe.extended(LatentMoE, latent_down=linear(r, d, bias), latent_up=linear(d, r, bias))
+    )

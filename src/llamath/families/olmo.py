@@ -1,4 +1,6 @@
-"""OLMo: Llama's layers with layer norms that have no weights, and clamped queries, keys and values."""
+"""OLMo: Llama's layers with layer norms that have no weights, and clamped queries, keys and
+values.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,22 @@ def olmo(c: Config) -> Decoder:
     qk_preprocess = QKPreprocess(clip=ClipQKV(limit=limit) if limit else None)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads.head_dim), qk_preprocess=qk_preprocess),
+        attn=gqa(
+            d,
+            heads,
+            bias=c.get("attention_bias", False),
+            rope=read_rope(c, heads.head_dim),
+            qk_preprocess=qk_preprocess,
+        ),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""OLMo 2: norms on the output of each branch instead of its input, and across all heads of q and of k."""
+"""OLMo 2: norms on the output of each branch instead of its input, and across all heads of q and
+of k.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from ..core.tree import repeat
 from .registry import family
 from .rope_shared import read_rope
 
-NAMES = HF.with_changes(inside={"attn_out_norm": "post_attention_layernorm", "mlp_out_norm": "post_feedforward_layernorm"})
+NAMES = HF.with_changes(
+    inside={
+        "attn_out_norm": "post_attention_layernorm",
+        "mlp_out_norm": "post_feedforward_layernorm",
+    }
+)
 
 
 @family(hf=NAMES, gguf=GGUF, gguf_arch="olmo2")
@@ -23,10 +30,25 @@ def olmo2(c: Config) -> Decoder:
     norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
     bias = c.get("attention_bias", False)
     layer = Layer(
-        attn=gqa(d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, qk_preprocess=QKPreprocess(across_heads=True), rope=read_rope(c, h)),
+        attn=gqa(
+            d,
+            heads,
+            bias=bias,
+            q_norm=q_norm,
+            k_norm=k_norm,
+            qk_preprocess=QKPreprocess(across_heads=True),
+            rope=read_rope(c, h),
+        ),
         attn_out_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
         mlp_out_norm=norm,
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,4 +1,6 @@
-"""OLMo 3: OLMo 2 with a window on three layers of four; only the fourth has its positions scaled."""
+"""OLMo 3: OLMo 2 with a window on three layers of four; only the fourth has its positions
+scaled.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from .rope_shared import read_rope, rope_from
 def olmo3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = H, K, h = c.heads(d)
-    eps, bias, theta = c.get("rms_norm_eps", 1e-5), c.get("attention_bias", False), c.get("rope_theta", 500000.0)
+    eps, bias, theta = (
+        c.get("rms_norm_eps", 1e-5),
+        c.get("attention_bias", False),
+        c.get("rope_theta", 500000.0),
+    )
     norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
     mlp = swiglu(d, F, c.activation("hidden_act"))
 
@@ -38,6 +44,22 @@ def olmo3(c: Config) -> Decoder:
     far, near = read_rope(c, h, theta), Rope(theta=theta, dim=h)
     if "rope_parameters" in c:
         s = c.sub("rope_parameters")
-        far, near = (rope_from(c, s.sub(kind), theta=theta, dim=h) for kind in ("full_attention", "sliding_attention"))
-    layers = alternating(c, c.dim("L", "num_hidden_layers"), layer(near, c.nullable("sliding_window", 4096)), layer(far), 4)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+        far, near = (
+            rope_from(c, s.sub(kind), theta=theta, dim=h)
+            for kind in ("full_attention", "sliding_attention")
+        )
+    layers = alternating(
+        c,
+        c.dim("L", "num_hidden_layers"),
+        layer(near, c.nullable("sliding_window", 4096)),
+        layer(far),
+        4,
+    )
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -1,11 +1,30 @@
-"""OPT: learned positions whose rows begin at 2, ReLU, biases everywhere; the 350m has norms after the addition and a narrower embedding."""
+"""OPT: learned positions whose rows begin at 2, ReLU, biases everywhere; the 350m has norms
+after the addition and a narrower embedding.
+"""
 
 from __future__ import annotations
 
 from ..checkpoint.naming.scheme import Scheme
-from ..core.blocks import Decoder, Embedding, Layer, LayerNorm, PostNormLayer, ProjectedEmbedding, ProjectedLinear
+from ..core.blocks import (
+    Decoder,
+    Embedding,
+    Layer,
+    LayerNorm,
+    PostNormLayer,
+    ProjectedEmbedding,
+    ProjectedLinear,
+)
 from ..core.config import Config
-from ..core.constructors import decoder, embedding, gqa, layer_norm, linear, mlp, unembedding, weight
+from ..core.constructors import (
+    decoder,
+    embedding,
+    gqa,
+    layer_norm,
+    linear,
+    mlp,
+    unembedding,
+    weight,
+)
 from ..core.tree import repeat
 from .registry import family
 
@@ -35,17 +54,30 @@ NAMES = Scheme(
 
 @family(hf=NAMES)
 def opt(c: Config) -> Decoder:
-    d, V, F, C = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "ffn_dim"), c.dim("C", "max_position_embeddings")
-    heads, w = c.square_heads(d, "num_attention_heads"), c.dim("w", "word_embed_proj_dim", default=d)
+    d, V, F, C = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("F", "ffn_dim"),
+        c.dim("C", "max_position_embeddings"),
+    )
+    heads, w = (
+        c.square_heads(d, "num_attention_heads"),
+        c.dim("w", "word_embed_proj_dim", default=d),
+    )
     bias, is_pre_norm = c.get("enable_bias", True), c.get("do_layer_norm_before", True)
-    norm = layer_norm(d, 1e-5) if c.get("layer_norm_elementwise_affine", True) else LayerNorm(eps=1e-5)
+    norm = (
+        layer_norm(d, 1e-5) if c.get("layer_norm_elementwise_affine", True) else LayerNorm(eps=1e-5)
+    )
     layer = (Layer if is_pre_norm else PostNormLayer)(
         attn_norm=norm,
         attn=gqa(d, heads, bias=bias),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("activation_function", "relu"), bias=bias),
     )
-    layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", True)
+    layers, tied = (
+        repeat(layer, c.dim("L", "num_hidden_layers")),
+        c.get("tie_word_embeddings", True),
+    )
     last = norm if is_pre_norm and not c.get("_remove_final_layer_norm", False) else None
     positions = Embedding(weight=weight(C + 2, d, role="lookup"), offset=2)
     embed, head = embedding(V, d), unembedding(V, d, tied)

@@ -1,4 +1,6 @@
-"""Orion: Llama's layers with biased layer norms instead of RMS norms; their epsilon keeps its name."""
+"""Orion: Llama's layers with biased layer norms instead of RMS norms; their epsilon keeps its
+name.
+"""
 
 from __future__ import annotations
 
@@ -24,5 +26,8 @@ def orion(c: Config) -> Decoder:
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
-    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.positive_int(any_name("max_sequence_length"))
+    layers, context = (
+        repeat(layer, c.dim("L", "num_hidden_layers")),
+        c.positive_int(any_name("max_sequence_length")),
+    )
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=context)

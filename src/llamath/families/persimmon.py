@@ -1,4 +1,6 @@
-"""Persimmon and Fuyu: a layer norm for each head, half of each head rotary, squared ReLU, biases everywhere but on the head."""
+"""Persimmon and Fuyu: a layer norm for each head, half of each head rotary, squared ReLU, biases
+everywhere but on the head.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ NAMES = HF.with_changes(
 def persimmon(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.square_heads(d, "num_attention_heads"), c.get("layer_norm_eps", 1e-5)
-    norm, head_norm = layer_norm(d, eps), layer_norm(heads.head_dim, eps) if c.get("qk_layernorm", True) else None
+    norm, head_norm = (
+        layer_norm(d, eps),
+        layer_norm(heads.head_dim, eps) if c.get("qk_layernorm", True) else None,
+    )
     rotary = read_rope(c, even_dim(rotary_dim(c, heads.head_dim, 0.5)))
     layer = Layer(
         attn_norm=norm,
@@ -37,4 +42,11 @@ def persimmon(c: Config) -> Decoder:
         mlp=mlp(d, F, c.activation("hidden_act", "relu2"), bias=True),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

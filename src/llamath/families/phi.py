@@ -1,4 +1,6 @@
-"""Phi 1 to 2: one layer norm before attention and feed-forward in parallel, partly rotary, biases everywhere, even on the head."""
+"""Phi 1 to 2: one layer norm before attention and feed-forward in parallel, partly rotary,
+biases everywhere, even on the head.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,12 @@ NAMES = HF.with_changes(
 @family(hf=NAMES, gguf=GGUF, gguf_arch="phi2")
 def phi(c: Config) -> Decoder:
     if "num_local_experts" in c:
-        raise c.error("num_local_experts", "makes it a mixture of Phi models, which is not supported")
+        raise c.error(
+            "num_local_experts", "makes it a mixture of Phi models, which is not supported"
+        )
     d, V = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size")
-    null = any(name in c.data for name in any_name("intermediate_size").split("|"))  # n_inner: null, in files of before transformers' class
+    # n_inner: null, in files of before transformers' class
+    null = any(name in c.data for name in any_name("intermediate_size").split("|"))
     F = c.dim("F", any_name("intermediate_size"), default=4 * d if null else 8192)
     heads = c.heads(d, any_name("num_key_value_heads"), any_name("num_attention_heads"))
     eps = c.get(any_name("layer_norm_eps"), 1e-5)
@@ -46,4 +51,6 @@ def phi(c: Config) -> Decoder:
     layers = repeat(layer, c.dim("L", any_name("num_hidden_layers")))
     context = c.positive_int(any_name("max_position_embeddings"))
     tied = c.get("tie_word_embeddings", False)
-    return decoder(V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context)
+    return decoder(
+        V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context
+    )

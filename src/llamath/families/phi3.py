@@ -1,4 +1,6 @@
-"""Phi-3 and Phi-4: Llama's layers with q, k, v in one matrix and gate, up in another; long contexts by LongRoPE."""
+"""Phi-3 and Phi-4: Llama's layers with q, k, v in one matrix and gate, up in another; long
+contexts by LongRoPE.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,29 @@ def phi3(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=read_rope(c, rotary_dim(c, heads.head_dim)), window=AttentionWindow(size=c.positive_int("sliding_window"))),
+        attn=gqa(
+            d,
+            heads,
+            rope=read_rope(c, rotary_dim(c, heads.head_dim)),
+            window=AttentionWindow(size=c.positive_int("sliding_window")),
+        ),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
-    c.ignore("attention_bias", "mlp_bias", "lm_head_bias", "full_attn_mod", "interpolate_factor", "original_max_position_embeddings")
+    c.ignore(
+        "attention_bias",
+        "mlp_bias",
+        "lm_head_bias",
+        "full_attn_mod",
+        "interpolate_factor",
+        "original_max_position_embeddings",
+    )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

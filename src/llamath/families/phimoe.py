@@ -1,4 +1,5 @@
-"""Phi-3.5-MoE: Mixtral's layers with layer norms, biases, and two experts chosen one after the other (SparseMixer).
+"""Phi-3.5-MoE: Mixtral's layers with layer norms, biases, and two experts chosen one after the
+other (SparseMixer).
 
 The family is counted only: SparseMixer is not part of the machine.
 """
@@ -17,7 +18,9 @@ from .rope_shared import read_rope
 
 
 class SparseMixerMoE(MoE):
-    """Two experts, chosen one after the other, each weighted by a softmax over the logits close to it (arXiv:2409.12136)."""
+    """Two experts, chosen one after the other, each weighted by a softmax over the logits close
+    to it (arXiv:2409.12136).
+    """
 
     forward = counted_only("Phi-3.5-MoE's SparseMixer")
 
@@ -33,11 +36,22 @@ def phimoe(c: Config) -> Decoder:
     experts = repeat(swiglu(d, F, c.activation("hidden_act")), E, active=k)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=read_rope(c, heads.head_dim, 1e6), window=AttentionWindow(size=c.positive_int("sliding_window"))),
+        attn=gqa(
+            d,
+            heads,
+            bias,
+            rope=read_rope(c, heads.head_dim, 1e6),
+            window=AttentionWindow(size=c.positive_int("sliding_window")),
+        ),
         mlp_norm=norm,
         mlp=SparseMixerMoE(router=linear(E, d), experts=experts, top_k=k, norm_topk_prob=False),
     )
-    layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", False)
+    layers, tied = (
+        repeat(layer, c.dim("L", "num_hidden_layers")),
+        c.get("tie_word_embeddings", False),
+    )
     head = unembedding(V, d, tied, c.get("lm_head_bias", False))
     c.ignore("router_jitter_noise", "input_jitter_noise", "expert_dropout")
-    return decoder(V, d, layers, norm, tied, head=head, context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V, d, layers, norm, tied, head=head, context=c.positive_int("max_position_embeddings")
+    )

@@ -15,22 +15,39 @@ from .tower_parts import feature_width
 
 def mlp_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
     """Read LLaVA's projector: two linear layers."""
-    bias, activation = c.get("multimodal_projector_bias", True), c.activation("projector_hidden_act", "gelu")
+    bias, activation = (
+        c.get("multimodal_projector_bias", True),
+        c.activation("projector_hidden_act", "gelu"),
+    )
     d = text.embed.weight.shape[1]
     first, second = linear(d, feature_width(tower), bias), linear(d, d, bias)
-    return Part(MLPProjector(linear_1=first, linear_2=second, activation=activation), {x: x for x in ("linear_1", "linear_2")})
+    return Part(
+        MLPProjector(linear_1=first, linear_2=second, activation=activation),
+        {x: x for x in ("linear_1", "linear_2")},
+    )
 
 
-def shuffled_projector(c: Config, tower: VisionTower, text: Decoder, norm: Norm | None = None) -> Part:
-    """Read the projector of Aya Vision and Command A Vision: squares of patches joined, then a gated MLP; `norm` is that of one feature."""
+def shuffled_projector(
+    c: Config, tower: VisionTower, text: Decoder, norm: Norm | None = None
+) -> Part:
+    """Read the projector of Aya Vision and Command A Vision: squares of patches joined, then a
+    gated MLP; `norm` is that of one feature.
+    """
     k, d = c.dim("k_v", "downsample_factor", default=2), text.embed.weight.shape[1]
     inner = c.dim("F_p", "alignment_intermediate_size", default=d)
     if inner % 2:
-        raise c.error("alignment_intermediate_size", f"should be even, not {inner}", "half of it is the gate")
+        raise c.error(
+            "alignment_intermediate_size", f"should be even, not {inner}", "half of it is the gate"
+        )
     half, joined = Expr.const(inner // 2), product((k, k, feature_width(tower)))
     up = linear(half, joined, True)
-    block = MLPProjector(norm=norm, linear_1=up, gate=up, linear_2=linear(d, half, True), activation="silu", merge=k)
-    return Part(block, {"norm": "layernorm", "linear_1": "linear_1", "gate": "linear_1", "linear_2": "linear_2"})
+    block = MLPProjector(
+        norm=norm, linear_1=up, gate=up, linear_2=linear(d, half, True), activation="silu", merge=k
+    )
+    return Part(
+        block,
+        {"norm": "layernorm", "linear_1": "linear_1", "gate": "linear_1", "linear_2": "linear_2"},
+    )
 
 
 def joined_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
@@ -63,16 +80,29 @@ def linear_projector(bias: bool, d: Expr, tower: VisionTower, name: str = "linea
 
 
 def with_newlines(projector: Part, prefix: str, text: Decoder) -> Part:
-    """Return a projector with the learned token after each row of tiles; its names begin with this prefix."""
+    """Return a projector with the learned token after each row of tiles; its names begin with
+    this prefix.
+    """
     newline = weight(text.embed.weight.shape[1], role="scale")
-    names = {path: prefix + name for path, name in projector.names.items()} | {"newline": "image_newline"}
+    names = {path: prefix + name for path, name in projector.names.items()} | {
+        "newline": "image_newline"
+    }
     return projector._replace(block=projector.block.replace(newline=newline), names=names)
 
 
 def merging_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
-    """Read Mistral 3's projector: a norm, a linear layer on squares of patches, two linear layers."""
-    bias, activation = c.get("multimodal_projector_bias", False), c.activation("projector_hidden_act", "gelu")
-    k, d, dv = c.dim("k_v", "spatial_merge_size", default=2), text.embed.weight.shape[1], tower.patches.weight.shape[0]
+    """Read Mistral 3's projector: a norm, a linear layer on squares of patches, two linear
+    layers.
+    """
+    bias, activation = (
+        c.get("multimodal_projector_bias", False),
+        c.activation("projector_hidden_act", "gelu"),
+    )
+    k, d, dv = (
+        c.dim("k_v", "spatial_merge_size", default=2),
+        text.embed.weight.shape[1],
+        tower.patches.weight.shape[0],
+    )
     block = MLPProjector(
         patch_norm=rms(dv, text.norm.eps if text.norm else 1e-5),
         merger=linear(dv, product((k, k, dv))),
@@ -82,7 +112,11 @@ def merging_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
         merge=k,
         by_channel=True,
     )
-    return Part(block, {x: x for x in ("linear_1", "linear_2")} | {"patch_norm": "norm", "merger": "patch_merger.merging_layer"})
+    return Part(
+        block,
+        {x: x for x in ("linear_1", "linear_2")}
+        | {"patch_norm": "norm", "merger": "patch_merger.merging_layer"},
+    )
 
 
 def pooled_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
@@ -90,6 +124,16 @@ def pooled_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
     if (tokens := c.get("mm_tokens_per_image", 256)) < 1:
         raise c.error("mm_tokens_per_image", f"should be at least 1, not {tokens}")
     patches, wanted = tower.image_sizes.grid(1, 1).rows, isqrt(tokens)
-    d, dv, eps = text.embed.weight.shape[1], tower.patches.weight.shape[0], c.sub("vision_config").get("layer_norm_eps", 1e-6)
-    block = PooledProjector(linear=linear(d, dv), norm=rms(dv, eps, offset=1.0), merge=patches // wanted)
-    return Part(block, {"linear.weight": "mm_input_projection_weight", "norm": "mm_soft_emb_norm"}, {"linear": "flip"})
+    d, dv, eps = (
+        text.embed.weight.shape[1],
+        tower.patches.weight.shape[0],
+        c.sub("vision_config").get("layer_norm_eps", 1e-6),
+    )
+    block = PooledProjector(
+        linear=linear(d, dv), norm=rms(dv, eps, offset=1.0), merge=patches // wanted
+    )
+    return Part(
+        block,
+        {"linear.weight": "mm_input_projection_weight", "norm": "mm_soft_emb_norm"},
+        {"linear": "flip"},
+    )

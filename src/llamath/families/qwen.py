@@ -1,4 +1,6 @@
-"""Qwen 1: one biased matrix for q, k and v, a gate called w2, and two ways to read beyond the length of training."""
+"""Qwen 1: one biased matrix for q, k and v, a gate called w2, and two ways to read beyond the
+length of training.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,25 @@ from ..core.tree import repeat
 from .registry import family
 
 NAMES = HF_GPT2.with_changes(inside={"mlp.gate": "mlp.w2", "mlp.up": "mlp.w1"})
-PRECISION = "bf16 fp16 fp32 params_dtype softmax_in_fp32 use_cache_quantization use_cache_kernel use_flash_attn onnx_safe"
-UNUSED = "activation attn_dropout_prob bias_dropout_fusion emb_dropout_prob padded_vocab_size pos_emb rope_theta scale_attn_weights"
+PRECISION = (
+    "bf16 fp16 fp32 params_dtype softmax_in_fp32 use_cache_quantization use_cache_kernel "
+    "use_flash_attn onnx_safe"
+)
+UNUSED = (
+    "activation attn_dropout_prob bias_dropout_fusion emb_dropout_prob padded_vocab_size "
+    "pos_emb rope_theta scale_attn_weights"
+)
 
 
 @family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="qwen")
 def qwen(c: Config) -> Decoder:
-    d, V, H = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size"), c.dim("H", any_name("num_attention_heads"))
-    F = Expr("F", c.dim("F", any_name("intermediate_size"), least=2) // 2)  # the key counts gate and up
+    d, V, H = (
+        c.dim("d", any_name("hidden_size")),
+        c.dim("V", "vocab_size"),
+        c.dim("H", any_name("num_attention_heads")),
+    )
+    # the key counts gate and up
+    F = Expr("F", c.dim("F", any_name("intermediate_size"), least=2) // 2)
     h = c.dim("h", "kv_channels", default=128)
     if H * h != d:
         raise c.error("kv_channels", f"is {h}, but {H} heads share a width of {d}")
@@ -30,10 +43,23 @@ def qwen(c: Config) -> Decoder:
     norm, trained_context = rms(d, c.get("layer_norm_epsilon", 1e-6)), c.get("seq_length", context)
     rotary = Rope(theta=c.get("rotary_emb_base", 10000.0), dim=int(h * c.get("rotary_pct", 1.0)))
     if c.get("use_dynamic_ntk", True):
-        rotary = QwenDynamicRope(theta=rotary.theta, dim=rotary.dim, original_context=trained_context)
-    temperature = LogNScaling(original_context=trained_context) if c.get("use_logn_attn", True) else None
-    attention = gqa(d, Heads(H, H, h), bias=True, o_bias=bias, rope=rotary, score_transform=ScoreTransform(temperature=temperature))
-    kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
+        rotary = QwenDynamicRope(
+            theta=rotary.theta, dim=rotary.dim, original_context=trained_context
+        )
+    temperature = (
+        LogNScaling(original_context=trained_context) if c.get("use_logn_attn", True) else None
+    )
+    attention = gqa(
+        d,
+        Heads(H, H, h),
+        bias=True,
+        o_bias=bias,
+        rope=rotary,
+        score_transform=ScoreTransform(temperature=temperature),
+    )
+    kind = (
+        NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
+    )
     layer = kind(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=swiglu(d, F, bias=bias))
     c.ignore(*PRECISION.split(), *UNUSED.split())
     layers = repeat(layer, c.dim("L", any_name("num_hidden_layers")))

@@ -20,14 +20,33 @@ def qwen2(c: Config) -> Decoder:
 
 def qwen2_decoder(c: Config, theta: float, eps: float, kv_heads: int, full: int) -> Decoder:
     """Build a Qwen2 model with the defaults of one of its configuration classes."""
-    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    d, V, F, L = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("F", "intermediate_size"),
+        c.dim("L", "num_hidden_layers"),
+    )
     heads = c.heads(d, num_kv_heads=kv_heads)
     norm = rms(d, c.get("rms_norm_eps", eps))
     mlp = swiglu(d, F, c.activation("hidden_act"))
 
     def layer(window: int | None) -> Layer:
-        attention = gqa(d, heads, bias=True, o_bias=False, rope=read_rope(c, heads.head_dim, theta), window=AttentionWindow(size=window))
+        attention = gqa(
+            d,
+            heads,
+            bias=True,
+            o_bias=False,
+            rope=read_rope(c, heads.head_dim, theta),
+            window=AttentionWindow(size=window),
+        )
         return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp)
 
     layers = layers_with_late_windows(c, L, layer, full)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

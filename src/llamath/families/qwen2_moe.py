@@ -1,4 +1,6 @@
-"""Qwen1.5-MoE and Qwen2 MoE: biases on q, k and v, many narrow experts and a gated shared expert."""
+"""Qwen1.5-MoE and Qwen2 MoE: biases on q, k and v, many narrow experts and a gated shared
+expert.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,37 @@ def qwen2_moe(c: Config) -> Decoder:
     heads = c.heads(d, num_kv_heads=16)
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     full = gqa(d, heads, c.get("qkv_bias", True), o_bias=False, rope=read_rope(c, heads.head_dim))
-    windowed, order, first = full, repeat(full, L), max(0, min(int(L), c.get("max_window_layers", 28)))
+    windowed, order, first = (
+        full,
+        repeat(full, L),
+        max(0, min(int(L), c.get("max_window_layers", 28))),
+    )
     if c.get("use_sliding_window", False):
         windowed = full.replace(window=AttentionWindow(size=c.nullable("sliding_window", 4096)))
-        order = Stack(((windowed, full), first // 2), ((windowed,), first % 2), ((full,), int(L) - first))
+        order = Stack(
+            ((windowed, full), first // 2), ((windowed,), first % 2), ((full,), int(L) - first)
+        )
 
     def layer(attn: Block, sparse: bool) -> Layer:
         moe = experts_with_shared(c, d, c.get("norm_topk_prob", False))
-        mlp = moe if sparse else swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
+        mlp = (
+            moe
+            if sparse
+            else swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
+        )
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
 
-    layers = sparse_every(c, layers_by_type(c, L, {"full_attention": full, "sliding_attention": windowed}, order), layer)
+    layers = sparse_every(
+        c,
+        layers_by_type(c, L, {"full_attention": full, "sliding_attention": windowed}, order),
+        layer,
+    )
     c.ignore("intermediate_size", "sliding_window")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -20,7 +20,12 @@ def qwen3(c: Config) -> Decoder:
 
 def qwen3_decoder(c: Config, theta: float) -> Decoder:
     """Build a Qwen3 model with the default of `rope_theta` of one of its configuration classes."""
-    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    d, V, F, L = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("F", "intermediate_size"),
+        c.dim("L", "num_hidden_layers"),
+    )
     heads, eps = c.heads(d, num_kv_heads=32, head_dim=128), c.get("rms_norm_eps", 1e-6)
     norm, head_norm, bias = rms(d, eps), rms(heads.head_dim, eps), c.get("attention_bias", False)
     mlp = swiglu(d, F, c.activation("hidden_act"))
@@ -38,4 +43,11 @@ def qwen3_decoder(c: Config, theta: float) -> Decoder:
         return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp)
 
     layers = layers_with_late_windows(c, L, layer)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

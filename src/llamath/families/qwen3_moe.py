@@ -19,20 +19,51 @@ def qwen3_moe(c: Config) -> Decoder:
     return qwen3_moe_decoder(c, kv_heads=4, norm_topk_prob=c.get("norm_topk_prob", False))
 
 
-def qwen3_moe_decoder(c: Config, kv_heads: int, norm_topk_prob: bool, rounded_down: bool = False) -> Decoder:
+def qwen3_moe_decoder(
+    c: Config, kv_heads: int, norm_topk_prob: bool, rounded_down: bool = False
+) -> Decoder:
     """Build a Qwen3 mixture with the defaults of one of its configuration classes."""
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    heads, eps = c.heads(d, num_kv_heads=kv_heads, rounded_down=rounded_down), c.get("rms_norm_eps", 1e-6)
+    heads, eps = (
+        c.heads(d, num_kv_heads=kv_heads, rounded_down=rounded_down),
+        c.get("rms_norm_eps", 1e-6),
+    )
     norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
     window = c.nullable("sliding_window", 4096) if c.get("use_sliding_window", False) else None
     bias, turned = c.get("attention_bias", False), read_rope(c, heads.head_dim)
-    attention = gqa(d, heads, bias, rope=turned, window=AttentionWindow(size=window), q_norm=head_norm, k_norm=head_norm)
+    attention = gqa(
+        d,
+        heads,
+        bias,
+        rope=turned,
+        window=AttentionWindow(size=window),
+        q_norm=head_norm,
+        k_norm=head_norm,
+    )
 
     def layer(attn: Block, sparse: bool) -> Layer:
         moe = experts(c, d, norm_topk_prob)
-        mlp = moe if sparse else swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
+        mlp = (
+            moe
+            if sparse
+            else swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
+        )
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
 
     layers = sparse_every(c, repeat(attention, L), layer)
-    c.ignore("intermediate_size", "sliding_window", "max_window_layers", "qkv_bias", "use_qk_norm", "shared_expert_intermediate_size")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    c.ignore(
+        "intermediate_size",
+        "sliding_window",
+        "max_window_layers",
+        "qkv_bias",
+        "use_qk_norm",
+        "shared_expert_intermediate_size",
+    )
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

@@ -11,4 +11,6 @@ from .registry import family
 
 @family(hf=HF)
 def qwen3_omni_moe(c: Config) -> Decoder:
-    return qwen3_moe_decoder(c, kv_heads=4, norm_topk_prob=c.get("norm_topk_prob", True), rounded_down=True)
+    return qwen3_moe_decoder(
+        c, kv_heads=4, norm_topk_prob=c.get("norm_topk_prob", True), rounded_down=True
+    )

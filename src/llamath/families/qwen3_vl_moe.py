@@ -1,4 +1,6 @@
-"""The text model of Qwen3-VL's mixtures: Qwen3 MoE with its experts stored as stacks, input first."""
+"""The text model of Qwen3-VL's mixtures: Qwen3 MoE with its experts stored as stacks, input
+first.
+"""
 
 from __future__ import annotations
 

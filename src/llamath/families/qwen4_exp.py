@@ -1,4 +1,6 @@
-"""Qwen4-Exp: Qwen3.5's mixers and experts on several residual streams, windows of keys that an indexer selects, tables of n-grams."""
+"""Qwen4-Exp: Qwen3.5's mixers and experts on several residual streams, windows of keys that an
+indexer selects, tables of n-grams.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,20 @@ from ..core.blocks import Attention, Decoder
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms
 from ..core.expr import Expr
-from ..core.extensions.hyper_connections import HyperDecoder, LowRankConnection, LowRankLayer, LowRankSum
-from ..core.extensions.ngram_tables import MAX_ROWS, HashFacts, NGramInput, ngram_input, rows_of_hashes, streams_norm
+from ..core.extensions.hyper_connections import (
+    HyperDecoder,
+    LowRankConnection,
+    LowRankLayer,
+    LowRankSum,
+)
+from ..core.extensions.ngram_tables import (
+    MAX_ROWS,
+    HashFacts,
+    NGramInput,
+    ngram_input,
+    rows_of_hashes,
+    streams_norm,
+)
 from ..core.latent_attention import WindowIndexer, WindowKeys
 from ..core.mixers import GatedDeltaNet
 from ..core.tree import Block, sequence
@@ -18,15 +32,43 @@ from .layers_shared import layer_kinds
 from .qwen_shared import NAMES_DELTA, delta_net, experts_with_shared, gated_attention
 from .registry import family
 
-_CONNECTION = {"norm": "hc_norm", "down": "input_mix_weight_down", "up": "input_mix_weight_up", "inject": "block_inject_weight"}
-_NGRAMS = {"key": "key_proj", "value": "value_proj", "key_norm": "norm_key", "query_norm": "norm_query", "conv_norm": "norm_conv"}
-_HASHES = {"multipliers": "layer_multipliers", "head_sizes": "ngram_heads_vocab_sizes", "head_offsets": "ngram_heads_offsets"}
-_NORMS = ("collapse.norm", "attn_hc.norm", "mlp_hc.norm", "ngrams.key_norm", "ngrams.query_norm", "ngrams.conv_norm")
+_CONNECTION = {
+    "norm": "hc_norm",
+    "down": "input_mix_weight_down",
+    "up": "input_mix_weight_up",
+    "inject": "block_inject_weight",
+}
+_NGRAMS = {
+    "key": "key_proj",
+    "value": "value_proj",
+    "key_norm": "norm_key",
+    "query_norm": "norm_query",
+    "conv_norm": "norm_conv",
+}
+_HASHES = {
+    "multipliers": "layer_multipliers",
+    "head_sizes": "ngram_heads_vocab_sizes",
+    "head_offsets": "ngram_heads_offsets",
+}
+_NORMS = (
+    "collapse.norm",
+    "attn_hc.norm",
+    "mlp_hc.norm",
+    "ngrams.key_norm",
+    "ngrams.query_norm",
+    "ngrams.conv_norm",
+)
 NAMES = NAMES_DELTA.with_changes(
     outside={f"collapse.{x}": f"model.hyper_connection_mixer.{y}" for x, y in _CONNECTION.items()},
     inside={
-        **{f"{x}_hc.{y}": f"{x}_hyper_connection.{name}" for x in ("attn", "mlp") for y, name in _CONNECTION.items()},
-        **dict.fromkeys(("attn.indexer.q", "attn.indexer.keys.k"), "self_attn.indexer.index_qk_proj"),
+        **{
+            f"{x}_hc.{y}": f"{x}_hyper_connection.{name}"
+            for x in ("attn", "mlp")
+            for y, name in _CONNECTION.items()
+        },
+        **dict.fromkeys(
+            ("attn.indexer.q", "attn.indexer.keys.k"), "self_attn.indexer.index_qk_proj"
+        ),
         "attn.indexer.q_norm": "self_attn.indexer.q_layernorm",
         "attn.indexer.keys.mean_norm": "self_attn.indexer.k_layernorm",
         **{f"ngrams.{x}": f"ple.{y}" for x, y in _NGRAMS.items()},
@@ -47,21 +89,44 @@ def qwen4_exp(c: Config) -> Decoder:
     moe, mix = experts_with_shared(c, d, c.get("norm_topk_prob", True)), _sum(c, d, n, eps)
     connection = mix.extended(LowRankConnection, inject=linear(n, n * d))
     nth = c.get("full_attention_interval", 4)
-    types = layer_kinds(c, L, (LINEAR, "indexed_attention", "full_attention"), lambda i: LINEAR if (i + 1) % nth else "indexed_attention")
-    readers = {x: _delta if x == LINEAR else _attention for x in dict.fromkeys(types)}  # without such a layer, its keys may be absent
+    types = layer_kinds(
+        c,
+        L,
+        (LINEAR, "indexed_attention", "full_attention"),
+        lambda i: LINEAR if (i + 1) % nth else "indexed_attention",
+    )
+    # without such a layer, its keys may be absent
+    readers = {x: _delta if x == LINEAR else _attention for x in dict.fromkeys(types)}
     kinds: dict[str, Block] = {x: read(c, d, eps) for x, read in readers.items()}
     numbers = sorted(set(_layer_numbers(c)))
     tables = {number: _ngrams(c, d, n, eps, place) for place, number in enumerate(numbers)}
     if unknown := [x for x in numbers if not 1 <= x <= L or types[x - 1] != LINEAR]:
-        raise c.error("ple_layer_ids", f"names the layer {unknown[0]} of {L}, which has no linear attention")
+        raise c.error(
+            "ple_layer_ids", f"names the layer {unknown[0]} of {L}, which has no linear attention"
+        )
 
     @cache
     def layer(kind: str, number: int) -> LowRankLayer:
-        return LowRankLayer(attn=kinds[kind], mlp=moe, attn_hc=connection, mlp_hc=connection, ngrams=tables.get(number))
+        return LowRankLayer(
+            attn=kinds[kind],
+            mlp=moe,
+            attn_hc=connection,
+            mlp_hc=connection,
+            ngrams=tables.get(number),
+        )
 
-    layers = sequence((layer(x, i if i in tables else 0) for i, x in enumerate(types, 1)), count_dim=L)
+    layers = sequence(
+        (layer(x, i if i in tables else 0) for i, x in enumerate(types, 1)), count_dim=L
+    )
     c.ignore("output_router_logits", "router_aux_loss_coef", "seed", "eos_token_id")
-    found = decoder(V, d, layers, rms(d, eps), tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    found = decoder(
+        V,
+        d,
+        layers,
+        rms(d, eps),
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )
     return found.replace(norm=None).extended(HyperDecoder, collapse=mix, sizes=(d,) * n)
 
 
@@ -69,14 +134,22 @@ def _layer_numbers(c: Config) -> list[int]:
     """Read the layers, counted from 1, with tables of n-grams."""
     numbers: list[int] = c.get("ple_layer_ids", []) or []
     if not isinstance(numbers, list) or any(type(x) is not int for x in numbers):
-        raise c.error("ple_layer_ids", f"should be a list of layers' numbers, not {safe(repr(numbers), 60)}")
+        raise c.error(
+            "ple_layer_ids", f"should be a list of layers' numbers, not {safe(repr(numbers), 60)}"
+        )
     return numbers
 
 
 def _sum(c: Config, d: Expr, n: Expr, eps: float) -> LowRankSum:
     """Read a gated mean of n residual streams."""
     r = c.dim("hr", "hc_lowrank", default=320)
-    return LowRankSum(sizes=(d,) * n, streams=int(n), norm=streams_norm(d, n, eps, offset=1.0), down=linear(r, n * d), up=linear(n * d, r))
+    return LowRankSum(
+        sizes=(d,) * n,
+        streams=int(n),
+        norm=streams_norm(d, n, eps, offset=1.0),
+        down=linear(r, n * d),
+        up=linear(n * d, r),
+    )
 
 
 def _delta(c: Config, d: Expr, eps: float) -> GatedDeltaNet:
@@ -87,32 +160,72 @@ def _delta(c: Config, d: Expr, eps: float) -> GatedDeltaNet:
 
 
 def _attention(c: Config, d: Expr, eps: float) -> Attention:
-    """Gated attention to windows of keys that an indexer selects, and to the keys after the last complete one."""
-    attn, ratio, budget = gated_attention(c, d, eps), c["indexer_compress_ratio"], c["indexer_budget"]
-    Hi, hi, norm = c.dim("Hi", "indexer_n_heads"), c.dim("hi", "indexer_head_dim"), rms(c.dim("hi", "indexer_head_dim"), eps, offset=1.0)
+    """Gated attention to windows of keys that an indexer selects, and to the keys after the last
+    complete one.
+    """
+    attn, ratio, budget = (
+        gated_attention(c, d, eps),
+        c["indexer_compress_ratio"],
+        c["indexer_budget"],
+    )
+    Hi, hi, norm = (
+        c.dim("Hi", "indexer_n_heads"),
+        c.dim("hi", "indexer_head_dim"),
+        rms(c.dim("hi", "indexer_head_dim"), eps, offset=1.0),
+    )
     if c.dim("Ki", "indexer_kv_heads") != 1:
-        raise c.error("indexer_kv_heads", f"is {c['indexer_kv_heads']}; only indexers with one key are known")
-    if type(ratio) is not int or type(budget) is not int or ratio < 2 or budget < ratio or budget % ratio:
-        raise c.error("indexer_compress_ratio", f"is {ratio!r:.20}; it should be at least 2 and divide indexer_budget, {budget!r:.20}")
+        raise c.error(
+            "indexer_kv_heads", f"is {c['indexer_kv_heads']}; only indexers with one key are known"
+        )
+    if (
+        type(ratio) is not int
+        or type(budget) is not int
+        or ratio < 2
+        or budget < ratio
+        or budget % ratio
+    ):
+        raise c.error(
+            "indexer_compress_ratio",
+            f"is {ratio!r:.20}; it should be at least 2 and divide indexer_budget, {budget!r:.20}",
+        )
     if attn.rope is not None and attn.rope.dim > hi:
-        raise c.error("indexer_head_dim", f"is {hi}, less than the {attn.rope.dim} channels that rotate")
+        raise c.error(
+            "indexer_head_dim", f"is {hi}, less than the {attn.rope.dim} channels that rotate"
+        )
     keys = WindowKeys(k=linear(hi, d), mean_norm=norm, head_dim=hi, ratio=ratio, rope=attn.rope)
     indexer = WindowIndexer(
-        q=linear(Hi * hi, d), keys=keys, q_norm=norm, heads=Hi, head_dim=hi, top_k=Expr("kp", budget // ratio), ratio=ratio, rope=attn.rope
+        q=linear(Hi * hi, d),
+        keys=keys,
+        q_norm=norm,
+        heads=Hi,
+        head_dim=hi,
+        top_k=Expr("kp", budget // ratio),
+        ratio=ratio,
+        rope=attn.rope,
     )
     return attn.replace(indexer=indexer, block_size=ratio)
 
 
 def _ngrams(c: Config, d: Expr, n: Expr, eps: float, place: int) -> NGramInput:
-    """Read a table of hashed n-grams, stored in parts, and what adds its rows to the residual streams."""
+    """Read a table of hashed n-grams, stored in parts, and what adds its rows to the residual
+    streams.
+    """
     end = c["eos_token_id"]
     end = end[0] if isinstance(end, list) and end else end
     if type(end) is not int:
         raise c.error("eos_token_id", f"is {end!r:.60}; n-grams end at this token")
-    facts, base = HashFacts(c.get("ngram_size", 3), c.get("heads_per_ngram", 8), end), c.get("ngram_vocab_size_base", 20_000_000)
-    heads, e = (facts.ngram_size - 1) * facts.heads_per_ngram, c.dim("e", "ple_embed_dim", default=d)
+    facts, base = (
+        HashFacts(c.get("ngram_size", 3), c.get("heads_per_ngram", 8), end),
+        c.get("ngram_vocab_size_base", 20_000_000),
+    )
+    heads, e = (
+        (facts.ngram_size - 1) * facts.heads_per_ngram,
+        c.dim("e", "ple_embed_dim", default=d),
+    )
     if not 0 < base < MAX_ROWS or facts.ngram_size < 2 or not 0 < heads <= 1000:
-        raise c.error("ngram_vocab_size_base", f"is {base} with {heads} heads, which is out of range")
+        raise c.error(
+            "ngram_vocab_size_base", f"is {base} with {heads} heads, which is out of range"
+        )
     step, shards = c.get("make_ngram_vocab_size_divisible_by", 128), c.get("split_ngram_parts", 512)
     rows = -(-sum(rows_of_hashes(base, place, heads)) // step) * step
     if not 0 < shards <= rows:

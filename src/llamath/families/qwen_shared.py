@@ -1,4 +1,6 @@
-"""Readers that Qwen's MoE and hybrid families share: experts, sparse layers, gated attention and the gated delta net."""
+"""Readers that Qwen's MoE and hybrid families share: experts, sparse layers, gated attention and
+the gated delta net.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,15 @@ def hybrid(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
         "attn.out": "linear_attn.out_proj",
     }
     return NAMES_SHARED.with_changes(
-        inside=delta | inside, layouts={"attn.q": "each", "attn.gate": "each", "attn.conv.weight": "unit"} | layouts
+        inside=delta | inside,
+        layouts={"attn.q": "each", "attn.gate": "each", "attn.conv.weight": "unit"} | layouts,
     )
 
 
 def hybrid_gguf(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
-    """Return the GGUF names of a hybrid, where linear attention is named like a state-space model."""
+    """Return the GGUF names of a hybrid, where linear attention is named like a state-space
+    model.
+    """
     delta = {
         **dict.fromkeys(("attn.query", "attn.key", "attn.value"), "attn_qkv"),
         "attn.gate": "attn_q",
@@ -56,13 +61,24 @@ def hybrid_gguf(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
         "attn.out": "ssm_out",
         "mlp_norm": "post_attention_norm",
     }
-    norms = dict.fromkeys(("attn_norm", "mlp_norm", "norm", "attn.q_norm", "attn.k_norm"), "shifted")
+    norms = dict.fromkeys(
+        ("attn_norm", "mlp_norm", "norm", "attn.q_norm", "attn.k_norm"), "shifted"
+    )
     return GGUF.with_changes(
-        inside=delta | inside, layouts={"attn.q": "each", "attn.gate": "each", "attn.a_log": "decay"} | norms | layouts
+        inside=delta | inside,
+        layouts={"attn.q": "each", "attn.gate": "each", "attn.a_log": "decay"} | norms | layouts,
     )
 
 
-VALUES = ("attn.value", "attn.z", "attn.beta", "attn.alpha", "attn.conv", "attn.dt_bias", "attn.out")
+VALUES = (
+    "attn.value",
+    "attn.z",
+    "attn.beta",
+    "attn.alpha",
+    "attn.conv",
+    "attn.dt_bias",
+    "attn.out",
+)
 NAMES_DELTA = hybrid(
     {
         **dict.fromkeys(("attn.query", "attn.key", "attn.value"), "linear_attn.in_proj_qkv"),
@@ -79,13 +95,18 @@ NAMES_DELTA = hybrid(
 """Qwen3.5's names."""
 
 NAMES_DELTA_GGUF = hybrid_gguf(
-    {"attn.beta": "ssm_beta", "attn.alpha": "ssm_alpha"}, dict.fromkeys(VALUES, "tiled") | {"attn.a_log": "decay tiled"}
+    {"attn.beta": "ssm_beta", "attn.alpha": "ssm_alpha"},
+    dict.fromkeys(VALUES, "tiled") | {"attn.a_log": "decay tiled"},
 )
 
 
 def experts(c: Config, d: Expr, norm_topk_prob: bool) -> MoE:
     """Read the mixture of experts."""
-    E, k, Fe = c.dim("E", any_name("num_experts")), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
+    E, k, Fe = (
+        c.dim("E", any_name("num_experts")),
+        c.dim("k", "num_experts_per_tok"),
+        c.dim("Fe", "moe_intermediate_size"),
+    )
     if k > E:
         raise c.error("num_experts_per_tok", f"is {k}, more than the {E} experts")
     expert = swiglu(d, Fe, c.activation("hidden_act"))
@@ -98,9 +119,17 @@ def experts_with_shared(c: Config, d: Expr, norm_topk_prob: bool) -> MoE:
     return experts(c, d, norm_topk_prob).replace(shared=shared, shared_gate=linear(1, d))
 
 
-def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer], dense: tuple[int, ...] = ()) -> Stack:
-    """Return layers with these mixers; every `decoder_sparse_step`-th has experts, except `mlp_only_layers`, by default `dense`."""
-    step, dense, cached_layer = c.get("decoder_sparse_step", 1), tuple(layer_numbers(c, "mlp_only_layers", dense)), cache(layer)
+def sparse_every(
+    c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer], dense: tuple[int, ...] = ()
+) -> Stack:
+    """Return layers with these mixers; every `decoder_sparse_step`-th has experts, except
+    `mlp_only_layers`, by default `dense`.
+    """
+    step, dense, cached_layer = (
+        c.get("decoder_sparse_step", 1),
+        tuple(layer_numbers(c, "mlp_only_layers", dense)),
+        cache(layer),
+    )
     if not 1 <= step <= MAX_PERIOD:
         raise c.error("decoder_sparse_step", f"should be from 1 to {MAX_PERIOD}, not {step}")
     runs: list[tuple[tuple[Block, ...], int]] = []
@@ -111,14 +140,25 @@ def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer]
         for a, b in pairwise((0, *sorted(cuts), int(end) if cuts else end)):
             period = lcm(len(pattern), step)
             numbers = range(a, min(a + period, b))
-            kinds = tuple(cached_layer(pattern[i % len(pattern)], (start + i + 1) % step == 0 and start + i not in dense) for i in numbers)
-            runs += [(kinds, b - a if period == 1 else (b - a) // period), (kinds[: (b - a) % period], 1)]
+            kinds = tuple(
+                cached_layer(
+                    pattern[i % len(pattern)],
+                    (start + i + 1) % step == 0 and start + i not in dense,
+                )
+                for i in numbers
+            )
+            runs += [
+                (kinds, b - a if period == 1 else (b - a) // period),
+                (kinds[: (b - a) % period], 1),
+            ]
         start += int(end)
     return Stack(*runs)
 
 
 def one_in_four(c: Config, linear_attention: Block, full_attention: Block) -> Stack:
-    """Return layers of which every fourth has full attention, unless `full_attention_interval` or `layer_types` gives another order."""
+    """Return layers of which every fourth has full attention, unless `full_attention_interval`
+    or `layer_types` gives another order.
+    """
     nth, L = c.get("full_attention_interval", 4), c.dim("L", "num_hidden_layers")
     if not 1 <= nth <= MAX_PERIOD:
         raise c.error("full_attention_interval", f"should be from 1 to {MAX_PERIOD}, not {nth}")
@@ -127,7 +167,9 @@ def one_in_four(c: Config, linear_attention: Block, full_attention: Block) -> St
 
 
 def gated_attention(c: Config, d: Expr, eps: float, kv: int = 2) -> Attention:
-    """Read softmax attention with per-head norms of q and k, a quarter of each head rotary, and an output gate."""
+    """Read softmax attention with per-head norms of q and k, a quarter of each head rotary, and
+    an output gate.
+    """
     c.require("attn_output_gate", True, "this family has only gated attention")
     heads = H, _, h = c.heads(d, num_kv_heads=kv, head_dim=256)
     bias, norm = c.get("attention_bias", False), rms(h, eps, offset=1.0)
@@ -148,6 +190,14 @@ def delta_net(c: Config, d: Expr, eps: float) -> GatedDeltaNet:
     Hk, hk = c.dim("Hk", "linear_num_key_heads"), c.dim("hk", "linear_key_head_dim")
     Hv, hv = c.dim("Hv", "linear_num_value_heads"), c.dim("hv", "linear_value_head_dim")
     if Hv % Hk:
-        raise c.error("linear_num_key_heads", f"is {Hk}, which does not divide the {Hv} value heads")
+        raise c.error(
+            "linear_num_key_heads", f"is {Hk}, which does not divide the {Hv} value heads"
+        )
     c.ignore("mamba_ssm_dtype", "output_gate_type", "full_attention_interval")
-    return gated_delta(d, DeltaHeads(Hk, hk, Hv, hv), c.dim("c", "linear_conv_kernel_dim"), eps, c.activation("hidden_act"))
+    return gated_delta(
+        d,
+        DeltaHeads(Hk, hk, Hv, hv),
+        c.dim("c", "linear_conv_kernel_dim"),
+        eps,
+        c.activation("hidden_act"),
+    )

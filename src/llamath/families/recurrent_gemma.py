@@ -1,4 +1,5 @@
-"""RecurrentGemma: two layers with gated linear recurrences, then one of attention in a window, with half of each head rotary.
+"""RecurrentGemma: two layers with gated linear recurrences, then one of attention in a window, with
+half of each head rotary.
 
 The family is counted only: the gated recurrence is not part of the machine.
 """
@@ -37,16 +38,23 @@ NAMES = HF.with_changes(
         "mlp_norm": "channel_pre_norm",
         **{f"mlp.{x}": f"mlp_block.{x}_proj" for x in ("gate", "up", "down")},
     },
-    layouts={"attn.conv.weight": "unit", **dict.fromkeys(("attn.gate", "attn.gate_bias", "attn.decay", "attn.decay_bias"), "split")},
+    layouts={
+        "attn.conv.weight": "unit",
+        **dict.fromkeys(("attn.gate", "attn.gate_bias", "attn.decay", "attn.decay_bias"), "split"),
+    },
 )
 _KINDS = ("recurrent", "attention")
 
 
 class GatedRecurrence(RecurrentMixer):
-    """A linear recurrence of single channels with gates, both projected from each head of the channels alone (arXiv:2402.19427)."""
+    """A linear recurrence of single channels with gates, both projected from each head of the
+    channels alone (arXiv:2402.19427).
+    """
 
     cuts: ClassVar[dict[str, Cut]] = {
-        **dict.fromkeys(("x", "y", "conv", "gate", "gate_bias", "decay", "decay_bias", "a"), Cut(0, "heads")),
+        **dict.fromkeys(
+            ("x", "y", "conv", "gate", "gate_bias", "decay", "decay_bias", "a"), Cut(0, "heads")
+        ),
         "out": Cut(1, "heads"),
     }
     y: Linear
@@ -65,14 +73,24 @@ class GatedRecurrence(RecurrentMixer):
 
 @family(hf=NAMES)
 def recurrent_gemma(c: Config) -> Decoder:
-    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("2·F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    d, V, F, L = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("2·F", "intermediate_size"),
+        c.dim("L", "num_hidden_layers"),
+    )
     if F % 2:
-        raise c.error("intermediate_size", f"is {F}, an odd number; half of it is the width of the MLP")
+        raise c.error(
+            "intermediate_size", f"is {F}, an odd number; half of it is the width of the MLP"
+        )
     heads, activation = c.heads(d), c.activation("hidden_activation", "gelu_pytorch_tanh")
     rope = read_rope(c, rotary_dim(c, heads.head_dim, 0.5))
     window = AttentionWindow(size=c.get("attention_window_size|sliding_window", 2048))
     attention = gqa(d, heads, c.get("attention_bias", False), o_bias=True, rope=rope, window=window)
-    norm, mlp = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0), swiglu(d, Expr("F", F // 2), activation, bias=True)
+    norm, mlp = (
+        rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0),
+        swiglu(d, Expr("F", F // 2), activation, bias=True),
+    )
 
     def layer(mixer: Block) -> Layer:
         return Layer(attn_norm=norm, attn=mixer, mlp_norm=norm, mlp=mlp)
@@ -80,10 +98,26 @@ def recurrent_gemma(c: Config) -> Decoder:
     kinds = {"recurrent": layer(_recurrence(c, d, heads.num_heads)), "attention": layer(attention)}
     types = c.get("block_types", ["recurrent", "recurrent", "attention"])
     if not types or any(x not in _KINDS for x in types):
-        raise c.error("block_types", f"should list {' and '.join(_KINDS)}, not {safe(repr(types), 60)}")
-    c.ignore("layers_block_type", "layer_types", "w_init_variance_scale", "final_w_init_variance_scale", "conv1d_width")
+        raise c.error(
+            "block_types", f"should list {' and '.join(_KINDS)}, not {safe(repr(types), 60)}"
+        )
+    c.ignore(
+        "layers_block_type",
+        "layer_types",
+        "w_init_variance_scale",
+        "final_w_init_variance_scale",
+        "conv1d_width",
+    )
     embed, cap = embedding(V, d), c.get("logits_soft_cap", 30.0)
-    return decoder(V, d, cycle([kinds[x] for x in types], L), norm, c.get("tie_word_embeddings", True), embed=embed, softcap=cap)
+    return decoder(
+        V,
+        d,
+        cycle([kinds[x] for x in types], L),
+        norm,
+        c.get("tie_word_embeddings", True),
+        embed=embed,
+        softcap=cap,
+    )
 
 
 def _recurrence(c: Config, d: Expr, H: Expr) -> GatedRecurrence:
@@ -92,7 +126,11 @@ def _recurrence(c: Config, d: Expr, H: Expr) -> GatedRecurrence:
         raise c.error("lru_width", f"is {w}, which the {H} heads do not divide")
     n, kernel = Expr("n", w // H), c.dim("c", "conv1d_width", default=4)
     channels = product((H, n))
-    matrices, bias, into = weight(channels, n), weight(channels, role="bias"), linear(channels, d, True)
+    matrices, bias, into = (
+        weight(channels, n),
+        weight(channels, role="bias"),
+        linear(channels, d, True),
+    )
     return GatedRecurrence(
         y=into,
         x=into,

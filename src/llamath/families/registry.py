@@ -1,4 +1,6 @@
-"""The registry of families: finds the builder of a `model_type` and imports its module on first use."""
+"""The registry of families: finds the builder of a `model_type` and imports its module on first
+use.
+"""
 
 from __future__ import annotations
 
@@ -187,12 +189,16 @@ FAMILIES = {
 """Module of a family → the model types that it builds. This is the only place that lists them."""
 
 
-MODEL_TYPES = {model_type: module for module, types in FAMILIES.items() for model_type in types.split()}
+MODEL_TYPES = {
+    model_type: module for module, types in FAMILIES.items() for model_type in types.split()
+}
 """Model type → module of its family."""
 
 
 class Family(Record):
-    """A builder of trees, with the names of its tensors in each file format; None where that format does not exist."""
+    """A builder of trees, with the names of its tensors in each file format; None where that
+    format does not exist.
+    """
 
     name: str
     module: str  # in this package
@@ -201,14 +207,19 @@ class Family(Record):
     meta: Scheme | None = None
     gguf: Scheme | None = None
     gguf_arch: str = ""  # `general.architecture` of its GGUF files
-    hf_forms: tuple[Scheme, ...] = ()  # other forms of the names, as published files or other versions of transformers have them
-    chat: str = ""  # name of its chat format (tokenizers/chat_formats.py), for checkpoints whose template and special tokens do not show it
+    # other forms of the names, as published files or other versions of transformers have them
+    hf_forms: tuple[Scheme, ...] = ()
+    # name of its chat format (tokenizers/chat_formats.py), for checkpoints whose template and
+    # special tokens do not show it
+    chat: str = ""
 
     def __call__(self, config: Config) -> Decoder:
         return self.build(config)
 
     def for_tree(self, tree: Decoder) -> Family:
-        """Return the family with the names of a tree's tensors, some of which may depend on its number of layers."""
+        """Return the family with the names of a tree's tensors, some of which may depend on its
+        number of layers.
+        """
         hf = self.hf.numbered(int(tree.layers.n))
         return self if hf is self.hf else self.replace(hf=hf)
 
@@ -218,9 +229,18 @@ class Family(Record):
         return {x.name: x for x in (self.hf, self.meta, self.gguf) if x}
 
     def __reduce__(self) -> tuple[Callable[..., Family], tuple[str, dict[str, Any]]]:
-        """Pickle the module's name, and the fields that were replaced; a builder is never pickled."""
+        """Pickle the module's name, and the fields that were replaced; a builder is never
+        pickled.
+        """
         registered = _import_family(self.module)
-        return _unpickle, (self.module, {x: getattr(self, x) for x in self.fields if getattr(self, x) != getattr(registered, x)})
+        return _unpickle, (
+            self.module,
+            {
+                x: getattr(self, x)
+                for x in self.fields
+                if getattr(self, x) != getattr(registered, x)
+            },
+        )
 
 
 def family(
@@ -233,7 +253,9 @@ def family(
     chat: str = "",
     name: str = "",
 ) -> Callable[[Builder], Family]:
-    """Make a family of a builder, which has the name of its module; `FAMILIES` lists its model types."""
+    """Make a family of a builder, which has the name of its module; `FAMILIES` lists its model
+    types.
+    """
 
     def decorate(build: Builder) -> Family:
         module = build.__module__.rpartition(".")[2]
@@ -278,30 +300,41 @@ UNSUPPORTED_TYPES = {
     "t5": "it is an encoder-decoder model",
     "t5gemma": "it is an encoder-decoder model",
     **dict.fromkeys(
-        """albert bert bert-generation big_bird camembert data2vec-text deberta deberta-v2 distilbert electra ernie megatron-bert modernbert
-        mpnet nomic_bert rembert roberta roberta-prelayernorm roc_bert roformer xlm-roberta xlm-roberta-xl xmod""".split(),
+        """albert bert bert-generation big_bird camembert data2vec-text deberta deberta-v2
+        distilbert electra ernie megatron-bert modernbert mpnet nomic_bert rembert roberta
+        roberta-prelayernorm roc_bert roformer xlm-roberta xlm-roberta-xl xmod""".split(),
         "it is an encoder",
     ),
     **dict.fromkeys(
-        """bart bigbird_pegasus blenderbot blenderbot-small marian mbart moonshine mt5 musicgen musicgen_melody mvp pegasus plbart
-        prophetnet t5gemma2 trocr umt5 whisper""".split(),
+        """bart bigbird_pegasus blenderbot blenderbot-small marian mbart moonshine mt5 musicgen
+        musicgen_melody mvp pegasus plbart prophetnet t5gemma2 trocr umt5 whisper""".split(),
         "it is an encoder-decoder model",
     ),
     **dict.fromkeys(
-        ("xlm", "xlnet"), "it is trained to predict tokens in any order, and its attention has two streams or masks of its own"
+        ("xlm", "xlnet"),
+        "it is trained to predict tokens in any order, and its attention has "
+        "two streams or masks of its own",
     ),
     "blt": "it is a byte-level model of four transformers, whose patches depend on the text",
-    "cpmant": "its attention has learned biases by relative position and segment, and its input a learned prompt",
-    "doge": "its attention masks keys by their values, and its experts are single neurons, chosen across tokens",
-    "dots3_note_text": "its latent attention has gates and norms of its own, and other sizes in layers with a window",
+    "cpmant": "its attention has learned biases by relative position and segment, and its input "
+    "a learned prompt",
+    "doge": "its attention masks keys by their values, and its experts are single neurons, "
+    "chosen across tokens",
+    "dots3_note_text": "its latent attention has gates and norms of its own, and other sizes in "
+    "layers with a window",
     "hrm_text": "its two stacks of layers are run several times in turn",
-    "inkling2_text": "its attention scores have learned biases by distance, and its layers attend to earlier residual streams",
-    "zaya": "its queries, keys and values pass two convolutions, and its routers read those of earlier layers",
+    "inkling2_text": "its attention scores have learned biases by distance, and its layers "
+    "attend to earlier residual streams",
+    "zaya": "its queries, keys and values pass two convolutions, and its routers read those of "
+    "earlier layers",
     "minicpmv": "its text model may be MiniCPM, Llama or Qwen2, and its config does not say which",
-    "iquestloopcoder": "its layers are passed twice with a learned gate, and it needs custom code from its repository",
-    "infimm-zephyr": "it has cross-attention to images, and it needs custom code from its repository",
+    "iquestloopcoder": "its layers are passed twice with a learned gate, and it needs custom "
+    "code from its repository",
+    "infimm-zephyr": "it has cross-attention to images, and it needs custom code from its "
+    "repository",
     "molmo": "it needs custom code from its repository",
-    "mosaic_gpt": "it needs custom code from its repository; the same models were published later as mpt",
+    "mosaic_gpt": "it needs custom code from its repository; the same models were published "
+    "later as mpt",
 }
 """Model types that are known but cannot be counted, with the reason."""
 

@@ -12,7 +12,9 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"}), gguf_arch="seed_oss")
+@family(
+    hf=HF, gguf=GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"}), gguf_arch="seed_oss"
+)
 def seed_oss(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d, num_kv_heads=8, head_dim=128), rms(d, c.get("rms_norm_eps", 1e-6))
@@ -24,4 +26,11 @@ def seed_oss(c: Config) -> Decoder:
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

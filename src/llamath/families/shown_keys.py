@@ -1,4 +1,6 @@
-"""`shown_config`: a configuration without the values of unknown keys, for callers who may see a model and nothing else of a file."""
+"""`shown_config`: a configuration without the values of unknown keys, for callers who may see a
+model and nothing else of a file.
+"""
 
 from __future__ import annotations
 
@@ -12,39 +14,68 @@ from ..utils.errors import UnknownModel
 from ..utils.file_diagnosis import diagnose_keys
 from .counted_models import COUNTED_MODELS
 from .registry import MODEL_TYPES, UNSUPPORTED_TYPES
-from .wrappers import COMPLETE_TYPES, FLAT_WRAPPERS, INNER_SECTIONS, TEXT_KEYS, TEXT_MODEL_TYPES, TEXT_TYPE_OF_WRAPPER
+from .wrappers import (
+    COMPLETE_TYPES,
+    FLAT_WRAPPERS,
+    INNER_SECTIONS,
+    TEXT_KEYS,
+    TEXT_MODEL_TYPES,
+    TEXT_TYPE_OF_WRAPPER,
+)
 
 NOT_SHOWN = "(not shown)"
 """Stands for the value of an unknown key."""
 _TYPES = (
-    *(MODEL_TYPES, COUNTED_MODELS, UNSUPPORTED_TYPES, COMPLETE_TYPES, TEXT_MODEL_TYPES, TEXT_TYPE_OF_WRAPPER),
+    *(
+        MODEL_TYPES,
+        COUNTED_MODELS,
+        UNSUPPORTED_TYPES,
+        COMPLETE_TYPES,
+        TEXT_MODEL_TYPES,
+        TEXT_TYPE_OF_WRAPPER,
+    ),
     *(FLAT_WRAPPERS, INNER_SECTIONS),
 )
 _SECTIONS = frozenset((*TEXT_KEYS, *(key for key, _ in INNER_SECTIONS.values())))
-_NAMES = (NO_EFFECT, TOWER_KEYS, ModelArgs.fields, META_NAME_OF_KEY, _SECTIONS, ("additional_vocab_size",))
+_NAMES = (
+    NO_EFFECT,
+    TOWER_KEYS,
+    ModelArgs.fields,
+    META_NAME_OF_KEY,
+    _SECTIONS,
+    ("additional_vocab_size",),
+)
 _OBJECTS = ("block_configs", "projector_patch_to_query_dict.")
 """Beginnings of keys with a section for each layer, or for each number of patches."""
 _MAX_DEPTH, _MAX_DEPTH_OF_RECIPES = 5, 10
 _TEXTS_OF_RECIPES = frozenset(
-    """_type act_data_type activation_scheme actorder backend block_name_to_quantize block_structure bnb_4bit_compute_dtype
-    bnb_4bit_quant_storage bnb_4bit_quant_type checkpoint_format data_type dtype dynamic exclude exclude_layers exclude_modules
-    expert_dtype fmt format granularity ignore ignored_layers int4_packing_format kv_cache_group kv_cache_quant_algo linear_class
-    llm_int8_skip_modules location mode modules_in_block_to_quantize modules_to_convert modules_to_not_convert mx_element_dtype name
-    observer observer_cls pack_dtype pack_method packing_format qscheme quant_algo quant_method quant_mode quant_type
-    quantization_mode quantization_status round_method scale_calculation_mode scale_dtype scale_fmt scale_format scale_type
-    skip_modules strategy targets to_quant_block_names type version weight_format zero_point_type""".split()
+    """_type act_data_type activation_scheme actorder backend block_name_to_quantize block_structure
+    bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_quant_type checkpoint_format data_type
+    dtype dynamic exclude exclude_layers exclude_modules expert_dtype fmt format granularity ignore
+    ignored_layers int4_packing_format kv_cache_group kv_cache_quant_algo linear_class
+    llm_int8_skip_modules location mode modules_in_block_to_quantize modules_to_convert
+    modules_to_not_convert mx_element_dtype name observer observer_cls pack_dtype pack_method
+    packing_format qscheme quant_algo quant_method quant_mode quant_type quantization_mode
+    quantization_status round_method scale_calculation_mode scale_dtype scale_fmt scale_format
+    scale_type skip_modules strategy targets to_quant_block_names type version weight_format
+    zero_point_type""".split()
 )
-"""Keys of the sections that quantizers write whose values are texts: formats, methods, names of modules."""
+"""Keys of the sections that quantizers write whose values are texts: formats, methods, names of
+modules."""
 
 
 def shown_config(keys: Mapping[str, Any], source: str) -> Mapping[str, Any]:
-    """Return a model's configuration with the values of unknown keys replaced; raise if a file with these keys is none.
+    """Return a model's configuration with the values of unknown keys replaced; raise if a file with
+    these keys is none.
 
     Which keys a file has decides that before any change to them is applied.
     """
     if not is_params(keys) and not _is_model_type(keys.get("model_type")):
         what = diagnose_keys(keys) or "no configuration of a model"
-        hint = "a configuration has a model_type that llamath knows; `llamath ls` lists the tensors of any checkpoint"
+        hint = (
+            "a configuration has a model_type that llamath knows; `llamath ls` lists the "
+            "tensors of any checkpoint"
+        )
         raise UnknownModel(f"{source} is {what}, by its model_type and its keys", hint=hint)
     return {key: _shown(key, value, 1) for key, value in keys.items()}
 
@@ -54,7 +85,9 @@ def _is_model_type(text: object) -> bool:
 
 
 def _shown(key: str, value: Any, depth: int) -> Any:
-    """Return the value of a key, dotted if nested; of an unknown key, only whether it is an object or a list."""
+    """Return the value of a key, dotted if nested; of an unknown key, only whether it is an
+    object or a list.
+    """
     if key.rpartition(".")[2] in QUANTIZATION_KEYS:
         return _shown_recipe("", value, depth)
     if not _is_known(key) or depth > _MAX_DEPTH:
@@ -67,7 +100,9 @@ def _shown(key: str, value: Any, depth: int) -> Any:
 
 
 def _shown_recipe(key: str, value: Any, depth: int) -> Any:
-    """Return a value in a section on quantization, whose keys may be names of modules: texts only of keys that have a text there."""
+    """Return a value in a section on quantization, whose keys may be names of modules: texts
+    only of keys that have a text there.
+    """
     if isinstance(value, (Mapping, list)):
         if depth > _MAX_DEPTH_OF_RECIPES:
             return {} if isinstance(value, Mapping) else []

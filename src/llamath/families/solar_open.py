@@ -20,5 +20,14 @@ def solar_open(c: Config) -> Decoder:
     moe = deepseek_v3_moe(c, d)
     attn = gqa(d, heads, bias=c.get("attention_bias", False), o_bias=False, rope=rope)
     c.ignore("intermediate_size", "first_k_dense_replace", "use_qk_norm")
-    layers = repeat(Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe), c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    layers = repeat(
+        Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe), c.dim("L", "num_hidden_layers")
+    )
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", False),
+        context=c.positive_int("max_position_embeddings"),
+    )

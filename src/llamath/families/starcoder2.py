@@ -1,4 +1,6 @@
-"""StarCoder2: grouped queries, rotary, layer norms, a two-matrix feed-forward, biases everywhere."""
+"""StarCoder2: grouped queries, rotary, layer norms, a two-matrix feed-forward, biases
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,23 @@ def starcoder2(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, rope=read_rope(c, h), window=AttentionWindow(size=c.positive_int("sliding_window"))),
+        attn=gqa(
+            d,
+            heads,
+            bias=bias,
+            rope=read_rope(c, h),
+            window=AttentionWindow(size=c.positive_int("sliding_window")),
+        ),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("hidden_act", "gelu_pytorch_tanh"), bias=bias),
     )
     c.ignore("mlp_type", "norm_type")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        tied=c.get("tie_word_embeddings", True),
+        context=c.positive_int("max_position_embeddings"),
+    )

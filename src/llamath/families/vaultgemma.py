@@ -15,15 +15,27 @@ from .rope_shared import read_rope
 
 @family(hf=HF_SANDWICH)
 def vaultgemma(c: Config) -> Decoder:
-    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    d, V, F, L = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("F", "intermediate_size"),
+        c.dim("L", "num_hidden_layers"),
+    )
     heads, bias = c.heads(d, num_kv_heads=4, head_dim=256), c.get("attention_bias", False)
     norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
-    ff, rope = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh")), read_rope(c, heads.head_dim)
-    scores = ScoreTransform(scale=gemma_query_scale(c), softcap=c.nullable("attn_logit_softcapping", 50.0))
+    ff, rope = (
+        swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh")),
+        read_rope(c, heads.head_dim),
+    )
+    scores = ScoreTransform(
+        scale=gemma_query_scale(c), softcap=c.nullable("attn_logit_softcapping", 50.0)
+    )
     c.ignore("hidden_act", "cache_implementation")
 
     def layer(window: int | None) -> Layer:
-        attn = gqa(d, heads, bias, rope=rope, window=AttentionWindow(size=window), score_transform=scores)
+        attn = gqa(
+            d, heads, bias, rope=rope, window=AttentionWindow(size=window), score_transform=scores
+        )
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=ff)
 
     return decoder(

@@ -16,7 +16,20 @@ from .rope_shared import read_rope
 def youtu(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)))
-    layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    attn = latent_attention(
+        c,
+        d,
+        read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)),
+    )
+    layer = Layer(
+        attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
+    )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", True), context=c.positive_int("max_position_embeddings"))
+    return decoder(
+        V,
+        d,
+        layers,
+        norm,
+        c.get("tie_word_embeddings", True),
+        context=c.positive_int("max_position_embeddings"),
+    )

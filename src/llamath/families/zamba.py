@@ -1,4 +1,6 @@
-"""Zamba: layers of Mamba, before some of which one shared transformer block reads the hidden states and the embeddings."""
+"""Zamba: layers of Mamba, before some of which one shared transformer block reads the hidden
+states and the embeddings.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from ..core.blocks import Attention, Decoder
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu
 from ..core.expr import Expr
-from ..core.mixers import MambaWithHeads, SharedBlockLayer, SharedTransformer, StateLayer, mamba_with_heads
+from ..core.mixers import (
+    MambaWithHeads,
+    SharedBlockLayer,
+    SharedTransformer,
+    StateLayer,
+    mamba_with_heads,
+)
 from ..core.tree import tie
 from .layers_shared import layers_from, listed_layers
 from .mamba_shared import auto_dim
@@ -28,7 +36,11 @@ _MAMBA = {
 }
 NAMES = zamba_names(
     "shared_transf",
-    {f"{path}.{x}": f"{module}.{name}" for path, module in MAMBA_MODULES.items() for x, name in _MAMBA.items()},
+    {
+        f"{path}.{x}": f"{module}.{name}"
+        for path, module in MAMBA_MODULES.items()
+        for x, name in _MAMBA.items()
+    },
     layouts={"x": "rows", "z": "rows", "conv.weight": "unit"},
 )
 MAX_HEADS = 64
@@ -36,9 +48,18 @@ MAX_HEADS = 64
 
 @family(hf=NAMES)
 def zamba(c: Config) -> Decoder:
-    d, V, L, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers"), c.get("rms_norm_eps", 1e-5)
+    d, V, L, eps = (
+        c.dim("d", "hidden_size"),
+        c.dim("V", "vocab_size"),
+        c.dim("L", "num_hidden_layers"),
+        c.get("rms_norm_eps", 1e-5),
+    )
     if c.get("attention_hidden_size", 2 * int(d)) not in (0, 2 * d):
-        raise c.error("attention_hidden_size", f"is {c['attention_hidden_size']}: hidden states and embeddings are {2 * d} wide together")
+        raise c.error(
+            "attention_hidden_size",
+            f"is {c['attention_hidden_size']}: hidden states "
+            f"and embeddings are {2 * d} wide together",
+        )
     norm, mixer = rms(d, eps), _mamba(c, d)
     mlp = swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act", "gelu"))
     shared = SharedTransformer(norm=rms(2 * d, eps), attn=_attention(c, d), mlp_norm=norm, mlp=mlp)
@@ -53,10 +74,19 @@ def zamba(c: Config) -> Decoder:
         return SharedBlockLayer(shared=block, link=linear(d, d), mixer_norm=norm, mixer=mixer)
 
     layers = layers_from(layer, kinds, (i == first for i in range(len(kinds))), count_dim=L)
-    c.ignore("num_logits_to_keep", "use_associative_scan", "use_mamba_kernels", "time_step_floor", "time_step_max", "time_step_min")
+    c.ignore(
+        "num_logits_to_keep",
+        "use_associative_scan",
+        "use_mamba_kernels",
+        "time_step_floor",
+        "time_step_max",
+        "time_step_min",
+    )
     c.require("tie_word_embeddings", True, "layers would share no blocks in transformers")
     context = c.positive_int("max_position_embeddings")
-    return decoder(V, d, layers, norm, tied=True, context=context).replace(layers_read_embeddings=True)
+    return decoder(V, d, layers, norm, tied=True, context=context).replace(
+        layers_read_embeddings=True
+    )
 
 
 def _default_kinds(c: Config, L: int) -> list[str]:
@@ -74,8 +104,15 @@ def _attention(c: Config, d: Expr) -> Attention:
 def _mamba(c: Config, d: Expr) -> MambaWithHeads:
     i, n = Expr("i", c.get("mamba_expand", 2) * d), c.dim("n", "n_mamba_heads", default=2)
     if n > MAX_HEADS or i % n:
-        raise c.error("n_mamba_heads", f"is {n}: it should divide the {i} channels of Mamba and be at most {MAX_HEADS}")
-    N, R, m = c.dim("N", "mamba_d_state", default=16), auto_dim(c, "R", "mamba_dt_rank", ceil(d / 16)), Expr("m", i // n)
+        raise c.error(
+            "n_mamba_heads",
+            f"is {n}: it should divide the {i} channels of Mamba and be at most {MAX_HEADS}",
+        )
+    N, R, m = (
+        c.dim("N", "mamba_d_state", default=16),
+        auto_dim(c, "R", "mamba_dt_rank", ceil(d / 16)),
+        Expr("m", i // n),
+    )
     return mamba_with_heads(
         d,
         n,

@@ -1,4 +1,6 @@
-"""Readers that Zamba and Zamba2 share: names, the kinds of layers, and the attention of shared blocks."""
+"""Readers that Zamba and Zamba2 share: names, the kinds of layers, and the attention of shared
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _KINDS = {"mamba": "mamba", "linear_attention": "mamba", "hybrid": "hybrid"}
 
 
 def zamba_names(shared: str, inside: Mapping[str, str], layouts: Mapping[str, str]) -> Scheme:
-    """Return the HF names of a model with the shared blocks in this module; `layouts` are those of Mamba, with such a block or without."""
+    """Return the HF names of a model with the shared blocks in this module; `layouts` are those
+    of Mamba, with such a block or without.
+    """
     own = {
         "mixer_norm": "mamba_decoder.input_layernorm",
         "link": "linear",
@@ -33,7 +37,9 @@ def zamba_names(shared: str, inside: Mapping[str, str], layouts: Mapping[str, st
     return HF.with_changes(
         outside={"norm": "model.final_layernorm"},
         inside={**own, **inside},
-        layouts={f"{path}.{x}": layout for path in ("attn", "mixer") for x, layout in layouts.items()},
+        layouts={
+            f"{path}.{x}": layout for path in ("attn", "mixer") for x, layout in layouts.items()
+        },
     )
 
 
@@ -42,14 +48,26 @@ def hybrid_kinds(c: Config, L: int, default: list[str]) -> list[str]:
     check_listed(c, L)
     kinds: list[str] = c.get("layers_block_type|layer_types", default)
     if unknown := [x for x in kinds if x not in tuple(_KINDS)]:
-        raise c.error("layers_block_type", f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(_KINDS)}")
+        raise c.error(
+            "layers_block_type",
+            f"has the unknown type {safe(repr(unknown[0]), 60)}",
+            f"known: {', '.join(_KINDS)}",
+        )
     if len(kinds) != L:
-        raise c.error("num_hidden_layers", f"is {L}, but there are {len(kinds)} types of layers", "layers_block_type lists them")
+        raise c.error(
+            "num_hidden_layers",
+            f"is {L}, but there are {len(kinds)} types of layers",
+            "layers_block_type lists them",
+        )
     c.ignore("hybrid_layer_ids")
     return [_KINDS[x] for x in kinds]
 
 
 def shared_attention(d: Expr, H: Expr, K: Expr, h: Expr, rope: Rope | None = None) -> Attention:
-    """Attention that reads hidden states and embeddings, 2d wide together; scores are divided by √(h / 2)."""
-    attention = gqa(d, Heads(H, K, h), rope=rope, score_transform=ScoreTransform(scale=(h / 2) ** -0.5))
+    """Attention that reads hidden states and embeddings, 2d wide together; scores are divided by
+    √(h / 2).
+    """
+    attention = gqa(
+        d, Heads(H, K, h), rope=rope, score_transform=ScoreTransform(scale=(h / 2) ** -0.5)
+    )
     return attention.replace(q=linear(H * h, 2 * d), k=linear(K * h, 2 * d), v=linear(K * h, 2 * d))

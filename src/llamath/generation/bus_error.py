@@ -1,4 +1,6 @@
-"""Report a weight file that is truncated while it is mapped: the system then sends SIGBUS, which ends a process without a message."""
+"""Report a weight file that is truncated while it is mapped: the system then sends SIGBUS, which
+ends a process without a message.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ _MAPPED: WeakSet[MappedFiles] = WeakSet()
 
 
 def exit_on_bus_error(report: Callable[[FormatError], object]) -> None:
-    """From now on, call `report` and exit with status 2 if a mapped file cannot be read; only the main thread may call this.
+    """From now on, call `report` and exit with status 2 if a mapped file cannot be read; only the
+    main thread may call this.
 
-    The fault repeats as long as its handler returns, so that no Python code runs in the thread that reads the weights. Python's handler
-    writes the number of the signal to a socket, which another thread reads: torch's operations release Python's lock.
+    The fault repeats as long as its handler returns, so that no Python code runs in the thread that
+    reads the weights. Python's handler writes the number of the signal to a socket, which another
+    thread reads: torch's operations release Python's lock.
     """
     if not hasattr(signal, "SIGBUS") or threading.current_thread() is not threading.main_thread():
         return
@@ -54,4 +58,8 @@ def _describe() -> FormatError:
             files.check_sizes()
         except FormatError as error:
             return error
-    return FormatError("changed", "a weight file could not be read while the model was running", hint="check the disk: dmesg, smartctl")
+    return FormatError(
+        "changed",
+        "a weight file could not be read while the model was running",
+        hint="check the disk: dmesg, smartctl",
+    )

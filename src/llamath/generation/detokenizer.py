@@ -1,4 +1,6 @@
-"""Streaming text from tokens: output is buffered while a character is incomplete or a stop string may follow."""
+"""Streaming text from tokens: output is buffered while a character is incomplete or a stop
+string may follow.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from typing import Protocol
 
 _REPLACEMENT = "\ufffd"
 _MAX_PENDING = 16
-"""Tokens buffered at most: a character has at most four bytes, and bytes that are no text are emitted as replacement characters."""
+"""Tokens buffered at most: a character has at most four bytes, and bytes that are no text are
+emitted as replacement characters."""
 
 
 class TokenDecoder(Protocol):
@@ -45,7 +48,9 @@ class StreamingDetokenizer:
 
 
 class StopStringMatcher:
-    """Passes text through up to the first stop string; `matched` is the stop string that was found."""
+    """Passes text through up to the first stop string; `matched` is the stop string that was
+    found.
+    """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [x for x in stops if x]
@@ -57,7 +62,11 @@ class StopStringMatcher:
         if not self._stops:
             return text
         self._buffer += text
-        matches = [(at + len(stop), at, stop) for stop in self._stops if (at := self._buffer.find(stop)) >= 0]
+        matches = [
+            (at + len(stop), at, stop)
+            for stop in self._stops
+            if (at := self._buffer.find(stop)) >= 0
+        ]
         if matches:
             _, at, self.matched = min(matches)
             out, self._buffer = self._buffer[:at], ""
@@ -74,4 +83,11 @@ class StopStringMatcher:
 
     def _partial_match(self, stop: str) -> int:
         """Length of the longest start of a stop string that the text ends with."""
-        return next((n for n in range(min(len(stop) - 1, len(self._buffer)), 0, -1) if self._buffer.endswith(stop[:n])), 0)
+        return next(
+            (
+                n
+                for n in range(min(len(stop) - 1, len(self._buffer)), 0, -1)
+                if self._buffer.endswith(stop[:n])
+            ),
+            0,
+        )

@@ -1,4 +1,6 @@
-"""The memory that this process can still allocate, by the system and by the limit of its container."""
+"""The memory that this process can still allocate, by the system and by the limit of its
+container.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ def free_host_bytes(cgroup: str = CGROUP) -> int | None:
 
 
 def check_free_memory(need: int, what: str, free: int | None, device: str = "cpu") -> None:
-    """Raise an error if fewer than `need` bytes are free; `free` is None where that is not known."""
+    """Raise an error if fewer than `need` bytes are free; `free` is None where that is not
+    known.
+    """
     if free is not None and need > free:
         raise LlamathError(
-            f"{what} need {need:,} bytes ({need / 2**30:,.1f} GiB), but {free:,} ({free / 2**30:,.1f} GiB) are free on {device}",
-            hint="use a smaller dtype, context or batch; llamath.memory(path) shows the memory of each",
+            f"{what} need {need:,} bytes ({need / 2**30:,.1f} GiB), but {free:,} "
+            f"({free / 2**30:,.1f} GiB) are free on {device}",
+            hint="use a smaller dtype, context or batch; llamath.memory(path) shows the memory "
+            "of each",
         )
 
 
@@ -31,14 +37,18 @@ def _system_free_bytes() -> int | None:
 
 def _cgroup_free_bytes(cgroup: str) -> int | None:
     """Return what a container may still allocate, file cache included."""
-    limit, used = (next(iter(_read_numbers(cgroup + x, alone=True).values()), None) for x in ("max", "current"))
+    limit, used = (
+        next(iter(_read_numbers(cgroup + x, alone=True).values()), None) for x in ("max", "current")
+    )
     if limit is None or used is None:
         return None
     return max(0, limit - used + _read_numbers(cgroup + "stat").get("file", 0))
 
 
 def _read_numbers(path: str, alone: bool = False) -> dict[str, int]:
-    """Read lines of a name and a number, or with `alone` of a number; an unreadable file has none."""
+    """Read lines of a name and a number, or with `alone` of a number; an unreadable file has
+    none.
+    """
     try:
         with open(path, encoding="ascii") as file:
             rows = [line.split() for line in file]

@@ -1,4 +1,6 @@
-"""`Generation`: token-by-token generation for a batch of prompts; iterate over it for the pieces of text as they come."""
+"""`Generation`: token-by-token generation for a batch of prompts; iterate over it for the pieces
+of text as they come.
+"""
 
 from __future__ import annotations
 
@@ -33,19 +35,28 @@ class GenerationLimits(Record):
             raise LlamathError(f"logprobs must be 0 or more, found {self.logprobs}")
 
     def max_new_tokens(self, prompt_length: int) -> int | None:
-        """Return the maximum number of new tokens after a prompt of this length; None: unlimited."""
+        """Return the maximum number of new tokens after a prompt of this length; None:
+        unlimited.
+        """
         if self.context is None:
             return self.max_tokens
         if prompt_length >= self.context:
             relation = "fills" if prompt_length == self.context else "is longer than"
             raise LlamathError(
-                f"the prompt of {prompt_length:,} tokens {relation} the context of {self.context:,}", hint="use a shorter prompt"
+                f"the prompt of {prompt_length:,} tokens {relation} the context of "
+                f"{self.context:,}",
+                hint="use a shorter prompt",
             )
-        return min(self.context - prompt_length, self.context if self.max_tokens is None else self.max_tokens)
+        return min(
+            self.context - prompt_length,
+            self.context if self.max_tokens is None else self.max_tokens,
+        )
 
 
 class GeneratedPiece(NamedTuple):
-    """The text that one more token of one sequence adds, perhaps empty; in the sequence's last piece, why it ended."""
+    """The text that one more token of one sequence adds, perhaps empty; in the sequence's last
+    piece, why it ended.
+    """
 
     row: int
     token: int  # −1 for buffered text after the last token
@@ -59,8 +70,17 @@ class _SequenceState:
     """The progress of one sequence."""
 
     def __init__(self, index: int, prompt: Sequence[int], limits: GenerationLimits) -> None:
-        self.index, self.limits, self.max_new_tokens = index, limits, limits.max_new_tokens(len(prompt))
-        self.prompt, self.prompt_length, self.ids, self.finish = tuple(prompt), len(prompt), list[int](), ""
+        self.index, self.limits, self.max_new_tokens = (
+            index,
+            limits,
+            limits.max_new_tokens(len(prompt)),
+        )
+        self.prompt, self.prompt_length, self.ids, self.finish = (
+            tuple(prompt),
+            len(prompt),
+            list[int](),
+            "",
+        )
         self.detokenizer: StreamingDetokenizer | None = None
         self.stop_matcher = StopStringMatcher(limits.stop_strings)
 
@@ -78,15 +98,21 @@ class _SequenceState:
         return text, self.finish
 
     def finish_with(self, reason: str) -> tuple[str, str]:
-        """Return the buffered text and the reason, which is a stop string if the text completes one."""
+        """Return the buffered text and the reason, which is a stop string if the text completes
+        one.
+        """
         self.finish = reason
-        text = (self.stop_matcher.add(self.detokenizer.flush()) if self.detokenizer else "") + self.stop_matcher.flush()
+        text = (
+            self.stop_matcher.add(self.detokenizer.flush()) if self.detokenizer else ""
+        ) + self.stop_matcher.flush()
         self.finish = STRING if self.stop_matcher.matched else reason
         return text, self.finish
 
 
 class SampledTokens(NamedTuple):
-    """The next token of each row, −1 where the logits are not finite, with the model's log-probabilities."""
+    """The next token of each row, −1 where the logits are not finite, with the model's
+    log-probabilities.
+    """
 
     tokens: Sequence[int]
     logprobs: list[float] | None = None
@@ -106,7 +132,8 @@ def _check_prompts(prompts: Sequence[Sequence[int]], vocab: int) -> None:
             raise LlamathError("the prompt is empty", hint="generation needs at least one token")
         if unknown := [x for x in prompt if not 0 <= x < vocab]:
             raise LlamathError(
-                f"the prompt has token {unknown[0]:,}, but the model's embedding has {vocab:,} rows",
+                f"the prompt has token {unknown[0]:,}, but the model's embedding has {vocab:,} "
+                "rows",
                 hint="the tokenizer seems to belong to another model",
             )
 
@@ -114,7 +141,8 @@ def _check_prompts(prompts: Sequence[Sequence[int]], vocab: int) -> None:
 class TokenSource(Protocol):
     """Several sequences on an engine, each continued by one token after the other."""
 
-    limit_reached_early: bool  # whether a finished row could exceed a limit of the model, so that it must be dropped at once
+    # whether a finished row could exceed a limit of the model, so that it must be dropped at once
+    limit_reached_early: bool
 
     def prefill(self) -> SampledTokens:
         """Process the prompts; return the first new token of each row."""
@@ -138,11 +166,15 @@ class TokenSource(Protocol):
 
 
 class Generation:
-    """Generation from several prompts; each sequence depends on its prompt, the seed and its row, not on the others."""
+    """Generation from several prompts; each sequence depends on its prompt, the seed and its
+    row, not on the others.
+    """
 
     source: TokenSource
 
-    def __init__(self, prompts: Sequence[Sequence[int]], vocab: int, limits: GenerationLimits) -> None:
+    def __init__(
+        self, prompts: Sequence[Sequence[int]], vocab: int, limits: GenerationLimits
+    ) -> None:
         _check_prompts(prompts, vocab)
         self.rows = [_SequenceState(i, prompt, limits) for i, prompt in enumerate(prompts)]
         self.seed = 0
@@ -156,19 +188,27 @@ class Generation:
         limits = [row.max_new_tokens for row in self.rows if row.max_new_tokens is not None]
         return longest + max(limits) if limits else 2**62
 
-    def attach_tokenizer(self, decoder: TokenDecoder, before: Sequence[Sequence[int]] | None = None) -> Self:
-        """Produce text as well as tokens; `before` are tokens that precede each sequence's text, on which a space may depend."""
+    def attach_tokenizer(
+        self, decoder: TokenDecoder, before: Sequence[Sequence[int]] | None = None
+    ) -> Self:
+        """Produce text as well as tokens; `before` are tokens that precede each sequence's text,
+        on which a space may depend.
+        """
         for row, tokens in zip(self.rows, before or [()] * len(self.rows), strict=True):
             row.detokenizer = StreamingDetokenizer(decoder, tokens)
         return self
 
     def resume(self, prefix: Any) -> Self:  # noqa: ARG002
-        """Process only the tokens that an earlier generation on the same engine has not read; all by default."""
+        """Process only the tokens that an earlier generation on the same engine has not read;
+        all by default.
+        """
         return self
 
     @property
     def prefix_cache(self) -> Any:
-        """The tokens and cache of the only sequence, for a later generation to resume from; None if there is none."""
+        """The tokens and cache of the only sequence, for a later generation to resume from; None
+        if there is none.
+        """
         return None
 
     @property
@@ -178,9 +218,15 @@ class Generation:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens per second after the first token of each sequence; including these where there are no others."""
+        """Tokens per second after the first token of each sequence; including these where there
+        are no others.
+        """
         later = self.num_tokens - sum(1 for row in self.rows if row.ids)
-        n, seconds = (later, self.last_token_at - self.first_token_at) if later else (self.num_tokens, self.last_token_at - self.started_at)
+        n, seconds = (
+            (later, self.last_token_at - self.first_token_at)
+            if later
+            else (self.num_tokens, self.last_token_at - self.started_at)
+        )
         return n / seconds if seconds else 0.0
 
     def __iter__(self) -> Iterator[GeneratedPiece]:
@@ -198,7 +244,10 @@ class Generation:
 
     def _pieces(self, sampled: SampledTokens) -> Iterator[GeneratedPiece]:
         now = perf_counter()
-        self.first_token_at, self.last_token_at = (self.first_token_at if self.num_tokens else now), now
+        self.first_token_at, self.last_token_at = (
+            (self.first_token_at if self.num_tokens else now),
+            now,
+        )
         for i, (row, token) in enumerate(zip(self._active, sampled.tokens, strict=True)):
             if row.finish:
                 continue
@@ -206,10 +255,19 @@ class Generation:
                 raise self.source.explain(i)
             text, finish = row.add_token(token)
             logprob = None if sampled.logprobs is None else sampled.logprobs[i]
-            yield GeneratedPiece(row.index, token, text, finish, logprob, tuple(sampled.top[i]) if sampled.top else ())
+            yield GeneratedPiece(
+                row.index,
+                token,
+                text,
+                finish,
+                logprob,
+                tuple(sampled.top[i]) if sampled.top else (),
+            )
 
     def _drop_finished(self, tokens: Sequence[int], active: list[int]) -> Sequence[int]:
-        """Remove finished rows once a quarter has ended, or at once if a finished row could exceed a limit of the model."""
+        """Remove finished rows once a quarter has ended, or at once if a finished row could
+        exceed a limit of the model.
+        """
         worthwhile = 4 * len(active) <= 3 * len(self._active) or self.source.limit_reached_early
         if not worthwhile or len(active) == len(self._active):
             return tokens

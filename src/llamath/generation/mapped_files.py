@@ -12,7 +12,9 @@ from ..utils.errors import FormatError, LlamathError, safe
 
 
 class MappedFiles:
-    """A checkpoint's files, each mapped once, for as long as a tensor uses it; writes to a tensor never reach the file."""
+    """A checkpoint's files, each mapped once, for as long as a tensor uses it; writes to a
+    tensor never reach the file.
+    """
 
     def __init__(self, manifest: Manifest) -> None:
         self._files, self._gguf = manifest.files, manifest.format == "gguf"
@@ -29,7 +31,9 @@ class MappedFiles:
         with LocalFile(name) as source:
             if source.size != size:
                 raise FormatError(
-                    "changed", f"{safe(name)} changed: it had {size:,} bytes when its header was read, and has {source.size:,} now"
+                    "changed",
+                    f"{safe(name)} changed: it had {size:,} bytes when its header was "
+                    f"read, and has {source.size:,} now",
                 )
             big_endian = self._gguf and gguf.preamble(source).order == ">"
         return _map(name, size), big_endian
@@ -45,8 +49,10 @@ class MappedFiles:
             if found:
                 raise FormatError(
                     "changed",
-                    f"{safe(name)} was truncated while it was in use: expected {size:,} bytes, found {found}",
-                    hint="restore the file; to replace a model in use, write another file and rename it",
+                    f"{safe(name)} was truncated while it was in use: expected {size:,} bytes, "
+                    f"found {found}",
+                    hint="restore the file; to replace a model in use, write another file and "
+                    "rename it",
                 )
 
     def release_pages(self) -> None:

@@ -9,7 +9,9 @@ MAX_UNIFORM = 1 - 2**-50
 
 
 class UniformNumbers:
-    """Numbers from 0 to 1 that depend on the seed and on the sequence's row; rows of different seeds have nothing in common."""
+    """Numbers from 0 to 1 that depend on the seed and on the sequence's row; rows of different
+    seeds have nothing in common.
+    """
 
     def __init__(self, seed: int, row: int = 0) -> None:
         self._generator = Random(f"{seed}/{row}" if row else seed)

@@ -1,4 +1,6 @@
-"""`rope_frequencies`: the angle of each rotary pair per position, without torch, rounded to float32 as torch does after each step."""
+"""`rope_frequencies`: the angle of each rotary pair per position, without torch, rounded to
+float32 as torch does after each step.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from math import ceil, floor, inf, log, log2, pi, sqrt
 from struct import pack, unpack
 from typing import NamedTuple
 
-from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, QwenDynamicRope, Rope, YarnRope
+from ..core.positions import (
+    DynamicRope,
+    LinearRope,
+    Llama3Rope,
+    LongRope,
+    ProportionalRope,
+    QwenDynamicRope,
+    Rope,
+    YarnRope,
+)
 
 LENGTH_DEPENDENT = (DynamicRope, QwenDynamicRope, LongRope)
 """Kinds whose angles depend on the length of the sequence."""
@@ -37,7 +48,9 @@ def _round(x: float) -> float:
 
 
 def _base(theta: float, dim: int, denominator: int = 0) -> list[float]:
-    return [_round(1.0 / _round(theta ** _round(i / (denominator or dim)))) for i in range(0, dim, 2)]
+    return [
+        _round(1.0 / _round(theta ** _round(i / (denominator or dim)))) for i in range(0, dim, 2)
+    ]
 
 
 @singledispatch
@@ -55,24 +68,36 @@ def _(rope: LinearRope, length: int) -> tuple[list[float], float]:  # noqa: ARG0
 @_frequencies.register
 def _(rope: ProportionalRope, length: int) -> tuple[list[float], float]:  # noqa: ARG001
     still = [0.0] * ((rope.head_dim - rope.dim) // 2)
-    return [_round(x / rope.factor) for x in (*_base(rope.theta, rope.dim, rope.head_dim), *still)], 1.0
+    return [
+        _round(x / rope.factor) for x in (*_base(rope.theta, rope.dim, rope.head_dim), *still)
+    ], 1.0
 
 
 @_frequencies.register
 def _(rope: DynamicRope, length: int) -> tuple[list[float], float]:
-    stretch = max(1.0, rope.factor * max(length, rope.original_context) / rope.original_context - (rope.factor - 1))
+    stretch = max(
+        1.0,
+        rope.factor * max(length, rope.original_context) / rope.original_context
+        - (rope.factor - 1),
+    )
     return _base(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
 
 
 @_frequencies.register
 def _(rope: QwenDynamicRope, length: int) -> tuple[list[float], float]:
-    stretch = 2 ** ceil(log2(length / rope.original_context) + 1) - 1 if length > rope.original_context else 1
+    stretch = (
+        2 ** ceil(log2(length / rope.original_context) + 1) - 1
+        if length > rope.original_context
+        else 1
+    )
     return _base(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
 
 
 @_frequencies.register
 def _(rope: Llama3Rope, length: int) -> tuple[list[float], float]:  # noqa: ARG001
-    kept = [(x, min(1.0, max(0.0, rope.kept_share(2 * pi / x)))) for x in _base(rope.theta, rope.dim)]
+    kept = [
+        (x, min(1.0, max(0.0, rope.kept_share(2 * pi / x)))) for x in _base(rope.theta, rope.dim)
+    ]
     return [_round((1 - share) * x / rope.factor + share * x) for x, share in kept], 1.0
 
 
@@ -86,7 +111,10 @@ def _(rope: YarnRope, length: int) -> tuple[list[float], float]:  # noqa: ARG001
     low, high = max(low, 0), min(high, rope.dim - 1)
     shares = [min(1.0, max(0.0, (i - low) / (high - low or 0.001))) for i in range(rope.dim // 2)]
     base = _base(rope.theta, rope.dim)
-    return [_round(x / rope.factor * share + x * (1 - share)) for x, share in zip(base, shares, strict=True)], yarn_attention_factor(rope)
+    return [
+        _round(x / rope.factor * share + x * (1 - share))
+        for x, share in zip(base, shares, strict=True)
+    ], yarn_attention_factor(rope)
 
 
 def yarn_attention_factor(rope: YarnRope) -> float:
@@ -112,4 +140,6 @@ def _(rope: LongRope, length: int) -> tuple[list[float], float]:
     if rope.attention_factor is not None:
         scale = rope.attention_factor
     divisors = rope.long_factor if is_long else rope.short_factor
-    return [_round(x / _round(y)) for x, y in zip(_base(rope.theta, rope.dim), divisors, strict=True)], scale
+    return [
+        _round(x / _round(y)) for x, y in zip(_base(rope.theta, rope.dim), divisors, strict=True)
+    ], scale

@@ -18,7 +18,8 @@ class Sampling(Record):
     top_k: int = 0  # keep the k most likely tokens; 0: all
     top_p: float = 1.0  # keep the smallest set of tokens with this cumulative probability
     min_p: float = 0.0  # keep tokens with at least this fraction of the highest probability
-    repetition_penalty: float = 1.0  # divides positive logits of tokens already present, and multiplies negative ones
+    # divides positive logits of tokens already present, and multiplies negative ones
+    repetition_penalty: float = 1.0
     seed: int | None = None
 
     def __init__(self, **values: float | None) -> None:
@@ -26,9 +27,13 @@ class Sampling(Record):
         for name, (low, high, expected) in _RANGES.items():
             x = getattr(self, name)
             if x is not None and not (math.isfinite(x) and low <= x <= high):
-                raise LlamathError(f"{name} must be {expected}, found {x}", hint=_HINTS.get(name, ""))
+                raise LlamathError(
+                    f"{name} must be {expected}, found {x}", hint=_HINTS.get(name, "")
+                )
         if self.repetition_penalty == 0:
-            raise LlamathError("repetition_penalty must be above 0, found 0", hint=_HINTS["repetition_penalty"])
+            raise LlamathError(
+                "repetition_penalty must be above 0, found 0", hint=_HINTS["repetition_penalty"]
+            )
 
     @property
     def greedy(self) -> bool:

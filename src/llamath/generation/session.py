@@ -1,4 +1,6 @@
-"""`LlamaBase`: an open model with its tokenizer, for text generation and chat on any engine; `ChatSession`: a conversation with it."""
+"""`LlamaBase`: an open model with its tokenizer, for text generation and chat on any engine;
+`ChatSession`: a conversation with it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from ..model import Model
 from ..tokenizers import Tokenizer, load_tokenizer
 from ..tokenizers import chat_prompt as chats
 from ..tokenizers.chat_formats import CHAT_FORMATS
-from ..tokenizers.chat_template import find_chat_templates, read_sampling_settings, read_special_tokens, read_template_file
+from ..tokenizers.chat_template import (
+    find_chat_templates,
+    read_sampling_settings,
+    read_special_tokens,
+    read_template_file,
+)
 from ..tokenizers.model_template import ModelTemplate
 from ..tokenizers.template_process import OwnTemplates, TemplateProcess
 from ..utils.errors import LlamathError, safe
@@ -37,14 +44,22 @@ class _LimitOptions(TypedDict, total=False):
 class Completion(Record):
     """The text generated from one prompt."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("text", "tokens", "finish", "prompt_tokens", "tokens_per_second=rounded_speed", "ids")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "text",
+        "tokens",
+        "finish",
+        "prompt_tokens",
+        "tokens_per_second=rounded_speed",
+        "ids",
+    )
 
     text: str
     ids: tuple[int, ...]  # including the stop token
     finish: str  # stop, length, string or interrupted
     prompt_tokens: int
     tokens_per_second: float  # after the first token; of a batch, all sequences together
-    logprobs: tuple[float, ...] = ()  # of the model itself, before temperature and filters, if requested
+    # of the model itself, before temperature and filters, if requested
+    logprobs: tuple[float, ...] = ()
     top: tuple[tuple[tuple[int, float], ...], ...] = ()  # the most likely tokens at each position
 
     @property
@@ -59,12 +74,18 @@ class Completion(Record):
 
 
 class FolderTemplates:
-    """The chat templates in a folder or GGUF file, and the process that renders them; the package's own need none."""
+    """The chat templates in a folder or GGUF file, and the process that renders them; the
+    package's own need none.
+    """
 
     def __init__(self, folder: str) -> None:
         self.texts = find_chat_templates(folder)
-        self.choice = next(iter(self.texts), "") if self.texts and "default" not in self.texts else ""
-        self.process = OwnTemplates() if os.path.abspath(folder) == embedded.path() else TemplateProcess()
+        self.choice = (
+            next(iter(self.texts), "") if self.texts and "default" not in self.texts else ""
+        )
+        self.process = (
+            OwnTemplates() if os.path.abspath(folder) == embedded.path() else TemplateProcess()
+        )
 
     def prepare(self) -> None:
         """Let the process start and parse the template while this one loads weights."""
@@ -73,28 +94,38 @@ class FolderTemplates:
 
 
 class LlamaBase:
-    """An open model on an engine: `tokenizer` encodes and decodes, `sampling` has the publisher's sampling parameters."""
+    """An open model on an engine: `tokenizer` encodes and decodes, `sampling` has the
+    publisher's sampling parameters.
+    """
 
     engine = ""  # native or torch
 
-    def __init__(self, tokenizer: Tokenizer, rows: int, context: int | None, model: Model | None = None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, rows: int, context: int | None, model: Model | None = None
+    ) -> None:
         check_tokenizer(tokenizer, rows)
         self.tokenizer, self.model, self.context = tokenizer, model, context
         self.sampling = Sampling()
-        self.chat_format: chats.Prompting | None = None  # its own template, or a format that its files suggest
-        self.chat_template: str | None = None  # the Jinja template; empty if there is a place for one, but none
+        # its own template, or a format that its files suggest
+        self.chat_format: chats.Prompting | None = None
+        # the Jinja template; empty if there is a place for one, but none
+        self.chat_template: str | None = None
         self.notes: tuple[str, ...] = ()
 
     def describe_engine(self, verbose: bool = False) -> str:  # noqa: ARG002
         """Name the engine; with `verbose`, what it computes with."""
         return f"{self.engine} engine"
 
-    def read_folder(self, folder: str, default_format: str, templates: FolderTemplates | None = None) -> None:
+    def read_folder(
+        self, folder: str, default_format: str, templates: FolderTemplates | None = None
+    ) -> None:
         """Take the chat template and the sampling parameters that a folder or GGUF file has."""
         templates = templates or FolderTemplates(folder)
         if templates.texts:
             tokens = read_special_tokens(folder, self.tokenizer)
-            own = ModelTemplate(templates.texts, folder, tokens, choice=templates.choice, process=templates.process)
+            own = ModelTemplate(
+                templates.texts, folder, tokens, choice=templates.choice, process=templates.process
+            )
             self.chat_format, self.chat_template = own, own.text
         elif templates.texts is None:
             self.chat_format = chats.detect_chat_format(self.tokenizer, default_format)
@@ -103,7 +134,9 @@ class LlamaBase:
         self.sampling = _publisher_sampling(folder)
 
     def encode(self, prompt: str) -> list[int]:
-        """Return the token ids of a text after the BOS token; special tokens in the text are parsed."""
+        """Return the token ids of a text after the BOS token; special tokens in the text are
+        parsed.
+        """
         if not prompt:
             raise LlamathError("the prompt is empty", hint="a model needs at least one token")
         return self.tokenizer.encode(prompt, parse_special_tokens=True)
@@ -122,15 +155,23 @@ class LlamaBase:
         limits = _limits({}) if limits is None else limits
         context = self.context if limits.context is None else limits.context
         limits = limits.replace(context=context, stop_ids=limits.stop_ids | self.tokenizer.stop_ids)
-        return self.start_generation(prompts, self.sampling if sampling is None else sampling, limits, first_row)
+        return self.start_generation(
+            prompts, self.sampling if sampling is None else sampling, limits, first_row
+        )
 
     def start_generation(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, limits: GenerationLimits, first_row: int
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        limits: GenerationLimits,
+        first_row: int,
     ) -> Generation:
         """Start a generation on the engine."""
         raise NotImplementedError
 
-    def stream(self, prompt: str, *, sampling: Sampling | None = None, **limits: Unpack[_LimitOptions]) -> Generation:
+    def stream(
+        self, prompt: str, *, sampling: Sampling | None = None, **limits: Unpack[_LimitOptions]
+    ) -> Generation:
         """Start a generation that continues a text."""
         ids = self.encode(prompt)
         return self.start([ids], sampling, _limits(limits)).attach_tokenizer(self.tokenizer, [ids])
@@ -141,15 +182,27 @@ class LlamaBase:
     ) -> Completion: ...
 
     @overload
-    def generate(self, prompt: Sequence[str], *, sampling: Sampling | None = None, **limits: Unpack[_LimitOptions]) -> list[Completion]: ...
+    def generate(
+        self,
+        prompt: Sequence[str],
+        *,
+        sampling: Sampling | None = None,
+        **limits: Unpack[_LimitOptions],
+    ) -> list[Completion]: ...
 
     def generate(
-        self, prompt: str | Sequence[str], *, sampling: Sampling | None = None, **limits: Unpack[_LimitOptions]
+        self,
+        prompt: str | Sequence[str],
+        *,
+        sampling: Sampling | None = None,
+        **limits: Unpack[_LimitOptions],
     ) -> Completion | list[Completion]:
         """Continue a text, or several texts in one batch."""
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         ids = [self.encode(x) for x in prompts]
-        completions = collect_completions(self.start(ids, sampling, _limits(limits)).attach_tokenizer(self.tokenizer, ids))
+        completions = collect_completions(
+            self.start(ids, sampling, _limits(limits)).attach_tokenizer(self.tokenizer, ids)
+        )
         return completions[0] if isinstance(prompt, str) else completions
 
     def chat(
@@ -163,10 +216,15 @@ class LlamaBase:
     ) -> Completion:
         """Answer a conversation of (role, text) pairs or {"role", "content"} mappings.
 
-        `template_args` are variables of the model's own chat template: `tools`, `documents`, `enable_thinking` and the like.
+        `template_args` are variables of the model's own chat template: `tools`, `documents`,
+        `enable_thinking` and the like.
         """
         parsed = [parse_message(x) for x in messages]
-        return collect_completions(self.reply(parsed, self.find_format(chat_format, template_args), sampling, _limits(limits)))[0]
+        return collect_completions(
+            self.reply(
+                parsed, self.find_format(chat_format, template_args), sampling, _limits(limits)
+            )
+        )[0]
 
     def reply(
         self,
@@ -177,19 +235,26 @@ class LlamaBase:
         first_row: int = 0,
     ) -> Generation:
         """Start a generation that answers a conversation."""
-        limits = limits.replace(stop_ids=limits.stop_ids | chats.chat_stop_ids(chat_format, self.tokenizer))
+        limits = limits.replace(
+            stop_ids=limits.stop_ids | chats.chat_stop_ids(chat_format, self.tokenizer)
+        )
         ids = chats.encode_chat(chat_format, self.tokenizer, messages)
         return self.start([ids], sampling, limits, first_row).attach_tokenizer(self.tokenizer)
 
-    def find_format(self, name: str = "", template_args: Mapping[str, Any] | None = None) -> chats.Prompting:
-        """Return the model's own chat template or format, or another: a named format, one of the model's templates, or a file."""
+    def find_format(
+        self, name: str = "", template_args: Mapping[str, Any] | None = None
+    ) -> chats.Prompting:
+        """Return the model's own chat template or format, or another: a named format, one of the
+        model's templates, or a file.
+        """
         form = self._choose_format(name)
         if not template_args:
             return form
         if not isinstance(form, ModelTemplate):
             first = safe(next(iter(template_args)), 40)
             raise LlamathError(
-                f"the chat format {form.name} has no arguments, found {first}", hint="arguments are for a model's own template"
+                f"the chat format {form.name} has no arguments, found {first}",
+                hint="arguments are for a model's own template",
             )
         return form.with_arguments(template_args)
 
@@ -198,20 +263,40 @@ class LlamaBase:
         if name and (name.endswith(".jinja") or os.path.sep in name):
             special_tokens = own.special_tokens if isinstance(own, ModelTemplate) else {}
             return ModelTemplate({"default": read_template_file(name)}, name, special_tokens)
-        if name and isinstance(own, ModelTemplate) and name in own.templates and name not in CHAT_FORMATS:
+        if (
+            name
+            and isinstance(own, ModelTemplate)
+            and name in own.templates
+            and name not in CHAT_FORMATS
+        ):
             return own.choose(name)
         if name:
             return chats.find_chat_format(name)
         if own is not None:
             return own
-        near = chats.detect_chat_format(self.tokenizer, self.model.family.chat if self.model else "")
-        why = "it has no chat template (a base model?)" if self.chat_template == "" else "its files name none"
-        hint = f"the chat template {near.name} is likely" if near else "continue a text without a chat template, or name a template"
-        raise LlamathError(f"{safe(self.model.name) if self.model else 'the model'} has no chat format: {why}", hint=hint)
+        near = chats.detect_chat_format(
+            self.tokenizer, self.model.family.chat if self.model else ""
+        )
+        why = (
+            "it has no chat template (a base model?)"
+            if self.chat_template == ""
+            else ("its files name none")
+        )
+        hint = (
+            f"the chat template {near.name} is likely"
+            if near
+            else ("continue a text without a chat template, or name a template")
+        )
+        raise LlamathError(
+            f"{safe(self.model.name) if self.model else 'the model'} has no chat format: {why}",
+            hint=hint,
+        )
 
 
 class ChatSession:
-    """A conversation whose KV cache is kept between turns: `send` a message, read the answer, then `commit` or `rollback`."""
+    """A conversation whose KV cache is kept between turns: `send` a message, read the answer,
+    then `commit` or `rollback`.
+    """
 
     def __init__(self, llama: LlamaBase, chat_format: chats.Prompting, system: str = "") -> None:
         self.llama, self.chat_format = llama, chat_format
@@ -228,10 +313,15 @@ class ChatSession:
     def system_prompt(self) -> str:
         """The system prompt, or an empty string."""
         first = self.messages[0] if self.messages else None
-        return first.content if isinstance(first, chats.ChatMessage) and first.role == "system" else ""
+        return (
+            first.content if isinstance(first, chats.ChatMessage) and first.role == "system" else ""
+        )
 
-    def send(self, text: str, sampling: Sampling | None, limits: GenerationLimits, first_row: int = 0) -> Generation:
-        """Add a user message and start generating the answer; the conversation is unchanged if the prompt is invalid.
+    def send(
+        self, text: str, sampling: Sampling | None, limits: GenerationLimits, first_row: int = 0
+    ) -> Generation:
+        """Add a user message and start generating the answer; the conversation is unchanged if the
+        prompt is invalid.
 
         Random numbers depend on the seed and on `first_row`, the number of answers before this one.
         """
@@ -243,9 +333,13 @@ class ChatSession:
         return answer
 
     def commit(self, text: str, reasoning: str = "") -> None:
-        """Add the answer, or the part of it that was generated, to the conversation, with reasoning that is not part of its text."""
+        """Add the answer, or the part of it that was generated, to the conversation, with
+        reasoning that is not part of its text.
+        """
         answer = chats.ChatMessage("assistant", text)
-        self.messages.append({**answer._asdict(), "reasoning_content": reasoning} if reasoning else answer)
+        self.messages.append(
+            {**answer._asdict(), "reasoning_content": reasoning} if reasoning else answer
+        )
         if self._answer is not None:
             self._prefix, self._answer = self._answer.prefix_cache, None
 
@@ -257,7 +351,11 @@ class ChatSession:
 
     def regenerate(self) -> str:
         """Remove the last user message and its answer; return the message, to be sent again."""
-        question = self.messages[-2] if len(self.messages) > 1 and _role(self.messages[-1]) == "assistant" else None
+        question = (
+            self.messages[-2]
+            if len(self.messages) > 1 and _role(self.messages[-1]) == "assistant"
+            else None
+        )
         if not isinstance(question, chats.ChatMessage):
             raise LlamathError("there is no answer to regenerate yet")
         self.messages = self.messages[:-2]
@@ -275,13 +373,19 @@ def _limits(options: _LimitOptions) -> GenerationLimits:
 def _publisher_sampling(location: str) -> Sampling:
     """Return the sampling parameters of generation_config.json."""
     try:
-        return Sampling(**read_sampling_settings(location)) if os.path.isdir(location) else Sampling()
+        return (
+            Sampling(**read_sampling_settings(location)) if os.path.isdir(location) else Sampling()
+        )
     except LlamathError as error:
-        raise LlamathError(f"{safe(location)}: generation_config.json: {error}", hint=error.hint) from None
+        raise LlamathError(
+            f"{safe(location)}: generation_config.json: {error}", hint=error.hint
+        ) from None
 
 
 def find_tokenizer(location: str) -> Tokenizer:
-    """Return the tokenizer of a folder or GGUF file, or of the file's folder where its own vocabulary is missing or unusable."""
+    """Return the tokenizer of a folder or GGUF file, or of the file's folder where its own
+    vocabulary is missing or unusable.
+    """
     try:
         return load_tokenizer(location)
     except LlamathError:
@@ -292,31 +396,45 @@ def find_tokenizer(location: str) -> Tokenizer:
 
 
 def check_tokenizer(tokenizer: Tokenizer, rows: int) -> None:
-    """Raise an error if the tokenizer has more tokens than the embedding has rows, or less than half as many."""
+    """Raise an error if the tokenizer has more tokens than the embedding has rows, or less than
+    half as many.
+    """
     base = tokenizer.engine.get_vocab_size(with_added_tokens=False)
     if base > rows or 2 * tokenizer.vocab_size < rows:
         tokens = base if base > rows else tokenizer.vocab_size
         raise LlamathError(
-            f"{safe(tokenizer.source)}: the tokenizer has {tokens:,} tokens, but the model's embedding has {rows:,} rows",
+            f"{safe(tokenizer.source)}: the tokenizer has {tokens:,} tokens, but the model's "
+            f"embedding has {rows:,} rows",
             hint="is it the tokenizer of this model?",
         )
 
 
 def parse_message(message: tuple[str, str] | Mapping[str, Any]) -> chats.Message:
-    """Convert a (role, text) pair or a {"role", "content"} mapping; a mapping with more is for the model's own template."""
+    """Convert a (role, text) pair or a {"role", "content"} mapping; a mapping with more is for
+    the model's own template.
+    """
     if not isinstance(message, Mapping):
         return chats.ChatMessage(*message)
     content, calls = message.get("content"), message.get("tool_calls")
-    if not isinstance(message.get("role"), str) or not (isinstance(content, str | list) or (content is None and calls)):
+    if not isinstance(message.get("role"), str) or not (
+        isinstance(content, str | list) or (content is None and calls)
+    ):
         keys = ", ".join(map(str, message)) or "no keys"
-        raise LlamathError(f'expected a message with "role" and "content", a string or a list of parts, found {keys}')
+        raise LlamathError(
+            'expected a message with "role" and "content", a string or a list of '
+            f"parts, found {keys}"
+        )
     if isinstance(content, str) and message.keys() == {"role", "content"}:
         return chats.ChatMessage(message["role"], content)
     return message
 
 
-def collect_completions(generation: Generation, on_piece: Callable[[GeneratedPiece], object] = lambda _piece: None) -> list[Completion]:
-    """Run a generation to its end, or until it is interrupted; `on_piece` is called with each piece."""
+def collect_completions(
+    generation: Generation, on_piece: Callable[[GeneratedPiece], object] = lambda _piece: None
+) -> list[Completion]:
+    """Run a generation to its end, or until it is interrupted; `on_piece` is called with each
+    piece.
+    """
     pieces: list[list[GeneratedPiece]] = [[] for _ in generation.rows]
 
     def note(piece: GeneratedPiece) -> None:

@@ -1,4 +1,6 @@
-"""Modules and state dicts as they are in memory: their tensors, without importing torch; wrappers, adapters and ties are recognized."""
+"""Modules and state dicts as they are in memory: their tensors, without importing torch;
+wrappers, adapters and ties are recognized.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,25 @@ from ..utils.number_format import format_count
 from .module_tree import StateTensor
 from .transformers_process import dtype_name
 
-_BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "position_ids", "token_type_ids", "inv_freq", "masked_bias")
+_BUFFERS = (
+    "running_mean",
+    "running_var",
+    "num_batches_tracked",
+    "position_ids",
+    "token_type_ids",
+    "inv_freq",
+    "masked_bias",
+)
 """Last parts of the names of buffers, where only a state dict is known."""
-_ADAPTER_PARTS = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector", "ia3_l", "prompt_encoder")
+_ADAPTER_PARTS = (
+    "lora_A",
+    "lora_B",
+    "lora_embedding_A",
+    "lora_embedding_B",
+    "lora_magnitude_vector",
+    "ia3_l",
+    "prompt_encoder",
+)
 """Parts of the names of tensors that are always an adapter's."""
 _EXTRA_STATE = "_extra_state"
 _MAX_WRAPPERS = 16
@@ -50,8 +68,14 @@ def read_module(module: Any) -> LiveTensors:
     found, wrappers = _unwrap(module)
     own = type(found).__name__
     config = getattr(found, "config", None)
-    keys: dict[str, Any] | None = config.to_dict() if callable(getattr(config, "to_dict", None)) else None  # type: ignore[union-attr]
-    sharded = any(type(x).__name__ == "FullyShardedDataParallel" for x in module.modules()) if hasattr(module, "modules") else False
+    keys: dict[str, Any] | None = (
+        config.to_dict() if callable(getattr(config, "to_dict", None)) else None
+    )  # type: ignore[union-attr]
+    sharded = (
+        any(type(x).__name__ == "FullyShardedDataParallel" for x in module.modules())
+        if hasattr(module, "modules")
+        else False
+    )
     state = dict(found.named_parameters()) if sharded else found.state_dict(keep_vars=True)
     parameters = {id(x) for _, x in found.named_parameters()}
     wrappers += [WRAPPERS[x] for x in find_wrappers(state)]
@@ -60,7 +84,9 @@ def read_module(module: Any) -> LiveTensors:
     outside = sum(_size(x) for _, x in module.named_parameters() if id(x) not in parameters)
     if extra := sum(map(_size, adapters)) + outside:
         notes.append(f"not counted: adapters with {format_count(extra, 'parameter')}")
-    tensors, more, quantized = _read_tensors(state, parameters, (keys or {}).get("quantization_config"))
+    tensors, more, quantized = _read_tensors(
+        state, parameters, (keys or {}).get("quantization_config")
+    )
     name = getattr(config, "_name_or_path", "") if keys is not None else ""
     return LiveTensors(
         tensors=tensors,
@@ -77,17 +103,31 @@ def read_state_dict(state: Mapping[str, Any]) -> LiveTensors:
     """Return the tensors of a state dict; its buffers are those with the names of common ones."""
     notes: list[str] = []
     if wrappers := find_wrappers(state):
-        notes.append(f"names without those of wrapper modules: {', '.join(WRAPPERS[x] for x in wrappers)}")
+        notes.append(
+            f"names without those of wrapper modules: {', '.join(WRAPPERS[x] for x in wrappers)}"
+        )
     base, adapters = _without_adapters({without_wrappers(name): x for name, x in state.items()})
     if len(base) + len(adapters) != len(state):
-        raise LlamathError("without the names of wrapper modules, two tensors of the state dict have one name")
+        raise LlamathError(
+            "without the names of wrapper modules, two tensors of the state dict have one name"
+        )
     if adapters and not base:
-        raise LlamathError("the state dict has the weights of an adapter only", hint="load its base model")
+        raise LlamathError(
+            "the state dict has the weights of an adapter only", hint="load its base model"
+        )
     if adapters:
-        notes.append(f"not counted: adapters with {format_count(sum(map(_size, adapters)), 'parameter')}")
+        notes.append(
+            f"not counted: adapters with {format_count(sum(map(_size, adapters)), 'parameter')}"
+        )
     parameters = {id(x) for name, x in base.items() if name.rpartition(".")[2] not in _BUFFERS}
     tensors, more, quantized = _read_tensors(base, parameters, None)
-    return LiveTensors(tensors=tensors, what="state dict", name="state dict", notes=(*notes, *more), quantized=quantized)
+    return LiveTensors(
+        tensors=tensors,
+        what="state dict",
+        name="state dict",
+        notes=(*notes, *more),
+        quantized=quantized,
+    )
 
 
 def _unwrap(module: Any) -> tuple[Any, list[str]]:
@@ -109,24 +149,36 @@ def _unwrap(module: Any) -> tuple[Any, list[str]]:
 def _without_adapters(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
     """Return the tensors of the base model under its own names, and those that adapters add.
 
-    peft keeps a layer that it adapts as `base_layer`, or as `original_module`, of a layer of its own, with the adapter beside it.
+    peft keeps a layer that it adapts as `base_layer`, or as `original_module`, of a layer of its
+    own, with the adapter beside it.
     """
     marks, own = ("base_layer", "original_module"), frozenset(_ADAPTER_PARTS)
-    adapted = {tuple(parts[: parts.index(x)]) for name in state for x in marks if x in (parts := name.split("."))}
+    adapted = {
+        tuple(parts[: parts.index(x)])
+        for name in state
+        for x in marks
+        if x in (parts := name.split("."))
+    }
     base: dict[str, Any] = {}
     adapters: list[Any] = []
     for name, x in state.items():
         parts = name.split(".")
         inside = next((i for i in range(len(parts)) if tuple(parts[:i]) in adapted), None)
-        if not own.isdisjoint(parts) or (inside is not None and not any(mark in parts[inside:] for mark in marks)):
+        if not own.isdisjoint(parts) or (
+            inside is not None and not any(mark in parts[inside:] for mark in marks)
+        ):
             adapters.append(x)
         else:
             base[".".join(part for part in parts if part not in (*marks, "token_adapter"))] = x
     return base, adapters
 
 
-def _read_tensors(state: Mapping[str, Any], parameters: set[int], section: Any) -> tuple[tuple[StateTensor, ...], list[str], str]:
-    """Return the entries of a state dict, with those of equal storage tied; notes; and how weights are packed."""
+def _read_tensors(
+    state: Mapping[str, Any], parameters: set[int], section: Any
+) -> tuple[tuple[StateTensor, ...], list[str], str]:
+    """Return the entries of a state dict, with those of equal storage tied; notes; and how
+    weights are packed.
+    """
     first: dict[Any, str] = {}
     tensors: list[StateTensor] = []
     kinds: dict[str, None] = {}
@@ -135,7 +187,8 @@ def _read_tensors(state: Mapping[str, Any], parameters: set[int], section: Any) 
         kind = type(state[packed[0]]).__name__
         raise LlamathError(
             f"expected tensors, found {safe(packed[0], 100)!r} of type {safe(kind, 60)}",
-            hint="a quantized module of torch keeps packed parameters; load the module before it was quantized",
+            hint="a quantized module of torch keeps packed parameters; load the module before it "
+            "was quantized",
         )
     for name, x in state.items():
         if name in other:
@@ -143,23 +196,40 @@ def _read_tensors(state: Mapping[str, Any], parameters: set[int], section: Any) 
         if "_flat_param" in name:
             raise LlamathError(
                 f"{safe(name, 100)} holds several weights in one: their shapes are lost",
-                hint="load the module before FullyShardedDataParallel wraps it, or give it use_orig_params=True",
+                hint="load the module before FullyShardedDataParallel wraps it, or give it "
+                "use_orig_params=True",
             )
         kind = type(x).__name__
         if kind in _KINDS or type(x).__module__.startswith("torchao"):
             kinds[_KINDS.get(kind, f"torchao's {kind}")] = None
         is_buffer = id(x) not in parameters
         tied = first.setdefault(_values_key(x), name)
-        tensors.append(StateTensor(name, dtype_name(str(x.dtype)), tuple(map(int, x.shape)), is_buffer, "" if tied == name else tied))
+        tensors.append(
+            StateTensor(
+                name,
+                dtype_name(str(x.dtype)),
+                tuple(map(int, x.shape)),
+                is_buffer,
+                "" if tied == name else tied,
+            )
+        )
     quantized = ", ".join(kinds) or _packing(tensors, section)
-    notes = [f"not counted: {format_count(len(other), 'extra state', 'extra states')}"] if other else []
+    notes = (
+        [f"not counted: {format_count(len(other), 'extra state', 'extra states')}"] if other else []
+    )
     return tuple(tensors), notes, quantized
 
 
 def _packing(tensors: Sequence[StateTensor], section: Any) -> str:
-    """Return the names of the packings of tensors whose dtypes and names are those of packed weights."""
+    """Return the names of the packings of tensors whose dtypes and names are those of packed
+    weights.
+    """
     manifest = manifest_of(tensors)
-    found = dict.fromkeys(x.kind for x in packings_of(manifest, section if isinstance(section, Mapping) else None).values() if x.kind)
+    found = dict.fromkeys(
+        x.kind
+        for x in packings_of(manifest, section if isinstance(section, Mapping) else None).values()
+        if x.kind
+    )
     return ", ".join(found)
 
 
@@ -189,29 +259,51 @@ def _values_key(x: Any) -> Any:
 
 
 def compare_with_tree(live: LiveTensors, model: Model) -> Iterator[str]:
-    """Yield notes on how the tensors of a module differ from the tree that its configuration describes."""
+    """Yield notes on how the tensors of a module differ from the tree that its configuration
+    describes.
+    """
     if live.quantized:
-        yield f"the weights are quantized ({safe(live.quantized, 100)}): counted as the values that they stand for"
+        yield (
+            f"the weights are quantized ({safe(live.quantized, 100)}): counted as the values "
+            "that they stand for"
+        )
         return
     if live.is_sharded:
-        yield "FullyShardedDataParallel holds one rank's part of each tensor: shapes are not compared with the config"
+        yield (
+            "FullyShardedDataParallel holds one rank's part of each tensor: shapes are not "
+            "compared with the config"
+        )
         return
     shapes = {x.name: x.shape for x in live.tensors if not x.tied}
     tied = {x.name for x in live.tensors if x.tied}
     hf = model.family.hf
-    schemes: list[Scheme] = [x for x in (hf, fused_scheme(hf), headless_scheme(hf)) if x is not None]
+    schemes: list[Scheme] = [
+        x for x in (hf, fused_scheme(hf), headless_scheme(hf)) if x is not None
+    ]
     best = detect_scheme(model.tree, schemes, shapes)
-    expected = {name: tuple(map(int, x.shape)) for name, x in zip(best.names, best.tensors, strict=True)}
+    expected = {
+        name: tuple(map(int, x.shape)) for name, x in zip(best.names, best.tensors, strict=True)
+    }
     buffers = {x.name for x in live.tensors if x.is_buffer}
     differing = [
         ("is not in the module", [x for x in expected if x not in shapes and x not in tied]),
         ("is tied in the module", [x for x in expected if x in tied]),
-        ("is not in the config's model", [x for x in shapes if x not in expected and x not in buffers]),
+        (
+            "is not in the config's model",
+            [x for x in shapes if x not in expected and x not in buffers],
+        ),
         ("has another shape", [x for x in expected if x in shapes and shapes[x] != expected[x]]),
     ]
     total = sum(prod(x.shape) for x in live.tensors if not x.tied and not x.is_buffer)
     for what, names in differing:
         if names:
             more = f" (and {len(names) - 1:,} more)" if len(names) > 1 else ""
-            shape = f": {list(shapes[names[0]])}, expected {list(expected[names[0]])}" if what == "has another shape" else ""
-            yield f"{safe(names[0], 120)}{more} {what}{shape}; the module has {format_count(total, 'parameter')}"
+            shape = (
+                f": {list(shapes[names[0]])}, expected {list(expected[names[0]])}"
+                if what == "has another shape"
+                else ""
+            )
+            yield (
+                f"{safe(names[0], 120)}{more} {what}{shape}; the module has "
+                f"{format_count(total, 'parameter')}"
+            )

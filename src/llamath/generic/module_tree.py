@@ -1,4 +1,6 @@
-"""`ModuleTree`: the tree of a state dict, for models without a family: names and shapes, without formulas and forward."""
+"""`ModuleTree`: the tree of a state dict, for models without a family: names and shapes, without
+formulas and forward.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class NoFormula(LlamathError):
 
 
 class ModuleTree(Decoder):
-    """The root module of a state dict; every question about the structure of a decoder is refused."""
+    """The root module of a state dict; every question about the structure of a decoder is
+    refused.
+    """
 
     fields: ClassVar[tuple[str, ...]] = ("parts", "claim")
     cuts: ClassVar[dict[str, Cut]] = {}
@@ -55,7 +59,8 @@ class _UnknownField:
         if record is None:
             return None
         raise NoFormula(
-            f"this needs the formulas of a family, and the model is counted {record.claim}: its names and shapes are known, "
+            f"this needs the formulas of a family, and the model is counted {record.claim}: its "
+            "names and shapes are known, "
             "its formulas and its forward pass are not",
             hint="count, names, memory (of the weights), verify and diff work without a family",
         )
@@ -72,7 +77,9 @@ hide_fields(ModuleTree, Decoder)
 
 
 def module_tree(tensors: Sequence[StateTensor], claim: str) -> ModuleTree:
-    """Return the tree of the tensors of a state dict; modules that are numbered from 0 are a Stack."""
+    """Return the tree of the tensors of a state dict; modules that are numbered from 0 are a
+    Stack.
+    """
     nested: dict[str, Any] = {}
     for x in tensors:
         *modules, name = x.name.split(".", _MAX_DEPTH)
@@ -80,9 +87,14 @@ def module_tree(tensors: Sequence[StateTensor], claim: str) -> ModuleTree:
         for part in modules:
             inside = inside.setdefault(part, {})
             if isinstance(inside, Weight):
-                raise LlamathError(f"the state dict names both a tensor and a module {part!r} in {safe(x.name, 100)!r}")
+                raise LlamathError(
+                    f"the state dict names both a tensor and a module {part!r} in "
+                    f"{safe(x.name, 100)!r}"
+                )
         if isinstance(inside.get(name), dict):
-            raise LlamathError(f"the state dict names both a tensor and a module {safe(x.name, 100)!r}")
+            raise LlamathError(
+                f"the state dict names both a tensor and a module {safe(x.name, 100)!r}"
+            )
         if name in inside:
             raise LlamathError(f"the state dict has two tensors of the name {safe(x.name, 100)!r}")
         inside[name] = _weight(x)
@@ -98,7 +110,9 @@ def _weight(x: StateTensor) -> Weight:
 
 
 def _part(value: Any, depth: int, known: dict[Any, Block]) -> Weight | Block | Stack:
-    """Return the weight, block or stack of a nested mapping of names; equal blocks are one object."""
+    """Return the weight, block or stack of a nested mapping of names; equal blocks are one
+    object.
+    """
     if isinstance(value, Weight):
         return value
     if depth < len(LETTERS) and _is_numbered(value):
@@ -113,12 +127,21 @@ def _key(part: Weight | Block | Stack) -> Any:
     """Return what equal parts have in common; blocks inside are one object if they are equal."""
     if isinstance(part, Weight):
         return part.shape, part.role, part.tied, part.buffer
-    return tuple((tuple(map(id, pattern)), n) for pattern, n in part.runs) if isinstance(part, Stack) else id(part)
+    return (
+        tuple((tuple(map(id, pattern)), n) for pattern, n in part.runs)
+        if isinstance(part, Stack)
+        else id(part)
+    )
 
 
 def _is_numbered(value: Mapping[str, Any]) -> bool:
-    """Whether the entries are modules with the numbers from 0; a module whose entries are numbered itself is none."""
-    return all(str(i) in value and isinstance(value[str(i)], dict) and not _is_all_numbers(value[str(i)]) for i in range(len(value)))
+    """Whether the entries are modules with the numbers from 0; a module whose entries are
+    numbered itself is none.
+    """
+    return all(
+        str(i) in value and isinstance(value[str(i)], dict) and not _is_all_numbers(value[str(i)])
+        for i in range(len(value))
+    )
 
 
 def _is_all_numbers(value: Mapping[str, Any]) -> bool:
@@ -147,7 +170,9 @@ def _untied(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
 
 
 def _stored(leaf: Leaf) -> StoredTensor:
-    return StoredTensor(leaf.path, leaf.shape, (StoredPart(leaf.pattern, leaf.indices, leaf.weight),))
+    return StoredTensor(
+        leaf.path, leaf.shape, (StoredPart(leaf.pattern, leaf.indices, leaf.weight),)
+    )
 
 
 STATE_DICT_NAMES = StateDictScheme(name="hf", outside={}, inside={}, layer="")

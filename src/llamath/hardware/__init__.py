@@ -1,7 +1,9 @@
-"""The catalog of GPUs and other accelerators: memory, bandwidth, dense FLOP/s and links, each figure with its vendor's source.
+"""The catalog of GPUs and other accelerators: memory, bandwidth, dense FLOP/s and links, each
+figure with its vendor's source.
 
-Memory is in bytes, as the driver reports it where that is known, else the vendor's gigabytes read as 2³⁰ bytes (memory chips come in
-powers of two). FLOP/s are dense, with FP32 accumulation where the vendor distinguishes it; 2:4 sparsity is never counted.
+Memory is in bytes, as the driver reports it where that is known, else the vendor's gigabytes read
+as 2³⁰ bytes (memory chips come in powers of two). FLOP/s are dense, with FP32 accumulation where
+the vendor distinguishes it; 2:4 sparsity is never counted.
 """
 
 from __future__ import annotations
@@ -20,16 +22,23 @@ from ..utils.units import parse_bandwidth, parse_bytes, parse_flops
 
 FOLDER = os.path.dirname(__file__)
 _DEFAULT_NETWORK = 100 * 10**9 // 8
-"""100 Gbit/s: the network of each device across nodes, if its vendor sells no system with another."""
+"""100 Gbit/s: the network of each device across nodes, if its vendor sells no system with
+another."""
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 _MAX_MEMBERS = 64
 """The largest number of equal devices in a machine with different ones."""
 _MAX_DEVICES = 10**7
 """The largest number of devices."""
-_VENDOR_WORDS = r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b"
+_VENDOR_WORDS = (
+    r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data "
+    r"center gpu|hbm\w*)\b"
+)
 """Words of drivers' names that are not needed to tell devices apart."""
 COUNT = r"(?si)\s*([0-9]{1,9})\s*[x×*]\s*(.+)"
-HINT = "like 'mem=80GiB bw=3.35TB/s bf16=989TF'; optional are fp8=… int8=… fp4=… link=450GB/s net=50GB/s node=8 power=700W"
+HINT = (
+    "like 'mem=80GiB bw=3.35TB/s bf16=989TF'; optional are fp8=… int8=… fp4=… link=450GB/s "
+    "net=50GB/s node=8 power=700W"
+)
 
 
 class Device(Record):
@@ -49,10 +58,25 @@ class Device(Record):
     source: str
     power: int = 0  # of the board in watts, the most that it may draw; 0: unknown
     chip: str = ""  # of a device that is sold with several sizes of memory, without its size
-    members: tuple[Device, ...] = ()  # the different devices of one machine, of which this one has the lowest figures
+    # the different devices of one machine, of which this one has the lowest figures
+    members: tuple[Device, ...] = ()
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("name", "title", "vendor", "memory", "nominal", "bandwidth", "flops", "link", "kind", "network", "node", "power", "source"),
+        *(
+            "name",
+            "title",
+            "vendor",
+            "memory",
+            "nominal",
+            "bandwidth",
+            "flops",
+            "link",
+            "kind",
+            "network",
+            "node",
+            "power",
+            "source",
+        ),
     )
 
 
@@ -75,7 +99,11 @@ class DeviceList(Report):
         if len(self.gpus) > 1:
             return format_count(len(self.gpus), "device")
         gpu = self.gpus[0]
-        rates = "".join(f", {gpu.flops[x] / 1e12:,.4g} {x} TFLOP/s" for x in ("bf16", "fp16", "fp32") if gpu.flops.get(x))
+        rates = "".join(
+            f", {gpu.flops[x] / 1e12:,.4g} {x} TFLOP/s"
+            for x in ("bf16", "fp16", "fp32")
+            if gpu.flops.get(x)
+        )
         return f"{gpu.title}: {gpu.memory / 2**30:,.2f} GiB, {gpu.bandwidth / 1e9:,.0f} GB/s{rates}"
 
     def html_tables(self) -> Iterable[str]:
@@ -87,7 +115,8 @@ class DeviceList(Report):
 def find_devices(words: Sequence[str] = ()) -> DeviceList:
     """Return the devices that have all these words in their name, title or vendor.
 
-    One device alone is returned if the words name it: RTX 4070 is not RTX 4070 Ti. An unknown name is an error with the nearest ones.
+    One device alone is returned if the words name it: RTX 4070 is not RTX 4070 Ti. An unknown name
+    is an error with the nearest ones.
     """
     name = " ".join(words)
     if exact := [x for x in devices() if x.name == name.lower()]:
@@ -97,7 +126,10 @@ def find_devices(words: Sequence[str] = ()) -> DeviceList:
 
 
 def _has_word(device: Device, word: str) -> bool:
-    return normalize_name(word) in normalize_name(f"{device.name} {device.title}") or word.lower() == device.vendor.lower()
+    return (
+        normalize_name(word) in normalize_name(f"{device.name} {device.title}")
+        or word.lower() == device.vendor.lower()
+    )
 
 
 def _html_row(x: Device) -> tuple[object, ...]:
@@ -106,7 +138,9 @@ def _html_row(x: Device) -> tuple[object, ...]:
 
 
 def devices() -> list[Device]:
-    """Return the whole catalog, in the order of its files; of a device that is sold with several sizes of memory, the largest."""
+    """Return the whole catalog, in the order of its files; of a device that is sold with several
+    sizes of memory, the largest.
+    """
     return [device for device, _ in _read_catalog() if device.name not in _smaller_sizes()]
 
 
@@ -117,26 +151,44 @@ def find_device(name: str) -> Device:
         return known[normalized]
     if (sizes := _sizes().get(normalized)) is not None:
         chip = sizes[0].name.rpartition("-")[0]
-        hint = f"choose one of {', '.join(x.name for x in sizes)}, or give the memory that a GPU may use: '{chip} mem=27GiB'"
+        hint = (
+            f"choose one of {', '.join(x.name for x in sizes)}, or give the memory that a GPU "
+            f"may use: '{chip} mem=27GiB'"
+        )
         raise LlamathError(f"{safe(name, 60)} is sold with several sizes of memory", hint=hint)
     near = list(dict.fromkeys(known[x].name for x in nearest(normalized, known, most=4)))
-    hint = f"did you mean {', '.join(near)}? llamath.gpus() lists all" if near else "llamath.gpus() lists all"
-    raise LlamathError(f"unknown GPU {safe(name, 60)!r}", hint=f"{hint}; describe any other as 'mem=80GiB bw=3.35TB/s bf16=989TF'")
+    hint = (
+        f"did you mean {', '.join(near)}? llamath.gpus() lists all"
+        if near
+        else "llamath.gpus() lists all"
+    )
+    raise LlamathError(
+        f"unknown GPU {safe(name, 60)!r}",
+        hint=f"{hint}; describe any other as 'mem=80GiB bw=3.35TB/s bf16=989TF'",
+    )
 
 
 def _parse_device_spec(text: str) -> Device:
-    """Parse a description such as `mem=80GiB bw=3.35TB/s bf16=989TF`; after a name (`h100 mem=94GiB`), it changes that device."""
+    """Parse a description such as `mem=80GiB bw=3.35TB/s bf16=989TF`; after a name (`h100
+    mem=94GiB`), it changes that device.
+    """
     words = re.split(r"[\s,]+", text.strip())
     base = None
     if "=" not in words[0]:
         name = " ".join(x for x in words if "=" not in x)
         sizes = _sizes().get(normalize_name(name))
-        base = sizes[-1] if sizes and any(x.startswith("mem=") for x in words) else find_device(name)
+        base = (
+            sizes[-1] if sizes and any(x.startswith("mem=") for x in words) else find_device(name)
+        )
     properties: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if equals and (key not in _READERS or key in properties):
-            raise LlamathError(f"{safe(word, 60)!r} {'is given twice' if key in properties else 'is not a property of a GPU'}", hint=HINT)
+            raise LlamathError(
+                f"{safe(word, 60)!r} "
+                f"{'is given twice' if key in properties else 'is not a property of a GPU'}",
+                hint=HINT,
+            )
         properties |= {key: value} if equals else {}
     return _build_device(safe(" ".join(words), 60), properties, base)
 
@@ -147,14 +199,21 @@ def parse_device(text: str) -> Device:
 
 
 def parse_devices(text: str) -> tuple[int, Device]:
-    """Return the number of devices and the device: `2xh100`, `rtx-4090`, or different ones in one machine, `4090+2x3060`.
+    """Return the number of devices and the device: `2xh100`, `rtx-4090`, or different ones in one
+    machine, `4090+2x3060`.
 
-    Different devices count as that many copies of one device with the lowest figures, whose `members` they are: see `_lowest_figures`.
+    Different devices count as that many copies of one device with the lowest figures, whose
+    `members` they are: see `_lowest_figures`.
     """
     machines = split_machines(text)
     if len(machines) > 1:
-        hint = "`llamath fit` compares several; different GPUs of one machine are joined with +: 4090+3060"
-        raise LlamathError(f"{safe(text, 60)!r} lists {len(machines)} machines, and one is expected", hint=hint)
+        hint = (
+            "`llamath fit` compares several; different GPUs of one machine are joined with +: "
+            "4090+3060"
+        )
+        raise LlamathError(
+            f"{safe(text, 60)!r} lists {len(machines)} machines, and one is expected", hint=hint
+        )
     counted = [_parse_counted(part) for part in re.split(r"(?<!\de)\+", text)]
     if all(device == counted[0][1] for _, device in counted):
         return sum(n for n, _ in counted), counted[0][1]
@@ -162,11 +221,18 @@ def parse_devices(text: str) -> tuple[int, Device]:
 
 
 def split_machines(text: str) -> list[str]:
-    """Split a list such as `3060,2x4090,4090+3060` at its commas; `bw=…` and other keys belong to the device before them."""
+    """Split a list such as `3060,2x4090,4090+3060` at its commas; `bw=…` and other keys belong
+    to the device before them.
+    """
     parts: list[str] = []
     for part in text.split(","):
         key, equals, _ = part.strip().partition("=")
-        if parts and equals and key.isalnum() and (key != "mem" or ("=" in parts[-1] and "mem=" not in parts[-1])):
+        if (
+            parts
+            and equals
+            and key.isalnum()
+            and (key != "mem" or ("=" in parts[-1] and "mem=" not in parts[-1]))
+        ):
             parts[-1] += f" {part}"
         else:
             parts.append(part)
@@ -174,11 +240,17 @@ def split_machines(text: str) -> list[str]:
 
 
 def _lowest_figures(counted: Sequence[tuple[int, Device]]) -> Device:
-    """Return a device with the least memory, bandwidth and FLOP/s of several, which limit each when the work is split evenly."""
+    """Return a device with the least memory, bandwidth and FLOP/s of several, which limit each
+    when the work is split evenly.
+    """
     all_devices = [device for _, device in counted]
     if max(n for n, _ in counted) > _MAX_MEMBERS:
         raise LlamathError(f"a machine with different GPUs has at most {_MAX_MEMBERS} of each kind")
-    rates = {dtype: min(x.flops[dtype] for x in all_devices) for dtype in DTYPES if all(dtype in x.flops for x in all_devices)}
+    rates = {
+        dtype: min(x.flops[dtype] for x in all_devices)
+        for dtype in DTYPES
+        if all(dtype in x.flops for x in all_devices)
+    }
     return Device(
         name="+".join(f"{n}x{x.name}" if n > 1 else x.name for n, x in counted),
         title=" + ".join(f"{n} × {x.title}" if n > 1 else x.title for n, x in counted),
@@ -192,7 +264,9 @@ def _lowest_figures(counted: Sequence[tuple[int, Device]]) -> Device:
         network=min(x.network for x in all_devices),
         node=min(x.node for x in all_devices),
         source="the least of each",
-        power=0 if not all(x.power for x in all_devices) else sum(n * x.power for n, x in counted) // sum(n for n, _ in counted),
+        power=0
+        if not all(x.power for x in all_devices)
+        else sum(n * x.power for n, x in counted) // sum(n for n, _ in counted),
         members=tuple(x for n, x in counted for _ in range(min(n, _MAX_MEMBERS))),
     )
 
@@ -203,7 +277,9 @@ def _parse_counted(text: str) -> tuple[int, Device]:
         return 1, parse_device(text)
     n = int(match[1])
     if not 1 <= n <= _MAX_DEVICES:
-        raise LlamathError(f"{safe(text, 60)!r}: {n:,} devices", hint=f"a number from 1 to {_MAX_DEVICES:,}")
+        raise LlamathError(
+            f"{safe(text, 60)!r}: {n:,} devices", hint=f"a number from 1 to {_MAX_DEVICES:,}"
+        )
     return n, parse_device(match[2])
 
 
@@ -215,7 +291,9 @@ def normalize_name(name: str) -> str:
 
 @cache
 def _sizes() -> dict[str, list[Device]]:
-    """Return the devices of each chip that is sold with several sizes of memory, the smallest first, by the chip's name."""
+    """Return the devices of each chip that is sold with several sizes of memory, the smallest
+    first, by the chip's name.
+    """
     found: dict[str, list[Device]] = {}
     for device, _names in _read_catalog():
         if device.chip:
@@ -240,16 +318,25 @@ def _read_file(name: str) -> Iterator[tuple[Device, tuple[str, ...]]]:
     for x in data["devices"]:
         vendor = x.get("vendor", data["vendor"])
         for gigabytes in x.get("sizes", ()):
-            one = {**x, "name": f"{x['name']}-{gigabytes}gb", "title": f"{x['title']}, {gigabytes}GB", "memory": f"{gigabytes}GiB"}
+            one = {
+                **x,
+                "name": f"{x['name']}-{gigabytes}gb",
+                "title": f"{x['title']}, {gigabytes}GB",
+                "memory": f"{gigabytes}GiB",
+            }
             one |= {"reported": f"{_usable_by_apple_gpu(gigabytes)}MiB", "chip": x["name"]}
-            one["source"] += f"; a GPU may use {_usable_by_apple_gpu(gigabytes) / 1024:.4g} GiB by default"
+            one["source"] += (
+                f"; a GPU may use {_usable_by_apple_gpu(gigabytes) / 1024:.4g} GiB by default"
+            )
             yield _parse_entry(one, vendor), (one["name"],)
         if "sizes" not in x:
             yield _parse_entry(x, vendor), (x["name"], *x["aliases"])
 
 
 def _usable_by_apple_gpu(gigabytes: int) -> int:
-    """Return the MiB of unified memory that Metal recommends as a GPU's largest working set, which llama.cpp prints at start."""
+    """Return the MiB of unified memory that Metal recommends as a GPU's largest working set,
+    which llama.cpp prints at start.
+    """
     reported = {24: 16384, 32: 21845, 512: 475136}
     return reported.get(gigabytes, gigabytes * 768)
 
@@ -276,7 +363,9 @@ def _parse_entry(x: Mapping[str, Any], vendor: str) -> Device:
 
 def _parse_node(text: str) -> int:
     if not re.fullmatch(r"[1-9]\d{0,6}", text, re.ASCII):
-        raise LlamathError(f"node should be a positive number of devices, found {safe(text, 20)}", hint=HINT)
+        raise LlamathError(
+            f"node should be a positive number of devices, found {safe(text, 20)}", hint=HINT
+        )
     return int(text)
 
 
@@ -311,10 +400,35 @@ def _build_device(name: str, properties: Mapping[str, str], base: Device | None)
             "vendor": "",
             "source": "as given",
         }
-        base = Device(name=name, title=name, memory=values["mem"], nominal=values["mem"], bandwidth=values.get("bw", 0), **defaults)
+        base = Device(
+            name=name,
+            title=name,
+            memory=values["mem"],
+            nominal=values["mem"],
+            bandwidth=values.get("bw", 0),
+            **defaults,
+        )
     else:
-        base = base.replace(name=name, title=name, source=f"{base.source}; changed: {', '.join(f'{x}={y}' for x, y in properties.items())}")
-    fields = {"mem": "memory", "bw": "bandwidth", "link": "link", "net": "network", "node": "node", "power": "power"}
+        base = base.replace(
+            name=name,
+            title=name,
+            source=f"{base.source}; changed: "
+            f"{', '.join(f'{x}={y}' for x, y in properties.items())}",
+        )
+    fields = {
+        "mem": "memory",
+        "bw": "bandwidth",
+        "link": "link",
+        "net": "network",
+        "node": "node",
+        "power": "power",
+    }
     changes = {fields[key]: value for key, value in values.items() if key in fields}
-    rates = {key: values.get(key) or base.flops[key] for key in DTYPES if key in values or key in base.flops}
-    return base.replace(flops=rates, **changes, **({"nominal": values["mem"]} if "mem" in values else {}))
+    rates = {
+        key: values.get(key) or base.flops[key]
+        for key in DTYPES
+        if key in values or key in base.flops
+    }
+    return base.replace(
+        flops=rates, **changes, **({"nominal": values["mem"]} if "mem" in values else {})
+    )

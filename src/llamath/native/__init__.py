@@ -1,1 +1,3 @@
-"""The native CPU engine: a recorded model is lowered to a flat program, which a C++ library runs without Python between layers."""
+"""The native CPU engine: a recorded model is lowered to a flat program, which a C++ library runs
+without Python between layers.
+"""

@@ -1,4 +1,5 @@
-"""Compile the native engine: the interpreter, and the kernels once for each instruction set. Only the standard library is needed.
+"""Compile the native engine: the interpreter, and the kernels once for each instruction set. Only
+the standard library is needed.
 
 Called by the build hook of the package, by `make`, and at first use in a checkout of the sources.
 """
@@ -19,16 +20,42 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 LIBRARY = "libllamath.so"
 """File name of the library, in this folder where the package was built with it."""
-_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=default", "-pthread", "-ffp-contract=fast", "-Wall")
+_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-fvisibility=default",
+    "-pthread",
+    "-ffp-contract=fast",
+    "-Wall",
+)
 _STATIC = ("-static-libstdc++", "-static-libgcc", "-Wl,--build-id=none", "-s")
 LINK_FLAGS = ("-shared", "-pthread", *(() if sys.platform == "darwin" else _STATIC))
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mbmi2")
-_AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=512")
+_AVX512 = (
+    *_AVX2,
+    "-mavx512f",
+    "-mavx512bw",
+    "-mavx512dq",
+    "-mavx512vl",
+    "-mavx512vnni",
+    "-mprefer-vector-width=512",
+)
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
-    "x86_64": {"generic": ("-O1",), "avx2": _AVX2, "avx512": _AVX512, "avx512_bf16": (*_AVX512, "-mavx512bf16")},
-    "aarch64": {"neon": (), "neon_dot": ("-march=armv8.2-a+dotprod+fp16",), "neon_bf16": ("-march=armv8.6-a+dotprod+fp16+bf16",)},
+    "x86_64": {
+        "generic": ("-O1",),
+        "avx2": _AVX2,
+        "avx512": _AVX512,
+        "avx512_bf16": (*_AVX512, "-mavx512bf16"),
+    },
+    "aarch64": {
+        "neon": (),
+        "neon_dot": ("-march=armv8.2-a+dotprod+fp16",),
+        "neon_bf16": ("-march=armv8.6-a+dotprod+fp16+bf16",),
+    },
 }
-"""Instruction sets by machine, from the slowest to the fastest: the flags that kernels are compiled with for each."""
+"""Instruction sets by machine, from the slowest to the fastest: the flags that kernels are
+compiled with for each."""
 REFERENCE = "reference"
 """The instruction set of plain loops, which is always compiled."""
 _CPUINFO = "/proc/cpuinfo"
@@ -56,12 +83,21 @@ def find_compiler() -> str | None:
 
 def machine() -> str:
     """Return the name of the machine's instruction set."""
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(
+        platform.machine().lower(), platform.machine().lower()
+    )
 
 
 def sources() -> list[Path]:
     """Return the files that the library is compiled from."""
-    return sorted([*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h"), *FOLDER.glob("kernels/*.cpp"), *FOLDER.glob("kernels/*.h")])
+    return sorted(
+        [
+            *FOLDER.glob("*.cpp"),
+            *FOLDER.glob("*.h"),
+            *FOLDER.glob("kernels/*.cpp"),
+            *FOLDER.glob("kernels/*.h"),
+        ]
+    )
 
 
 def all_paths() -> tuple[str, ...]:
@@ -70,33 +106,48 @@ def all_paths() -> tuple[str, ...]:
 
 
 def own_paths() -> tuple[str, ...]:
-    """Return the fastest instruction set that this processor has, which compiles soonest; all where it is not known."""
+    """Return the fastest instruction set that this processor has, which compiles soonest; all
+    where it is not known.
+    """
     try:
         with open(_CPUINFO, encoding="utf-8", errors="replace") as file:
             lines = file.read(2**14).splitlines()
     except OSError:
         return all_paths()
-    features = next((set(x.partition(":")[2].split()) for x in lines if x.startswith(("flags", "Features"))), None)
+    features = next(
+        (set(x.partition(":")[2].split()) for x in lines if x.startswith(("flags", "Features"))),
+        None,
+    )
     if features is None:
         return all_paths()
     return tuple(x for x in all_paths() if _FEATURES.get(x, set()) <= features)[-1:]
 
 
 def source_hash(compiler: str = "", paths: Sequence[str] = ()) -> str:
-    """Return a hash of the sources and of how they are compiled, for these instruction sets or for all."""
-    digest = hashlib.sha256(repr((compiler, _FLAGS, LINK_FLAGS, PATHS, machine(), tuple(paths) or all_paths())).encode())
+    """Return a hash of the sources and of how they are compiled, for these instruction sets or
+    for all.
+    """
+    digest = hashlib.sha256(
+        repr((compiler, _FLAGS, LINK_FLAGS, PATHS, machine(), tuple(paths) or all_paths())).encode()
+    )
     for path in sources():
         digest.update(path.read_bytes())
     return digest.hexdigest()[:20]
 
 
-def commands(compiler: str, objects: Path, extra: Sequence[str] = (), paths: Sequence[str] = ()) -> list[tuple[str, ...]]:
-    """Return the command that compiles each object file, for these instruction sets or for all; those that take longest come first."""
+def commands(
+    compiler: str, objects: Path, extra: Sequence[str] = (), paths: Sequence[str] = ()
+) -> list[tuple[str, ...]]:
+    """Return the command that compiles each object file, for these instruction sets or for all;
+    those that take longest come first.
+    """
     flags_of = PATHS.get(machine(), {"generic": ()})
     chosen = [x for x in paths or flags_of if x != REFERENCE]
     listed = f"-DLLAMATH_PATHS(EACH)={' '.join(f'EACH({x})' for x in (REFERENCE, *chosen))}"
     result = []
-    for source in sorted((x for x in sources() if x.suffix == ".cpp"), key=lambda x: x.name not in _FOR_EACH_PATH):
+    for source in sorted(
+        (x for x in sources() if x.suffix == ".cpp"), key=lambda x: x.name not in _FOR_EACH_PATH
+    ):
         variants: dict[str, tuple[str, ...]] = {"": ()}
         if source.name in _FOR_EACH_PATH:
             variants = {x: flags_of[x] for x in chosen}
@@ -105,7 +156,21 @@ def commands(compiler: str, objects: Path, extra: Sequence[str] = (), paths: Seq
             target = objects / f"{source.stem}{name and '_' + name}.o"
             # paths of the build machine do not get into the file, so that two builds are equal
             same = (f"-ffile-prefix-map={FOLDER}=native",)
-            result.append((compiler, *_FLAGS, *same, *extra, *flags, *own, listed, "-c", str(source), "-o", str(target)))
+            result.append(
+                (
+                    compiler,
+                    *_FLAGS,
+                    *same,
+                    *extra,
+                    *flags,
+                    *own,
+                    listed,
+                    "-c",
+                    str(source),
+                    "-o",
+                    str(target),
+                )
+            )
     return result
 
 
@@ -123,7 +188,8 @@ def build(target: Path, extra: Sequence[str] = (), paths: Sequence[str] = ()) ->
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_suffix(f".{os.getpid()}")
         shutil.copyfile(library, partial)
-        os.chmod(partial, 0o644)  # whatever the umask is: a library that others can write is not loaded
+        # whatever the umask is: a library that others can write is not loaded
+        os.chmod(partial, 0o644)
         os.replace(partial, target)
     return target
 
@@ -131,19 +197,29 @@ def build(target: Path, extra: Sequence[str] = (), paths: Sequence[str] = ()) ->
 def _run(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CompilerError(f"{command[0]} failed for {Path(command[-1]).name}: {done.stderr.strip()[-2000:]}")
+        raise CompilerError(
+            f"{command[0]} failed for {Path(command[-1]).name}: {done.stderr.strip()[-2000:]}"
+        )
 
 
 def cached_library(paths: Sequence[str] = ()) -> Path | None:
-    """Return where a checkout of the sources keeps its library for these instruction sets, or for all; None without a cache folder."""
+    """Return where a checkout of the sources keeps its library for these instruction sets, or
+    for all; None without a cache folder.
+    """
     from ..utils.private_folder import user_folder
 
     folder = user_folder("XDG_CACHE_HOME", ".cache")
-    return None if folder is None else Path(folder) / f"native-{source_hash(find_compiler() or '', paths)}" / LIBRARY
+    return (
+        None
+        if folder is None
+        else Path(folder) / f"native-{source_hash(find_compiler() or '', paths)}" / LIBRARY
+    )
 
 
 def find_cached(paths: Sequence[str] = ()) -> tuple[Path | None, str]:
-    """Return the library in the cache, if it is there, and why it must not be loaded or written, if others could change it."""
+    """Return the library in the cache, if it is there, and why it must not be loaded or written,
+    if others could change it.
+    """
     from ..utils.private_folder import find_foreign
 
     library = cached_library(paths)
@@ -154,25 +230,33 @@ def find_cached(paths: Sequence[str] = ()) -> tuple[Path | None, str]:
 
 
 def build_cached(paths: Sequence[str] = ()) -> Path:
-    """Compile the library into the cache, whose folders are made for this user alone; `find_cached` says before whether it can be."""
+    """Compile the library into the cache, whose folders are made for this user alone;
+    `find_cached` says before whether it can be.
+    """
     from ..utils.private_folder import make_private_folder
 
     library = cached_library(paths)
-    problem = "there is no cache folder" if library is None else make_private_folder(str(library.parent))
+    problem = (
+        "there is no cache folder" if library is None else make_private_folder(str(library.parent))
+    )
     if problem or library is None:
         raise CompilerError(problem)
     return build(library, paths=paths)
 
 
 def find_foreign_temporary() -> str:
-    """Return why another user could change files in a new temporary folder, in which objects are compiled, or an empty string."""
+    """Return why another user could change files in a new temporary folder, in which objects are
+    compiled, or an empty string.
+    """
     from ..utils.private_folder import find_foreign
 
     return find_foreign(os.path.join(tempfile.gettempdir(), "llamath"))
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Compile into a file, or with --cached to where a checkout keeps its library; with --own for this processor alone."""
+    """Compile into a file, or with --cached to where a checkout keeps its library; with --own
+    for this processor alone.
+    """
     paths = own_paths() if "--own" in arguments else ()
     files = [x for x in arguments if not x.startswith("--")]
     try:

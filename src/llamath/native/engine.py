@@ -1,4 +1,6 @@
-"""`NativeModel`: the program of a model with its weights; `NativeSession`: the caches of some sequences, and passes over their tokens."""
+"""`NativeModel`: the program of a model with its weights; `NativeSession`: the caches of some
+sequences, and passes over their tokens.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ _SINGLE_THREAD_PARAMETERS = 1 << 25
 
 
 def default_threads(parameters: int) -> int:
-    """Return the number of threads: OMP_NUM_THREADS, else the cores that this process may use, one for a small model."""
+    """Return the number of threads: OMP_NUM_THREADS, else the cores that this process may use,
+    one for a small model.
+    """
     if (set_by_user := os.environ.get("OMP_NUM_THREADS", "")).isdigit() and int(set_by_user) > 0:
         return int(set_by_user)
     if parameters < _SINGLE_THREAD_PARAMETERS:
@@ -76,7 +80,8 @@ class NativeModel:
         *,
         int8: bool = False,
         threads: int | None = None,
-        interleaved: bool = False,  # whether queries and keys are stored as interleaved rotary pairs
+        # whether queries and keys are stored as interleaved rotary pairs
+        interleaved: bool = False,
     ) -> None:
         self.tree, self.dtype = tree, dtype
         self.library = load_library()
@@ -85,10 +90,19 @@ class NativeModel:
         self.precision = EXACT if dtype == "fp32" else FAST
         self.parameters = sum(x.rows * x.cols for x in self.weights.matrices)
         self.threads = default_threads(self.parameters) if threads is None else threads
-        self.vocab = min(int(x.weight.shape[0]) for x in (tree.embed, *([tree.per_layer.embed] if tree.per_layer is not None else [])))
+        self.vocab = min(
+            int(x.weight.shape[0])
+            for x in (tree.embed, *([tree.per_layer.embed] if tree.per_layer is not None else []))
+        )
         self.kept_logits = self.program.logits.dim
-        self.max_positions = None if tree.positions is None else int(tree.positions.weight.shape[0]) - int(tree.positions.offset)
-        self.has_length_dependent_rope = any(isinstance(x, LENGTH_DEPENDENT) for x in self.program.ropes)
+        self.max_positions = (
+            None
+            if tree.positions is None
+            else int(tree.positions.weight.shape[0]) - int(tree.positions.offset)
+        )
+        self.has_length_dependent_rope = any(
+            isinstance(x, LENGTH_DEPENDENT) for x in self.program.ropes
+        )
         self._rope_tables: dict[tuple[int, int], tuple[Any, int, float, float]] = {}
         self._pool = self.library.pool_create(self.threads)
         self._engine = self._create()
@@ -117,17 +131,24 @@ class NativeModel:
             *(x.buffer_info()[0] for x in (arrays.ops, arrays.products, arrays.buffers)),
             ctypes.addressof(self.weights.matrices),
             *(x.buffer_info()[0] for x in (arrays.caches, arrays.state_sizes, arrays.rope_pairs)),
-            *map(len, (program.ops, [p for op in program.ops for p in op.products], program.buffers)),
+            *map(
+                len, (program.ops, [p for op in program.ops for p in op.products], program.buffers)
+            ),
             program.num_weights,
             *map(len, (program.caches, program.states, program.ropes)),
             program.logits,
         )
         where, message = ctypes.c_int64(-1), ctypes.create_string_buffer(400)
-        engine = self.library.engine_create(self._pool, spec, ctypes.byref(where), message, len(message))
+        engine = self.library.engine_create(
+            self._pool, spec, ctypes.byref(where), message, len(message)
+        )
         if not engine:
             self.library.pool_destroy(self._pool)
             place = f" ({program.ops[where.value].path})" if where.value >= 0 else ""
-            raise LlamathError(f"the native engine cannot compute this model: {message.value.decode()}{place}", hint=CONFIG_HINT)
+            raise LlamathError(
+                f"the native engine cannot compute this model: {message.value.decode()}{place}",
+                hint=CONFIG_HINT,
+            )
         return int(engine)
 
     def angles(self, length: int, prefill_length: int) -> list[RopeAngles]:
@@ -135,7 +156,13 @@ class NativeModel:
         result = []
         for i, rope in enumerate(self.program.ropes):
             depends = isinstance(rope, LENGTH_DEPENDENT)
-            at = 0 if not depends else prefill_length if isinstance(rope, QwenDynamicRope) else length
+            at = (
+                0
+                if not depends
+                else prefill_length
+                if isinstance(rope, QwenDynamicRope)
+                else length
+            )
             if isinstance(rope, LongRope):
                 at = rope.original_context + 1 if length > rope.original_context else 1
             if (i, at) not in self._rope_tables:
@@ -149,13 +176,23 @@ class NativeModel:
         return result
 
     def explain(self, problem: str, op: Op | None = None, product: int = 0) -> LlamathError:
-        """Return the error for numbers that are not finite: it names a weight, or else the operation."""
+        """Return the error for numbers that are not finite: it names a weight, or else the
+        operation.
+        """
         numbers = [op.products[product].weight] if op is not None and op.products else []
         for number in (*numbers, *range(len(self.weights.matrices))):
             if described := self._describe(number):
-                return LlamathError(f"{problem}: the weight {self.weights.paths[number]} {described}", hint=HINT)
-        place = f": the first output that is not is that of {op.path}" if op is not None and op.path else ""
-        return LlamathError(f"{problem}, though every weight is finite{place}", hint="the dtype float32 may help")
+                return LlamathError(
+                    f"{problem}: the weight {self.weights.paths[number]} {described}", hint=HINT
+                )
+        place = (
+            f": the first output that is not is that of {op.path}"
+            if op is not None and op.path
+            else ""
+        )
+        return LlamathError(
+            f"{problem}, though every weight is finite{place}", hint="the dtype float32 may help"
+        )
 
     def _describe(self, number: int) -> str:
         """Describe the values of a weight that are not finite; empty if all are."""
@@ -167,7 +204,14 @@ class NativeModel:
             if self.library.first_nonfinite(self._pool, ctypes.addressof(row), matrix.cols) >= 0:
                 wrong = [x for x in row if x - x != 0]
                 bad, nan = bad + len(wrong), nan or any(x != x for x in wrong)
-        return f"is {'NaN' if nan else 'infinite'} in {bad:,} of its {matrix.rows * matrix.cols:,} values" if bad else ""
+        return (
+            (
+                f"is {'NaN' if nan else 'infinite'} in {bad:,} of its "
+                f"{matrix.rows * matrix.cols:,} values"
+            )
+            if bad
+            else ""
+        )
 
 
 def _destroy(library: Library, engine: int, _weights: LoadedWeights) -> None:
@@ -205,7 +249,10 @@ def pack_program(program: Program, library: Library, rope_pairs: Sequence[int]) 
             array("q", rope_pairs),
         )
     except (struct.error, OverflowError):
-        raise LlamathError("the native engine cannot compute this model: one of its numbers exceeds 64 bits", hint=CONFIG_HINT) from None
+        raise LlamathError(
+            "the native engine cannot compute this model: one of its numbers exceeds 64 bits",
+            hint=CONFIG_HINT,
+        ) from None
 
 
 def _pack(op: Op, code: int, first_product: int) -> bytes:
@@ -229,7 +276,9 @@ class NativeSession:
 
     def __init__(self, model: NativeModel, slots: int, chunk: int) -> None:
         self.model, self.slots, self.chunk = model, slots, chunk
-        self._handle = model.library.session_create(model.handle, slots, chunk, KV_TYPES[model.dtype])
+        self._handle = model.library.session_create(
+            model.handle, slots, chunk, KV_TYPES[model.dtype]
+        )
         if not self._handle:
             raise MemoryError("the states of the sequences")
         weakref.finalize(self, model.library.session_destroy, self._handle)
@@ -258,10 +307,17 @@ class NativeSession:
         """Whether the caches still have what the first `length` of `stored` tokens left."""
         return bool(self.model.library.session_can_truncate(self._handle, stored, length))
 
-    def run(self, rows: Sequence[Row], *, all_logits: bool = False, layers: tuple[int, int] | None = None) -> int:
+    def run(
+        self,
+        rows: Sequence[Row],
+        *,
+        all_logits: bool = False,
+        layers: tuple[int, int] | None = None,
+    ) -> int:
         """Run a pass; return the number of rows of its logits.
 
-        `layers` is the address and the size of an array [layers, tokens, width] for the hidden states after each layer.
+        `layers` is the address and the size of an array [layers, tokens, width] for the hidden
+        states after each layer.
         """
         model = self.model
         segments: list[Segment] = []
@@ -273,7 +329,8 @@ class NativeSession:
             length = row.past + len(row.tokens) - self.start[row.slot]
             if model.max_positions is not None and length > model.max_positions:
                 raise LlamathError(
-                    f"the model has position embeddings for {model.max_positions} tokens, found {length} tokens",
+                    f"the model has position embeddings for {model.max_positions} tokens, found "
+                    f"{length} tokens",
                     hint="use a shorter prompt",
                 )
             at = 0
@@ -281,14 +338,24 @@ class NativeSession:
                 self.prefill_length[row.slot] = self.prefill_length[row.slot] or length
                 at = len(angles)
                 angles += model.angles(length, self.prefill_length[row.slot])
-            joins = last is not None and at == 0 and (row.slot, row.past, len(row.tokens)) == (last.slot + 1, last.past, len(last.tokens))
+            joins = (
+                last is not None
+                and at == 0
+                and (row.slot, row.past, len(row.tokens))
+                == (last.slot + 1, last.past, len(last.tokens))
+            )
             if joins and len(row.tokens) == 1:
                 segments[-1].batch += 1
             else:
                 segments.append(Segment(row.slot, 1, len(row.tokens), row.past, at))
             last = row
-        ids = (ctypes.c_int32 * sum(len(x.tokens) for x in rows))(*[token for x in rows for token in x.tokens])
-        segment_array, angle_array = (Segment * len(segments))(*segments), (RopeAngles * max(1, len(angles)))(*angles)
+        ids = (ctypes.c_int32 * sum(len(x.tokens) for x in rows))(
+            *[token for x in rows for token in x.tokens]
+        )
+        segment_array, angle_array = (
+            (Segment * len(segments))(*segments),
+            (RopeAngles * max(1, len(angles)))(*angles),
+        )
         spec = Pass(
             *[ctypes.addressof(x) for x in (segment_array, ids, angle_array)],
             *(len(segments), len(ids), len(angles)),
@@ -298,17 +365,24 @@ class NativeSession:
         )
         where, message = (ctypes.c_int64 * 2)(), ctypes.create_string_buffer(400)
         with _interruptible(model):
-            status = model.library.session_run(self._handle, spec, ctypes.addressof(where), message, len(message))
+            status = model.library.session_run(
+                self._handle, spec, ctypes.addressof(where), message, len(message)
+            )
         if status == CANCELLED:
             raise KeyboardInterrupt
         if status == NO_MEMORY:
             raise MemoryError("the activations")
         if status == REFUSED:
-            raise LlamathError(f"the native engine cannot read these tokens: {message.value.decode()}", hint="use tokens of this model")
+            raise LlamathError(
+                f"the native engine cannot read these tokens: {message.value.decode()}",
+                hint="use tokens of this model",
+            )
         if status == NONFINITE:
             read = max(x.past + len(x.tokens) - self.start[x.slot] for x in rows)
             raise model.explain(
-                f"the model's activations within {read:,} tokens are NaN or infinite", model.program.ops[where[0]], where[1]
+                f"the model's activations within {read:,} tokens are NaN or infinite",
+                model.program.ops[where[0]],
+                where[1],
             )
         return len(ids) if all_logits else len(rows)
 
@@ -321,7 +395,9 @@ class NativeSession:
 
     def logits(self, row: int) -> list[float]:
         """Return a row of the logits of the last pass."""
-        return list((ctypes.c_float * self.model.kept_logits).from_address(self.logits_address(row)))
+        return list(
+            (ctypes.c_float * self.model.kept_logits).from_address(self.logits_address(row))
+        )
 
 
 @contextmanager

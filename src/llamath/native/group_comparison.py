@@ -1,4 +1,6 @@
-"""Compares groups of quantized weights with other numbers by one pass of the native library, for `same`."""
+"""Compares groups of quantized weights with other numbers by one pass of the native library, for
+`same`.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,27 @@ def find_group_comparer() -> CompareGroups | None:
     if library is None:
         return None
 
-    def compare(levels: Array, scales: Array, minimums: Array | None, radius: Array, numbers: Array, dtype: str) -> GroupDifferences | None:
+    def compare(
+        levels: Array,
+        scales: Array,
+        minimums: Array | None,
+        radius: Array,
+        numbers: Array,
+        dtype: str,
+    ) -> GroupDifferences | None:
         return _compare(library, levels, scales, minimums, radius, numbers, dtype)
 
     return compare
 
 
 def _compare(
-    library: Library, levels: Array, scales: Array, minimums: Array | None, radius: Array, numbers: Array, dtype: str
+    library: Library,
+    levels: Array,
+    scales: Array,
+    minimums: Array | None,
+    radius: Array,
+    numbers: Array,
+    dtype: str,
 ) -> GroupDifferences | None:
     np, size = require_numpy(), levels.shape[-1]
     if (
@@ -39,8 +54,12 @@ def _compare(
     if levels.shape[1] > 1 or levels.strides[2] != 1:
         levels = np.ascontiguousarray(levels)
     groups = levels.shape[0] * levels.shape[1]
-    scales, minimums = (x if x is None else np.ascontiguousarray(x, "f4") for x in (scales, minimums))
-    if {scales.size, radius.size, scales.size if minimums is None else minimums.size} != {groups} or numbers.size != groups * size:
+    scales, minimums = (
+        x if x is None else np.ascontiguousarray(x, "f4") for x in (scales, minimums)
+    )
+    if {scales.size, radius.size, scales.size if minimums is None else minimums.size} != {
+        groups
+    } or numbers.size != groups * size:
         return None
     numbers = np.ascontiguousarray(numbers, "f4" if dtype == "F32" else None)
     reciprocals, beyond = np.ascontiguousarray(1 / radius, "f4"), np.empty(groups * size, "i4")

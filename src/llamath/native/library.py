@@ -15,13 +15,33 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from ..utils.errors import LlamathError
-from .build import FOLDER, LIBRARY, CompilerError, build, build_cached, find_cached, find_compiler, find_foreign_temporary, own_paths
+from .build import (
+    FOLDER,
+    LIBRARY,
+    CompilerError,
+    build,
+    build_cached,
+    find_cached,
+    find_compiler,
+    find_foreign_temporary,
+    own_paths,
+)
 from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_OUTPUTS, MAX_WEIGHTS
 
 VERSION: Final = 2
 """LLAMATH_KERNELS_VERSION of the library that these structures belong to."""
 F32, F16, I8, BF16 = 0, 1, 24, 30
-TYPES = {"F32": F32, "F16": F16, "BF16": BF16, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "MXFP4": 39}
+TYPES = {
+    "F32": F32,
+    "F16": F16,
+    "BF16": BF16,
+    "Q4_0": 2,
+    "Q8_0": 8,
+    "Q4_K": 12,
+    "Q5_K": 13,
+    "Q6_K": 14,
+    "MXFP4": 39,
+}
 """Types of matrices that kernels read as they are stored, by the manifest's names."""
 EXACT, FAST = 1, 0
 """Precision of matrix products: float32 activations, or those that are fastest."""
@@ -59,16 +79,33 @@ class MatrixProduct(Structure):
 
 
 VIEW_FIELDS = 6
-OP_FORMAT: Final = Struct(f"4q{VIEW_FIELDS * (MAX_OUTPUTS + MAX_INPUTS) + MAX_WEIGHTS + MAX_INTS}q{MAX_FLOATS}d")
-"""An operation as `program.h` has it: its code, the numbers of its inputs and products, views, weights, integers and floats."""
+OP_FORMAT: Final = Struct(
+    f"4q{VIEW_FIELDS * (MAX_OUTPUTS + MAX_INPUTS) + MAX_WEIGHTS + MAX_INTS}q{MAX_FLOATS}d"
+)
+"""An operation as `program.h` has it: its code, the numbers of its inputs and products, views,
+weights, integers and floats."""
 
 
 class ProgramSpec(Structure):
     """A `Program`."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("ops", "products", "buffers", "weights", "caches", "state_sizes", "rope_pairs")),
-        *((f"num_{name}", c_int64) for name in ("ops", "products", "buffers", "weights", "caches", "states", "ropes")),
+        *(
+            (name, c_void_p)
+            for name in (
+                "ops",
+                "products",
+                "buffers",
+                "weights",
+                "caches",
+                "state_sizes",
+                "rope_pairs",
+            )
+        ),
+        *(
+            (f"num_{name}", c_int64)
+            for name in ("ops", "products", "buffers", "weights", "caches", "states", "ropes")
+        ),
         ("logits", c_int64 * VIEW_FIELDS),
     )
 
@@ -76,7 +113,12 @@ class ProgramSpec(Structure):
 class RopeAngles(Structure):
     """The frequencies of a rotary embedding."""
 
-    _fields_ = (("frequencies", c_void_p), ("half", c_int64), ("factor", c_float), ("sin_sign", c_float))
+    _fields_ = (
+        ("frequencies", c_void_p),
+        ("half", c_int64),
+        ("factor", c_float),
+        ("sin_sign", c_float),
+    )
 
 
 class Segment(Structure):
@@ -92,7 +134,10 @@ class Pass(Structure):
         ("segments", c_void_p),
         ("ids", c_void_p),
         ("angles", c_void_p),
-        *((name, c_int64) for name in ("num_segments", "num_ids", "num_angles", "all_logits", "precision")),
+        *(
+            (name, c_int64)
+            for name in ("num_segments", "num_ids", "num_angles", "all_logits", "precision")
+        ),
         ("layers", c_void_p),
         ("layers_size", c_int64),
     )
@@ -149,7 +194,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sample": (c_int32, (c_void_p, c_void_p, c_int64, POINTER(SamplingSpec), c_void_p, c_double)),
     "top_logprobs": (c_double, (c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_void_p)),
     "operation_code": (c_int64, (c_char_p,)),
-    "engine_create": (c_void_p, (c_void_p, POINTER(ProgramSpec), POINTER(c_int64), c_char_p, c_int64)),
+    "engine_create": (
+        c_void_p,
+        (c_void_p, POINTER(ProgramSpec), POINTER(c_int64), c_char_p, c_int64),
+    ),
     "engine_destroy": (None, (c_void_p,)),
     "session_create": (c_void_p, (c_void_p, c_int64, c_int64, c_int64)),
     "session_destroy": (None, (c_void_p,)),
@@ -162,7 +210,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "interrupts": (c_int32, (c_void_p,)),
     "quantize_int8": (c_int32, (c_void_p, c_void_p, POINTER(Matrix))),
 }
-"""Functions by name without the prefix `llamath_`: the type of the result and those of the arguments."""
+"""Functions by name without the prefix `llamath_`: the type of the result and those of the
+arguments."""
 
 
 class Library:
@@ -188,16 +237,22 @@ class NoLibrary(LlamathError):
 
 @lru_cache(maxsize=1)
 def load_library() -> Library:
-    """Return the library: that of the package, or in a checkout of the sources one that is built at first use."""
+    """Return the library: that of the package, or in a checkout of the sources one that is built
+    at first use.
+    """
     with _find_or_build() as path:
         try:
             return Library(path)
         except (OSError, AttributeError) as error:
-            raise NoLibrary(f"the native engine cannot be loaded: {error}", hint="install llamath again") from None
+            raise NoLibrary(
+                f"the native engine cannot be loaded: {error}", hint="install llamath again"
+            ) from None
 
 
 def find_library() -> Library | None:
-    """Return the library if it has been compiled; None where `load_library` would compile it or fail."""
+    """Return the library if it has been compiled; None where `load_library` would compile it or
+    fail.
+    """
     try:
         return load_library() if _find() is not None else None
     except NoLibrary:
@@ -205,10 +260,12 @@ def find_library() -> Library | None:
 
 
 def _find() -> Path | None:
-    """Return the library of the package, or that of a checkout: for all instruction sets, or else for this processor.
+    """Return the library of the package, or that of a checkout: for all instruction sets, or else
+    for this processor.
 
-    A library in the cache is executed, so it must belong to this user or to root, like each folder on the way to it, and nobody else can
-    write there: between this check and the loading, only they could replace it.
+    A library in the cache is executed, so it must belong to this user or to root, like each folder
+    on the way to it, and nobody else can write there: between this check and the loading, only they
+    could replace it.
     """
     if (path := FOLDER / LIBRARY).exists():
         return path
@@ -217,26 +274,37 @@ def _find() -> Path | None:
 
 @contextmanager
 def _find_or_build() -> Iterator[Path]:
-    """Yield the library to load. Where others could change the cache, it is compiled for this process, in a temporary folder."""
+    """Yield the library to load. Where others could change the cache, it is compiled for this
+    process, in a temporary folder.
+    """
     if (found := _find()) is not None:
         yield found
         return
     if find_compiler() is None or os.environ.get("LLAMATH_NO_BUILD"):
         raise NoLibrary(
-            "the native engine was not compiled when llamath was installed, as no C++ compiler was found",
+            "the native engine was not compiled when llamath was installed, as no C++ compiler "
+            "was found",
             hint="install g++ or clang++, then install llamath again",
         )
     paths, foreign = own_paths(), find_foreign_temporary()
     if foreign:
-        raise NoLibrary(f"the native engine is not compiled where others could change it: {foreign}", hint="set TMPDIR to your own folder")
+        raise NoLibrary(
+            f"the native engine is not compiled where others could change it: {foreign}",
+            hint="set TMPDIR to your own folder",
+        )
     with TemporaryDirectory(prefix="llamath-") as temporary:
         try:
             if problem := find_cached(paths)[1]:
-                message = f"the native engine is compiled for this command only, in a private folder, as {problem}"
+                message = (
+                    "the native engine is compiled for this command only, in a private "
+                    f"folder, as {problem}"
+                )
                 print(f"note: {message}", file=sys.stderr)
                 path = build(Path(temporary) / LIBRARY, paths=paths)
             else:
                 path = build_cached(paths)
         except (CompilerError, OSError) as error:
-            raise NoLibrary(f"the native engine cannot be compiled: {error}", hint="set CXX to another compiler") from None
+            raise NoLibrary(
+                f"the native engine cannot be compiled: {error}", hint="set CXX to another compiler"
+            ) from None
         yield path

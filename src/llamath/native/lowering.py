@@ -1,7 +1,8 @@
 """`lower`: the recorded operations of a model as a `Program`.
 
-Views cost nothing where a kernel reads them in place and are copied elsewhere. Matrix products with the same input become one operation, so
-that queries, keys and values, or gate and up, are computed together. Buffers are reused after their last reader.
+Views cost nothing where a kernel reads them in place and are copied elsewhere. Matrix products with
+the same input become one operation, so that queries, keys and values, or gate and up, are computed
+together. Buffers are reused after their last reader.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def lower(tree: Decoder) -> Program:
 
 
 class _Lowering:
-    """A program while it is made. Every operation writes a buffer of its own; `program` assigns them to few."""
+    """A program while it is made. Every operation writes a buffer of its own; `program` assigns
+    them to few.
+    """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = tuple(nodes)
@@ -91,7 +94,9 @@ class _Lowering:
         """Return the result of an operation."""
         value = self.values[node]
         if not isinstance(value, View):
-            raise NotExpressible(f"the native engine reads the cache in attention only ({node.path})")
+            raise NotExpressible(
+                f"the native engine reads the cache in attention only ({node.path})"
+            )
         return value
 
     def joined(self, node: Node) -> View:
@@ -106,7 +111,9 @@ class _Lowering:
 
     def copy(self, node: Node, x: View) -> View:
         """Copy a part of a buffer into one of its own."""
-        out = self.buffer(x.size, self.rows[node])._replace(heads=x.heads, head_stride=x.dim, dim=x.dim)
+        out = self.buffer(x.size, self.rows[node])._replace(
+            heads=x.heads, head_stride=x.dim, dim=x.dim
+        )
         self.emit(node, "copy", out, x, ints=(self.rows[node],))
         return out
 
@@ -121,7 +128,9 @@ class _Lowering:
         """Return a new buffer for the result of an operation."""
         *_, dim = map(int, node.shape)
         heads = int(node.shape[-2]) if len(node.shape) > 3 else 1
-        return self.buffer(heads * dim, self.rows[node])._replace(heads=heads, head_stride=dim, dim=dim)
+        return self.buffer(heads * dim, self.rows[node])._replace(
+            heads=heads, head_stride=dim, dim=dim
+        )
 
     def emit(
         self,
@@ -135,7 +144,16 @@ class _Lowering:
     ) -> Op:
         """Append an operation."""
         outs = out if not isinstance(out, View) else (out,)
-        op = Op(name, node.path, outs, inputs, tuple(weights), tuple(map(int, ints)), tuple(map(float, floats)), [])
+        op = Op(
+            name,
+            node.path,
+            outs,
+            inputs,
+            tuple(weights),
+            tuple(map(int, ints)),
+            tuple(map(float, floats)),
+            [],
+        )
         self.ops.append(op)
         return op
 
@@ -184,14 +202,15 @@ class _Lowering:
 
 
 _ELEMENTWISE = frozenset(
-    """act add_sinusoids bounded_decay cast clamp clamped_gated dropout gated l2_norm normalize_sum offset
-    scale scale_by_position sinkhorn softcap""".split()
+    """act add_sinusoids bounded_decay cast clamp clamped_gated dropout gated l2_norm normalize_sum
+    offset scale scale_by_position sinkhorn softcap""".split()
 )
 """Operations whose inputs all have the size of the result."""
 
 
 def check_shapes(node: Node) -> None:
-    """Refuse an operation whose inputs and weights do not fit together; the kernels read and write what their shapes say.
+    """Refuse an operation whose inputs and weights do not fit together; the kernels read and write
+    what their shapes say.
 
     The blocks of a tree refuse such a model when they are made. This check does not rely on them.
     """
@@ -202,7 +221,8 @@ def check_shapes(node: Node) -> None:
     def expect(holds: bool, found: object = None) -> None:
         if not holds:
             raise ImpossibleModel(
-                f"{node.path or 'the model'}: {node.op} of {inputs if found is None else found} with weights {weights} is not possible",
+                f"{node.path or 'the model'}: {node.op} of {inputs if found is None else found} "
+                f"with weights {weights} is not possible",
                 hint="the sizes of the model's parts contradict each other",
             )
 
@@ -213,18 +233,33 @@ def check_shapes(node: Node) -> None:
         expect(prod(weights[0][1:]) == last and all(x == weights[0][:1] for x in weights[1:]))
     elif node.op == "per_head_linear":
         size, transposed = int(node.attributes["size"]), node.attributes["transposed"]
-        expect(weights[0][0] == inputs[0][-2] * size and last == (size if transposed else weights[0][1]))
+        expect(
+            weights[0][0] == inputs[0][-2] * size
+            and last == (size if transposed else weights[0][1])
+        )
     elif node.op in ("rms_norm", "layer_norm"):
         expect(all(x[-1] == last or prod(x) == prod(inputs[0][2:]) for x in weights))
     elif node.op in ("add", "multiply"):
-        expect(all(a in (b, 1) or b == 1 for a, b in zip(reversed(inputs[0]), reversed(inputs[1]), strict=False)))
+        expect(
+            all(
+                a in (b, 1) or b == 1
+                for a, b in zip(reversed(inputs[0]), reversed(inputs[1]), strict=False)
+            )
+        )
     elif node.op in ("scale_by_weight", "softplus", "decay"):
-        expect(prod(weights[0]) in (1, last, inputs[0][2], prod(inputs[0][2:])))  # inputs[0][2]: one for each head, or channel
+        # inputs[0][2]: one for each head, or channel
+        expect(prod(weights[0]) in (1, last, inputs[0][2], prod(inputs[0][2:])))
     elif node.op == "slice":
         start, size = int(node.attributes["start"]), int(node.shape[-1])
-        expect(start >= 0 and size > 0 and start + size <= last, f"[{start}, {start + size}) of {last} channels")
+        expect(
+            start >= 0 and size > 0 and start + size <= last,
+            f"[{start}, {start + size}) of {last} channels",
+        )
     elif node.op == "split_heads":
-        expect(int(node.shape[-1]) * int(node.shape[-2]) == last, f"{last} channels in heads of {int(node.shape[-1])}")
+        expect(
+            int(node.shape[-1]) * int(node.shape[-2]) == last,
+            f"{last} channels in heads of {int(node.shape[-1])}",
+        )
     elif node.op == "rope":
         pairs = node.attributes["rope"].num_pairs
         expect(0 < 2 * pairs <= last, f"{pairs} pairs of {last} channels")
@@ -233,11 +268,19 @@ def check_shapes(node: Node) -> None:
         expect(heads % kv_heads == 0 and kv_heads == value_heads and dim == key_dim)
         expect(all(prod(x) == heads for x in weights))
     elif node.op == "causal_conv":
-        expect(weights[0][0] == last and len(weights[0]) == 2 and all(x == weights[0][:1] for x in weights[1:]))
+        expect(
+            weights[0][0] == last
+            and len(weights[0]) == 2
+            and all(x == weights[0][:1] for x in weights[1:])
+        )
     elif node.op == "gated_delta_rule":
         (*_, heads, dim), (*_, key_heads, key_dim), (*_, value_heads, _size) = inputs[:3]
         expect(dim == key_dim and heads == key_heads and value_heads % heads == 0)
-        expect(inputs[3][2] == value_heads and prod(inputs[4][2:]) == value_heads and (len(inputs[3]) < 4 or inputs[3][3] == dim))
+        expect(
+            inputs[3][2] == value_heads
+            and prod(inputs[4][2:]) == value_heads
+            and (len(inputs[3]) < 4 or inputs[3][3] == dim)
+        )
     elif node.op == "ssm_scan":
         (*_, heads, _size), b, c, dt = inputs
         expect(b == c and heads % b[-2] == 0 and dt[-1] == heads and prod(weights[0]) == heads)
@@ -246,7 +289,9 @@ def check_shapes(node: Node) -> None:
         expect(b == c and x == dt and weights[0] == (last, b[-1]) and prod(weights[1]) == last)
     elif node.op == "route":
         moe, by_token = node.attributes["moe"], node.attributes.get("by_token")
-        expect(int(node.shape[-1]) <= last and (not weights or by_token or prod(weights[0]) == last))
+        expect(
+            int(node.shape[-1]) <= last and (not weights or by_token or prod(weights[0]) == last)
+        )
         expect(last == moe.experts.n + moe.zero_experts, "another number of experts")
 
 
@@ -256,21 +301,35 @@ def _check_views(op: Op, buffers: list[Buffer]) -> None:
         if x.buffer < 0:
             continue
         end = x.offset + (x.heads - 1) * x.head_stride + x.dim
-        if min(x.offset, x.heads - 1, x.dim - 1) < 0 or not end <= x.stride == buffers[x.buffer].width:
+        if (
+            min(x.offset, x.heads - 1, x.dim - 1) < 0
+            or not end <= x.stride == buffers[x.buffer].width
+        ):
             raise ImpossibleModel(
-                f"{op.path or 'the model'}: {op.name} uses {end} numbers of a row of {buffers[x.buffer].width}",
+                f"{op.path or 'the model'}: {op.name} uses {end} numbers of a row of "
+                f"{buffers[x.buffer].width}",
                 hint="the sizes of the model's parts contradict each other",
             )
 
 
 def _path_of_values(used: UsedWeight) -> str:
-    """Return the path of a weight, or of that whose values it shares, whose last numbers are those of its own path."""
+    """Return the path of a weight, or of that whose values it shares, whose last numbers are
+    those of its own path.
+    """
     tied, own = used.weight.tied.split("."), used.path.split(".")
-    return ".".join(y if x == "{e}" else x for x, y in zip(tied, own[-len(tied) :], strict=True)) if used.weight.tied else used.path
+    return (
+        ".".join(y if x == "{e}" else x for x, y in zip(tied, own[-len(tied) :], strict=True))
+        if used.weight.tied
+        else used.path
+    )
 
 
-def _share_buffers(ops: list[Op], buffers: list[Buffer], logits: View) -> tuple[tuple[Op, ...], tuple[Buffer, ...], View]:
-    """Assign the buffers of all operations to as few as possible: one is free after the operation that reads it last."""
+def _share_buffers(
+    ops: list[Op], buffers: list[Buffer], logits: View
+) -> tuple[tuple[Op, ...], tuple[Buffer, ...], View]:
+    """Assign the buffers of all operations to as few as possible: one is free after the
+    operation that reads it last.
+    """
     last: dict[int, int] = {}
     for i, op in enumerate(ops):
         for x in (*op.inputs, *op.outs, *[p.out for p in op.products]):
@@ -290,7 +349,9 @@ def _share_buffers(ops: list[Op], buffers: list[Buffer], logits: View) -> tuple[
             wanted = buffers[x.buffer]
             fitting = [i for i in free if shared[i].rows_per_token == wanted.rows_per_token]
             enough = [i for i in fitting if shared[i].width >= wanted.width]
-            found = min(enough, key=lambda i: shared[i].width) if enough else max(fitting, default=None)
+            found = (
+                min(enough, key=lambda i: shared[i].width) if enough else max(fitting, default=None)
+            )
             if found is not None:
                 free.remove(found)
                 shared[found] = shared[found]._replace(width=max(shared[found].width, wanted.width))
@@ -319,7 +380,12 @@ def _ids(m: _Lowering, node: Node) -> View:  # noqa: ARG001
 
 def _lookup(m: _Lowering, node: Node) -> View:
     source = int(node.inputs[0].op == "positions")
-    return m.simple(node, "lookup", weights=(m.weight(node.weights[0], "matrix"),), ints=(source, node.attributes["offset"]))
+    return m.simple(
+        node,
+        "lookup",
+        weights=(m.weight(node.weights[0], "matrix"),),
+        ints=(source, node.attributes["offset"]),
+    )
 
 
 def _linear(m: _Lowering, node: Node) -> View:
@@ -346,7 +412,8 @@ def _expert_linear(m: _Lowering, node: Node, x: View) -> View:
     experts = len(moe.experts)
     bias_number = m.weight(bias[0], "vector", experts) if bias else -1
     product = Linear(m.weight(weight, "matrix", experts), bias_number, m.out(node))
-    direct = node.inputs[0] is dispatch and moe.routing != "input"  # rows of tokens, read without a copy for each expert
+    # rows of tokens, read without a copy for each expert
+    direct = node.inputs[0] is dispatch and moe.routing != "input"
     source = m.joined(dispatch.inputs[0]) if direct else x
     op = m._products.get(source._replace(heads=-1) if direct else x)
     if op is None or len(op.products) == _MAX_PRODUCTS:
@@ -359,7 +426,13 @@ def _expert_linear(m: _Lowering, node: Node, x: View) -> View:
 
 def _per_head(m: _Lowering, node: Node) -> View:
     size, transposed = int(node.attributes["size"]), bool(node.attributes["transposed"])
-    return m.simple(node, "per_head", m.whole(node.inputs[0]), weights=(m.weight(node.weights[0], "matrix"),), ints=(size, transposed))
+    return m.simple(
+        node,
+        "per_head",
+        m.whole(node.inputs[0]),
+        weights=(m.weight(node.weights[0], "matrix"),),
+        ints=(size, transposed),
+    )
 
 
 def _num_norm_rows(used: UsedWeight) -> int:
@@ -381,8 +454,16 @@ def _rms_norm(m: _Lowering, node: Node) -> View:
     weights, rows = _norm_weights(m, node, x.heads)
     if node.attributes["grouped"]:
         groups = _num_norm_rows(node.weights[0])
-        x = m.whole(node.inputs[0])._replace(heads=groups, dim=x.size // groups, head_stride=x.size // groups)
-        m.emit(node, "rms_norm", out._replace(heads=groups, dim=x.dim, head_stride=x.dim), x, **_norm(m, node, weights, rows))
+        x = m.whole(node.inputs[0])._replace(
+            heads=groups, dim=x.size // groups, head_stride=x.size // groups
+        )
+        m.emit(
+            node,
+            "rms_norm",
+            out._replace(heads=groups, dim=x.dim, head_stride=x.dim),
+            x,
+            **_norm(m, node, weights, rows),
+        )
         return out
     x = x if x.heads == 1 else m.whole(node.inputs[0])
     m.emit(node, "rms_norm", out, x, **_norm(m, node, weights, rows))
@@ -391,7 +472,11 @@ def _rms_norm(m: _Lowering, node: Node) -> View:
 
 def _norm(m: _Lowering, node: Node, weights: tuple[int, ...], rows: int) -> dict[str, Any]:
     facts = node.attributes
-    return {"weights": weights, "ints": (m.rows[node], rows), "floats": (facts["eps"], facts.get("offset", 0.0))}
+    return {
+        "weights": weights,
+        "ints": (m.rows[node], rows),
+        "floats": (facts["eps"], facts.get("offset", 0.0)),
+    }
 
 
 def _layer_norm(m: _Lowering, node: Node) -> View:
@@ -402,7 +487,13 @@ def _layer_norm(m: _Lowering, node: Node) -> View:
 
 
 def _l2_norm(m: _Lowering, node: Node) -> View:
-    return m.simple(node, "l2_norm", m.whole(node.inputs[0]), ints=(m.rows[node],), floats=(node.attributes["eps"],))
+    return m.simple(
+        node,
+        "l2_norm",
+        m.whole(node.inputs[0]),
+        ints=(m.rows[node],),
+        floats=(node.attributes["eps"],),
+    )
 
 
 def _activation(node: Node) -> int:
@@ -446,7 +537,13 @@ def _scaled(factor: str = "", amount: str = "") -> Handler:
 
 def _scale_by_weight(m: _Lowering, node: Node) -> View:
     ints = (m.rows[node], int(node.weights[0].weight.size))
-    return m.simple(node, "scale_by_weight", m.whole(node.inputs[0]), weights=(m.vector(node.weights[0]),), ints=ints)
+    return m.simple(
+        node,
+        "scale_by_weight",
+        m.whole(node.inputs[0]),
+        weights=(m.vector(node.weights[0]),),
+        ints=ints,
+    )
 
 
 def _scale_by_position(m: _Lowering, node: Node) -> View:
@@ -463,7 +560,13 @@ def _scale_by_position(m: _Lowering, node: Node) -> View:
 
 def _with_floats(name: str, *facts: str) -> Handler:
     def lower_op(m: _Lowering, node: Node) -> View:
-        return m.simple(node, name, *(m.whole(x) for x in node.inputs), ints=(m.rows[node],), floats=[node.attributes[x] for x in facts])
+        return m.simple(
+            node,
+            name,
+            *(m.whole(x) for x in node.inputs),
+            ints=(m.rows[node],),
+            floats=[node.attributes[x] for x in facts],
+        )
 
     return lower_op
 
@@ -471,7 +574,13 @@ def _with_floats(name: str, *facts: str) -> Handler:
 def _softplus(m: _Lowering, node: Node) -> View:
     low, high = node.attributes["limits"]
     floats = (low, 3.4e38 if high == inf else high)
-    return m.simple(node, "softplus", m.whole(node.inputs[0]), weights=(m.vector(node.weights[0]),), floats=floats)
+    return m.simple(
+        node,
+        "softplus",
+        m.whole(node.inputs[0]),
+        weights=(m.vector(node.weights[0]),),
+        floats=floats,
+    )
 
 
 def _decay(m: _Lowering, node: Node) -> View:
@@ -479,16 +588,29 @@ def _decay(m: _Lowering, node: Node) -> View:
 
 
 def _bounded_decay(m: _Lowering, node: Node) -> View:
-    return m.simple(node, "bounded_decay", m.whole(node.inputs[0]), weights=map(m.vector, node.weights), floats=(node.attributes["bound"],))
+    return m.simple(
+        node,
+        "bounded_decay",
+        m.whole(node.inputs[0]),
+        weights=map(m.vector, node.weights),
+        floats=(node.attributes["bound"],),
+    )
 
 
 def _sinkhorn(m: _Lowering, node: Node) -> View:
     ints = (m.rows[node], node.attributes["iterations"])
-    return m.simple(node, "sinkhorn", m.whole(node.inputs[0]), ints=ints, floats=(node.attributes["eps"],))
+    return m.simple(
+        node, "sinkhorn", m.whole(node.inputs[0]), ints=ints, floats=(node.attributes["eps"],)
+    )
 
 
 def _add_sinusoids(m: _Lowering, node: Node) -> View:
-    return m.simple(node, "add_sinusoids", m.whole(node.inputs[0]), ints=(node.attributes["offset"], node.attributes["steps"]))
+    return m.simple(
+        node,
+        "add_sinusoids",
+        m.whole(node.inputs[0]),
+        ints=(node.attributes["offset"], node.attributes["steps"]),
+    )
 
 
 # Shapes
@@ -562,8 +684,12 @@ def _update_cache(m: _Lowering, node: Node) -> _Cached:
     if not window.causal:
         raise NotExpressible(f"the native engine computes causal attention only ({node.path})")
     if window.after_prompt is not None:
-        raise NotExpressible(f"the native engine has no window that begins after the prompt ({node.path})")
-    m.caches.append(CacheRows(node.path, node.attributes["name"], x.heads, x.dim, window.max_lookback))
+        raise NotExpressible(
+            f"the native engine has no window that begins after the prompt ({node.path})"
+        )
+    m.caches.append(
+        CacheRows(node.path, node.attributes["name"], x.heads, x.dim, window.max_lookback)
+    )
     number = len(m.caches) - 1
     m.emit(node, "store", (), x, ints=(number,))
     return _Cached(number, 0, x.dim)
@@ -588,15 +714,32 @@ def _attention(m: _Lowering, node: Node) -> View:
         raise NotExpressible(f"the native engine has no ALiBi with rounded biases ({node.path})")
     lookbacks = (m.caches[k.cache].lookback, window.max_lookback)
     if lookbacks[0] is not None and (lookbacks[1] is None or lookbacks[1] > lookbacks[0]):
-        raise NotExpressible(f"a layer reads more keys than the layer keeps that it shares them with ({node.path})")
+        raise NotExpressible(
+            f"a layer reads more keys than the layer keeps that it shares them with ({node.path})"
+        )
     scale = int(facts["head_dim"]) ** -0.5 if transform.scale is None else transform.scale
     return m.simple(
         node,
         "attention",
         q,
         weights=(m.vector(node.weights[0]) if node.weights else -1,),
-        ints=(k.cache, k.start, k.dim, v.cache, v.start, v.dim, window.size or 0, window.chunk or 0, int(alibi is not None)),
-        floats=(scale, transform.softcap or 0.0, alibi.max_bias if alibi else 0.0, alibi.scale if alibi else 0.0),
+        ints=(
+            k.cache,
+            k.start,
+            k.dim,
+            v.cache,
+            v.start,
+            v.dim,
+            window.size or 0,
+            window.chunk or 0,
+            int(alibi is not None),
+        ),
+        floats=(
+            scale,
+            transform.softcap or 0.0,
+            alibi.max_bias if alibi else 0.0,
+            alibi.scale if alibi else 0.0,
+        ),
     )
 
 
@@ -607,7 +750,9 @@ def _causal_conv(m: _Lowering, node: Node) -> View:
     if node.attributes["dilation"] > 1:
         raise NotExpressible(f"the native engine has no dilated convolution ({node.path})")
     state = m.state(node.path, channels * (taps - 1))
-    return m.simple(node, "causal_conv", m.joined(node.inputs[0]), weights=weights, ints=(state, taps))
+    return m.simple(
+        node, "causal_conv", m.joined(node.inputs[0]), weights=weights, ints=(state, taps)
+    )
 
 
 def _gated_delta_rule(m: _Lowering, node: Node) -> View:
@@ -620,13 +765,17 @@ def _gated_delta_rule(m: _Lowering, node: Node) -> View:
 def _ssm_scan(m: _Lowering, node: Node) -> View:
     x, b, c, dt = (m.joined(y) for y in node.inputs)
     state = m.state(node.path, x.heads * x.dim * b.dim)
-    return m.simple(node, "ssm_scan", x, b, c, dt, weights=(m.vector(node.weights[0]),), ints=(state,))
+    return m.simple(
+        node, "ssm_scan", x, b, c, dt, weights=(m.vector(node.weights[0]),), ints=(state,)
+    )
 
 
 def _selective_scan(m: _Lowering, node: Node) -> View:
     x, b, c, dt = (m.joined(y) for y in node.inputs)
     state = m.state(node.path, x.dim * b.dim)
-    return m.simple(node, "selective_scan", x, b, c, dt, weights=map(m.vector, node.weights), ints=(state,))
+    return m.simple(
+        node, "selective_scan", x, b, c, dt, weights=map(m.vector, node.weights), ints=(state,)
+    )
 
 
 # One of many
@@ -660,8 +809,17 @@ def _route(m: _Lowering, node: Node) -> View:
         (chosen, weights),
         logits,
         weights=(m.vector(node.weights[0]) if node.weights else -1,),
-        ints=(k, scoring, moe.choice_by_logits, normalize, *((0, 0, 0) if groups is None else groups[:3])),
-        floats=(moe.routed_scaling_factor, 0.0 if groups is None else max(groups.other_score, -3.4e38)),
+        ints=(
+            k,
+            scoring,
+            moe.choice_by_logits,
+            normalize,
+            *((0, 0, 0) if groups is None else groups[:3]),
+        ),
+        floats=(
+            moe.routed_scaling_factor,
+            0.0 if groups is None else max(groups.other_score, -3.4e38),
+        ),
     )
     return chosen
 
@@ -673,7 +831,12 @@ def _routing_weights(m: _Lowering, node: Node) -> View:
 def _scale_by_expert(m: _Lowering, node: Node) -> View:
     weights, chosen = (m.whole(x) for x in node.inputs)
     return m.simple(
-        node, "scale_by_expert", weights, chosen, weights=(m.vector(node.weights[0]),), ints=(int(node.weights[0].weight.size),)
+        node,
+        "scale_by_expert",
+        weights,
+        chosen,
+        weights=(m.vector(node.weights[0]),),
+        ints=(int(node.weights[0].weight.size),),
     )
 
 
@@ -683,7 +846,9 @@ def _dispatch(m: _Lowering, node: Node) -> View:
     if moe.routing != "input":  # the experts' first products read the rows of tokens
         return View()
     if node.inputs[1].op != "route":
-        raise NotExpressible(f"the native engine has no experts that are chosen one by one ({node.path})")
+        raise NotExpressible(
+            f"the native engine has no experts that are chosen one by one ({node.path})"
+        )
     combine = next(x for x in m.nodes if x.op == "combine" and x.inputs[1] is node.inputs[1])
     x, weights = m.whole(node.inputs[0]), m.view(combine.inputs[2])
     return m.simple(node, "dispatch", x, weights, ints=(int(moe.top_k),))

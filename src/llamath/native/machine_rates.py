@@ -1,4 +1,6 @@
-"""`measure_rates`: the memory bandwidth and the FLOP/s of this machine's processor, by the kernels of the native engine."""
+"""`measure_rates`: the memory bandwidth and the FLOP/s of this machine's processor, by the
+kernels of the native engine.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from .library import BF16, F16, F32, FAST, I8, Library, Matrix, MatrixProduct, l
 
 _COLS = 4096
 _BYTES = 256 * 2**20
-"""Bytes of the matrix whose product with a vector measures the bandwidth: larger than the caches of a processor."""
+"""Bytes of the matrix whose product with a vector measures the bandwidth: larger than the caches
+of a processor."""
 _TILE = 512
 """Rows, and tokens, of the products that measure FLOP/s."""
 _SECONDS = 0.4
@@ -30,14 +33,19 @@ class MachineRates(NamedTuple):
 
 
 def measure_rates(threads: int | None = None) -> MachineRates:
-    """Measure the bandwidth by a product of one token with a large matrix, and FLOP/s by those of 512 tokens."""
+    """Measure the bandwidth by a product of one token with a large matrix, and FLOP/s by those
+    of 512 tokens.
+    """
     library = load_library()
     count = default_threads(2**40) if threads is None else threads
     pool = library.pool_create(count)
     try:
         bandwidth = _BYTES / _seconds(library, pool, F32, _BYTES // (4 * _COLS), 1)
         work = 2 * _TILE * _TILE * 4 * _COLS
-        flops = {name: round(work / _seconds(library, pool, kind, 4 * _TILE, _TILE)) for name, kind in _TYPES.items()}
+        flops = {
+            name: round(work / _seconds(library, pool, kind, 4 * _TILE, _TILE))
+            for name, kind in _TYPES.items()
+        }
         return MachineRates(round(bandwidth), flops, count, str(library.path().decode()))
     finally:
         library.pool_destroy(pool)
@@ -46,10 +54,22 @@ def measure_rates(threads: int | None = None) -> MachineRates:
 def _seconds(library: Library, pool: int, kind: int, rows: int, tokens: int) -> float:
     """Return the median time of a product of `tokens` vectors with a matrix of `rows` outputs."""
     size = rows * library.row_bytes(kind, _COLS)
-    weights, x, out = (ctypes.create_string_buffer(n) for n in (size, 4 * tokens * _COLS, 4 * tokens * rows))
+    weights, x, out = (
+        ctypes.create_string_buffer(n) for n in (size, 4 * tokens * _COLS, 4 * tokens * rows)
+    )
     scales = (ctypes.c_float * rows)() if kind == I8 else None
     ctypes.memset(weights, 0, size)  # allocates the pages
-    matrix = Matrix(ctypes.addressof(weights), None if scales is None else ctypes.addressof(scales), rows, _COLS, 0, kind, 0, size, rows)
+    matrix = Matrix(
+        ctypes.addressof(weights),
+        None if scales is None else ctypes.addressof(scales),
+        rows,
+        _COLS,
+        0,
+        kind,
+        0,
+        size,
+        rows,
+    )
     product = MatrixProduct(matrix, ctypes.addressof(out), 0, None, 0, 0)
     found: list[float] = []
     began = perf_counter()

@@ -1,4 +1,6 @@
-"""`measure`: the rates of this machine, the speed of a model on it, and the limits of that model at those rates."""
+"""`measure`: the rates of this machine, the speed of a model on it, and the limits of that model
+at those rates.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from ..utils.report import Report, html_table
 from .machine_rates import MachineRates, measure_rates
 
 _MOST_SHARE = 1.2
-"""The largest share of the bandwidth in a calibration; bandwidths vary by some percent between measurements."""
+"""The largest share of the bandwidth in a calibration; bandwidths vary by some percent between
+measurements."""
 _PROMPT = 512
 """Tokens of the prompt where the context has room for them."""
 _ROUNDS = 3
@@ -50,7 +53,17 @@ class MeasureReport(Report):
     limits: SpeedLimits
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "source=model.source", "machine", "engine", "threads", "path", "memory", "bandwidth", "flops"),
+        *(
+            "model=model.name",
+            "source=model.source",
+            "machine",
+            "engine",
+            "threads",
+            "path",
+            "memory",
+            "bandwidth",
+            "flops",
+        ),
         *("prompt", "tokens", "decode", "prefill", "decode_limit=limits.decode.tokens_per_second"),
         *("prefill_limit=limits.prefill.tokens_per_second", "decode_share", "prefill_share"),
     )
@@ -71,7 +84,8 @@ class MeasureReport(Report):
         """What `fit --calibration` reads."""
         if self.decode_share > _MOST_SHARE:
             raise LlamathError(
-                f"decode reached {self.decode_share:.0%} of the memory bandwidth: {self.model.name} fits into the processor's caches",
+                f"decode reached {self.decode_share:.0%} of the memory bandwidth: "
+                f"{self.model.name} fits into the processor's caches",
                 hint="a calibration needs a larger model",
             )
         return Calibration(
@@ -89,17 +103,29 @@ class MeasureReport(Report):
     @property
     def summary(self) -> str:
         """The speed of the model."""
-        return f"{self.model.name} on {self.machine}: decode {self.decode:,.4g} tokens/s, prefill {self.prefill:,.4g} tokens/s"
+        return (
+            f"{self.model.name} on {self.machine}: decode {self.decode:,.4g} tokens/s, "
+            f"prefill {self.prefill:,.4g} tokens/s"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """The rates and the speed."""
-        rows = [("bandwidth", f"{self.bandwidth / 1e9:,.1f} GB/s"), *((x, f"{n / 1e9:,.0f} GFLOP/s") for x, n in self.flops.items())]
-        rows += [("decode", f"{self.decode:,.4g} tokens/s"), ("prefill", f"{self.prefill:,.4g} tokens/s")]
+        rows = [
+            ("bandwidth", f"{self.bandwidth / 1e9:,.1f} GB/s"),
+            *((x, f"{n / 1e9:,.0f} GFLOP/s") for x, n in self.flops.items()),
+        ]
+        rows += [
+            ("decode", f"{self.decode:,.4g} tokens/s"),
+            ("prefill", f"{self.prefill:,.4g} tokens/s"),
+        ]
         yield html_table(("of this machine", "measured"), rows)
 
 
-def measure(llama: LlamaBase, prompt: int | None = None, tokens: int = 32, threads: int | None = None) -> MeasureReport:
-    """Measure this machine and a model on it, with a prompt of random tokens; the median of several rounds.
+def measure(
+    llama: LlamaBase, prompt: int | None = None, tokens: int = 32, threads: int | None = None
+) -> MeasureReport:
+    """Measure this machine and a model on it, with a prompt of random tokens; the median of several
+    rounds.
 
     Without a length, the prompt has 512 tokens, or as many as the model's context has room for.
     """
@@ -110,7 +136,8 @@ def measure(llama: LlamaBase, prompt: int | None = None, tokens: int = 32, threa
         prompt = max(min(_PROMPT, room - tokens), 1)
     if prompt < 1 or tokens < 2 or prompt + tokens > room:
         raise LlamathError(
-            f"{prompt:,} + {tokens:,} tokens do not fit the model's context of {room:,}", hint="a smaller --context or --tokens"
+            f"{prompt:,} + {tokens:,} tokens do not fit the model's context of {room:,}",
+            hint="a smaller --context or --tokens",
         )
     rates = measure_rates(threads)
     prefill, decode = _speeds(llama, prompt, tokens)
@@ -150,7 +177,8 @@ def _limits(model: Model, rates: MachineRates, context: int) -> SpeedLimits:
     """Return the limits of the model at the measured rates."""
     calculator = MemoryCalculator(model, MemoryRequest(context=context), read_stored_weights(model))
     device = Calibration(
-        machine="", engine="", threads=rates.threads, model="", memory=2**62, bandwidth=rates.bandwidth, flops=rates.flops,
+        machine="", engine="", threads=rates.threads, model="", memory=2**62,
+        bandwidth=rates.bandwidth, flops=rates.flops,
         decode_share=1.0, prefill_share=1.0,
     ).device  # fmt: skip
     return speed_limits(ShardedModel(calculator, Layout()), device, context, 1)
@@ -160,7 +188,9 @@ def processor_name() -> str:
     """Return the name of the processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+            names = [
+                line.partition(":")[2].strip() for line in file if line.startswith("model name")
+            ]
     except OSError:
         names = []
     return (names[0] if names else platform.processor() or platform.machine())[:100]

@@ -1,4 +1,6 @@
-"""`compare_natively`: the logits of two checkpoints on the same tokens, and the hidden states after each layer, without torch."""
+"""`compare_natively`: the logits of two checkpoints on the same tokens, and the hidden states
+after each layer, without torch.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..analysis.verify.divergence import Divergence, divergence_statistics
-from ..analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, tree_differences
+from ..analysis.verify.logits_agreement import (
+    ComparedCheckpoint,
+    FirstDifference,
+    LogitsComparison,
+    tree_differences,
+)
 from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint
 from ..checkpoint.formats.dtypes import parse_dtype
 from ..generation.stored_dtypes import count_dtypes
@@ -28,12 +35,16 @@ class NativeOutputs(NamedTuple):
     layers: Any  # numpy, (L, T, d): the hidden states after each layer
 
 
-def compute_outputs(checkpoint: VerifiedCheckpoint, tokens: Sequence[int], dtype: str) -> NativeOutputs:
+def compute_outputs(
+    checkpoint: VerifiedCheckpoint, tokens: Sequence[int], dtype: str
+) -> NativeOutputs:
     """Run a checkpoint on these tokens; its weights are released."""
     import numpy as np
 
     model, _files, _store = load_native(
-        checkpoint, parse_dtype(dtype, ("F32", "F16", "BF16"), "computation").short_name, stored_pairs=False
+        checkpoint,
+        parse_dtype(dtype, ("F32", "F16", "BF16"), "computation").short_name,
+        stored_pairs=False,
     )
     count = len(tokens) if model.has_length_dependent_rope else min(_CHUNK, len(tokens))
     session = NativeSession(model, 1, count)
@@ -43,8 +54,12 @@ def compute_outputs(checkpoint: VerifiedCheckpoint, tokens: Sequence[int], dtype
     for first in range(0, len(tokens), count):
         part = list(tokens[first : first + count])
         states = np.empty((len(model.tree.layers), len(part), width), np.float32)
-        rows = session.run([Row(0, part, first)], all_logits=True, layers=(int(states.ctypes.data), states.size))
-        found: Any = (ctypes.c_float * (rows * model.kept_logits)).from_address(session.logits_address(0))
+        rows = session.run(
+            [Row(0, part, first)], all_logits=True, layers=(int(states.ctypes.data), states.size)
+        )
+        found: Any = (ctypes.c_float * (rows * model.kept_logits)).from_address(
+            session.logits_address(0)
+        )
         logits.append(np.frombuffer(found, np.float32).reshape(rows, -1).copy())
         layers.append(states)
     stored = count_dtypes(checkpoint).most_common(1)[0][0]
@@ -58,10 +73,14 @@ def compute_outputs(checkpoint: VerifiedCheckpoint, tokens: Sequence[int], dtype
         dtype=stored,
         notes=checkpoint.notes,
     )
-    return NativeOutputs(side, checkpoint, model.dtype, np.concatenate(logits), np.concatenate(layers, 1))
+    return NativeOutputs(
+        side, checkpoint, model.dtype, np.concatenate(logits), np.concatenate(layers, 1)
+    )
 
 
-def compare_natively(a: NativeOutputs, b: NativeOutputs, tokens: Sequence[int], text: str, tolerance: float) -> LogitsComparison:
+def compare_natively(
+    a: NativeOutputs, b: NativeOutputs, tokens: Sequence[int], text: str, tolerance: float
+) -> LogitsComparison:
     """Compare two checkpoints; `text` is the text of the tokens, or empty for token ids."""
     import numpy as np
 
@@ -86,13 +105,17 @@ def compare_natively(a: NativeOutputs, b: NativeOutputs, tokens: Sequence[int], 
         same_top1=int((ours.argmax(1) == theirs.argmax(1)).sum()),
         losses=(_loss(ours, tokens), _loss(theirs, tokens)) if text else None,
         layers=tuple(gaps),
-        first=None if first is None else FirstDifference(module=f"layers.{first}", difference=gaps[first], layer=first),
+        first=None
+        if first is None
+        else FirstDifference(module=f"layers.{first}", difference=gaps[first], layer=first),
         divergence=_divergence(ours, theirs, tokens) if len(tokens) > 1 else None,
     )
     if result.same:
         return result
     facts = tree_differences(a.checkpoint.model.tree, b.checkpoint.model.tree)
-    return result.replace(facts=facts, hints=("the configs differ, as listed above",) if facts else ())
+    return result.replace(
+        facts=facts, hints=("the configs differ, as listed above",) if facts else ()
+    )
 
 
 def _log_softmax(x: Any) -> Any:
@@ -104,7 +127,9 @@ def _log_softmax(x: Any) -> Any:
 
 
 def _layer_gaps(a: NativeOutputs, b: NativeOutputs) -> list[float]:
-    """Return the largest difference of the hidden state after each layer that both have, relative to the largest value."""
+    """Return the largest difference of the hidden state after each layer that both have,
+    relative to the largest value.
+    """
     import numpy as np
 
     gaps = []
@@ -119,16 +144,22 @@ def _loss(logprobs: Any, tokens: Sequence[int]) -> float:
     """Mean cross-entropy of the next tokens, in nats."""
     import numpy as np
 
-    return -float(logprobs[np.arange(len(tokens) - 1), tokens[1:]].mean()) if len(tokens) > 1 else 0.0
+    return (
+        -float(logprobs[np.arange(len(tokens) - 1), tokens[1:]].mean()) if len(tokens) > 1 else 0.0
+    )
 
 
 def _divergence(ours: Any, theirs: Any, tokens: Sequence[int]) -> Divergence:
-    """Measure how far the next-token probabilities are apart, at each token that another one follows."""
+    """Measure how far the next-token probabilities are apart, at each token that another one
+    follows.
+    """
     import numpy as np
 
     x, y, rows = ours[:-1], theirs[:-1], np.arange(len(tokens) - 1)
     of_a, of_b = x[rows, tokens[1:]], y[rows, tokens[1:]]
     kld = (np.exp(x) * (x - y)).sum(1)
     same_top = int((x.argmax(1) == y.argmax(1)).sum())
-    kld, p_a, p_b, nll_a, nll_b = (c.tolist() for c in (kld, np.exp(of_a), np.exp(of_b), -of_a, -of_b))
+    kld, p_a, p_b, nll_a, nll_b = (
+        c.tolist() for c in (kld, np.exp(of_a), np.exp(of_b), -of_a, -of_b)
+    )
     return divergence_statistics(kld, p_a, p_b, nll_a, nll_b, same_top)

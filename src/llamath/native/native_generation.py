@@ -1,4 +1,6 @@
-"""`NativeGeneration`: generation on the native engine, and the cache that a later one resumes from."""
+"""`NativeGeneration`: generation on the native engine, and the cache that a later one resumes
+from.
+"""
 
 from __future__ import annotations
 
@@ -55,14 +57,25 @@ class _Sampler:
         for i, address in enumerate(addresses):
             used = self._used[i] if self._used else None
             u = 0.0 if greedy else self._numbers[i]()
-            token = sample(self._model.pool, address, self.vocab, self._spec, None if used is None else ctypes.addressof(used), u)
+            token = sample(
+                self._model.pool,
+                address,
+                self.vocab,
+                self._spec,
+                None if used is None else ctypes.addressof(used),
+                u,
+            )
             if used is not None:
                 used[max(token, 0)] = 1
             tokens.append(token)
         if self._logprobs is None:
             return SampledTokens(tokens)
         logprobs, top = zip(
-            *[self._log_probabilities(address, max(token, 0)) for address, token in zip(addresses, tokens, strict=True)], strict=True
+            *[
+                self._log_probabilities(address, max(token, 0))
+                for address, token in zip(addresses, tokens, strict=True)
+            ],
+            strict=True,
         )
         return SampledTokens(tokens, list(logprobs), list(top))
 
@@ -71,7 +84,12 @@ class _Sampler:
         count = min(max(self._logprobs or 0, 1), self.vocab)
         ids, logprobs = (ctypes.c_int32 * count)(), (ctypes.c_float * count)()
         total = self._model.library.top_logprobs(
-            self._model.pool, address, self.vocab, count, ctypes.addressof(ids), ctypes.addressof(logprobs)
+            self._model.pool,
+            address,
+            self.vocab,
+            count,
+            ctypes.addressof(ids),
+            ctypes.addressof(logprobs),
         )
         own = ctypes.c_float.from_address(address + 4 * token).value - total
         return own, list(zip(ids, logprobs, strict=True))[: self._logprobs]
@@ -106,20 +124,28 @@ class _NativeTokens:
         self.slots = list(range(len(prompts)))
         self.max_length, self.initial_capacity = max_length, initial_capacity
         self.longest = max(map(len, self.sequences))
-        self.chunk = self.longest if model.has_length_dependent_rope else min(chunk, self.longest)  # tokens of one sequence in a pass
+        # tokens of one sequence in a pass
+        self.chunk = self.longest if model.has_length_dependent_rope else min(chunk, self.longest)
         self.pass_size = max(chunk, self.chunk)  # tokens of a pass, all sequences together
         self.session: NativeSession | None = None
         self.length = 0  # tokens in the cache, padding included
         self.limit_reached_early = model.max_positions is not None
-        self.check_memory: Callable[[int, int], object] = lambda _rows, _capacity: None  # called before a cache is allocated
+        # called before a cache is allocated
+        self.check_memory: Callable[[int, int], object] = lambda _rows, _capacity: None
 
     def resume(self, prefix: NativePrefix) -> None:
         """Reuse the cache of an earlier generation as far as the tokens are the same."""
         (tokens,) = self.sequences
         pairs = zip(prefix.tokens, tokens, strict=False)
-        same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(prefix.tokens), len(tokens)))
+        same = next(
+            (i for i, (a, b) in enumerate(pairs) if a != b), min(len(prefix.tokens), len(tokens))
+        )
         same = min(same, len(tokens) - 1)
-        if same > 0 and not self.model.has_length_dependent_rope and prefix.session.can_truncate(len(prefix.tokens), same):
+        if (
+            same > 0
+            and not self.model.has_length_dependent_rope
+            and prefix.session.can_truncate(len(prefix.tokens), same)
+        ):
             self.session, self.length = prefix.session, same
             self.chunk = min(self.chunk, prefix.session.chunk)
 
@@ -134,15 +160,23 @@ class _NativeTokens:
             self.session.reserve(max(self.initial_capacity, self.longest), 0)
         self._ensure_capacity(self.longest)
         return self._read(
-            [Row(slot, tokens[max(0, self.length - start) :], max(self.length, start)) for slot, tokens, start in self._rows()]
+            [
+                Row(slot, tokens[max(0, self.length - start) :], max(self.length, start))
+                for slot, tokens, start in self._rows()
+            ]
         )
 
     def _rows(self) -> list[tuple[int, list[int], int]]:
         assert self.session is not None
-        return [(slot, tokens, self.session.start[slot]) for slot, tokens in zip(self.slots, self.sequences, strict=True)]
+        return [
+            (slot, tokens, self.session.start[slot])
+            for slot, tokens in zip(self.slots, self.sequences, strict=True)
+        ]
 
     def _read(self, rows: list[Row]) -> SampledTokens:
-        """Read prompts in passes of at most `chunk` tokens, short ones together; sample the next token of each."""
+        """Read prompts in passes of at most `chunk` tokens, short ones together; sample the next
+        token of each.
+        """
         assert self.session is not None
         waiting = list(rows)
         addresses: dict[int, Any] = {}
@@ -177,12 +211,19 @@ class _NativeTokens:
             self.chunk = max(map(len, self.sequences))
             return self.prefill()
         self._ensure_capacity(self.length + 1)
-        self.session.run([Row(slot, [token], self.length) for slot, token in zip(self.slots, tokens, strict=True)])
+        self.session.run(
+            [
+                Row(slot, [token], self.length)
+                for slot, token in zip(self.slots, tokens, strict=True)
+            ]
+        )
         self.length += 1
         return self.sampler([self.session.logits_address(i) for i in range(len(self.slots))])
 
     def _crosses_long_rope_switch(self) -> bool:
-        """Whether one more token changes the rotary angles of cached tokens, so that all must be recomputed (LongRoPE)."""
+        """Whether one more token changes the rotary angles of cached tokens, so that all must be
+        recomputed (LongRoPE).
+        """
         switches = {x.original_context for x in self.model.program.ropes if isinstance(x, LongRope)}
         return any(len(x) - 1 in switches for x in self.sequences)
 
@@ -195,7 +236,9 @@ class _NativeTokens:
         self.session = None
 
     def explain(self, row: int) -> LlamathError:
-        return self.model.explain(f"the model's logits after {len(self.sequences[row]):,} tokens are NaN or infinite")
+        return self.model.explain(
+            f"the model's logits after {len(self.sequences[row]):,} tokens are NaN or infinite"
+        )
 
     def _ensure_capacity(self, need: int) -> None:
         """Grow the cache to at least `need` tokens, doubling it where it is too small."""
@@ -207,7 +250,9 @@ class _NativeTokens:
 
 
 class NativeGeneration(Generation):
-    """Generation from several prompts; each sequence depends only on its own prompt and seed, however many are decoded together."""
+    """Generation from several prompts; each sequence depends only on its own prompt and seed,
+    however many are decoded together.
+    """
 
     source: _NativeTokens
 
@@ -227,8 +272,14 @@ class NativeGeneration(Generation):
         numbers = [UniformNumbers(self.seed, first_row + i) for i in range(len(prompts))]
         sampler = _Sampler(model, sampling, numbers, prompts, limits.logprobs)
         longest = max(map(len, prompts))
-        capacity = min(self.max_length, longest + initial_margin) if limits.max_tokens is None else self.max_length
-        self.source = _NativeTokens(model, prompts, sampler, self.max_length, capacity, prefill_chunk)
+        capacity = (
+            min(self.max_length, longest + initial_margin)
+            if limits.max_tokens is None
+            else self.max_length
+        )
+        self.source = _NativeTokens(
+            model, prompts, sampler, self.max_length, capacity, prefill_chunk
+        )
 
     def resume(self, prefix: NativePrefix | None) -> Self:
         if prefix is not None:

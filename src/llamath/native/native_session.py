@@ -1,4 +1,6 @@
-"""`NativeLlama`: a checkpoint on the native engine with its tokenizer, for text generation and chat."""
+"""`NativeLlama`: a checkpoint on the native engine with its tokenizer, for text generation and
+chat.
+"""
 
 from __future__ import annotations
 
@@ -34,42 +36,74 @@ class NativeLlama(LlamaBase):
 
     engine = "native"
 
-    def __init__(self, checkpoint: VerifiedCheckpoint, files: MappedFiles, native: NativeModel, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        checkpoint: VerifiedCheckpoint,
+        files: MappedFiles,
+        native: NativeModel,
+        tokenizer: Tokenizer,
+    ) -> None:
         tree = checkpoint.model.tree
-        super().__init__(tokenizer, int(tree.embed.weight.shape[0]), None if tree.context is None else int(tree.context), checkpoint.model)
+        super().__init__(
+            tokenizer,
+            int(tree.embed.weight.shape[0]),
+            None if tree.context is None else int(tree.context),
+            checkpoint.model,
+        )
         self.native, self._files = native, files
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str] | None = None, dtype: str | None = None, *, changes: Mapping[str, Any] | None = None
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        dtype: str | None = None,
+        *,
+        changes: Mapping[str, Any] | None = None,
     ) -> NativeLlama:
-        """Open the model in this folder or file, or without a path the model bundled with the package.
+        """Open the model in this folder or file, or without a path the model bundled with the
+        package.
 
-        With dtype "int8" matrices are stored in eight bits and computed with in the dtype of the file.
+        With dtype "int8" matrices are stored in eight bits and computed with in the dtype of the
+        file.
         """
         location = embedded.path() if path is None else os.fspath(path)
         load_library()
         return cls.from_verified(open_verified(location, changes or {}), dtype)
 
     @classmethod
-    def from_verified(cls, checkpoint: VerifiedCheckpoint, dtype: str | None = None, *, will_chat: bool = False) -> NativeLlama:
-        """Load the weights of a verified checkpoint; meanwhile, with `will_chat`, its chat template is parsed."""
+    def from_verified(
+        cls, checkpoint: VerifiedCheckpoint, dtype: str | None = None, *, will_chat: bool = False
+    ) -> NativeLlama:
+        """Load the weights of a verified checkpoint; meanwhile, with `will_chat`, its chat
+        template is parsed.
+        """
         templates = FolderTemplates(checkpoint.folder)
         if will_chat:
             templates.prepare()
         native, files, store = load_native(checkpoint, dtype)
         llama = cls(checkpoint, files, native, find_tokenizer(checkpoint.folder))
         llama.read_folder(checkpoint.folder, checkpoint.model.family.chat, templates)
-        converted = [f"{count:,} weights converted from {old} to {new}" for (old, new), count in store.conversions.items()]
+        converted = [
+            f"{count:,} weights converted from {old} to {new}"
+            for (old, new), count in store.conversions.items()
+        ]
         llama.notes = (*checkpoint.notes, *converted)
         return llama
 
     def describe_engine(self, verbose: bool = False) -> str:
         threads = f"{self.native.threads} thread{'s' if self.native.threads != 1 else ''}"
-        return f"native engine ({self.native.path}, {self.native.dtype}, {threads})" if verbose else "native engine"
+        return (
+            f"native engine ({self.native.path}, {self.native.dtype}, {threads})"
+            if verbose
+            else "native engine"
+        )
 
     def start_generation(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, limits: GenerationLimits, first_row: int
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        limits: GenerationLimits,
+        first_row: int,
     ) -> NativeGeneration:
         self._files.check_sizes()
         generation = NativeGeneration(self.native, prompts, sampling, limits, first_row=first_row)
@@ -77,40 +111,70 @@ class NativeLlama(LlamaBase):
         return generation
 
     def _check_memory(self, rows: int, capacity: int) -> None:
-        """Raise an error if memory does not suffice for a cache of this capacity and the activations of a chunk of the prompt."""
+        """Raise an error if memory does not suffice for a cache of this capacity and the
+        activations of a chunk of the prompt.
+        """
         program, each = self.native.program, 4 if self.native.dtype == "fp32" else 2
-        vectors = sum(x.heads * x.dim * min(capacity, (x.lookback or capacity) + CHUNK - 1) for x in program.caches)
+        vectors = sum(
+            x.heads * x.dim * min(capacity, (x.lookback or capacity) + CHUNK - 1)
+            for x in program.caches
+        )
         chunk = rows * capacity if self.native.has_length_dependent_rope else CHUNK
-        activations = sum(x.width * (x.rows_per_token * chunk if x.rows_per_token else rows) for x in program.buffers)
+        activations = sum(
+            x.width * (x.rows_per_token * chunk if x.rows_per_token else rows)
+            for x in program.buffers
+        )
         need = rows * (vectors * each + 4 * sum(x.size for x in program.states)) + 4 * activations
         sequences = f"{rows:,} sequences" if rows > 1 else "a sequence"
         check_free_memory(
-            need, f"cache and activations for {sequences} of {capacity:,} tokens in {_NAMES[self.native.dtype]}", free_host_bytes()
+            need,
+            f"cache and activations for {sequences} of {capacity:,} tokens in "
+            f"{_NAMES[self.native.dtype]}",
+            free_host_bytes(),
         )
 
 
 def load_native(
-    checkpoint: VerifiedCheckpoint, dtype: str | None = None, threads: int | None = None, stored_pairs: bool = True
+    checkpoint: VerifiedCheckpoint,
+    dtype: str | None = None,
+    threads: int | None = None,
+    stored_pairs: bool = True,
 ) -> tuple[NativeModel, MappedFiles, WeightStore]:
-    """Map the weights of a verified checkpoint, and lower its model; `dtype` None: that of the file, or bfloat16 for quantized weights.
+    """Map the weights of a verified checkpoint, and lower its model; `dtype` None: that of the
+    file, or bfloat16 for quantized weights.
 
-    `stored_pairs` False: rotary pairs in the order of the tree, so that the same weights in two formats have identical logits.
+    `stored_pairs` False: rotary pairs in the order of the tree, so that the same weights in two
+    formats have identical logits.
     """
     check_readable(checkpoint)
     if checkpoint.model.tree.head is None:
         raise LlamathError(
-            "the model has no output head, so it predicts no next token", hint="use a checkpoint for causal language modeling"
+            "the model has no output head, so it predicts no next token",
+            hint="use a checkpoint for causal language modeling",
         )
     counts = count_dtypes(checkpoint)
     stored = counts.most_common(1)[0][0]
     if stored == "F64" and dtype is None:
         raise NotExpressible("the native engine does not compute in float64")
     own = _DTYPES[stored] if set(counts) <= {*_DTYPES, "F64"} and stored in _DTYPES else "bf16"
-    name = None if dtype in (None, "int8") else parse_dtype(str(dtype), ("F32", "F16", "BF16"), "computation").short_name
+    name = (
+        None
+        if dtype in (None, "int8")
+        else parse_dtype(str(dtype), ("F32", "F16", "BF16"), "computation").short_name
+    )
     files = MappedFiles(checkpoint.manifest)
     watch_files(files)
-    store = WeightStore(checkpoint, files, None if name is None else _MATRIX_TYPES[name], stored_pairs)
+    store = WeightStore(
+        checkpoint, files, None if name is None else _MATRIX_TYPES[name], stored_pairs
+    )
     compute = own if name is None else name
     assert compute in KV_TYPES, compute
-    native = NativeModel(checkpoint.model.tree, store.load(), compute, int8=dtype == "int8", threads=threads, interleaved=store.keeps_pairs)
+    native = NativeModel(
+        checkpoint.model.tree,
+        store.load(),
+        compute,
+        int8=dtype == "int8",
+        threads=threads,
+        interleaved=store.keeps_pairs,
+    )
     return native, files, store

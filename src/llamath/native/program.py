@@ -1,7 +1,8 @@
-"""`Program`: a model as a flat list of operations on buffers, which the C++ interpreter in `interpreter.cpp` executes.
+"""`Program`: a model as a flat list of operations on buffers, which the C++ interpreter in
+`interpreter.cpp` executes.
 
-A buffer has rows of float32: one or more for each token, or one for each sequence. A `View` is a part of each row, with heads `head_stride`
-floats apart.
+A buffer has rows of float32: one or more for each token, or one for each sequence. A `View` is a
+part of each row, with heads `head_stride` floats apart.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from ..core.positions import Rope
 from ..utils.record_type import Record
 
 MAX_OUTPUTS, MAX_INPUTS, MAX_WEIGHTS, MAX_INTS, MAX_FLOATS = 2, 5, 5, 10, 6
-"""Sizes of the arrays of an operation in `program.h`, which also has the names of all operations."""
+"""Sizes of the arrays of an operation in `program.h`, which also has the names of all
+operations."""
 
 
 class View(NamedTuple):
@@ -62,7 +64,8 @@ class Op(NamedTuple):
     weights: tuple[int, ...] = ()
     ints: tuple[int, ...] = ()
     floats: tuple[float, ...] = ()
-    products: list[Linear] = []  # noqa: RUF012  # of a linear operation, which gets more of them while a program is made
+    # of a linear operation, which gets more of them while a program is made
+    products: list[Linear] = []  # noqa: RUF012
 
 
 class ProgramWeight(NamedTuple):
@@ -82,7 +85,9 @@ class Buffer(NamedTuple):
 
 
 class CacheRows(NamedTuple):
-    """What a mixer caches: for each token `heads` vectors of `dim` numbers, of which the last `lookback` tokens are read."""
+    """What a mixer caches: for each token `heads` vectors of `dim` numbers, of which the last
+    `lookback` tokens are read.
+    """
 
     path: str
     name: str

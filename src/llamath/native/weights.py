@@ -1,7 +1,8 @@
-"""`WeightStore`: the weights of a checkpoint as the kernels read them: matrices where they lie in the mapped files, vectors in float32.
+"""`WeightStore`: the weights of a checkpoint as the kernels read them: matrices where they lie in
+the mapped files, vectors in float32.
 
-A stored tensor is read in place if its rows are those of the tree in a type that the kernels read. Others are converted with numpy, which
-is imported only then.
+A stored tensor is read in place if its rows are those of the tree in a type that the kernels read.
+Others are converted with numpy, which is imported only then.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import Any, NamedTuple
 from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint
 from ..checkpoint.formats.dtypes import DTYPES
 from ..checkpoint.formats.number_arrays import StoredArray
-from ..checkpoint.naming.stored_layouts import group_by_stored_name, layout_params_at, split_tensor, stack_experts, undo_layout
+from ..checkpoint.naming.stored_layouts import (
+    group_by_stored_name,
+    layout_params_at,
+    split_tensor,
+    stack_experts,
+    undo_layout,
+)
 from ..checkpoint.quantization.dequantizers import iter_dequantized, packed_weights
 from ..checkpoint.quantization.ggml_values import dequantize_ggml, swap_ggml_bytes
 from ..checkpoint.tensor_reader import MergedTensor
@@ -28,7 +35,8 @@ from .rotary_pairs import LAYOUT, has_stored_pairs
 
 _PLAIN = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8", "I64": "<i8", "I32": "<i4"}
 _OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
-"""Quantization schemes whose values are [out, in] also where the model stores the plain matrix transposed."""
+"""Quantization schemes whose values are [out, in] also where the model stores the plain matrix
+transposed."""
 _NAMES = {number: name for name, number in TYPES.items()} | {I8: "int8"}
 
 
@@ -55,13 +63,25 @@ def address_of(buffer: Any) -> int:
 
 
 class WeightStore:
-    """The weights of a checkpoint by canonical path. `matrix_type`: convert matrices of other plain types to this one; None: as stored."""
+    """The weights of a checkpoint by canonical path. `matrix_type`: convert matrices of other
+    plain types to this one; None: as stored.
+    """
 
-    def __init__(self, checkpoint: VerifiedCheckpoint, files: MappedFiles, matrix_type: int | None, stored_pairs: bool = True) -> None:
+    def __init__(
+        self,
+        checkpoint: VerifiedCheckpoint,
+        files: MappedFiles,
+        matrix_type: int | None,
+        stored_pairs: bool = True,
+    ) -> None:
         self.checkpoint, self.files, self.matrix_type = checkpoint, files, matrix_type
         self.library = load_library()
         self.keeps_pairs = stored_pairs and has_stored_pairs(checkpoint)
-        self.packed = {name: x for name, x in packed_weights(checkpoint.stored.packings).items() if x.kind != "ggml"}
+        self.packed = {
+            name: x
+            for name, x in packed_weights(checkpoint.stored.packings).items()
+            if x.kind != "ggml"
+        }
         self.conversions: Counter[tuple[str, str]] = Counter()  # (stored type, type) -> values
         self._bases: dict[int, int] = {}  # file -> address of its mapping
         self._found: dict[str, Stored] = {}
@@ -70,7 +90,11 @@ class WeightStore:
         """Return every weight."""
         groups = group_by_stored_name(self.checkpoint.model.tree, self.checkpoint.scheme)
         for name, leaves in groups.items():
-            mapped = None if name in self.packed else self._mapped(self.checkpoint.stored.tensors[name], leaves)
+            mapped = (
+                None
+                if name in self.packed
+                else self._mapped(self.checkpoint.stored.tensors[name], leaves)
+            )
             for path, stored in mapped if mapped is not None else self._converted(name, leaves):
                 self._found[path] = stored
         return self._found
@@ -86,8 +110,15 @@ class WeightStore:
         return self._bases[file]
 
     def _mapped(self, tensor: MergedTensor, leaves: list[Leaf]) -> list[tuple[str, Stored]] | None:
-        """Return the weights of a tensor where they lie in the file; None where they cannot be read there."""
-        if self._layout(leaves[0]) or len(tensor.parts) > 1 or tensor.dtype not in TYPES or len({x.indices[1:] for x in leaves}) > 1:
+        """Return the weights of a tensor where they lie in the file; None where they cannot be
+        read there.
+        """
+        if (
+            self._layout(leaves[0])
+            or len(tensor.parts) > 1
+            or tensor.dtype not in TYPES
+            or len({x.indices[1:] for x in leaves}) > 1
+        ):
             return None
         (part,), kind = tensor.parts, TYPES[tensor.dtype]
         if (
@@ -97,9 +128,16 @@ class WeightStore:
         ):
             return None
         cols = tensor.shape[-1] if tensor.shape else 1
-        if self._target(tensor.dtype, len(tensor.shape)) != kind or len({len(x.shape) for x in leaves}) > 1:
+        if (
+            self._target(tensor.dtype, len(tensor.shape)) != kind
+            or len({len(x.shape) for x in leaves}) > 1
+        ):
             return None
-        size, at, result = self.library.row_bytes(kind, cols), self._base(part.file) + part.start, []
+        size, at, result = (
+            self.library.row_bytes(kind, cols),
+            self._base(part.file) + part.start,
+            [],
+        )
         data = self.files.map_file(part.file)[0]
         end = self._base(part.file) + min(part.end, len(data))
         for leaf in leaves:
@@ -114,7 +152,11 @@ class WeightStore:
             return TYPES.get(dtype, F32) if dtype in ("F32", "F16", "BF16") else F32
         if dtype in ("F32", "F16", "BF16", "F64"):
             own = TYPES.get(dtype, F32)
-            return own if self.matrix_type is None or (self.matrix_type == F32 and dtype != "F64") else self.matrix_type
+            return (
+                own
+                if self.matrix_type is None or (self.matrix_type == F32 and dtype != "F64")
+                else self.matrix_type
+            )
         return TYPES.get(dtype, BF16 if self.matrix_type is None else self.matrix_type)
 
     def _converted(self, name: str, leaves: list[Leaf]) -> Iterator[tuple[str, Stored]]:
@@ -122,7 +164,11 @@ class WeightStore:
         scheme, tree = self.checkpoint.scheme, self.checkpoint.model.tree
         words = self._layout(leaves[0]).split()
         params = layout_params_at(tree, leaves[0])
-        x, kind = (None, F32) if name in self.packed or {"shifted", "decay"} & set(words) else self._rows(name, words)
+        x, kind = (
+            (None, F32)
+            if name in self.packed or {"shifted", "decay"} & set(words)
+            else self._rows(name, words)
+        )
         if x is None:
             x, kind = self._values(name, "flip" in words), F32
         import numpy as np
@@ -135,28 +181,43 @@ class WeightStore:
         for expert, group in stacked.items():
             part = x if by_layer else x[expert[0]]
             shapes = [tuple(map(int, leaf.shape)) for leaf in group]
-            for leaf, shape, piece in zip(group, shapes, split_tensor(part, shapes, self._layout(group[0]), params), strict=True):
+            for leaf, shape, piece in zip(
+                group,
+                shapes,
+                split_tensor(part, shapes, self._layout(group[0]), params),
+                strict=True,
+            ):
                 inside = leaf.path.split(".", 3)[-1]
                 values = undo_layout(piece, self._layout(leaf), params, inside, np)
                 yield leaf.path, self._keep(values, kind, shape, name)
 
     def _rows(self, name: str, words: Sequence[str]) -> tuple[Any, int]:
-        """Return a tensor as bits in the type that it is stored in; None where it has to be converted."""
+        """Return a tensor as bits in the type that it is stored in; None where it has to be
+        converted.
+        """
         import numpy as np
 
         tensor = self.checkpoint.stored.tensors[name]
-        if len(tensor.parts) > 1 or tensor.dtype not in TYPES or self._target(tensor.dtype, len(tensor.shape)) != TYPES[tensor.dtype]:
+        if (
+            len(tensor.parts) > 1
+            or tensor.dtype not in TYPES
+            or self._target(tensor.dtype, len(tensor.shape)) != TYPES[tensor.dtype]
+        ):
             return None, F32
         (part,) = tensor.parts
         data, big_endian = self.files.map_file(part.file)
         if part.strides is not None or big_endian or not tensor.shape:
             return None, F32
         if tensor.dtype in _PLAIN:
-            return np.frombuffer(data, _PLAIN[tensor.dtype], prod(tensor.shape), part.start).reshape(tensor.shape), TYPES[tensor.dtype]
+            return np.frombuffer(
+                data, _PLAIN[tensor.dtype], prod(tensor.shape), part.start
+            ).reshape(tensor.shape), TYPES[tensor.dtype]
         if {"flip", "flat", "tiled"} & set(words):
             return None, F32
         size = self.library.row_bytes(TYPES[tensor.dtype], tensor.shape[-1])
-        return np.frombuffer(data, np.uint8, part.bytes, part.start).reshape((*tensor.shape[:-1], size)), TYPES[tensor.dtype]
+        return np.frombuffer(data, np.uint8, part.bytes, part.start).reshape(
+            (*tensor.shape[:-1], size)
+        ), TYPES[tensor.dtype]
 
     def _values(self, name: str, is_transposed: bool) -> Any:
         """Return the values of a tensor in float32."""
@@ -164,7 +225,9 @@ class WeightStore:
 
         if name in self.packed:
             packed = self.packed[name]
-            shape, pieces = iter_dequantized(packed, self._stored_array, self.checkpoint.stored.quantization)
+            shape, pieces = iter_dequantized(
+                packed, self._stored_array, self.checkpoint.stored.quantization
+            )
             x = np.concatenate(list(pieces)).reshape(shape)
             return x.swapaxes(-1, -2) if is_transposed and packed.kind in _OUTPUTS_FIRST else x
         tensor = self.checkpoint.stored.tensors[name]
@@ -175,7 +238,8 @@ class WeightStore:
         for i, x in enumerate(parts):
             if i % copies and not np.array_equal(x, parts[i - i % copies]):
                 raise LlamathError(
-                    f"{safe(tensor.name)} must be the same in all files, but differs", hint="are the files from one checkpoint?"
+                    f"{safe(tensor.name)} must be the same in all files, but differs",
+                    hint="are the files from one checkpoint?",
                 )
         return np.concatenate(parts[::copies], tensor.axis)
 
@@ -186,10 +250,14 @@ class WeightStore:
         if part.dtype not in _PLAIN:
             block = DTYPES[part.dtype]
             blocks = np.frombuffer(data, np.uint8, part.bytes, part.start).reshape(-1, block.bytes)
-            values = dequantize_ggml(swap_ggml_bytes(blocks, part.dtype) if big_endian else blocks, part.dtype)
+            values = dequantize_ggml(
+                swap_ggml_bytes(blocks, part.dtype) if big_endian else blocks, part.dtype
+            )
             return values.reshape(part.shape)
         kind = np.dtype(_PLAIN[part.dtype]).newbyteorder(">" if big_endian else "<")
-        flat = np.frombuffer(data, kind, part.bytes // kind.itemsize, part.start).astype(kind.newbyteorder("="))
+        flat = np.frombuffer(data, kind, part.bytes // kind.itemsize, part.start).astype(
+            kind.newbyteorder("=")
+        )
         if part.dtype == "BF16":
             flat = (flat.astype(np.uint32) << 16).view(np.float32)
         flat = flat.astype(np.float32, copy=False)
@@ -201,7 +269,9 @@ class WeightStore:
         x = self.checkpoint.stored.tensors[name].parts[0]
         if x.strides is not None:
             raise LlamathError(f"{safe(name)} is not contiguous", hint="save it with .contiguous()")
-        return StoredArray(x.dtype, x.shape, memoryview(self.files.map_file(x.file)[0])[x.start : x.end])
+        return StoredArray(
+            x.dtype, x.shape, memoryview(self.files.map_file(x.file)[0])[x.start : x.end]
+        )
 
     def _keep(self, values: Any, kind: int, shape: tuple[int, ...], name: str) -> Stored:
         """Return values that are kept in memory, in the type that this weight needs."""
@@ -241,7 +311,9 @@ class WeightStore:
 class LoadedWeights:
     """The weights of a program: an array of `Matrix`, and what keeps their memory alive."""
 
-    def __init__(self, program: Program, stored: Mapping[str, Stored], library: Library, int8: bool = False) -> None:
+    def __init__(
+        self, program: Program, stored: Mapping[str, Stored], library: Library, int8: bool = False
+    ) -> None:
         self.matrices = (Matrix * max(1, program.num_weights))()
         self.paths: list[str] = []
         self._library, self._int8 = library, int8
@@ -254,10 +326,15 @@ class LoadedWeights:
                 self._set(number, weight, path, stored)
                 number += 1
 
-    def _set(self, number: int, weight: ProgramWeight, path: str, stored: Mapping[str, Stored]) -> None:
+    def _set(
+        self, number: int, weight: ProgramWeight, path: str, stored: Mapping[str, Stored]
+    ) -> None:
         if weight.kind == "per_head":
             first, _, last = path.partition("{e}")
-            heads = [stored[f"{first}{i}{last}"] for i in range(sum(x.startswith(first) and x.endswith(last) for x in stored))]
+            heads = [
+                stored[f"{first}{i}{last}"]
+                for i in range(sum(x.startswith(first) and x.endswith(last) for x in stored))
+            ]
             values = (ctypes.c_float * sum(x.rows * x.cols for x in heads))()
             at = 0
             for x in heads:
@@ -275,7 +352,9 @@ class LoadedWeights:
             ctypes.memmove(values, x.address, 4 * x.rows * x.cols)
             x = _stored_floats(values, x.rows, x.cols)
         elif self._int8 and weight.kind == "matrix" and x.type in (F32, F16, BF16):
-            x = self._quantized.setdefault(x.address, self._quantized.get(x.address) or self._to_int8(x))
+            x = self._quantized.setdefault(
+                x.address, self._quantized.get(x.address) or self._to_int8(x)
+            )
         if weight.kind != "vector" and len(weight.shape) > 2:  # of a convolution over patches
             x = x._replace(rows=weight.shape[0], cols=x.rows * x.cols // weight.shape[0])
         self._put(number, x)
@@ -293,10 +372,14 @@ class LoadedWeights:
     def _to_int8(self, x: Stored) -> Stored:
         """Return a matrix in eight bits, with one scale for each row."""
         values, scales = (ctypes.c_int8 * (x.rows * x.cols))(), (ctypes.c_float * x.rows)()
-        if self._library.quantize_int8(ctypes.addressof(values), ctypes.addressof(scales), _matrix(x)):
+        if self._library.quantize_int8(
+            ctypes.addressof(values), ctypes.addressof(scales), _matrix(x)
+        ):
             raise _does_not_fit(x)
         address, bytes_, owner = ctypes.addressof(values), ctypes.sizeof(values), (values, scales)
-        return Stored(address, I8, x.rows, x.cols, bytes_, owner, ctypes.addressof(scales), len(scales))
+        return Stored(
+            address, I8, x.rows, x.cols, bytes_, owner, ctypes.addressof(scales), len(scales)
+        )
 
 
 def _matrix(x: Stored) -> Matrix:
@@ -311,10 +394,15 @@ def _stored_floats(values: Any, rows: int, cols: int) -> Stored:
 
 def _does_not_fit(x: Stored) -> LlamathError:
     return LlamathError(
-        f"a weight of {x.rows:,} × {x.cols:,} values in {_NAMES.get(x.type, 'an unknown type')} does not fit its {x.bytes:,} bytes",
+        f"a weight of {x.rows:,} × {x.cols:,} values in {_NAMES.get(x.type, 'an unknown type')} "
+        f"does not fit its {x.bytes:,} bytes",
         hint="check the file with llamath verify",
     )
 
 
 def _paths(weight: ProgramWeight) -> list[str]:
-    return [weight.path.replace("{e}", str(i)) for i in range(weight.experts)] if weight.experts else [weight.path]
+    return (
+        [weight.path.replace("{e}", str(i)) for i in range(weight.experts)]
+        if weight.experts
+        else [weight.path]
+    )

@@ -1,1 +1,3 @@
-"""Reports made visible: text for terminals, HTML for notebooks, JSON, CSV and Markdown for everything else."""
+"""Reports made visible: text for terminals, HTML for notebooks, JSON, CSV and Markdown for
+everything else.
+"""

@@ -1,4 +1,6 @@
-"""Tables as CSV or Markdown: the weights of a model, folded or one for each tensor, and the tables of any report."""
+"""Tables as CSV or Markdown: the weights of a model, folded or one for each tensor, and the
+tables of any report.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,12 @@ _MAX_TEXT = 1 << 16
 _HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
 
 
-def unfolded_rows(model: Model, scheme: Scheme | None, layer: int | None, form: str | None) -> Iterator[str]:
-    """Yield every tensor in tree order: name, shape, parameters; with a scheme, the tensors of such files."""
+def unfolded_rows(
+    model: Model, scheme: Scheme | None, layer: int | None, form: str | None
+) -> Iterator[str]:
+    """Yield every tensor in tree order: name, shape, parameters; with a scheme, the tensors of
+    such files.
+    """
     check_listable(model.tree)
     rows = _stored(model, scheme, layer) if scheme else _leaves(model, layer)
     header = ("name", "shape", "parameters")
@@ -51,7 +57,9 @@ def folded_rows(model: Model, scheme: Scheme | None, layer: int | None, form: st
 
 def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[tuple[str, ...]]:
     for section in model.count.sections:
-        if layer is not None and not any(a <= layer <= b and (layer - a) % step == 0 for a, b, step in section.indices):
+        if layer is not None and not any(
+            a <= layer <= b and (layer - a) % step == 0 for a, b, step in section.indices
+        ):
             continue
         layers = 1 if layer is not None else int(section.times)
         start = scheme.first_layer if scheme else 0
@@ -60,17 +68,29 @@ def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[
         for row in section.rows:
             path = f"layers.{{l}}.{row.pattern}" if section.indices else row.pattern
             name = scheme.stored_name(path) if scheme else path
-            name = name.replace("{l}", layer_range if section.indices else f"{{0–{int(row.copies) - 1}}}")
+            name = name.replace(
+                "{l}", layer_range if section.indices else f"{{0–{int(row.copies) - 1}}}"
+            )
             dims, copies = "×".join(x.symbol for x in row.weight.shape), layers * int(row.copies)
             parameters = copies * int(row.weight.parameters)
-            yield row.group, name, dims, _shape(row.weight.shape), str(int(row.weight.size)), str(copies), str(parameters)
+            yield (
+                row.group,
+                name,
+                dims,
+                _shape(row.weight.shape),
+                str(int(row.weight.size)),
+                str(copies),
+                str(parameters),
+            )
 
 
 def _shape(shape: Iterable[int]) -> str:
     return "×".join(str(int(x)) for x in shape)
 
 
-_TEXT_COLUMNS = frozenset("group weight name dims shape cause where key moves model dtype codec role file".split())
+_TEXT_COLUMNS = frozenset(
+    "group weight name dims shape cause where key moves model dtype codec role file".split()
+)
 """Columns of text; all others are right-aligned in Markdown."""
 
 
@@ -89,10 +109,17 @@ def tables_rows(summary: str, tables: Iterable[str], form: str, command: str) ->
         if isinstance(table, HTMLTable):
             yield ""
             if table.caption:
-                yield markdown_text(_line(table.caption)) if form == "markdown" else _comment(_line(table.caption))
+                yield (
+                    markdown_text(_line(table.caption))
+                    if form == "markdown"
+                    else _comment(_line(table.caption))
+                )
                 yield from [""] if form == "markdown" else []
             rows = [tuple(map(_cell, row)) for row in table.rows]
-            right = [bool(rows) and all(row[i][:1] in "0123456789-−+≈" for row in rows) for i in range(len(table.header))]
+            right = [
+                bool(rows) and all(row[i][:1] in "0123456789-−+≈" for row in rows)
+                for i in range(len(table.header))
+            ]
             yield from format_table(table.header, rows, form, right)
 
 
@@ -104,7 +131,9 @@ def stated_rows(summary: str, rows: Iterable[str], form: str, command: str) -> I
 
 
 def _statement(summary: str, form: str, command: str) -> Iterator[str]:
-    """Yield what tables are of and the command that prints them: comments (`# …`) in CSV, paragraphs in Markdown."""
+    """Yield what tables are of and the command that prints them: comments (`# …`) in CSV,
+    paragraphs in Markdown.
+    """
     if form == "csv":
         yield _comment(_line(summary))
         yield _comment(command)
@@ -115,7 +144,9 @@ def _statement(summary: str, form: str, command: str) -> Iterator[str]:
 
 
 def _comment(text: str) -> str:
-    """Return a comment of CSV; what follows a comma in it is a cell to a spreadsheet, and no formula either."""
+    """Return a comment of CSV; what follows a comma in it is a cell to a spreadsheet, and no
+    formula either.
+    """
     return "# " + re.sub(r"([,;\t]\s*)(?=[=@]|[+-][^\d])", r"\1'", text)
 
 
@@ -134,8 +165,14 @@ def _cell(value: object) -> str:
     return _line(str(value))
 
 
-def format_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str, right: Sequence[bool] | None = None) -> Iterator[str]:
-    """Yield a header and rows as CSV or Markdown, in which columns are flushed right as `right` says.
+def format_table(
+    header: tuple[str, ...],
+    rows: Iterable[tuple[str, ...]],
+    form: str,
+    right: Sequence[bool] | None = None,
+) -> Iterator[str]:
+    """Yield a header and rows as CSV or Markdown, in which columns are flushed right as `right`
+    says.
 
     No cell has markup in Markdown, and no spreadsheet takes one of CSV for a formula.
     """

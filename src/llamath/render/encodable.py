@@ -1,4 +1,6 @@
-"""`to_encodable`: text for an output whose encoding lacks some characters, such as cp1252 or ASCII."""
+"""`to_encodable`: text for an output whose encoding lacks some characters, such as cp1252 or
+ASCII.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,23 @@ import unicodedata
 
 _SUPERSCRIPTS = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹ᵀᵍᵏ]+")
 _ASCII = {
-    "−": "-", "–": "-", "—": "-", "‑": "-", "…": "...", "·": "*", "×": "x", "÷": "/", "±": "+-", "√": "sqrt ", "′": "'",
-    "→": "->", "←": "<-", "↑": "^", "↓": "v", "↻": "@", "▶": ">", "◀": "<", "≈": "~", "≤": "<=", "≥": ">=", "∝": "~", "∞": "inf",
-    "█": "#", "▓": "%", "▒": "+", "░": "-", "▏": "|", "━": "-", "─": "-", "│": "|", "├": "|", "└": "`", "‖": "||",
-    "✗": "x", "✓": "v", "⌈": "ceil(", "⌉": ")", "⌊": "floor(", "⌋": ")", "Σ": "sum ", "⊗": "(x)", "§": "section ", "“": '"', "”": '"',
+    "−": "-", "–": "-", "—": "-", "‑": "-", "…": "...", "·": "*", "×": "x", "÷": "/", "±": "+-",
+    "√": "sqrt ", "′": "'",
+    "→": "->", "←": "<-", "↑": "^", "↓": "v", "↻": "@", "▶": ">", "◀": "<", "≈": "~", "≤": "<=",
+    "≥": ">=", "∝": "~", "∞": "inf",
+    "█": "#", "▓": "%", "▒": "+", "░": "-", "▏": "|", "━": "-", "─": "-", "│": "|", "├": "|",
+    "└": "`", "‖": "||",
+    "✗": "x", "✓": "v", "⌈": "ceil(", "⌉": ")", "⌊": "floor(", "⌋": ")", "Σ": "sum ", "⊗": "(x)",
+    "§": "section ", "“": '"', "”": '"',
     "α": "alpha", "β": "beta", "θ": "theta", "▁": "_", "⁄": "/",
 }  # fmt: skip
 """ASCII replacements of symbols for terminals without UTF-8."""
 
 
 def to_encodable(text: str, encoding: str | None) -> str:
-    """Return the text with every character that the encoding lacks replaced: by ASCII where there is a likeness, else by its escape."""
+    """Return the text with every character that the encoding lacks replaced: by ASCII where
+    there is a likeness, else by its escape.
+    """
     encoding = encoding or "ascii"
     if _encodes(text, encoding):
         return text

@@ -20,12 +20,17 @@ def check_png() -> None:
 
 
 def svg_to_png(svg: str) -> bytes:
-    """Return one of this package's SVG pictures as PNG, in its light colors and at twice its size."""
+    """Return one of this package's SVG pictures as PNG, in its light colors and at twice its
+    size.
+    """
     from resvg_py import svg_to_bytes
 
     check_png()
     if not _has_fonts():
-        raise LlamathError("no font for the text of the picture is installed", hint="install DejaVu Sans (fonts-dejavu-core)")
+        raise LlamathError(
+            "no font for the text of the picture is installed",
+            hint="install DejaVu Sans (fonts-dejavu-core)",
+        )
     return bytes(svg_to_bytes(svg_string=_DARK.sub("", svg), zoom=_ZOOM))
 
 
@@ -35,6 +40,11 @@ def _has_fonts() -> bool:
 
     def draw(content: str) -> bytes:
         words = f'<text y="9" font-family="sans-serif">{content}</text>'
-        return bytes(svg_to_bytes(svg_string=f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{words}</svg>'))
+        return bytes(
+            svg_to_bytes(
+                svg_string='<svg xmlns="http://www.w3.org/2000/svg" width="9" '
+                f'height="9">{words}</svg>'
+            )
+        )
 
     return draw("X") != draw("")

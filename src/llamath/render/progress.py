@@ -33,13 +33,19 @@ def _is_interactive() -> bool:
     if _silenced.get():
         return False
     try:
-        return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        return (
+            sys.stderr.isatty()
+            and not os.environ.get("NO_COLOR")
+            and os.environ.get("TERM") != "dumb"
+        )
     except (AttributeError, ValueError):
         return False
 
 
 class Bar:
-    """A progress bar with the share, the rate and the time left; until its first update, a message with the seconds that have passed."""
+    """A progress bar with the share, the rate and the time left; until its first update, a
+    message with the seconds that have passed.
+    """
 
     def __init__(self, message: str) -> None:
         self.seconds = 0.0
@@ -94,7 +100,9 @@ class CountBar(Bar):
 
 
 class Progress:
-    """A message with the elapsed seconds, for work of unknown length; it appears after two seconds."""
+    """A message with the elapsed seconds, for work of unknown length; it appears after two
+    seconds.
+    """
 
     def __init__(self, message: str) -> None:
         self._message = message
@@ -137,7 +145,10 @@ class Progress:
 
 def bar_line(done: int, total: int, rate: float, width: int = 24) -> str:
     """Return `[######······] 48 %  7.8 of 16.1 GB  1.2 GB/s  7 s left`."""
-    return f"{_filled(done, total, width)}  {done / 1e9:.1f} of {total / 1e9:.1f} GB  {rate / 1e9:.2f} GB/s{_left(done, total, rate)}"
+    return (
+        f"{_filled(done, total, width)}  {done / 1e9:.1f} of {total / 1e9:.1f} GB  "
+        f"{rate / 1e9:.2f} GB/s{_left(done, total, rate)}"
+    )
 
 
 def count_line(done: int, total: int, rate: float, noun: str, width: int = 24) -> str:

@@ -25,7 +25,9 @@ def unstyled() -> Iterator[None]:
 
 
 def _is_styled() -> bool:
-    """Return whether output may be styled: on a terminal or with FORCE_COLOR, and not with NO_COLOR or TERM=dumb."""
+    """Return whether output may be styled: on a terminal or with FORCE_COLOR, and not with
+    NO_COLOR or TERM=dumb.
+    """
     if _unstyled.get() or os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -44,7 +46,9 @@ def dim(text: str) -> str:
 
 
 def terminal_width() -> int:
-    """Return the terminal's width in columns, 80 if there is none; `shutil.get_terminal_size` would import compression modules."""
+    """Return the terminal's width in columns, 80 if there is none; `shutil.get_terminal_size`
+    would import compression modules.
+    """
     for ask in () if _unstyled.get() else (_width_in_environment, _measured_width):
         try:
             if (width := ask()) > 0:
@@ -63,21 +67,35 @@ def _measured_width() -> int:
 
 
 def align(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: int = 2) -> list[str]:
-    """Return rows as lines; the columns listed in `right` are flushed right. A row of fewer cells ends early."""
-    width = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(max(map(len, rows), default=0))]
+    """Return rows as lines; the columns listed in `right` are flushed right. A row of fewer
+    cells ends early.
+    """
+    width = [
+        max((len(row[i]) for row in rows if i < len(row)), default=0)
+        for i in range(max(map(len, rows), default=0))
+    ]
     return [
-        (" " * gap).join(cell.rjust(width[i]) if i in right else cell.ljust(width[i]) for i, cell in enumerate(row)).rstrip()
+        (" " * gap)
+        .join(
+            cell.rjust(width[i]) if i in right else cell.ljust(width[i])
+            for i, cell in enumerate(row)
+        )
+        .rstrip()
         for row in rows
     ]
 
 
 def fit_table(
-    rows: Sequence[Sequence[str]], right: Sequence[int] = (), drop: Sequence[int | tuple[int, ...]] = (), width: int | None = None
+    rows: Sequence[Sequence[str]],
+    right: Sequence[int] = (),
+    drop: Sequence[int | tuple[int, ...]] = (),
+    width: int | None = None,
 ) -> list[str]:
     """Return rows aligned and no wider than the terminal, one string for each row.
 
-    If they are too wide, first the gaps are narrowed, then the columns of `drop` are left out one after another (a tuple of columns
-    at once), and at last the first column is wrapped, so that a row takes several lines.
+    If they are too wide, first the gaps are narrowed, then the columns of `drop` are left out one
+    after another (a tuple of columns at once), and at last the first column is wrapped, so that a
+    row takes several lines.
     """
     width = width or terminal_width()
     columns = list(range(max(map(len, rows), default=0)))
@@ -92,7 +110,10 @@ def fit_table(
                 return lines
     rest = align([row[1:] for row in cut], [at - 1 for at in flushed if at], gap)
     room = max(width - max(map(len, rest), default=0) - gap, _MIN_ROOM)
-    return ["\n".join(_wrapped_row(row[0], tail, room, gap)) for row, tail in zip(cut, rest, strict=True)]
+    return [
+        "\n".join(_wrapped_row(row[0], tail, room, gap))
+        for row, tail in zip(cut, rest, strict=True)
+    ]
 
 
 def _wrapped_row(cell: str, tail: str, room: int, gap: int) -> Iterator[str]:
@@ -110,7 +131,9 @@ def side_by_side(left: Sequence[str], right: Sequence[str], gap: int = 4) -> lis
     """Return two blocks of lines next to each other."""
     width = max(map(len, left), default=0) + gap
     lines = max(len(left), len(right))
-    pairs = ((left[i] if i < len(left) else "", right[i] if i < len(right) else "") for i in range(lines))
+    pairs = (
+        (left[i] if i < len(left) else "", right[i] if i < len(right) else "") for i in range(lines)
+    )
     return [f"{a:{width}}{b}".rstrip() for a, b in pairs]
 
 

@@ -1,4 +1,6 @@
-"""Run models: PyTorch modules built from a model's tree, generation and chat. The only package that imports torch."""
+"""Run models: PyTorch modules built from a model's tree, generation and chat. The only package
+that imports torch.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..utils.errors import MissingExtra
 
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # transparent huge pages for large tensors, which are read a fifth faster
+# transparent huge pages for large tensors, which are read a fifth faster
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 try:
     import torch
 except ImportError:

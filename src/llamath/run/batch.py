@@ -1,4 +1,6 @@
-"""`Batch`: sequences that are decoded together, padded on the left, with a KV cache that grows as needed."""
+"""`Batch`: sequences that are decoded together, padded on the left, with a KV cache that grows
+as needed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class PrefixCache:
 
 
 class Batch:
-    """`prefill` returns the logits after the sequences, `decode` those after one more token of each; both `(B, V)`."""
+    """`prefill` returns the logits after the sequences, `decode` those after one more token of
+    each; both `(B, V)`.
+    """
 
     def __init__(
         self,
@@ -39,14 +43,18 @@ class Batch:
     ) -> None:
         if module.head is None:
             raise LlamathError(
-                "the model has no output head, so it predicts no next token", hint="use a checkpoint for causal language modeling"
+                "the model has no output head, so it predicts no next token",
+                hint="use a checkpoint for causal language modeling",
             )
         self.module, self.sequences = module, [list(x) for x in sequences]
         self.device = next(module.parameters()).device
         self.max_length = max_length  # tokens of the longest row, prompt included
         self.prefill_chunk = prefill_chunk
-        self.initial_capacity = min(max_length, max(map(len, sequences)) + initial_margin) if grows else max_length
-        self.check_memory: Callable[[int, int], object] = lambda _rows, _capacity: None  # called before a cache is allocated
+        self.initial_capacity = (
+            min(max_length, max(map(len, sequences)) + initial_margin) if grows else max_length
+        )
+        # called before a cache is allocated
+        self.check_memory: Callable[[int, int], object] = lambda _rows, _capacity: None
         self.cache: Cache | None = None
         self.nonfinite_check = nonfinite_check(module)
         self.reads_prompt_at_once = module.reads_prompt_at_once
@@ -55,7 +63,8 @@ class Batch:
         """Reuse the cache of an earlier generation as far as the tokens are the same."""
         (tokens,) = self.sequences
         same = next(
-            (i for i, (a, b) in enumerate(zip(prefix.tokens, tokens, strict=False)) if a != b), min(len(prefix.tokens), len(tokens))
+            (i for i, (a, b) in enumerate(zip(prefix.tokens, tokens, strict=False)) if a != b),
+            min(len(prefix.tokens), len(tokens)),
         )
         same = min(same, len(tokens) - 1, prefix.cache.length)
         if same > 0 and not self.reads_prompt_at_once and prefix.cache.truncate(same):
@@ -75,7 +84,10 @@ class Batch:
         padded = [[x[0]] * padding + x for padding, x in zip(paddings, self.sequences, strict=True)]
         ids = torch.tensor(padded, device=self.device)[:, done:]
         padding = torch.tensor(paddings, device=self.device) if is_new and any(paddings) else None
-        logits, chunk = ids, ids.shape[1] if self.reads_prompt_at_once else max(1, self.prefill_chunk // rows)
+        logits, chunk = (
+            ids,
+            ids.shape[1] if self.reads_prompt_at_once else max(1, self.prefill_chunk // rows),
+        )
         for part in ids.split(chunk, 1):
             logits = self.module(part, self.cache, padding, True)
             self.nonfinite_check.raise_if_bad()

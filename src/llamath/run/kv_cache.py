@@ -1,6 +1,7 @@
 """`Cache`: keys, values and recurrent states of the tokens read so far, one entry per layer.
 
-A layer's buffers are allocated at its first pass, for the full capacity and in the shape and dtype of its first tensors.
+A layer's buffers are allocated at its first pass, for the full capacity and in the shape and dtype
+of its first tensors.
 """
 
 from __future__ import annotations
@@ -29,11 +30,15 @@ class KVCache:
         return self.buffers
 
     def update(self, new: tuple[Tensor, ...], past: int) -> tuple[Tensor, ...]:
-        """Store T tokens that follow `past` others; return the keys and values of the tokens at `key_positions`."""
+        """Store T tokens that follow `past` others; return the keys and values of the tokens at
+        `key_positions`.
+        """
         if not self.capacity:
             return new
         if not self.buffers:
-            self.buffers = tuple(x.new_zeros(*x.shape[:-2], self.capacity, x.shape[-1]) for x in new)
+            self.buffers = tuple(
+                x.new_zeros(*x.shape[:-2], self.capacity, x.shape[-1]) for x in new
+            )
         end = past + new[0].shape[-2]
         fits = end <= self.capacity or new[0].shape[-2] == 1
         before = () if fits else self._oldest_first(past)
@@ -50,7 +55,10 @@ class KVCache:
     def grow(self, capacity: int) -> None:
         """Enlarge the buffers; valid while no token has been overwritten."""
         more = capacity - self.capacity
-        self.buffers = tuple(torch.cat((x, x.new_zeros(*x.shape[:-2], more, x.shape[-1])), -2) if more else x for x in self.buffers)
+        self.buffers = tuple(
+            torch.cat((x, x.new_zeros(*x.shape[:-2], more, x.shape[-1])), -2) if more else x
+            for x in self.buffers
+        )
         self.capacity = capacity
 
     def _oldest_first(self, past: int) -> tuple[Tensor, ...]:
@@ -60,7 +68,9 @@ class KVCache:
 
 
 def _write(buffer: Tensor, x: Tensor, past: int) -> None:
-    """Write tokens from index `past` on into their slots of the ring; only the last ones if there are more tokens than slots."""
+    """Write tokens from index `past` on into their slots of the ring; only the last ones if
+    there are more tokens than slots.
+    """
     capacity, end = buffer.shape[-2], past + x.shape[-2]
     first = max(past, end - capacity)
     x, slot = x[..., first - past :, :], first % capacity
@@ -72,7 +82,8 @@ def _write(buffer: Tensor, x: Tensor, past: int) -> None:
 
 
 def key_positions(new: int, past: int, capacity: int) -> Tensor:
-    """Return the token index of each key that a KV cache of this capacity returns in a pass over `new` tokens.
+    """Return the token index of each key that a KV cache of this capacity returns in a pass over
+    `new` tokens.
 
     Of the earlier tokens, the first new one attends to the last `capacity` − 1.
     """
@@ -82,7 +93,9 @@ def key_positions(new: int, past: int, capacity: int) -> Tensor:
 
 
 class RecurrentState:
-    """State of fixed size that a recurrent mixer carries from token to token: the convolutions' last inputs and the state matrix."""
+    """State of fixed size that a recurrent mixer carries from token to token: the convolutions'
+    last inputs and the state matrix.
+    """
 
     def __init__(self) -> None:
         self.conv_states: dict[int, Tensor] = {}  # by the identity of the convolution
@@ -100,7 +113,9 @@ class RecurrentState:
 
 
 class WindowCache:
-    """The vectors of complete windows of tokens, `(B, W, 1, h)`, and the tokens of the next window and of those that it overlaps."""
+    """The vectors of complete windows of tokens, `(B, W, 1, h)`, and the tokens of the next
+    window and of those that it overlaps.
+    """
 
     def __init__(self, kept_tokens: int) -> None:
         self.kept_tokens = kept_tokens
@@ -109,12 +124,18 @@ class WindowCache:
 
     def add_tokens(self, new: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the new tokens `(B, T, c)` after those that are kept, and keep the last ones."""
-        joined = tuple(torch.cat(both, 1) for both in zip(self.tokens, new, strict=True)) if self.tokens else new
+        joined = (
+            tuple(torch.cat(both, 1) for both in zip(self.tokens, new, strict=True))
+            if self.tokens
+            else new
+        )
         self.tokens = tuple(x[:, max(x.shape[1] - self.kept_tokens, 0) :].clone() for x in joined)
         return joined
 
     def add_windows(self, new: Tensor, first: Tensor, total: int) -> Tensor:
-        """Write the windows of each row from number `first` on, `(B,)`; return all, `total` of them."""
+        """Write the windows of each row from number `first` on, `(B,)`; return all, `total` of
+        them.
+        """
         after = new.new_zeros(len(new), total, *new.shape[2:])
         if self.windows is not None:
             after[:, : self.windows.shape[1]] = self.windows
@@ -139,7 +160,9 @@ LayerCache = KVCache | RecurrentState | WindowCache | None
 
 
 class Cache:
-    """The caches of all layers, the number of tokens read, and the number of padding tokens on the left of each row."""
+    """The caches of all layers, the number of tokens read, and the number of padding tokens on
+    the left of each row.
+    """
 
     def __init__(self, layers: Sequence[LayerCache], capacity: int) -> None:
         self.layers = list(layers)
@@ -147,10 +170,13 @@ class Cache:
         self.length = 0  # tokens read so far
         self.prefill_length = 0  # tokens of the first pass
         self.padding: Tensor | None = None  # (B,)
-        self.encoded: dict[int, tuple[Tensor, ...]] = {}  # keys and values of the encoder's tokens, by layer
+        # keys and values of the encoder's tokens, by layer
+        self.encoded: dict[int, tuple[Tensor, ...]] = {}
 
     def reserve(self, new: int, padding: Tensor | None) -> None:
-        """Raise an error if `new` more tokens exceed the capacity; `padding` is given with the first tokens only."""
+        """Raise an error if `new` more tokens exceed the capacity; `padding` is given with the
+        first tokens only.
+        """
         if self.capacity and self.length + new > self.capacity:
             raise LlamathError(
                 f"the KV cache has room for {self.capacity} tokens, found {self.length + new}",
@@ -177,8 +203,14 @@ class Cache:
         self.capacity = larger.capacity
 
     def truncate(self, length: int) -> bool:
-        """Drop all tokens after the first `length`; return False, unchanged, where the earlier state is no longer available."""
-        if length < self.length and any(not isinstance(x, KVCache) or self.length > x.capacity for x in self.layers if x is not None):
+        """Drop all tokens after the first `length`; return False, unchanged, where the earlier
+        state is no longer available.
+        """
+        if length < self.length and any(
+            not isinstance(x, KVCache) or self.length > x.capacity
+            for x in self.layers
+            if x is not None
+        ):
             return False
         self.length = length
         return True
@@ -187,4 +219,6 @@ class Cache:
     def nbytes(self) -> int:
         """Bytes of all buffers and states."""
         layers = {id(x): x.tensors for x in self.layers if x is not None}
-        return sum(x.nbytes for tensors in (*layers.values(), *self.encoded.values()) for x in tensors)
+        return sum(
+            x.nbytes for tensors in (*layers.values(), *self.encoded.values()) for x in tensors
+        )

@@ -1,7 +1,8 @@
-"""`Module`: the torch module of a block. Its parameters, their shapes and names come from the tree, its forward pass from the block.
+"""`Module`: the torch module of a block. Its parameters, their shapes and names come from the tree,
+its forward pass from the block.
 
-Letters in shapes: B rows of a batch, T tokens of this pass, S keys that they attend to, d the hidden size, H heads, K key/value heads,
-h the head dimension.
+Letters in shapes: B rows of a batch, T tokens of this pass, S keys that they attend to, d the
+hidden size, H heads, K key/value heads, h the head dimension.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ class TensorOptions(NamedTuple):
 
     dtype: torch.dtype
     device: torch.device
-    one_expert: bool = False  # build one of identical experts, which stands for all of them on the meta device
+    # build one of identical experts, which stands for all of them on the meta device
+    one_expert: bool = False
 
 
 class Module(nn.Module):
-    """A Parameter for each Weight of a block, a Module for each Block, a ModuleList for each Stack, all named as the block's fields.
+    """A Parameter for each Weight of a block, a Module for each Block, a ModuleList for each Stack,
+    all named as the block's fields.
 
-    Plain values of the block are attributes, too; an optional child that the block does not have is None. `forward(m, x)` computes the
-    block on a `TorchMachine`.
+    Plain values of the block are attributes, too; an optional child that the block does not have is
+    None. `forward(m, x)` computes the block on a `TorchMachine`.
     """
 
     spec: Any
@@ -68,25 +71,39 @@ class Module(nn.Module):
                 setattr(self, name, Module(field, options, layer))
             elif isinstance(field, Stack):
                 one = options.one_expert and field.active is not None and len(field.distinct()) == 1
-                modules = [Module(x, options, i if layer < 0 else layer) for i, x in enumerate(field[:1] if one else field)]
+                modules = [
+                    Module(x, options, i if layer < 0 else layer)
+                    for i, x in enumerate(field[:1] if one else field)
+                ]
                 numbered = {str(i): x for i, x in enumerate(modules, field.first)}
-                setattr(self, name, nn.ModuleDict(numbered) if field.first else nn.ModuleList(modules))
+                setattr(
+                    self, name, nn.ModuleDict(numbered) if field.first else nn.ModuleList(modules)
+                )
             else:
                 setattr(self, name, field)
         if isinstance(spec, AttentionBase):
             self.cache_layer = layer if spec.kv_layer is None else spec.kv_layer
             alibi = spec.score_transform.alibi
-            self.pattern = shared_pattern(AttentionPattern(spec.window, alibi, self.spec.heads if alibi else 0))
+            self.pattern = shared_pattern(
+                AttentionPattern(spec.window, alibi, self.spec.heads if alibi else 0)
+            )
 
     def _add_weight(self, name: str, weight: Weight, options: TensorOptions) -> None:
-        """Allocate a weight. Tied weights are set by `tie_weights`; buffers, which break near-ties, stay in float32, or are integers."""
+        """Allocate a weight. Tied weights are set by `tie_weights`; buffers, which break
+        near-ties, stay in float32, or are integers.
+        """
         if weight.tied:
             self.register_parameter(name, None)
         elif weight.buffer:
             dtype = torch.int64 if weight.dtype == "I64" else torch.float32
-            self.register_buffer(name, torch.empty(weight.shape, dtype=dtype, device=options.device))
+            self.register_buffer(
+                name, torch.empty(weight.shape, dtype=dtype, device=options.device)
+            )
         else:
-            self.register_parameter(name, nn.Parameter(torch.empty(weight.shape, dtype=options.dtype, device=options.device)))
+            self.register_parameter(
+                name,
+                nn.Parameter(torch.empty(weight.shape, dtype=options.dtype, device=options.device)),
+            )
 
     def forward(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
         if self.spec.without_gradient and torch.is_grad_enabled():
@@ -99,18 +116,32 @@ class Module(nn.Module):
         return self._forward(self, m, *inputs)
 
     def new_cache(self, capacity: int) -> LayerCache:
-        """Return an empty cache of a mixer for at most `capacity` tokens; None where it reads another layer's or keeps no state."""
+        """Return an empty cache of a mixer for at most `capacity` tokens; None where it reads
+        another layer's or keeps no state.
+        """
         if isinstance(self.spec, RecurrentMixer):
             return RecurrentState() if capacity else None
         if isinstance(self.spec, Compressor | WindowKeys):
-            return WindowCache(self.spec.ratio * (2 if self.spec.overlap else 1) - 1) if capacity else None
+            return (
+                WindowCache(self.spec.ratio * (2 if self.spec.overlap else 1) - 1)
+                if capacity
+                else None
+            )
         if capacity and not self.pattern.window.causal:
-            raise LlamathError("attention in this model is bidirectional, so it cannot generate with a KV cache")
-        return KVCache(min(capacity, self.pattern.span or capacity)) if self.spec.kv_layer in (None, self.layer) else None
+            raise LlamathError(
+                "attention in this model is bidirectional, so it cannot generate with a KV cache"
+            )
+        return (
+            KVCache(min(capacity, self.pattern.span or capacity))
+            if self.spec.kv_layer in (None, self.layer)
+            else None
+        )
 
     def extra_repr(self) -> str:
         fields = ((name, getattr(self.spec, name)) for name, _ in self.spec.children)
-        return ", ".join(f"{name} {_format_shape(x)}" for name, x in fields if isinstance(x, Weight))
+        return ", ".join(
+            f"{name} {_format_shape(x)}" for name, x in fields if isinstance(x, Weight)
+        )
 
     def _get_name(self) -> str:
         return type(self.spec).__name__
@@ -121,7 +152,9 @@ class Module(nn.Module):
 
 
 def _format_shape(weight: Weight) -> str:
-    """A shape as symbols and numbers, `(V, d) = (32000, 4096)`; for a tied weight, the weight it is tied to."""
+    """A shape as symbols and numbers, `(V, d) = (32000, 4096)`; for a tied weight, the weight it
+    is tied to.
+    """
     if weight.tied:
         return f"is {weight.tied}"
     letters, numbers = ", ".join(x.symbol for x in weight.shape), ", ".join(map(str, weight.shape))
@@ -129,7 +162,9 @@ def _format_shape(weight: Weight) -> str:
 
 
 class Decoder(Module):
-    """The whole model: token ids `(B, T)` → logits `(B, T, V)`, or the last hidden state `(B, T, d)` of a model without a head."""
+    """The whole model: token ids `(B, T)` → logits `(B, T, V)`, or the last hidden state `(B, T,
+    d)` of a model without a head.
+    """
 
     spec: blocks.Decoder
     mesh: DeviceMesh | None = None  # of the ranks that share the model, set by `parallelize`
@@ -138,7 +173,11 @@ class Decoder(Module):
         super().__init__(spec, options)
         mixers = self._mixers()
         for mixer in mixers:
-            if mixer is not None and isinstance(mixer.spec, AttentionBase) and mixer.spec.kv_layer is not None:
+            if (
+                mixer is not None
+                and isinstance(mixer.spec, AttentionBase)
+                and mixer.spec.kv_layer is not None
+            ):
                 self.layers[mixer.spec.kv_layer].attn.shares_kv = True
         for i, mixer in enumerate(mixers[len(self.layers) :], len(self.layers)):
             assert mixer is not None
@@ -160,9 +199,14 @@ class Decoder(Module):
                 layer.attn.selecting_layer = last.layer
 
     def forward(  # type: ignore[override]
-        self, ids: Tensor, cache: Cache | None = None, padding: Tensor | None = None, last_only: bool = False
+        self,
+        ids: Tensor,
+        cache: Cache | None = None,
+        padding: Tensor | None = None,
+        last_only: bool = False,
     ) -> Tensor:
-        """Compute logits of these tokens, which follow those in `cache`; `padding` is the number of padding tokens on the left of each row.
+        """Compute logits of these tokens, which follow those in `cache`; `padding` is the number of
+        padding tokens on the left of each row.
 
         With `last_only` the logits are those of the last token, `(B, 1, V)`.
         """
@@ -179,17 +223,25 @@ class Decoder(Module):
             known = len(self.positions.weight) - self.positions.offset
             if m.max_length > known:
                 raise LlamathError(
-                    f"the model has position embeddings for {known} tokens, found {m.max_length} tokens", hint="use a shorter prompt"
+                    f"the model has position embeddings for {known} tokens, found {m.max_length} "
+                    "tokens",
+                    hint="use a shorter prompt",
                 )
         return m
 
     def new_cache(self, capacity: int) -> Cache:  # type: ignore[override]
         """Return an empty cache for `capacity` tokens in each row."""
-        return Cache([None if x is None else x.new_cache(capacity) for x in self._mixers()], capacity)
+        return Cache(
+            [None if x is None else x.new_cache(capacity) for x in self._mixers()], capacity
+        )
 
     def caches_of_layer(self, cache: Cache, layer: int) -> list[LayerCache]:
         """Return the caches of a layer's mixers."""
-        return [x for x, mixer in zip(cache.layers, self._mixers(), strict=True) if mixer is not None and mixer.layer == layer]
+        return [
+            x
+            for x, mixer in zip(cache.layers, self._mixers(), strict=True)
+            if mixer is not None and mixer.layer == layer
+        ]
 
     def _mixers(self) -> list[Module | None]:
         """The mixers in the order of their caches: the first of each layer, then all others."""
@@ -204,15 +256,25 @@ class Decoder(Module):
 
     @property
     def reads_prompt_at_once(self) -> bool:
-        """Whether a prompt is read in one pass: rotary angles depend on its length, or which keys are seen after it."""
+        """Whether a prompt is read in one pass: rotary angles depend on its length, or which
+        keys are seen after it.
+        """
         mixers = (x.spec for x in self._mixers() if x is not None)
-        has_window = any(x.window.after_prompt is not None for x in mixers if isinstance(x, AttentionBase))
+        has_window = any(
+            x.window.after_prompt is not None for x in mixers if isinstance(x, AttentionBase)
+        )
         return has_window or any(isinstance(x, LENGTH_DEPENDENT) for x in self.ropes())
 
     def crosses_long_rope_switch(self, cache: Cache, new: int) -> bool:
-        """Whether `new` more tokens change the rotary angles of cached tokens, so that all must be recomputed (LongRoPE)."""
+        """Whether `new` more tokens change the rotary angles of cached tokens, so that all must
+        be recomputed (LongRoPE).
+        """
         paddings = [0] if cache.padding is None else cache.padding.tolist()
-        lengths = [(cache.length - padding, cache.length + new - padding) for padding in paddings if cache.length > padding]
+        lengths = [
+            (cache.length - padding, cache.length + new - padding)
+            for padding in paddings
+            if cache.length > padding
+        ]
         switches = [x.original_context for x in self.ropes() if isinstance(x, LongRope)]
         return any(before <= switch < after for switch in switches for before, after in lengths)
 
@@ -234,7 +296,9 @@ class Decoder(Module):
 
 
 def _mixers_inside(module: nn.Module) -> Iterator[Module]:
-    """Yield the attention blocks and recurrent mixers of a layer, in the order of its fields; some are inside of others."""
+    """Yield the attention blocks and recurrent mixers of a layer, in the order of its fields;
+    some are inside of others.
+    """
     for child in module.children():
         if isinstance(child, Module) and isinstance(child.spec, AttentionBase | RecurrentMixer):
             yield child
@@ -249,8 +313,14 @@ class _HasTree(Protocol):
     def tree(self) -> blocks.Decoder: ...
 
 
-def build(model: blocks.Decoder | _HasTree, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Decoder:
-    """Return the module of a model with uninitialized weights; on the meta device it takes no memory."""
+def build(
+    model: blocks.Decoder | _HasTree,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+) -> Decoder:
+    """Return the module of a model with uninitialized weights; on the meta device it takes no
+    memory.
+    """
     tree = model if isinstance(model, blocks.Decoder) else model.tree
     module = Decoder(tree, TensorOptions(dtype, torch.device(device)))
     tie_weights(module, tree)
@@ -273,14 +343,20 @@ def initialize(module: Decoder, seed: int = 0, std: float = 0.02) -> Decoder:
         else:
             x.normal_(0.0, std, generator=generator)
     for child in module.modules():
-        if isinstance(child, Module) and isinstance(child.spec, blocks.RMSNorm) and child.weight is not None:
+        if (
+            isinstance(child, Module)
+            and isinstance(child.spec, blocks.RMSNorm)
+            and child.weight is not None
+        ):
             child.weight.fill_(1.0 - child.offset)
     return module
 
 
 def local_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield this rank's shard of every parameter and buffer by path, tied weights once."""
-    yield from ((path, local_tensor(x)) for path, x in (*module.named_parameters(), *module.named_buffers()))
+    yield from (
+        (path, local_tensor(x)) for path, x in (*module.named_parameters(), *module.named_buffers())
+    )
 
 
 def tie_weights(module: Module, spec: Block) -> None:

@@ -1,4 +1,6 @@
-"""Rotary position embeddings: the rotation of each pair of a head's channels at each position, for every kind of `Rope`."""
+"""Rotary position embeddings: the rotation of each pair of a head's channels at each position,
+for every kind of `Rope`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from ..generation.rope_frequencies import LENGTH_DEPENDENT, rope_frequencies
 
 
 class RopeCosSin(NamedTuple):
-    """Cosines and sines of the angles, `(…, T, 1, dim / 2)`, and whether pairs are adjacent channels or halves of a head."""
+    """Cosines and sines of the angles, `(…, T, 1, dim / 2)`, and whether pairs are adjacent
+    channels or halves of a head.
+    """
 
     cos: Tensor
     sin: Tensor
@@ -21,7 +25,9 @@ class RopeCosSin(NamedTuple):
 
 
 def apply_rope(x: Tensor, rotation: RopeCosSin | None) -> Tensor:
-    """Rotate each pair (a, b) of x `(B, T, H, h)` to (a cos − b sin, b cos + a sin), in float32; channels after the last pair stay."""
+    """Rotate each pair (a, b) of x `(B, T, H, h)` to (a cos − b sin, b cos + a sin), in float32;
+    channels after the last pair stay.
+    """
     if rotation is None:
         return x
     dim = 2 * rotation.cos.shape[-1]
@@ -29,25 +35,37 @@ def apply_rope(x: Tensor, rotation: RopeCosSin | None) -> Tensor:
     rotary = rotary.float()
     a, b = rotary.unflatten(-1, (-1, 2)).unbind(-1) if rotation.interleaved else rotary.chunk(2, -1)
     pair = (a * rotation.cos - b * rotation.sin, b * rotation.cos + a * rotation.sin)
-    rotated = (torch.stack(pair, -1).flatten(-2) if rotation.interleaved else torch.cat(pair, -1)).to(x.dtype)
+    rotated = (
+        torch.stack(pair, -1).flatten(-2) if rotation.interleaved else torch.cat(pair, -1)
+    ).to(x.dtype)
     return rotated if rest is None else torch.cat((rotated, rest), -1)
 
 
 def cos_sin(rope: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Return the cosine and sine of each pair's angle at these positions in a sequence of this length, `(…, dim / 2)`."""
-    frequencies, scale = _cached_frequencies(rope, length if isinstance(rope, LENGTH_DEPENDENT) else 0)
+    """Return the cosine and sine of each pair's angle at these positions in a sequence of this
+    length, `(…, dim / 2)`.
+    """
+    frequencies, scale = _cached_frequencies(
+        rope, length if isinstance(rope, LENGTH_DEPENDENT) else 0
+    )
     angle = positions[..., None].float() * frequencies.to(positions.device)
     return angle.cos() * scale, angle.sin() * (-scale if rope.reverse else scale)
 
 
-def axial_cos_sin(rope: AxialRope, rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the cosine and sine of each pair's angle for every patch of a grid, row by row, `(rows · columns, dim / 2)`."""
+def axial_cos_sin(
+    rope: AxialRope, rows: int, columns: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return the cosine and sine of each pair's angle for every patch of a grid, row by row,
+    `(rows · columns, dim / 2)`.
+    """
     if rope.by_halves or rope.alternating:
         of_rows = of_columns = _base_frequencies(rope.theta, rope.dim // 2).to(device)
     else:
         frequencies = _base_frequencies(rope.theta, rope.dim).to(device)
         of_rows, of_columns = frequencies[0::2], frequencies[1::2]
-    row = (torch.arange(rows, device=device) + rope.offset).repeat_interleave(columns)[:, None] * of_rows
+    row = (torch.arange(rows, device=device) + rope.offset).repeat_interleave(columns)[
+        :, None
+    ] * of_rows
     column = (torch.arange(columns, device=device) + rope.offset).repeat(rows)[:, None] * of_columns
     parts = (column, row) if rope.columns_first else (row, column)
     angle = torch.stack(parts, -1).flatten(-2) if rope.alternating else torch.cat(parts, -1)
@@ -63,5 +81,7 @@ def _cached_frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
 
 
 def _base_frequencies(theta: float, dim: int, denominator: int = 0) -> Tensor:
-    """θ^(−2i / denominator) for dim / 2 pairs; the denominator is dim by default (Su et al. 2021, arXiv:2104.09864)."""
+    """θ^(−2i / denominator) for dim / 2 pairs; the denominator is dim by default (Su et al.
+    2021, arXiv:2104.09864).
+    """
     return 1.0 / theta ** (torch.arange(0, dim, 2).float() / (denominator or dim))

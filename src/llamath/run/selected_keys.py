@@ -1,4 +1,6 @@
-"""Attention to the keys, or to the blocks of keys, that an indexer selects: functions that score them, and classes of masks."""
+"""Attention to the keys, or to the blocks of keys, that an indexer selects: functions that score
+them, and classes of masks.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,16 @@ Visible = Callable[[slice], Tensor]
 """Which keys these queries see, `(T, S)` or `(B, T, S)`."""
 
 
-def select_keys(q: Tensor, k: Tensor, weights: Tensor | None, visible: Visible, top_k: int) -> Tensor:
-    """Return the keys with the highest scores: q `(B, T, H, h)`, k `(B, S, h)`, weights `(B, T, H)` → `(B, T, min(S, top_k))`."""
+def select_keys(
+    q: Tensor, k: Tensor, weights: Tensor | None, visible: Visible, top_k: int
+) -> Tensor:
+    """Return the keys with the highest scores: q `(B, T, H, h)`, k `(B, S, h)`, weights `(B, T,
+    H)` → `(B, T, min(S, top_k))`.
+    """
     kept = min(k.shape[1], top_k)
-    return torch.cat([scores.topk(kept, -1).indices for scores in _scores(q, k, weights, visible)], 1)
+    return torch.cat(
+        [scores.topk(kept, -1).indices for scores in _scores(q, k, weights, visible)], 1
+    )
 
 
 def _scores(q: Tensor, k: Tensor, weights: Tensor | None, visible: Visible) -> Iterator[Tensor]:
@@ -31,19 +39,25 @@ def _scores(q: Tensor, k: Tensor, weights: Tensor | None, visible: Visible) -> I
     for first in range(0, q.shape[1], size):
         at = slice(first, min(first + size, q.shape[1]))
         each = torch.relu(q[:, at].float() @ keys * scale)  # (B, T, H, S)
-        scores = each.sum(2) if weights is None else (weights[:, at, None].float() @ each).squeeze(2)
+        scores = (
+            each.sum(2) if weights is None else (weights[:, at, None].float() @ each).squeeze(2)
+        )
         yield scores.masked_fill(~visible(at), -torch.inf)
 
 
 class SelectedKeys:
-    """A mask that leaves only the selected keys of each query, `(B, T, k)` of `keys` in all; a single query reads no others."""
+    """A mask that leaves only the selected keys of each query, `(B, T, k)` of `keys` in all; a
+    single query reads no others.
+    """
 
     def __init__(self, mask: Mask, selected: Tensor, keys: int) -> None:
         self._mask, self._selected, self._keys = mask, selected, keys
         self._gathers = selected.shape[1] == 1 and selected.shape[2] < keys
 
     def gather(self, x: Tensor) -> Tensor:
-        """Return the selected keys or values of a single query, `(B, k, K, h)`; those of several queries are all that there are."""
+        """Return the selected keys or values of a single query, `(B, k, K, h)`; those of several
+        queries are all that there are.
+        """
         return x.take_along_dim(self._selected[:, 0, :, None, None], 1) if self._gathers else x
 
     def fits_one_block(self, heads: int, fused: bool) -> bool:  # noqa: ARG002
@@ -68,11 +82,15 @@ class SelectedKeys:
     def _chosen(self, queries: slice) -> Tensor:
         """Return which keys are selected, `(B, T, S)`."""
         selected = self._selected[:, queries]
-        return torch.zeros(*selected.shape[:2], self._keys, dtype=torch.bool, device=selected.device).scatter(2, selected, True)
+        return torch.zeros(
+            *selected.shape[:2], self._keys, dtype=torch.bool, device=selected.device
+        ).scatter(2, selected, True)
 
 
 class Windows(NamedTuple):
-    """The windows of `ratio` tokens that end in a pass: in each row `(B,)` the number of the first, and their number in all; on the CPU."""
+    """The windows of `ratio` tokens that end in a pass: in each row `(B,)` the number of the
+    first, and their number in all; on the CPU.
+    """
 
     ratio: int
     padding: Tensor
@@ -97,13 +115,19 @@ def _tokens_of_windows(rows: int, windows: Windows, start: int) -> Tensor:
 
 
 def mean_of_windows(kv: Tensor, windows: Windows, start: int) -> Tensor:
-    """Return the mean of the tokens of each window, `(B, W, 1, h)`; `start` is the index of the first token of kv."""
+    """Return the mean of the tokens of each window, `(B, W, 1, h)`; `start` is the index of the
+    first token of kv.
+    """
     at = _tokens_of_windows(len(kv), windows, start).clamp(0, max(kv.shape[1] - 1, 0))
     return kv[torch.arange(len(kv))[:, None, None], at].float().mean(2, keepdim=True).to(kv.dtype)
 
 
-def compress_windows(kv: Tensor, gate: Tensor, bias: Tensor | None, windows: Windows, start: int, overlap: bool) -> Tensor:
-    """Return a weighted mean of the tokens of each window, `(B, W, 1, h)`; `start` is the index of the first token of kv and gate."""
+def compress_windows(
+    kv: Tensor, gate: Tensor, bias: Tensor | None, windows: Windows, start: int, overlap: bool
+) -> Tensor:
+    """Return a weighted mean of the tokens of each window, `(B, W, 1, h)`; `start` is the index
+    of the first token of kv and gate.
+    """
     rows, at = torch.arange(len(kv))[:, None, None], _tokens_of_windows(len(kv), windows, start)
     last = max(kv.shape[1] - 1, 0)
     values, weights = (x[rows, at.clamp(0, last)] for x in (kv, gate))  # (B, W, ratio, c)
@@ -112,13 +136,21 @@ def compress_windows(kv: Tensor, gate: Tensor, bias: Tensor | None, windows: Win
         h, before = kv.shape[-1] // 2, (at - windows.ratio).clamp(0, last)
         none = (windows.numbers == 0)[..., None, None].to(kv.device)
         gates = gate[rows, before] if bias is None else gate[rows, before] + bias
-        earlier = kv[rows, before][..., :h].masked_fill(none, 0.0), gates[..., :h].masked_fill(none, -torch.inf)
-        values, weights = torch.cat((earlier[0], values[..., h:]), 2), torch.cat((earlier[1], weights[..., h:]), 2)
+        earlier = (
+            kv[rows, before][..., :h].masked_fill(none, 0.0),
+            gates[..., :h].masked_fill(none, -torch.inf),
+        )
+        values, weights = (
+            torch.cat((earlier[0], values[..., h:]), 2),
+            torch.cat((earlier[1], weights[..., h:]), 2),
+        )
     return (values * weights.softmax(2, dtype=torch.float32).to(values.dtype)).sum(2, keepdim=True)
 
 
 class BlockNumbers(NamedTuple):
-    """Numbers of the blocks of keys `(S,)` and of queries `(T,)`, with a dimension of rows before if they are padded, and what is kept."""
+    """Numbers of the blocks of keys `(S,)` and of queries `(T,)`, with a dimension of rows
+    before if they are padded, and what is kept.
+    """
 
     of_keys: Tensor
     of_queries: Tensor
@@ -128,7 +160,9 @@ class BlockNumbers(NamedTuple):
 
 
 def select_blocks(q: Tensor, k: Tensor, mask: Mask, blocks: BlockNumbers) -> Tensor:
-    """Return the blocks with the highest scores, and the nearest: q `(B, T, H, h)`, k `(B, S, h)` → `(B, T, H, kept)`, −1 for none."""
+    """Return the blocks with the highest scores, and the nearest: q `(B, T, H, h)`, k `(B, S,
+    h)` → `(B, T, H, kept)`, −1 for none.
+    """
     rows, heads, count = q.shape[0], q.shape[2], blocks.total
     keys, size = k.float().mT[:, None], max(1, _MAX_SCORES // (rows * heads * k.shape[1]))
     of_keys = blocks.of_keys.expand(rows, -1)
@@ -140,8 +174,12 @@ def select_blocks(q: Tensor, k: Tensor, mask: Mask, blocks: BlockNumbers) -> Ten
             ~visible.reshape(-1, 1, *visible.shape[-2:]), -torch.inf
         )  # (B, H, T, S)
         index = of_keys[:, None, None].expand_as(each)
-        best = each.new_full((*each.shape[:3], count), -torch.inf).scatter_reduce(3, index, each, "amax")
-        nearest = blocks.of_queries[..., at, None] - torch.arange(blocks.local_blocks, device=q.device)
+        best = each.new_full((*each.shape[:3], count), -torch.inf).scatter_reduce(
+            3, index, each, "amax"
+        )
+        nearest = blocks.of_queries[..., at, None] - torch.arange(
+            blocks.local_blocks, device=q.device
+        )
         nearest = nearest.clamp(min=0).expand(rows, -1, -1)[:, None].expand(-1, heads, -1, -1)
         top = best.scatter(3, nearest, torch.inf).topk(min(blocks.top_blocks, count), -1)
         parts.append(top.indices.masked_fill(top.values == -torch.inf, -1).transpose(1, 2))
@@ -149,10 +187,20 @@ def select_blocks(q: Tensor, k: Tensor, mask: Mask, blocks: BlockNumbers) -> Ten
 
 
 class SelectedBlocks:
-    """A mask that leaves only the selected blocks of each query and each group of heads, `(B, T, G, k)`."""
+    """A mask that leaves only the selected blocks of each query and each group of heads, `(B, T,
+    G, k)`.
+    """
 
-    def __init__(self, mask: Mask, selected: Tensor, of_keys: Tensor, count: int, heads: int) -> None:
-        self._mask, self._selected, self._of_keys, self._count, self._heads = mask, selected, of_keys, count, heads
+    def __init__(
+        self, mask: Mask, selected: Tensor, of_keys: Tensor, count: int, heads: int
+    ) -> None:
+        self._mask, self._selected, self._of_keys, self._count, self._heads = (
+            mask,
+            selected,
+            of_keys,
+            count,
+            heads,
+        )
 
     def fits_one_block(self, heads: int, fused: bool) -> bool:  # noqa: ARG002
         """Whether all queries are processed at once."""
@@ -162,7 +210,9 @@ class SelectedBlocks:
     def full_block(self) -> MaskBlock:
         """All queries and all keys as one block."""
         visible = self._mask.visible(slice(None))
-        return MaskBlock(mask=visible.reshape(-1, 1, *visible.shape[-2:]) & self._chosen(slice(None)))
+        return MaskBlock(
+            mask=visible.reshape(-1, 1, *visible.shape[-2:]) & self._chosen(slice(None))
+        )
 
     def blocks(self, heads: int) -> Iterator[MaskBlock]:
         """Consecutive ranges of queries, each with only the keys that they need."""
@@ -173,7 +223,11 @@ class SelectedBlocks:
     def _chosen(self, queries: slice) -> Tensor:
         """Return which keys are in selected blocks, `(B, H, T, S)`."""
         selected = self._selected[:, queries].transpose(1, 2)  # (B, G, T, k)
-        table = torch.zeros(*selected.shape[:3], self._count + 1, dtype=torch.bool, device=selected.device)
+        table = torch.zeros(
+            *selected.shape[:3], self._count + 1, dtype=torch.bool, device=selected.device
+        )
         table = table.scatter(3, selected.masked_fill(selected < 0, self._count), True)
-        index = self._of_keys.expand(len(selected), -1)[:, None, None].expand(*selected.shape[:3], -1)
+        index = self._of_keys.expand(len(selected), -1)[:, None, None].expand(
+            *selected.shape[:3], -1
+        )
         return table.gather(3, index).repeat_interleave(self._heads // selected.shape[1], 1)

@@ -36,7 +36,9 @@ class _TorchTokens:
         return self._sample(self.batch.prefill())
 
     def decode(self, tokens: Sequence[int]) -> SampledTokens:
-        return self._sample(self.batch.decode(torch.tensor(tokens, device=self.batch.device), tokens))
+        return self._sample(
+            self.batch.decode(torch.tensor(tokens, device=self.batch.device), tokens)
+        )
 
     def _sample(self, logits: Tensor) -> SampledTokens:
         sampled = self.sampler(logits[:, : self._vocab_size])
@@ -53,7 +55,9 @@ class _TorchTokens:
 
 
 class Generation(generation.Generation):
-    """Generation from several prompts; each depends on its prompt, the seed and its row, not on the others."""
+    """Generation from several prompts; each depends on its prompt, the seed and its row, not on
+    the others.
+    """
 
     source: _TorchTokens
 
@@ -71,9 +75,22 @@ class Generation(generation.Generation):
         vocab = vocab_size(module)
         super().__init__(prompts, vocab, limits)
         grows = limits.max_tokens is None
-        self.batch = Batch(module, prompts, self.max_length, grows=grows, prefill_chunk=prefill_chunk, initial_margin=initial_margin)
-        self.seed = sampling.seed if sampling.seed is not None else module.broadcast_int(random_seed())
-        sampler = Sampler(sampling, [UniformNumbers(self.seed, first_row + i) for i in range(len(prompts))], limits.logprobs)
+        self.batch = Batch(
+            module,
+            prompts,
+            self.max_length,
+            grows=grows,
+            prefill_chunk=prefill_chunk,
+            initial_margin=initial_margin,
+        )
+        self.seed = (
+            sampling.seed if sampling.seed is not None else module.broadcast_int(random_seed())
+        )
+        sampler = Sampler(
+            sampling,
+            [UniformNumbers(self.seed, first_row + i) for i in range(len(prompts))],
+            limits.logprobs,
+        )
         sampler.note_prompts(prompts, min(module.spec.vocab, vocab), self.batch.device)
         self.source = _TorchTokens(self.batch, sampler, vocab)
 
@@ -86,13 +103,19 @@ class Generation(generation.Generation):
     def prefix_cache(self) -> PrefixCache | None:
         """The tokens and cache of the only sequence, for a later generation to resume from."""
         cache = self.batch.cache
-        return None if cache is None or cache.padding is not None else PrefixCache(self.batch.sequences[0][: cache.length], cache)
+        return (
+            None
+            if cache is None or cache.padding is not None
+            else PrefixCache(self.batch.sequences[0][: cache.length], cache)
+        )
 
     def __iter__(self) -> Iterator[GeneratedPiece]:
         try:
             yield from super().__iter__()
         except (RuntimeError, MemoryError) as error:
-            if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
+            if not isinstance(
+                error, torch.OutOfMemoryError | MemoryError
+            ) and "allocate memory" not in str(error):
                 raise
             raise LlamathError(
                 f"out of memory on {self.batch.device} after {self.num_tokens:,} tokens",

@@ -14,7 +14,15 @@ from .. import embedded
 from ..analysis.inference.inference_memory import MemoryRequest
 from ..generation.generation import GenerationLimits
 from ..generation.sampling_parameters import Sampling
-from ..generation.session import ChatSession, Completion, LlamaBase, check_tokenizer, collect_completions, find_tokenizer, parse_message
+from ..generation.session import (
+    ChatSession,
+    Completion,
+    LlamaBase,
+    check_tokenizer,
+    collect_completions,
+    find_tokenizer,
+    parse_message,
+)
 from ..model import Model
 from ..tokenizers import Tokenizer
 from ..utils.errors import LlamathError
@@ -24,7 +32,14 @@ from .module import Decoder, TensorOptions
 from .torch_generation import Generation
 from .weights.open_model import Device, LoadedModel, Progress, no_progress, on_all_ranks, open_model
 
-__all__ = ["ChatSession", "Completion", "Llama", "check_tokenizer", "collect_completions", "parse_message"]
+__all__ = [
+    "ChatSession",
+    "Completion",
+    "Llama",
+    "check_tokenizer",
+    "collect_completions",
+    "parse_message",
+]
 
 
 class Llama(LlamaBase):
@@ -47,10 +62,15 @@ class Llama(LlamaBase):
         progress: Progress = no_progress,
         changes: Mapping[str, Any] | None = None,
     ) -> Llama:
-        """Open the model in this folder or file, or without a path the model bundled with the package."""
+        """Open the model in this folder or file, or without a path the model bundled with the
+        package.
+        """
         location = embedded.path() if path is None else os.fspath(path)
         if dtype == "int8":
-            raise LlamathError("int8 is computed by the native engine on a CPU", hint="leave out --engine torch, or use bf16")
+            raise LlamathError(
+                "int8 is computed by the native engine on a CPU",
+                hint="leave out --engine torch, or use bf16",
+            )
         return cls.from_loaded(open_model(location, dtype, device, progress, changes))
 
     @classmethod
@@ -63,7 +83,9 @@ class Llama(LlamaBase):
         return llama
 
     def parallelize(self, mesh: DeviceMesh) -> Llama:
-        """Shard the model over the ranks of a mesh; `open(path, device=mesh)` reads only this rank's shard."""
+        """Shard the model over the ranks of a mesh; `open(path, device=mesh)` reads only this
+        rank's shard.
+        """
         from .distributed.tensor_parallel import parallelize
 
         parallelize(self.module, mesh)
@@ -73,11 +95,22 @@ class Llama(LlamaBase):
         if not verbose:
             return "torch engine"
         first, threads = next(self.module.parameters()), torch.get_num_threads()
-        where = f"{threads} thread{'s' if threads != 1 else ''}" if first.device.type == "cpu" else str(first.device)
-        return f"torch engine ({torch.__version__}, {str(first.dtype).removeprefix('torch.')}, {where})"
+        where = (
+            f"{threads} thread{'s' if threads != 1 else ''}"
+            if first.device.type == "cpu"
+            else str(first.device)
+        )
+        return (
+            f"torch engine ({torch.__version__}, {str(first.dtype).removeprefix('torch.')}, "
+            f"{where})"
+        )
 
     def start_generation(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, limits: GenerationLimits, first_row: int
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        limits: GenerationLimits,
+        first_row: int,
     ) -> Generation:
         self._check_files()
         generation = Generation(self.module, prompts, sampling, limits, first_row=first_row)
@@ -85,14 +118,20 @@ class Llama(LlamaBase):
         return generation
 
     def _check_memory(self, batch: Batch, rows: int, capacity: int) -> None:
-        """Raise an error if memory does not suffice for a cache of this capacity and the activations of a prefill chunk."""
+        """Raise an error if memory does not suffice for a cache of this capacity and the
+        activations of a prefill chunk.
+        """
         if self.model is None:
             return
         first, mesh = next(self.module.parameters()), self.module.mesh
         chunk = rows * capacity if batch.reads_prompt_at_once else batch.prefill_chunk
-        request = MemoryRequest(context=capacity, batch=rows, kv_dtype=MEMORY_DTYPES[first.dtype], chunk=chunk)
+        request = MemoryRequest(
+            context=capacity, batch=rows, kv_dtype=MEMORY_DTYPES[first.dtype], chunk=chunk
+        )
         options = TensorOptions(first.dtype, first.device)
         if mesh is None:
             check_memory_for(self.model, request, options, loaded=True)
         else:
-            on_all_ranks(mesh, partial(check_memory_for_rank, self.model, request, options, self.module))
+            on_all_ranks(
+                mesh, partial(check_memory_for_rank, self.model, request, options, self.module)
+            )

@@ -12,7 +12,9 @@ __all__ = ["Tokenizer", "load_tokenizer"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the readers of files when they are used: the process that renders chat templates needs none."""
+    """Import the readers of files when they are used: the process that renders chat templates
+    needs none.
+    """
     if name == "load_tokenizer":
         from .read_tokenizer import load_tokenizer
 

@@ -1,6 +1,7 @@
 """The chat formats of model families, as data.
 
-Sources: the `chat_template` of each publisher's instruct models as transformers renders it, and mistral-common for Mistral's.
+Sources: the `chat_template` of each publisher's instruct models as transformers renders it, and
+mistral-common for Mistral's.
 """
 
 from __future__ import annotations
@@ -32,12 +33,19 @@ class ChatFormat(Record):
     system_in_user: _Delimiters = _Delimiters("", "\n\n")  # of the system prompt in a user message
     system_in_last_user: bool = False  # in the last user message, not in the first
     stripped_roles: tuple[str, ...] = ()  # roles whose messages are stripped
-    system_preamble: str = ""  # put before the system prompt; there is a system message even without a system prompt
-    markers: tuple[str, ...]  # tokens that identify the format in a vocabulary or template; the format with most of them is chosen
+    # put before the system prompt; there is a system message even without a system prompt
+    system_preamble: str = ""
+    # tokens that identify the format in a vocabulary or template; the format with most of them is
+    # chosen
+    markers: tuple[str, ...]
     stop_tokens: tuple[str, ...]  # special tokens that end a reply
 
 
-_IM_START, _START_HEADER, _START_OF_TURN = "<|im_start|>", "<|start_header_id|>", "<|START_OF_TURN_TOKEN|>"
+_IM_START, _START_HEADER, _START_OF_TURN = (
+    "<|im_start|>",
+    "<|start_header_id|>",
+    "<|START_OF_TURN_TOKEN|>",
+)
 _DATES = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
 """The text that Llama 3.1's template puts before the system prompt if no date is given."""
 
@@ -82,7 +90,12 @@ _FORMATS = [
         stop_tokens=("</s>",),
     ),
     _llama_3("llama-3", "Llama 3 Instruct", "", (_START_HEADER, "<|eot_id|>")),
-    _llama_3("llama-3.1", "Llama 3.1 to 3.3 Instruct", _DATES, (_START_HEADER, "<|eot_id|>", "Cutting Knowledge Date")),
+    _llama_3(
+        "llama-3.1",
+        "Llama 3.1 to 3.3 Instruct",
+        _DATES,
+        (_START_HEADER, "<|eot_id|>", "Cutting Knowledge Date"),
+    ),
     ChatFormat(
         name="llama-4",
         title="Llama 4 Instruct",

@@ -1,4 +1,6 @@
-"""Chat prompts as text and as token ids: by a named format, or by the template that a checkpoint was published with."""
+"""Chat prompts as text and as token ids: by a named format, or by the template that a checkpoint
+was published with.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class ChatMessage(NamedTuple):
 
 
 Message = ChatMessage | Mapping[str, Any]
-"""A message of text, or with everything that a model's own template may read: tool calls, reasoning, several parts."""
+"""A message of text, or with everything that a model's own template may read: tool calls,
+reasoning, several parts."""
 Prompting = ChatFormat | ModelTemplate
 """How a conversation becomes a prompt."""
 
@@ -33,15 +36,22 @@ class _Part(NamedTuple):
     is_message: bool  # written by someone, not by the template
 
 
-def render_chat(form: Prompting, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
+def render_chat(
+    form: Prompting, messages: Sequence[Message], add_generation_prompt: bool = True
+) -> str:
     """Return the conversation as text."""
     return "".join(x.text for x in _render_parts(form, messages, add_generation_prompt))
 
 
-def _render_parts(form: Prompting, messages: Sequence[Message], add_generation_prompt: bool) -> list[_Part]:
+def _render_parts(
+    form: Prompting, messages: Sequence[Message], add_generation_prompt: bool
+) -> list[_Part]:
     """Return the template's text and that of the messages, in order."""
     if isinstance(form, ModelTemplate):
-        text = form.render([x._asdict() if isinstance(x, ChatMessage) else x for x in messages], add_generation_prompt)
+        text = form.render(
+            [x._asdict() if isinstance(x, ChatMessage) else x for x in messages],
+            add_generation_prompt,
+        )
         return [_Part(run, not from_template) for run, from_template in origin_runs(text)]
     return _format_parts(form, [_text_message(form, x) for x in messages], add_generation_prompt)
 
@@ -51,20 +61,29 @@ def _text_message(fmt: ChatFormat, message: Message) -> ChatMessage:
     if isinstance(message, ChatMessage):
         return message
     role, content = message.get("role"), message.get("content")
-    others = [name for name, x in message.items() if name not in ("role", "content") and x is not None]
+    others = [
+        name for name, x in message.items() if name not in ("role", "content") and x is not None
+    ]
     if not isinstance(role, str) or not isinstance(content, str) or others:
         found = f"the key {safe(str(others[0]), 40)}" if others else "another type"
-        raise LlamathError(f"the chat format {fmt.name} has messages with a role and a text alone, found {found}")
+        raise LlamathError(
+            f"the chat format {fmt.name} has messages with a role and a text alone, found {found}"
+        )
     return ChatMessage(role, content)
 
 
-def _format_parts(fmt: ChatFormat, messages: Sequence[ChatMessage], add_generation_prompt: bool) -> list[_Part]:
+def _format_parts(
+    fmt: ChatFormat, messages: Sequence[ChatMessage], add_generation_prompt: bool
+) -> list[_Part]:
     """Return the text of a named format and the messages, in order."""
     _check_messages(messages)
     system = "".join(x.content for x in messages if x.role == "system")
     parts = [_Part(fmt.prefix, False)]
     if fmt.system and (system or fmt.system_preamble):
-        parts += [_Part(fmt.system.before + fmt.system_preamble, False), _Part(_strip(fmt, "system", system), True)]
+        parts += [
+            _Part(fmt.system.before + fmt.system_preamble, False),
+            _Part(_strip(fmt, "system", system), True),
+        ]
         parts += [_Part(fmt.system.after, False)]
     turns = [x for x in messages if x.role != "system"]
     user_turns = [i for i, x in enumerate(turns) if x.role == "user"]
@@ -72,19 +91,34 @@ def _format_parts(fmt: ChatFormat, messages: Sequence[ChatMessage], add_generati
         delimiters = fmt.user if turn.role == "user" else fmt.assistant
         parts.append(_Part(delimiters.before, False))
         if system and not fmt.system and i == user_turns[-1 if fmt.system_in_last_user else 0]:
-            parts += [_Part(fmt.system_in_user.before, False), _Part(system, True), _Part(fmt.system_in_user.after, False)]
+            parts += [
+                _Part(fmt.system_in_user.before, False),
+                _Part(system, True),
+                _Part(fmt.system_in_user.after, False),
+            ]
         parts += [_Part(_strip(fmt, turn.role, turn.content), True), _Part(delimiters.after, False)]
     if add_generation_prompt:
-        parts.append(_Part(fmt.assistant.before if fmt.generation_prompt is None else fmt.generation_prompt, False))
+        parts.append(
+            _Part(
+                fmt.assistant.before if fmt.generation_prompt is None else fmt.generation_prompt,
+                False,
+            )
+        )
     return parts
 
 
-def encode_chat(form: Prompting, tokenizer: Tokenizer, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
+def encode_chat(
+    form: Prompting,
+    tokenizer: Tokenizer,
+    messages: Sequence[Message],
+    add_generation_prompt: bool = True,
+) -> list[int]:
     """Return the conversation as ids.
 
-    The texts between control tokens are encoded separately, as Llama's and Mistral's reference implementations do. Control tokens are all
-    added tokens that contain a visible character, marked as special or not, where the template alone wrote all of their characters; those
-    that are written in a message stay plain text.
+    The texts between control tokens are encoded separately, as Llama's and Mistral's reference
+    implementations do. Control tokens are all added tokens that contain a visible character, marked
+    as special or not, where the template alone wrote all of their characters; those that are
+    written in a message stay plain text.
     """
     control = _control_tokens(tokenizer)
     parts = _render_parts(form, messages, add_generation_prompt)
@@ -123,17 +157,26 @@ class _ControlToken(NamedTuple):
 
 def _control_tokens(tokenizer: Tokenizer) -> dict[str, _ControlToken]:
     added = tokenizer.engine.get_added_tokens_decoder()
-    return {added[i].content: _ControlToken(i, added[i].lstrip, added[i].rstrip) for i in tokenizer.control_ids if added[i].content}
+    return {
+        added[i].content: _ControlToken(i, added[i].lstrip, added[i].rstrip)
+        for i in tokenizer.control_ids
+        if added[i].content
+    }
 
 
 def chat_stop_ids(form: Prompting, tokenizer: Tokenizer) -> frozenset[int]:
     """Return the ids that end a reply, including those of the tokenizer."""
     if isinstance(form, ModelTemplate):
         known = _format_by_markers(lambda marker: marker in form.text)
-        names = [*(known.stop_tokens if known else ()), *_end_of_reply(form, _control_tokens(tokenizer))]
+        names = [
+            *(known.stop_tokens if known else ()),
+            *_end_of_reply(form, _control_tokens(tokenizer)),
+        ]
     else:
         names = [*form.stop_tokens]
-    return tokenizer.stop_ids.union(token for x in names if (token := tokenizer.token_id(x)) is not None)
+    return tokenizer.stop_ids.union(
+        token for x in names if (token := tokenizer.token_id(x)) is not None
+    )
 
 
 _PROBE = "llamath"
@@ -141,7 +184,9 @@ _PROBE = "llamath"
 
 
 def _end_of_reply(template: ModelTemplate, control: Iterable[str]) -> list[str]:
-    """Return the control token that a template puts after a reply: at the end of a conversation, else before the next message."""
+    """Return the control token that a template puts after a reply: at the end of a conversation,
+    else before the next message.
+    """
     for more in ([], [ChatMessage("user", "?")]):
         turns = [ChatMessage("user", "?"), ChatMessage("assistant", _PROBE), *more]
         try:
@@ -149,13 +194,17 @@ def _end_of_reply(template: ModelTemplate, control: Iterable[str]) -> list[str]:
         except LlamathError:
             continue
         after = "".join(x.text for x in parts).rpartition(_PROBE)[2]
-        if any(x.is_message and _PROBE in x.text for x in parts) and (found := token_at_start(control, after.lstrip())):
+        if any(x.is_message and _PROBE in x.text for x in parts) and (
+            found := token_at_start(control, after.lstrip())
+        ):
             return [found]
     return []
 
 
 def _check_messages(messages: Sequence[ChatMessage]) -> None:
-    """Check that roles are known, and that a system message, if any, is followed by alternating user and assistant messages."""
+    """Check that roles are known, and that a system message, if any, is followed by alternating
+    user and assistant messages.
+    """
     roles = [x.role for x in messages]
     unknown = next((role for role in roles if role not in ROLES), None)
     if unknown is not None:
@@ -163,7 +212,8 @@ def _check_messages(messages: Sequence[ChatMessage]) -> None:
     rest = roles[1:] if roles[:1] == ["system"] else roles
     if rest != [("user", "assistant")[i % 2] for i in range(len(rest))]:
         raise LlamathError(
-            f"expected alternating user and assistant messages, found {', '.join(roles)}", hint="a system message comes first"
+            f"expected alternating user and assistant messages, found {', '.join(roles)}",
+            hint="a system message comes first",
         )
 
 
@@ -171,13 +221,21 @@ def find_chat_format(name: str) -> ChatFormat:
     """Return the chat format with this name."""
     if name in CHAT_FORMATS:
         return CHAT_FORMATS[name]
-    hint = f"did you mean {near[0]}?" if (near := nearest(name, CHAT_FORMATS)) else f"known formats: {', '.join(CHAT_FORMATS)}"
+    hint = (
+        f"did you mean {near[0]}?"
+        if (near := nearest(name, CHAT_FORMATS))
+        else (f"known formats: {', '.join(CHAT_FORMATS)}")
+    )
     raise LlamathError(f"unknown chat format {name!r}", hint=hint)
 
 
 def detect_chat_format(tokenizer: Tokenizer, default: str = "") -> ChatFormat | None:
-    """Return the format of a checkpoint without a template: by its special tokens, else the default of its family."""
-    return _format_by_markers(lambda marker: tokenizer.token_id(marker) is not None) or CHAT_FORMATS.get(default)
+    """Return the format of a checkpoint without a template: by its special tokens, else the
+    default of its family.
+    """
+    return _format_by_markers(
+        lambda marker: tokenizer.token_id(marker) is not None
+    ) or CHAT_FORMATS.get(default)
 
 
 def _format_by_markers(has_marker: Callable[[str], bool]) -> ChatFormat | None:

@@ -1,4 +1,6 @@
-"""The chat templates, special tokens and sampling settings that the files of a checkpoint contain."""
+"""The chat templates, special tokens and sampling settings that the files of a checkpoint
+contain.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +24,46 @@ _SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"
 
 
 def find_chat_templates(path: str) -> dict[str, str] | None:
-    """Return the templates of a folder or a GGUF file by name, `default` among them; None if its format cannot contain one."""
+    """Return the templates of a folder or a GGUF file by name, `default` among them; None if its
+    format cannot contain one.
+    """
     if not os.path.isdir(path):
         return _templates_in_gguf(path) if path.endswith(".gguf") else None
     if os.path.lexists(os.path.join(path, "chat_template.jinja")):
-        return {"default": read_template_file(resolve_inside(path, "chat_template.jinja"))} | _additional_templates(path)
+        return {
+            "default": read_template_file(resolve_inside(path, "chat_template.jinja"))
+        } | _additional_templates(path)
     for name in _TEMPLATE_FILES:
         if os.path.lexists(os.path.join(path, name)) and (
-            templates := _named_templates(read_json(resolve_inside(path, name)).get("chat_template"))
+            templates := _named_templates(
+                read_json(resolve_inside(path, name)).get("chat_template")
+            )
         ):
             return templates
-    may_have_one = any(os.path.lexists(os.path.join(path, name)) for name in ("tokenizer_config.json", "tokenizer.json"))
+    may_have_one = any(
+        os.path.lexists(os.path.join(path, name))
+        for name in ("tokenizer_config.json", "tokenizer.json")
+    )
     return {} if may_have_one else None
 
 
 def read_special_tokens(path: str, tokenizer: Tokenizer) -> dict[str, str]:
-    """Return the special tokens that a template may refer to, such as `bos_token`: those of the tokenizer's files, or of a GGUF file."""
+    """Return the special tokens that a template may refer to, such as `bos_token`: those of the
+    tokenizer's files, or of a GGUF file.
+    """
     if not os.path.isdir(path):
         return _special_tokens_in_gguf(path, tokenizer) if path.endswith(".gguf") else {}
     tokens: dict[str, str] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        settings = read_json(resolve_inside(path, name)) if os.path.lexists(os.path.join(path, name)) else {}
+        settings = (
+            read_json(resolve_inside(path, name))
+            if os.path.lexists(os.path.join(path, name))
+            else {}
+        )
         extra = settings.get("extra_special_tokens")
-        for key, value in ({**extra, **settings} if isinstance(extra, Mapping) else settings).items():
+        for key, value in (
+            {**extra, **settings} if isinstance(extra, Mapping) else settings
+        ).items():
             text = value.get("content") if isinstance(value, Mapping) else value
             if key.endswith("_token") and isinstance(text, str):
                 tokens[key] = text
@@ -52,13 +71,19 @@ def read_special_tokens(path: str, tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def read_sampling_settings(path: str) -> dict[str, Any]:
-    """Return the publisher's sampling settings (`generation_config.json`); empty for greedy decoding."""
+    """Return the publisher's sampling settings (`generation_config.json`); empty for greedy
+    decoding.
+    """
     name = "generation_config.json"
-    settings = read_json(resolve_inside(path, name)) if os.path.lexists(os.path.join(path, name)) else {}
+    settings = (
+        read_json(resolve_inside(path, name)) if os.path.lexists(os.path.join(path, name)) else {}
+    )
     if settings.get("do_sample") is not True:
         return {}
     return {"temperature": 1.0} | {
-        name: x for name in _SAMPLING_KEYS if isinstance(x := settings.get(name), int | float) and not isinstance(x, bool)
+        name: x
+        for name in _SAMPLING_KEYS
+        if isinstance(x := settings.get(name), int | float) and not isinstance(x, bool)
     }
 
 
@@ -69,7 +94,11 @@ def _named_templates(value: Any) -> dict[str, str]:
     if isinstance(value, Mapping):  # name → template
         return {str(name): x for name, x in value.items() if isinstance(x, str)}
     several = [x for x in value if isinstance(x, Mapping)] if isinstance(value, list) else []
-    return {x["name"]: x["template"] for x in several if isinstance(x.get("name"), str) and isinstance(x.get("template"), str)}
+    return {
+        x["name"]: x["template"]
+        for x in several
+        if isinstance(x.get("name"), str) and isinstance(x.get("template"), str)
+    }
 
 
 def _additional_templates(path: str) -> dict[str, str]:
@@ -78,7 +107,9 @@ def _additional_templates(path: str) -> dict[str, str]:
         return {}
     folder = LocalFolder(path).inner(_MORE_TEMPLATES)  # a link out of the folder is refused
     files = [x for x in folder.names() if x.endswith(".jinja")]
-    return {x.removesuffix(".jinja"): read_template_file(resolve_inside(folder.name, x)) for x in files}
+    return {
+        x.removesuffix(".jinja"): read_template_file(resolve_inside(folder.name, x)) for x in files
+    }
 
 
 def read_template_file(path: str) -> str:
@@ -86,7 +117,9 @@ def read_template_file(path: str) -> str:
     with LocalFile(path) as source:
         if source.size > MAX_TEMPLATE_BYTES:
             raise FormatError(
-                "too_large", f"{safe(path)}: expected a chat template of at most {MAX_TEMPLATE_BYTES:,} bytes, found {source.size:,}"
+                "too_large",
+                f"{safe(path)}: expected a chat template of at most "
+                f"{MAX_TEMPLATE_BYTES:,} bytes, found {source.size:,}",
             )
         return source.read(0, source.size).decode("utf-8", "replace")
 
@@ -101,22 +134,34 @@ def _templates_in_gguf(path: str) -> dict[str, str]:
                 continue
             text = value
             if isinstance(text, Array):
-                text = next(values(source, text), "") if text.type == "STRING" and text.count == 1 else ""
+                text = (
+                    next(values(source, text), "")
+                    if text.type == "STRING" and text.count == 1
+                    else ""
+                )
             if isinstance(text, str) and text:
                 templates[name.removeprefix(".") or "default"] = text
     return templates
 
 
 _GGUF_TOKENS = {
-    "bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "seperator": "sep_token", "padding": "pad_token",
+    "bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "seperator": "sep_token",
+    "padding": "pad_token",
     "cls": "cls_token", "mask": "mask_token",
 }  # fmt: skip
-"""`tokenizer.ggml.NAME_token_id` → the name of the token in templates; `seperator` is how GGUF spells it."""
+"""`tokenizer.ggml.NAME_token_id` → the name of the token in templates; `seperator` is how GGUF
+spells it."""
 
 
 def _special_tokens_in_gguf(path: str, tokenizer: Tokenizer) -> dict[str, str]:
     with LocalFile(gguf_format.siblings(path)[0]) as source:
         metadata = gguf_format.read(source).metadata
-    ids = {name: metadata.get(f"tokenizer.ggml.{key}_token_id") for key, name in _GGUF_TOKENS.items()}
-    texts = {name: tokenizer.engine.id_to_token(x) for name, x in ids.items() if isinstance(x, int) and x >= 0}
+    ids = {
+        name: metadata.get(f"tokenizer.ggml.{key}_token_id") for key, name in _GGUF_TOKENS.items()
+    }
+    texts = {
+        name: tokenizer.engine.id_to_token(x)
+        for name, x in ids.items()
+        if isinstance(x, int) and x >= 0
+    }
     return {name: text for name, text in texts.items() if text is not None}

@@ -1,7 +1,9 @@
-"""`ControlTokens`: find the longest added token at each position of a text, in steps that grow with the text and the tokens alone.
+"""`ControlTokens`: find the longest added token at each position of a text, in steps that grow with
+the text and the tokens alone.
 
-The names of tokens are read backwards into an Aho-Corasick automaton, and then the text: after each character, its state tells the longest
-token that begins there. Only names whose ends occur in the text become part of it, so that thousands of added tokens cost little.
+The names of tokens are read backwards into an Aho-Corasick automaton, and then the text: after each
+character, its state tells the longest token that begins there. Only names whose ends occur in the
+text become part of it, so that thousands of added tokens cost little.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ class ControlTokens:
     """The names of added tokens that may occur in some texts."""
 
     def __init__(self, names: Iterable[str], texts: Iterable[str]) -> None:
-        self.steps = 0  # characters of names and texts that were read, and failures that were followed
+        # characters of names and texts that were read, and failures that were followed
+        self.steps = 0
         self._after: dict[tuple[int, str], int] = {}
         self._failures, self._longest = [0], [0]
         self._add(self._candidates(frozenset(filter(None, names)), "".join(texts)))
@@ -53,16 +56,24 @@ class ControlTokens:
         lengths = {min(len(x), _END_LENGTH) for x in names}
         parts = {n: {text[i : i + n] for i in range(len(text) - n + 1)} for n in lengths}
         self.steps += len(text) * len(lengths) + len(names)
-        found = [x for x in names if x[:_END_LENGTH] in (known := parts[min(len(x), _END_LENGTH)]) and x[-_END_LENGTH:] in known]
+        found = [
+            x
+            for x in names
+            if x[:_END_LENGTH] in (known := parts[min(len(x), _END_LENGTH)])
+            and x[-_END_LENGTH:] in known
+        ]
         if sum(map(len, found)) > _MAX_CHARACTERS:
             raise LlamathError(
-                f"expected added tokens of at most {_MAX_CHARACTERS:,} characters to search for in the text of a chat template, found more",
+                f"expected added tokens of at most {_MAX_CHARACTERS:,} characters to search for "
+                "in the text of a chat template, found more",
                 hint="compare the tokenizer's file with the publisher's",
             )
         return found
 
     def _add(self, names: list[str]) -> None:
-        """Add the reversed names, and for each state that of the longest proper end of its text: if it fails, reading goes on there."""
+        """Add the reversed names, and for each state that of the longest proper end of its text:
+        if it fails, reading goes on there.
+        """
         parents = [(0, "")]
         for name in names:
             state = 0

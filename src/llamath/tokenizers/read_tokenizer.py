@@ -1,4 +1,6 @@
-"""Loads the tokenizer of a checkpoint: `tokenizer.json`, else `tokenizer.model`, else the vocabulary in its GGUF file."""
+"""Loads the tokenizer of a checkpoint: `tokenizer.json`, else `tokenizer.model`, else the
+vocabulary in its GGUF file.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,11 @@ class _TokenizerMetadata:
 
     def error(self, expected: str, found: object, hint: str = "") -> FormatError:
         """Make the error for an invalid vocabulary."""
-        return FormatError("tokenizer", f"{safe(self.source.name)}: tokenizer.ggml: expected {expected}, found {found}", hint=hint)
+        return FormatError(
+            "tokenizer",
+            f"{safe(self.source.name)}: tokenizer.ggml: expected {expected}, found {found}",
+            hint=hint,
+        )
 
 
 def _read_gguf_tokenizer(source: Source, manifest: Manifest) -> Tokenizer:
@@ -69,12 +75,19 @@ def _read_gguf_tokenizer(source: Source, manifest: Manifest) -> Tokenizer:
     pieces, model = _read_pieces(vocabulary), vocabulary.get("model")
     with wrap_engine_errors(source.name):
         if model == "gpt2":
-            engine, adds_bos = _build_byte_level(vocabulary, pieces), vocabulary.get("pre") in IGNORE_MERGES
+            engine, adds_bos = (
+                _build_byte_level(vocabulary, pieces),
+                vocabulary.get("pre") in IGNORE_MERGES,
+            )
         elif model in ("llama", "t5"):
             spaces = SpaceHandling(
-                bool(vocabulary.get("add_space_prefix", True)), bool(vocabulary.get("remove_extra_whitespaces", model == "t5"))
+                bool(vocabulary.get("add_space_prefix", True)),
+                bool(vocabulary.get("remove_extra_whitespaces", model == "t5")),
             )
-            engine, adds_bos = build_sentencepiece(pieces, spaces, model == "t5", source.name), model == "llama"
+            engine, adds_bos = (
+                build_sentencepiece(pieces, spaces, model == "t5", source.name),
+                model == "llama",
+            )
         else:
             raise vocabulary.error("the tokenizer model llama, gpt2 or t5", safe(str(model)))
         bos, eos = vocabulary.token_id("bos", len(pieces)), vocabulary.token_id("eos", len(pieces))
@@ -95,7 +108,9 @@ def _read_pieces(vocabulary: _TokenizerMetadata) -> list[VocabularyPiece]:
             raise vocabulary.error(f"{len(texts):,} {name}, one for each token", f"{len(column):,}")
     if not texts or len(set(texts)) != len(texts):
         problem = f"{len(texts):,}, with repetitions" if texts else "none"
-        raise vocabulary.error("distinct tokens", problem, "put the model's tokenizer.json in the same folder")
+        raise vocabulary.error(
+            "distinct tokens", problem, "put the model's tokenizer.json in the same folder"
+        )
     scores, types = scores or [0.0] * len(texts), types or [NORMAL] * len(texts)
     return [VocabularyPiece(*piece) for piece in zip(texts, scores, types, strict=True)]
 
@@ -108,9 +123,15 @@ def _build_byte_level(vocabulary: _TokenizerMetadata, pieces: list[VocabularyPie
     pre = vocabulary.get("pre", "")
     if pre not in GGUF_PRETOKENIZERS:
         near = nearest(str(pre), GGUF_PRETOKENIZERS)
-        hint = f"nearest known: {', '.join(near)}" if near else "put the model's tokenizer.json in the same folder"
+        hint = (
+            f"nearest known: {', '.join(near)}"
+            if near
+            else ("put the model's tokenizer.json in the same folder")
+        )
         raise vocabulary.error("a known pre-tokenizer (pre)", safe(repr(pre)), hint)
-    return build_byte_level(pieces, merges, SPLIT_PATTERNS[GGUF_PRETOKENIZERS[pre]], ignore_merges=pre in IGNORE_MERGES)
+    return build_byte_level(
+        pieces, merges, SPLIT_PATTERNS[GGUF_PRETOKENIZERS[pre]], ignore_merges=pre in IGNORE_MERGES
+    )
 
 
 _SPECIAL_TOKENS = {
@@ -123,7 +144,8 @@ _SPECIAL_TOKENS = {
     9: "<|eot_id|>",
     10: "<|python_tag|>",
 }
-"""Llama 3.1's special tokens, by their place after the last rank; Llama 3 has `<|reserved_special_token_…|>` at 4, 8 and 10."""
+"""Llama 3.1's special tokens, by their place after the last rank; Llama 3 has
+`<|reserved_special_token_…|>` at 4, 8 and 10."""
 _NUM_SPECIAL_TOKENS = 256
 
 
@@ -138,10 +160,18 @@ def _read_tiktoken_tokenizer(data: bytes, source: str) -> Tokenizer:
         except binascii.Error:
             token = b""
         if not token or number != b"%d" % rank:
-            raise FormatError("tokenizer", f"{safe(source)}: line {rank + 1}: expected base64 and the rank {rank}, found {line[:40]!r}")
+            raise FormatError(
+                "tokenizer",
+                f"{safe(source)}: line {rank + 1}: expected base64 "
+                f"and the rank {rank}, found {line[:40]!r}",
+            )
         ranks["".join(map(letters.__getitem__, token))] = rank
     if len(ranks) != rank + 1 or not all(letter in ranks for letter in letters.values()):
-        raise FormatError("tokenizer", f"{safe(source)}: expected distinct tokens that include every byte, found {len(ranks):,} tokens")
+        raise FormatError(
+            "tokenizer",
+            f"{safe(source)}: expected distinct tokens that include "
+            f"every byte, found {len(ranks):,} tokens",
+        )
     with wrap_engine_errors(source):
         special = [VocabularyPiece(name, type=CONTROL) for name in special_tokens()]
         engine = build_byte_level(
@@ -155,20 +185,33 @@ def _read_tiktoken_tokenizer(data: bytes, source: str) -> Tokenizer:
 
 
 def special_tokens() -> list[str]:
-    """Return the names of the special tokens in their order; reserved ones are numbered consecutively."""
+    """Return the names of the special tokens in their order; reserved ones are numbered
+    consecutively.
+    """
     reserved = iter(range(_NUM_SPECIAL_TOKENS))
-    return [_SPECIAL_TOKENS.get(i) or f"<|reserved_special_token_{next(reserved)}|>" for i in range(_NUM_SPECIAL_TOKENS)]
+    return [
+        _SPECIAL_TOKENS.get(i) or f"<|reserved_special_token_{next(reserved)}|>"
+        for i in range(_NUM_SPECIAL_TOKENS)
+    ]
 
 
 def _read_sentencepiece_tokenizer(data: bytes, source: str) -> Tokenizer:
-    """Return the tokenizer; it adds `<s>` before a text, as Llama's reference implementation does."""
+    """Return the tokenizer; it adds `<s>` before a text, as Llama's reference implementation
+    does.
+    """
     model = parse_sentencepiece(data, source)
     if model.model_type not in (UNIGRAM, BPE) or not model.pieces:
-        raise FormatError("tokenizer", f"{safe(source)}: expected a unigram or BPE model with pieces, found model type {model.model_type}")
+        raise FormatError(
+            "tokenizer",
+            f"{safe(source)}: expected a unigram or BPE model with "
+            f"pieces, found model type {model.model_type}",
+        )
     try:
         pieces = [VocabularyPiece(x.text.decode(), x.score, x.type) for x in model.pieces]
     except UnicodeDecodeError as error:
-        raise FormatError("tokenizer", f"{safe(source)}: expected pieces in UTF-8, found {error.object[:40]!r}") from None
+        raise FormatError(
+            "tokenizer", f"{safe(source)}: expected pieces in UTF-8, found {error.object[:40]!r}"
+        ) from None
     if model.charsmap:
         _check_charsmap(model.charsmap, source)
     spaces = SpaceHandling(model.add_dummy_prefix, model.remove_extra_whitespaces, model.charsmap)
@@ -191,10 +234,18 @@ def load_tokenizer(path: str) -> Tokenizer:
         return _load_file(path)
     if candidates := tokenizer_files(path):
         tokenizer = _load_file(candidates[0])
-        return Tokenizer(tokenizer.engine, tokenizer.source, _bos_id(path, tokenizer), tokenizer.stop_ids.union(_stop_ids(path, tokenizer)))
+        return Tokenizer(
+            tokenizer.engine,
+            tokenizer.source,
+            _bos_id(path, tokenizer),
+            tokenizer.stop_ids.union(_stop_ids(path, tokenizer)),
+        )
     if files := sorted(name for name in os.listdir(path) if name.endswith(".gguf")):
         return _load_gguf(resolve_inside(path, files[0]))
-    raise LlamathError(f"{safe(path)}: expected a tokenizer, found none of {', '.join(TOKENIZER_FILES)} and no GGUF file")
+    raise LlamathError(
+        f"{safe(path)}: expected a tokenizer, found none of "
+        f"{', '.join(TOKENIZER_FILES)} and no GGUF file"
+    )
 
 
 def _load_file(path: str) -> Tokenizer:
@@ -203,7 +254,11 @@ def _load_file(path: str) -> Tokenizer:
         if head == b"GGUF":
             return _load_gguf(path)
         if source.size > _MAX_BYTES:
-            raise FormatError("too_large", f"{safe(path)}: expected a tokenizer of at most {_MAX_BYTES:,} bytes, found {source.size:,}")
+            raise FormatError(
+                "too_large",
+                f"{safe(path)}: expected a tokenizer of at most "
+                f"{_MAX_BYTES:,} bytes, found {source.size:,}",
+            )
         data = source.read(0, source.size)
     if data[:1] == b"{":
         return _load_json(data, path)
@@ -222,19 +277,24 @@ def _load_json(data: bytes, path: str) -> Tokenizer:
 
 
 _MAX_EXPANSION = 256
-"""The largest factor by which a tokenizer's rules may lengthen a text; those of published tokenizers reach 132 (NFKC, spaces, bytes)."""
+"""The largest factor by which a tokenizer's rules may lengthen a text; those of published
+tokenizers reach 132 (NFKC, spaces, bytes)."""
 _EXPANSION = {
-    "NFKC": 11, "NFKD": 11, "NFC": 3, "NFD": 3, "Precompiled": 11, "BertNormalizer": 3, "Lowercase": 2, "ByteLevel": 2, "Metaspace": 3,
+    "NFKC": 11, "NFKD": 11, "NFC": 3, "NFD": 3, "Precompiled": 11, "BertNormalizer": 3,
+    "Lowercase": 2, "ByteLevel": 2, "Metaspace": 3,
 }  # fmt: skip
-"""Type of a rule → the most bytes that it makes of one: U+FDFA becomes 33 in NFKC, a byte two in byte-level BPE, a space three."""
+"""Type of a rule → the most bytes that it makes of one: U+FDFA becomes 33 in NFKC, a byte two in
+byte-level BPE, a space three."""
 _MAX_RULES = 100
 """The largest number of rules in a sequence; published tokenizers have fewer than 10."""
 
 
 def _check_rules(data: Any, path: str) -> None:
-    """Refuse rules that multiply the length of a text or take long, before the library applies them: it cannot be interrupted.
+    """Refuse rules that multiply the length of a text or take long, before the library applies
+    them: it cannot be interrupted.
 
-    A regular expression in the decoder would run without a time limit; published decoders have none.
+    A regular expression in the decoder would run without a time limit; published decoders have
+    none.
     """
     for key in ("normalizer", "pre_tokenizer", "decoder", "post_processor"):
         rules = list(_rules(data.get(key) if isinstance(data, dict) else None))
@@ -244,12 +304,15 @@ def _check_rules(data: Any, path: str) -> None:
             found = f"{len(rules):,} rules"
         elif factor > _MAX_EXPANSION:
             found = f"a {key} that may make it {factor:,} times as long"
-        elif key == "decoder" and any(isinstance(x := rule.get("pattern"), Mapping) and "Regex" in x for rule in rules):
+        elif key == "decoder" and any(
+            isinstance(x := rule.get("pattern"), Mapping) and "Regex" in x for rule in rules
+        ):
             found = "a regular expression"
         if found:
             raise FormatError(
                 "tokenizer",
-                f"{safe(path)}: expected a {key} of at most {_MAX_RULES} rules that keeps a text about as long as it is, found {found}",
+                f"{safe(path)}: expected a {key} of at most {_MAX_RULES} rules that keeps a text "
+                f"about as long as it is, found {found}",
                 hint="compare the file with the publisher's",
             )
         for rule in rules:
@@ -258,15 +321,23 @@ def _check_rules(data: Any, path: str) -> None:
 
 
 def _check_charsmap(charsmap: bytes, path: str) -> None:
-    """Refuse a precompiled normalization with a table that is longer than the data: the library would allocate it."""
+    """Refuse a precompiled normalization with a table that is longer than the data: the library
+    would allocate it.
+    """
     size = int.from_bytes(charsmap[:4], "little")
     if len(charsmap) < 4 or size % 4 or size > len(charsmap) - 4:
         found = f"{size:,} of {max(0, len(charsmap) - 4):,} bytes"
-        raise FormatError("tokenizer", f"{safe(path)}: precompiled_charsmap: expected a table of 32-bit numbers in the data, found {found}")
+        raise FormatError(
+            "tokenizer",
+            f"{safe(path)}: precompiled_charsmap: expected a table of "
+            f"32-bit numbers in the data, found {found}",
+        )
 
 
 def _rules(rule: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the rules of a sequence, at any depth; the number of nested lists is limited by the JSON parser."""
+    """Yield the rules of a sequence, at any depth; the number of nested lists is limited by the
+    JSON parser.
+    """
     if isinstance(rule, Mapping):
         yield rule
         for key in ("normalizers", "pretokenizers", "decoders", "processors"):
@@ -275,14 +346,20 @@ def _rules(rule: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _expansion_of(rule: Mapping[str, Any]) -> int:
-    """Return the largest factor by which a rule lengthens a text; the library knows rules without a type by their keys."""
+    """Return the largest factor by which a rule lengthens a text; the library knows rules
+    without a type by their keys.
+    """
     if isinstance(prepended := rule.get("prepend"), str):
-        return 1 + len(prepended.encode(errors="surrogatepass"))  # before every part of a text between special tokens
+        # before every part of a text between special tokens
+        return 1 + len(prepended.encode(errors="surrogatepass"))
     if isinstance(special := rule.get("special_tokens"), Mapping):
         return max(1, _template_length(rule, special))
     if "content" not in rule or "pattern" not in rule:
         return _EXPANSION.get(str(rule.get("type")), 1)
-    pattern, content = rule.get("pattern"), len(str(rule.get("content", "")).encode(errors="surrogatepass"))
+    pattern, content = (
+        rule.get("pattern"),
+        len(str(rule.get("content", "")).encode(errors="surrogatepass")),
+    )
     if isinstance(pattern, Mapping) and isinstance(text := pattern.get("String"), str) and text:
         return max(1, -(-content // len(text.encode(errors="surrogatepass"))))
     return 1 + content  # a regular expression may match between all characters
@@ -313,17 +390,27 @@ def _bos_id(folder: str, tokenizer: Tokenizer) -> int | None:
 
 
 def _stop_ids(folder: str, tokenizer: Tokenizer) -> Iterator[int]:
-    """Yield the end-of-sequence ids of config.json, generation_config.json and tokenizer_config.json."""
+    """Yield the end-of-sequence ids of config.json, generation_config.json and
+    tokenizer_config.json.
+    """
     for name in _EOS_FILES:
         ids = _read_settings(folder, name).get("eos_token_id")
-        yield from (x for x in (ids if isinstance(ids, list) else [ids]) if isinstance(x, int) and not isinstance(x, bool))
+        yield from (
+            x
+            for x in (ids if isinstance(ids, list) else [ids])
+            if isinstance(x, int) and not isinstance(x, bool)
+        )
     text = _token_text(_read_settings(folder, "tokenizer_config.json").get("eos_token"))
     if text is not None and (token := tokenizer.token_id(text)) is not None:
         yield token
 
 
 def _read_settings(folder: str, name: str) -> Mapping[str, Any]:
-    return read_json(resolve_inside(folder, name)) if os.path.lexists(os.path.join(folder, name)) else {}
+    return (
+        read_json(resolve_inside(folder, name))
+        if os.path.lexists(os.path.join(folder, name))
+        else {}
+    )
 
 
 def _token_text(token: Any) -> str | None:

@@ -1,7 +1,9 @@
-"""`TemplateProcess`: renders chat templates of files in a process of its own, which has limits and can be killed.
+"""`TemplateProcess`: renders chat templates of files in a process of its own, which has limits and
+can be killed.
 
-The process gets the template and the messages, and answers with text; it has no files, no environment and no arguments of this process.
-Where no process can be started, nothing is rendered: what a template may do is not left to its own counter alone.
+The process gets the template and the messages, and answers with text; it has no files, no
+environment and no arguments of this process. Where no process can be started, nothing is rendered:
+what a template may do is not left to its own counter alone.
 """
 
 from __future__ import annotations
@@ -30,14 +32,20 @@ _MAX_ANSWER, _ANSWER_PER_BYTE = 1 << 26, 8
 _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """Where this package is."""
 _KEPT_VARIABLES = ("SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ")
-"""The environment variables that the process gets: what the interpreter needs to start, and the time zone of dates."""
-_START = "import json, sys; sys.path += json.loads(sys.argv[1]); from llamath.tokenizers.jinja.template_child import serve; serve()"
+"""The environment variables that the process gets: what the interpreter needs to start, and the
+time zone of dates."""
+_START = (
+    "import json, sys; sys.path += json.loads(sys.argv[1]); from "
+    "llamath.tokenizers.jinja.template_child import serve; serve()"
+)
 _WAIT_SECONDS = 0.2
 """How long Ctrl-C may have to wait on Windows, where nothing interrupts a wait."""
 
 
 class TemplateProcess:
-    """Renders one model's templates. The process is started when it is needed, and ends with this object, or at a limit."""
+    """Renders one model's templates. The process is started when it is needed, and ends with
+    this object, or at a limit.
+    """
 
     def __init__(self, limits: ProcessLimits | None = None) -> None:
         self.limits = limits or ProcessLimits()
@@ -48,14 +56,23 @@ class TemplateProcess:
         return TemplateProcess, (self.limits,)  # a copy has a process of its own
 
     def prepare(self, template: str) -> None:
-        """Start the process and let it parse a template, without waiting for it; what fails is tried again by `render`."""
+        """Start the process and let it parse a template, without waiting for it; what fails is
+        tried again by `render`.
+        """
         with suppress(LlamathError), self._child("") as child:
             child.send(self._message({"template": template}))
 
     def render(
-        self, template: str, source: str, special_tokens: Mapping[str, str], messages: Sequence[Mapping[str, Any]], **options: Any
+        self,
+        template: str,
+        source: str,
+        special_tokens: Mapping[str, str],
+        messages: Sequence[Mapping[str, Any]],
+        **options: Any,
     ) -> str:
-        """Return the prompt; `origin_runs` tells its template's text from that of the messages. Options are those of a template."""
+        """Return the prompt; `origin_runs` tells its template's text from that of the messages.
+        Options are those of a template.
+        """
         try:
             message = self._message(make_request(template, special_tokens, messages, **options))
         except ValueError as error:  # an integer of more digits than Python writes
@@ -97,13 +114,20 @@ class TemplateProcess:
 
 
 class OwnTemplates:
-    """Renders the templates that this package contains, in this process: no stranger wrote them, and the counter bounds their work."""
+    """Renders the templates that this package contains, in this process: no stranger wrote them,
+    and the counter bounds their work.
+    """
 
     def prepare(self, template: str) -> None:
         """Do nothing: there is no process to start."""
 
     def render(
-        self, template: str, source: str, special_tokens: Mapping[str, str], messages: Sequence[Mapping[str, Any]], **options: Any
+        self,
+        template: str,
+        source: str,
+        special_tokens: Mapping[str, str],
+        messages: Sequence[Mapping[str, Any]],
+        **options: Any,
     ) -> str:
         """Return what `TemplateProcess.render` returns."""
         return JinjaTemplate(template, source, special_tokens).render(messages, **options)
@@ -121,7 +145,9 @@ class _Ended(Exception):
 
 
 class _Child:
-    """A process that renders. Its answer is awaited in a thread, so that it can be given up on every system."""
+    """A process that renders. Its answer is awaited in a thread, so that it can be given up on
+    every system.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -135,7 +161,9 @@ class _Child:
         self._receive_all()
         self._awaited, self._seconds = 1, message.seconds
         most = _MAX_ANSWER + _ANSWER_PER_BYTE * len(message.data)
-        threading.Thread(target=_converse, args=(self.process, message.data, most, self._answers), daemon=True).start()
+        threading.Thread(
+            target=_converse, args=(self.process, message.data, most, self._answers), daemon=True
+        ).start()
 
     def ask(self, message: _Message) -> dict[str, Any]:
         """Return the answer to a request."""
@@ -168,7 +196,11 @@ def _start(limits: ProcessLimits, source: str) -> _Child:
     """Start a process that answers; it sets its own limits before it reads anything of a file."""
     folders = [_OWN_FOLDER, *(os.path.dirname(_folder_of(x)) for x in ("jinja2", "markupsafe"))]
     if not sys.executable or getattr(sys, "frozen", False):
-        raise template_error(source, "a process of its own would render it, and this program has no Python interpreter for it")
+        raise template_error(
+            source,
+            "a process of its own would render it, and this program has "
+            "no Python interpreter for it",
+        )
     is_posix = os.name == "posix"
     bytecode = ["-B"] if sys.dont_write_bytecode else []
     try:
@@ -183,7 +215,9 @@ def _start(limits: ProcessLimits, source: str) -> _Child:
             creationflags=0 if is_posix else _windows_flags(),
         )
     except OSError as error:
-        raise template_error(source, f"the process that renders it cannot be started: {error.strerror}") from None
+        raise template_error(
+            source, f"the process that renders it cannot be started: {error.strerror}"
+        ) from None
     child = _Child(process)
     assert process.stdin is not None
     with suppress(OSError):
@@ -192,7 +226,9 @@ def _start(limits: ProcessLimits, source: str) -> _Child:
 
 
 def _folder_of(package: str) -> str:
-    """Return the folder of an installed package, without importing it; one in the current folder is not installed."""
+    """Return the folder of an installed package, without importing it; one in the current folder
+    is not installed.
+    """
     here = {""}
     with suppress(OSError):  # a folder that was deleted
         here.add(os.getcwd())
@@ -203,10 +239,17 @@ def _folder_of(package: str) -> str:
 
 
 def _windows_flags() -> int:
-    return int(getattr(subprocess, "CREATE_NO_WINDOW", 0)) | int(getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0))
+    return int(getattr(subprocess, "CREATE_NO_WINDOW", 0)) | int(
+        getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+    )
 
 
-def _converse(process: subprocess.Popen[bytes], data: bytes, most: int, answers: SimpleQueue[bytes | Exception]) -> None:
+def _converse(
+    process: subprocess.Popen[bytes],
+    data: bytes,
+    most: int,
+    answers: SimpleQueue[bytes | Exception],
+) -> None:
     """Send a request and put its answer, or what prevented it, into the queue."""
     assert process.stdin is not None and process.stdout is not None
     try:

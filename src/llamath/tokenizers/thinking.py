@@ -31,14 +31,20 @@ class ReplyPart(NamedTuple):
 
 
 class ReplyReader:
-    """Takes the tokens of one reply and their text as they are generated; `content` and `reasoning` are for the conversation."""
+    """Takes the tokens of one reply and their text as they are generated; `content` and
+    `reasoning` are for the conversation.
+    """
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
         names = {i: str(tokenizer.engine.id_to_token(i)) for i in tokenizer.control_ids}
         self._control = names
         self._has_channels = {_CHANNEL, _MESSAGE} <= set(names.values())
         tail = tokenizer.decode(prompt[-_TAIL:], keep_special_tokens=True).rstrip()
-        self._end = "" if self._has_channels else next((end for begin, end in SECTIONS.items() if tail.endswith(begin)), "")
+        self._end = (
+            ""
+            if self._has_channels
+            else next((end for begin, end in SECTIONS.items() if tail.endswith(begin)), "")
+        )
         self._is_beginning, self._buffer, self._unseen = not self._end, "", ""
         self._in_header, self._header = self._has_channels and not tail.endswith(_MESSAGE), ""
         self._is_reasoning = False
@@ -64,7 +70,9 @@ class ReplyReader:
 
     @property
     def content(self) -> str:
-        """The text of the reply for the conversation: with its markers, as templates expect it, but only the answer of gpt-oss."""
+        """The text of the reply for the conversation: with its markers, as templates expect it,
+        but only the answer of gpt-oss.
+        """
         if self._has_channels:
             return "".join(x.text for x in self._parts if not x.is_reasoning)
         from .jinja.template_text import concat
@@ -83,7 +91,10 @@ class ReplyReader:
     def _add_to_channel(self, name: str, text: str) -> list[ReplyPart]:
         if name in _HARMONY:
             if name == _MESSAGE:
-                self._in_header, self._is_reasoning = False, self._header.strip().startswith("analysis")
+                self._in_header, self._is_reasoning = (
+                    False,
+                    self._header.strip().startswith("analysis"),
+                )
             elif name != _CHANNEL or not self._in_header:
                 self._in_header = True
             self._header = ""
@@ -138,4 +149,6 @@ class ReplyReader:
 
 def _overlap(text: str, marker: str) -> int:
     """Return the length of the longest beginning of a marker that the text ends with."""
-    return next((n for n in range(min(len(marker) - 1, len(text)), 0, -1) if text.endswith(marker[:n])), 0)
+    return next(
+        (n for n in range(min(len(marker) - 1, len(text)), 0, -1) if text.endswith(marker[:n])), 0
+    )

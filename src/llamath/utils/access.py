@@ -1,7 +1,9 @@
-"""Which files and addresses this process may read: all of them, or those that the starter of `llamath mcp` has allowed.
+"""Which files and addresses this process may read: all of them, or those that the starter of
+`llamath mcp` has allowed.
 
-The rule is one for the whole process. It is checked for each name that a caller gives, before anything looks whether it exists, and again
-where a file is opened: that file is reached from an allowed folder without following a link.
+The rule is one for the whole process. It is checked for each name that a caller gives, before
+anything looks whether it exists, and again where a file is opened: that file is reached from an
+allowed folder without following a link.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class Access(Record):
         return next((x for x in self.folders if os.path.commonpath((x, real)) == x), None)
 
     def open(self, path: str, flags: int) -> int:
-        """Open a file from its allowed folder down; a link that appears on the way since the path was resolved is not followed."""
+        """Open a file from its allowed folder down; a link that appears on the way since the
+        path was resolved is not followed.
+        """
         real = os.path.realpath(path)
         folder = self._folder_of(real)
         if folder is None or real == folder:
@@ -38,7 +42,9 @@ class Access(Record):
         at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for part in parts:
-                inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+                inner = os.open(
+                    part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at
+                )
                 os.close(at)
                 at = inner
             return os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
@@ -61,7 +67,9 @@ def only(access: Access) -> Iterator[None]:
 
 
 def is_restricted() -> bool:
-    """Whether only some files and addresses may be read: then a message shows nothing that a file says of itself."""
+    """Whether only some files and addresses may be read: then a message shows nothing that a
+    file says of itself.
+    """
     return bool(_access)
 
 
@@ -80,9 +88,15 @@ def check_address(text: str, *, is_repository: bool) -> None:
     """Raise if a repository on the Hub, or another address, may not be requested."""
     for access in _access:
         if is_repository and not access.hub:
-            raise RemoteError("not_allowed", f"{safe(text)} is a repository on the Hub, which is not asked here", hint=_HUB)
+            raise RemoteError(
+                "not_allowed",
+                f"{safe(text)} is a repository on the Hub, which is not asked here",
+                hint=_HUB,
+            )
         if not is_repository and not (access.urls and text.startswith(("http://", "https://"))):
-            raise RemoteError("not_allowed", f"{safe(text)} is an address, which is not read here", hint=_URLS)
+            raise RemoteError(
+                "not_allowed", f"{safe(text)} is an address, which is not read here", hint=_URLS
+            )
 
 
 def open_file(path: str, flags: int) -> int:
@@ -91,13 +105,19 @@ def open_file(path: str, flags: int) -> int:
 
 
 def quoted(text: str, limit: int = 200) -> str:
-    """Return a text that a file says in quotes, for a message; where only some files may be read, nothing of it."""
+    """Return a text that a file says in quotes, for a message; where only some files may be
+    read, nothing of it.
+    """
     return "another" if _access else safe(repr(text), limit)
 
 
 def _outside(path: str) -> FormatError:
     message = f"{safe(path)} is not in the folder that may be read here"
-    return FormatError("not_allowed", message, hint="`llamath mcp --root DIR` names the folder; paths are relative to it")
+    return FormatError(
+        "not_allowed",
+        message,
+        hint="`llamath mcp --root DIR` names the folder; paths are relative to it",
+    )
 
 
 _HUB = "`llamath mcp --hub` allows repositories on the Hub; presets need none"

@@ -1,4 +1,6 @@
-"""`DottedNames`: find which names of a list are parents or ends of a dotted name, in steps that grow with the name alone."""
+"""`DottedNames`: find which names of a list are parents or ends of a dotted name, in steps that
+grow with the name alone.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from collections.abc import Iterable, Iterator
 
 
 class DottedNames:
-    """Names with their indices, such as `self_attn.q_proj`; `from_end`: they are compared from the last part on."""
+    """Names with their indices, such as `self_attn.q_proj`; `from_end`: they are compared from
+    the last part on.
+    """
 
     def __init__(self, names: Iterable[str], *, from_end: bool = False) -> None:
         self._from_end = from_end
@@ -19,7 +23,9 @@ class DottedNames:
             self._indices.setdefault(at, i)
 
     def along(self, name: str) -> Iterator[int]:
-        """Yield the indices of the names that are this one, its parents, or its ends; the shortest first, equal names once."""
+        """Yield the indices of the names that are this one, its parents, or its ends; the
+        shortest first, equal names once.
+        """
         at = 0
         for part in self._parts(name):
             found = self._after.get((at, part))

@@ -1,15 +1,12 @@
-"""The errors that this package raises: each says what was expected, what was found and where, with one hint.
+"""The errors that this package raises: each says what was expected, what was found and where, with
+one hint.
 
-LlamathError
-├── ArgumentError     a wrong argument of a public function
-├── ConfigError       an invalid configuration
-│   └── ImpossibleModel  one whose values do not fit together
-├── UnknownQuantization  a quantization that is not understood
-├── UnknownModel      an unknown model name or model type
-├── FormatError       a file that violates its format
-├── RemoteError       a failed download or request
-├── ConvertError      a conversion that would lose information, or whose destination cannot be written
-└── MissingExtra      an optional dependency that is not installed
+LlamathError ├── ArgumentError     a wrong argument of a public function ├── ConfigError       an
+invalid configuration │   └── ImpossibleModel  one whose values do not fit together ├──
+UnknownQuantization  a quantization that is not understood ├── UnknownModel      an unknown model
+name or model type ├── FormatError       a file that violates its format ├── RemoteError       a
+failed download or request ├── ConvertError      a conversion that would lose information, or whose
+destination cannot be written └── MissingExtra      an optional dependency that is not installed
 """
 
 from __future__ import annotations
@@ -19,7 +16,10 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-_UNSAFE = "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff\U000e0000-\U000e0fff]"
+_UNSAFE = (
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
+    "\ufff9-\uffff\U000e0000-\U000e0fff]"
+)
 """The characters that are most often used to hide text; others that are not printable are rare."""
 
 
@@ -35,9 +35,11 @@ class LlamathError(Exception):
 
 
 class ArgumentError(LlamathError):
-    """A wrong argument of a public function; the command line shows it with the spelling of its option.
+    """A wrong argument of a public function; the command line shows it with the spelling of its
+    option.
 
-    The message is the argument followed by `problem`. `call` is an example in Python, for which the command line has its own help.
+    The message is the argument followed by `problem`. `call` is an example in Python, for which the
+    command line has its own help.
     """
 
     def __init__(self, argument: str, problem: str, *, hint: str = "", call: str = "") -> None:
@@ -45,8 +47,12 @@ class ArgumentError(LlamathError):
         self.argument, self.problem, self._plain_hint = argument, problem, hint
 
     def spelled(self, argument: str, help_hint: str) -> LlamathError:
-        """Return the error about an argument with another spelling; `help_hint` replaces an example in Python."""
-        return LlamathError(f"{argument}{self.problem}", hint=self._plain_hint or (help_hint if self.hint else ""))
+        """Return the error about an argument with another spelling; `help_hint` replaces an
+        example in Python.
+        """
+        return LlamathError(
+            f"{argument}{self.problem}", hint=self._plain_hint or (help_hint if self.hint else "")
+        )
 
 
 class ConfigError(LlamathError):
@@ -54,7 +60,8 @@ class ConfigError(LlamathError):
 
 
 class ImpossibleModel(ConfigError):
-    """A configuration whose values do not fit together, found by a block of the model while it is made.
+    """A configuration whose values do not fit together, found by a block of the model while it is
+    made.
 
     Blocks know no files: a `Family` adds the file whose config it reads.
     """
@@ -69,7 +76,9 @@ class UnknownQuantization(LlamathError):
 
 
 class FormatError(LlamathError):
-    """A file that violates its format; `code` names the violation, `manifest` holds the part that could be read."""
+    """A file that violates its format; `code` names the violation, `manifest` holds the part
+    that could be read.
+    """
 
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -93,17 +102,25 @@ class MissingExtra(LlamathError):
     """An optional dependency that is not installed."""
 
     def __init__(self, module: str, extra: str) -> None:
-        super().__init__(f"this needs {module}, which is not installed", hint=f"pip install 'llamath[{extra}]'")
+        super().__init__(
+            f"this needs {module}, which is not installed", hint=f"pip install 'llamath[{extra}]'"
+        )
 
 
 def os_error_reason(error: OSError) -> str:
     """Return why the operating system refused to read or write a file."""
-    return "the disk or your quota is full" if error.errno in _DISK_FULL else error.strerror or str(error)
+    return (
+        "the disk or your quota is full"
+        if error.errno in _DISK_FULL
+        else error.strerror or str(error)
+    )
 
 
 @contextmanager
 def writing(name: str) -> Iterator[None]:
-    """Turn an error of the operating system, as that of a full disk, into one that says what cannot be written."""
+    """Turn an error of the operating system, as that of a full disk, into one that says what
+    cannot be written.
+    """
     try:
         yield
     except OSError as error:
@@ -111,12 +128,18 @@ def writing(name: str) -> Iterator[None]:
 
 
 def safe(text: str, limit: int = 200) -> str:
-    """Return untrusted text for display: characters that are not printable escaped, long text truncated."""
+    """Return untrusted text for display: characters that are not printable escaped, long text
+    truncated.
+    """
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text
     cut = text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
     escaped = re.sub(_UNSAFE, lambda found: _escape(found[0]), cut)
-    return escaped if escaped.isprintable() else "".join(x if x.isprintable() else _escape(x) for x in escaped)
+    return (
+        escaped
+        if escaped.isprintable()
+        else "".join(x if x.isprintable() else _escape(x) for x in escaped)
+    )
 
 
 def _escape(character: str) -> str:

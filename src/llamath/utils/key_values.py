@@ -1,4 +1,6 @@
-"""`parse_key_values`: text such as `tp=8,pp=4,zero=3` as keys and values, with a reader for the values of each key."""
+"""`parse_key_values`: text such as `tp=8,pp=4,zero=3` as keys and values, with a reader for the
+values of each key.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ Reader = Callable[[str], Any]
 
 
 def parse_key_values(text: str, argument: str, readers: Mapping[str, Reader]) -> dict[str, Any]:
-    """Return the keys and values of `key=value,key=value`; a reader raises ValueError for a value that it cannot read."""
+    """Return the keys and values of `key=value,key=value`; a reader raises ValueError for a
+    value that it cannot read.
+    """
     made: dict[str, Any] = {}
     for part in text.replace("×", ",").split(",") if text else ():
         name, equals, value = (x.strip() for x in part.partition("="))
@@ -28,7 +32,9 @@ def parse_key_values(text: str, argument: str, readers: Mapping[str, Reader]) ->
             made[name] = readers[name](value)
         except ValueError as error:
             hint = f"like {name}=…; it takes {', '.join(readers)}"
-            raise ArgumentError(argument, f": {name}={safe(value, 40)}: {error}", hint=hint) from None
+            raise ArgumentError(
+                argument, f": {name}={safe(value, 40)}: {error}", hint=hint
+            ) from None
     return made
 
 

@@ -1,13 +1,16 @@
-"""`PatternList`: match names against the regular expressions of a file in linear time, with one limit for all of them together.
+"""`PatternList`: match names against the regular expressions of a file in linear time, with one
+limit for all of them together.
 
-Python's own matcher backtracks, so that a pattern such as `(?:a?){30}b` takes exponential time. Here the patterns of a list become one
-nondeterministic automaton, which is simulated on sets of states. Patterns that begin alike share states, and what a set of states does with
-a character, or with a part of a dotted name, is computed once. Every visit of a state is counted: a list that needs more than `MAX_STEPS`
-is refused, however many names it is matched with.
+Python's own matcher backtracks, so that a pattern such as `(?:a?){30}b` takes exponential time.
+Here the patterns of a list become one nondeterministic automaton, which is simulated on sets of
+states. Patterns that begin alike share states, and what a set of states does with a character, or
+with a part of a dotted name, is computed once. Every visit of a state is counted: a list that needs
+more than `MAX_STEPS` is refused, however many names it is matched with.
 
-A lookahead at the start of a pattern, as in `(?!.*vision).*proj`, is a pattern of its own that must match or must not. Other lookaheads and
-lookbehinds are answered first, the innermost first, for all positions of a text: lookbehinds by reading it forwards, lookaheads by reading
-it backwards with an automaton of the reversed expression.
+A lookahead at the start of a pattern, as in `(?!.*vision).*proj`, is a pattern of its own that must
+match or must not. Other lookaheads and lookbehinds are answered first, the innermost first, for all
+positions of a text: lookbehinds by reading it forwards, lookaheads by reading it backwards with an
+automaton of the reversed expression.
 """
 
 from __future__ import annotations
@@ -20,7 +23,18 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from .errors import ConfigError, LlamathError, safe
-from .regex_syntax import ANYTHING, Assertion, Characters, Choice, Item, Items, Look, RegexError, Repeat, parse_regex
+from .regex_syntax import (
+    ANYTHING,
+    Assertion,
+    Characters,
+    Choice,
+    Item,
+    Items,
+    Look,
+    RegexError,
+    Repeat,
+    parse_regex,
+)
 
 MAX_STATES, MAX_STEPS = 200_000, 5_000_000
 """The most states of the automaton of a list, and visits of its states in all texts together."""
@@ -38,21 +52,33 @@ _Condition = Callable[[str, str], bool]
 
 
 class PatternList:
-    """Regular expressions in the order of a file; `refuse` makes the error for those that cannot be matched."""
+    """Regular expressions in the order of a file; `refuse` makes the error for those that cannot
+    be matched.
+    """
 
-    def __init__(self, patterns: Iterable[str], refuse: Callable[[str], LlamathError] = ConfigError) -> None:
+    def __init__(
+        self, patterns: Iterable[str], refuse: Callable[[str], LlamathError] = ConfigError
+    ) -> None:
         self._budget = _Budget(refuse)
         self._automaton = _Automaton(self._budget)
         self._conjunctions = _Conjunctions(self._budget)
-        self._looking: list[tuple[int, _Automaton]] = []  # patterns with other lookarounds, each for itself
+        # patterns with other lookarounds, each for itself
+        self._looking: list[tuple[int, _Automaton]] = []
         pattern = ""
         try:
             for i, pattern in enumerate(patterns):
                 self._add(parse_regex(pattern), i)
         except RegexError as error:
-            reason = f"the regular expression {safe(repr(pattern), 80)} cannot be matched: {safe(str(error), 120)}"
+            reason = (
+                f"the regular expression {safe(repr(pattern), 80)} cannot be matched: "
+                f"{safe(str(error), 120)}"
+            )
             raise refuse(reason) from None
-        for automaton in (self._automaton, self._conjunctions.automaton, *(x for _, x in self._looking)):
+        for automaton in (
+            self._automaton,
+            self._conjunctions.automaton,
+            *(x for _, x in self._looking),
+        ):
             automaton.finish()
 
     @property
@@ -61,7 +87,9 @@ class PatternList:
         return self._budget.steps
 
     def first_match(self, text: str) -> int | None:
-        """Return the index of the first pattern that matches at the start of a text, as `re.match` decides it."""
+        """Return the index of the first pattern that matches at the start of a text, as
+        `re.match` decides it.
+        """
         lowest = min(self._automaton.read_name(text)[1], self._conjunctions.read(text)[1])
         for index, automaton in self._looking:
             if index < lowest and any(automaton.read(text)):
@@ -69,15 +97,23 @@ class PatternList:
         return None if lowest == _NONE else lowest
 
     def full_matches(self, text: str) -> frozenset[int]:
-        """Return the indices of the patterns that match the whole text, as `re.fullmatch` decides it."""
+        """Return the indices of the patterns that match the whole text, as `re.fullmatch`
+        decides it.
+        """
         found = self._automaton.read_name(text)[0] | self._conjunctions.read(text)[0]
         more = [index for index, automaton in self._looking if list(automaton.read(text))[-1]]
         return found.union(more) if more else found
 
     def match_parents(self, text: str) -> Iterator[bool]:
-        """Yield, for each parent of a dotted name and at last the name itself, whether a pattern matches all of it."""
+        """Yield, for each parent of a dotted name and at last the name itself, whether a pattern
+        matches all of it.
+        """
         for parent, found in self._automaton.read_parents(text):
-            yield bool(found or self._conjunctions.read(parent)[0] or any(list(x.read(parent))[-1] for _, x in self._looking))
+            yield bool(
+                found
+                or self._conjunctions.read(parent)[0]
+                or any(list(x.read(parent))[-1] for _, x in self._looking)
+            )
 
     def _add(self, items: Items, index: int) -> None:
         if not _looks_far(items):
@@ -110,13 +146,16 @@ class LinearRegex:
 
 
 class _Conjunctions:
-    """Patterns that begin with lookaheads: the rest of each and what it looks for are sequences of one automaton."""
+    """Patterns that begin with lookaheads: the rest of each and what it looks for are sequences
+    of one automaton.
+    """
 
     def __init__(self, budget: _Budget) -> None:
         self.automaton = _Automaton(budget)
         self._budget = budget
         self._number = 0
-        self._rules: list[tuple[int, int, tuple[tuple[int, bool], ...]]] = []  # index; number of the rest; those of looks, with the answer
+        # index; number of the rest; those of looks, with the answer
+        self._rules: list[tuple[int, int, tuple[tuple[int, bool], ...]]] = []
         self._known: dict[frozenset[int], tuple[frozenset[int], int]] = {}
 
     def add(self, items: Items, index: int) -> bool:
@@ -138,13 +177,19 @@ class _Conjunctions:
         return self._number
 
     def read(self, text: str) -> tuple[frozenset[int], int]:
-        """Return the indices of the patterns that match the whole text, and the lowest of those that match at its start."""
+        """Return the indices of the patterns that match the whole text, and the lowest of those
+        that match at its start.
+        """
         if not self._rules:
             return frozenset(), _NONE
         held = self.automaton.read_name(text)[0]
         if held not in self._known:
             self._budget.visit(len(held) + len(self._rules))
-            matching = [(index, rest) for index, rest, looks in self._rules if all((x in held) is expected for x, expected in looks)]
+            matching = [
+                (index, rest)
+                for index, rest, looks in self._rules
+                if all((x in held) is expected for x, expected in looks)
+            ]
             lowest = min((index for index, rest in matching if rest + 1 in held), default=_NONE)
             self._known[held] = frozenset(index for index, rest in matching if rest in held), lowest
         return self._known[held]
@@ -160,17 +205,25 @@ class _Budget:
         """Count a state or a copy of a repeated part."""
         self.states += 1
         if self.states > MAX_STATES:
-            raise RegexError(f"this list of patterns needs more than {MAX_STATES:,} states, the most that are supported")
+            raise RegexError(
+                f"this list of patterns needs more than {MAX_STATES:,} states, the "
+                "most that are supported"
+            )
 
     def visit(self, steps: int) -> None:
         """Count visits of states."""
         self.steps += steps
         if self.steps > MAX_STEPS:
-            raise self.refuse(f"the regular expressions take more than {MAX_STEPS:,} steps to match, the most that are supported")
+            raise self.refuse(
+                f"the regular expressions take more than {MAX_STEPS:,} steps to "
+                "match, the most that are supported"
+            )
 
 
 class _State:
-    """A state: moves to `next` on a character that passes `test`, or to any of `free` without one, where its condition holds."""
+    """A state: moves to `next` on a character that passes `test`, or to any of `free` without
+    one, where its condition holds.
+    """
 
     __slots__ = ("condition", "free", "look", "next", "test")
 
@@ -193,13 +246,16 @@ class _Node:
 
 
 class _Automaton:
-    """The states of several sequences, each with an index; `is_reversed`: for reading a text backwards."""
+    """The states of several sequences, each with an index; `is_reversed`: for reading a text
+    backwards.
+    """
 
     def __init__(self, budget: _Budget, is_reversed: bool = False) -> None:
         self._budget, self._is_reversed = budget, is_reversed
         self._looks: list[tuple[_Automaton, Look]] = []
         self._ends: dict[int, int] = {}  # state → index of a pattern
-        self._after: dict[tuple[int, Item], int] = {}  # state and item → the state after it, which patterns that begin alike share
+        # state and item → the state after it, which patterns that begin alike share
+        self._after: dict[tuple[int, Item], int] = {}
         self._tests: dict[Characters, _Test] = {}
         self._needs_last = 0  # 1: whether a character was read before; 2: which one
         self._nodes: dict[tuple[tuple[int, ...], str], _Node] = {}
@@ -278,7 +334,8 @@ class _Automaton:
     # Reading
 
     def read_name(self, text: str) -> tuple[frozenset[int], int]:
-        """Return the indices of the sequences that match the whole text, and the lowest of those that match at its start.
+        """Return the indices of the sequences that match the whole text, and the lowest of those
+        that match at its start.
 
         A part of a dotted name that was read from a set of states is not read again.
         """
@@ -296,7 +353,9 @@ class _Automaton:
         return whole, min(lowest, first)
 
     def read_parents(self, text: str) -> Iterator[tuple[str, frozenset[int]]]:
-        """Yield each parent of a dotted name and the name itself, with the indices of the sequences that match all of it."""
+        """Yield each parent of a dotted name and the name itself, with the indices of the
+        sequences that match all of it.
+        """
         node, end = self._first_node(), -1
         for part in text.split("."):
             end += 1 + len(part)
@@ -304,18 +363,26 @@ class _Automaton:
             node = (node.parts.get(part) or self._read_part(node, part))[0]
 
     def read(self, text: str) -> Iterator[frozenset[int]]:
-        """Yield, for each position in the direction of reading, the indices of the sequences that match up to there."""
+        """Yield, for each position in the direction of reading, the indices of the sequences
+        that match up to there.
+        """
         self._budget.visit(1 + len(text) // 2)  # a move that is known takes half the time
         held = self._answer_looks(text)
         tokens = _tokens(text)
         node = self._first_node()
         for i in range(len(text), -1, -1) if self._is_reversed else range(len(text) + 1):
-            token = (tokens[i - 1] if i else "") if self._is_reversed else (tokens[i] if i < len(text) else "")
+            token = (
+                (tokens[i - 1] if i else "")
+                if self._is_reversed
+                else (tokens[i] if i < len(text) else "")
+            )
             node, accepted = self._move(node, token, held[i] if held else 0)
             yield accepted
 
     def _answer_looks(self, text: str) -> list[int]:
-        """Return, for each position of a text, a bit for each lookaround that holds there; nothing if there are none."""
+        """Return, for each position of a text, a bit for each lookaround that holds there;
+        nothing if there are none.
+        """
         held = [0] * (len(text) + 1) if self._looks else []
         for number, (automaton, look) in enumerate(self._looks):
             for i, accepted in enumerate(automaton.read(text)):
@@ -349,7 +416,9 @@ class _Automaton:
         return found
 
     def _compute_move(self, node: _Node, token: str, held: int) -> tuple[_Node, frozenset[int]]:
-        """Return the states behind the next character, and the indices of the sequences that end before it."""
+        """Return the states behind the next character, and the indices of the sequences that end
+        before it.
+        """
         states, char = self._states, token[:1]
         between = (token, node.last) if self._is_reversed else (node.last, token)
         reached, waiting = set(node.states), list(node.states)
@@ -363,7 +432,9 @@ class _Automaton:
                     following.add(state.next)
             elif at in self._ends:
                 accepted.append(self._ends[at])
-            elif (state.condition is None or state.condition(*between)) and (state.look < 0 or held >> state.look & 1):
+            elif (state.condition is None or state.condition(*between)) and (
+                state.look < 0 or held >> state.look & 1
+            ):
                 waiting += [x for x in state.free if x not in reached]
                 reached.update(state.free)
         self._budget.visit(steps)
@@ -371,7 +442,9 @@ class _Automaton:
         return self._node(tuple(sorted(following)), last), frozenset(accepted)
 
     def _read_part(self, node: _Node, part: str) -> tuple[_Node, int]:
-        """Return the states behind a part of a name and its dot, and the lowest index of the sequences that end in it."""
+        """Return the states behind a part of a name and its dot, and the lowest index of the
+        sequences that end in it.
+        """
         start, lowest = node, _NONE
         for char in f"{part}.":
             node, accepted = self._move(node, char, 0)
@@ -381,7 +454,9 @@ class _Automaton:
         return node, lowest
 
     def _read_end(self, node: _Node, part: str) -> tuple[frozenset[int], int]:
-        """Return the indices of the sequences that end behind the last part of a name, and the lowest index of those that end in it."""
+        """Return the indices of the sequences that end behind the last part of a name, and the
+        lowest index of those that end in it.
+        """
         start, lowest, accepted = node, _NONE, frozenset[int]()
         for token in (*_tokens(part), ""):
             node, accepted = self._move(node, token, 0)
@@ -404,7 +479,11 @@ def _test(item: Characters) -> _Test:
         (single,) = item.singles
         return single.__ne__ if item.is_negated else single.__eq__
     variants = (_ascii_variants if item.ascii else _variants) if item.ignore_case else None
-    singles = item.singles if variants is None else frozenset(y for x in item.singles for y in variants(x))
+    singles = (
+        item.singles
+        if variants is None
+        else frozenset(y for x in item.singles for y in variants(x))
+    )
     firsts = [x for x, _ in item.ranges]
     categories = [_categories(item.ascii)[x] for x in item.categories]
 
@@ -413,7 +492,9 @@ def _test(item: Characters) -> _Test:
         return at > 0 and char <= item.ranges[at - 1][1]
 
     def passes(char: str) -> bool:
-        found = char in singles or (bool(firsts) and any(map(is_in_range, (char,) if variants is None else variants(char))))
+        found = char in singles or (
+            bool(firsts) and any(map(is_in_range, (char,) if variants is None else variants(char)))
+        )
         return (found or any(holds(char) for holds in categories)) is not item.is_negated
 
     return passes
@@ -442,7 +523,9 @@ def _ascii_variants(char: str) -> tuple[str, ...]:
 
 @cache
 def _case_classes() -> dict[str, tuple[str, ...]]:
-    """Return the characters that are equal without case, as Python's `re` compares them, by the capital of their small letter."""
+    """Return the characters that are equal without case, as Python's `re` compares them, by the
+    capital of their small letter.
+    """
     classes: dict[str, list[str]] = defaultdict(list)
     for char in map(chr, range(0x20000)):  # there are no letters with case beyond
         classes[char.lower()[0].upper()].append(char)
@@ -460,7 +543,8 @@ class _Between(NamedTuple):
     """A condition on the characters before and after a position."""
 
     holds: _Condition
-    needs: tuple[int, int]  # of the character before and that after it: 0 nothing, 1 whether there is one, 2 which
+    # of the character before and that after it: 0 nothing, 1 whether there is one, 2 which
+    needs: tuple[int, int]
 
 
 def _word_boundary(is_word: _Test, is_boundary: bool) -> _Condition:
@@ -486,17 +570,25 @@ _ASSERTIONS = {
 
 
 def _condition_of(item: Item) -> _Between | None:
-    """Return the condition of an assertion, or of a lookaround at one character or position; None for any other lookaround."""
+    """Return the condition of an assertion, or of a lookaround at one character or position;
+    None for any other lookaround.
+    """
     if isinstance(item, Assertion):
         return _ASSERTIONS[item.kind]
     if not isinstance(item, Look):
         return None
-    inner = item.body[0].branches if len(item.body) == 1 and isinstance(item.body[0], Choice) else (item.body,)
+    inner = (
+        item.body[0].branches
+        if len(item.body) == 1 and isinstance(item.body[0], Choice)
+        else (item.body,)
+    )
     conditions = [_at_character(x, item.is_ahead) for x in inner]
     found = [x.holds for x in conditions if x is not None]
     if len(found) < len(conditions):
         return None
-    return _Between(lambda before, after: any(x(before, after) for x in found) is not item.is_negated, (2, 2))
+    return _Between(
+        lambda before, after: any(x(before, after) for x in found) is not item.is_negated, (2, 2)
+    )
 
 
 def _at_character(items: Items, is_ahead: bool) -> _Between | None:
@@ -515,7 +607,13 @@ def _looks_far(items: Items) -> bool:
     for item in items:
         if isinstance(item, Look) and _condition_of(item) is None:
             return True
-        inner = item.branches if isinstance(item, Choice) else (item.body,) if isinstance(item, Repeat) else ()
+        inner = (
+            item.branches
+            if isinstance(item, Choice)
+            else (item.body,)
+            if isinstance(item, Repeat)
+            else ()
+        )
         if any(map(_looks_far, inner)):
             return True
     return False

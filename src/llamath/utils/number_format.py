@@ -1,4 +1,6 @@
-"""Numbers as text: `8.03B`, `50.75%`, `16.06 GB (14.96 GiB)`, `−1,024`, `layers 0–31`, `3 files`."""
+"""Numbers as text: `8.03B`, `50.75%`, `16.06 GB (14.96 GiB)`, `−1,024`, `layers 0–31`, `3
+files`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,13 @@ def format_percent(share: Fraction) -> str:
 def format_giga(size: int, unit: int) -> str:
     """Return bytes in GB (unit 10⁹) or GiB (unit 2³⁰): to a hundredth, small ones to two digits."""
     value = size / unit
-    return f"{value:,.2f}" if value >= 0.095 or not size else f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}"
+    return (
+        f"{value:,.2f}"
+        if value >= 0.095 or not size
+        else f"{value:.2g}"
+        if value >= 1e-4
+        else f"{value:.0e}"
+    )
 
 
 def format_bytes(size: int) -> str:
@@ -50,12 +58,16 @@ def format_bytes(size: int) -> str:
 
 
 def format_count(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun: `1 file`, `1,024 tokens`; `plural` is for nouns that do not take an s."""
+    """Return a count with its noun: `1 file`, `1,024 tokens`; `plural` is for nouns that do not
+    take an s.
+    """
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def format_list(items: Iterable[object], limit: int | None = None) -> str:
-    """Return items separated by commas; of more than `limit`, the first ones and how many more there are."""
+    """Return items separated by commas; of more than `limit`, the first ones and how many more
+    there are.
+    """
     texts = list(map(str, items))
     if limit is None or len(texts) <= limit:
         return ", ".join(texts)

@@ -1,4 +1,5 @@
-"""Folders of this user that no other user can change: what is executed or trusted without a look is kept in them only.
+"""Folders of this user that no other user can change: what is executed or trusted without a look is
+kept in them only.
 
 Needs only the standard library, as the native engine is compiled before anything is installed.
 """
@@ -15,9 +16,11 @@ _MAX_LINKS = 40
 
 
 def user_folder(variable: str, default: str) -> str | None:
-    """Return the folder `llamath` in the folder of an XDG variable, or of a default in the user's home; None if neither is known.
+    """Return the folder `llamath` in the folder of an XDG variable, or of a default in the user's
+    home; None if neither is known.
 
-    As the XDG specification asks, a path that is not absolute is ignored; a home of which a shell left `~` is none either.
+    As the XDG specification asks, a path that is not absolute is ignored; a home of which a shell
+    left `~` is none either.
     """
     base = os.environ.get(variable, "")
     if os.path.isabs(base):
@@ -34,11 +37,13 @@ def user_folder(variable: str, default: str) -> str | None:
 
 
 def find_foreign(path: str) -> str:
-    """Return why another user could change what is at an absolute path, or replace it; an empty string if none but root can.
+    """Return why another user could change what is at an absolute path, or replace it; an empty
+    string if none but root can.
 
-    Each component, and each link on the way, must belong to this user or to root, and others must not be able to write to it. They may
-    write to a folder with the sticky bit (/tmp), in which only owners rename and delete, but not where this is the last component.
-    A path that does not exist is judged by the components that do; what is created there belongs to this user.
+    Each component, and each link on the way, must belong to this user or to root, and others must
+    not be able to write to it. They may write to a folder with the sticky bit (/tmp), in which only
+    owners rename and delete, but not where this is the last component. A path that does not exist
+    is judged by the components that do; what is created there belongs to this user.
     """
     if not hasattr(os, "geteuid"):
         return ""
@@ -58,7 +63,10 @@ def find_foreign(path: str) -> str:
             target = os.readlink(at)
             if links > _MAX_LINKS:
                 return f"{safe(path)} has too many links"
-            at, left = "/" if os.path.isabs(target) else os.path.dirname(at), [*(x for x in target.split("/") if x), *left]
+            at, left = (
+                "/" if os.path.isabs(target) else os.path.dirname(at),
+                [*(x for x in target.split("/") if x), *left],
+            )
             if not left:
                 return _writable("/", os.lstat("/"), is_last=True)
         elif problem := _writable(at, found, is_last=not left):
@@ -72,7 +80,9 @@ def find_foreign(path: str) -> str:
 
 
 def _writable(path: str, found: os.stat_result, *, is_last: bool) -> str:
-    """Return who could write there besides its owner; a list of access rights (ACL) counts as the bits of the group."""
+    """Return who could write there besides its owner; a list of access rights (ACL) counts as
+    the bits of the group.
+    """
     if not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return ""
     if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX and not is_last:
@@ -81,7 +91,9 @@ def _writable(path: str, found: os.stat_result, *, is_last: bool) -> str:
 
 
 def make_private_folder(path: str) -> str:
-    """Create a folder, and those that it is in, for this user alone; returns why others could change it, or an empty string."""
+    """Create a folder, and those that it is in, for this user alone; returns why others could
+    change it, or an empty string.
+    """
     if problem := find_foreign(os.path.join(path, "any")):
         return problem
     missing = []

@@ -1,4 +1,6 @@
-"""`Record`: frozen, keyword-only data, a tenth of the start-up cost of `dataclasses` (which compiles source for each class)."""
+"""`Record`: frozen, keyword-only data, a tenth of the start-up cost of `dataclasses` (which
+compiles source for each class).
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,20 @@ R = TypeVar("R", bound="Record")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Record:
-    """Base of every small data class here: fields are the annotations, in order; values never change after construction."""
+    """Base of every small data class here: fields are the annotations, in order; values never
+    change after construction.
+    """
 
     fields: ClassVar[tuple[str, ...]] = ()
-    json_fields: ClassVar[tuple[str, ...]] = ()  # the entries of `to_json`, in order; empty means every field
+    # the entries of `to_json`, in order; empty means every field
+    json_fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        own = (name for name, kind in cls.__dict__.get("__annotations__", {}).items() if "ClassVar" not in str(kind))
+        own = (
+            name
+            for name, kind in cls.__dict__.get("__annotations__", {}).items()
+            if "ClassVar" not in str(kind)
+        )
         cls.fields = (*cls.fields, *(name for name in own if name not in cls.fields))
 
     def __init__(self, **values: Any) -> None:
@@ -55,10 +64,13 @@ class Record:
         A class with no `json_fields` writes all its fields. Each entry of `json_fields` is one of
 
         - `"total"`: the field or property `total` under the key `total`;
-        - `"model=model.name"`: another key for a field, a property or a dotted path; None anywhere on the path gives null;
-        - `"*timing"`: the keys of the record or mapping `timing` merged into this object; nothing if it is None.
+        - `"model=model.name"`: another key for a field, a property or a dotted path; None anywhere
+          on the path gives null;
+        - `"*timing"`: the keys of the record or mapping `timing` merged into this object; nothing
+          if it is None.
 
-        What no field holds as the contract wants it is a property of the class. Values are encoded by `encode_json`.
+        What no field holds as the contract wants it is a property of the class. Values are encoded
+        by `encode_json`.
         """
         return {key: encode_json(value) for key, value in self.json_items()}
 
@@ -81,7 +93,8 @@ class Record:
         return {name: value for name, value in vars(self).items() if name in self.fields}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.fields)})"
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields)
+        return f"{type(self).__name__}({values})"
 
 
 def _hashable(value: Any) -> Any:
@@ -95,11 +108,17 @@ _INFINITY = float("inf")
 
 
 def encode_json(value: Any) -> Any:
-    """Encode a value for `json.dumps`: records and named tuples as objects, Dims as ints, Fractions as floats, iterables as lists."""
+    """Encode a value for `json.dumps`: records and named tuples as objects, Dims as ints,
+    Fractions as floats, iterables as lists.
+    """
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, float):
-        return value if -_INFINITY < value < _INFINITY else {_INFINITY: "Infinity", -_INFINITY: "-Infinity"}.get(value, "NaN")
+        return (
+            value
+            if -_INFINITY < value < _INFINITY
+            else {_INFINITY: "Infinity", -_INFINITY: "-Infinity"}.get(value, "NaN")
+        )
     if isinstance(value, int):
         return int(value)
     if hasattr(value, "to_json"):

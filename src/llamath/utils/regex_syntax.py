@@ -1,7 +1,9 @@
-"""`parse_regex`: parse Python's regular expressions into a tree, without running code of Python's own private parser.
+"""`parse_regex`: parse Python's regular expressions into a tree, without running code of Python's
+own private parser.
 
-What a nondeterministic automaton cannot express is refused by name: back references, conditions on groups, atomic groups and possessive
-repetitions. So are the flags `L` and `x` and the escape of characters by name, which no published file has.
+What a nondeterministic automaton cannot express is refused by name: back references, conditions on
+groups, atomic groups and possessive repetitions. So are the flags `L` and `x` and the escape of
+characters by name, which no published file has.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class Characters(NamedTuple):
 
 
 class Assertion(NamedTuple):
-    """A position: the text's start or end, `$`, a word boundary or none; `m^`, `m$`, `ab` and `aB` are those with the flags m and a."""
+    """A position: the text's start or end, `$`, a word boundary or none; `m^`, `m$`, `ab` and
+    `aB` are those with the flags m and a.
+    """
 
     kind: str
 
@@ -86,12 +90,16 @@ def literal(char: str, ignore_case: bool = False, ascii_only: bool = False) -> C
 def parse_regex(pattern: str) -> Items:
     """Parse a pattern."""
     if len(pattern) > MAX_PATTERN:
-        raise RegexError(f"it has {len(pattern):,} characters, at most {MAX_PATTERN:,} are supported")
+        raise RegexError(
+            f"it has {len(pattern):,} characters, at most {MAX_PATTERN:,} are supported"
+        )
     return _Parser(pattern).parse()
 
 
 def width(items: Items) -> tuple[int, int | None]:
-    """Return the least and the largest number of characters that a sequence matches; None: any number."""
+    """Return the least and the largest number of characters that a sequence matches; None: any
+    number.
+    """
     least, most = 0, 0
     bounded = True
     low: int
@@ -185,7 +193,11 @@ class _Parser:
                 self._repeat(char, items)
             else:
                 items.append(self._atom(char))
-        return tuple(y for x in items for y in (x.branches[0] if isinstance(x, Choice) and len(x.branches) == 1 else (x,)))
+        return tuple(
+            y
+            for x in items
+            for y in (x.branches[0] if isinstance(x, Choice) and len(x.branches) == 1 else (x,))
+        )
 
     def _atom(self, char: str) -> Item:
         if char == ".":
@@ -201,12 +213,21 @@ class _Parser:
     def _literal(self, char: str) -> Characters:
         return literal(char, self.flags.ignore_case, self.flags.ignore_case and self.flags.ascii)
 
-    def _characters(self, is_negated: bool, singles: set[str], ranges: list[tuple[str, str]], categories: str) -> Characters:
+    def _characters(
+        self, is_negated: bool, singles: set[str], ranges: list[tuple[str, str]], categories: str
+    ) -> Characters:
         flags = self.flags
         depends = flags.ignore_case or bool(categories)
         merged = tuple(_merge(ranges))
         unique = "".join(dict.fromkeys(categories))
-        return Characters(is_negated, frozenset(singles), merged, tuple(unique), flags.ignore_case, flags.ascii and depends)
+        return Characters(
+            is_negated,
+            frozenset(singles),
+            merged,
+            tuple(unique),
+            flags.ignore_case,
+            flags.ascii and depends,
+        )
 
     def _repeat(self, char: str, items: list[Item]) -> None:
         """Replace the last item by its repetition; a brace that begins none is a literal."""
@@ -238,7 +259,9 @@ class _Parser:
     # Groups
 
     def _group(self, may_set_flags: bool) -> Item | None:
-        """Parse a group behind its parenthesis; a comment and flags for the whole pattern are no item."""
+        """Parse a group behind its parenthesis; a comment and flags for the whole pattern are no
+        item.
+        """
         if not self._accept("?"):
             return self._inside(self.flags)
         char = self._take()
@@ -263,7 +286,9 @@ class _Parser:
         return self._inside(self.flags)
 
     def _inside(self, flags: Flags) -> Choice:
-        """Parse the inside of a group, with these flags, and its end; a group of one branch becomes part of the sequence around it."""
+        """Parse the inside of a group, with these flags, and its end; a group of one branch
+        becomes part of the sequence around it.
+        """
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self._fail(f"groups nested more than {MAX_DEPTH} deep")
@@ -413,7 +438,9 @@ def _merge(ranges: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def wildcard_regex(text: str) -> str:
-    """Translate a shell wildcard as `fnmatch` reads it into a regular expression; Python's own translation has atomic groups."""
+    """Translate a shell wildcard as `fnmatch` reads it into a regular expression; Python's own
+    translation has atomic groups.
+    """
     found: list[str] = []
     i, last_end = 0, text.rfind("]")
     while i < len(text):
@@ -438,7 +465,9 @@ def _wildcard_set(text: str, is_negated: bool) -> str:
     found, i = "", 0
     while i < len(text):
         if text[i + 1 : i + 2] == "-" and i + 2 < len(text):
-            found += f"{re.escape(text[i])}-{re.escape(text[i + 2])}" if text[i] <= text[i + 2] else ""
+            found += (
+                f"{re.escape(text[i])}-{re.escape(text[i + 2])}" if text[i] <= text[i + 2] else ""
+            )
             i += 3
         else:
             found += re.escape(text[i])

@@ -1,4 +1,6 @@
-"""Strict parsing of quantities: `24GB` is 24·10⁹ bytes, `24GiB` 24·2³⁰, `128k` tokens are 131,072, `405B` is a count."""
+"""Strict parsing of quantities: `24GB` is 24·10⁹ bytes, `24GiB` 24·2³⁰, `128k` tokens are
+131,072, `405B` is a count.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,16 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 SIZES = {"B": 1, **{f"{x}B": n for x, n in (_DECIMAL | _BINARY).items()}}
 _RATES = {f"{x}/s": n for x, n in SIZES.items()}
 _BITS = {f"{x}bit/s": n for x, n in _DECIMAL.items()}
-_FLOPS = {f"{x}{end}": n for x, n in _DECIMAL.items() for end in ("F", "FLOPS", "FLOP/s", "OPS", "OP/s")}
+_FLOPS = {
+    f"{x}{end}": n for x, n in _DECIMAL.items() for end in ("F", "FLOPS", "FLOP/s", "OPS", "OP/s")
+}
 TOKENS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20}
 COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 
-NUMBER = r"(?P<whole>\d{1,3}(?:[,_]\d{3})+|\d{1,30})(?:\.(?P<part>\d{1,20}))?(?:[eE]\+?(?P<ten>\d{1,2}))?"
+NUMBER = (
+    r"(?P<whole>\d{1,3}(?:[,_]\d{3})+"
+    r"|\d{1,30})(?:\.(?P<part>\d{1,20}))?(?:[eE]\+?(?P<ten>\d{1,2}))?"
+)
 _WRITTEN = re.compile(rf"\s*+{NUMBER}\s*+(?P<unit>[A-Za-z/]*+)\s*+", re.ASCII)
 LIMIT = 2**63
 """Upper limit of sizes, rates and numbers of tokens."""
@@ -65,7 +72,9 @@ def parse_flops(text: str) -> int:
 
 
 def parse_quantity(text: str) -> _Quantity:
-    """Parse a count of parameters, tokens or operations: `405B`, `1.5e9`, `500M`, `8,030,261,248`."""
+    """Parse a count of parameters, tokens or operations: `405B`, `1.5e9`, `500M`,
+    `8,030,261,248`.
+    """
     hint = "use 405B, 1.5e9, 500M or 8030261248"
     match = _WRITTEN.fullmatch(text)
     if not match or match["unit"].lower() not in COUNTS:
@@ -74,7 +83,11 @@ def parse_quantity(text: str) -> _Quantity:
     if value.denominator != 1 or not value:
         raise LlamathError(f"{safe(text, 60)} is not a positive whole number", hint=hint)
     digits = re.sub(r"\D", "", match["whole"] + (match["part"] or "")).lstrip("0")
-    return _Quantity(value=int(value), digits=len(digits), exact=not (match["unit"] or match["ten"] or match["part"]))
+    return _Quantity(
+        value=int(value),
+        digits=len(digits),
+        exact=not (match["unit"] or match["ten"] or match["part"]),
+    )
 
 
 def parse_count(text: str) -> int:
@@ -101,7 +114,10 @@ def _number(found: re.Match[str]) -> Fraction:
 
 def _bounded(text: str, what: str, value: Fraction, hint: str) -> int:
     if not 1 <= value < LIMIT:
-        raise LlamathError(f"{safe(text, 60)} is {'too large' if value >= LIMIT else 'too small'} for {what}", hint=hint)
+        raise LlamathError(
+            f"{safe(text, 60)} is {'too large' if value >= LIMIT else 'too small'} for {what}",
+            hint=hint,
+        )
     return int(value)
 
 

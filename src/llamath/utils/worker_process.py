@@ -1,7 +1,8 @@
-"""`WorkerProcess`: a process that answers one message after another, within limits of time and memory, and can be killed at any moment.
+"""`WorkerProcess`: a process that answers one message after another, within limits of time and
+memory, and can be killed at any moment.
 
-A thread cannot be ended while a C function works in it, as that of a regular expression does, which holds the lock of the whole
-interpreter. A process can, and its memory is free afterwards.
+A thread cannot be ended while a C function works in it, as that of a regular expression does, which
+holds the lock of the whole interpreter. A process can, and its memory is free afterwards.
 """
 
 from __future__ import annotations
@@ -20,17 +21,23 @@ from typing import Literal, TypeVar
 
 S = TypeVar("S")
 _START_SECONDS, _GRACE_SECONDS = 120.0, 5
-"""The time in which a process has to start, and after its time limit, the time after which it ends itself."""
+"""The time in which a process has to start, and after its time limit, the time after which it
+ends itself."""
 MAX_MESSAGE = 128 << 20
 """Bytes of a message or an answer."""
 _READY, _ANSWER, _MEMORY, _FAILURE = b"r", b"a", b"m", b"f"
-"""The first byte of what a process sends: that it is ready, an answer, that the memory did not suffice, or the text of an error."""
+"""The first byte of what a process sends: that it is ready, an answer, that the memory did not
+suffice, or the text of an error."""
 
 
 class WorkerEnded(Exception):
-    """A process has ended without an answer: by its limit of `time` or `memory`, it was `killed`, or its function raised an `error`."""
+    """A process has ended without an answer: by its limit of `time` or `memory`, it was
+    `killed`, or its function raised an `error`.
+    """
 
-    def __init__(self, reason: Literal["time", "memory", "killed", "error"], text: str = "") -> None:
+    def __init__(
+        self, reason: Literal["time", "memory", "killed", "error"], text: str = ""
+    ) -> None:
         super().__init__(text or reason)
         self.reason = reason
 
@@ -38,12 +45,22 @@ class WorkerEnded(Exception):
 class WorkerProcess:
     """A process for one thread at a time; `kill` may be called from any.
 
-    Where the system has such limits (Linux), the process can reserve `memory` bytes of addresses, and ends together with the process that
-    has started it, even one that is killed. Elsewhere, it ends some seconds after its time limit.
+    Where the system has such limits (Linux), the process can reserve `memory` bytes of addresses,
+    and ends together with the process that has started it, even one that is killed. Elsewhere, it
+    ends some seconds after its time limit.
     """
 
-    def __init__(self, work: Callable[[S], Callable[[bytes], bytes]], setup: S, *, seconds: float, memory: int) -> None:
-        """Start a process that calls `work`, a function of a module, with `setup`, and then what that returns with each message."""
+    def __init__(
+        self,
+        work: Callable[[S], Callable[[bytes], bytes]],
+        setup: S,
+        *,
+        seconds: float,
+        memory: int,
+    ) -> None:
+        """Start a process that calls `work`, a function of a module, with `setup`, and then what
+        that returns with each message.
+        """
         context = get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._seconds, self._is_ready, self._lock = seconds, False, Lock()
@@ -99,7 +116,9 @@ class WorkerProcess:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Let a process that is started here never receive Ctrl-C, which a terminal sends to all of its processes: its parent ends it."""
+    """Let a process that is started here never receive Ctrl-C, which a terminal sends to all of
+    its processes: its parent ends it.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -122,7 +141,8 @@ def _run(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(parent)
     _limit_memory(memory)
-    with suppress(EOFError, OSError), open(os.devnull, "w") as nowhere:  # the process that asks has ended
+    # the process that asks has ended
+    with suppress(EOFError, OSError), open(os.devnull, "w") as nowhere:
         answer = work(setup)
         gc.collect()
         gc.freeze()
@@ -130,7 +150,9 @@ def _run(
         while True:
             message = connection.recv_bytes(MAX_MESSAGE)
             # a thread of C, which needs no lock of the interpreter
-            faulthandler.dump_traceback_later(int(seconds) + _GRACE_SECONDS, exit=True, file=nowhere)
+            faulthandler.dump_traceback_later(
+                int(seconds) + _GRACE_SECONDS, exit=True, file=nowhere
+            )
             reply, is_last = _answer(answer, message)
             connection.send_bytes(reply)
             faulthandler.cancel_dump_traceback_later()

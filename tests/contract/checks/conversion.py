@@ -30,7 +30,10 @@ REFUSED = {
     "deepseek_v2-plain attention": "other kinds of layers",
     "deepseek_v2-without a latent query, biased, tied, all sparse": "bias",
     "deepseek_v3-without a latent query, biased, tied, one group, halves": "rope",
-    **dict.fromkeys(("exaone4-every-second", "exaone4-listed", "exaone4-plain"), "windows only in models of 64 layers"),
+    **dict.fromkeys(
+        ("exaone4-every-second", "exaone4-listed", "exaone4-plain"),
+        "windows only in models of 64 layers",
+    ),
     "falcon-11B: one norm, grouped": "activation",
     "falcon-1B: serial, multi-head, alibi": "alibi, rope",
     "falcon_mamba-plain": "eps",
@@ -77,30 +80,48 @@ REFUSED = {
 
 def with_context(case: Contract) -> dict[str, Any]:
     """Return a config with a context length, which GGUF needs and some tiny configs leave out."""
-    return case.config if case.tree.context is not None else case.config | {"max_position_embeddings": 64}
+    return (
+        case.config
+        if case.tree.context is not None
+        else case.config | {"max_position_embeddings": 64}
+    )
 
 
 def convert(source: Path, target: Path, kind: str) -> None:
-    convert_checkpoint(str(source), str(target), ConvertOptions(to=kind, force=kind == "gguf"))  # also what llama.cpp would not load
+    convert_checkpoint(
+        str(source), str(target), ConvertOptions(to=kind, force=kind == "gguf")
+    )  # also what llama.cpp would not load
 
 
 def bits_are_equal(folder: Path, expected: Mapping[str, torch.Tensor]) -> None:
     found = load_file(folder / "model.safetensors")
     assert found.keys() == expected.keys()
     for name, x in expected.items():
-        assert found[name].dtype == x.dtype and torch.equal(found[name].view(torch.int16), x.view(torch.int16)), name
+        assert found[name].dtype == x.dtype and torch.equal(
+            found[name].view(torch.int16), x.view(torch.int16)
+        ), name
 
 
 def weights_are_the_same(case: Contract, a: Path, b: Path) -> None:
     report = compare_checkpoints(str(a), str(b))
-    assert report.same and {x.path.rpartition(".")[2] for x in report.differences} <= {"a_log"}, report.summary
-    assert report.identical + report.within_rounding == len([x for x in case.model.weights if not x.weight.tied])
+    assert report.same and {x.path.rpartition(".")[2] for x in report.differences} <= {"a_log"}, (
+        report.summary
+    )
+    assert report.identical + report.within_rounding == len(
+        [x for x in case.model.weights if not x.weight.tied]
+    )
 
 
 def shapes_of_llama_cpp(name: str, layers: int) -> dict[str, list[int]]:
     """Return what llama.cpp's converter writes for this model, without multi-token prediction layers."""
-    shapes = tensor_shapes(CONVERTED[name]) | ({"output.weight": [99, 32]} if "gemma-biased" in name else {})
-    return {x: shape for x, shape in shapes.items() if not x.startswith("blk.") or int(x.split(".")[1]) < layers}
+    shapes = tensor_shapes(CONVERTED[name]) | (
+        {"output.weight": [99, 32]} if "gemma-biased" in name else {}
+    )
+    return {
+        x: shape
+        for x, shape in shapes.items()
+        if not x.startswith("blk.") or int(x.split(".")[1]) < layers
+    }
 
 
 def tensor_bytes(path: Path) -> dict[str, bytes]:
@@ -128,7 +149,10 @@ def files_are_converted_and_back(case: Contract) -> None:
             convert(folder / "fused", folder / "unfused", "hf")
             bits_are_equal(folder / "unfused", tensors)
         if family.gguf_arch not in ARCHITECTURES or name in REFUSED:
-            with pytest.raises(ConvertError, match=REFUSED.get(name, "llama.cpp does not have this family|are not known here")):
+            with pytest.raises(
+                ConvertError,
+                match=REFUSED.get(name, "llama.cpp does not have this family|are not known here"),
+            ):
                 convert(a, folder / "x.gguf", "gguf")
             return
         convert(a, folder / "x.gguf", "gguf")
@@ -142,13 +166,18 @@ def files_are_converted_and_back(case: Contract) -> None:
             tensors = {y.name: tensors[x.name] for x, y in zip(ours, theirs, strict=True)}
         bits_are_equal(folder / "again", tensors)
         if name in CONVERTED:
-            shapes = {x.name: [int(n) for n in x.shape[::-1]] for x in gguf.GGUFReader(folder / "x.gguf").tensors}
+            shapes = {
+                x.name: [int(n) for n in x.shape[::-1]]
+                for x in gguf.GGUFReader(folder / "x.gguf").tensors
+            }
             assert shapes == shapes_of_llama_cpp(name, case.tree.layers.n)
 
 
 def is_near(a: Any, b: Any) -> bool:
     """Whether two values of metadata are equal in single precision."""
-    return bool(a == b or (isinstance(a, float) and isinstance(b, float) and abs(a - b) <= 1e-6 * abs(a)))
+    return bool(
+        a == b or (isinstance(a, float) and isinstance(b, float) and abs(a - b) <= 1e-6 * abs(a))
+    )
 
 
 HARMLESS = frozenset(
@@ -159,23 +188,36 @@ HARMLESS = frozenset(
 )
 """Keys that one of the two writes with the value that llama.cpp assumes without it; contexts that a tiny config leaves out."""
 OTHER_VALUES = {
-    "falcon-11B: one norm, grouped": {"feed_forward_length"},  # the converter writes four times the width, whatever it is
+    "falcon-11B: one norm, grouped": {
+        "feed_forward_length"
+    },  # the converter writes four times the width, whatever it is
     "gpt2-untied, narrow": {"feed_forward_length"},
-    "gpt_bigcode-multi-head, narrow, untied, unscaled": {"feed_forward_length", "attention.head_count_kv"},
+    "gpt_bigcode-multi-head, narrow, untied, unscaled": {
+        "feed_forward_length",
+        "attention.head_count_kv",
+    },
     "mpt-learned positions, biased": {"feed_forward_length"},
     "phi-plain": {"feed_forward_length"},
-    "qwen2_moe-plain": {"feed_forward_length"},  # of layers without experts, of which there are none
+    "qwen2_moe-plain": {
+        "feed_forward_length"
+    },  # of layers without experts, of which there are none
     "qwen2_moe-windows in turn": {"feed_forward_length"},
     "qwen3_next-plain": {"feed_forward_length"},
     "phimoe-biased, head too, wide heads, windows": {"rope.dimension_count"},
-    **{label: {"block_count"} for label in ("glm4_moe-plain", "glm4_moe-norms, biases, tied, two dense")},  # with the layers for prediction
+    **{
+        label: {"block_count"}
+        for label in ("glm4_moe-plain", "glm4_moe-norms, biases, tied, two dense")
+    },  # with the layers for prediction
     **{
         label: {"rope.freq_base"} for label in ("gemma3-both ways", "gemma3-defaults")
     },  # of layers without a window, of which there are none
     "qwen3_5_moe-biased, tied, every second full": {"full_attention_interval"},
     "lfm2-attention alone, stretched": {"attention.head_count_kv"},
     "nemotron_h-latent experts, biased": {"feed_forward_length", "rope.dimension_count"},
-    **{label: {"rope.dimension_count"} for label in ("nemotron_h-plain", "nemotron_h-experts, by name")},  # it has no positions
+    **{
+        label: {"rope.dimension_count"}
+        for label in ("nemotron_h-plain", "nemotron_h-experts, by name")
+    },  # it has no positions
     "stablelm-epoch": {"use_parallel_residual"},
 }
 """Keys with another value than llama.cpp's converter writes, with the reason."""
@@ -185,11 +227,19 @@ OTHER_VALUES = {
 def metadata_are_those_of_llama_cpp_s_converter(case: Contract) -> None:
     name = case.name.removeprefix("unproven-")
     entry = CONVERTED.get(name)
-    if entry is None or ("layers" in REFUSED.get(name, "") and name != "bloom-untied, six heads, other keys"):
+    if entry is None or (
+        "layers" in REFUSED.get(name, "") and name != "bloom-untied, six heads, other keys"
+    ):
         return
     written, expected = gguf_model_keys(llamath.load(entry["config"])), entry["keys"]
     assert written.arch == entry["arch"]
-    differing = {key for key in expected.keys() & written.keys.keys() if not is_near(expected[key], written.keys[key])}
+    differing = {
+        key
+        for key in expected.keys() & written.keys.keys()
+        if not is_near(expected[key], written.keys[key])
+    }
     assert differing == OTHER_VALUES.get(name, set())
     assert expected.keys() ^ written.keys.keys() <= HARMLESS
-    assert {x: pytest.approx(list(values), rel=1e-5) for x, values in written.tensors.items()} == entry.get("values", {})
+    assert {
+        x: pytest.approx(list(values), rel=1e-5) for x, values in written.tensors.items()
+    } == entry.get("values", {})

@@ -28,9 +28,17 @@ def parts_sum_to_the_total(case: Contract) -> None:
     assert sum(x.each * int(x.times) for x in report.sections) == p.total
     assert sum(int(x.weight.parameters) for x in walk(case.tree)) == p.total
     formula = report.formula
-    assert evaluated(formula.numbers) == evaluated(formula.symbols, dict(formula.letters)) == formula.value == p.total
+    assert (
+        evaluated(formula.numbers)
+        == evaluated(formula.symbols, dict(formula.letters))
+        == formula.value
+        == p.total
+    )
     assert sum(report.share(n) for n in report.groups.values()) == 1
-    assert p.without_embeddings == p.total - report.groups["embedding"] and p.without_head == p.total - report.groups["head"]
+    assert (
+        p.without_embeddings == p.total - report.groups["embedding"]
+        and p.without_head == p.total - report.groups["head"]
+    )
     assert p.blocks <= p.active <= p.total or p.active <= p.total <= p.tied_counted_twice
 
 
@@ -74,8 +82,17 @@ def one_letter_has_one_value(case: Contract) -> None:
 def json_lists_every_weight(case: Contract) -> None:
     output = json.loads(json.dumps(CountReport(model=case.model).to_json()))
     assert [x["path"] for x in output["weights"]] == [x.path for x in case.model.weights]
-    assert sum(x["parameters"] for x in output["weights"]) == output["parameters"]["total"] == sum(output["groups"].values())
-    assert all("{" not in name for x in output["weights"] for name in (x["path"], *x["names"].values()) if name)
+    assert (
+        sum(x["parameters"] for x in output["weights"])
+        == output["parameters"]["total"]
+        == sum(output["groups"].values())
+    )
+    assert all(
+        "{" not in name
+        for x in output["weights"]
+        for name in (x["path"], *x["names"].values())
+        if name
+    )
 
 
 @cache
@@ -86,9 +103,17 @@ def other_model() -> llamath.Model:
 def checked_diff(a: llamath.Model, b: llamath.Model) -> DiffReport:
     report = diff(a, b)
     delta = b.parameters.total - a.parameters.total
-    assert report.delta == delta == sum(x.delta for x in report.causes) == sum(x.delta for x in report.weights)
+    assert (
+        report.delta
+        == delta
+        == sum(x.delta for x in report.causes)
+        == sum(x.delta for x in report.weights)
+    )
     assert all(x.parts and all(part.delta for part in x.parts) for x in report.causes)
-    assert report.same.parameters + sum(x.a.parameters for x in report.weights if x.a) == a.parameters.total
+    assert (
+        report.same.parameters + sum(x.a.parameters for x in report.weights if x.a)
+        == a.parameters.total
+    )
     return report
 
 
@@ -97,8 +122,12 @@ def causes_against_llama_sum_and_reverse(case: Contract) -> None:
     if not case.is_plain:
         return
     there, back = checked_diff(case.model, other_model()), checked_diff(other_model(), case.model)
-    reversed_causes = [(x.kind, -x.delta, [(y.path, -y.delta) for y in x.parts]) for x in reversed(there.causes)]
-    assert reversed_causes == [(x.kind, x.delta, [(y.path, y.delta) for y in x.parts]) for x in back.causes]
+    reversed_causes = [
+        (x.kind, -x.delta, [(y.path, -y.delta) for y in x.parts]) for x in reversed(there.causes)
+    ]
+    assert reversed_causes == [
+        (x.kind, x.delta, [(y.path, y.delta) for y in x.parts]) for x in back.causes
+    ]
     same = checked_diff(case.model, llamath.load(dict(case.config)))
     assert not same.causes and not same.weights and not same.config
 

@@ -17,10 +17,16 @@ from support.contract import Contract, check
 
 @check("text", computed=True)
 def every_operation_has_a_rule(case: Contract) -> None:
-    for graph in (record(case.tree, batch=2, new_tokens=3, past_tokens=4), record(case.tree, batch=2, past_tokens=4, decode=True)):
+    for graph in (
+        record(case.tree, batch=2, new_tokens=3, past_tokens=4),
+        record(case.tree, batch=2, past_tokens=4, decode=True),
+    ):
         for _, node in graph.nodes():
             rule = RULES[node.op]
-            assert rule.flops is None or int(rule.flops(node, False)) >= int(rule.flops(node, True)) > 0
+            assert (
+                rule.flops is None
+                or int(rule.flops(node, False)) >= int(rule.flops(node, True)) > 0
+            )
 
 
 @check("text", computed=True)
@@ -46,32 +52,66 @@ def flops_parts_sum_to_the_total(case: Contract) -> None:
     without_gradient = sum(int(x.forward) for x in counted.rows if x.without_gradient)
     assert counted.training.model + 2 * without_gradient == 3 * counted.forward.total
     graph = record(tree, batch=3, new_tokens=57)
-    by_layer = sum(int(x.flops) * int(region.times) for region in graph.layers for x in list_flops(region))
+    by_layer = sum(
+        int(x.flops) * int(region.times) for region in graph.layers for x in list_flops(region)
+    )
     assert layer_flops(graph).total == by_layer <= counted.forward.total
-    if type(tree) is not Decoder:  # several residual streams: weights are used twice, and the last token's streams joined
+    if (
+        type(tree) is not Decoder
+    ):  # several residual streams: weights are used twice, and the last token's streams joined
         return
-    if any(x.weight.tied.startswith("layers.") for x in fold(tree)):  # a layer uses one of the adapters of its shared block
+    if any(
+        x.weight.tied.startswith("layers.") for x in fold(tree)
+    ):  # a layer uses one of the adapters of its shared block
         return
-    skipped = sum(int(y.weight.size) * n for x, n in crossing_layers(tree) for y in fold(x) if y.weight.role == "matmul")
-    matrices = sum(int(x.weight.size) * int(x.active) for x in fold(tree) if x.weight.role == "matmul") - skipped
+    skipped = sum(
+        int(y.weight.size) * n
+        for x, n in crossing_layers(tree)
+        for y in fold(x)
+        if y.weight.role == "matmul"
+    )
+    matrices = (
+        sum(int(x.weight.size) * int(x.active) for x in fold(tree) if x.weight.role == "matmul")
+        - skipped
+    )
     assert counted.forward.total - counted.forward.mixing_total == 2 * tokens * matrices
-    head = sum(int(x.weight.size) * int(x.active) for x in fold(tree) if x.weight.role == "matmul" and x.group == "head")
+    head = sum(
+        int(x.weight.size) * int(x.active)
+        for x in fold(tree)
+        if x.weight.role == "matmul" and x.group == "head"
+    )
     assert counted.forward.total - counted.prefill.total == 2 * 3 * 56 * head
-    assert counted.prefill_intensity[-1].flops == counted.prefill.total and counted.decode_intensity[-1].flops == counted.decode.total
+    assert (
+        counted.prefill_intensity[-1].flops == counted.prefill.total
+        and counted.decode_intensity[-1].flops == counted.decode.total
+    )
 
 
 def of_images(tree: Decoder) -> int:
     """The parameters of text layers that only tokens of images read."""
-    return sum(int(x.weight.parameters) * int(x.copies) for x in fold(tree) if x.pattern.endswith("mlp.image_correction"))
+    return sum(
+        int(x.weight.parameters) * int(x.copies)
+        for x in fold(tree)
+        if x.pattern.endswith("mlp.image_correction")
+    )
 
 
 @check("text", "unproven", computed=True)
 def steps_sum_to_the_model(case: Contract) -> None:
     tree = case.tree
-    skipped = sum(int(x.weight.parameters) * int(x.copies) * n for block, n in crossing_layers(tree) for x in fold(block))
-    for graph in (prompt_graph(tree, 9, 2), *([decode_graph(tree, 9, 2)] if reads_on(tree) else [])):
+    skipped = sum(
+        int(x.weight.parameters) * int(x.copies) * n
+        for block, n in crossing_layers(tree)
+        for x in fold(block)
+    )
+    for graph in (
+        prompt_graph(tree, 9, 2),
+        *([decode_graph(tree, 9, 2)] if reads_on(tree) else []),
+    ):
         result = walkthrough(graph)
-        assert result.parameters + skipped + of_images(tree) == count_parameters(tree).parameters.total
+        assert (
+            result.parameters + skipped + of_images(tree) == count_parameters(tree).parameters.total
+        )
         assert result.flops == forward_flops(graph).total
         assert result.cached == kv_cache_size(tree, int(result.context), 2).elements
         assert sum(x.times for x in result.layers) == tree.layers.n

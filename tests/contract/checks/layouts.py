@@ -29,12 +29,21 @@ def every_stored_value_is_used_once(case: Contract) -> None:
         count, tensors = 0, {}
         for x in scheme.tensors(case.tree):
             size = torch.Size(x.shape).numel()
-            tensors[x.name] = torch.arange(count, count + size, dtype=torch.float64).view(tuple(x.shape))
+            tensors[x.name] = torch.arange(count, count + size, dtype=torch.float64).view(
+                tuple(x.shape)
+            )
             count += size
         result = dict(canonical_weights(case.tree, scheme, tensors))
-        assert {path: tuple(x.shape) for path, x in result.items()} == {x.path: x.shape for x in case.model.weights if not x.weight.tied}
-        if not {"shifted", "decay"} & {word for layout in scheme.layouts.values() for word in layout.split()}:
-            assert torch.equal(torch.cat([x.flatten() for x in result.values()]).sort().values, torch.arange(count, dtype=torch.float64))
+        assert {path: tuple(x.shape) for path, x in result.items()} == {
+            x.path: x.shape for x in case.model.weights if not x.weight.tied
+        }
+        if not {"shifted", "decay"} & {
+            word for layout in scheme.layouts.values() for word in layout.split()
+        }:
+            assert torch.equal(
+                torch.cat([x.flatten() for x in result.values()]).sort().values,
+                torch.arange(count, dtype=torch.float64),
+            )
 
 
 @check("text")
@@ -56,7 +65,9 @@ def layouts_are_applied_and_undone(case: Contract) -> None:
                 weights.append(undo_layout(x, each, params, module, torch))
                 again.append(apply_layout(weights[-1], each, params, module, torch))
             result = join_tensors(again, layout, params, torch, shape)
-            assert result.shape == shape and torch.allclose(result, stored, rtol=1e-14, atol=1e-14), name
+            assert result.shape == shape and torch.allclose(
+                result, stored, rtol=1e-14, atol=1e-14
+            ), name
 
 
 @check("text")
@@ -64,12 +75,17 @@ def rows_equal_whole_tensors_split_by_torch(case: Contract) -> None:
     generator = torch.Generator().manual_seed(0)
     with case.folder() as folder:
         for scheme in case.model.family.schemes.values():
-            tensors = {x.name: -torch.rand(tuple(map(int, x.shape)), generator=generator) - 0.1 for x in scheme.tensors(case.tree)}
+            tensors = {
+                x.name: -torch.rand(tuple(map(int, x.shape)), generator=generator) - 0.1
+                for x in scheme.tensors(case.tree)
+            }
             path = folder / f"{scheme.name}.safetensors"
             save_file(tensors, path)
             expected = dict(canonical_weights(case.tree, scheme, tensors))
             manifest = read_checkpoint(str(path))
-            merged = {x.name: MergedTensor(x.name, x.dtype, x.shape, (x,)) for x in manifest.tensors}
+            merged = {
+                x.name: MergedTensor(x.name, x.dtype, x.shape, (x,)) for x in manifest.tensors
+            }
             for chunk, flipped in ((100, 64), *([(1 << 19, 1 << 26)] if case.is_plain else [])):
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(canonical_reader, "CHUNK_VALUES", chunk)
@@ -78,5 +94,13 @@ def rows_equal_whole_tensors_split_by_torch(case: Contract) -> None:
                     assert reader.weights.keys() == expected.keys()
                     for name, x in expected.items():
                         weight = reader.weights[name]
-                        spans = [reader.read(weight, first, last).values for first, last in weight.spans()]
-                        assert np.allclose(np.concatenate(spans).reshape(weight.shape), x.numpy(), rtol=0, atol=1e-6), name
+                        spans = [
+                            reader.read(weight, first, last).values
+                            for first, last in weight.spans()
+                        ]
+                        assert np.allclose(
+                            np.concatenate(spans).reshape(weight.shape),
+                            x.numpy(),
+                            rtol=0,
+                            atol=1e-6,
+                        ), name

@@ -48,7 +48,9 @@ def nodes_in_order(graph: Graph) -> Iterator[Node]:
         yield node
 
 
-def compare(graph: Graph, log: Sequence[LoggedOperation], past: int, tokens: int, cached: bool) -> None:
+def compare(
+    graph: Graph, log: Sequence[LoggedOperation], past: int, tokens: int, cached: bool
+) -> None:
     """Compare a graph with executed operations; without a cache, keys and values are passed on as they are."""
     nodes = list(nodes_in_order(graph))
     assert [x.op for x in nodes] == [x.op for x in log]
@@ -64,10 +66,20 @@ def compare(graph: Graph, log: Sequence[LoggedOperation], past: int, tokens: int
 def graph_and_torch_run_in_lockstep(case: Contract) -> None:
     cached = reads_on(case.tree)
     for dtype in (torch.float32, torch.bfloat16):
-        module = case.module if dtype == torch.float32 else run.initialize(run.build(case.tree, dtype), std=0.1)
+        module = (
+            case.module
+            if dtype == torch.float32
+            else run.initialize(run.build(case.tree, dtype), std=0.1)
+        )
         cache = module.new_cache(CAPACITY if cached else 0)
         for past, tokens in passes(cached):
-            graph = record(case.tree, new_tokens=9, past_tokens=4, decode=tokens == 1, activation_bytes=dtype.itemsize)
+            graph = record(
+                case.tree,
+                new_tokens=9,
+                past_tokens=4,
+                decode=tokens == 1,
+                activation_bytes=dtype.itemsize,
+            )
             compare(graph, execute(module, cache, tokens), past, tokens, cached)
 
 
@@ -83,7 +95,11 @@ def flops_of_every_pass_equal_torch(case: Contract) -> None:
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             case.module(torch.arange(BATCH * tokens).reshape(BATCH, tokens) % 7, cache)
         graph = record(case.tree, decode=tokens == 1)
-        flops = total(region.times * rule(x, False) for region, x in graph.nodes() if (rule := RULES[x.op].flops))
+        flops = total(
+            region.times * rule(x, False)
+            for region, x in graph.nodes()
+            if (rule := RULES[x.op].flops)
+        )
         expected, found = flops.at(B=BATCH, T=tokens, P=past), counter.get_total_flops()
         # experts without weights compute nothing
         assert 0 < found <= expected if case.config.get("zero_expert_num") else found == expected

@@ -12,7 +12,12 @@ from llamath.core.positions import LongRope
 from llamath.run import Generation, GenerationLimits, Sampling
 from llamath.utils.errors import LlamathError
 from support.contract import Contract, check
-from support.transformers_pair import generated_by_transformers, is_bidirectional, logits, logits_match
+from support.transformers_pair import (
+    generated_by_transformers,
+    is_bidirectional,
+    logits,
+    logits_match,
+)
 
 LONG = 44  # beyond every window of the tiny configurations
 NEW = 12
@@ -41,9 +46,22 @@ def cached_passes_equal_one_pass(case: Contract) -> None:
             both.ours.new_cache(end)
         return
     cache = both.ours.new_cache(end)
-    ropes = [x for x in map(rope, both.ours.layers) if isinstance(x, LongRope) and x.original_context < end]
-    first = max((x.original_context + 1 for x in ropes), default=5)  # no reading on over the border between its two sets of angles
-    cuts = [0, first, first + 2, *range(first + 3, min(first + 12, end - 6)), end - 4, *range(end - 3, end + 1)]
+    ropes = [
+        x
+        for x in map(rope, both.ours.layers)
+        if isinstance(x, LongRope) and x.original_context < end
+    ]
+    first = max(
+        (x.original_context + 1 for x in ropes), default=5
+    )  # no reading on over the border between its two sets of angles
+    cuts = [
+        0,
+        first,
+        first + 2,
+        *range(first + 3, min(first + 12, end - 6)),
+        end - 4,
+        *range(end - 3, end + 1),
+    ]
     results = [both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)]
     assert logits_match(torch.cat(results, 1), both.ours(ids), both, ids)
     with pytest.raises(LlamathError, match=r"room for \d+ tokens"):
@@ -62,7 +80,11 @@ def padding_does_not_change_a_row(case: Contract) -> None:
     else:
         cache = both.ours.new_cache(end)
         actual = torch.cat(
-            [both.ours(ids[:, : end - 3], cache, pads), *(both.ours(ids[:, t : t + 1], cache) for t in range(end - 3, end))], 1
+            [
+                both.ours(ids[:, : end - 3], cache, pads),
+                *(both.ours(ids[:, t : t + 1], cache) for t in range(end - 3, end)),
+            ],
+            1,
         )
     for row, pad, expected in zip(actual, pads, alone, strict=True):
         assert logits_match(row[None, pad:], expected, both, ids)
@@ -76,8 +98,12 @@ def bfloat16_is_as_accurate_as_transformers(case: Contract) -> None:
     exact, both = case.pair, case.bfloat16_pair
     ids = both.ids(30, rows=16)
     expected = logits(exact.theirs, ids)
-    ours, theirs = ((x.float() - expected).abs().median() for x in (both.ours(ids), logits(both.theirs, ids)))
-    assert ours < 1.1 * theirs  # the median, and a margin: where two experts are nearly tied, either may be chosen
+    ours, theirs = (
+        (x.float() - expected).abs().median() for x in (both.ours(ids), logits(both.theirs, ids))
+    )
+    assert (
+        ours < 1.1 * theirs
+    )  # the median, and a margin: where two experts are nearly tied, either may be chosen
 
 
 def generated(module: Any, prompts: list[list[int]]) -> list[list[int]]:
@@ -100,4 +126,6 @@ def greedy_generation_equals_transformers(case: Contract) -> None:
     for prompt, found in zip(prompts, generated(both.ours, prompts), strict=True):
         known = both.ours.per_layer.embed.weight.shape[0] if both.ours.per_layer else max(found) + 1
         comparable = max(found) < known and both.ours.spec.vocab <= known
-        assert found == (generated_by_transformers(both.theirs, prompt, NEW) if comparable else found)
+        assert found == (
+            generated_by_transformers(both.theirs, prompt, NEW) if comparable else found
+        )

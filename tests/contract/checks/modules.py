@@ -28,9 +28,15 @@ IDS = torch.randint(0, 20, (2, 9), generator=torch.Generator().manual_seed(0))
 @check("text", "unproven", computed=True)
 def parameters_match_the_tree(case: Contract) -> None:
     leaves = list(walk(case.tree))
-    assert {name: x.shape for name, x in case.module.state_dict().items()} == {x.path: x.shape for x in leaves}
-    assert sum(x.numel() for x in case.module.parameters()) == sum(x.parameters for x in leaves if not x.weight.buffer)
-    assert sum(x.numel() for x in case.module.buffers()) == sum(x.parameters for x in leaves if x.weight.buffer)
+    assert {name: x.shape for name, x in case.module.state_dict().items()} == {
+        x.path: x.shape for x in leaves
+    }
+    assert sum(x.numel() for x in case.module.parameters()) == sum(
+        x.parameters for x in leaves if not x.weight.buffer
+    )
+    assert sum(x.numel() for x in case.module.buffers()) == sum(
+        x.parameters for x in leaves if x.weight.buffer
+    )
 
 
 @check("text", "unproven", computed=True)
@@ -59,7 +65,11 @@ def model_runs_without_values(case: Contract) -> None:
 @torch.no_grad()
 def passes_agree_with_their_cache(case: Contract) -> None:
     module = case.module
-    ids, pads, cache = torch.randint(0, 9, (2, 30), generator=torch.Generator().manual_seed(0)), torch.tensor([0, 7]), module.new_cache(30)
+    ids, pads, cache = (
+        torch.randint(0, 9, (2, 30), generator=torch.Generator().manual_seed(0)),
+        torch.tensor([0, 7]),
+        module.new_cache(30),
+    )
     whole = module(ids)
     assert torch.isfinite(whole).all()
     first = 29 if case.model_type == "qwen" else 11  # whose angles are those of the prompt's length
@@ -89,12 +99,20 @@ def traced_shapes_are_those_of_tensors(case: Contract) -> None:
     shapes_are_those_of_tensors(report.first)
     shapes_are_those_of_tensors(report.following)
     if report.following is not None:
-        assert report.cache.elements == report.following.walk.cached == kv_cache_size(case.tree, 8).elements
+        assert (
+            report.cache.elements
+            == report.following.walk.cached
+            == kv_cache_size(case.tree, 8).elements
+        )
 
 
 def without_images(module: torch.nn.Module) -> list[str]:
     """The layers that a pass over text alone skips."""
-    return [name for name, x in module.named_modules() if isinstance(x, Module) and isinstance(x.spec, CrossAttentionLayer)]
+    return [
+        name
+        for name, x in module.named_modules()
+        if isinstance(x, Module) and isinstance(x.spec, CrossAttentionLayer)
+    ]
 
 
 def adapters_of_other_layers(module: torch.nn.Module) -> list[str]:
@@ -121,12 +139,24 @@ def forward_hook_of_every_block_fires(case: Contract) -> None:
     module, fired = new_module(case), {}
     for name, block in module.named_modules():
         if name and isinstance(block, Module):
-            block.register_forward_hook(lambda _, args, y, name=name: fired.update({name: (args, y)}))
+            block.register_forward_hook(
+                lambda _, args, y, name=name: fired.update({name: (args, y)})
+            )
     module(IDS)
-    expected = {name for name, block in module.named_modules() if name and isinstance(block, Module) and ".experts." not in name}
-    expected -= {name for name in expected if name.endswith(("_hc", ".o_down"))}  # their weights are used by other blocks
+    expected = {
+        name
+        for name, block in module.named_modules()
+        if name and isinstance(block, Module) and ".experts." not in name
+    }
+    expected -= {
+        name for name in expected if name.endswith(("_hc", ".o_down"))
+    }  # their weights are used by other blocks
     unused = without_images(module), adapters_of_other_layers(module)
-    expected -= {name for name in expected if name in unused[1] or any(name.startswith(f"{x}.") for x in (*unused[0], *unused[1]))}
+    expected -= {
+        name
+        for name in expected
+        if name in unused[1] or any(name.startswith(f"{x}.") for x in (*unused[0], *unused[1]))
+    }
     assert {x for x in fired if ".experts." not in x} == expected
     for (m, *inputs), y in fired.values():
         assert isinstance(m, TorchMachine) and all(isinstance(x, Tensor) for x in (*inputs, y))
@@ -145,7 +175,11 @@ def gradients_reach_every_weight_checkpointed_or_not(case: Contract) -> None:
     module = new_module(case)
     found = gradients(module)
     skipped = tuple(f"{x}." for x in without_images(module))
-    unreached = [name for name, x in found.items() if x is None and not re.search(r"\.(experts|indexer)\.", name)]
+    unreached = [
+        name
+        for name, x in found.items()
+        if x is None and not re.search(r"\.(experts|indexer)\.", name)
+    ]
     assert [name for name in unreached if not name.startswith(skipped or "-")] == []
     assert all(x is None or bool(torch.isfinite(x).all()) for x in found.values())
     for layer in module.layers:

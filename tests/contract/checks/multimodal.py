@@ -33,7 +33,10 @@ def counted_only(model: llamath.Model) -> None:
         lambda: llamath.memory(model, context=64),
         lambda: llamath.memory(model, train=True, context=64),
     ):
-        with pytest.raises(llamath.LlamathError, match=r"is not part of llamath's machine|modules that are counted, not computed"):
+        with pytest.raises(
+            llamath.LlamathError,
+            match=r"is not part of llamath's machine|modules that are counted, not computed",
+        ):
             ask()
 
 
@@ -51,24 +54,38 @@ def every_report_takes_the_model(case: Contract) -> None:
         assert llamath.explain(total, like=model).to_json()
     assert llamath.fit(model, on="2xrtx-4090", context=64).to_json()
     assert llamath.memory(model, train=True, context=64).to_json()
-    assert llamath.flops(model, context=64).forward.total == llamath.flops(model.text, context=64).forward.total
+    assert (
+        llamath.flops(model, context=64).forward.total
+        == llamath.flops(model.text, context=64).forward.total
+    )
     towers = total - model.parameters.parts.get("text", total)
     for dtype in ("awq", "bnb-nf4", *(["q4_k_m"] if model.family.gguf is not None else [])):
-        whole, text = (llamath.memory(x, context=64, dtype=dtype).weights for x in (model, model.text))
+        whole, text = (
+            llamath.memory(x, context=64, dtype=dtype).weights for x in (model, model.text)
+        )
         assert 2 * towers <= whole - text <= 4 * towers, dtype
 
 
 @check("multimodal")
 def parts_add_up_to_the_whole(case: Contract) -> None:
     model, p = case.model, case.model.parameters
-    assert sum(p.parts.values()) == p.total == sum(p.total for p in (model.part(x).parameters for x in p.parts))
+    assert (
+        sum(p.parts.values())
+        == p.total
+        == sum(p.total for p in (model.part(x).parameters for x in p.parts))
+    )
     assert p.parts["text"] == model.text.parameters.total
     assert p.active <= p.parts["text"]
 
 
 def forms(model: llamath.Model) -> list[dict[str, tuple[int, ...]]]:
     """The tensors of a model under each form of Hugging Face names."""
-    schemes = [x for y in (model.family.hf, *model.family.hf_forms) for x in (y, fused_scheme(y)) if x is not None]
+    schemes = [
+        x
+        for y in (model.family.hf, *model.family.hf_forms)
+        for x in (y, fused_scheme(y))
+        if x is not None
+    ]
     return [{y.name: tuple(map(int, y.shape)) for y in x.tensors(model.tree)} for x in schemes]
 
 
@@ -84,7 +101,9 @@ def with_joined_shards(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[in
 def reference_model(case: Contract, **how: Any) -> Any:
     """The whole model in transformers."""
     torch.manual_seed(0)
-    return auto_class(case.config).from_config(transformers.AutoConfig.for_model(**case.config), **how)
+    return auto_class(case.config).from_config(
+        transformers.AutoConfig.for_model(**case.config), **how
+    )
 
 
 def saved_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -98,9 +117,16 @@ def names_totals_and_logits_of_text_equal_transformers(case: Contract) -> None:
     """The class in memory, the files that it saves, and the logits of text alone."""
     model, config = case.model, case.config
     reference = reference_model(case, attn_implementation="eager", experts_implementation="eager")
-    once = {id(x): (name, tuple(x.shape)) for name, x in reversed(reference.state_dict(keep_vars=True).items())}
-    assert dict(once.values()) in [with_joined_shards(x) for x in forms(model)]  # a tied matrix under its first name
-    assert model.parameters.total - model.parameters.buffers == sum(x.numel() for x in reference.parameters())
+    once = {
+        id(x): (name, tuple(x.shape))
+        for name, x in reversed(reference.state_dict(keep_vars=True).items())
+    }
+    assert dict(once.values()) in [
+        with_joined_shards(x) for x in forms(model)
+    ]  # a tied matrix under its first name
+    assert model.parameters.total - model.parameters.buffers == sum(
+        x.numel() for x in reference.parameters()
+    )
     perturb_weights(reference)
     with case.folder() as folder:
         reference.eval().save_pretrained(folder)
@@ -111,9 +137,18 @@ def names_totals_and_logits_of_text_equal_transformers(case: Contract) -> None:
             return
         ids = torch.randint(1, 60, (1, 9), generator=torch.Generator().manual_seed(1))
         ours = open_model(str(folder), torch.float32).module(ids)
-    for name in ("text_model", "text_decoder", *(["language_model"] if hasattr(reference, "qformer") else [])):
-        reference = getattr(reference, name, reference)  # its class does not read text without an image
+    for name in (
+        "text_model",
+        "text_decoder",
+        *(["language_model"] if hasattr(reference, "qformer") else []),
+    ):
+        reference = getattr(
+            reference, name, reference
+        )  # its class does not read text without an image
     theirs = reference(input_ids=ids).logits
-    if config["model_type"] in ("aya_vision", "cohere2_vision"):  # transformers' wrappers leave out the factor of the logits
+    if config["model_type"] in (
+        "aya_vision",
+        "cohere2_vision",
+    ):  # transformers' wrappers leave out the factor of the logits
         theirs = theirs * reference.config.text_config.logit_scale
     torch.testing.assert_close(ours, theirs, atol=3e-4, rtol=1e-3)

@@ -55,7 +55,9 @@ def logits_equal_those_of_torch(case: Contract) -> None:
         exact = expected
         if not has_float32_states(module):
             exact = deepcopy(module).double()(torch.tensor([ids]))[0]
-    limit = (1e-5 if exact is not expected else 2e-5) + 5 * distance(expected, exact)  # rounding differs with the order of sums
+    limit = (1e-5 if exact is not expected else 2e-5) + 5 * distance(
+        expected, exact
+    )  # rounding differs with the order of sums
     limit = LIMITS.get(name, limit)
     for chunk in (None, 4, 1):
         assert distance(native_logits(model, ids, chunk), exact) < limit, chunk

@@ -37,14 +37,22 @@ def shards_join_to_the_whole(case: Contract) -> None:
             if x.split is None or (x.split.on_indivisible == "copy" and x.split.parts < tp):
                 continue
             spare = sharded[pattern] * tp - numbers[pattern]
-            assert spare == 0 or (x.split.on_indivisible == "pad" and 0 < spare < tp * numbers[pattern] // x.split.parts), pattern
+            assert spare == 0 or (
+                x.split.on_indivisible == "pad"
+                and 0 < spare < tp * numbers[pattern] // x.split.parts
+            ), pattern
 
 
 @check("text")
 def every_matrix_is_split_or_declared_whole(case: Contract) -> None:
-    together = case.model_type in ("diffllama", "zamba")  # the halves of its heads; the heads of Mamba
+    together = case.model_type in (
+        "diffllama",
+        "zamba",
+    )  # the halves of its heads; the heads of Mamba
     for x in fold(case.tree):
-        if x.weight.role in ("matmul", "lookup") and not (together and re.search(r"\.(attn|mixer)\.", x.pattern)):
+        if x.weight.role in ("matmul", "lookup") and not (
+            together and re.search(r"\.(attn|mixer)\.", x.pattern)
+        ):
             either = x.pattern in ("per_layer.embed.weight", "layers.{l}.mlp.table")
             assert either or bool(x.split) != bool(WHOLE.search(x.pattern)), x.pattern
         if x.group == "norm":
@@ -56,8 +64,22 @@ def shards_hold_every_tower_once_or_on_every_rank(case: Contract) -> None:
     model = case.model
     for pp in (1, 2):
         stages = pipeline_stages(model.tree, Layout(pp=pp))
-        sizes = [sum(x.elements for x in weight_shards(model.tree, stage, Layout(pp=pp))) for stage in stages]
-        tied = sum(int(x.weight.size) for x in model.weights if x.weight.tied and x.path in ("head.weight", "head.extra")) if pp > 1 else 0
+        sizes = [
+            sum(x.elements for x in weight_shards(model.tree, stage, Layout(pp=pp)))
+            for stage in stages
+        ]
+        tied = (
+            sum(
+                int(x.weight.size)
+                for x in model.weights
+                if x.weight.tied and x.path in ("head.weight", "head.extra")
+            )
+            if pp > 1
+            else 0
+        )
         assert sum(sizes) == model.parameters.total + tied
-        towers = {x.pattern.partition(".")[0] for x in weight_shards(model.tree, stages[-1], Layout(pp=pp))} & {"vision", "projector"}
+        towers = {
+            x.pattern.partition(".")[0]
+            for x in weight_shards(model.tree, stages[-1], Layout(pp=pp))
+        } & {"vision", "projector"}
         assert not towers or pp == 1

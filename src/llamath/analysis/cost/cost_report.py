@@ -1,4 +1,6 @@
-"""`cost`: money, energy and CO₂ of a million tokens, and GPU-hours of a training run, as intervals with their assumptions."""
+"""`cost`: money, energy and CO₂ of a million tokens, and GPU-hours of a training run, as
+intervals with their assumptions.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,16 @@ class CostReport(Report):
     notes: tuple[str, ...] = ()
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "source=model.source", "gpu", "count", "layout=layout.tp_and_pp", "replicas", "dtype", "price"),
+        *(
+            "model=model.name",
+            "source=model.source",
+            "gpu",
+            "count",
+            "layout=layout.tp_and_pp",
+            "replicas",
+            "dtype",
+            "price",
+        ),
         *("generation", "training", "assumptions", "notes"),
     )
 
@@ -86,14 +97,25 @@ class CostReport(Report):
             text = f"{format_interval(found.energy.scaled(1e-3))} kWh for a million tokens"
         else:
             text = f"{format_interval(found.rate)} tokens/s"
-        return f"{self.model.name} on {where}, {found.batch:,} sequences of {found.prompt:,} + {found.output:,} tokens: {text}"
+        return (
+            f"{self.model.name} on {where}, {found.batch:,} sequences of {found.prompt:,} + "
+            f"{found.output:,} tokens: {text}"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """The rate, the price and the energy."""
         found, currency = self.generation, self.price.currency if self.price else ""
         rows = [("tokens per second", format_interval(found.rate))]
-        rows += [("price of a million tokens", format_interval(found.price, currency))] if found.price else []
-        rows += [("kWh of a million tokens", format_interval(found.energy.scaled(1e-3)))] if found.energy else []
+        rows += (
+            [("price of a million tokens", format_interval(found.price, currency))]
+            if found.price
+            else []
+        )
+        rows += (
+            [("kWh of a million tokens", format_interval(found.energy.scaled(1e-3)))]
+            if found.energy
+            else []
+        )
         yield html_table(("of generation", "published runs"), rows)
 
 
@@ -108,13 +130,19 @@ class CostRequest(Record):
 
 
 def cost(calculator: MemoryCalculator, gpu: Device, count: int, request: CostRequest) -> CostReport:
-    """Return what a model costs on GPUs; the context of the calculator has the prompt and the generated tokens."""
+    """Return what a model costs on GPUs; the context of the calculator has the prompt and the
+    generated tokens.
+    """
     if not gpu.bandwidth:
-        raise LlamathError(f"a cost needs the memory bandwidth of {gpu.title}", hint="like 8x mem=80GiB bw=2TB/s bf16=300TF")
+        raise LlamathError(
+            f"a cost needs the memory bandwidth of {gpu.title}",
+            hint="like 8x mem=80GiB bw=2TB/s bf16=300TF",
+        )
     context = calculator.context
     if not 0 < request.output < context:
         raise LlamathError(
-            f"output of {request.output:,} tokens in a context of {context:,}", hint="fewer output tokens, or a longer --context"
+            f"output of {request.output:,} tokens in a context of {context:,}",
+            hint="fewer output tokens, or a longer --context",
         )
     found = fit(calculator, gpu, count)
     if not found.fits:
@@ -122,8 +150,12 @@ def cost(calculator: MemoryCalculator, gpu: Device, count: int, request: CostReq
         raise LlamathError(f"{found.summary}", hint=change)
     batch = request.batch or max(found.max_batch or 1, 1)
     if found.max_batch is not None and batch > found.max_batch:
-        raise LlamathError(f"{batch:,} sequences of {context:,} tokens do not fit, {found.max_batch:,} do")
-    bound = _generation_bound(calculator, gpu, found, batch, context - request.output, request.output)
+        raise LlamathError(
+            f"{batch:,} sequences of {context:,} tokens do not fit, {found.max_batch:,} do"
+        )
+    bound = _generation_bound(
+        calculator, gpu, found, batch, context - request.output, request.output
+    )
     rate = Interval(low=bound * GENERATION.low, high=bound * GENERATION.high)
     hourly = None if request.price is None else request.price.amount * count
     watts = gpu.power * count or None
@@ -135,8 +167,12 @@ def cost(calculator: MemoryCalculator, gpu: Device, count: int, request: CostReq
         bound=bound,
         rate=rate,
         price_bound=None if hourly is None else _per_million(hourly, bound),
-        price=None if hourly is None else Interval(low=_per_million(hourly, rate.high), high=_per_million(hourly, rate.low)),
-        energy=None if watts is None else Interval(low=_per_million(watts, rate.high), high=_per_million(watts, rate.low)),
+        price=None
+        if hourly is None
+        else Interval(low=_per_million(hourly, rate.high), high=_per_million(hourly, rate.low)),
+        energy=None
+        if watts is None
+        else Interval(low=_per_million(watts, rate.high), high=_per_million(watts, rate.low)),
         co2=ecologits(parameters.active, parameters.total, _MILLION, request.grid),
     )
     return CostReport(
@@ -158,8 +194,17 @@ def _per_million(hourly: float, rate: float) -> float:
     return hourly / (rate * _HOUR) * _MILLION
 
 
-def _generation_bound(calculator: MemoryCalculator, gpu: Device, found: FitReport, batch: int, prompt: int, output: int) -> float:
-    """Return the generated tokens per second that a batch cannot pass: its prefill, then decode at every eighth of the way."""
+def _generation_bound(
+    calculator: MemoryCalculator,
+    gpu: Device,
+    found: FitReport,
+    batch: int,
+    prompt: int,
+    output: int,
+) -> float:
+    """Return the generated tokens per second that a batch cannot pass: its prefill, then decode
+    at every eighth of the way.
+    """
     from ..inference.gpu_shards import ShardedModel
     from ..inference.speed_limits import decode_limit, find_roof, speed_limits
 
@@ -168,34 +213,58 @@ def _generation_bound(calculator: MemoryCalculator, gpu: Device, found: FitRepor
     roof = find_roof(gpu, calculator.packer.name, calculator.packer.compute_dtype)
     steps = min(output, 8)
     middles = [prompt + (2 * i + 1) * output // (2 * steps) for i in range(steps)]
-    seconds = sum(decode_limit(shards, roof, max(n, 1), each).seconds for n in middles) * output / steps
+    seconds = (
+        sum(decode_limit(shards, roof, max(n, 1), each).seconds for n in middles) * output / steps
+    )
     seconds += limits.prefill.seconds if limits.prefill is not None else 0.0
     groups = min(found.layout.pp, each)  # of sequences, in different stages of the pipeline
     return batch * output / (seconds / groups if groups > 1 else seconds)
 
 
 def _training(calculator: MemoryCalculator, gpu: Device, request: CostRequest) -> TrainingCost:
-    """Return the GPU-hours of a run, from the exact FLOPs of a step and the share of the peak that published runs reached."""
+    """Return the GPU-hours of a run, from the exact FLOPs of a step and the share of the peak
+    that published runs reached.
+    """
     peak = gpu.flops.get("bf16") or gpu.flops.get("fp16")
     if not peak:
-        raise LlamathError(f"{gpu.title} has no published bf16 FLOP/s, so the GPU-hours of training are unknown")
+        raise LlamathError(
+            f"{gpu.title} has no published bf16 FLOP/s, so the GPU-hours of training are unknown"
+        )
     tokens, context = request.train_tokens or 0, calculator.context
     graph = record(calculator.tree)
     flops = int(train_flops(graph).model.evaluate(B=1, T=context, P=0)) * tokens // context
-    hours = Interval(low=flops / (peak * TRAINING.high * _HOUR), high=flops / (peak * TRAINING.low * _HOUR))
+    hours = Interval(
+        low=flops / (peak * TRAINING.high * _HOUR), high=flops / (peak * TRAINING.low * _HOUR)
+    )
     price = None if request.price is None else hours.scaled(request.price.amount)
     return TrainingCost(
-        tokens=tokens, flops=flops, gpu_hours=hours, price=price, energy=hours.scaled(gpu.power / 1e3) if gpu.power else None
+        tokens=tokens,
+        flops=flops,
+        gpu_hours=hours,
+        price=price,
+        energy=hours.scaled(gpu.power / 1e3) if gpu.power else None,
     )
 
 
 def _assumptions(gpu: Device, request: CostRequest) -> Iterable[str]:
-    yield f"generation reaches {GENERATION.low:.0%} to {GENERATION.high:.0%} of its bound, {GENERATION.source}"
+    yield (
+        f"generation reaches {GENERATION.low:.0%} to {GENERATION.high:.0%} of its bound, "
+        f"{GENERATION.source}"
+    )
     if request.train_tokens is not None:
-        yield f"training reaches {TRAINING.low:.0%} to {TRAINING.high:.0%} of the peak in bf16, {TRAINING.source}"
+        yield (
+            f"training reaches {TRAINING.low:.0%} to {TRAINING.high:.0%} of the peak in bf16, "
+            f"{TRAINING.source}"
+        )
     if gpu.power:
-        yield f"energy: every GPU draws its board power, {gpu.power:,} W; hosts, network and cooling are not counted"
-    yield f"CO₂ by EcoLogits 0.11.3: from the parameters alone, PUE 1.09 to 1.2, {request.grid:g} kg CO₂e per kWh, hardware included"
+        yield (
+            f"energy: every GPU draws its board power, {gpu.power:,} W; hosts, network and "
+            "cooling are not counted"
+        )
+    yield (
+        "CO₂ by EcoLogits 0.11.3: from the parameters alone, PUE 1.09 to 1.2, "
+        f"{request.grid:g} kg CO₂e per kWh, hardware included"
+    )
     yield "GPUs are busy all the time; prompts that repeat are not cached; no speculative decoding"
 
 

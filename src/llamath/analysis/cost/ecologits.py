@@ -1,7 +1,9 @@
-"""Energy and CO₂ of generated tokens by the convention of EcoLogits 0.11.3 (ecologits/impacts/llm.py, docs/methodology/llm_inference.md).
+"""Energy and CO₂ of generated tokens by the convention of EcoLogits 0.11.3
+(ecologits/impacts/llm.py, docs/methodology/llm_inference.md).
 
-It knows a model by its parameters alone, in 16 bits, and assumes servers of eight GPUs of 80 GB, 64 requests at once, and a linear
-regression of measured energy. It is a convention to compare reports with, independent of the GPUs that are asked about.
+It knows a model by its parameters alone, in 16 bits, and assumes servers of eight GPUs of 80 GB, 64
+requests at once, and a linear regression of measured energy. It is a convention to compare reports
+with, independent of the GPUs that are asked about.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _REQUESTS, _BITS, _GPU_GB, _SERVER_GPUS, _SERVER_KW = 64, 16, 80, 8, 1.2
 _GPU_EMBODIED, _SERVER_EMBODIED, _LIFETIME = 273, 5700, 3 * 365 * 24 * 3600
 """kg CO₂e of making a GPU and a server without GPUs, and the seconds that they last."""
 _PUE = Interval(low=1.09, high=1.2)
-"""The power of a data center over that of its computers: the least and the greatest that EcoLogits has for a provider."""
+"""The power of a data center over that of its computers: the least and the greatest that
+EcoLogits has for a provider."""
 WORLD_GRID = 0.45829
 """kg CO₂e for a kWh, the world's average in EcoLogits' table."""
 
@@ -41,6 +44,11 @@ def ecologits(active: int, parameters: int, tokens: int, grid: float = WORLD_GRI
     gpu_energy = tokens * (_ENERGY[0] * exp(_ENERGY[1] * _REQUESTS) * billions + _ENERGY[2]) / 1000
     server_energy = seconds / 3600 * _SERVER_KW * gpus / _SERVER_GPUS / _REQUESTS
     energy = _PUE.scaled(server_energy + gpus * gpu_energy)
-    made = seconds / _LIFETIME / _REQUESTS * (gpus / _SERVER_GPUS * _SERVER_EMBODIED + gpus * _GPU_EMBODIED)
+    made = (
+        seconds
+        / _LIFETIME
+        / _REQUESTS
+        * (gpus / _SERVER_GPUS * _SERVER_EMBODIED + gpus * _GPU_EMBODIED)
+    )
     co2 = Interval(low=energy.low * grid + made, high=energy.high * grid + made)
     return EcoLogits(tokens=tokens, energy=energy, co2=co2, grid=grid)

@@ -1,4 +1,6 @@
-"""The shares of the limits that published runs reached, from which costs are estimated; `tests/truth/published_runs.json` has the runs."""
+"""The shares of the limits that published runs reached, from which costs are estimated;
+`tests/truth/published_runs.json` has the runs.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,15 @@ class _Shares(NamedTuple):
 
 
 GENERATION = _Shares(
-    0.46, 0.75, "the middle half of 19 runs of Llama 2 on H100, L40S and A100: TensorRT-LLM, docs/source/performance.md at 138f96d"
+    0.46,
+    0.75,
+    "the middle half of 19 runs of Llama 2 on H100, L40S and A100: TensorRT-LLM, "
+    "docs/source/performance.md at 138f96d",
 )
 """Output tokens per second over the bound, prompts included."""
-TRAINING = _Shares(0.37, 0.46, "the middle half of 11 whole runs with published GPU-hours: Llama 1, 2 and 3.1, DeepSeek-V3")
+TRAINING = _Shares(
+    0.37,
+    0.46,
+    "the middle half of 11 whole runs with published GPU-hours: Llama 1, 2 and 3.1, DeepSeek-V3",
+)
 """Model FLOPs of a whole run over the peak of its GPUs in bf16, failures and pauses included."""

@@ -1,4 +1,6 @@
-"""`CountReport`: the parameters of a model, weight by weight, and the names of its tensors in files."""
+"""`CountReport`: the parameters of a model, weight by weight, and the names of its tensors in
+files.
+"""
 
 from __future__ import annotations
 
@@ -66,12 +68,17 @@ class CountReport(Report):
         return self.model.count.formula
 
     def to_json(self, *, weights: bool = True) -> dict[str, Any]:
-        """Return the object of `llamath count --json`; without `weights`, the list of weights is empty."""
+        """Return the object of `llamath count --json`; without `weights`, the list of weights is
+        empty.
+        """
         if weights:
             check_listable(self.model.tree)
         document = super().to_json()
         notes = document.pop("notes")
-        return document | {"weights": list(_weight_entries(self.model)) if weights else [], "notes": notes}
+        return document | {
+            "weights": list(_weight_entries(self.model)) if weights else [],
+            "notes": notes,
+        }
 
     @property
     def summary(self) -> str:
@@ -92,11 +99,14 @@ class StoredTensor(Record):
     shape: tuple[Expr | int, ...]
     dtype: str = ""  # of a quantized checkpoint; else empty
     parameters: int = 0  # that its values stand for
-    mtp: bool = False  # of a layer for multi-token prediction, which the model's totals do not include
+    # of a layer for multi-token prediction, which the model's totals do not include
+    mtp: bool = False
 
 
 class StoredNamesReport(Report):
-    """The tensors of a model's files in one format, by name; the result of `llamath.names` with a scheme."""
+    """The tensors of a model's files in one format, by name; the result of `llamath.names` with
+    a scheme.
+    """
 
     json_fields: ClassVar[tuple[str, ...]] = ("model=model.name", "scheme", "tensors", "notes")
 
@@ -114,7 +124,9 @@ class StoredNamesReport(Report):
 
     def html_tables(self) -> Iterable[str]:
         """The first tensors."""
-        rows = [(x.name, "×".join(str(int(n)) for n in x.shape)) for x in self.tensors[:_MAX_HTML_ROWS]]
+        rows = [
+            (x.name, "×".join(str(int(n)) for n in x.shape)) for x in self.tensors[:_MAX_HTML_ROWS]
+        ]
         more = len(self.tensors) - len(rows)
         yield html_table(("tensor", "shape"), [*rows, (f"… {more:,} more", "")] if more else rows)
 
@@ -128,13 +140,19 @@ def check_listable(tree: Decoder) -> None:
     """Refuse to list the weights of a tree one by one if there are too many for the memory."""
     if (weights := listed_weights(tree)) > MAX_LISTED_WEIGHTS:
         hint = "the folded table counts them all exactly"
-        raise LlamathError(f"{weights:,} weights are too many to list (at most {MAX_LISTED_WEIGHTS:,})", hint=hint)
+        raise LlamathError(
+            f"{weights:,} weights are too many to list (at most {MAX_LISTED_WEIGHTS:,})", hint=hint
+        )
 
 
 def mtp_weights(tree: Decoder) -> int:
     """Return the number of weights in the layers for multi-token prediction."""
     stack: Stack | None = getattr(tree, "mtp", None)  # a vision or audio part has none
-    return sum(int(n) * int(x.copies) for layer, n in stack.distinct() for x in fold(layer)) if stack is not None else 0
+    return (
+        sum(int(n) * int(x.copies) for layer, n in stack.distinct() for x in fold(layer))
+        if stack is not None
+        else 0
+    )
 
 
 def weight_entry(model: Model, leaf: Leaf) -> dict[str, Any]:
@@ -154,7 +172,9 @@ def weight_entry(model: Model, leaf: Leaf) -> dict[str, Any]:
 
 
 def _weight_entries(model: Model) -> Iterator[dict[str, Any]]:
-    """Every weight's entry; a pattern's entry is made once and filled with the indices of each layer and expert."""
+    """Every weight's entry; a pattern's entry is made once and filled with the indices of each
+    layer and expert.
+    """
     entries: dict[tuple[str, int], dict[str, Any]] = {}
     schemes = model.family.schemes
     for leaf in model.weights:
@@ -162,7 +182,9 @@ def _weight_entries(model: Model) -> Iterator[dict[str, Any]]:
             entry = entries[key] = weight_entry(model, leaf)
         indices = leaf.indices
         if indices:
-            names = {key: name and schemes[key].fill(name, leaf) for key, name in entry["names"].items()}
+            names = {
+                key: name and schemes[key].fill(name, leaf) for key, name in entry["names"].items()
+            }
             entry = {**entry, "path": fill_pattern(leaf.pattern, indices), "names": names}
         yield entry
 

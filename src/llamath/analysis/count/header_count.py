@@ -1,7 +1,9 @@
-"""`count_header`: the parameters of a checkpoint by its headers alone, for models of unsupported families.
+"""`count_header`: the parameters of a checkpoint by its headers alone, for models of unsupported
+families.
 
-Every tensor counts as the values it represents: packed tensors as the values in them, scales as none, shared values once. Tensors
-whose names mark them as buffers are left out; a second copy of a tied head, and padding, cannot be recognized.
+Every tensor counts as the values it represents: packed tensors as the values in them, scales as
+none, shared values once. Tensors whose names mark them as buffers are left out; a second copy of a
+tied head, and padding, cannot be recognized.
 """
 
 from __future__ import annotations
@@ -19,15 +21,25 @@ from ...utils.report import Report
 from ..verify.listing import STATE, Listing, TensorRow, list_tensors
 from .count_report import MAX_LISTED_WEIGHTS, SCHEMES
 
-_ROTARY_TABLES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.inv_freq")
+_ROTARY_TABLES = (
+    "rope_freqs.weight",
+    "rope_factors_long.weight",
+    "rope_factors_short.weight",
+    "rotary_emb.inv_freq",
+)
 """Name endings of tensors with rotary factors, which are computed and not learned."""
-CAVEAT = "counted from the header: a tied head that is stored separately, padding and buffers are counted as stored"
+CAVEAT = (
+    "counted from the header: a tied head that is stored separately, padding and buffers "
+    "are counted as stored"
+)
 _FORMAT_NAMES = {"safetensors": "hf", "gguf": "gguf"}
 """The naming scheme of a format's files."""
 
 
 class HeaderCount(Report):
-    """The parameters of a checkpoint, counted without a family; values that need a family are null in its JSON."""
+    """The parameters of a checkpoint, counted without a family; values that need a family are
+    null in its JSON.
+    """
 
     name: str
     source: str
@@ -84,7 +96,9 @@ class HeaderCount(Report):
 
     @property
     def weights(self) -> list[dict[str, Any]] | None:
-        """Every weight once, with its name in the file and its shape once unpacked; None if there are too many to list."""
+        """Every weight once, with its name in the file and its shape once unpacked; None if
+        there are too many to list.
+        """
         return list(self._weights()) if self.listing.total.tensors <= MAX_LISTED_WEIGHTS else None
 
     def _weights(self) -> Iterator[dict[str, Any]]:
@@ -107,14 +121,23 @@ class HeaderCount(Report):
     @property
     def notes(self) -> tuple[str, ...]:
         """The reason for the missing family, and the limits of the count."""
-        notes = (self.reason, CAVEAT, *_rotary_table_note(self.listing), *_training_state_note(self.listing), *self.listing.notes)
+        notes = (
+            self.reason,
+            CAVEAT,
+            *_rotary_table_note(self.listing),
+            *_training_state_note(self.listing),
+            *self.listing.notes,
+        )
         return tuple(x for x in notes if x)
 
     @property
     def summary(self) -> str:
         """The total in one line."""
         at_least = "" if self.listing.known else "at least "
-        return f"{self.name}: {at_least}{format_count(self.total, 'parameter')} ({short_count(self.total)})"
+        return (
+            f"{self.name}: {at_least}{format_count(self.total, 'parameter')} "
+            f"({short_count(self.total)})"
+        )
 
 
 def count_header(path: str, reason: str = "") -> HeaderCount:
@@ -130,10 +153,16 @@ def count_header(path: str, reason: str = "") -> HeaderCount:
 
 
 def count_from_header(
-    name: str, source: str, manifest: Manifest, quantization: Mapping[str, Any] | None = None, reason: str = ""
+    name: str,
+    source: str,
+    manifest: Manifest,
+    quantization: Mapping[str, Any] | None = None,
+    reason: str = "",
 ) -> HeaderCount:
     """Count the parameters in a checkpoint's headers."""
-    return HeaderCount(name=name, source=source, listing=list_tensors(manifest, quantization), reason=reason)
+    return HeaderCount(
+        name=name, source=source, listing=list_tensors(manifest, quantization), reason=reason
+    )
 
 
 def is_rotary_table(row: TensorRow) -> bool:
@@ -144,10 +173,17 @@ def is_rotary_table(row: TensorRow) -> bool:
 def _training_state_note(listing: Listing) -> Iterator[str]:
     state = listing.training_state
     if state.tensors:
-        sizes = f"{format_count(state.tensors, 'tensor')} with {format_count(state.elements, 'element')}, {state.bytes:,} bytes"
+        sizes = (
+            f"{format_count(state.tensors, 'tensor')} with "
+            f"{format_count(state.elements, 'element')}, {state.bytes:,} bytes"
+        )
         yield f"state of the optimizer or the training run, not counted: {sizes}"
 
 
 def _rotary_table_note(listing: Listing) -> Iterator[str]:
     if tables := [x for x in listing.rows if is_rotary_table(x)]:
-        yield f"rotary factors, not counted: {format_count(sum(x.elements * x.copies for x in tables), 'element')} ({tables[0].pattern}, …)"
+        yield (
+            "rotary factors, not counted: "
+            f"{format_count(sum(x.elements * x.copies for x in tables), 'element')} "
+            f"({tables[0].pattern}, …)"
+        )

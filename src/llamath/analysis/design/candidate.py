@@ -1,4 +1,6 @@
-"""`Candidate`: a design that is built through its family, so that its total is counted on the tree."""
+"""`Candidate`: a design that is built through its family, so that its total is counted on the
+tree.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,16 @@ class Candidate(Record):
     """One design that meets the request."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("config", "parameters=total", "error_ppm=ppm", "reasons", "distance", "active", "aspect=rounded_aspect", "ffn_ratio"),
+        *(
+            "config",
+            "parameters=total",
+            "error_ppm=ppm",
+            "reasons",
+            "distance",
+            "active",
+            "aspect=rounded_aspect",
+            "ffn_ratio",
+        ),
         *("kv_bytes_per_token=kv_bytes", "multiple_of", "ffn_dim_multiplier"),
     )
 
@@ -31,7 +42,8 @@ class Candidate(Record):
     cost: float  # the distance from the series' habits
     reasons: tuple[str, ...]
     kv_bytes: int  # KV-cache bytes per token in bfloat16
-    rounding: tuple[int, float | None] | None = None  # Meta's multiple_of and ffn_dim_multiplier that give the FFN width
+    # Meta's multiple_of and ffn_dim_multiplier that give the FFN width
+    rounding: tuple[int, float | None] | None = None
 
     @property
     def distance(self) -> float:
@@ -109,7 +121,9 @@ class Candidate(Record):
         return BF16_BYTES * self.total
 
 
-def build_candidate(design: RankedDesign, shape: FamilyShape, target: int, cost: float, reasons: tuple[str, ...]) -> Candidate:
+def build_candidate(
+    design: RankedDesign, shape: FamilyShape, target: int, cost: float, reasons: tuple[str, ...]
+) -> Candidate:
     """Build a design through its family and count its tree."""
     x, sizes = design.outer, dict(design_dims(design, shape.ffn))
     if shape.ffn == "Fe" and "F" in shape.keys:

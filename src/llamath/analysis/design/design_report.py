@@ -1,4 +1,6 @@
-"""`design`: search a whole grid of dimensions for a target number of parameters, and rank the results by the habits of a series."""
+"""`design`: search a whole grid of dimensions for a target number of parameters, and rank the
+results by the habits of a series.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,15 @@ def _reasons(ranked: RankedDesign, habits: Habits, members: Sequence[Member]) ->
     yield _ratio("ffn/width", ranked.ffn / outer.d, exp(habits.ffn.value), 2)
     if not habits.square:
         yield _ratio("heads/width", outer.H * outer.h / outer.d, exp(habits.heads.value), 2)
-    yield f"heads of {outer.h}" + _usual(outer.h, habits.head_dims, {m.head_dim: m.model.name for m in members})
+    yield f"heads of {outer.h}" + _usual(
+        outer.h, habits.head_dims, {m.head_dim: m.model.name for m in members}
+    )
     if habits.has_kv_heads and habits.multi_head:
-        yield "as many KV heads as heads" if outer.K == outer.H else f"{outer.K} KV heads: the series has as many as heads"
+        yield (
+            "as many KV heads as heads"
+            if outer.K == outer.H
+            else (f"{outer.K} KV heads: the series has as many as heads")
+        )
     elif habits.has_kv_heads:
         names = {m.kv_heads: m.model.name for m in members}
         yield f"{outer.K} KV head{'s' * (outer.K > 1)}" + _usual(outer.K, habits.kv_heads, names)
@@ -53,14 +61,20 @@ def _reasons(ranked: RankedDesign, habits: Habits, members: Sequence[Member]) ->
 def _same(ranked: RankedDesign, member: Member) -> bool:
     letters, outer = member.letters, ranked.outer
     sizes = (letters["L"], letters["d"], letters["H"], member.kv_heads, member.head_dim)
-    return sizes == (ranked.layers, outer.d, outer.H, outer.K, outer.h) and ranked.ffn in (letters.get("F"), letters.get("Fe"))
+    return sizes == (ranked.layers, outer.d, outer.H, outer.K, outer.h) and ranked.ffn in (
+        letters.get("F"),
+        letters.get("Fe"),
+    )
 
 
 def _ratio(what: str, value: float, expected: float, digits: int) -> str:
     deviation = value / expected - 1
     if abs(deviation) < _AS_EXPECTED:
         return f"{what} {value:.{digits}f} as expected"
-    return f"{what} {value:.{digits}f}, {abs(deviation):.0%} {'above' if deviation > 0 else 'below'} {expected:.{digits}f}"
+    return (
+        f"{what} {value:.{digits}f}, {abs(deviation):.0%} "
+        f"{'above' if deviation > 0 else 'below'} {expected:.{digits}f}"
+    )
 
 
 def _usual(n: int, choice: Choice, names: Mapping[int, str]) -> str:
@@ -75,7 +89,9 @@ def factor_out_twos(n: int) -> str:
     odd = n >> twos
     if not twos:
         return str(n)
-    raised = "2" + ("" if twos == 1 else str(twos).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")))
+    raised = "2" + (
+        "" if twos == 1 else str(twos).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    )
     return raised if odd == 1 else f"{odd}·{raised}"
 
 
@@ -96,29 +112,50 @@ class _NearMisses(Record):
     binding: tuple[_BindingConstraint, ...]
 
 
-def _find_near_misses(request: DesignRequest, shape: FamilyShape, habits: Habits, limit: int = 3) -> _NearMisses:
+def _find_near_misses(
+    request: DesignRequest, shape: FamilyShape, habits: Habits, limit: int = 3
+) -> _NearMisses:
     """Find the nearest totals under the same constraints, and the constraints that bind."""
     tolerance, nearest = request.tolerance, list[RankedDesign]()
     while not nearest and tolerance < _MAX_TOLERANCE:
         tolerance = max(4 * tolerance, Fraction(1, 1000))
-        nearest = _search(request.replace(tolerance=tolerance, by_error=True), shape, habits, limit)[0]
+        nearest = _search(
+            request.replace(tolerance=tolerance, by_error=True), shape, habits, limit
+        )[0]
     return _NearMisses(nearest=tuple(nearest), binding=tuple(_binding(request, shape, habits)))
 
 
-def _binding(request: DesignRequest, shape: FamilyShape, habits: Habits) -> Iterator[_BindingConstraint]:
+def _binding(
+    request: DesignRequest, shape: FamilyShape, habits: Habits
+) -> Iterator[_BindingConstraint]:
     for part, default in (("fixed", FixedDims()), ("bounds", DesignBounds())):
         constraints: Any = getattr(request, part)
         for name in constraints.fields:
-            if getattr(constraints, name) == getattr(default, name) or name in ("vocab", "tied", "experts", "top_k"):
+            if getattr(constraints, name) == getattr(default, name) or name in (
+                "vocab",
+                "tied",
+                "experts",
+                "top_k",
+            ):
                 continue
-            relaxed = request.replace(**{part: constraints.replace(**{name: getattr(default, name)})})
+            relaxed = request.replace(
+                **{part: constraints.replace(**{name: getattr(default, name)})}
+            )
             if within := _search(relaxed, shape, habits, 1)[1].within:
                 yield _BindingConstraint(option=name, within=within)
 
 
-def _search(request: DesignRequest, shape: FamilyShape, habits: Habits, keep: int) -> tuple[list[RankedDesign], SearchStats]:
+def _search(
+    request: DesignRequest, shape: FamilyShape, habits: Habits, keep: int
+) -> tuple[list[RankedDesign], SearchStats]:
     stats, grid = SearchStats(), build_grid(request, shape, habits)
-    ranked = rank_best(find_ranges(search_space(request, shape, grid), stats), HabitCosts(habits), request, grid, keep)
+    ranked = rank_best(
+        find_ranges(search_space(request, shape, grid), stats),
+        HabitCosts(habits),
+        request,
+        grid,
+        keep,
+    )
     return ranked, stats
 
 
@@ -147,7 +184,13 @@ class _NearestDesign(Record):
 class _DesignContrast(Record):
     """The best design with the habits of another series, and how it differs from the best one."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("like", "config", "parameters", "delta", "causes=causes_of_delta")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "like",
+        "config",
+        "parameters",
+        "delta",
+        "causes=causes_of_delta",
+    )
 
     like: str
     config: Mapping[str, Any]
@@ -174,8 +217,24 @@ class DesignReport(Report):
     """The best designs, or the constraints that rule out all of them."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=best.model.name", "target=request.target", "like=series.name", "tolerance=request.tolerance", "rank", "searched"),
-        *("rows", "within", "candidates", "nearest", "binding", "notes", "compute=budget", "contrast"),
+        *(
+            "model=best.model.name",
+            "target=request.target",
+            "like=series.name",
+            "tolerance=request.tolerance",
+            "rank",
+            "searched",
+        ),
+        *(
+            "rows",
+            "within",
+            "candidates",
+            "nearest",
+            "binding",
+            "notes",
+            "compute=budget",
+            "contrast",
+        ),
     )
 
     request: DesignRequest
@@ -190,7 +249,8 @@ class DesignReport(Report):
     ranked: tuple[RankedDesign, ...]  # the candidates and the designs ranked after them
     misses: _NearMisses | None = None  # the nearest designs, if there is no candidate
     notes: tuple[str, ...] = ()
-    budget: TrainingBudget | None = None  # the training compute of the best design, if a law, tokens or FLOPs are given
+    # the training compute of the best design, if a law, tokens or FLOPs are given
+    budget: TrainingBudget | None = None
     contrast: _DesignContrast | None = None
 
     @property
@@ -206,7 +266,11 @@ class DesignReport(Report):
     @property
     def nearest(self) -> tuple[_NearestDesign, ...]:
         """The designs that come nearest to the target, if there is no candidate."""
-        return tuple(_nearest(x, self.request.target) for x in self.misses.nearest) if self.misses else ()
+        return (
+            tuple(_nearest(x, self.request.target) for x in self.misses.nearest)
+            if self.misses
+            else ()
+        )
 
     @property
     def binding(self) -> tuple[_BindingConstraint, ...]:
@@ -221,24 +285,46 @@ class DesignReport(Report):
             return f"{target}: no design meets the constraints"
         best = self.candidates[0]
         heads = f"{format_count(best.heads, 'head')}, {format_count(best.kv_heads, 'KV head')}"
-        return f"{target}: {best.layers} layers of {best.width:,}, {heads}, FFN {best.ffn:,}, {best.total:,} parameters"
+        return (
+            f"{target}: {best.layers} layers of {best.width:,}, {heads}, FFN {best.ffn:,}, "
+            f"{best.total:,} parameters"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """A row for each candidate."""
-        columns = ("parameters", "error ppm", "layers", "width", "heads", "KV heads", "head dim", "FFN", "KV bytes per token")
-        rows = ((x.total, x.ppm, x.layers, x.width, x.heads, x.kv_heads, x.head_dim, x.ffn, x.kv_bytes) for x in self.candidates)
+        columns = (
+            "parameters",
+            "error ppm",
+            "layers",
+            "width",
+            "heads",
+            "KV heads",
+            "head dim",
+            "FFN",
+            "KV bytes per token",
+        )
+        rows = (
+            (x.total, x.ppm, x.layers, x.width, x.heads, x.kv_heads, x.head_dim, x.ffn, x.kv_bytes)
+            for x in self.candidates
+        )
         yield html_table(columns, rows)
 
 
-def with_budget(report: DesignReport, law: ScalingLaw, tokens: int | None, flops: int | None) -> DesignReport:
+def with_budget(
+    report: DesignReport, law: ScalingLaw, tokens: int | None, flops: int | None
+) -> DesignReport:
     """Return the report with the training compute of its best design."""
     if not report.candidates:
         return report
-    return report.replace(budget=training_budget(report.candidates[0].active, law, tokens, None if tokens else flops))
+    return report.replace(
+        budget=training_budget(report.candidates[0].active, law, tokens, None if tokens else flops)
+    )
 
 
 def with_contrast(report: DesignReport, against: str | None) -> DesignReport:
-    """Return the report with the best design of another series; a model with learned positions is compared with Llama 3's by default."""
+    """Return the report with the best design of another series; a model with learned positions
+    is compared with Llama 3's by default.
+    """
     if not report.candidates:
         return report
     best = report.candidates[0].model
@@ -248,7 +334,12 @@ def with_contrast(report: DesignReport, against: str | None) -> DesignReport:
     other = design(DesignRequest(target=report.request.target, like=like, limit=1)).candidates
     if not other:
         return report
-    contrast = _DesignContrast(like=like, config=other[0].config, other=other[0].model, difference=diff(best, other[0].model))
+    contrast = _DesignContrast(
+        like=like,
+        config=other[0].config,
+        other=other[0].model,
+        difference=diff(best, other[0].model),
+    )
     return report.replace(contrast=contrast)
 
 
@@ -269,16 +360,26 @@ def design(request: DesignRequest) -> DesignReport:
     """Search the grid, rank the designs, and build the best ones through their family."""
     if not 1 <= request.target <= _MAX_TARGET:
         raise LlamathError(
-            f"the target {request.target:.3g} exceeds the limit of {_MAX_TARGET:.0e} parameters", hint="such as 405B or 500M"
+            f"the target {request.target:.3g} exceeds the limit of {_MAX_TARGET:.0e} parameters",
+            hint="such as 405B or 500M",
         )
     series, shape = prepare(request)
     habits = learn_habits(series.members, _habit_size(request, series), shape.ffn)
     grid = build_grid(request, shape, habits)
     if (vocab := shape.vocab) % request.bounds.tensor_parallel:
         n = request.bounds.tensor_parallel
-        raise LlamathError(f"the vocabulary size {vocab:,} is not divisible by {n}", hint=f"vocab {-(-vocab // n) * n}")
+        raise LlamathError(
+            f"the vocabulary size {vocab:,} is not divisible by {n}",
+            hint=f"vocab {-(-vocab // n) * n}",
+        )
     stats, costs = SearchStats(), HabitCosts(habits)
-    ranked = rank_best(find_ranges(search_space(request, shape, grid), stats), costs, request, grid, max(_MAX_PLOTTED, request.limit))
+    ranked = rank_best(
+        find_ranges(search_space(request, shape, grid), stats),
+        costs,
+        request,
+        grid,
+        max(_MAX_PLOTTED, request.limit),
+    )
     return DesignReport(
         request=request,
         series=series,
@@ -296,7 +397,9 @@ def design(request: DesignRequest) -> DesignReport:
 
 
 def prepare(request: DesignRequest) -> tuple[Series, FamilyShape]:
-    """Return the series of a request, and the shape of its family with the request's vocabulary, experts and tying."""
+    """Return the series of a request, and the shape of its family with the request's vocabulary,
+    experts and tying.
+    """
     fixed = request.fixed
     use_moe = fixed.experts is not None or request.bounds.active is not None
     series = find_series(request.like, request.target, use_moe, request.exclude)
@@ -307,11 +410,16 @@ def prepare(request: DesignRequest) -> tuple[Series, FamilyShape]:
     for letter, n in (("V", fixed.vocab), ("E", fixed.experts), ("k", fixed.top_k)):
         if n is not None:
             if letter not in shape.keys:
-                raise LlamathError(f"the {series.template.family.name} family has no {'experts' if letter != 'V' else 'vocabulary'} to set")
+                raise LlamathError(
+                    f"the {series.template.family.name} family has no "
+                    f"{'experts' if letter != 'V' else 'vocabulary'} to set"
+                )
             changes[shape.keys[letter]] = n
     if fixed.tied is not None:
         changes["tie_word_embeddings"] = fixed.tied
-    if (k := fixed.top_k or shape.sizes.get("k", 0)) > (E := fixed.experts or shape.sizes.get("E", k)):
+    if (k := fixed.top_k or shape.sizes.get("k", 0)) > (
+        E := fixed.experts or shape.sizes.get("E", k)
+    ):
         raise LlamathError(f"top_k {k} exceeds the number of experts, {E}")
     return series, family_shape(series.template, changes) if changes else shape
 
@@ -319,22 +427,47 @@ def prepare(request: DesignRequest) -> tuple[Series, FamilyShape]:
 def _with_experts(template: Model, fixed: FixedDims) -> dict[str, Any]:
     model_type = _MOE_COUNTERPARTS.get(template.family.name)
     if model_type is None or fixed.experts is None:
-        hint = "like mixtral, or another MoE series" if model_type is None else "give their number, such as experts 8 and top_k 2"
+        hint = (
+            "like mixtral, or another MoE series"
+            if model_type is None
+            else ("give their number, such as experts 8 and top_k 2")
+        )
         raise LlamathError(f"{template.name} has no experts", hint=hint)
-    return {"model_type": model_type, "architectures": None, "num_local_experts": fixed.experts, "num_experts_per_tok": fixed.top_k or 2}
+    return {
+        "model_type": model_type,
+        "architectures": None,
+        "num_local_experts": fixed.experts,
+        "num_experts_per_tok": fixed.top_k or 2,
+    }
 
 
 def _habit_size(request: DesignRequest, series: Series) -> int:
-    """The size at which habits are looked up: the active parameters if an MoE design follows a dense series."""
+    """The size at which habits are looked up: the active parameters if an MoE design follows a
+    dense series.
+    """
     fixed = request.fixed
     if series.sparse or (fixed.experts is None and request.bounds.active is None):
         return request.target
-    return request.bounds.active or max(request.target * (fixed.top_k or 2) // (fixed.experts or 1), 1)
+    return request.bounds.active or max(
+        request.target * (fixed.top_k or 2) // (fixed.experts or 1), 1
+    )
 
 
-def _build(ranked: RankedDesign, shape: FamilyShape, request: DesignRequest, costs: HabitCosts, series: Series) -> Candidate:
-    cost = costs.outer(ranked.outer) + costs.depth(ranked.outer.d, ranked.layers) + costs.ffn(ranked.outer.d, ranked.ffn)
-    return build_candidate(ranked, shape, request.target, cost, tuple(_reasons(ranked, costs.habits, series.members)))
+def _build(
+    ranked: RankedDesign,
+    shape: FamilyShape,
+    request: DesignRequest,
+    costs: HabitCosts,
+    series: Series,
+) -> Candidate:
+    cost = (
+        costs.outer(ranked.outer)
+        + costs.depth(ranked.outer.d, ranked.layers)
+        + costs.ffn(ranked.outer.d, ranked.ffn)
+    )
+    return build_candidate(
+        ranked, shape, request.target, cost, tuple(_reasons(ranked, costs.habits, series.members))
+    )
 
 
 def _notes(request: DesignRequest, shape: FamilyShape, series: Series) -> list[str]:
@@ -344,8 +477,17 @@ def _notes(request: DesignRequest, shape: FamilyShape, series: Series) -> list[s
     defaults += ["tied head" if tied else "untied head"] * (request.fixed.tied is None)
     notes = [f"from {series.template.name}: {', '.join([*defaults, 'and all other config keys'])}"]
     if series.borrowed:
-        notes.append(f"no {series.name} model is published: habits come from {len(series.members)} published models with the same matrices")
+        notes.append(
+            f"no {series.name} model is published: habits come from "
+            f"{len(series.members)} published models with the same matrices"
+        )
     sizes = [x.total for x in series.members]
-    if not min(sizes) <= (size := _habit_size(request, series)) <= max(sizes) and abs(log(size / max(sizes))) > 0.05:
-        notes.append(f"habits are known from {min(sizes):,} to {max(sizes):,} parameters and kept constant beyond")
+    if (
+        not min(sizes) <= (size := _habit_size(request, series)) <= max(sizes)
+        and abs(log(size / max(sizes))) > 0.05
+    ):
+        notes.append(
+            f"habits are known from {min(sizes):,} to {max(sizes):,} parameters and "
+            "kept constant beyond"
+        )
     return notes

@@ -10,7 +10,8 @@ IntRange = tuple[int, int]
 FloatRange = tuple[float, float]
 TOLERANCE = Fraction(1, 200)
 _ROUND = 10**5
-"""Targets that this divides, like 8B and 1.24B, are sizes; others, like 8,030,261,248, are exact counts."""
+"""Targets that this divides, like 8B and 1.24B, are sizes; others, like 8,030,261,248, are exact
+counts."""
 
 
 class FixedDims(Record):
@@ -53,5 +54,7 @@ class DesignRequest(Record):
 
     @property
     def is_exact(self) -> bool:
-        """Return whether the target is an exact count, so that designs that meet it exactly come first."""
+        """Return whether the target is an exact count, so that designs that meet it exactly come
+        first.
+        """
         return self.target % _ROUND != 0

@@ -1,8 +1,10 @@
-"""The design search decides every grid point, most of them by intervals: the total grows with layers and FFN width.
+"""The design search decides every grid point, most of them by intervals: the total grows with
+layers and FFN width.
 
-With all other dimensions given, the total is a + b·L + c·F + e·L·F with coefficients from the tree. So the depths that can reach the
-target form an interval, and for each depth so do the FFN widths: one range costs the same however many designs it contains. Everything
-outside the intervals is outside the tolerance, exactly.
+With all other dimensions given, the total is a + b·L + c·F + e·L·F with coefficients from the tree.
+So the depths that can reach the target form an interval, and for each depth so do the FFN widths:
+one range costs the same however many designs it contains. Everything outside the intervals is
+outside the tolerance, exactly.
 """
 
 from __future__ import annotations
@@ -67,16 +69,29 @@ def find_ranges(space: _SearchSpace, stats: SearchStats) -> Iterator[FfnRange]:
 
 
 def _possible_widths(space: _SearchSpace) -> Iterator[tuple[int, list[tuple[OuterDims, Plane]]]]:
-    """Yield the widths at which some depth and FFN width meet the target, with the other dimensions and the total as a plane."""
+    """Yield the widths at which some depth and FFN width meet the target, with the other
+    dimensions and the total as a plane.
+    """
     grid, step = space.grid, space.grid.width_step
     first, last = grid.fixed.width or (step, space.high)
     d = step * -(-first // step)
     while d <= last:
         (min_layers, max_layers), (low, high) = grid.layers(d), grid.ffn(d)
-        if not grid.one_width and _plane_of(space.shape, OuterDims(d, 1, 1, 1)).at(min_layers, low) > space.high:
+        if (
+            not grid.one_width
+            and _plane_of(space.shape, OuterDims(d, 1, 1, 1)).at(min_layers, low) > space.high
+        ):
             return
-        planes = [(x, _plane_of(space.shape, x)) for x in grid.outer(d)] if low <= high and min_layers <= max_layers else []
-        if planes and not grid.one_width and min(x.at(min_layers, low) for _, x in planes) > space.high:
+        planes = (
+            [(x, _plane_of(space.shape, x)) for x in grid.outer(d)]
+            if low <= high and min_layers <= max_layers
+            else []
+        )
+        if (
+            planes
+            and not grid.one_width
+            and min(x.at(min_layers, low) for _, x in planes) > space.high
+        ):
             return
         if grid.one_width or any(x.at(max_layers, high) >= space.low for _, x in planes):
             yield d, planes
@@ -96,11 +111,15 @@ def _values(shape: FamilyShape, outer: OuterDims) -> dict[str, int]:
 
 
 def dense_ffn_width(shape: FamilyShape, d: int) -> int:
-    """Return the FFN width of an MoE model's dense layers: the template's ratio to the width, rounded to multiples of 64."""
+    """Return the FFN width of an MoE model's dense layers: the template's ratio to the width,
+    rounded to multiples of 64.
+    """
     return max(64 * round(shape.sizes["F"] * d / shape.sizes["d"] / 64), 64)
 
 
-def _ranges_of(space: _SearchSpace, outer: OuterDims, total: Plane, ffn: IntRange, stats: SearchStats) -> Iterator[FfnRange]:
+def _ranges_of(
+    space: _SearchSpace, outer: OuterDims, total: Plane, ffn: IntRange, stats: SearchStats
+) -> Iterator[FfnRange]:
     step = space.grid.step
     min_layers, max_layers = space.grid.layers(outer.d)
     max_layers = min(max_layers, _max_depth(space, outer))
@@ -119,7 +138,12 @@ def _ranges_of(space: _SearchSpace, outer: OuterDims, total: Plane, ffn: IntRang
             active_target = space.request.bounds.active or 0
             active_slack = int(active_target * space.request.tolerance)
             low, high = _interval(
-                (low, high), (active_target - active_slack - active_start, active_target + active_slack - active_start), active_slope
+                (low, high),
+                (
+                    active_target - active_slack - active_start,
+                    active_target + active_slack - active_start,
+                ),
+                active_slope,
             )
         low, high = -(-low // step) * step, high // step * step
         if low <= high:
@@ -142,7 +166,9 @@ def _max_depth(space: _SearchSpace, outer: OuterDims) -> int:
 
 
 def _depth_reaching(total: Plane, goal: int, ffn: int, up: bool) -> int:
-    """The smallest depth that reaches a total at an FFN width (up), or the largest that does not exceed it."""
+    """The smallest depth that reaches a total at an FFN width (up), or the largest that does not
+    exceed it.
+    """
     missing, per_layer = goal - total.a - total.c * ffn, total.b + total.e * ffn
     return -(-missing // per_layer) if up else missing // per_layer
 

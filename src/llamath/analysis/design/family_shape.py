@@ -1,4 +1,6 @@
-"""`FamilyShape`: the config key of each dimension of a family, and its total as a polynomial that is checked against the tree."""
+"""`FamilyShape`: the config key of each dimension of a family, and its total as a polynomial
+that is checked against the tree.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,14 @@ from .polynomial import Polynomial, active_polynomial, total_polynomial
 
 _DIM_LETTERS = ("L", "d", "H", "K", "h", "F", "Fe")
 _REQUIRED_LETTERS = ("L", "d", "H")
-_LAYER_ORDER_KEYS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
-"""Config keys that list the layers one by one; without them, the family's own order applies to any depth."""
+_LAYER_ORDER_KEYS = (
+    "layer_types",
+    "no_rope_layers",
+    "layers_block_type",
+    "hybrid_override_pattern",
+)
+"""Config keys that list the layers one by one; without them, the family's own order applies to
+any depth."""
 
 
 class FamilyShape(Record):
@@ -28,7 +36,8 @@ class FamilyShape(Record):
     ffn: str  # the letter of the FFN width that is searched
     total: Polynomial
     active: Polynomial
-    cached: tuple[int, bool]  # cached elements per token and layer; True: multiplied by KV heads and head_dim
+    # cached elements per token and layer; True: multiplied by KV heads and head_dim
+    cached: tuple[int, bool]
 
     @property
     def grouped(self) -> bool:
@@ -41,9 +50,22 @@ class FamilyShape(Record):
         return self.sizes["V"]
 
     def config(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """Return the Hugging Face config of a design; head_dim is left out where it is width / heads."""
-        config = {**self.data, **{self.keys[letter]: n for letter, n in sizes.items() if letter in self.keys and letter != "h"}}
-        if "h" in self.keys and "h" in sizes and (sizes["H"] * sizes["h"] != sizes["d"] or config.get("head_dim") is not None):
+        """Return the Hugging Face config of a design; head_dim is left out where it is width /
+        heads.
+        """
+        config = {
+            **self.data,
+            **{
+                self.keys[letter]: n
+                for letter, n in sizes.items()
+                if letter in self.keys and letter != "h"
+            },
+        }
+        if (
+            "h" in self.keys
+            and "h" in sizes
+            and (sizes["H"] * sizes["h"] != sizes["d"] or config.get("head_dim") is not None)
+        ):
             config["head_dim"] = sizes["h"]
         return config
 
@@ -54,10 +76,13 @@ class FamilyShape(Record):
 
 
 def family_shape(model: Model, changes: Mapping[str, Any]) -> FamilyShape:
-    """Return the shape of a model's family with some keys changed; an error if the total is not a searchable polynomial."""
+    """Return the shape of a model's family with some keys changed; an error if the total is not
+    a searchable polynomial.
+    """
     data = {key: value for key, value in model.config.data.items() if key not in _LAYER_ORDER_KEYS}
     if _load_base(model, data).parameters.total != model.parameters.total:
-        raise _unsearchable(model)  # its layers differ, and their order at another depth is not known
+        # its layers differ, and their order at another depth is not known
+        raise _unsearchable(model)
     data |= changes
     base = _load_base(model, data)
     letters = base.count.formula.letters
@@ -97,7 +122,12 @@ def _check_against_tree(shape: FamilyShape, base: Model) -> None:
     if not (shape.total.linear(shape.ffn) and shape.active.linear(shape.ffn)):
         raise _unsearchable(base)
     letters = {letter: shape.sizes[letter] for letter in _DIM_LETTERS if letter in shape.sizes}
-    for sizes in (letters, letters | {"L": letters["L"] + 12}, letters | {shape.ffn: 3 * letters[shape.ffn]}, _doubled(letters)):
+    for sizes in (
+        letters,
+        letters | {"L": letters["L"] + 12},
+        letters | {shape.ffn: 3 * letters[shape.ffn]},
+        _doubled(letters),
+    ):
         try:
             model = load(shape.config(sizes))
         except ConfigError:
@@ -105,7 +135,9 @@ def _check_against_tree(shape: FamilyShape, base: Model) -> None:
         at = (sizes["L"], sizes[shape.ffn])
         if shape.total.plane(sizes, shape.ffn).at(*at) != model.parameters.total:
             raise _unsearchable(base)
-        if shape.active.plane(sizes, shape.ffn).at(*at) != model.parameters.active or _tree_kv_elements(model) != _predicted_kv_elements(
+        if shape.active.plane(sizes, shape.ffn).at(
+            *at
+        ) != model.parameters.active or _tree_kv_elements(model) != _predicted_kv_elements(
             shape, sizes
         ):
             raise _unsearchable(base)
@@ -136,6 +168,7 @@ def _cached(base: Model) -> tuple[int, bool]:
 
 def _unsearchable(base: Model) -> LlamathError:
     return LlamathError(
-        f"design cannot search the {base.family.name} family: its total is not affine in layers and FFN width, each from one config key",
+        f"design cannot search the {base.family.name} family: its total is not affine in layers "
+        "and FFN width, each from one config key",
         hint="llama-3, qwen3, gemma-3, mixtral, deepseek-v3 and classic can be searched",
     )

@@ -12,7 +12,8 @@ from .family_shape import FamilyShape
 from .habits import Habits
 
 ASPECT_MARGIN, FFN_MARGIN, HEADS_MARGIN = 2.0, 1.5, 1.25
-"""The default margins around the published range of a series: half to twice the aspect ratio, and so on."""
+"""The default margins around the published range of a series: half to twice the aspect ratio,
+and so on."""
 
 MAX_DIM, MAX_HEAD_DIM = 2**40, 1024
 _MAX_FFN_STEP = 64
@@ -61,7 +62,9 @@ class Grid(Record):
         if low == high:
             width = max(self.step * floor(low * d / self.step + 0.5), self.step)
             return width, width
-        return max(self.step * ceil(low * d / self.step), self.step), self.step * floor(high * d / self.step)
+        return max(self.step * ceil(low * d / self.step), self.step), self.step * floor(
+            high * d / self.step
+        )
 
     def outer(self, d: int) -> Iterator[OuterDims]:
         """Yield the combinations of heads, head_dim and KV heads for a width."""
@@ -76,14 +79,20 @@ class Grid(Record):
         if self.fixed.heads and self.fixed.width and self.fixed.head_dim and low == high:
             yield from ((h, low) for h in self.head_dims)
         elif not self.square:
-            yield from ((h, H) for h in self.head_dims for H in self._head_counts(d, h) if low <= H <= high)
+            yield from (
+                (h, H) for h in self.head_dims for H in self._head_counts(d, h) if low <= H <= high
+            )
         elif self.fixed.head_dim or high - low >= d:
             yield from ((h, d // h) for h in self.head_dims if d % h == 0 and low <= d // h <= high)
         else:
-            yield from ((d // H, H) for H in range(low, min(high, d) + 1) if d % H == 0 and d // H % 8 == 0)
+            yield from (
+                (d // H, H) for H in range(low, min(high, d) + 1) if d % H == 0 and d // H % 8 == 0
+            )
 
     def _head_counts(self, d: int, h: int) -> range:
-        """Return the head counts for which heads × head_dim / width is admissible: all, or multiples of a power of two."""
+        """Return the head counts for which heads × head_dim / width is admissible: all, or
+        multiples of a power of two.
+        """
         low, high = ceil(self.share[0] * d / h), floor(self.share[1] * d / h)
         step = 1 << max(0, (max(high - low, 1) - 1).bit_length() - 4)
         if self.fixed.heads and _is_single(self.fixed.heads):
@@ -105,13 +114,17 @@ def build_grid(request: DesignRequest, shape: FamilyShape, habits: Habits) -> Gr
     fixed, bounds = request.fixed, request.bounds
     n = bounds.tensor_parallel
     dims = _head_dims(fixed.head_dim) if fixed.head_dim else habits.head_dims.known
-    aspect = (exp(habits.aspect.span[0]) / ASPECT_MARGIN, exp(habits.aspect.span[1]) * ASPECT_MARGIN)
+    aspect = (
+        exp(habits.aspect.span[0]) / ASPECT_MARGIN,
+        exp(habits.aspect.span[1]) * ASPECT_MARGIN,
+    )
     free = not (_is_single(fixed.layers) or _is_single(fixed.width))
     return Grid(
         fixed=fixed,
         bounds=bounds,
         aspect=bounds.aspect or (aspect if free else None),
-        ratio=bounds.ffn_ratio or (exp(habits.ffn.span[0]) / FFN_MARGIN, exp(habits.ffn.span[1]) * FFN_MARGIN),
+        ratio=bounds.ffn_ratio
+        or (exp(habits.ffn.span[0]) / FFN_MARGIN, exp(habits.ffn.span[1]) * FFN_MARGIN),
         step=lcm(bounds.multiple_of or _ffn_step(request.target, habits), n),
         width_step=lcm(n, _width_step(fixed, dims, habits, request.target)),
         head_dims=dims,
@@ -123,7 +136,9 @@ def build_grid(request: DesignRequest, shape: FamilyShape, habits: Habits) -> Gr
 
 
 def _kv_choices(habits: Habits, n: int) -> tuple[int, ...]:
-    """The series' own numbers of KV heads and powers of two, and with tensor parallelism n times those."""
+    """The series' own numbers of KV heads and powers of two, and with tensor parallelism n times
+    those.
+    """
     twos = (1, 2, 4, 8, 16, 32)
     return tuple(sorted({*habits.kv_heads.known, *twos, *(n * x for x in twos)}))
 
@@ -134,7 +149,11 @@ def _is_single(span: IntRange | None) -> bool:
 
 def _head_dims(span: IntRange) -> tuple[int, ...]:
     """The head sizes in a range: a single one, or the multiples of 8."""
-    return span[:1] if _is_single(span) else tuple(range(8 * -(-span[0] // 8), min(span[1], MAX_HEAD_DIM) + 1, 8))
+    return (
+        span[:1]
+        if _is_single(span)
+        else tuple(range(8 * -(-span[0] // 8), min(span[1], MAX_HEAD_DIM) + 1, 8))
+    )
 
 
 def _typical_width(target: int, habits: Habits) -> float:
@@ -148,7 +167,9 @@ def _ffn_step(target: int, habits: Habits) -> int:
 
 
 def _width_step(fixed: FixedDims, dims: tuple[int, ...], habits: Habits, target: int) -> int:
-    """The step of the widths: a common multiple of the head sizes and of a power of two below a hundredth of the width."""
+    """The step of the widths: a common multiple of the head sizes and of a power of two below a
+    hundredth of the width.
+    """
     if _is_single(fixed.width):
         return 1
     coarse = 1 << max(floor(log(_typical_width(target, habits)) / log(2)) - 7, 0)

@@ -1,8 +1,10 @@
-"""`Habits`: the typical proportions of a series at a given size, and the cost of deviating from them.
+"""`Habits`: the typical proportions of a series at a given size, and the cost of deviating from
+them.
 
-The aspect ratio, the FFN ratio and heads × head_dim / width are interpolated linearly between published sizes on logarithmic scales, and
-constant beyond. The weight of a deviation follows from a leave-one-out prediction of the series' own members. The distance is a sum of
-costs, each ½ (deviation / scatter)² or a fixed number; it only orders candidates.
+The aspect ratio, the FFN ratio and heads × head_dim / width are interpolated linearly between
+published sizes on logarithmic scales, and constant beyond. The weight of a deviation follows from a
+leave-one-out prediction of the series' own members. The distance is a sum of costs, each ½
+(deviation / scatter)² or a fixed number; it only orders candidates.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _MIN_SCATTER = 0.1
 """The smallest assumed scatter of a series (10 %)."""
 
 ROUNDNESS_COST, UNUSUAL_COST, INDIVISIBLE_COST = 0.4, 1.5, 1.0
-"""Costs of a missing bit of roundness, of a head size or KV head count that the series does not have, and of an indivisible dimension."""
+"""Costs of a missing bit of roundness, of a head size or KV head count that the series does not
+have, and of an indivisible dimension."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -109,12 +112,21 @@ def trend(points: Iterable[tuple[int, float]]) -> _Trend:
     for n, ratio in points:
         by_size.setdefault(log(n), []).append(log(ratio))
     averages = tuple((x, _mean(ys)) for x, ys in sorted(by_size.items()))
-    errors = [y - _interpolate([p for p in averages if p[0] != x], x) for x, y in averages] if len(averages) > 2 else []
-    return _Trend(points=averages, scatter=max(_MIN_SCATTER, sqrt(_mean(m * m for m in errors)) if errors else 0.0))
+    errors = (
+        [y - _interpolate([p for p in averages if p[0] != x], x) for x, y in averages]
+        if len(averages) > 2
+        else []
+    )
+    return _Trend(
+        points=averages,
+        scatter=max(_MIN_SCATTER, sqrt(_mean(m * m for m in errors)) if errors else 0.0),
+    )
 
 
 def odd_bits(n: int) -> float:
-    """Return log2 of the odd part of a number: 0 for a power of two, larger for less round numbers."""
+    """Return log2 of the odd part of a number: 0 for a power of two, larger for less round
+    numbers.
+    """
     return log(n // (n & -n)) / log(2)
 
 

@@ -1,4 +1,6 @@
-"""A family's total as a polynomial of its dimensions, read off the tree; the search evaluates it instead of a second formula."""
+"""A family's total as a polynomial of its dimensions, read off the tree; the search evaluates it
+instead of a second formula.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Polynomial(NamedTuple):
 
     @classmethod
     def of(cls, value: Expr, free: Iterable[str]) -> Polynomial:
-        """Return an Expr as a polynomial in these letters; all other letters are replaced by their values."""
+        """Return an Expr as a polynomial in these letters; all other letters are replaced by
+        their values.
+        """
         coefficients: Counter[tuple[tuple[str, int], ...]] = Counter()
         letters = set(free)
         for monomial, coefficient in value.terms.items():
@@ -48,7 +52,13 @@ class Polynomial(NamedTuple):
                 if atom.symbol not in letters:
                     coefficient *= atom.value
             coefficients[tuple(sorted(powers.items()))] += coefficient
-        return cls(tuple((coefficient, monomial) for monomial, coefficient in coefficients.items() if coefficient))
+        return cls(
+            tuple(
+                (coefficient, monomial)
+                for monomial, coefficient in coefficients.items()
+                if coefficient
+            )
+        )
 
     def plane(self, values: Mapping[str, int], ffn: str) -> Plane:
         """Substitute values for all letters except L and the FFN width."""
@@ -67,7 +77,12 @@ class Polynomial(NamedTuple):
 
     def linear(self, ffn: str) -> bool:
         """Return whether layers and FFN width occur only in the first power."""
-        return all(power == 1 for _, monomial in self.terms for letter, power in monomial if letter in ("L", ffn))
+        return all(
+            power == 1
+            for _, monomial in self.terms
+            for letter, power in monomial
+            if letter in ("L", ffn)
+        )
 
 
 def total_polynomial(report: Count) -> Expr:
@@ -79,7 +94,13 @@ def active_polynomial(report: Count, tree: Decoder) -> Expr:
     """Return the active parameters as a formula, with as many experts as a token is routed to."""
     shares = {id(x.weight): Fraction(int(x.active), int(x.copies)) for x in fold(tree)}
     return total(
-        product((Expr.const(x.times), int(int(row.copies) * shares[id(row.weight)]), row.weight.active_parameters))
+        product(
+            (
+                Expr.const(x.times),
+                int(int(row.copies) * shares[id(row.weight)]),
+                row.weight.active_parameters,
+            )
+        )
         for x in report.sections
         for row in x.rows
     )

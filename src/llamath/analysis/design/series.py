@@ -1,4 +1,6 @@
-"""`Series`: the published models whose habits a design follows, found by the name of a series, a family or a single model."""
+"""`Series`: the published models whose habits a design follows, found by the name of a series, a
+family or a single model.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,15 @@ class Member(Record):
 
 
 class Series(Record):
-    """Models that share their habits; `template` provides the config keys that are not dimensions."""
+    """Models that share their habits; `template` provides the config keys that are not
+    dimensions.
+    """
 
     name: str
     members: tuple[Member, ...]
     template: Model
-    borrowed: bool = False  # the series has no published model: `members` are other models with the same matrices
+    # the series has no published model: `members` are other models with the same matrices
+    borrowed: bool = False
 
     @property
     def sparse(self) -> bool:
@@ -58,7 +63,9 @@ class Series(Record):
         return "experts" in self.template.count.groups
 
 
-def find_series(name: str, target: int, sparse: bool = False, exclude: frozenset[str] = frozenset()) -> Series:
+def find_series(
+    name: str, target: int, sparse: bool = False, exclude: frozenset[str] = frozenset()
+) -> Series:
     """Find a series by name; with `sparse`, only its MoE models, if there are any."""
     matches = _presets(name, exclude)
     if matches is None:
@@ -72,17 +79,25 @@ def find_series(name: str, target: int, sparse: bool = False, exclude: frozenset
     if published := [x for x, preset in ((x, read_preset(x.slug)) for x in members) if preset.ids]:
         return Series(name=name, members=_distinct(published), template=template)
     similar = _distinct(_similar_models(template, exclude))
-    return Series(name=name, members=similar or tuple(members), template=template, borrowed=bool(similar))
+    return Series(
+        name=name, members=similar or tuple(members), template=template, borrowed=bool(similar)
+    )
 
 
 def _presets(name: str, exclude: frozenset[str]) -> list[Preset] | None:
-    """Return the presets whose names begin with a name, or of a family, all of one model type; None if there are none."""
+    """Return the presets whose names begin with a name, or of a family, all of one model type;
+    None if there are none.
+    """
     if os.path.lexists(name) or "/" in name or name.endswith(".json") or name == "-":
         return None
     slug = name.lower().replace("_", "-").replace(" ", "-")
     known_slugs = slugs()
-    prefixed = [x for x in known_slugs if x == slug or (x.startswith(slug) and x[len(slug)] in "-.")]
-    matches = [read_preset(x) for x in prefixed] or [x for x in presets() if _model_type_of(x) == name]
+    prefixed = [
+        x for x in known_slugs if x == slug or (x.startswith(slug) and x[len(slug)] in "-.")
+    ]
+    matches = [read_preset(x) for x in prefixed] or [
+        x for x in presets() if _model_type_of(x) == name
+    ]
     if not matches:
         _check_known(name)
         return None
@@ -114,11 +129,15 @@ def _member(preset: Preset) -> Member:
 
 
 def _distinct(members: Iterable[Member]) -> tuple[Member, ...]:
-    """Keep one member for each set of dimensions, ordered by size; the vocabulary size does not count."""
+    """Keep one member for each set of dimensions, ordered by size; the vocabulary size does not
+    count.
+    """
     by_dims: dict[tuple[int, ...], Member] = {}
     for x in members:
         letters = x.letters
-        by_dims.setdefault(tuple(letters.get(k, 0) for k in ("L", "d", "H", "K", "h", "F", "Fe", "E")), x)
+        by_dims.setdefault(
+            tuple(letters.get(k, 0) for k in ("L", "d", "H", "K", "h", "F", "Fe", "E")), x
+        )
     return tuple(sorted(by_dims.values(), key=lambda x: x.total))
 
 
@@ -128,12 +147,23 @@ def _similar_models(template: Model, exclude: frozenset[str]) -> Iterator[Member
     member = Member(slug="", model=template)
     multi_head = member.kv_heads == member.letters["H"]
     for preset in presets():
-        if preset.ids and preset.slug not in exclude and not any(isinstance(x, dict) for x in preset.config.values()):
+        if (
+            preset.ids
+            and preset.slug not in exclude
+            and not any(isinstance(x, dict) for x in preset.config.values())
+        ):
             candidate = _member(preset)
-            if _matrices(candidate.model) == matrices and (candidate.kv_heads == candidate.letters["H"]) == multi_head:
+            if (
+                _matrices(candidate.model) == matrices
+                and (candidate.kv_heads == candidate.letters["H"]) == multi_head
+            ):
                 yield candidate
 
 
 def _matrices(model: Model) -> frozenset[tuple[str, str]]:
-    pairs = ((x.pattern, "×".join(n.symbol for n in x.weight.shape)) for x in fold(model.tree) if x.weight.role in ("matmul", "lookup"))
+    pairs = (
+        (x.pattern, "×".join(n.symbol for n in x.weight.shape))
+        for x in fold(model.tree)
+        if x.weight.role in ("matmul", "lookup")
+    )
     return frozenset(pairs)

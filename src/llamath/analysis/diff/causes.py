@@ -1,4 +1,6 @@
-"""The causes of the difference in size of two models; their parts sum exactly to the difference of the totals."""
+"""The causes of the difference in size of two models; their parts sum exactly to the difference
+of the totals.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,12 @@ from .structural_diff import structural_cause, structural_kind
 from .weight_terms import WeightTerm, unique_letters, weight_terms
 
 METHOD = (
-    "causes are applied one at a time in a fixed order, from the smaller model to the larger: sizes first (vocabulary, layers, width, "
-    "heads, KV heads, head size, MLP, experts), then structure; each is measured with the earlier ones applied (of the experts' width "
-    "and number, the one that decreases comes first). The comparison the other way round has the same causes with opposite signs."
+    "causes are applied one at a time in a fixed order, from the smaller model to the larger: "
+    "sizes first (vocabulary, layers, width, "
+    "heads, KV heads, head size, MLP, experts), then structure; each is measured with the "
+    "earlier ones applied (of the experts' width "
+    "and number, the one that decreases comes first). The comparison the other way round has the "
+    "same causes with opposite signs."
 )
 """How the difference is divided among the causes."""
 
@@ -22,15 +27,19 @@ _ORDER = ("V", "C", "L", "kinds", "d", "H", "K", "h", "F", "Fs", "Fe", "E", "S")
 """The order in which letters change, L being the layers; others follow by name."""
 
 CAUSE_TITLES = {
-    "V": "vocabulary", "C": "positions", "L": "layers", "kinds": "mix of layers", "d": "width", "H": "heads", "Hh": "heads and head size",
-    "K": "KV heads", "h": "head size", "F": "MLP width", "Fs": "shared expert width", "Fe": "expert width", "E": "experts",
-    "S": "shared experts", "attention": "type of attention", "mlp": "type of MLP", "shared": "type of shared experts",
+    "V": "vocabulary", "C": "positions", "L": "layers", "kinds": "mix of layers", "d": "width",
+    "H": "heads", "Hh": "heads and head size",
+    "K": "KV heads", "h": "head size", "F": "MLP width", "Fs": "shared expert width",
+    "Fe": "expert width", "E": "experts",
+    "S": "shared experts", "attention": "type of attention", "mlp": "type of MLP",
+    "shared": "type of shared experts",
     "positions": "learned positions", "head": "head", "norms": "norms", "biases": "biases",
 }  # fmt: skip
 """The names of kinds of causes, whatever their direction."""
 
 _GLOBAL_LETTERS = frozenset(("V", "d", "H", "h"))
-"""Letters that mean the same in every weight; others change only in weights that both models have."""
+"""Letters that mean the same in every weight; others change only in weights that both models
+have."""
 
 _CHANGES = {
     "V": ("vocabulary", "vocabulary"),
@@ -84,7 +93,11 @@ class Cause(Record):
     @property
     def label(self) -> str:
         """The cause with its two numbers."""
-        return self.cause if self.a is None or self.b is None else f"{self.cause} {self.a:,} → {self.b:,}"
+        return (
+            self.cause
+            if self.a is None or self.b is None
+            else (f"{self.cause} {self.a:,} → {self.b:,}")
+        )
 
     @property
     def where(self) -> str:
@@ -94,21 +107,35 @@ class Cause(Record):
     def describe_weights(self, write: Callable[[int], str]) -> str:
         """Return the changed weights as text, with numbers formatted by `write`."""
         parts = self.parts
-        layers = f" of {format_count(parts[0].layers, 'layer')}" if len({x.layers for x in parts}) == 1 and parts[0].layers else ""
+        layers = (
+            f" of {format_count(parts[0].layers, 'layer')}"
+            if len({x.layers for x in parts}) == 1 and parts[0].layers
+            else ""
+        )
         if len(parts) == 1:
             return f"{short_path(parts[0].path)}{layers}"
         if len(parts) <= 4 and len({x.delta for x in parts}) == 1:
             names = [short_path(x.path) for x in parts]
             return f"{', '.join(names[:-1])} and {names[-1]}{layers}, {write(parts[0].delta)} each"
-        sums = [(short_path(x.path), x.delta) for x in parts] if len(parts) <= 3 else _sum_by_group(parts)
+        sums = (
+            [(short_path(x.path), x.delta) for x in parts]
+            if len(parts) <= 3
+            else _sum_by_group(parts)
+        )
         if len(sums) == 1:
             return f"{sums[0][0]}{layers}"
-        return ", ".join(f"{name} {write(n)}" for name, n in sums) + (f",{layers}" if layers else "")
+        return ", ".join(f"{name} {write(n)}" for name, n in sums) + (
+            f",{layers}" if layers else ""
+        )
 
 
 def short_path(path: str) -> str:
     """Return the path of a weight without the parts that most paths share."""
-    return path.removeprefix("layers.{l}.").replace("mlp.experts.{e}.", "experts.").removesuffix(".weight")
+    return (
+        path.removeprefix("layers.{l}.")
+        .replace("mlp.experts.{e}.", "experts.")
+        .removesuffix(".weight")
+    )
 
 
 def _sum_by_group(parts: tuple[CausePart, ...]) -> list[tuple[str, int]]:
@@ -120,7 +147,9 @@ def _sum_by_group(parts: tuple[CausePart, ...]) -> list[tuple[str, int]]:
 
 
 class CountedModel(Record):
-    """One of two models: its folded table, its number of layers, and the config key of each letter."""
+    """One of two models: its folded table, its number of layers, and the config key of each
+    letter.
+    """
 
     sections: tuple[Section, ...]
     layers: int
@@ -131,14 +160,21 @@ def explain_difference(a: CountedModel, b: CountedModel) -> tuple[Cause, ...]:
     """Return every cause that changes some weight, in order, from a to b."""
     ours, theirs = weight_terms(a.sections), weight_terms(b.sections)
     if _sort_key(ours) <= _sort_key(theirs):
-        return tuple(_with_name(x, a, b, (ours, theirs)) for x in _Transformation(ours, theirs, (a.layers, b.layers)).causes())
+        return tuple(
+            _with_name(x, a, b, (ours, theirs))
+            for x in _Transformation(ours, theirs, (a.layers, b.layers)).causes()
+        )
     reversed_causes = list(_Transformation(theirs, ours, (b.layers, a.layers)).causes())
     return tuple(_with_name(_reversed(x), a, b, (ours, theirs)) for x in reversed(reversed_causes))
 
 
 def _sort_key(terms: list[WeightTerm]) -> tuple[object, ...]:
-    """Return a sort key of models: by size, then by content, so that the order of the arguments does not matter."""
-    parts = sorted((x.path, x.form, x.parameters, x.layers or 0, sorted(x.letters.items())) for x in terms)
+    """Return a sort key of models: by size, then by content, so that the order of the arguments
+    does not matter.
+    """
+    parts = sorted(
+        (x.path, x.form, x.parameters, x.layers or 0, sorted(x.letters.items())) for x in terms
+    )
     return sum(x.parameters for x in terms), parts
 
 
@@ -147,9 +183,13 @@ def _reversed(cause: Cause) -> Cause:
     return cause.replace(a=cause.b, b=cause.a, parts=parts)
 
 
-def _with_name(cause: Cause, a: CountedModel, b: CountedModel, terms: tuple[list[WeightTerm], list[WeightTerm]]) -> Cause:
+def _with_name(
+    cause: Cause, a: CountedModel, b: CountedModel, terms: tuple[list[WeightTerm], list[WeightTerm]]
+) -> Cause:
     if cause.a is None or cause.b is None:
-        return cause.replace(cause=structural_cause(cause.kind, *terms, {x.path for x in cause.parts}))
+        return cause.replace(
+            cause=structural_cause(cause.kind, *terms, {x.path for x in cause.parts})
+        )
     if cause.kind in _CHANGES:
         return cause.replace(cause=_CHANGES[cause.kind][cause.a > cause.b])
     key = b.keys.get(cause.kind) or a.keys.get(cause.kind) or cause.kind
@@ -159,7 +199,9 @@ def _with_name(cause: Cause, a: CountedModel, b: CountedModel, terms: tuple[list
 class _Transformation:
     """The transformation of one model into another, one step at a time."""
 
-    def __init__(self, start: list[WeightTerm], end: list[WeightTerm], layers: tuple[int, int]) -> None:
+    def __init__(
+        self, start: list[WeightTerm], end: list[WeightTerm], layers: tuple[int, int]
+    ) -> None:
         self.start, self.end, self.total_layers = start, end, layers
         self.end_by_path: dict[str, list[WeightTerm]] = {}
         for x in end:
@@ -194,14 +236,22 @@ class _Transformation:
                 yield Cause(kind=kind, cause=kind, a=a, b=b, parts=parts)
         yield from self._structural()
 
-    def _step(self, new_values: list[dict[str, int]], times: list[int | None]) -> tuple[CausePart, ...]:
+    def _step(
+        self, new_values: list[dict[str, int]], times: list[int | None]
+    ) -> tuple[CausePart, ...]:
         states = zip(self.start, self.values, self.layer_counts, new_values, times, strict=True)
         deltas = ((x, x.at(new, n) - x.at(old, t), n) for x, old, t, new, n in states)
-        return _sum_by_path(CausePart(path=x.path, group=x.group, delta=delta, layers=n) for x, delta, n in deltas)
+        return _sum_by_path(
+            CausePart(path=x.path, group=x.group, delta=delta, layers=n) for x, delta, n in deltas
+        )
 
     def _changeable_letters(self, term: WeightTerm) -> frozenset[str]:
         matches = self.end_by_path.get(term.path)
-        return _GLOBAL_LETTERS if matches is None else frozenset(letter for x in matches for letter in x.letters)
+        return (
+            _GLOBAL_LETTERS
+            if matches is None
+            else frozenset(letter for x in matches for letter in x.letters)
+        )
 
     def _scaled_layers(self, times: int | None) -> int | None:
         """Return the number of layers of one kind if its share of all layers stays the same."""
@@ -211,20 +261,29 @@ class _Transformation:
     def _final_layers(self, term: WeightTerm, times: int | None) -> int | None:
         """Return the number of layers that have the same weight in the end."""
         matches = self.end_by_path.get(term.path, ())
-        same = [x for x in matches if x.form == term.form] or (matches if self.start_count[term.path] == 1 else ())
+        same = [x for x in matches if x.form == term.form] or (
+            matches if self.start_count[term.path] == 1 else ()
+        )
         return same[0].layers if len(same) == 1 and None not in (times, same[0].layers) else times
 
     def _structural(self) -> Iterator[Cause]:
-        """Yield the structural causes: weights that only one model has, or that have another form."""
+        """Yield the structural causes: weights that only one model has, or that have another
+        form.
+        """
         remaining = [
             CausePart(path=x.path, group=x.group, delta=-x.at(v, n), layers=n)
             for x, v, n in zip(self.start, self.values, self.layer_counts, strict=True)
         ]
-        remaining += [CausePart(path=x.path, group=x.group, delta=x.parameters, layers=x.layers) for x in self.end]
+        remaining += [
+            CausePart(path=x.path, group=x.group, delta=x.parameters, layers=x.layers)
+            for x in self.end
+        ]
         roles = {x.path: x.role for x in (*self.start, *self.end)}
         kinds: dict[str, list[CausePart]] = {}
         for part in _sum_by_path(remaining):
-            kinds.setdefault(structural_kind(part.path, part.group, roles[part.path], self.start, self.end), []).append(part)
+            kinds.setdefault(
+                structural_kind(part.path, part.group, roles[part.path], self.start, self.end), []
+            ).append(part)
         for kind in sorted(kinds, key=_structure_order):
             yield Cause(kind=kind, cause=kind, parts=tuple(kinds[kind]))
 
@@ -243,7 +302,9 @@ def _sum_by_path(parts: Iterable[CausePart]) -> tuple[CausePart, ...]:
 
 
 def _steps(a: Mapping[str, int], b: Mapping[str, int]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the letters that change, in order, with those that change together: heads and KV heads without GQA, heads and their size."""
+    """Yield the letters that change, in order, with those that change together: heads and KV
+    heads without GQA, heads and their size.
+    """
     changed = {x for x in a.keys() & b.keys() if a[x] != b[x]}
     heads = ["H"] if "H" in changed else []
     if heads and all("K" in x and x["K"] == x["H"] for x in (a, b)):

@@ -1,4 +1,6 @@
-"""`diff`: two models weight by weight, the causes of their difference in size, and the config keys that differ."""
+"""`diff`: two models weight by weight, the causes of their difference in size, and the config
+keys that differ.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,17 @@ class WeightPair(Record):
     a: WeightEntry | None
     b: WeightEntry | None
 
-    json_fields: ClassVar[tuple[str, ...]] = ("path", "a=a.shape", "b=b.shape", "delta", "group", "dims", "copies", "parameters", "tied")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "path",
+        "a=a.shape",
+        "b=b.shape",
+        "delta",
+        "group",
+        "dims",
+        "copies",
+        "parameters",
+        "tied",
+    )
 
     @property
     def delta(self) -> int:
@@ -118,7 +130,18 @@ class DiffReport(Report):
     storage_note: str = ""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=a.name", "a=a.name", "b=b.name", "total", "causes", "weights", "config", "same", "method", "storage"),
+        *(
+            "model=a.name",
+            "a=a.name",
+            "b=b.name",
+            "total",
+            "causes",
+            "weights",
+            "config",
+            "same",
+            "method",
+            "storage",
+        ),
     )
 
     @property
@@ -134,20 +157,34 @@ class DiffReport(Report):
     @property
     def notes(self) -> tuple[str, ...]:
         """The notes of both models."""
-        return tuple(dict.fromkeys((*self.a.notes, *self.b.notes, *([self.storage_note] if self.storage_note else []))))
+        return tuple(
+            dict.fromkeys(
+                (*self.a.notes, *self.b.notes, *([self.storage_note] if self.storage_note else []))
+            )
+        )
 
     @property
     def summary(self) -> str:
         """The difference of the totals."""
         totals = f"{short_count(self.total.a)} → {short_count(self.total.b)}"
-        what = f"{format_signed(self.delta)} parameters ({totals})" if self.delta else f"{self.total.a:,} parameters both"
+        what = (
+            f"{format_signed(self.delta)} parameters ({totals})"
+            if self.delta
+            else f"{self.total.a:,} parameters both"
+        )
         stored = f", {format_signed(self.storage.delta)} bytes" if self.storage is not None else ""
         return f"{self.a.name} → {self.b.name}: {what}{stored}"
 
     def html_tables(self) -> Iterable[str]:
         """The causes, and the weights that differ."""
-        yield html_table(("cause", "difference", "weights"), [(x.label, format_signed(x.delta), x.where) for x in self.causes])
-        rows = [(x.path, _format_entry(x.a), _format_entry(x.b), format_signed(x.delta)) for x in self.weights]
+        yield html_table(
+            ("cause", "difference", "weights"),
+            [(x.label, format_signed(x.delta), x.where) for x in self.causes],
+        )
+        rows = [
+            (x.path, _format_entry(x.a), _format_entry(x.b), format_signed(x.delta))
+            for x in self.weights
+        ]
         yield html_table(("weight", self.a.name, self.b.name, "difference"), rows)
 
 
@@ -175,7 +212,10 @@ class MultiDiffReport(Report):
     def models(self) -> tuple[_ModelTotal, ...]:
         """All models with their parameters."""
         first = self.differences[0]
-        others = (_ModelTotal(name=x.b.name, parameters=x.total.b, delta=x.delta) for x in self.differences)
+        others = (
+            _ModelTotal(name=x.b.name, parameters=x.total.b, delta=x.delta)
+            for x in self.differences
+        )
         return (_ModelTotal(name=first.a.name, parameters=first.total.a, delta=0), *others)
 
     @property
@@ -185,11 +225,16 @@ class MultiDiffReport(Report):
 
     def html_tables(self) -> Iterable[str]:
         """One row for each model."""
-        yield html_table(("model", "parameters", "difference"), [(x.name, x.parameters, format_signed(x.delta)) for x in self.models])
+        yield html_table(
+            ("model", "parameters", "difference"),
+            [(x.name, x.parameters, format_signed(x.delta)) for x in self.models],
+        )
 
 
 def diff(a: Model, b: Model) -> DiffReport:
-    """Compare the weights and config keys of two models, and explain the difference of their totals."""
+    """Compare the weights and config keys of two models, and explain the difference of their
+    totals.
+    """
     ours, theirs = _counted(a), _counted(b)
     pairs = list(_pairs(ours.sections, theirs.sections))
     changed = tuple(x for x in pairs if not _same(x))
@@ -206,7 +251,9 @@ def diff(a: Model, b: Model) -> DiffReport:
         same=Unchanged(
             weights=tuple(dict.fromkeys(x.path for x in pairs if x.path not in differing)),
             parameters=sum(x.a.parameters for x in pairs if x.a and _same(x)),
-            config=tuple(_common_name(x.key) for (x, y), difference in keys if difference is None and x and y),
+            config=tuple(
+                _common_name(x.key) for (x, y), difference in keys if difference is None and x and y
+            ),
         ),
         config=tuple(difference for _, difference in keys if difference is not None),
         storage=storage,
@@ -220,7 +267,11 @@ def diff_many(models: Sequence[Model]) -> MultiDiffReport:
 
 
 def _counted(model: Model) -> CountedModel:
-    return CountedModel(sections=model.count.sections, layers=int(model.tree.layers.n), keys=model.config.key_by_symbol)
+    return CountedModel(
+        sections=model.count.sections,
+        layers=int(model.tree.layers.n),
+        keys=model.config.key_by_symbol,
+    )
 
 
 def _config(model: Model) -> ConfigReport:
@@ -252,7 +303,8 @@ def _entries(sections: tuple[Section, ...]) -> dict[str, list[tuple[str, WeightE
                 shape=shape,
                 dims=tuple(x.symbol for x in row.weight.shape),
                 copies=copies + (previous.copies if previous else 0),
-                parameters=copies * int(row.weight.parameters) + (previous.parameters if previous else 0),
+                parameters=copies * int(row.weight.parameters)
+                + (previous.parameters if previous else 0),
                 tied=bool(row.weight.tied),
             )
             entries[path, shape] = (row.group, entry)
@@ -267,18 +319,28 @@ def _pairs(a: tuple[Section, ...], b: tuple[Section, ...]) -> Iterator[WeightPai
     return align_weights(_entries(a), _entries(b))
 
 
-def align_weights(ours: dict[str, list[tuple[str, WeightEntry]]], theirs: dict[str, list[tuple[str, WeightEntry]]]) -> Iterator[WeightPair]:
-    """Yield the weights of two models, given by path with their groups; of several shapes under one path, equal shapes first."""
+def align_weights(
+    ours: dict[str, list[tuple[str, WeightEntry]]], theirs: dict[str, list[tuple[str, WeightEntry]]]
+) -> Iterator[WeightPair]:
+    """Yield the weights of two models, given by path with their groups; of several shapes under
+    one path, equal shapes first.
+    """
     for path in _merge_orders(list(ours), list(theirs)):
         left, right = ours.get(path, []), theirs.get(path, [])
         shapes = {x.shape for _, x in left} & {x.shape for _, x in right}
         for shape in [x.shape for _, x in left if x.shape in shapes]:
-            yield _pair(path, next(x for x in left if x[1].shape == shape), next(x for x in right if x[1].shape == shape))
+            yield _pair(
+                path,
+                next(x for x in left if x[1].shape == shape),
+                next(x for x in right if x[1].shape == shape),
+            )
         rest = ([x for x in side if x[1].shape not in shapes] for side in (left, right))
         yield from (_pair(path, x, y) for x, y in zip_longest(*rest))
 
 
-def _pair(path: str, a: tuple[str, WeightEntry] | None, b: tuple[str, WeightEntry] | None) -> WeightPair:
+def _pair(
+    path: str, a: tuple[str, WeightEntry] | None, b: tuple[str, WeightEntry] | None
+) -> WeightPair:
     return WeightPair(path=path, group=(b or a or ("",))[0], a=a and a[1], b=b and b[1])
 
 
@@ -294,14 +356,20 @@ def _merge_orders(a: list[str], b: list[str]) -> list[str]:
     return order
 
 
-def _align_keys(a: ConfigReport, b: ConfigReport) -> Iterator[tuple[ConfigKey | None, ConfigKey | None]]:
+def _align_keys(
+    a: ConfigReport, b: ConfigReport
+) -> Iterator[tuple[ConfigKey | None, ConfigKey | None]]:
     """Return the keys of both that change something, under one name."""
-    left, right = ({_common_name(x.key): x for x in side.keys if _matters(x, side)} for side in (a, b))
+    left, right = (
+        {_common_name(x.key): x for x in side.keys if _matters(x, side)} for side in (a, b)
+    )
     return ((left.get(name), right.get(name)) for name in _merge_orders(list(left), list(right)))
 
 
 def _matters(key: ConfigKey, side: ConfigReport) -> bool:
-    """Return whether a key changes something by itself; the saved class changes the head, which is a cause of its own."""
+    """Return whether a key changes something by itself; the saved class changes the head, which
+    is a cause of its own.
+    """
     if key.key == "architectures":
         return False
     nested = any(x.key.startswith(f"{key.key}.") for x in side.keys) or key.value == {}
@@ -317,7 +385,9 @@ def _common_name(key: str) -> str:
 
 
 def _key_difference(a: ConfigKey | None, b: ConfigKey | None) -> ConfigDifference | None:
-    """Return the difference of a key; None if there is none, or if only one family has the key and its model does not use it."""
+    """Return the difference of a key; None if there is none, or if only one family has the key
+    and its model does not use it.
+    """
     present = b or a
     if present is None or (not (a and b) and (present.absent or present.value in (None, False))):
         return None

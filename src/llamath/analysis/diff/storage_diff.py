@@ -1,4 +1,6 @@
-"""`storage_difference`: how two models store their weights: formats, bytes and bits per weight by group, and the modules that differ."""
+"""`storage_difference`: how two models store their weights: formats, bytes and bits per weight
+by group, and the modules that differ.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +53,13 @@ class StoredGroup(Record):
 
 
 class ModuleFormats(Record):
-    """Modules of both models that are stored differently; a reason tells why a recipe leaves them unquantized."""
+    """Modules of both models that are stored differently; a reason tells why a recipe leaves
+    them unquantized.
+    """
 
     module: str
-    layers: tuple[int, ...]  # empty outside of layers, and if there are too many layers to compare one by one
+    # empty outside of layers, and if there are too many layers to compare one by one
+    layers: tuple[int, ...]
     a: str
     b: str
     reason_a: str = ""
@@ -78,21 +83,31 @@ class StorageDifference(Record):
 
 
 def storage_difference(a: Model, b: Model) -> tuple[StorageDifference | None, str]:
-    """Return how two models store their weights, if one is quantized, and a note if a recipe is unknown or cannot be applied."""
+    """Return how two models store their weights, if one is quantized, and a note if a recipe is
+    unknown or cannot be applied.
+    """
     try:
         formats = [declared_weight_format(x.config.data) for x in (a, b)]
         if all(x.recipe is None for x in formats):
             return None, ""
-        left, right = (weight_storage(x.tree, to, names=x.family.schemes.get("hf")) for x, to in zip((a, b), formats, strict=True))
+        left, right = (
+            weight_storage(x.tree, to, names=x.family.schemes.get("hf"))
+            for x, to in zip((a, b), formats, strict=True)
+        )
     except (UnknownQuantization, LlamathError) as error:
         return None, f"the stored sizes are not compared: {error}"
     ours, theirs = _sizes_by_group(left), _sizes_by_group(right)
     none = StoredSize(formats=(), parameters=0, bytes=0)
-    names = sorted(ours.keys() | theirs.keys(), key=lambda x: (_GROUP_ORDER.index(x) if x in _GROUP_ORDER else len(_GROUP_ORDER), x))
+    names = sorted(
+        ours.keys() | theirs.keys(),
+        key=lambda x: (_GROUP_ORDER.index(x) if x in _GROUP_ORDER else len(_GROUP_ORDER), x),
+    )
     return StorageDifference(
         a=_total(left),
         b=_total(right),
-        groups=tuple(StoredGroup(group=x, a=ours.get(x, none), b=theirs.get(x, none)) for x in names),
+        groups=tuple(
+            StoredGroup(group=x, a=ours.get(x, none), b=theirs.get(x, none)) for x in names
+        ),
         modules=tuple(_modules(a, b, left, right)),
     ), ""
 
@@ -108,20 +123,35 @@ def _sizes_by_group(storage: WeightStorage) -> dict[str, StoredSize]:
     for x in storage.weights:
         formats = bytes_by_format.setdefault(x.leaf.group, {})
         formats[x.codec] = formats.get(x.codec, 0) + x.total
-        parameters[x.leaf.group] = parameters.get(x.leaf.group, 0) + int(x.leaf.weight.parameters) * int(x.leaf.copies)
+        parameters[x.leaf.group] = parameters.get(x.leaf.group, 0) + int(
+            x.leaf.weight.parameters
+        ) * int(x.leaf.copies)
     if storage.cache_scale_bytes:
-        bytes_by_format["cache scales"], parameters["cache scales"] = {"cache scales": storage.cache_scale_bytes}, 0
+        bytes_by_format["cache scales"], parameters["cache scales"] = (
+            {"cache scales": storage.cache_scale_bytes},
+            0,
+        )
     return {
         group: StoredSize(
-            formats=tuple(sorted(formats, key=lambda x: -formats[x])), parameters=parameters[group], bytes=sum(formats.values())
+            formats=tuple(sorted(formats, key=lambda x: -formats[x])),
+            parameters=parameters[group],
+            bytes=sum(formats.values()),
         )
         for group, formats in bytes_by_format.items()
     }
 
 
-def _modules(a: Model, b: Model, left: WeightStorage, right: WeightStorage) -> Iterator[ModuleFormats]:
-    """Yield the modules with the same name that two recipes store differently, those that differ in the same way together."""
-    if left.packer.recipe is None or right.packer.recipe is None or max(int(x.tree.layers.n) for x in (a, b)) > _MAX_LAYERS:
+def _modules(
+    a: Model, b: Model, left: WeightStorage, right: WeightStorage
+) -> Iterator[ModuleFormats]:
+    """Yield the modules with the same name that two recipes store differently, those that differ
+    in the same way together.
+    """
+    if (
+        left.packer.recipe is None
+        or right.packer.recipe is None
+        or max(int(x.tree.layers.n) for x in (a, b)) > _MAX_LAYERS
+    ):
         return
     ours, theirs = _choices(left), _choices(right)
     found: dict[tuple[str, tuple[str, str], tuple[str, str]], list[int]] = {}
@@ -131,17 +161,26 @@ def _modules(a: Model, b: Model, left: WeightStorage, right: WeightStorage) -> I
             found.setdefault((name, mine, its), []).append(layer)
     for (name, mine, its), layers in found.items():
         inside = tuple(x for x in layers if x >= 0)
-        yield ModuleFormats(module=name, layers=inside, a=mine[0], b=its[0], reason_a=mine[1], reason_b=its[1])
+        yield ModuleFormats(
+            module=name, layers=inside, a=mine[0], b=its[0], reason_a=mine[1], reason_b=its[1]
+        )
 
 
 def _choices(storage: WeightStorage) -> dict[tuple[str, int], tuple[str, str]]:
-    """Return the formats of each matrix in each layer, and the reason if it is unquantized; experts may have several formats."""
+    """Return the formats of each matrix in each layer, and the reason if it is unquantized;
+    experts may have several formats.
+    """
     choices: dict[tuple[str, int], dict[str, str]] = {}
     for x in storage.matrices:
         to = x.choice.format
         for layer in x.layers or (-1,):
-            choices.setdefault((x.name, layer), {})[to.name if to is not None else storage.packer.unpacked_dtype] = x.choice.reason
-    return {key: (join_formats(sorted(formats)), ", ".join(filter(None, formats.values()))) for key, formats in choices.items()}
+            choices.setdefault((x.name, layer), {})[
+                to.name if to is not None else storage.packer.unpacked_dtype
+            ] = x.choice.reason
+    return {
+        key: (join_formats(sorted(formats)), ", ".join(filter(None, formats.values())))
+        for key, formats in choices.items()
+    }
 
 
 def format_layers(layers: Sequence[int]) -> str:

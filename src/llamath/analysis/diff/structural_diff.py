@@ -1,4 +1,6 @@
-"""Structural differences of two models: the kind that a differing weight belongs to, and the name of the difference."""
+"""Structural differences of two models: the kind that a differing weight belongs to, and the
+name of the difference.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,14 @@ def structural_cause(kind: str, a: list[WeightTerm], b: list[WeightTerm], paths:
     if kind in ("positions", "shared"):
         what = "learned positions" if kind == "positions" else "shared experts"
         return _presence(what, _has(a, paths), _has(b, paths))
-    if name := next((words for start, words in _SINGLE_FEATURES.items() if all(f".{start}" in x for x in paths)), ""):
+    if name := next(
+        (
+            words
+            for start, words in _SINGLE_FEATURES.items()
+            if all(f".{start}" in x for x in paths)
+        ),
+        "",
+    ):
         return _presence(name, _has(a, paths), _has(b, paths))
     if kind == "mlp" and _has_experts(a) != _has_experts(b):
         return "experts instead of an MLP" if _has_experts(b) else "an MLP instead of experts"
@@ -53,7 +62,9 @@ def structural_cause(kind: str, a: list[WeightTerm], b: list[WeightTerm], paths:
     if kind == "attention" and (ours := _mixer_names(a)) != (theirs := _mixer_names(b)):
         return f"{theirs} instead of {ours}"
     if kind in ("norms", "biases"):
-        return _presence(_norm_name(paths) if kind == "norms" else kind, _has(a, paths), _has(b, paths))
+        return _presence(
+            _norm_name(paths) if kind == "norms" else kind, _has(a, paths), _has(b, paths)
+        )
     return _NAMES.get(kind, f"different {kind}")
 
 
@@ -71,7 +82,11 @@ def _norm_name(paths: set[str]) -> str:
     """Return the name of differing norms."""
     if all(x.endswith(".bias") for x in paths):
         return "norm biases"
-    return "QK norms" if all(x.split(".")[-2] in ("q_norm", "k_norm") for x in paths) else "additional norms"
+    return (
+        "QK norms"
+        if all(x.split(".")[-2] in ("q_norm", "k_norm") for x in paths)
+        else "additional norms"
+    )
 
 
 def _has_experts(terms: Iterable[WeightTerm]) -> bool:

@@ -1,4 +1,6 @@
-"""A model as terms: each weight of the folded table with its size as a polynomial of the dimensions' letters, and its number of layers."""
+"""A model as terms: each weight of the folded table with its size as a polynomial of the
+dimensions' letters, and its number of layers.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,14 @@ from ...core.parameter_count import Section, WeightRow
 Polynomial = tuple[tuple[Monomial, int], ...]
 Form = tuple[tuple[tuple[str, ...], int], ...]
 _EXPERT_LETTERS = {"experts": "Fe", "shared": "Fs"}
-"""The letter of an expert's width in families that have dense MLPs too; families without them write F."""
+"""The letter of an expert's width in families that have dense MLPs too; families without them
+write F."""
 
 
 class WeightTerm(NamedTuple):
-    """One weight with all its copies in a layer; `layers` is None for weights outside the layers."""
+    """One weight with all its copies in a layer; `layers` is None for weights outside the
+    layers.
+    """
 
     path: str
     size: Polynomial
@@ -27,7 +32,9 @@ class WeightTerm(NamedTuple):
     @property
     def form(self) -> Form:
         """The size in letters alone: two weights of one form differ only in numbers."""
-        return tuple(sorted((tuple(sorted(x.symbol for x in monomial)), k) for monomial, k in self.size))
+        return tuple(
+            sorted((tuple(sorted(x.symbol for x in monomial)), k) for monomial, k in self.size)
+        )
 
     @property
     def letters(self) -> dict[str, int]:
@@ -66,8 +73,13 @@ def weight_terms(sections: Iterable[Section]) -> list[WeightTerm]:
 def _term(row: WeightRow, layers: int | None) -> WeightTerm:
     path = row.pattern if layers is None else f"layers.{{l}}.{row.pattern}"
     size = product((row.copies, row.weight.parameters)).terms
-    wide = next((letter for part, letter in _EXPERT_LETTERS.items() if part in path.split(".")), "F")
-    renamed = tuple((tuple(Letter(wide if x.symbol == "F" else x.symbol, x.value) for x in monomial), k) for monomial, k in size.items())
+    wide = next(
+        (letter for part, letter in _EXPERT_LETTERS.items() if part in path.split(".")), "F"
+    )
+    renamed = tuple(
+        (tuple(Letter(wide if x.symbol == "F" else x.symbol, x.value) for x in monomial), k)
+        for monomial, k in size.items()
+    )
     return WeightTerm(path, renamed, layers, row.group, row.weight.role, bool(row.weight.tied))
 
 

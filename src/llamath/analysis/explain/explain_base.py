@@ -1,4 +1,6 @@
-"""A model's parameters summed by kind of matrix, so that testing a hypothesis is plain arithmetic."""
+"""A model's parameters summed by kind of matrix, so that testing a hypothesis is plain
+arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _MATRIX_KINDS = (*LINEAR_KINDS, "router", "kv_bias", "norm", "buffer", "rest")
 
 
 class LayerKind(NamedTuple):
-    """One kind of layer: how many there are, its elements by kind of matrix, and its heads if it has grouped KV heads."""
+    """One kind of layer: how many there are, its elements by kind of matrix, and its heads if it
+    has grouped KV heads.
+    """
 
     block: Block
     times: int
@@ -60,12 +64,18 @@ class BaseModel(Record):
 
     @cached_property
     def outside_layers(self) -> dict[str, int]:
-        """The parameters outside the layers: elements per vocabulary row of the embedding and of the head, and the others."""
-        sums = dict.fromkeys(("embed_row", "head_row", "positions", "final_norm", "norm", "rest"), 0)
+        """The parameters outside the layers: elements per vocabulary row of the embedding and of
+        the head, and the others.
+        """
+        sums = dict.fromkeys(
+            ("embed_row", "head_row", "positions", "final_norm", "norm", "rest"), 0
+        )
         for x in _outside(self.tree):
             size = int(x.weight.size) * int(x.copies)
             if x.weight.shape and str(x.weight.shape[0].symbol) == "V":
-                sums["head_row" if x.pattern.startswith("head.") else "embed_row"] += size // int(self.tree.vocab)
+                sums["head_row" if x.pattern.startswith("head.") else "embed_row"] += size // int(
+                    self.tree.vocab
+                )
             elif not x.weight.tied:
                 sums[_outside_kind(x)] += size
         return sums
@@ -83,7 +93,9 @@ class BaseModel(Record):
     @cached_property
     def vocab_row(self) -> int:
         """The parameters per vocabulary entry, in embedding and head together."""
-        return self.outside_layers["embed_row"] + (self.head_bias if self.tied else self.outside_layers["head_row"])
+        return self.outside_layers["embed_row"] + (
+            self.head_bias if self.tied else self.outside_layers["head_row"]
+        )
 
     @cached_property
     def head_bias(self) -> int:
@@ -100,7 +112,9 @@ class BaseModel(Record):
     @cached_property
     def active(self) -> int:
         """The active parameters."""
-        idle = sum(int(x.weight.parameters) - int(x.weight.active_parameters) for x in _outside(self.tree))
+        idle = sum(
+            int(x.weight.parameters) - int(x.weight.active_parameters) for x in _outside(self.tree)
+        )
         return self.total - idle - sum(x.inactive * x.times for x in self.kinds)
 
     @cached_property
@@ -125,8 +139,12 @@ class BaseModel(Record):
 
     @cached_property
     def buffers(self) -> int:
-        """The elements that files store and the reference implementation does not count as parameters."""
-        return sum(int(x.weight.parameters) * int(x.copies) for x in fold(self.tree) if x.weight.buffer)
+        """The elements that files store and the reference implementation does not count as
+        parameters.
+        """
+        return sum(
+            int(x.weight.parameters) * int(x.copies) for x in fold(self.tree) if x.weight.buffer
+        )
 
     @cached_property
     def width(self) -> int:
@@ -152,19 +170,30 @@ class BaseModel(Record):
 
     @cached_property
     def mtp(self) -> dict[str, int]:
-        """The multi-token-prediction layers: their own elements, the tied ones that files store again, and the FP8 scales."""
+        """The multi-token-prediction layers: their own elements, the tied ones that files store
+        again, and the FP8 scales.
+        """
         if self.tree.mtp is None:
             return {}
-        leaves = [(x, int(x.copies) * int(n)) for block, n in self.tree.mtp.distinct() for x in fold(block)]
+        leaves = [
+            (x, int(x.copies) * int(n))
+            for block, n in self.tree.mtp.distinct()
+            for x in fold(block)
+        ]
         linear = [
             (x, n)
             for x, n in leaves
-            if _matrix_kind(x) in LINEAR_KINDS and not x.weight.tied and x.pattern.split(".")[0] in ("attn", "mlp")
+            if _matrix_kind(x) in LINEAR_KINDS
+            and not x.weight.tied
+            and x.pattern.split(".")[0] in ("attn", "mlp")
         ]
         return {
             "own": sum(int(x.weight.parameters) * n for x, n in leaves),
             "again": sum(int(x.weight.size) * n for x, n in leaves if x.weight.tied),
-            "scales": sum(SCALE_LAYOUTS["blocks of 128×128"].elements(*map(int, x.weight.shape)) * n for x, n in linear),
+            "scales": sum(
+                SCALE_LAYOUTS["blocks of 128×128"].elements(*map(int, x.weight.shape)) * n
+                for x, n in linear
+            ),
         }
 
 
@@ -192,11 +221,21 @@ def _layer_kind(block: Block, times: int) -> LayerKind:
         sums[_matrix_kind(x)] += size * int(x.copies)
         inactive += size * int(x.copies) - int(x.weight.active_parameters) * int(x.active)
     attn = getattr(block, "attn", None)
-    heads, kv_heads = (int(attn.heads), int(attn.kv_heads)) if isinstance(attn, Attention) and attn.k is not None else (0, 0)
+    heads, kv_heads = (
+        (int(attn.heads), int(attn.kv_heads))
+        if isinstance(attn, Attention) and attn.k is not None
+        else (0, 0)
+    )
     rope = attn.rope if isinstance(attn, (Attention, LatentAttention)) else None
-    kv_width = int(attn.kv_heads) * int(attn.head_dim) if isinstance(attn, Attention) and attn.k is not None else 0
+    kv_width = (
+        int(attn.kv_heads) * int(attn.head_dim)
+        if isinstance(attn, Attention) and attn.k is not None
+        else 0
+    )
     rotary = int(rope.dim) // 2 if rope is not None else 0
-    return LayerKind(block, times, tuple(sums.values()), heads, kv_heads, rotary, inactive, kv_width)
+    return LayerKind(
+        block, times, tuple(sums.values()), heads, kv_heads, rotary, inactive, kv_width
+    )
 
 
 def _matrix_kind(x: Folded) -> str:
@@ -209,4 +248,6 @@ def _matrix_kind(x: Folded) -> str:
         return "kv_bias" if key else "rest"
     if key:
         return "kv"
-    return {"mixer": "attention", "mtp": "attention"}.get(x.group, x.group if x.group in _MATRIX_KINDS else "rest")
+    return {"mixer": "attention", "mtp": "attention"}.get(
+        x.group, x.group if x.group in _MATRIX_KINDS else "rest"
+    )

@@ -1,7 +1,7 @@
 """The search of `explain`: every combination of a few moves that gives a number exactly.
 
-All arithmetic is on integers. Vocabulary sizes and ranks are not enumerated but solved for: the residue must be divisible by the
-parameters per vocabulary entry, or per rank.
+All arithmetic is on integers. Vocabulary sizes and ranks are not enumerated but solved for: the
+residue must be divisible by the parameters per vocabulary entry, or per rank.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ def shards(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
     for tp, bits in _TP_BITS.items():
         for pp in (1,) if tp > 1 else (2, 4, 8):
             layout = Layout(tp=tp, pp=pp)
-            if 3 + bits > space.bits or not _could_match(base, number, layout) or layout_problems(base.tree, layout):
+            if (
+                3 + bits > space.bits
+                or not _could_match(base, number, layout)
+                or layout_problems(base.tree, layout)
+            ):
                 continue
             for stage in pipeline_stages(base.tree, layout):
                 if pp == 1 or stage.index in (0, 1, pp - 1):
@@ -47,24 +51,39 @@ def shards(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
                         _shard_formula(tp, pp, stage.layers),
                         3 + bits + (pp > 1),
                     )
-                    yield Hypothesis(base, space.base_shape, moves=(move,), bits=move.bits, value=size)
+                    yield Hypothesis(
+                        base, space.base_shape, moves=(move,), bits=move.bits, value=size
+                    )
 
 
 def _could_match(base: BaseModel, number: int, layout: Layout) -> bool:
-    """Return whether a rank, or a stage with the embedding or the head, could have this number of parameters."""
+    """Return whether a rank, or a stage with the embedding or the head, could have this number
+    of parameters.
+    """
     if layout.pp == 1:
         return base.total <= layout.tp * number * 1.01 and layout.tp * number <= base.total * 1.2
     layers, largest = sum(x.size * x.times for x in base.kinds), max(x.size for x in base.kinds)
-    table_sizes = (0, *(base.vocabulary * base.outside_layers[x] for x in ("embed_row", "head_row")))
+    table_sizes = (
+        0,
+        *(base.vocabulary * base.outside_layers[x] for x in ("embed_row", "head_row")),
+    )
     return any(abs(number - layers // layout.pp - x) <= 2 * largest for x in table_sizes)
 
 
 def _shard_name(tp: int, pp: int, stage: int) -> str:
-    return f"one of {tp} tensor-parallel ranks" if pp == 1 else f"stage {stage + 1} of a pipeline of {pp}"
+    return (
+        f"one of {tp} tensor-parallel ranks"
+        if pp == 1
+        else (f"stage {stage + 1} of a pipeline of {pp}")
+    )
 
 
 def _shard_formula(tp: int, pp: int, layers: int) -> str:
-    return f"matrices / {tp}, norms whole" if pp == 1 else f"{layers} layers, with embedding or head where the stage has them"
+    return (
+        f"matrices / {tp}, norms whole"
+        if pp == 1
+        else (f"{layers} layers, with embedding or head where the stage has them")
+    )
 
 
 _MIN_MOVE_BITS = 3.5
@@ -73,16 +92,35 @@ _MIN_VOCAB_BITS = 7.0
 """The bits of the most likely vocabulary size other than the model's own."""
 
 
-def _with_adapters(space: HypothesisSpace, hypothesis: Hypothesis, residue: int, moves: list[Move], max_moves: int) -> Iterator[Hypothesis]:
-    """Yield model plus adapters: solve for the rank, with at most one more move; or take a common rank and another vocabulary size."""
+def _with_adapters(
+    space: HypothesisSpace, hypothesis: Hypothesis, residue: int, moves: list[Move], max_moves: int
+) -> Iterator[Hypothesis]:
+    """Yield model plus adapters: solve for the rank, with at most one more move; or take a
+    common rank and another vocabulary size.
+    """
     V = space.base.vocabulary
     for x in space.adapters:
-        start = hypothesis.bits + 3 + x.bits + adapted_size_bits(space.base.total) + _changed_files_bits(hypothesis)
+        start = (
+            hypothesis.bits
+            + 3
+            + x.bits
+            + adapted_size_bits(space.base.total)
+            + _changed_files_bits(hypothesis)
+        )
         if start > space.bits:
             continue
         per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
-        if not x.tower and rest > 0 and rest % per == 0 and (prior := rank_prior(rest // per, x.kind)):
-            yield hypothesis._replace(adapters=x, rank=rest // per, bits=start + prior.bits + narrow_bits(rest // per, x.is_narrow))
+        if (
+            not x.tower
+            and rest > 0
+            and rest % per == 0
+            and (prior := rank_prior(rest // per, x.kind))
+        ):
+            yield hypothesis._replace(
+                adapters=x,
+                rank=rest // per,
+                bits=start + prior.bits + narrow_bits(rest // per, x.is_narrow),
+            )
         if max_moves < 1 or start + _MIN_MOVE_BITS > space.bits:
             continue
         is_plain = not (x.whole_row or x.per_rank_row)
@@ -90,11 +128,23 @@ def _with_adapters(space: HypothesisSpace, hypothesis: Hypothesis, residue: int,
             r = rest - move.value
             if x.tower and move.group != "vision":
                 continue  # adapters on a tower that is not counted
-            if r > 0 and r % per == 0 and (is_plain or move.tables < 0) and (prior := rank_prior(r // per, x.kind)):
-                bits = start + prior.bits + move.bits + PARTIAL_COUNT_BITS * (move.value < 0 and move.group in ("tables", "norms"))
+            if (
+                r > 0
+                and r % per == 0
+                and (is_plain or move.tables < 0)
+                and (prior := rank_prior(r // per, x.kind))
+            ):
+                bits = (
+                    start
+                    + prior.bits
+                    + move.bits
+                    + PARTIAL_COUNT_BITS * (move.value < 0 and move.group in ("tables", "norms"))
+                )
                 yield hypothesis._replace(moves=(move,), adapters=x, rank=r // per, bits=bits)
         if start + _MIN_VOCAB_BITS < space.bits and x.kind == "LoRA" and not x.tower:
-            yield from _with_vocab(space, hypothesis._replace(adapters=x, bits=start), residue, space.base.vocab_row)
+            yield from _with_vocab(
+                space, hypothesis._replace(adapters=x, bits=start), residue, space.base.vocab_row
+            )
 
 
 def _changed_files_bits(hypothesis: Hypothesis) -> float:
@@ -102,8 +152,12 @@ def _changed_files_bits(hypothesis: Hypothesis) -> float:
     return CHANGED_FILES_BITS if hypothesis.packing.scales else 0.0
 
 
-def _with_vocab(space: HypothesisSpace, hypothesis: Hypothesis, residue: int, row: int) -> Iterator[Hypothesis]:
-    """Yield common ranks with the vocabulary size that each implies; `row` is the model's own parameters per vocabulary entry."""
+def _with_vocab(
+    space: HypothesisSpace, hypothesis: Hypothesis, residue: int, row: int
+) -> Iterator[Hypothesis]:
+    """Yield common ranks with the vocabulary size that each implies; `row` is the model's own
+    parameters per vocabulary entry.
+    """
     V, x = space.base.vocabulary, hypothesis.adapters
     assert x is not None
     per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
@@ -112,9 +166,13 @@ def _with_vocab(space: HypothesisSpace, hypothesis: Hypothesis, residue: int, ro
         if hypothesis.bits + bits + _MIN_VOCAB_BITS > space.bits or not each:
             continue
         difference = rest - r * per
-        if difference % each == 0 and (prior := vocab_prior(V + difference // each, V, space.known_vocab_sizes)):
+        if difference % each == 0 and (
+            prior := vocab_prior(V + difference // each, V, space.known_vocab_sizes)
+        ):
             more = bits + 3 + prior.bits + FOREIGN_VOCAB_BITS * (prior.bits >= FOREIGN_FROM_BITS)
-            yield hypothesis._replace(rank=r, vocabulary=V + difference // each, bits=hypothesis.bits + more)
+            yield hypothesis._replace(
+                rank=r, vocabulary=V + difference // each, bits=hypothesis.bits + more
+            )
 
 
 def _adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
@@ -125,7 +183,9 @@ def _adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]
     for x in space.adapters:
         r, rest = divmod(number - x.whole_row * V - x.fixed, x.per_rank + x.per_rank_row * V)
         bits = 4 + x.bits + adapted_size_bits(space.base.total)
-        hypothesis = Hypothesis(space.base, space.base_shape, adapters=x, alone=True, bits=bits, value=number)
+        hypothesis = Hypothesis(
+            space.base, space.base_shape, adapters=x, alone=True, bits=bits, value=number
+        )
         if rest == 0 and (prior := rank_prior(r, x.kind)):
             yield hypothesis._replace(rank=r, bits=bits + prior.bits + narrow_bits(r, x.is_narrow))
         if x.kind == "LoRA":
@@ -140,14 +200,20 @@ def hypotheses_for(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
         moves = space.compatible_moves(shape, packing)
         yield from _with_moves(hypothesis, number - value, moves, MAX_MOVES - num_moves)
         if num_moves < MAX_MOVES:
-            yield from _with_other_vocab(space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1)
+            yield from _with_other_vocab(
+                space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1
+            )
             if not shape.moves:
-                yield from _with_adapters(space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1)
+                yield from _with_adapters(
+                    space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1
+                )
     yield from _adapters_alone(space, number)
     yield from (x for x in shards(space, number) if x.value == number)
 
 
-def _with_moves(hypothesis: Hypothesis, residue: int, moves: list[Move], max_moves: int) -> Iterator[Hypothesis]:
+def _with_moves(
+    hypothesis: Hypothesis, residue: int, moves: list[Move], max_moves: int
+) -> Iterator[Hypothesis]:
     """Yield combinations of moves without free parameters."""
     if residue == 0:
         yield hypothesis
@@ -169,7 +235,11 @@ def _add_moves(hypothesis: Hypothesis, *moves: Move) -> Hypothesis:
 
 
 def _with_other_vocab(
-    space: HypothesisSpace, hypothesis: Hypothesis, residue: int, candidates: list[Move], max_moves: int
+    space: HypothesisSpace,
+    hypothesis: Hypothesis,
+    residue: int,
+    candidates: list[Move],
+    max_moves: int,
 ) -> Iterator[Hypothesis]:
     """Yield another vocabulary size with at most one more move."""
     base = space.base
@@ -185,12 +255,20 @@ def _with_other_vocab(
         prior = vocab_prior(base.vocabulary + change, base.vocabulary, space.known_vocab_sizes)
         if prior is not None:
             moves = (_move_at_vocab(base, move, base.vocabulary + change),) if move else ()
-            bits = hypothesis.bits + 3 + prior.bits + (move.bits if move else 0) + _changed_files_bits(hypothesis)
+            bits = (
+                hypothesis.bits
+                + 3
+                + prior.bits
+                + (move.bits if move else 0)
+                + _changed_files_bits(hypothesis)
+            )
             yield hypothesis._replace(moves=moves, vocabulary=base.vocabulary + change, bits=bits)
 
 
 def _elements_per_vocab_row(base: BaseModel, move: Move | None, packing: Packing) -> int:
-    """The parameters per vocabulary entry in the tables that are counted; 0 if a packed head makes that fractional."""
+    """The parameters per vocabulary entry in the tables that are counted; 0 if a packed head
+    makes that fractional.
+    """
     embed, head = base.outside_layers["embed_row"], base.outside_layers["head_row"]
     if packing.head:
         return 0
@@ -205,7 +283,9 @@ def _move_at_vocab(base: BaseModel, move: Move, vocabulary: int) -> Move:
         return move
     per_row = _elements_per_vocab_row(base, move, UNPACKED) - base.vocab_row
     value = move.value + per_row * (vocabulary - base.vocabulary)
-    return move._replace(value=value, formula=f"{'−' if value < 0 else ''}{vocabulary:,}·{abs(per_row):,}")
+    return move._replace(
+        value=value, formula=f"{'−' if value < 0 else ''}{vocabulary:,}·{abs(per_row):,}"
+    )
 
 
 def all_hypotheses(space: HypothesisSpace, max_moves: int) -> Iterator[Hypothesis]:
@@ -221,4 +301,6 @@ def all_hypotheses(space: HypothesisSpace, max_moves: int) -> Iterator[Hypothesi
             yield _add_moves(hypothesis, first)._replace(value=value + first.value)
             for second in moves[i + 1 :] if num_moves + 1 < max_moves else ():
                 if first.group != second.group:
-                    yield _add_moves(hypothesis, first, second)._replace(value=value + first.value + second.value)
+                    yield _add_moves(hypothesis, first, second)._replace(
+                        value=value + first.value + second.value
+                    )

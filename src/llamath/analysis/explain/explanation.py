@@ -1,10 +1,13 @@
-"""Explanations of a parameter count: the models, and changes to them, that have exactly that count, simplest first.
+"""Explanations of a parameter count: the models, and changes to them, that have exactly that count,
+simplest first.
 
-Simplicity is measured in bits: roughly the information needed to name the model, the changes, the vocabulary size and the rank. There are
-about 2^c explanations of c bits, so an explanation is only accepted if it is `MIN_BITS_SAVED` bits shorter than the number itself;
-otherwise random numbers would be explained as well. Near misses are ranked the same way, with the bits of the residue added.
+Simplicity is measured in bits: roughly the information needed to name the model, the changes, the
+vocabulary size and the rank. There are about 2^c explanations of c bits, so an explanation is only
+accepted if it is `MIN_BITS_SAVED` bits shorter than the number itself; otherwise random numbers
+would be explained as well. Near misses are ranked the same way, with the bits of the residue added.
 
-The confidence in an explanation is its share of the probability: 2^−bits, against all other explanations and against an unknown cause.
+The confidence in an explanation is its share of the probability: 2^−bits, against all other
+explanations and against an unknown cause.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ def explanation_terms(hypothesis: Hypothesis, known: Mapping[int, str]) -> Itera
     """Yield the model and then each change; the values sum to the number of the hypothesis."""
     base, V = hypothesis.base, hypothesis.base.vocabulary
     if not hypothesis.alone:
-        yield Term(what=base.name, value=base.total, formula=count_parameters(base.tree).formula.symbols)
+        yield Term(
+            what=base.name, value=base.total, formula=count_parameters(base.tree).formula.symbols
+        )
     if hypothesis.vocabulary is not None and not hypothesis.alone:
         yield _vocab_term(hypothesis, known)
     for move in hypothesis.shape.moves:
@@ -64,23 +69,41 @@ def _vocab_term(hypothesis: Hypothesis, known: Mapping[int, str]) -> Term:
     if base.tied and 0 < new - V <= 16 and base.vocab_row == base.width:
         why += f", or a head of {new - V} class{'es' if new - V > 1 else ''}"
     what = f"vocabulary {V:,} → {new:,}" + (f" ({why})" if why else "")
-    return Term(what=what, value=base.vocab_row * (new - V), formula=f"(V′ − V)·{base.vocab_row:,} = ({new:,} − {V:,})·{base.vocab_row:,}")
+    return Term(
+        what=what,
+        value=base.vocab_row * (new - V),
+        formula=f"(V′ − V)·{base.vocab_row:,} = ({new:,} − {V:,})·{base.vocab_row:,}",
+    )
 
 
 def _packing_term(hypothesis: Hypothesis) -> Term:
     """The elements that packing removes, or that FP8 scales add."""
     packing, n = hypothesis.packing, hypothesis.packing.divisor
-    saved = HypothesisSpace(base=hypothesis.base, known_vocab_sizes={}, bits=64.0).saved(hypothesis.shape, packing) or 0
+    saved = (
+        HypothesisSpace(base=hypothesis.base, known_vocab_sizes={}, bits=64.0).saved(
+            hypothesis.shape, packing
+        )
+        or 0
+    )
     layout = SCALE_LAYOUTS.get(packing.scales)
     if layout is not None and n == 1:
-        what, where = (f"{layout.name} scales", packing.what) if packing.what else (f"FP8 scales of {layout.name}", "the linear layers")
+        what, where = (
+            (f"{layout.name} scales", packing.what)
+            if packing.what
+            else (f"FP8 scales of {layout.name}", "the linear layers")
+        )
         what += f" of {packing.what}" if packing.what else ""
         return Term(what=what, value=-saved, formula=f"Σ over {where} of {layout.formula}")
     if layout is not None:
         name, _, groups = layout.name.partition(", ")
         stored = "two to a byte" if n == 2 else "eight to a 32-bit number"
-        what = f"{packing.what} packed by {name} (4-bit, {stored}{f', in {groups}' if groups else ''}), with the scales"
-        formula = f"−(1 − 1/{n})·{hypothesis.base.elements(*packing.kinds):,} + Σ ({layout.formula})"
+        what = (
+            f"{packing.what} packed by {name} (4-bit, "
+            f"{stored}{f', in {groups}' if groups else ''}), with the scales"
+        )
+        formula = (
+            f"−(1 − 1/{n})·{hypothesis.base.elements(*packing.kinds):,} + Σ ({layout.formula})"
+        )
         return Term(what=what, value=-saved, formula=formula)
     what = f"{packing.what} packed ({PACKED_WORDS[n]}{PACKED_WORDS_8BIT[n]})"
     return Term(what=what, value=-saved, formula=f"−(1 − 1/{n})·{saved * n // (n - 1):,}")
@@ -91,7 +114,9 @@ def _adapter_term(hypothesis: Hypothesis, vocabulary: int) -> Term:
     assert adapters is not None
     value = r * (adapters.per_rank + adapters.per_rank_row * vocabulary) + adapters.fixed
     what, formula = _describe_adapters(hypothesis, vocabulary)
-    resized = f" with a vocabulary of {vocabulary:,}" if vocabulary != hypothesis.base.vocabulary else ""
+    resized = (
+        f" with a vocabulary of {vocabulary:,}" if vocabulary != hypothesis.base.vocabulary else ""
+    )
     alone = f"{hypothesis.base.name}{resized}, adapters alone: {what}"
     return Term(what=alone if hypothesis.alone else what, value=value, formula=formula)
 
@@ -104,15 +129,25 @@ def _describe_adapters(hypothesis: Hypothesis, vocabulary: int) -> tuple[str, st
         return f"prompt tuning with {format_count(r, 'virtual token')}", f"n·d = {r}·{base.width:,}"
     if adapters.kind == "p-tuning":
         tokens = format_count(r, "virtual token")
-        return f"p-tuning with {tokens} and an encoder of width {adapters.what}", f"n·d + encoder = {r}·{base.width:,} + {adapters.fixed:,}"
+        return f"p-tuning with {tokens} and an encoder of width {adapters.what}", (
+            f"n·d + encoder = {r}·{base.width:,} + {adapters.fixed:,}"
+        )
     if adapters.kind == "prefix":
-        return f"prefix tuning with {format_count(r, 'virtual token')}", f"n·2·L·width = {r}·{adapters.per_rank:,}"
+        return f"prefix tuning with {format_count(r, 'virtual token')}", (
+            f"n·2·L·width = {r}·{adapters.per_rank:,}"
+        )
     if adapters.kind == "IA³":
-        return f"IA³ on {adapters.what}", "Σ over the layers of the outputs of k and v, and the inputs of down"
+        return f"IA³ on {adapters.what}", (
+            "Σ over the layers of the outputs of k and v, and the inputs of down"
+        )
     parts: dict[tuple[int, int], int] = {}
     for x in adapters.matrices:
         table = x.paths[0] in ("embed", "head")
-        sides = (x.in_features + x.out_features - base.vocabulary, vocabulary) if table else (x.in_features, x.out_features)
+        sides = (
+            (x.in_features + x.out_features - base.vocabulary, vocabulary)
+            if table
+            else (x.in_features, x.out_features)
+        )
         sides = (min(sides), max(sides))
         parts[sides] = parts.get(sides, 0) + x.copies
     sums = [f"{n:,}·({a:,} + {b:,})" for (a, b), n in parts.items()]
@@ -171,7 +206,9 @@ class Candidate(Record):
 
 
 class RoundedNumber(NamedTuple):
-    """A number of few digits, and the range that it can stand for: `low` ≤ n < `high`, truncated rather than rounded in the upper half."""
+    """A number of few digits, and the range that it can stand for: `low` ≤ n < `high`, truncated
+    rather than rounded in the upper half.
+    """
 
     text: str
     value: int
@@ -215,7 +252,11 @@ class Explanation(Report):
             return f"{number}: no explanation"
         best = self.candidates[0]
         residue = "" if best.exact or self.name else f", {format_signed(best.residue)} left over"
-        more = f" and {format_count(len(self.candidates) - 1 + self.more, 'other')}" if len(self.candidates) > 1 else ""
+        more = (
+            f" and {format_count(len(self.candidates) - 1 + self.more, 'other')}"
+            if len(self.candidates) > 1
+            else ""
+        )
         likelihood = f"{best.likelihood}: " if best.likelihood in ("likely", "possible") else ""
         return f"{number}: {likelihood}{best.summary}{residue}{more}"
 
@@ -223,60 +264,121 @@ class Explanation(Report):
         """The terms of each explanation."""
         for x in self.candidates:
             rows = [(y.what, y.value, y.formula) for y in x.terms]
-            yield html_table(("term", "parameters", "formula"), [*rows, ("total", x.value, "")], bold_rows=(len(rows),))
+            yield html_table(
+                ("term", "parameters", "formula"),
+                [*rows, ("total", x.value, "")],
+                bold_rows=(len(rows),),
+            )
 
 
-def explain_number(number: int, bases: Sequence[BaseModel], models: int, known: Mapping[int, str], most: int = MAX_LISTED) -> Explanation:
+def explain_number(
+    number: int,
+    bases: Sequence[BaseModel],
+    models: int,
+    known: Mapping[int, str],
+    most: int = MAX_LISTED,
+) -> Explanation:
     """Explain an exact count.
 
-    `models` is the number of models behind the bases, `known` maps vocabulary sizes to model names, `most` limits the list (0: all).
+    `models` is the number of models behind the bases, `known` maps vocabulary sizes to model names,
+    `most` limits the list (0: all).
     """
     room = log2(max(number, 2)) - MIN_BITS_SAVED - excess_bits(number)
-    spaces = [HypothesisSpace(base=x, known_vocab_sizes=known, bits=room - _model_bits(x, models)) for x in bases]
+    spaces = [
+        HypothesisSpace(base=x, known_vocab_sizes=known, bits=room - _model_bits(x, models))
+        for x in bases
+    ]
     hypotheses = [
         hypothesis._replace(bits=bits + room - space.bits)
         for space in spaces
         for hypothesis in hypotheses_for(space, number)
-        if (bits := hypothesis.bits + _MORE_CHANGES_BITS * max(0, hypothesis.steps - 2)) <= space.bits
+        if (bits := hypothesis.bits + _MORE_CHANGES_BITS * max(0, hypothesis.steps - 2))
+        <= space.bits
     ]
-    report = Explanation(number=number, name="", bounds=(number, number + 1), like=_named_model(bases), models=models, candidates=())
+    report = Explanation(
+        number=number,
+        name="",
+        bounds=(number, number + 1),
+        like=_named_model(bases),
+        models=models,
+        candidates=(),
+    )
     if hypotheses:
         return _list_simplest(report, _unique(hypotheses), known, most)
     near = sorted(
-        ((score, hypothesis) for x in spaces for score, hypothesis in _near_misses(x, number, room)), key=lambda x: (x[0], x[1].value)
+        (
+            (score, hypothesis)
+            for x in spaces
+            for score, hypothesis in _near_misses(x, number, room)
+        ),
+        key=lambda x: (x[0], x[1].value),
     )
     order = {id(hypothesis): i for i, (_, hypothesis) in enumerate(near)}
     closest = sorted(_unique(hypothesis for _, hypothesis in near), key=lambda x: order[id(x[0])])
-    return report.replace(candidates=tuple(_candidate(hypothesis, number, also, known) for hypothesis, also in closest[:MAX_NEAREST]))
+    return report.replace(
+        candidates=tuple(
+            _candidate(hypothesis, number, also, known)
+            for hypothesis, also in closest[:MAX_NEAREST]
+        )
+    )
 
 
-def explain_name(name: RoundedNumber, bases: Sequence[BaseModel], models: int, most: int = MAX_LISTED) -> Explanation:
-    """Explain a rounded number: the counts that round or truncate to it, simplest first, or else the nearest ones."""
+def explain_name(
+    name: RoundedNumber, bases: Sequence[BaseModel], models: int, most: int = MAX_LISTED
+) -> Explanation:
+    """Explain a rounded number: the counts that round or truncate to it, simplest first, or else
+    the nearest ones.
+    """
     hypotheses: list[Hypothesis] = []
     near: list[Hypothesis] = []
     for base in bases:
-        for hypothesis in all_hypotheses(HypothesisSpace(base=base, known_vocab_sizes={}, bits=12.0 if base.named else 6.0), 2):
+        for hypothesis in all_hypotheses(
+            HypothesisSpace(base=base, known_vocab_sizes={}, bits=12.0 if base.named else 6.0), 2
+        ):
             if not hypothesis.shape.moves and _needs_every_move(hypothesis, name):
-                bits = hypothesis.bits + _model_bits(base, models) + _TRUNCATION_BITS * (not name.rounds(hypothesis.value))
-                (hypotheses if name.low <= hypothesis.value < name.high else near).append(hypothesis._replace(bits=bits))
+                bits = (
+                    hypothesis.bits
+                    + _model_bits(base, models)
+                    + _TRUNCATION_BITS * (not name.rounds(hypothesis.value))
+                )
+                (hypotheses if name.low <= hypothesis.value < name.high else near).append(
+                    hypothesis._replace(bits=bits)
+                )
     report = Explanation(
-        number=name.value, name=name.text, bounds=(name.low, name.high), like=_named_model(bases), models=models, candidates=()
+        number=name.value,
+        name=name.text,
+        bounds=(name.low, name.high),
+        like=_named_model(bases),
+        models=models,
+        candidates=(),
     )
     if hypotheses:
         return _list_simplest(report, _unique(hypotheses), {}, most)
     near = [
         x
         for x in near
-        if x.steps < 2 and all(abs(y.value) > name.high - name.low for y in x.moves) and 20 * abs(x.value - name.value) < name.value
+        if x.steps < 2
+        and all(abs(y.value) > name.high - name.low for y in x.moves)
+        and 20 * abs(x.value - name.value) < name.value
     ]
     closest = sorted(_unique(near), key=lambda x: (abs(x[0].value - name.value), x[0].bits))
-    return report.replace(candidates=tuple(_candidate(hypothesis, name.value, also, {}) for hypothesis, also in closest[:MAX_NEAREST]))
+    return report.replace(
+        candidates=tuple(
+            _candidate(hypothesis, name.value, also, {})
+            for hypothesis, also in closest[:MAX_NEAREST]
+        )
+    )
 
 
 def _needs_every_move(hypothesis: Hypothesis, name: RoundedNumber) -> bool:
-    """Return whether every move is needed to reach the rounded number: without norms, most models still round to the same one."""
+    """Return whether every move is needed to reach the rounded number: without norms, most
+    models still round to the same one.
+    """
     saved = (_packing_term(hypothesis).value,) if hypothesis.packing is not UNPACKED else ()
-    return not any(name.low <= hypothesis.value - x < name.high for x in (*saved, *(move.value for move in hypothesis.moves)))
+    return not any(
+        name.low <= hypothesis.value - x < name.high
+        for x in (*saved, *(move.value for move in hypothesis.moves))
+    )
 
 
 def _named_model(bases: Sequence[BaseModel]) -> str:
@@ -289,21 +391,34 @@ def _model_bits(base: BaseModel, models: int) -> float:
 
 
 def _list_simplest(
-    report: Explanation, hypotheses: list[tuple[Hypothesis, tuple[str, ...]]], known: Mapping[int, str], most: int
+    report: Explanation,
+    hypotheses: list[tuple[Hypothesis, tuple[str, ...]]],
+    known: Mapping[int, str],
+    most: int,
 ) -> Explanation:
     """List the simplest candidates and count the others."""
-    listed = [x for x in hypotheses if x[0].bits <= hypotheses[0][0].bits + LISTED_BITS][:most] if most else hypotheses
+    listed = (
+        [x for x in hypotheses if x[0].bits <= hypotheses[0][0].bits + LISTED_BITS][:most]
+        if most
+        else hypotheses
+    )
     weight = sum(2**-hypothesis.bits for hypothesis, _ in hypotheses)
     weight += 0.0 if report.name else 2 ** (_UNKNOWN_CAUSE_BITS - evidence_bits(report.number))
     candidates = tuple(
-        _candidate(hypothesis, report.number, also, known).replace(confidence=round(2**-hypothesis.bits / weight, 3))
+        _candidate(hypothesis, report.number, also, known).replace(
+            confidence=round(2**-hypothesis.bits / weight, 3)
+        )
         for hypothesis, also in listed
     )
     return report.replace(candidates=candidates, more=len(hypotheses) - len(listed))
 
 
-def _near_misses(space: HypothesisSpace, number: int, room: float) -> Iterator[tuple[float, Hypothesis]]:
-    """Yield simple counts near the number, with the bits of the residue; for a model that the user named, within 5 %."""
+def _near_misses(
+    space: HypothesisSpace, number: int, room: float
+) -> Iterator[tuple[float, Hypothesis]]:
+    """Yield simple counts near the number, with the bits of the residue; for a model that the
+    user named, within 5 %.
+    """
     naming = room - space.bits
     for hypothesis in all_hypotheses(space, 1):
         score = hypothesis.bits + naming + 1 + log2(abs(number - hypothesis.value) or 1)
@@ -312,39 +427,74 @@ def _near_misses(space: HypothesisSpace, number: int, room: float) -> Iterator[t
 
 
 def _unique(hypotheses: Iterable[Hypothesis]) -> list[tuple[Hypothesis, tuple[str, ...]]]:
-    """Return each explanation once, simplest first, with the names of the other models that it applies to."""
+    """Return each explanation once, simplest first, with the names of the other models that it
+    applies to.
+    """
     best: dict[tuple[object, ...], tuple[Hypothesis, dict[str, None]]] = {}
     for hypothesis in sorted(hypotheses, key=lambda x: (x.bits, x.steps)):
         first, names = best.setdefault(_key(hypothesis), (hypothesis, {}))
-        names |= dict.fromkeys((hypothesis.base.name, *hypothesis.base.aliases) if hypothesis.bits <= first.bits else ())
-    return [(hypothesis, tuple(x for x in names if x != hypothesis.base.name)) for hypothesis, names in best.values()]
+        names |= dict.fromkeys(
+            (hypothesis.base.name, *hypothesis.base.aliases)
+            if hypothesis.bits <= first.bits
+            else ()
+        )
+    return [
+        (hypothesis, tuple(x for x in names if x != hypothesis.base.name))
+        for hypothesis, names in best.values()
+    ]
 
 
 def _key(hypothesis: Hypothesis) -> tuple[object, ...]:
-    """The identity of an explanation: the same moves to the same number, whichever of several equal models it starts from."""
+    """The identity of an explanation: the same moves to the same number, whichever of several
+    equal models it starts from.
+    """
     targets = (hypothesis.adapters.what, hypothesis.rank) if hypothesis.adapters else ()
     if hypothesis.alone:
         return targets, hypothesis.value
-    moves = tuple(sorted(x.what for x in (*hypothesis.shape.moves, *hypothesis.moves) if x.tables < 0))
-    tables = next((x.tables for x in hypothesis.moves if x.tables >= 0), 1 if hypothesis.base.tied else 2)
+    moves = tuple(
+        sorted(x.what for x in (*hypothesis.shape.moves, *hypothesis.moves) if x.tables < 0)
+    )
+    tables = next(
+        (x.tables for x in hypothesis.moves if x.tables >= 0), 1 if hypothesis.base.tied else 2
+    )
     vocabulary = hypothesis.vocabulary or hypothesis.base.vocabulary
-    return hypothesis.base.kinds_key, (tables, vocabulary) if tables else (), hypothesis.packing, moves, targets, hypothesis.value
+    return (
+        hypothesis.base.kinds_key,
+        (tables, vocabulary) if tables else (),
+        hypothesis.packing,
+        moves,
+        targets,
+        hypothesis.value,
+    )
 
 
-def _candidate(hypothesis: Hypothesis, number: int, also: tuple[str, ...], known: Mapping[int, str]) -> Candidate:
+def _candidate(
+    hypothesis: Hypothesis, number: int, also: tuple[str, ...], known: Mapping[int, str]
+) -> Candidate:
     terms = tuple(explanation_terms(hypothesis, known))
     value = sum(x.value for x in terms)
-    return Candidate(base=hypothesis.base.name, also=also, value=value, residue=number - value, terms=terms, bits=hypothesis.bits)
+    return Candidate(
+        base=hypothesis.base.name,
+        also=also,
+        value=value,
+        residue=number - value,
+        terms=terms,
+        bits=hypothesis.bits,
+    )
 
 
-def explain_quantity(text: str, like: Source | None = None, everything: bool = False) -> Explanation:
+def explain_quantity(
+    text: str, like: Source | None = None, everything: bool = False
+) -> Explanation:
     """Explain a number, or a rounded one such as "405B", by one model or by the whole catalog.
 
     `everything` also lists much less likely explanations.
     """
     quantity = parse_quantity(text)
     unit = 1 if quantity.exact else 10 ** max(len(str(quantity.value)) - quantity.digits, 0)
-    name = RoundedNumber(text.strip(), quantity.value, quantity.value - unit // 2, quantity.value + unit)
+    name = RoundedNumber(
+        text.strip(), quantity.value, quantity.value - unit // 2, quantity.value + unit
+    )
     catalog = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
     most = 0 if everything else MAX_LISTED
     bases = (
@@ -354,16 +504,22 @@ def explain_quantity(text: str, like: Source | None = None, everything: bool = F
     )
     if not quantity.exact:
         return explain_name(name, bases, len(catalog), most=most)
-    return explain_number(quantity.value, bases, len(catalog), known_vocab_sizes(catalog), most=most)
+    return explain_number(
+        quantity.value, bases, len(catalog), known_vocab_sizes(catalog), most=most
+    )
 
 
 def merge_equal_bases(presets: Iterable[Preset]) -> list[BaseModel]:
-    """Return the presets as bases, most widely known first; presets of the same shape share one base."""
+    """Return the presets as bases, most widely known first; presets of the same shape share one
+    base.
+    """
     bases: dict[tuple[object, ...], BaseModel] = {}
     for preset in presets:
         base = _base(load(preset.config), preset.name)
         key = (base.shape_key, base.vocabulary, base.tied)
-        bases[key] = bases[key].replace(aliases=(*bases[key].aliases, base.name)) if key in bases else base
+        bases[key] = (
+            bases[key].replace(aliases=(*bases[key].aliases, base.name)) if key in bases else base
+        )
     return list(bases.values())
 
 
@@ -378,4 +534,6 @@ def known_vocab_sizes(catalog: list[Preset]) -> dict[int, str]:
 
 
 def _base(model: Model, name: str = "") -> BaseModel:
-    return BaseModel(name=name or model.name, tree=model.tree, scheme=model.family.hf, family=model.family.name)
+    return BaseModel(
+        name=name or model.name, tree=model.tree, scheme=model.family.hf, family=model.family.name
+    )

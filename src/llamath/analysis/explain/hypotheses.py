@@ -1,4 +1,6 @@
-"""`Hypothesis`: one explanation of a number; `HypothesisSpace`: all hypotheses about one base model."""
+"""`Hypothesis`: one explanation of a number; `HypothesisSpace`: all hypotheses about one base
+model.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,11 @@ class Hypothesis(NamedTuple):
     @property
     def steps(self) -> int:
         """The number of moves."""
-        more = (self.packing is not UNPACKED) + (self.vocabulary is not None) + (self.adapters is not None)
+        more = (
+            (self.packing is not UNPACKED)
+            + (self.vocabulary is not None)
+            + (self.adapters is not None)
+        )
         return len(self.shape.moves) + len(self.moves) + more
 
 
@@ -66,7 +72,9 @@ class HypothesisSpace(Record):
     @cached_property
     def base_shape(self) -> _LayerShape:
         """The unchanged base."""
-        return _LayerShape((), tuple((kind, kind.times) for kind in self.base.kinds), self.base.total, 0.0)
+        return _LayerShape(
+            (), tuple((kind, kind.times) for kind in self.base.kinds), self.base.total, 0.0
+        )
 
     @cached_property
     def shapes(self) -> tuple[_LayerShape, ...]:
@@ -78,7 +86,9 @@ class HypothesisSpace(Record):
                 moves = tuple(x for x in (depth, move) if x is not None)
                 bits = sum(x.bits for x in moves)
                 if bits <= self.bits:
-                    shapes.append(_LayerShape(moves, kinds, value + (move.value if move else 0), bits))
+                    shapes.append(
+                        _LayerShape(moves, kinds, value + (move.value if move else 0), bits)
+                    )
         return tuple(shapes)
 
     @cached_property
@@ -107,17 +117,25 @@ class HypothesisSpace(Record):
         return tuple(adapter_sets(self.base))
 
     def saved(self, shape: _LayerShape, packing: Packing) -> int | None:
-        """The elements that packing saves (negative if FP8 adds scales); None if the elements do not divide evenly."""
+        """The elements that packing saves (negative if FP8 adds scales); None if the elements do
+        not divide evenly.
+        """
         if packing is UNPACKED:
             return 0
         if packing.scales and shape.moves:
             return None
         num_scales = _num_scales(self.base, packing) if packing.scales else 0
         elements = sum(kind.elements(name) * n for kind, n in shape.kinds for name in packing.kinds)
-        elements += sum(x.value for x in shape.moves if x.group == "heads") * ("kv" in packing.kinds)
+        elements += sum(x.value for x in shape.moves if x.group == "heads") * (
+            "kv" in packing.kinds
+        )
         if packing.head:
             elements += self.base.vocabulary * self.base.outside_layers["head_row"]
-        return elements - elements // packing.divisor - num_scales if elements and elements % packing.divisor == 0 else None
+        return (
+            elements - elements // packing.divisor - num_scales
+            if elements and elements % packing.divisor == 0
+            else None
+        )
 
     def stored_counts(self) -> Iterator[tuple[_LayerShape, Packing, int, float]]:
         """Yield every shape in every packing, with its count and its bits."""
@@ -137,15 +155,30 @@ class HypothesisSpace(Record):
         if packing.head:
             moves = [x for x in moves if x.group != "tables"]
         if packing.scales:
-            moves = [x._replace(bits=x.bits + CHANGED_FILES_BITS) if x.group in ("tables", "norms") else x for x in moves]
+            moves = [
+                x._replace(bits=x.bits + CHANGED_FILES_BITS)
+                if x.group in ("tables", "norms")
+                else x
+                for x in moves
+            ]
         if packing.scales == "blocks of 128×128" and (scales := self.base.mtp.get("scales")):
-            return [x._replace(value=x.value + scales, formula=f"{x.formula} + scales") if x.group == "mtp" else x for x in moves]
+            return [
+                x._replace(value=x.value + scales, formula=f"{x.formula} + scales")
+                if x.group == "mtp"
+                else x
+                for x in moves
+            ]
         return [x for x in moves if x.group != "mtp"] if packing is not UNPACKED else moves
 
 
 def _num_scales(base: BaseModel, packing: Packing) -> int:
-    """The number of scales (and zeros and group indices) that a packing stores for the linear layers."""
+    """The number of scales (and zeros and group indices) that a packing stores for the linear
+    layers.
+    """
     linear = [x for x in base.matrices if x.paths[0].startswith("layers.") and x.group != "router"]
     if packing.kinds == ("experts",):
         linear = [x for x in linear if x.group == "experts"]
-    return sum(SCALE_LAYOUTS[packing.scales].elements(x.out_features, x.in_features) * x.copies for x in linear)
+    return sum(
+        SCALE_LAYOUTS[packing.scales].elements(x.out_features, x.in_features) * x.copies
+        for x in linear
+    )

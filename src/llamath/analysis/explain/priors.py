@@ -17,10 +17,37 @@ _OTHER_VOCAB_SIZES = {
 }
 """Well-known vocabulary sizes that no preset has."""
 _MAX_VOCAB = 2**19
-RANK_BITS = {8: 1.5, 16: 1.5, 32: 2.5, 64: 2.5, 4: 3, 128: 3, 256: 3.5, 2: 5, 1: 6, 512: 4.5, 1024: 5.5}
+RANK_BITS = {
+    8: 1.5,
+    16: 1.5,
+    32: 2.5,
+    64: 2.5,
+    4: 3,
+    128: 3,
+    256: 3.5,
+    2: 5,
+    1: 6,
+    512: 4.5,
+    1024: 5.5,
+}
 """Common LoRA ranks and the bits of each."""
 MAX_RANK = 2048
-TOKEN_BITS = {8: 1.5, 10: 1.5, 16: 2, 20: 1.5, 30: 2, 32: 2.5, 50: 2.5, 64: 3, 100: 1.5, 128: 2.5, 5: 4, 1: 5, 256: 4, 512: 5}
+TOKEN_BITS = {
+    8: 1.5,
+    10: 1.5,
+    16: 2,
+    20: 1.5,
+    30: 2,
+    32: 2.5,
+    50: 2.5,
+    64: 3,
+    100: 1.5,
+    128: 2.5,
+    5: 4,
+    1: 5,
+    256: 4,
+    512: 5,
+}
 """Common numbers of virtual tokens and the bits of each."""
 
 
@@ -33,7 +60,8 @@ _MULTIPLE_BITS = 2.0
 def excess_bits(number: int) -> float:
     """Return the bits by which an explanation of a number must be shorter than of others.
 
-    A round number was rarely counted, and a multiple of 1,024 is what most combinations of matrices give.
+    A round number was rarely counted, and a multiple of 1,024 is what most combinations of matrices
+    give.
     """
     zeros, power = _trailing_zeros(number), _trailing_power(number)
     round_bits = zeros * log2(10) if zeros >= _MIN_ZEROS else 0.0
@@ -41,9 +69,13 @@ def excess_bits(number: int) -> float:
 
 
 def evidence_bits(number: int) -> float:
-    """Return how many bits of information a number has about its origin, for the confidence in an explanation."""
+    """Return how many bits of information a number has about its origin, for the confidence in
+    an explanation.
+    """
     zeros, power = _trailing_zeros(number), _trailing_power(number)
-    shared = max(zeros * log2(10) if zeros >= _MIN_ZEROS else 0.0, power / 2 if power >= _MIN_POWER else 0.0)
+    shared = max(
+        zeros * log2(10) if zeros >= _MIN_ZEROS else 0.0, power / 2 if power >= _MIN_POWER else 0.0
+    )
     return log2(max(number, 2)) - shared
 
 
@@ -65,14 +97,25 @@ class _Prior(NamedTuple):
 
 
 def vocab_prior(value: int, own: int, known: Mapping[int, str]) -> _Prior | None:
-    """Return the prior of a vocabulary size where the model's own is `own`; None if it is out of range or unchanged."""
+    """Return the prior of a vocabulary size where the model's own is `own`; None if it is out of
+    range or unchanged.
+    """
     if not 0 < value <= _MAX_VOCAB or value == own:
         return None
     if 0 < value - own <= 16:
         return _Prior(4, f"{value - own} token{'s' if value > own + 1 else ''} added")
     if value in _OTHER_VOCAB_SIZES:
         return _Prior(4.5, _OTHER_VOCAB_SIZES[value])
-    for multiple, bits in ((8, 5), (16, 5), (32, 5), (64, 5), (128, 5), (256, 5.5), (512, 6), (1024, 6)):
+    for multiple, bits in (
+        (8, 5),
+        (16, 5),
+        (32, 5),
+        (64, 5),
+        (128, 5),
+        (256, 5.5),
+        (512, 6),
+        (1024, 6),
+    ):
         if value == -(-own // multiple) * multiple:
             return _Prior(bits, f"padded to a multiple of {multiple}")
     if value in known:
@@ -90,31 +133,42 @@ def vocab_prior(value: int, own: int, known: Mapping[int, str]) -> _Prior | None
 _ONE_GPU = 8 * 10**9
 """The parameters up to which nearly all adapters are trained."""
 PARTIAL_COUNT_BITS = 3.0
-"""The bits of adapters on a model of which something is not counted: programs that print adapters count the whole model."""
+"""The bits of adapters on a model of which something is not counted: programs that print
+adapters count the whole model."""
 CHANGED_FILES_BITS = 4.0
-"""The bits of adapters, of another vocabulary or of a part left out where scales are counted: these are in published, whole files."""
+"""The bits of adapters, of another vocabulary or of a part left out where scales are counted:
+these are in published, whole files."""
 FOREIGN_VOCAB_BITS, FOREIGN_FROM_BITS = 3.0, 8.0
-"""The bits of adapters on a vocabulary of other models, and of such a vocabulary: people add tokens, or pad, before they train adapters."""
+"""The bits of adapters on a vocabulary of other models, and of such a vocabulary: people add
+tokens, or pad, before they train adapters."""
 _HIGH_RANK = 64
 
 
 def adapted_size_bits(parameters: int) -> float:
-    """Return the bits of adapters for a model of this size: the larger a model, the fewer people can train adapters for it."""
+    """Return the bits of adapters for a model of this size: the larger a model, the fewer people
+    can train adapters for it.
+    """
     return 0.75 * max(0.0, log2(parameters / _ONE_GPU))
 
 
 def quantized_size_bits(parameters: int) -> float:
-    """Return the bits of a quantized file for a model of this size: the smaller a model, the less its files need it."""
+    """Return the bits of a quantized file for a model of this size: the smaller a model, the
+    less its files need it.
+    """
     return 0.75 * max(0.0, log2(_ONE_GPU / max(parameters, 1)))
 
 
 def narrow_bits(rank: int, is_narrow: bool) -> float:
-    """Return the bits of a high rank on two projections or fewer; who wants more adapters first takes more matrices."""
+    """Return the bits of a high rank on two projections or fewer; who wants more adapters first
+    takes more matrices.
+    """
     return 1.0 if is_narrow and rank >= _HIGH_RANK else 0.0
 
 
 def rank_prior(value: int, kind: str = "LoRA") -> _Prior | None:
-    """Return the prior of a LoRA rank, or of the number of virtual tokens; None if it is out of range."""
+    """Return the prior of a LoRA rank, or of the number of virtual tokens; None if it is out of
+    range.
+    """
     if not 0 < value <= MAX_RANK or (kind == "IA³" and value > 1):
         return None
     if kind == "IA³":

@@ -1,6 +1,8 @@
-"""The vision towers of published multimodal models, with their projectors: parameters that a text model does not have.
+"""The vision towers of published multimodal models, with their projectors: parameters that a text
+model does not have.
 
-Counts are those of transformers 5.23 for the published configurations; projectors depend on the width of the text model.
+Counts are those of transformers 5.23 for the published configurations; projectors depend on the
+width of the text model.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ Linears = tuple[tuple[int, int, int], ...]
 
 
 class VisionTower(NamedTuple):
-    """A vision tower and its projector into a text model of width d: `fixed + per_width·d + per_square·d²` parameters."""
+    """A vision tower and its projector into a text model of width d: `fixed + per_width·d +
+    per_square·d²` parameters.
+    """
 
     name: str
     families: tuple[str, ...]  # of the text models that are published with it
@@ -29,13 +33,19 @@ class VisionTower(NamedTuple):
 
     def adapter_parameters(self, width: int) -> int:
         """The parameters of LoRA adapters of rank 1 on all linear layers."""
-        inner = sum((out + inputs) * n for out, inputs, n in self.linears) + 2 * width * self.squares
+        inner = (
+            sum((out + inputs) * n for out, inputs, n in self.linears) + 2 * width * self.squares
+        )
         return inner + sum((width + inputs) * n for inputs, n in self.widening)
 
 
 def _encoder(layers: int, width: int, hidden: int, fused: bool = False) -> Linears:
     """The linear layers of a plain encoder: query, key, value and output, and two of the MLP."""
-    attention: Linears = ((3 * width, width, layers), (width, width, layers)) if fused else ((width, width, 4 * layers),)
+    attention: Linears = (
+        ((3 * width, width, layers), (width, width, layers))
+        if fused
+        else ((width, width, 4 * layers),)
+    )
     return (*attention, (hidden, width, layers), (width, hidden, layers))
 
 
@@ -47,7 +57,13 @@ VISION_TOWERS = (
         widening=((1024, 1),),
         squares=1,
     ),
-    VisionTower("Gemma 3's vision tower (SigLIP)", ("gemma3",), 416_866_032 + 1152, 1152, linears=_encoder(27, 1152, 4304)),
+    VisionTower(
+        "Gemma 3's vision tower (SigLIP)",
+        ("gemma3",),
+        416_866_032 + 1152,
+        1152,
+        linears=_encoder(27, 1152, 4304),
+    ),
     VisionTower(
         *("Gemma 4's vision tower", ("gemma4",), 569_548_080, 1152),
         linears=((1152, 768, 1), (1152, 1152, 108), (4304, 1152, 54), (1152, 4304, 27)),
@@ -60,12 +76,24 @@ VISION_TOWERS = (
     ),
     VisionTower(
         *("Qwen2.5-VL's vision tower", ("qwen2",), 658_196_480, 5121),
-        linears=((3840, 1280, 32), (1280, 1280, 32), (3420, 1280, 64), (1280, 3420, 32), (5120, 5120, 1)),
+        linears=(
+            (3840, 1280, 32),
+            (1280, 1280, 32),
+            (3420, 1280, 64),
+            (1280, 3420, 32),
+            (5120, 5120, 1),
+        ),
         widening=((5120, 1),),
     ),
     VisionTower(
         *("the vision tower of Qwen2.5-VL 32B and 72B", ("qwen2",), 662_622_464, 5121),
-        linears=((3840, 1280, 32), (1280, 1280, 32), (3456, 1280, 64), (1280, 3456, 32), (5120, 5120, 1)),
+        linears=(
+            (3840, 1280, 32),
+            (1280, 1280, 32),
+            (3456, 1280, 64),
+            (1280, 3456, 32),
+            (5120, 5120, 1),
+        ),
         widening=((5120, 1),),
     ),
     VisionTower(

@@ -1,4 +1,6 @@
-"""`Calibration`: what `measure` found on a machine, and the speed that follows for other models there."""
+"""`Calibration`: what `measure` found on a machine, and the speed that follows for other models
+there.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,23 @@ VERSION = 1
 
 
 class Calibration(Record):
-    """The rates of a machine, and the shares of the limits that follow from them which a model reached."""
+    """The rates of a machine, and the shares of the limits that follow from them which a model
+    reached.
+    """
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("llamath_calibration", "machine", "engine", "threads", "model", "memory", "bandwidth", "flops", "decode_share", "prefill_share"),
+        *(
+            "llamath_calibration",
+            "machine",
+            "engine",
+            "threads",
+            "model",
+            "memory",
+            "bandwidth",
+            "flops",
+            "decode_share",
+            "prefill_share",
+        ),
     )
 
     machine: str
@@ -57,16 +72,23 @@ class Calibration(Record):
 
     def expected(self, limits: SpeedLimits) -> ExpectedSpeed:
         """Return the speed at the shares that were measured."""
-        prefill = None if limits.prefill is None else limits.prefill.tokens_per_second * self.prefill_share
+        prefill = (
+            None
+            if limits.prefill is None
+            else limits.prefill.tokens_per_second * self.prefill_share
+        )
         return ExpectedSpeed(
             decode=limits.decode.tokens_per_second * self.decode_share,
             prefill=prefill,
-            source=f"{self.model} reached {self.decode_share:.0%} and {self.prefill_share:.0%} of the limits on {self.machine}",
+            source=f"{self.model} reached {self.decode_share:.0%} and {self.prefill_share:.0%} "
+            f"of the limits on {self.machine}",
         )
 
 
 class ExpectedSpeed(Record):
-    """Tokens per second at the shares of the limits that another model reached on the same machine."""
+    """Tokens per second at the shares of the limits that another model reached on the same
+    machine.
+    """
 
     decode: float
     prefill: float | None
@@ -77,10 +99,15 @@ def read_calibration(path: str) -> Calibration:
     """Read the file that `measure` wrote."""
     data = read_json(path)
     if not isinstance(data, dict) or data.get("llamath_calibration") != VERSION:
-        raise LlamathError(f"{safe(path)} is no calibration of llamath", hint="llamath measure MODEL --out FILE writes one")
+        raise LlamathError(
+            f"{safe(path)} is no calibration of llamath",
+            hint="llamath measure MODEL --out FILE writes one",
+        )
     flops = data.get("flops")
     if not isinstance(flops, dict) or not set(flops) <= set(DTYPES) or not flops:
-        raise LlamathError(f"{safe(path)}: flops should map dtypes to FLOP/s", hint=f"dtypes: {', '.join(DTYPES)}")
+        raise LlamathError(
+            f"{safe(path)}: flops should map dtypes to FLOP/s", hint=f"dtypes: {', '.join(DTYPES)}"
+        )
     return Calibration(
         machine=_text(data, "machine", path),
         engine=_text(data, "engine", path),

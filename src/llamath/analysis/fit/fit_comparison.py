@@ -18,7 +18,12 @@ class FitComparison(Report):
     model: Model
     machines: tuple[FitReport, ...]
 
-    json_fields: ClassVar[tuple[str, ...]] = ("model=model.name", "source=model.source", "fits", "machines")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "model=model.name",
+        "source=model.source",
+        "fits",
+        "machines",
+    )
 
     @property
     def fits(self) -> bool:
@@ -44,11 +49,25 @@ class FitComparison(Report):
     @property
     def summary(self) -> str:
         """The machines that fit the model, and those that do not."""
-        fitting, others = ([gpus_option(x.count, x.gpu) for x in self.machines if x.fits is y] for y in (True, False))
-        verdicts = [f"{what} {format_list(names)}" for what, names in (("fits", fitting), ("does not fit", others)) if names]
+        fitting, others = (
+            [gpus_option(x.count, x.gpu) for x in self.machines if x.fits is y]
+            for y in (True, False)
+        )
+        verdicts = [
+            f"{what} {format_list(names)}"
+            for what, names in (("fits", fitting), ("does not fit", others))
+            if names
+        ]
         return f"{self.model.name}, {self.context:,} tokens: {'; '.join(verdicts)}"
 
     def html_tables(self) -> Iterable[str]:
         """One row for each machine."""
-        rows = [(gpus_option(x.count, x.gpu), "fits" if x.fits else "does not fit", format_giga(x.total, 2**30)) for x in self.machines]
+        rows = [
+            (
+                gpus_option(x.count, x.gpu),
+                "fits" if x.fits else "does not fit",
+                format_giga(x.total, 2**30),
+            )
+            for x in self.machines
+        ]
         yield html_table(("GPUs", "verdict", "GiB on the fullest"), rows)

@@ -1,4 +1,6 @@
-"""`fit`: check whether a model fits the memory of GPUs for inference, choose the split, and suggest changes that fit."""
+"""`fit`: check whether a model fits the memory of GPUs for inference, choose the split, and
+suggest changes that fit.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ class FitReport(Report):
     instead: tuple[Suggestion, ...] = ()
     expected: ExpectedSpeed | None = None  # at the shares of the limits that were measured
     notes: tuple[str, ...] = ()
-    checkpoint_notes: tuple[str, ...] = ()  # those of the notes that tell how the files differ from the model
+    # those of the notes that tell how the files differ from the model
+    checkpoint_notes: tuple[str, ...] = ()
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *(
@@ -78,8 +81,20 @@ class FitReport(Report):
             "kv_dtype",
             "context",
         ),
-        *("batch", "per_gpu", "max_context", "max_batch", "decode_ceiling=ceilings.decode.tokens_per_second"),
-        *("prefill_ceiling=ceilings.prefill.tokens_per_second", "ceilings", "expected", "instead", "notes"),
+        *(
+            "batch",
+            "per_gpu",
+            "max_context",
+            "max_batch",
+            "decode_ceiling=ceilings.decode.tokens_per_second",
+        ),
+        *(
+            "prefill_ceiling=ceilings.prefill.tokens_per_second",
+            "ceilings",
+            "expected",
+            "instead",
+            "notes",
+        ),
     )
 
     @property
@@ -90,12 +105,16 @@ class FitReport(Report):
     @property
     def fullest(self) -> tuple[StageMemory, Device]:
         """The stage whose GPUs have the least room, and one of these."""
-        return max(zip(self.stages, self.stage_gpus, strict=True), key=lambda x: x[0].total / x[1].memory)
+        return max(
+            zip(self.stages, self.stage_gpus, strict=True), key=lambda x: x[0].total / x[1].memory
+        )
 
     @property
     def fits(self) -> bool:
         """Return whether every GPU has enough memory."""
-        return all(x.total <= gpu.memory for x, gpu in zip(self.stages, self.stage_gpus, strict=True))
+        return all(
+            x.total <= gpu.memory for x, gpu in zip(self.stages, self.stage_gpus, strict=True)
+        )
 
     @property
     def per_gpu(self) -> Iterator[_GPUMemory]:
@@ -119,13 +138,20 @@ class FitReport(Report):
         most, gpu = self.fullest
         total, memory = format_giga(most.total, 2**30), format_giga(gpu.memory, 2**30)
         verdict = "fits" if self.fits else "does not fit"
-        return f"{self.model.name}, {self.context:,} tokens: {verdict}, {total} of {memory} GiB on {gpus_option(self.count, self.gpu)}"
+        return (
+            f"{self.model.name}, {self.context:,} tokens: {verdict}, {total} of {memory} GiB "
+            f"on {gpus_option(self.count, self.gpu)}"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """The parts of the memory of each stage."""
         parts = ("weights", "kv_cache", "activations", "logits", "overhead", "total")
         rows = [
-            (f"stage {x.stage}: {format_count(x.gpus, 'GPU')}", *(format_giga(getattr(x, y), 2**30) for y in parts)) for x in self.stages
+            (
+                f"stage {x.stage}: {format_count(x.gpus, 'GPU')}",
+                *(format_giga(getattr(x, y), 2**30) for y in parts),
+            )
+            for x in self.stages
         ]
         yield html_table(("GiB on each GPU", "weights", "KV cache", *parts[2:]), rows)
 
@@ -142,11 +168,15 @@ def fit(
 ) -> FitReport:
     """Size a model on GPUs.
 
-    Without `tp` and `pp`, the split is the first that fits: the widest tensor parallelism inside a node, a longer pipeline, then several
-    replicas. `offload` are the bytes of weights of each GPU that stay in the memory of the host; a `calibration` gives the expected speed.
+    Without `tp` and `pp`, the split is the first that fits: the widest tensor parallelism inside a
+    node, a longer pipeline, then several replicas. `offload` are the bytes of weights of each GPU
+    that stay in the memory of the host; a `calibration` gives the expected speed.
     """
     if offload and not host_bandwidth(gpu):
-        raise LlamathError(f"offload: {gpu.title} shares its memory with the host", hint="a smaller dtype, or a shorter context")
+        raise LlamathError(
+            f"offload: {gpu.title} shares its memory with the host",
+            hint="a smaller dtype, or a shorter context",
+        )
     if gpu.members and (tp or 1) == 1 and pp in (None, count) and not offload:
         return _fit_mixed(calculator, gpu, count)
     context, batch = calculator.context, calculator.request.batch
@@ -160,7 +190,9 @@ def fit(
     stages = tuple(shards.stage_memory(context, each))
     fits = max(x.total for x in stages) <= gpu.memory
     most = largest_fitting(lambda n: shards.max_memory(context, n) <= gpu.memory)
-    cache_of_one_copy = sum_cache_specs(calculator.cache_specs, context, 1, calculator.kv_dtype).bytes
+    cache_of_one_copy = sum_cache_specs(
+        calculator.cache_specs, context, 1, calculator.kv_dtype
+    ).bytes
     limits = speed_limits(shards, gpu, context, each) if gpu.bandwidth else None
     return FitReport(
         model=calculator.model,
@@ -206,14 +238,21 @@ def _fit_mixed(calculator: MemoryCalculator, gpu: Device, count: int) -> FitRepo
         stage_gpus=machine.gpus,
         max_context=machine.max_context(batch),
         max_batch=machine.max_batch(context),
-        ceilings=mixed_speed_limits(shards, machine.gpus, context, batch) if all(x.bandwidth for x in machine.gpus) else None,
+        ceilings=mixed_speed_limits(shards, machine.gpus, context, batch)
+        if all(x.bandwidth for x in machine.gpus)
+        else None,
         instead=() if fits else tuple(Suggester(calculator, gpu, count).suggestions()),
-        notes=(f"a pipeline of {' + '.join(str(x.layers) for x in shards.stages)} layers, by memory", *calculator.notes),
+        notes=(
+            f"a pipeline of {' + '.join(str(x.layers) for x in shards.stages)} layers, by memory",
+            *calculator.notes,
+        ),
         checkpoint_notes=calculator.checkpoint_notes,
     )
 
 
-def choose_split(chooser: LayoutChooser, gpu: Device, count: int, context: int, batch: int) -> ServingLayout:
+def choose_split(
+    chooser: LayoutChooser, gpu: Device, count: int, context: int, batch: int
+) -> ServingLayout:
     """Return the first split that fits, else the one whose most loaded GPU needs the least."""
 
     def needed(x: ServingLayout) -> int:

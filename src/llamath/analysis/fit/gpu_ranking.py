@@ -1,4 +1,6 @@
-"""`rank_gpus`: the GPUs of the catalog that can run a model, in the smallest number that fits, smallest first."""
+"""`rank_gpus`: the GPUs of the catalog that can run a model, in the smallest number that fits,
+smallest first.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,15 @@ class RankedGPU(Record):
     decode_ceiling: float  # tokens a second at the ranking's context
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("gpu=device.name", "count", "layout=layout.tp_and_pp", "memory=device.memory", "total", "max_context", "whole_context"),
+        *(
+            "gpu=device.name",
+            "count",
+            "layout=layout.tp_and_pp",
+            "memory=device.memory",
+            "total",
+            "max_context",
+            "whole_context",
+        ),
         "decode_ceiling",
     )
 
@@ -47,7 +57,9 @@ class RankedGPU(Record):
 
 
 class GPURanking(Report):
-    """The GPUs that can run a model, smallest first, and those that cannot even in the largest number tried."""
+    """The GPUs that can run a model, smallest first, and those that cannot even in the largest
+    number tried.
+    """
 
     model: Model
     dtype: str  # of the weights
@@ -58,10 +70,20 @@ class GPURanking(Report):
     gpus: tuple[RankedGPU, ...]
     too_small: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    checkpoint_notes: tuple[str, ...] = ()  # those of the notes that tell how the files differ from the model
+    # those of the notes that tell how the files differ from the model
+    checkpoint_notes: tuple[str, ...] = ()
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "source=model.source", "context", "batch", "fits", "cards=gpus", "too_small", "notes"),
+        *(
+            "model=model.name",
+            "source=model.source",
+            "context",
+            "batch",
+            "fits",
+            "cards=gpus",
+            "too_small",
+            "notes",
+        ),
     )
 
     @property
@@ -73,31 +95,51 @@ class GPURanking(Report):
     def summary(self) -> str:
         """The smallest GPUs that fit."""
         if not self.gpus:
-            return f"{self.model.name}: fits no GPU of the catalog, not even {NODE_COUNTS[-1]} in a node"
+            return (
+                f"{self.model.name}: fits no GPU of the catalog, not even {NODE_COUNTS[-1]} "
+                "in a node"
+            )
         names = format_list((gpus_option(x.count, x.device) for x in self.gpus), 3)
-        return f"{self.model.name}: fits {names}, {format_count(self.batch, 'sequence')} of {format_count(self.context, 'token')} each"
+        return (
+            f"{self.model.name}: fits {names}, {format_count(self.batch, 'sequence')} of "
+            f"{format_count(self.context, 'token')} each"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """One row for each GPU."""
         rows = [
-            (gpus_option(x.count, x.device), format_giga(x.total, 2**30), format_giga(x.device.memory, 2**30), x.max_context)
+            (
+                gpus_option(x.count, x.device),
+                format_giga(x.total, 2**30),
+                format_giga(x.device.memory, 2**30),
+                x.max_context,
+            )
             for x in self.gpus
         ]
         yield html_table(("GPUs", "GiB each", "of", "context"), rows)
 
 
 def rank_gpus(
-    calculator: MemoryCalculator, context: int | None = None, limit: int | None = None, among: Sequence[Device] | None = None
+    calculator: MemoryCalculator,
+    context: int | None = None,
+    limit: int | None = None,
+    among: Sequence[Device] | None = None,
 ) -> GPURanking:
     """Return each device in the smallest of 1, 2, 4 or 8 that fits the model with `context` tokens.
 
-    The default context is that of the calculator; contexts up to `limit`, the model's own, are tried.
+    The default context is that of the calculator; contexts up to `limit`, the model's own, are
+    tried.
     """
     context = context or calculator.context
-    limit, among = limit or max(int(calculator.tree.context or 0), context), devices() if among is None else among
+    limit, among = (
+        limit or max(int(calculator.tree.context or 0), context),
+        devices() if among is None else among,
+    )
     chooser = LayoutChooser(calculator)
     by_device = {x.name: _smallest_number(x, chooser, context, limit) for x in among}
-    ranked = sorted((x for x in by_device.values() if x), key=lambda x: (x.nominal, x.count, -x.decode_ceiling))
+    ranked = sorted(
+        (x for x in by_device.values() if x), key=lambda x: (x.nominal, x.count, -x.decode_ceiling)
+    )
     return GPURanking(
         model=calculator.model,
         dtype="" if calculator.stored else calculator.packer.name,
@@ -113,35 +155,57 @@ def rank_gpus(
 
 
 def smallest_gpus(calculator: MemoryCalculator, among: Sequence[Device]) -> RankedGPU | None:
-    """Return the smallest hardware that fits: the fewest devices, then the least memory, then the fastest; None if 8 in a node do not.
+    """Return the smallest hardware that fits: the fewest devices, then the least memory, then the
+    fastest; None if 8 in a node do not.
 
     It is one of those that `rank_gpus` returns, found without ranking the others.
     """
     chooser, context = LayoutChooser(calculator), calculator.context
-    limit, weights = max(int(calculator.tree.context or 0), context), sum(x.bytes for x in calculator.weights)
+    limit, weights = (
+        max(int(calculator.tree.context or 0), context),
+        sum(x.bytes for x in calculator.weights),
+    )
     by_size = sorted(among, key=lambda x: x.nominal)
     for count in NODE_COUNTS:
         large_enough = (x for x in by_size if x.node >= count and x.memory * count >= weights)
         for _, same_size in groupby(large_enough, key=lambda x: x.nominal):
-            found = [x for device in same_size if (x := _rank(device, count, chooser, context, limit)) is not None]
+            found = [
+                x
+                for device in same_size
+                if (x := _rank(device, count, chooser, context, limit)) is not None
+            ]
             if found:
                 return max(found, key=lambda x: x.decode_ceiling)
     return None
 
 
-def _smallest_number(device: Device, chooser: LayoutChooser, context: int, limit: int) -> RankedGPU | None:
-    numbers = (_rank(device, count, chooser, context, limit) for count in NODE_COUNTS if count <= device.node)
+def _smallest_number(
+    device: Device, chooser: LayoutChooser, context: int, limit: int
+) -> RankedGPU | None:
+    numbers = (
+        _rank(device, count, chooser, context, limit)
+        for count in NODE_COUNTS
+        if count <= device.node
+    )
     return next((x for x in numbers if x is not None), None)
 
 
-def _rank(device: Device, count: int, chooser: LayoutChooser, context: int, limit: int) -> RankedGPU | None:
+def _rank(
+    device: Device, count: int, chooser: LayoutChooser, context: int, limit: int
+) -> RankedGPU | None:
     """Return a number of GPUs if the model fits them."""
     batch, packer = chooser.calculator.request.batch, chooser.calculator.packer
-    found = chooser.first_fitting(count, device.node, lambda x, _: x.max_memory(context, batch) <= device.memory)
+    found = chooser.first_fitting(
+        count, device.node, lambda x, _: x.max_memory(context, batch) <= device.memory
+    )
     if found is None:
         return None
     shards = chooser.shards(found.layout)
-    longest = limit if shards.max_memory(limit, batch) <= device.memory else largest_fitting(_fits(shards, device, batch)) or limit
+    longest = (
+        limit
+        if shards.max_memory(limit, batch) <= device.memory
+        else largest_fitting(_fits(shards, device, batch)) or limit
+    )
     return RankedGPU(
         device=device,
         count=count,
@@ -149,7 +213,9 @@ def _rank(device: Device, count: int, chooser: LayoutChooser, context: int, limi
         total=shards.max_memory(context, batch),
         max_context=longest,
         whole_context=longest >= limit,
-        decode_ceiling=decode_limit(shards, find_roof(device, packer.name, packer.compute_dtype), context, batch).tokens_per_second,
+        decode_ceiling=decode_limit(
+            shards, find_roof(device, packer.name, packer.compute_dtype), context, batch
+        ).tokens_per_second,
     )
 
 

@@ -1,4 +1,6 @@
-"""Split a model over the different GPUs of one machine: a pipeline in which each GPU holds layers in proportion to its memory."""
+"""Split a model over the different GPUs of one machine: a pipeline in which each GPU holds
+layers in proportion to its memory.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _SEARCH_STEPS = 40
 
 
 class _Size(NamedTuple):
-    """The bytes of weights of a part of the model, and of its cache and other memory that is needed besides."""
+    """The bytes of weights of a part of the model, and of its cache and other memory that is
+    needed besides.
+    """
 
     weights: int
     cache: int
@@ -37,7 +41,8 @@ class MixedMachine:
         self.num_layers = int(calculator.tree.layers.n)
         if not len(self.gpus) <= self.num_layers <= _MAX_LAYERS:
             raise LlamathError(
-                f"{self.num_layers:,} layers cannot be split over {len(self.gpus):,} different GPUs",
+                f"{self.num_layers:,} layers cannot be split over {len(self.gpus):,} different "
+                "GPUs",
                 hint=f"each GPU holds whole layers, of at most {_MAX_LAYERS:,}",
             )
 
@@ -73,7 +78,9 @@ class MixedMachine:
         return max(x.total for x in self.shards(context, batch).stage_memory(context, batch))
 
     def _split(self, context: int, batch: int, share: float) -> list[int] | None:
-        """Return the first layer of each stage if each GPU needs at most this share of its memory, and each has a layer."""
+        """Return the first layer of each stage if each GPU needs at most this share of its
+        memory, and each has a layer.
+        """
         layers, first, last = self._sizes(context, batch)
         weights, caches = ([0, *accumulate(x[i] for x in layers)] for i in (0, 1))
         starts, start = [0], 0
@@ -81,11 +88,19 @@ class MixedMachine:
             rest = len(self.gpus) - i - 1
             ends = [self.num_layers] if rest == 0 else range(self.num_layers - rest, start, -1)
 
-            def fits(end: int, i: int = i, start: int = start, rest: int = rest, limit: float = share * gpu.memory) -> bool:
+            def fits(
+                end: int,
+                i: int = i,
+                start: int = start,
+                rest: int = rest,
+                limit: float = share * gpu.memory,
+            ) -> bool:
                 parts = [x for x, there in ((first, i == 0), (last, rest == 0)) if there]
                 cache = caches[end] - caches[start] + sum(x.cache for x in parts)
                 other = layers[0].other + sum(x.other for x in parts)
-                total = weights[end] - weights[start] + sum(x.weights for x in parts) + cache + other
+                total = (
+                    weights[end] - weights[start] + sum(x.weights for x in parts) + cache + other
+                )
                 return total + int(overhead_bytes(cache + other)) <= limit
 
             if (end := next((x for x in ends if fits(x)), None)) is None:
@@ -95,12 +110,17 @@ class MixedMachine:
         return starts
 
     def _sizes(self, context: int, batch: int) -> tuple[list[_Size], _Size, _Size]:
-        """Return the size of every layer, and what the first and the last stage hold besides layers."""
+        """Return the size of every layer, and what the first and the last stage hold besides
+        layers.
+        """
         by_kind = {kind: self._size(shards, context, batch) for kind, shards in self._kinds.items()}
         layers = [by_kind[kind] for kind in self._kind_of_layer]
         ends = [self._size(x, context, batch) for x in self._ends]
         one = by_kind[self._kind_of_layer[0]], by_kind[self._kind_of_layer[-1]]
-        first, last = (_Size(*(a - b for a, b in zip(x, y, strict=True))) for x, y in zip(ends, one, strict=True))
+        first, last = (
+            _Size(*(a - b for a, b in zip(x, y, strict=True)))
+            for x, y in zip(ends, one, strict=True)
+        )
         return layers, first, last
 
     @staticmethod
@@ -110,12 +130,18 @@ class MixedMachine:
 
     @cached_property
     def _kind_of_layer(self) -> list[int]:
-        return [id(slice_layers(self.calculator.tree.layers, i, i + 1)[0][0]) for i in range(self.num_layers)]
+        return [
+            id(slice_layers(self.calculator.tree.layers, i, i + 1)[0][0])
+            for i in range(self.num_layers)
+        ]
 
     @cached_property
     def _kinds(self) -> dict[int, ShardedModel]:
         """Each distinct layer as a stage of its own."""
-        return {kind: self._one_layer(self._kind_of_layer.index(kind)) for kind in dict.fromkeys(self._kind_of_layer)}
+        return {
+            kind: self._one_layer(self._kind_of_layer.index(kind))
+            for kind in dict.fromkeys(self._kind_of_layer)
+        }
 
     @cached_property
     def _ends(self) -> tuple[ShardedModel, ShardedModel]:
@@ -127,4 +153,7 @@ class MixedMachine:
 
     def _stages(self, starts: Sequence[int]) -> list[PipelineStage]:
         end = len(self.gpus) - 1
-        return [PipelineStage(index=i, runs=((starts[i], starts[i + 1]),), first=i == 0, last=i == end) for i in range(end + 1)]
+        return [
+            PipelineStage(index=i, runs=((starts[i], starts[i + 1]),), first=i == 0, last=i == end)
+            for i in range(end + 1)
+        ]

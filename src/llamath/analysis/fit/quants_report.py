@@ -1,4 +1,6 @@
-"""`quants`: a model in each dtype and published mixture of types, or each GGUF file of a folder: bytes, bits per weight, and what fits."""
+"""`quants`: a model in each dtype and published mixture of types, or each GGUF file of a folder:
+bytes, bits per weight, and what fits.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,53 @@ from .suggestions import gpus_option, is_supported, total_of_fitting
 if TYPE_CHECKING:
     from ...model import Model
 
-_SERVER_FORMATS = ("bf16", "fp8", "bnb-int8", "nvfp4", "mxfp4", "awq", "gptq", "bnb-nf4", "bnb-nf4-dq")
+_SERVER_FORMATS = (
+    "bf16",
+    "fp8",
+    "bnb-int8",
+    "nvfp4",
+    "mxfp4",
+    "awq",
+    "gptq",
+    "bnb-nf4",
+    "bnb-nf4-dq",
+)
 _GGUF_FILE_TYPES = (
-    *("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_1", "q5_0", "q4_k_m", "q4_k_s", "q4_1", "q4_0", "iq4_nl", "iq4_xs", "mxfp4_moe"),
-    *("q3_k_l", "q3_k_m", "q3_k_s", "iq3_m", "iq3_s", "iq3_xs", "iq3_xxs", "q2_k", "q2_k_s", "iq2_m", "iq2_s", "iq2_xs", "iq2_xxs"),
+    *(
+        "q8_0",
+        "q6_k",
+        "q5_k_m",
+        "q5_k_s",
+        "q5_1",
+        "q5_0",
+        "q4_k_m",
+        "q4_k_s",
+        "q4_1",
+        "q4_0",
+        "iq4_nl",
+        "iq4_xs",
+        "mxfp4_moe",
+    ),
+    *(
+        "q3_k_l",
+        "q3_k_m",
+        "q3_k_s",
+        "iq3_m",
+        "iq3_s",
+        "iq3_xs",
+        "iq3_xxs",
+        "q2_k",
+        "q2_k_s",
+        "iq2_m",
+        "iq2_s",
+        "iq2_xs",
+        "iq2_xxs",
+    ),
     *("iq1_m", "iq1_s"),
 )
 _OLD_TYPES = ("q4_0", "q4_1", "q5_0", "q5_1")
-"""Types with larger errors than newer ones of as many bits (llama.cpp, tools/quantize/README.md); not chosen if another fits."""
+"""Types with larger errors than newer ones of as many bits (llama.cpp,
+tools/quantize/README.md); not chosen if another fits."""
 _ONLY_MIXTURES = ("mxfp4", "mxfp4_moe")
 """Formats of the experts of a mixture."""
 
@@ -64,12 +105,25 @@ class QuantsReport(Report):
     notes: tuple[str, ...] = ()
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "source=model.source", "are_files", "gpu", "count", "context", "kv_dtype", "rows", "best=best.name", "notes"),
+        *(
+            "model=model.name",
+            "source=model.source",
+            "are_files",
+            "gpu",
+            "count",
+            "context",
+            "kv_dtype",
+            "rows",
+            "best=best.name",
+            "notes",
+        ),
     )
 
     @property
     def best(self) -> QuantRow | None:
-        """The row of the most bits of those that fit, of an old type only if no other fits; None if none does, or without a GPU."""
+        """The row of the most bits of those that fit, of an old type only if no other fits; None
+        if none does, or without a GPU.
+        """
         fitting = [x for x in self.rows if x.fits and x.supported]
         return max(fitting, key=lambda x: (x.dtype.lower() not in _OLD_TYPES, x.bits), default=None)
 
@@ -84,15 +138,30 @@ class QuantsReport(Report):
         sizes = sorted(x.bytes for x in self.rows)
         if self.gpu is None:
             kind = "files" if self.are_files else "dtypes and mixtures"
-            return f"{self.model.name}: {len(sizes)} {kind}, {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
+            return (
+                f"{self.model.name}: {len(sizes)} {kind}, {format_bytes(sizes[0])} to "
+                f"{format_bytes(sizes[-1])}"
+            )
         where = f"{gpus_option(self.count, self.gpu)}, {self.context:,} tokens"
         if self.best is None:
             return f"{self.model.name} on {where}: none fits"
-        return f"{self.model.name} on {where}: {self.best.name}, {format_bytes(self.best.bytes)}, {self.best.bits:.2f} bits per weight"
+        return (
+            f"{self.model.name} on {where}: {self.best.name}, "
+            f"{format_bytes(self.best.bytes)}, {self.best.bits:.2f} bits per weight"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """One row for each dtype or file."""
-        rows = [(x.name, format_giga(x.bytes, 10**9), f"{x.bits:.2f}", ", ".join(x.unquantized), x.max_context) for x in self.rows]
+        rows = [
+            (
+                x.name,
+                format_giga(x.bytes, 10**9),
+                f"{x.bits:.2f}",
+                ", ".join(x.unquantized),
+                x.max_context,
+            )
+            for x in self.rows
+        ]
         yield html_table(("dtype", "GB", "bits per weight", "unquantized", "context"), rows)
 
 
@@ -102,13 +171,21 @@ def list_quants(calculator: MemoryCalculator, gpu: Device | None, count: int) ->
     return _report(calculator, [x for x in rows if x is not None], gpu, count, are_files=False)
 
 
-def list_files(files: Sequence[tuple[str, str, MemoryCalculator]], gpu: Device | None, count: int) -> QuantsReport:
+def list_files(
+    files: Sequence[tuple[str, str, MemoryCalculator]], gpu: Device | None, count: int
+) -> QuantsReport:
     """Return the files of a folder, given with their names, declared types and sizes."""
     rows = [_of_file(*x, gpu, count) for x in files]
     return _report(files[0][2], rows, gpu, count, are_files=True)
 
 
-def _report(calculator: MemoryCalculator, rows: list[QuantRow], gpu: Device | None, count: int, are_files: bool) -> QuantsReport:
+def _report(
+    calculator: MemoryCalculator,
+    rows: list[QuantRow],
+    gpu: Device | None,
+    count: int,
+    are_files: bool,
+) -> QuantsReport:
     return QuantsReport(
         model=calculator.model,
         rows=tuple(sorted(rows, key=lambda x: -x.bytes)),
@@ -128,7 +205,9 @@ def _formats(calculator: MemoryCalculator) -> Iterator[str]:
             yield name
 
 
-def _of_dtype(calculator: MemoryCalculator, name: str, gpu: Device | None, count: int) -> QuantRow | None:
+def _of_dtype(
+    calculator: MemoryCalculator, name: str, gpu: Device | None, count: int
+) -> QuantRow | None:
     """Return a model in a dtype; None if it cannot be stored so."""
     sizes = MemoryCalculator(calculator.model, calculator.request.replace(dtype=name))
     try:
@@ -148,7 +227,9 @@ def _of_dtype(calculator: MemoryCalculator, name: str, gpu: Device | None, count
     return row if gpu is None else _on_gpu(row, sizes, gpu, count)
 
 
-def _of_file(name: str, dtype: str, sizes: MemoryCalculator, gpu: Device | None, count: int) -> QuantRow:
+def _of_file(
+    name: str, dtype: str, sizes: MemoryCalculator, gpu: Device | None, count: int
+) -> QuantRow:
     assert sizes.stored is not None
     by_dtype = {x.what.removeprefix("weights, "): x.bytes for x in sizes.stored.lines}
     parameters = sum(int(x.weight.parameters) * int(x.copies) for x in fold(sizes.tree))
@@ -164,12 +245,20 @@ def _of_file(name: str, dtype: str, sizes: MemoryCalculator, gpu: Device | None,
 
 
 def _on_gpu(row: QuantRow, sizes: MemoryCalculator, gpu: Device, count: int) -> QuantRow:
-    chooser, batch, most = LayoutChooser(sizes), sizes.request.batch, max(int(sizes.tree.context or 0), sizes.context)
+    chooser, batch, most = (
+        LayoutChooser(sizes),
+        sizes.request.batch,
+        max(int(sizes.tree.context or 0), sizes.context),
+    )
 
     def total(context: int) -> int | None:
         return total_of_fitting(chooser, gpu, count, context, batch)
 
-    longest = most if total(most) is not None else largest_fitting(lambda n: n <= most and total(n) is not None, most)
+    longest = (
+        most
+        if total(most) is not None
+        else largest_fitting(lambda n: n <= most and total(n) is not None, most)
+    )
     return row.replace(
         supported=is_supported(gpu, row.dtype.lower()) if row.dtype else True,
         total=total(sizes.context),

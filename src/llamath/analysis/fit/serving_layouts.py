@@ -1,4 +1,6 @@
-"""The ways to split a model over equal GPUs for inference: tensor parallelism × pipeline stages × replicas."""
+"""The ways to split a model over equal GPUs for inference: tensor parallelism × pipeline stages
+× replicas.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,18 @@ class ServingLayout(NamedTuple):
 
 
 def serving_layouts(tree: Decoder, count: int, node: int) -> list[ServingLayout]:
-    """Return every split that uses all GPUs: those with the fewest replicas first, and of these the widest tensor parallelism first."""
+    """Return every split that uses all GPUs: those with the fewest replicas first, and of these
+    the widest tensor parallelism first.
+    """
     sizes = [n for n in range(1, min(count, MAX_TP * _max_pp(tree)) + 1) if count % n == 0]
     degrees = [n for n in reversed(tp_degrees(tree)) if n <= node]
     return [
         ServingLayout(layout, count // n)
         for n in reversed(sizes)
         for tp in degrees
-        if n % tp == 0 and n // tp <= _max_pp(tree) and not layout_problems(tree, layout := Layout(tp=tp, pp=n // tp))
+        if n % tp == 0
+        and n // tp <= _max_pp(tree)
+        and not layout_problems(tree, layout := Layout(tp=tp, pp=n // tp))
     ]
 
 
@@ -62,19 +68,26 @@ class LayoutChooser:
             self._layouts[key] = serving_layouts(self.calculator.tree, *key)
         return self._layouts[key]
 
-    def first_fitting(self, count: int, node: int, fits: Callable[[ShardedModel, ServingLayout], bool]) -> ServingLayout | None:
+    def first_fitting(
+        self, count: int, node: int, fits: Callable[[ShardedModel, ServingLayout], bool]
+    ) -> ServingLayout | None:
         """Return the first split that fits."""
         return next((x for x in self.layouts(count, node) if fits(self.shards(x.layout), x)), None)
 
 
-def choose_layout(tree: Decoder, count: int, node: int, tp: int | None = None, pp: int | None = None) -> Layout:
-    """Return the requested layout, or the widest tensor parallelism in a node that divides the model, and a pipeline of the rest."""
+def choose_layout(
+    tree: Decoder, count: int, node: int, tp: int | None = None, pp: int | None = None
+) -> Layout:
+    """Return the requested layout, or the widest tensor parallelism in a node that divides the
+    model, and a pipeline of the rest.
+    """
     if tp is not None or pp is not None:
         return _requested_layout(tree, count, tp, pp)
     if found := [x.layout for x in serving_layouts(tree, count, node) if x.replicas == 1]:
         return found[0]
     raise LlamathError(
-        f"one copy of the model cannot be split over {count:,} GPUs: {_allowed_tp(tree)}; a pipeline has at most {_max_pp(tree):,} stages",
+        f"one copy of the model cannot be split over {count:,} GPUs: {_allowed_tp(tree)}; a "
+        f"pipeline has at most {_max_pp(tree):,} stages",
         hint="more GPUs serve additional replicas: size a single replica",
     )
 
@@ -83,21 +96,38 @@ def _requested_layout(tree: Decoder, count: int, tp: int | None, pp: int | None)
     ranks = tp if tp is not None else max(count // (pp or 1), 1)
     depth = pp if pp is not None else max(count // ranks, 1) if ranks > 0 else 1
     if ranks < 1 or depth < 1 or ranks * depth != count:
-        raise LlamathError(f"TP {ranks} × PP {depth} is {ranks * depth:,} GPUs, not {count:,}", hint="their product is the number of GPUs")
+        raise LlamathError(
+            f"TP {ranks} × PP {depth} is {ranks * depth:,} GPUs, not {count:,}",
+            hint="their product is the number of GPUs",
+        )
     layout = Layout(tp=ranks, pp=depth)
     if depth > _max_pp(tree):
-        raise LlamathError(f"PP {depth:,}: the model has {int(tree.layers.n):,} layers", hint=f"at most {_max_pp(tree):,} stages")
+        raise LlamathError(
+            f"PP {depth:,}: the model has {int(tree.layers.n):,} layers",
+            hint=f"at most {_max_pp(tree):,} stages",
+        )
     if problems := layout_problems(tree, layout):
         pipeline = Layout(pp=count)
-        even = "" if layout_problems(tree, pipeline) else f"; pp={count} is a pipeline of {_layers_per_stage(tree, pipeline)} layers"
-        raise LlamathError(f"the model cannot be split like this: {'; '.join(problems)}", hint=f"{_allowed_tp(tree)}{even}")
+        even = (
+            ""
+            if layout_problems(tree, pipeline)
+            else (f"; pp={count} is a pipeline of {_layers_per_stage(tree, pipeline)} layers")
+        )
+        raise LlamathError(
+            f"the model cannot be split like this: {'; '.join(problems)}",
+            hint=f"{_allowed_tp(tree)}{even}",
+        )
     return layout
 
 
 def tp_degrees(tree: Decoder) -> list[int]:
     """Return every degree of tensor parallelism that divides the model, up to `MAX_TP`."""
     common = gcd(*(x.split.parts for x in fold(tree) if x.split and not x.split.on_indivisible))
-    return [n for n in range(1, MAX_TP + 1) if common % n == 0 and not layout_problems(tree, Layout(tp=n))]
+    return [
+        n
+        for n in range(1, MAX_TP + 1)
+        if common % n == 0 and not layout_problems(tree, Layout(tp=n))
+    ]
 
 
 def _max_pp(tree: Decoder) -> int:
@@ -113,8 +143,18 @@ def _allowed_tp(tree: Decoder) -> str:
     if len(heads) == 1:
         (n,) = heads
         divisors = [i for i in range(1, min(n, MAX_TP) + 1) if n % i == 0]
-        others = [x.split for x in fold(tree) if x.split and x.split.parts != n and not x.split.on_indivisible]
-        rest = sorted({f"{x.parts:,} {UNIT_NAMES.get(x.unit, f'of {x.unit}')}" for x in others if any(x.parts % i for i in divisors)})
+        others = [
+            x.split
+            for x in fold(tree)
+            if x.split and x.split.parts != n and not x.split.on_indivisible
+        ]
+        rest = sorted(
+            {
+                f"{x.parts:,} {UNIT_NAMES.get(x.unit, f'of {x.unit}')}"
+                for x in others
+                if any(x.parts % i for i in divisors)
+            }
+        )
         if set(divisors) - set(degrees):
             text += f" ({n} heads alone: {format_list(divisors)}; but {', '.join(rest)})"
     return text
@@ -125,17 +165,35 @@ def _layers_per_stage(tree: Decoder, layout: Layout) -> str:
     return " + ".join(str(x.layers) for x in pipeline_stages(tree, layout))
 
 
-def layout_notes(shards: ShardedModel, replicas: int, context: int, cache_of_one_copy: int) -> Iterator[str]:
-    """Yield why a pipeline is used, whether ranks hold copies of the KV cache, and the number of replicas."""
+def layout_notes(
+    shards: ShardedModel, replicas: int, context: int, cache_of_one_copy: int
+) -> Iterator[str]:
+    """Yield why a pipeline is used, whether ranks hold copies of the KV cache, and the number of
+    replicas.
+    """
     tree, layout = shards.tree, shards.layout
     if layout.pp > 1:
         pure_tp = Layout(tp=layout.tp * layout.pp)
-        problems = [x for x in layout_problems(tree, pure_tp) if "heads" in x] or layout_problems(tree, pure_tp)
-        why = f"TP {pure_tp.tp} does not divide the model ({problems[0].partition(': ')[2]}): " if problems else ""
-        yield f"{why}a pipeline of {_layers_per_stage(tree, layout)} layers" + (f"; {_allowed_tp(tree)}" if problems else "")
+        problems = [x for x in layout_problems(tree, pure_tp) if "heads" in x] or layout_problems(
+            tree, pure_tp
+        )
+        why = (
+            f"TP {pure_tp.tp} does not divide the model ({problems[0].partition(': ')[2]}): "
+            if problems
+            else ""
+        )
+        yield f"{why}a pipeline of {_layers_per_stage(tree, layout)} layers" + (
+            f"; {_allowed_tp(tree)}" if problems else ""
+        )
     all_ranks = layout.tp * sum(shards.kv_cache(i, context, 1) for i in range(len(shards.stages)))
     if cache_of_one_copy and all_ranks > 1.01 * cache_of_one_copy:
-        yield f"TP {layout.tp} keeps {all_ranks / cache_of_one_copy:.3g} copies of the KV cache, which cannot be split over as many ranks"
+        yield (
+            f"TP {layout.tp} keeps {all_ranks / cache_of_one_copy:.3g} copies of the KV cache, "
+            "which cannot be split over as many ranks"
+        )
     if replicas > 1:
         gpus = layout.tp * layout.pp
-        yield f"{replicas:,} replicas of the model, each on {gpus:,} of the GPUs: memory and speed limits are those of one replica"
+        yield (
+            f"{replicas:,} replicas of the model, each on {gpus:,} of the GPUs: memory and "
+            "speed limits are those of one replica"
+        )

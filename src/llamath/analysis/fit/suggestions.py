@@ -1,7 +1,9 @@
-"""Suggest changes with which a model fits the GPUs at hand: smaller weights, a smaller KV cache, a shorter context, weights on the host.
+"""Suggest changes with which a model fits the GPUs at hand: smaller weights, a smaller KV cache, a
+shorter context, weights on the host.
 
-Changes are combined, and only those are kept that no other combination beats in everything. They are sorted by what they give up, in
-halvings: of the bits of a weight, of the bits of a cached element, of the context, and of the speed limit of decode.
+Changes are combined, and only those are kept that no other combination beats in everything. They
+are sorted by what they give up, in halvings: of the bits of a weight, of the bits of a cached
+element, of the context, and of the speed limit of decode.
 """
 
 from __future__ import annotations
@@ -22,7 +24,17 @@ from ..inference.speed_limits import SpeedLimit, decode_limit, find_roof, host_b
 from .mixed_machine import MixedMachine
 from .serving_layouts import LayoutChooser, ServingLayout
 
-_BITS = {"fp8": 8, "nvfp4": 4, "awq": 4, "q8_0": 8, "q6_k": 6, "q5_k_m": 5, "q4_k_m": 4, "q3_k_m": 3, "q2_k": 2}
+_BITS = {
+    "fp8": 8,
+    "nvfp4": 4,
+    "awq": 4,
+    "q8_0": 8,
+    "q6_k": 6,
+    "q5_k_m": 5,
+    "q4_k_m": 4,
+    "q3_k_m": 3,
+    "q2_k": 2,
+}
 """Format of weights → the bits of a value, without scales."""
 _GGUF = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
 _WITH_OFFLOAD = "q4_k_m"
@@ -44,7 +56,9 @@ _Sizer = Callable[[int], int | None]
 
 
 class Suggestion(Record):
-    """Changes with which the model fits, as options of the command line, and the memory of the most loaded GPU with them."""
+    """Changes with which the model fits, as options of the command line, and the memory of the
+    most loaded GPU with them.
+    """
 
     change: str
     what: str
@@ -76,11 +90,15 @@ class _Change(NamedTuple):
 
     @property
     def suggestion(self) -> Suggestion:
-        return Suggestion(change=" ".join(self.options), what=", ".join(self.words), total=self.total)
+        return Suggestion(
+            change=" ".join(self.options), what=", ".join(self.words), total=self.total
+        )
 
 
 def is_supported(device: Device, name: str) -> bool:
-    """Return whether programs run weights in this format on a device: at its own rate, or unpacked by their kernels."""
+    """Return whether programs run weights in this format on a device: at its own rate, or
+    unpacked by their kernels.
+    """
     if name in PLAIN_FORMATS:
         return True
     if name == "fp8":
@@ -95,7 +113,9 @@ def is_supported(device: Device, name: str) -> bool:
 
 
 def suggested_bits(name: str) -> int | None:
-    """Return the bits of a value in a format that can be suggested, without scales; None for any other."""
+    """Return the bits of a value in a format that can be suggested, without scales; None for any
+    other.
+    """
     return _BITS.get(name)
 
 
@@ -106,7 +126,9 @@ def supported_formats(device: Device) -> tuple[str, ...]:
 
 def supported_kv_dtypes(device: Device) -> tuple[str, ...]:
     """Return the dtypes of 8 bits or fewer in which a device can hold the KV cache."""
-    return (("fp8",) if "fp8" in device.flops else ()) or (("q8_0",) if device.vendor in _GGUF_VENDORS else ())
+    return (("fp8",) if "fp8" in device.flops else ()) or (
+        ("q8_0",) if device.vendor in _GGUF_VENDORS else ()
+    )
 
 
 class Suggester:
@@ -129,9 +151,17 @@ class Suggester:
         for weights, sizes in self._weight_formats():
             yield from self._with_context(self._sizer(sizes), weights)
             for kv_dtype in self._smaller_kv_dtypes():
-                smaller = MemoryCalculator(sizes.model, sizes.request.replace(kv_dtype=kv_dtype), sizes.stored)
-                bits = log2(self._cache_bytes(sizes) / max(self._cache_bytes(smaller), 1)) if self._cache_bytes(sizes) else 0.0
-                changed = weights.with_change(f"--kv-dtype {kv_dtype}", "", _Losses(cache_bits=bits))
+                smaller = MemoryCalculator(
+                    sizes.model, sizes.request.replace(kv_dtype=kv_dtype), sizes.stored
+                )
+                bits = (
+                    log2(self._cache_bytes(sizes) / max(self._cache_bytes(smaller), 1))
+                    if self._cache_bytes(sizes)
+                    else 0.0
+                )
+                changed = weights.with_change(
+                    f"--kv-dtype {kv_dtype}", "", _Losses(cache_bits=bits)
+                )
                 yield from self._with_context(self._sizer(smaller), changed)
             if sizes is self.calculator or sizes.request.dtype == _WITH_OFFLOAD:
                 yield from self._with_offload(LayoutChooser(sizes), weights)
@@ -139,23 +169,36 @@ class Suggester:
     def _weight_formats(self) -> Iterator[tuple[_Start, MemoryCalculator]]:
         """Yield the weights as they are, and in each smaller format that the GPU supports."""
         yield _Start(), self.calculator
-        bits = 8 * self.weight_bytes / sum(int(x.weight.parameters) * int(x.copies) for x in fold(self.calculator.tree))
+        bits = (
+            8
+            * self.weight_bytes
+            / sum(int(x.weight.parameters) * int(x.copies) for x in fold(self.calculator.tree))
+        )
         for name in supported_formats(self.gpu):
             try:
-                smaller = MemoryCalculator(self.calculator.model, self.calculator.request.replace(dtype=name))
+                smaller = MemoryCalculator(
+                    self.calculator.model, self.calculator.request.replace(dtype=name)
+                )
                 size = sum(x.bytes for x in smaller.weights)
             except LlamathError:
                 continue
             if size < self.weight_bytes:
                 lost = _Losses(weight_bits=max(log2(bits / _BITS[name]), 0))
-                yield _Start().with_change(f"--dtype {name}", f"weights of {size / 1e9:,.1f} GB", lost), smaller
+                yield (
+                    _Start().with_change(
+                        f"--dtype {name}", f"weights of {size / 1e9:,.1f} GB", lost
+                    ),
+                    smaller,
+                )
 
     def _smaller_kv_dtypes(self) -> Iterator[str]:
         if self.calculator.kv_dtype in ("bf16", "fp16", "fp32"):
             yield from supported_kv_dtypes(self.gpu)
 
     def _sizer(self, sizes: MemoryCalculator) -> _Sizer:
-        """Return the function context → memory of the most loaded GPU, or None if the model does not fit."""
+        """Return the function context → memory of the most loaded GPU, or None if the model does
+        not fit.
+        """
         if self.gpu.members:
             machine = MixedMachine(sizes, self.gpu.members)
             return lambda n: machine.total(n, self.batch)
@@ -163,20 +206,32 @@ class Suggester:
         return lambda n: total_of_fitting(chooser, self.gpu, self.count, n, self.batch)
 
     def _with_context(self, memory: _Sizer, start: _Start) -> Iterator[_Change]:
-        """Yield the change as it is if the model fits with it, else with the longest context that does."""
+        """Yield the change as it is if the model fits with it, else with the longest context
+        that does.
+        """
         if start.options and (total := memory(self.context)) is not None:
             yield start.change(total)
             return
-        longest = largest_fitting(lambda n: n <= self.context and memory(n) is not None, self.context) or 0
+        longest = (
+            largest_fitting(lambda n: n <= self.context and memory(n) is not None, self.context)
+            or 0
+        )
         rounded = _round_down(min(longest, self.context))
         if rounded and rounded < self.context and (total := memory(rounded)) is not None:
             lost = _Losses(context=log2(self.context / rounded))
-            yield start.with_change(f"--context {rounded}", f"of {self.context:,} tokens", lost).change(total)
+            yield start.with_change(
+                f"--context {rounded}", f"of {self.context:,} tokens", lost
+            ).change(total)
 
     def _with_offload(self, chooser: LayoutChooser, start: _Start) -> Iterator[_Change]:
         """Yield the change with as many weights in the memory of the host as it takes."""
         one_copy = [x for x in chooser.layouts(self.count, self.gpu.node) if x.replicas == 1]
-        if self.gpu.members or not host_bandwidth(self.gpu) or not self.gpu.bandwidth or not one_copy:
+        if (
+            self.gpu.members
+            or not host_bandwidth(self.gpu)
+            or not self.gpu.bandwidth
+            or not one_copy
+        ):
             return
         shards = chooser.shards(one_copy[0].layout)
         missing = shards.max_memory(self.context, self.batch) - self.gpu.memory
@@ -188,30 +243,49 @@ class Suggester:
             return
         unchanged = ShardedModel(self.calculator, shards.layout)
         slower = self._decode_limit(offloaded)
-        lost = _Losses(speed=max(log2(slower.seconds / self._decode_limit(unchanged).seconds), 0), offload=gib)
-        yield start.with_change(f"--offload {gib}GiB", f"at most {slower.tokens_per_second:,.3g} tokens/s", lost).change(total)
+        lost = _Losses(
+            speed=max(log2(slower.seconds / self._decode_limit(unchanged).seconds), 0), offload=gib
+        )
+        yield start.with_change(
+            f"--offload {gib}GiB", f"at most {slower.tokens_per_second:,.3g} tokens/s", lost
+        ).change(total)
 
     def _decode_limit(self, shards: ShardedModel) -> SpeedLimit:
         packer = shards.calculator.packer
-        return decode_limit(shards, find_roof(self.gpu, packer.name, packer.compute_dtype), self.context, self.batch)
+        return decode_limit(
+            shards, find_roof(self.gpu, packer.name, packer.compute_dtype), self.context, self.batch
+        )
 
     def _cache_bytes(self, sizes: MemoryCalculator) -> int:
         return sum_cache_specs(sizes.cache_specs, self.context, self.batch, sizes.kv_dtype).bytes
 
     def _other_gpus(self) -> Iterator[Suggestion]:
-        """Yield the smallest larger number of the same GPU, and the smallest larger GPU in the same number."""
+        """Yield the smallest larger number of the same GPU, and the smallest larger GPU in the
+        same number.
+        """
         chooser = LayoutChooser(self.calculator)
         for n in _GPU_COUNTS:
             full_nodes = n <= self.gpu.node or n % self.gpu.node == 0
-            if n > self.count and full_nodes and (total := total_of_fitting(chooser, self.gpu, n, self.context, self.batch)) is not None:
-                yield Suggestion(change=f"--on {gpus_option(n, self.gpu)}", what="more of these GPUs", total=total)
+            if (
+                n > self.count
+                and full_nodes
+                and (total := total_of_fitting(chooser, self.gpu, n, self.context, self.batch))
+                is not None
+            ):
+                yield Suggestion(
+                    change=f"--on {gpus_option(n, self.gpu)}",
+                    what="more of these GPUs",
+                    total=total,
+                )
                 break
         for other in sorted(devices(), key=lambda x: x.memory):
             if other.memory > self.gpu.memory:
                 total = total_of_fitting(chooser, other, self.count, self.context, self.batch)
                 if total is not None:
                     what = f"the smallest that fits, {other.memory / 2**30:.1f} GiB each"
-                    yield Suggestion(change=f"--on {gpus_option(self.count, other)}", what=what, total=total)
+                    yield Suggestion(
+                        change=f"--on {gpus_option(self.count, other)}", what=what, total=total
+                    )
                     break
 
 
@@ -230,14 +304,20 @@ class _Start(NamedTuple):
         return _Change(self.options, tuple(filter(None, self.words)), total, self.losses)
 
 
-def total_of_fitting(chooser: LayoutChooser, gpu: Device, count: int, context: int, batch: int) -> int | None:
+def total_of_fitting(
+    chooser: LayoutChooser, gpu: Device, count: int, context: int, batch: int
+) -> int | None:
     """Return the memory of the most loaded GPU in the first split that fits; None if none does."""
 
     def fits(shards: ShardedModel, x: ServingLayout) -> bool:
         return shards.max_memory(context, x.sequences(batch)) <= gpu.memory
 
     found = chooser.first_fitting(count, gpu.node, fits)
-    return None if found is None else chooser.shards(found.layout).max_memory(context, found.sequences(batch))
+    return (
+        None
+        if found is None
+        else chooser.shards(found.layout).max_memory(context, found.sequences(batch))
+    )
 
 
 def gpus_option(count: int, device: Device) -> str:

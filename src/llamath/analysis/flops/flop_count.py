@@ -1,7 +1,8 @@
 """The FLOPs of a forward pass and of a training step, summed over the operations of a graph.
 
-A multiply-add counts as two operations. Only matrix products, convolutions and state updates are counted; `analysis.graph.rules` says how.
-Counts are exact, as expressions over the model's dimensions, B sequences, T new tokens and P earlier ones.
+A multiply-add counts as two operations. Only matrix products, convolutions and state updates are
+counted; `analysis.graph.rules` says how. Counts are exact, as expressions over the model's
+dimensions, B sequences, T new tokens and P earlier ones.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ Recompute = Literal["none", "selective", "full"]
 
 
 class Flops(Record):
-    """The FLOPs of a pass by group: products with weights, and the mixing of tokens (attention scores and values, recurrent states)."""
+    """The FLOPs of a pass by group: products with weights, and the mixing of tokens (attention
+    scores and values, recurrent states).
+    """
 
     weights: Mapping[str, Expr]
     mixing: Mapping[str, Expr]
@@ -39,7 +42,9 @@ class Flops(Record):
     def by_group(self) -> Mapping[str, Mapping[str, int]]:
         """FLOPs of weights and of mixing, by group."""
         names = dict.fromkeys((*self.weights, *self.mixing))
-        return {x: {"weights": self.weights.get(x, 0), "mixing": self.mixing.get(x, 0)} for x in names}
+        return {
+            x: {"weights": self.weights.get(x, 0), "mixing": self.mixing.get(x, 0)} for x in names
+        }
 
     def of(self, group: str) -> int:
         """Return the FLOPs of a group, including mixing."""
@@ -49,7 +54,13 @@ class Flops(Record):
 class TrainingFlops(Record):
     """The FLOPs of one training step of all weights."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("forward", "backward", "recomputed", "rescored", "hardware")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "forward",
+        "backward",
+        "recomputed",
+        "rescored",
+        "hardware",
+    )
 
     forward: Expr
     backward: Expr  # 2 · forward: each product has a gradient product for either factor
@@ -68,7 +79,9 @@ class TrainingFlops(Record):
 
 
 class OperationFlops(NamedTuple):
-    """The FLOPs of one operation, in one layer: a product with the weight at `path`, or the mixing of the block at `path`."""
+    """The FLOPs of one operation, in one layer: a product with the weight at `path`, or the
+    mixing of the block at `path`.
+    """
 
     path: str
     group: str
@@ -78,12 +91,16 @@ class OperationFlops(NamedTuple):
 
 
 def list_flops(region: Region, masked: bool = True) -> Iterator[OperationFlops]:
-    """Yield every operation of a region that has FLOPs; attention counts the pairs inside the mask, or all pairs."""
+    """Yield every operation of a region that has FLOPs; attention counts the pairs inside the
+    mask, or all pairs.
+    """
     for node in region.nodes:
         rule = RULES[node.op]
         if rule.flops is not None:
             path = node.path if rule.mixing else node.weights[0].path
-            yield OperationFlops(path, node.group, rule.mixing, rule.flops(node, masked), node.without_gradient)
+            yield OperationFlops(
+                path, node.group, rule.mixing, rule.flops(node, masked), node.without_gradient
+            )
 
 
 def forward_flops(graph: Graph, masked: bool = True) -> Flops:
@@ -96,18 +113,30 @@ def layer_flops(graph: Graph, masked: bool = True) -> Flops:
     return _sum_regions(graph.layers, masked)
 
 
-def train_flops(graph: Graph, masked: bool = True, recompute: Recompute = "none", flash: bool = False) -> TrainingFlops:
+def train_flops(
+    graph: Graph, masked: bool = True, recompute: Recompute = "none", flash: bool = False
+) -> TrainingFlops:
     """Count the FLOPs of a training step: forward, backward and recomputation.
 
-    The backward pass takes exactly twice the forward pass: each of the two factors of a product gets its gradient by a product of the same
-    size. This holds for the first layer, too, because the embedding is trained; the lookup itself has no product. An indexer has no
-    backward pass, because the loss of the model does not reach it. `selective` recomputes the mixing (Korthikanti et al. 2022,
-    arXiv:2205.05198, §4), `full` the layers but not the head. A fused attention kernel (`flash`) recomputes the scores in its backward
-    pass (Dao et al. 2022, arXiv:2205.14135): five products instead of four.
+    The backward pass takes exactly twice the forward pass: each of the two factors of a product
+    gets its gradient by a product of the same size. This holds for the first layer, too, because
+    the embedding is trained; the lookup itself has no product. An indexer has no backward pass,
+    because the loss of the model does not reach it. `selective` recomputes the mixing (Korthikanti
+    et al. 2022, arXiv:2205.05198, §4), `full` the layers but not the head. A fused attention kernel
+    (`flash`) recomputes the scores in its backward pass (Dao et al. 2022, arXiv:2205.14135): five
+    products instead of four.
     """
     whole = forward_flops(graph, masked)
-    recomputed = {"none": Expr.const(0), "selective": whole.mixing_total, "full": layer_flops(graph, masked).total}
-    scores = (product((region.times, score_flops(node, masked))) for region, node in graph.nodes() if node.op in _SCORED)
+    recomputed = {
+        "none": Expr.const(0),
+        "selective": whole.mixing_total,
+        "full": layer_flops(graph, masked).total,
+    }
+    scores = (
+        product((region.times, score_flops(node, masked)))
+        for region, node in graph.nodes()
+        if node.op in _SCORED
+    )
     return TrainingFlops(
         forward=whole.total,
         backward=2 * (whole.total - _without_gradient(graph, masked)),
@@ -118,7 +147,11 @@ def train_flops(graph: Graph, masked: bool = True, recompute: Recompute = "none"
 
 def _without_gradient(graph: Graph, masked: bool) -> Expr:
     """Return the FLOPs of operations that have no backward pass: those of indexers."""
-    parts = [(region.times, rule(x, masked)) for region, x in graph.nodes() if x.without_gradient and (rule := RULES[x.op].flops)]
+    parts = [
+        (region.times, rule(x, masked))
+        for region, x in graph.nodes()
+        if x.without_gradient and (rule := RULES[x.op].flops)
+    ]
     return total(map(product, parts))
 
 

@@ -1,4 +1,6 @@
-"""The FLOPs of prefill, decode and training, product by product, with conventions, intensity and MFU."""
+"""The FLOPs of prefill, decode and training, product by product, with conventions, intensity and
+MFU.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,15 @@ from ..inference.cache_bytes import KVCacheSize, cache_specs, sum_cache_specs
 from ..inference.inference_memory import MAX_TOKENS, MemoryCalculator, MemoryRequest
 from ..inference.weight_bytes import WeightStorage
 from .flop_conventions import Convention, conventions
-from .flop_count import Flops, OperationFlops, Recompute, TrainingFlops, forward_flops, list_flops, train_flops
+from .flop_count import (
+    Flops,
+    OperationFlops,
+    Recompute,
+    TrainingFlops,
+    forward_flops,
+    list_flops,
+    train_flops,
+)
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -51,20 +61,32 @@ class _Intensity(Record):
         return self.flops / self.bytes if self.bytes else 0.0
 
 
-def _arithmetic_intensity(flops: Flops, weights: Mapping[str, int], cached: KVCacheSize) -> tuple[_Intensity, ...]:
+def _arithmetic_intensity(
+    flops: Flops, weights: Mapping[str, int], cached: KVCacheSize
+) -> tuple[_Intensity, ...]:
     """Return the intensity of each group of a pass, and of all groups as `total`."""
     states = sum(x.fixed for x in cached.parts)
     cache_bytes = {"attention": cached.bytes - states, "mixer": states}
     groups = list(dict.fromkeys((*flops.weights, *flops.mixing)))
-    parts = [_Intensity(group=x, flops=flops.of(x), weights=weights.get(x, 0), cache=cache_bytes.get(x, 0)) for x in groups]
+    parts = [
+        _Intensity(
+            group=x, flops=flops.of(x), weights=weights.get(x, 0), cache=cache_bytes.get(x, 0)
+        )
+        for x in groups
+    ]
     overall = _Intensity(
-        group="total", flops=sum(x.flops for x in parts), weights=sum(x.weights for x in parts), cache=sum(x.cache for x in parts)
+        group="total",
+        flops=sum(x.flops for x in parts),
+        weights=sum(x.weights for x in parts),
+        cache=sum(x.cache for x in parts),
     )
     return (*parts, overall)
 
 
 def _weight_bytes_read(graph: Graph, storage: WeightStorage, tokens: int) -> dict[str, int]:
-    """Return the bytes of the matrices that a number of tokens use, by group; lookup tables are left out, a tied head is included."""
+    """Return the bytes of the matrices that a number of tokens use, by group; lookup tables are
+    left out, a tied head is included.
+    """
     tree, used = graph.tree, None
     left_out = Counter(
         (f"{x.path}.{LETTERS[0]}.{y.pattern}", int(x.times * y.copies))
@@ -73,12 +95,16 @@ def _weight_bytes_read(graph: Graph, storage: WeightStorage, tokens: int) -> dic
         for y in fold(x.block, 1)
         if not any(z.weights for z in x.nodes)
     )
-    if isinstance(tree, EncoderDecoder) or any(isinstance(x.block, CrossAttentionLayer) for x in graph.layers):
+    if isinstance(tree, EncoderDecoder) or any(
+        isinstance(x.block, CrossAttentionLayer) for x in graph.layers
+    ):
         # of which a pass uses only a part
         used = {use.path for _, node in graph.nodes() for use in node.weights}
         used |= {x.weight.tied for x in fold(tree) if x.weight.tied and x.pattern in used}
     bytes_by_group: dict[str, int] = {}
-    tied = {x.weight.tied: x.group for x in fold(tree) if x.weight.tied and x.weight.role == "matmul"}
+    tied = {
+        x.weight.tied: x.group for x in fold(tree) if x.weight.tied and x.weight.role == "matmul"
+    }
     for x in storage.weights:
         group = x.leaf.group if x.leaf.weight.role == "matmul" else tied.get(x.leaf.pattern)
         if left_out[key := (x.leaf.pattern, int(x.leaf.copies))]:
@@ -86,7 +112,9 @@ def _weight_bytes_read(graph: Graph, storage: WeightStorage, tokens: int) -> dic
         elif group is not None and (used is None or x.leaf.pattern in used):
             bytes_by_group[group] = (
                 bytes_by_group.get(group, 0)
-                + x.bytes * round(expected_copies(int(x.leaf.copies), int(x.leaf.active), tokens) * 2**20) // 2**20
+                + x.bytes
+                * round(expected_copies(int(x.leaf.copies), int(x.leaf.active), tokens) * 2**20)
+                // 2**20
             )
     return bytes_by_group
 
@@ -102,7 +130,8 @@ class FlopsRequest(Record):
     context: int | None = None  # None: the model's own
     batch: int = 1
     masked: bool = True  # attention counts only the pairs admitted by the mask
-    unpacked: bool = False  # latent attention decodes with decompressed keys and values instead of in the latent space
+    # latent attention decodes with decompressed keys and values instead of in the latent space
+    unpacked: bool = False
     recompute: Recompute = "none"
     flash: bool = False  # a fused attention kernel, which recomputes scores in its backward pass
     dtype: str = ""  # of the weights, for the intensity
@@ -114,7 +143,18 @@ class FlopsRow(Record):
     """One product in all layers of a kind."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("section", "layers", "product=what", "group", "mixing", "times", "formula", "forward", "decode", "train"),
+        *(
+            "section",
+            "layers",
+            "product=what",
+            "group",
+            "mixing",
+            "times",
+            "formula",
+            "forward",
+            "decode",
+            "train",
+        ),
     )
 
     section: str  # `layers`, or another field of the decoder
@@ -188,10 +228,37 @@ class FlopsReport(Report):
     """The FLOPs of prefill, decode and a training step, by product and by convention."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "name=model.name", "context=request.context", "batch=request.batch", "attention", "forward=forward.total"),
-        *("train=training.model", "per_token=forward_per_token", "conventions=convention_counts", "full_attention"),
-        *("prefill=prefill.total", "decode=decode.total", "latent", "decode_otherwise=decode_otherwise.total", "training", "groups"),
-        *("formula=forward.total.symbol", "letters", "products=rows", "intensity", "notes", "mfu", "images"),
+        *(
+            "model=model.name",
+            "name=model.name",
+            "context=request.context",
+            "batch=request.batch",
+            "attention",
+            "forward=forward.total",
+        ),
+        *(
+            "train=training.model",
+            "per_token=forward_per_token",
+            "conventions=convention_counts",
+            "full_attention",
+        ),
+        *(
+            "prefill=prefill.total",
+            "decode=decode.total",
+            "latent",
+            "decode_otherwise=decode_otherwise.total",
+            "training",
+            "groups",
+        ),
+        *(
+            "formula=forward.total.symbol",
+            "letters",
+            "products=rows",
+            "intensity",
+            "notes",
+            "mfu",
+            "images",
+        ),
     )
 
     model: Model
@@ -205,9 +272,11 @@ class FlopsReport(Report):
     rows: tuple[FlopsRow, ...]
     conventions: tuple[Convention, ...]
     prefill_intensity: tuple[_Intensity, ...]
-    decode_intensity: tuple[_Intensity, ...]  # with absorbed latent attention, which reads the latent cache
+    # with absorbed latent attention, which reads the latent cache
+    decode_intensity: tuple[_Intensity, ...]
     dtypes: tuple[str, str]  # of weights and cache
-    images: ImagePass | None = None  # through the vision tower and the projector, before the prefill
+    # through the vision tower and the projector, before the prefill
+    images: ImagePass | None = None
     mfu: MFU | None = None  # if the speed of a training run is given
 
     @property
@@ -250,12 +319,19 @@ class FlopsReport(Report):
     @property
     def groups(self) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
         """FLOPs by pass and group."""
-        return {"forward": self.forward.by_group, "prefill": self.prefill.by_group, "decode": self.decode.by_group}
+        return {
+            "forward": self.forward.by_group,
+            "prefill": self.prefill.by_group,
+            "decode": self.decode.by_group,
+        }
 
     @property
     def intensity(self) -> Mapping[str, Mapping[str, _Intensity]]:
         """FLOPs per byte by pass and group."""
-        return {"prefill": {x.group: x for x in self.prefill_intensity}, "decode": {x.group: x for x in self.decode_intensity}}
+        return {
+            "prefill": {x.group: x for x in self.prefill_intensity},
+            "decode": {x.group: x for x in self.decode_intensity},
+        }
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -266,17 +342,44 @@ class FlopsReport(Report):
     def summary(self) -> str:
         """The MFU of a training run, or the FLOPs of each pass."""
         if self.mfu is not None:
-            rate = f"{self.mfu.tokens_per_second:,.0f} tokens/s on {format_count(self.mfu.gpus, 'GPU')}"
-            return f"{self.model.name}, {self.request.context:,} tokens: MFU {self.mfu.by['exact'].mfu:.2%} at {rate}"
-        passes = (("forward", self.forward.total), ("decode", self.decode.total), ("training", self.training.model))
+            rate = (
+                f"{self.mfu.tokens_per_second:,.0f} tokens/s on "
+                f"{format_count(self.mfu.gpus, 'GPU')}"
+            )
+            return (
+                f"{self.model.name}, {self.request.context:,} tokens: MFU "
+                f"{self.mfu.by['exact'].mfu:.2%} at {rate}"
+            )
+        passes = (
+            ("forward", self.forward.total),
+            ("decode", self.decode.total),
+            ("training", self.training.model),
+        )
         totals = ", ".join(f"{name} {format_flops(n)}" for name, n in passes)
-        images = f"; {self.images.images} {format_flops(self.images.flops.total)}" if self.images else ""
-        return f"{self.model.name}, {format_count(self.request.batch, 'sequence')} of {self.request.context:,} tokens: {totals}{images}"
+        images = (
+            f"; {self.images.images} {format_flops(self.images.flops.total)}" if self.images else ""
+        )
+        return (
+            f"{self.model.name}, {format_count(self.request.batch, 'sequence')} of "
+            f"{self.request.context:,} tokens: {totals}{images}"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """A row for each product."""
-        columns = ("group", "product", "layers", "times", "formula", "forward", "decode", "training")
-        rows = ((x.group, x.what, x.layers, x.times, x.formula, x.forward, x.decode, x.train) for x in self.rows)
+        columns = (
+            "group",
+            "product",
+            "layers",
+            "times",
+            "formula",
+            "forward",
+            "decode",
+            "training",
+        )
+        rows = (
+            (x.group, x.what, x.layers, x.times, x.formula, x.forward, x.decode, x.train)
+            for x in self.rows
+        )
         yield html_table(columns, rows)
 
     @property
@@ -321,7 +424,12 @@ def _notes(model: Model, report: FlopsReport) -> Iterator[str]:
 def count_model_flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
     """Count the FLOPs of a model's passes."""
     request = request or FlopsRequest()
-    tree, context, batch, masked = model.text.tree, _check_request(request, model.tree), request.batch, request.masked
+    tree, context, batch, masked = (
+        model.text.tree,
+        _check_request(request, model.tree),
+        request.batch,
+        request.masked,
+    )
     sequences = Expr.variable("B", batch) if batch > 1 else Expr.const(1)
     images = None if request.images is None else image_pass(model.tree, request.images, sequences)
     check_tokens(images, context)
@@ -329,9 +437,14 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
     last = record_prefill(tree, batch=sequences, tokens=context, past_tokens=Expr.const(0))
     absorbed = record(tree, batch=sequences, past_tokens=context - 1, decode=True)
     encoder = (absorbed.encoder_length, True) if isinstance(tree, EncoderDecoder) else None
-    unpacked = record(tree, batch=sequences, new_tokens=Expr.const(1), past_tokens=context - 1, encoder=encoder)
+    unpacked = record(
+        tree, batch=sequences, new_tokens=Expr.const(1), past_tokens=context - 1, encoder=encoder
+    )
     decode, other = (forward_flops(x, masked) for x in (absorbed, unpacked))
-    sizes = MemoryCalculator(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))
+    sizes = MemoryCalculator(
+        model,
+        MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch),
+    )
     if sizes.storage is None:
         raise LlamathError("the intensity needs the weights of a tree")
     prefill, specs = forward_flops(last, masked), cache_specs(prompt)
@@ -339,7 +452,9 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
     if isinstance(tree, EncoderDecoder):  # after the prompt, the decoder has read one token
         specs = tuple(x if x.of_encoder else x.replace(window=1) for x in specs)
     written = sum_cache_specs(specs, context, batch, sizes.kv_dtype)
-    decode_intensity = _arithmetic_intensity(decode, _weight_bytes_read(absorbed, sizes.storage, batch), cached)
+    decode_intensity = _arithmetic_intensity(
+        decode, _weight_bytes_read(absorbed, sizes.storage, batch), cached
+    )
     return FlopsReport(
         model=model,
         request=request.replace(context=context),
@@ -351,7 +466,9 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
         training=train_flops(prompt, masked, request.recompute, request.flash),
         rows=tuple(_rows(prompt, unpacked if request.unpacked else absorbed, masked)),
         conventions=conventions(tree, context),
-        prefill_intensity=_arithmetic_intensity(prefill, _weight_bytes_read(last, sizes.storage, context * batch), written),
+        prefill_intensity=_arithmetic_intensity(
+            prefill, _weight_bytes_read(last, sizes.storage, context * batch), written
+        ),
         decode_intensity=decode_intensity,
         dtypes=(sizes.packer.name, sizes.kv_dtype),
         images=images,
@@ -362,12 +479,16 @@ def _check_request(request: FlopsRequest, tree: Decoder) -> int:
     context = default_context(tree) if request.context is None else request.context
     for what, value in (("context", context), ("batch", request.batch)):
         if not 0 < value < MAX_TOKENS:
-            raise LlamathError(f"a {what} of {value:,} is none", hint=f"from 1 to {MAX_TOKENS - 1:,}")
+            raise LlamathError(
+                f"a {what} of {value:,} is none", hint=f"from 1 to {MAX_TOKENS - 1:,}"
+            )
     return context
 
 
 def _rows(prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
-    """Yield the rows section by section, in the order of computation; layers with the same products share their rows."""
+    """Yield the rows section by section, in the order of computation; layers with the same
+    products share their rows.
+    """
     outside = list(_pairs(prompt.regions[0], token.regions[0], masked))
     for name, child in prompt.tree.children:
         if name == "layers" and isinstance(child, Stack):
@@ -375,27 +496,45 @@ def _rows(prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
         elif isinstance(child, TextEncoder):
             yield from _layer_rows(f"{name}.layers", child.layers, prompt, token, masked)
         else:
-            yield from (_flops_row(name, x, y) for x, y in outside if x.path.partition(".")[0] == name)
+            yield from (
+                _flops_row(name, x, y) for x, y in outside if x.path.partition(".")[0] == name
+            )
 
 
-def _layer_rows(name: str, stack: Stack, prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
+def _layer_rows(
+    name: str, stack: Stack, prompt: Graph, token: Graph, masked: bool
+) -> Iterator[FlopsRow]:
     kinds: dict[tuple[tuple[str, str, int], ...], list[tuple[Region, Region]]] = {}
     own = [x for x in prompt.layers if x.path.startswith(ENCODER) == name.startswith(ENCODER)]
     decoded = [x for x in token.layers if not x.path.startswith(ENCODER)]
     if name.startswith(ENCODER):
         decoded = [Region(x.path, x.block, x.times) for x in own]
     for regions in zip(own, decoded, strict=True):
-        key = tuple((x.path, x.flops.symbol, int(x.flops)) for region in regions for x in list_flops(region, masked))
+        key = tuple(
+            (x.path, x.flops.symbol, int(x.flops))
+            for region in regions
+            for x in list_flops(region, masked)
+        )
         kinds.setdefault(key, []).append(regions)
     for same in kinds.values():
-        indices, times = layer_ranges(stack, {id(x.block) for x, _ in same}), total(x.times for x, _ in same)
+        indices, times = (
+            layer_ranges(stack, {id(x.block) for x, _ in same}),
+            total(x.times for x, _ in same),
+        )
         yield from (_flops_row(name, x, y, indices, times) for x, y in _pairs(*same[0], masked))
 
 
-def _pairs(prompt: Region, token: Region, masked: bool) -> Iterator[tuple[OperationFlops, OperationFlops]]:
-    """Pair each operation in the prefill with the same operation in decode; an encoder has none there."""
+def _pairs(
+    prompt: Region, token: Region, masked: bool
+) -> Iterator[tuple[OperationFlops, OperationFlops]]:
+    """Pair each operation in the prefill with the same operation in decode; an encoder has none
+    there.
+    """
     decode = {(x.path, x.mixing): x for x in list_flops(token, masked)}
-    return ((x, decode.get((x.path, x.mixing), x._replace(flops=Expr.const(0)))) for x in list_flops(prompt, masked))
+    return (
+        (x, decode.get((x.path, x.mixing), x._replace(flops=Expr.const(0))))
+        for x in list_flops(prompt, masked)
+    )
 
 
 def _flops_row(

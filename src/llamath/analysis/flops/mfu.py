@@ -1,7 +1,8 @@
-"""Model FLOPs utilization (MFU) of a training run under each convention, from its measured throughput.
+"""Model FLOPs utilization (MFU) of a training run under each convention, from its measured
+throughput.
 
-The same throughput gives a different MFU under each convention, since the convention decides the FLOPs per token. Recomputation counts only
-where a convention includes it (HFU).
+The same throughput gives a different MFU under each convention, since the convention decides the
+FLOPs per token. Recomputation counts only where a convention includes it (HFU).
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def flops_by_convention(report: FlopsReport) -> dict[str, tuple[str, Fraction]]:
     full, exact = Fraction(3 * report.full.total, report.tokens), report.exact_per_token
     counts = {"exact": ("exact", exact), "full": ("exact, attention over all pairs", full)}
     if report.training.hardware != report.training.model:
-        counts["hardware"] = ("exact, with recomputation", Fraction(report.training.hardware, report.tokens))
+        counts["hardware"] = (
+            "exact, with recomputation",
+            Fraction(report.training.hardware, report.tokens),
+        )
     return counts | {x.name: (x.title, Fraction(int(x.train))) for x in report.conventions}
 
 
@@ -48,17 +52,28 @@ def speed_of(report: FlopsReport, rate: Fraction, convention: str) -> Fraction:
     if convention not in counts:
         near = nearest(convention, counts)
         raise LlamathError(
-            f"unknown FLOPs convention {safe(convention, 60)!r}", hint=f"{'nearest' if near else 'known'}: {', '.join(near or counts)}"
+            f"unknown FLOPs convention {safe(convention, 60)!r}",
+            hint=f"{'nearest' if near else 'known'}: {', '.join(near or counts)}",
         )
     return rate / counts[convention][1]
 
 
 def with_mfu(report: FlopsReport, speed: Throughput) -> FlopsReport:
     """Return the report with the MFU of a training run."""
-    by = {x.name: ConventionMFU(flops_per_second=plain_number(x.rate), mfu=float(x.share)) for x in utilization(report, speed)}
+    by = {
+        x.name: ConventionMFU(flops_per_second=plain_number(x.rate), mfu=float(x.share))
+        for x in utilization(report, speed)
+    }
     tokens = plain_number(speed.tokens)
     return report.replace(
-        mfu=MFU(gpus=speed.gpus, gpu=speed.name, precision=speed.precision, peak=speed.peak, tokens_per_second=tokens, by=by)
+        mfu=MFU(
+            gpus=speed.gpus,
+            gpu=speed.name,
+            precision=speed.precision,
+            peak=speed.peak,
+            tokens_per_second=tokens,
+            by=by,
+        )
     )
 
 
@@ -66,6 +81,12 @@ def utilization(report: FlopsReport, speed: Throughput) -> tuple[_Utilization, .
     """Return the MFU by every convention."""
     each = speed.tokens / speed.gpus
     return tuple(
-        _Utilization(name=name, title=title, per_token=per_token, rate=each * per_token, share=each * per_token / speed.peak)
+        _Utilization(
+            name=name,
+            title=title,
+            per_token=per_token,
+            rate=each * per_token,
+            share=each * per_token / speed.peak,
+        )
         for name, (title, per_token) in flops_by_convention(report).items()
     )

@@ -1,7 +1,9 @@
-"""Scaling laws: the compute-optimal number of training tokens for a model of N parameters, by five published fits.
+"""Scaling laws: the compute-optimal number of training tokens for a model of N parameters, by five
+published fits.
 
-Compute is C = 6·N·D floating-point operations for N parameters and D tokens (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
-Each law is a fit to its authors' own data and training setup; outside their model sizes it is an extrapolation.
+Compute is C = 6·N·D floating-point operations for N parameters and D tokens (Kaplan et al. 2020,
+arXiv:2001.08361, section 2.1). Each law is a fit to its authors' own data and training setup;
+outside their model sizes it is an extrapolation.
 """
 
 from __future__ import annotations
@@ -95,7 +97,9 @@ class ParametricLoss(Record):
 
 
 def _kaplan(x: float) -> float:
-    """N = 1.3e9 · C_min^0.73 with C_min in PF-days; a batch of the critical size takes C = 2·C_min (their sections 5.1 and 6.1)."""
+    """N = 1.3e9 · C_min^0.73 with C_min in PF-days; a batch of the critical size takes C =
+    2·C_min (their sections 5.1 and 6.1).
+    """
     return log(2 * _PF_DAY) + (x - log(1.3e9)) / 0.73 - log(6) - x
 
 
@@ -120,8 +124,10 @@ LAWS = {
         ),
         ScalingLaw(
             name="hoffmann-3",
-            says="parametric loss (N ∝ C^0.46), unrounded: A 406.401, B 410.723, α 0.339171, β 0.284908; 6 to 19 % above their table A3",
-            source=f"{_CHINCHILLA}; the unrounded values are those of its TeX source, quoted by arXiv:2404.10102",
+            says="parametric loss (N ∝ C^0.46), unrounded: A 406.401, B 410.723, α 0.339171, β "
+            "0.284908; 6 to 19 % above their table A3",
+            source=f"{_CHINCHILLA}; the unrounded values are those of its TeX source, quoted by "
+            "arXiv:2404.10102",
             trained=_CHINCHILLA_DATA,
             sizes=(70e6, 16e9),
             curve=ParametricLoss(A=406.401018, B=410.722827, alpha=0.33917084, beta=0.2849083),
@@ -138,7 +144,8 @@ LAWS = {
             name="kaplan",
             says="N = 1.3e9·C^0.73, C in PF-days at the critical batch, N without embeddings",
             source="Kaplan et al. 2020, arXiv:2001.08361",
-            trained="fitted to models of up to 1.5B parameters without embeddings and 22M to 23B tokens",
+            trained="fitted to models of up to 1.5B parameters without embeddings and 22M to 23B "
+            "tokens",
             sizes=(768, 1.5e9),
             curve=_kaplan,
         ),
@@ -152,15 +159,30 @@ def find_law(name: str) -> ScalingLaw:
     if law := LAWS.get(name):
         return law
     near = nearest(name, LAWS)
-    raise LlamathError(f"unknown scaling law {safe(name)!r}", hint=f"{'nearest' if near else 'known'}: {', '.join(near or LAWS)}")
+    raise LlamathError(
+        f"unknown scaling law {safe(name)!r}",
+        hint=f"{'nearest' if near else 'known'}: {', '.join(near or LAWS)}",
+    )
 
 
 class TrainingBudget(Record):
     """The tokens and the compute of a model's training, and the optima of a scaling law."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("parameters", "tokens", "flops", "tokens_per_parameter", "law=law.name", "source=law.source", "trained=law.trained"),
-        *("optimal_tokens=rounded_optimal_tokens", "optimal_parameters=rounded_optimal_parameters", "extrapolated"),
+        *(
+            "parameters",
+            "tokens",
+            "flops",
+            "tokens_per_parameter",
+            "law=law.name",
+            "source=law.source",
+            "trained=law.trained",
+        ),
+        *(
+            "optimal_tokens=rounded_optimal_tokens",
+            "optimal_parameters=rounded_optimal_parameters",
+            "extrapolated",
+        ),
     )
 
     parameters: int  # active
@@ -196,9 +218,13 @@ class TrainingBudget(Record):
         return self.tokens / self.parameters
 
 
-def training_budget(parameters: int, law: ScalingLaw, tokens: int | None = None, flops: int | None = None) -> TrainingBudget:
+def training_budget(
+    parameters: int, law: ScalingLaw, tokens: int | None = None, flops: int | None = None
+) -> TrainingBudget:
     """Return the budget of a model; without tokens or compute, those that the law recommends."""
-    num_tokens = tokens or (max(flops // (6 * parameters), 1) if flops else round(law.tokens(parameters)))
+    num_tokens = tokens or (
+        max(flops // (6 * parameters), 1) if flops else round(law.tokens(parameters))
+    )
     compute = 6 * parameters * num_tokens
     return TrainingBudget(
         parameters=parameters,

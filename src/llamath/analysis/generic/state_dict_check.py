@@ -1,4 +1,6 @@
-"""`verify_state_dict`: compare the tensors of a checkpoint with those of a model without a family: names, shapes, files."""
+"""`verify_state_dict`: compare the tensors of a checkpoint with those of a model without a
+family: names, shapes, files.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,30 @@ def verify_state_dict(opened: OpenedCheckpoint, path: str, model: GenericModel) 
     manifest = plain.manifest
     expected = _expected_shapes(model, frozenset(manifest.columns.name))
     shapes, packed = _stored_shapes(opened.replace(manifest=manifest), expected)
-    findings = [*map(problem_finding, opened.problems), *manifest_findings(manifest, model.config.data)]
+    findings = [
+        *map(problem_finding, opened.problems),
+        *manifest_findings(manifest, model.config.data),
+    ]
     if plain.description:
         findings.append(Finding(code="prefix", severity="warning", message=plain.description))
     if packed:
         findings.append(
-            Finding(code="packed", severity="info", message=f"{format_count(len(packed), 'tensor')} of packed weights: {packed[0]}")
+            Finding(
+                code="packed",
+                severity="info",
+                message=f"{format_count(len(packed), 'tensor')} of packed weights: {packed[0]}",
+            )
         )
     incomplete = bool(manifest.absent_files or opened.problems)
     findings += _differences(model, expected, shapes, incomplete)
-    findings += map(tied_copy_finding, find_tied_copies(opened.replace(manifest=manifest), model.tied_names))
+    findings += map(
+        tied_copy_finding, find_tied_copies(opened.replace(manifest=manifest), model.tied_names)
+    )
     return StructureReport(
         path=path,
         kind="state_dict",
-        title=f"{format_count(len(manifest.tensors), 'tensor')} in {format_count(len(manifest.files), f'{manifest.format} file')}",
+        title=f"{format_count(len(manifest.tensors), 'tensor')} in "
+        f"{format_count(len(manifest.files), f'{manifest.format} file')}",
         format=manifest.format,
         checked=f"names and shapes {model.claim}; headers, indexes, shards, dtypes and sizes",
         findings=tuple(findings),
@@ -52,12 +64,20 @@ def verify_state_dict(opened: OpenedCheckpoint, path: str, model: GenericModel) 
 
 
 def _expected_shapes(model: GenericModel, stored: Container[str]) -> dict[str, Shape]:
-    """Return the shapes of the tensors that files hold; of tied ones, a copy does if it is the only one that is stored."""
-    copies = {x.tied: x.name for x in model.tensors if x.tied and x.tied not in stored and x.name in stored}
+    """Return the shapes of the tensors that files hold; of tied ones, a copy does if it is the
+    only one that is stored.
+    """
+    copies = {
+        x.tied: x.name
+        for x in model.tensors
+        if x.tied and x.tied not in stored and x.name in stored
+    }
     return {copies.get(x.name, x.name): x.shape for x in model.tensors if not x.tied}
 
 
-def _stored_shapes(opened: OpenedCheckpoint, expected: Mapping[str, Shape]) -> tuple[dict[str, Shape], list[str]]:
+def _stored_shapes(
+    opened: OpenedCheckpoint, expected: Mapping[str, Shape]
+) -> tuple[dict[str, Shape], list[str]]:
     """Return the shapes of stored tensors once unpacked, and the names of the packings."""
     columns = opened.manifest.columns
     try:
@@ -65,7 +85,11 @@ def _stored_shapes(opened: OpenedCheckpoint, expected: Mapping[str, Shape]) -> t
     except (ConfigError, RemoteError):
         section = None
     packings = packings_of(opened.manifest, section)
-    shapes = {name: shape for name, shape in zip(columns.name, columns.shape, strict=True) if name not in packings}
+    shapes = {
+        name: shape
+        for name, shape in zip(columns.name, columns.shape, strict=True)
+        if name not in packings
+    }
     for x in packings.values():
         if x.role == "values":
             wanted = expected.get(x.weight)
@@ -73,24 +97,49 @@ def _stored_shapes(opened: OpenedCheckpoint, expected: Mapping[str, Shape]) -> t
     return shapes, list(dict.fromkeys(x.kind for x in packings.values() if x.kind))
 
 
-def _differences(model: GenericModel, expected: Mapping[str, Shape], shapes: Mapping[str, Shape], incomplete: bool) -> Iterator[Finding]:
-    tied, buffers = {x.name for x in model.tensors if x.tied}, {x.name for x in model.tensors if x.is_buffer}
+def _differences(
+    model: GenericModel,
+    expected: Mapping[str, Shape],
+    shapes: Mapping[str, Shape],
+    incomplete: bool,
+) -> Iterator[Finding]:
+    tied, buffers = (
+        {x.name for x in model.tensors if x.tied},
+        {x.name for x in model.tensors if x.is_buffer},
+    )
     missing = [name for name in expected if name not in shapes]
     if missing and not incomplete:
         size = sum(prod(expected[name]) for name in missing)
         weights = [name for name in missing if name not in buffers]
-        message = f"{format_count(len(missing), 'tensor')} with {format_count(size, 'element')} missing: {summarize_names(missing)}"
+        message = (
+            f"{format_count(len(missing), 'tensor')} with {format_count(size, 'element')} "
+            f"missing: {summarize_names(missing)}"
+        )
         hint = "" if weights else "they are buffers, which the class fills with its own values"
         severity = "error" if weights else "warning"
-        yield Finding(code="missing", severity=severity, message=message, hint=hint, tensors=tuple(missing))
+        yield Finding(
+            code="missing", severity=severity, message=message, hint=hint, tensors=tuple(missing)
+        )
     unexpected = [name for name in shapes if name not in expected]
     for code, severity, what, names in (
-        ("buffer", "info", "recomputed by every loader (buffers)", [x for x in unexpected if x not in tied and is_buffer(x)]),
-        ("unexpected", "warning", "not in the class that is built", [x for x in unexpected if x not in tied and not is_buffer(x)]),
+        (
+            "buffer",
+            "info",
+            "recomputed by every loader (buffers)",
+            [x for x in unexpected if x not in tied and is_buffer(x)],
+        ),
+        (
+            "unexpected",
+            "warning",
+            "not in the class that is built",
+            [x for x in unexpected if x not in tied and not is_buffer(x)],
+        ),
     ):
         if names:
             is_or_are = "is" if len(names) == 1 else "are"
-            message = f"{format_count(len(names), 'tensor')} {is_or_are} {what}: {summarize_names(names)}"
+            message = (
+                f"{format_count(len(names), 'tensor')} {is_or_are} {what}: {summarize_names(names)}"
+            )
             yield Finding(code=code, severity=severity, message=message, tensors=tuple(names))
     by_shape: dict[tuple[Shape, Shape], list[str]] = {}
     for name, shape in expected.items():

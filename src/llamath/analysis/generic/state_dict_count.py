@@ -1,4 +1,6 @@
-"""`StateDictCount`: the parameters of a model without a family, tensor by tensor, and whose count it is."""
+"""`StateDictCount`: the parameters of a model without a family, tensor by tensor, and whose
+count it is.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from ...core.expr import Expr
 from ...generic.generic_model import GenericModel
 from ...utils.errors import LlamathError
 from ...utils.number_format import short_count
-from ..count.count_report import MAX_LISTED_WEIGHTS, SCHEMES, CountReport, StoredNamesReport, StoredTensor
+from ..count.count_report import (
+    MAX_LISTED_WEIGHTS,
+    SCHEMES,
+    CountReport,
+    StoredNamesReport,
+    StoredTensor,
+)
 from ..inference.inference_memory import WeightsReport
 from ..inference.weight_bytes import stored_weights
 from ..verify.listing import Listing, list_tensors
@@ -55,7 +63,10 @@ class StateDictCount(CountReport):
 
     def to_json(self, *, weights: bool = True) -> dict[str, Any]:
         if weights and len(self.model.tensors) > MAX_LISTED_WEIGHTS:
-            raise LlamathError(f"{len(self.model.tensors):,} tensors are too many to list (at most {MAX_LISTED_WEIGHTS:,})")
+            raise LlamathError(
+                f"{len(self.model.tensors):,} tensors are too many to list (at "
+                f"most {MAX_LISTED_WEIGHTS:,})"
+            )
         document = super(CountReport, self).to_json()
         notes = document.pop("notes")
         return document | {"weights": self._entries() if weights else [], "notes": notes}
@@ -80,11 +91,16 @@ class StateDictCount(CountReport):
     @property
     def summary(self) -> str:
         """The total in one line, and whose count it is."""
-        return f"{self.model.name}, {self.total:,} parameters ({short_count(self.total)}), {self.model.claim}"
+        return (
+            f"{self.model.name}, {self.total:,} parameters ({short_count(self.total)}), "
+            f"{self.model.claim}"
+        )
 
 
 def weights_memory(model: GenericModel, dtype: str = "") -> WeightsReport:
-    """Return the bytes of the weights, in the dtypes that they have or in one plain dtype; the rest of the memory needs a family."""
+    """Return the bytes of the weights, in the dtypes that they have or in one plain dtype; the
+    rest of the memory needs a family.
+    """
     tensors = tuple(x for x in model.tensors if not x.tied)
     if dtype:
         from ...checkpoint.quantization.schemes import parse_weight_format
@@ -92,17 +108,25 @@ def weights_memory(model: GenericModel, dtype: str = "") -> WeightsReport:
         packer = parse_weight_format(dtype)
         if packer.is_packed or packer.gguf_file_type:
             raise LlamathError(
-                f"{packer.name} packs some matrices, and which ones only a family tells: the model is counted {model.claim}",
+                f"{packer.name} packs some matrices, and which ones only a family tells: the "
+                f"model is counted {model.claim}",
                 hint="a plain dtype: bf16, fp16, fp32",
             )
         tensors = tuple(x._replace(dtype=packer.unpacked_dtype) for x in tensors)
     lines = stored_weights(list_tensors(model.replace(tensors=tensors).manifest, packings={})).lines
     lines = tuple(x.replace(note=x.note.removesuffix(" in the headers")) for x in lines)
-    return WeightsReport(name=model.name, lines=lines, reason="without a family, weights alone are sized", claim=model.claim)
+    return WeightsReport(
+        name=model.name,
+        lines=lines,
+        reason="without a family, weights alone are sized",
+        claim=model.claim,
+    )
 
 
 def state_dict_names(model: GenericModel) -> NamesReport:
-    """Return the names of the weights, those that differ in numbers only together; a model without a family has HF names only."""
+    """Return the names of the weights, those that differ in numbers only together; a model
+    without a family has HF names only.
+    """
     listing = list_tensors(model.manifest, packings={})
     weights = tuple(
         WeightNames(
@@ -121,7 +145,12 @@ def state_dict_names(model: GenericModel) -> NamesReport:
 def stored_state_dict(model: GenericModel) -> StoredNamesReport:
     """List the tensors of a state dict, buffers included; tied copies are left out."""
     tensors = (
-        StoredTensor(name=x.name, shape=x.shape, dtype=x.dtype, parameters=0 if x.is_buffer else prod(x.shape))
+        StoredTensor(
+            name=x.name,
+            shape=x.shape,
+            dtype=x.dtype,
+            parameters=0 if x.is_buffer else prod(x.shape),
+        )
         for x in model.tensors
         if not x.tied
     )

@@ -1,4 +1,6 @@
-"""`diff_models`: the difference of two models; if one has no family, by the names and shapes of their tensors."""
+"""`diff_models`: the difference of two models; if one has no family, by the names and shapes of
+their tensors.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from ...model import Model
 from ..count.count_report import check_listable
 from ..diff.model_diff import DiffReport, Totals, Unchanged, WeightEntry, align_weights, diff
 
-_NOTE = "compared by the names and shapes in files: without a family on both sides there are no causes, and config keys are not compared"
+_NOTE = (
+    "compared by the names and shapes in files: without a family on both sides there are no "
+    "causes, and config keys are not compared"
+)
 
 
 def diff_models(a: Model, b: Model) -> DiffReport:
@@ -51,7 +56,13 @@ def _entries(model: Model) -> dict[str, list[tuple[str, WeightEntry]]]:
     entries: dict[str, list[tuple[str, WeightEntry]]] = {}
     for (name, shape, tied), copies in found.items():
         parameters = 0 if tied else copies * prod(shape)
-        entry = WeightEntry(shape=shape, dims=tuple(map(str, shape)), copies=copies, parameters=parameters, tied=tied)
+        entry = WeightEntry(
+            shape=shape,
+            dims=tuple(map(str, shape)),
+            copies=copies,
+            parameters=parameters,
+            tied=tied,
+        )
         entries.setdefault(name, []).append(("", entry))
     return entries
 
@@ -60,4 +71,7 @@ def _tensors(model: Model) -> list[StateTensor]:
     if isinstance(model, GenericModel):
         return [x for x in model.tensors if not x.is_buffer]
     check_listable(model.tree)
-    return [StateTensor(x.name, "", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]
+    return [
+        StateTensor(x.name, "", tuple(map(int, x.shape)))
+        for x in model.scheme("hf").tensors(model.tree)
+    ]

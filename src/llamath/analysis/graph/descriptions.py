@@ -25,7 +25,10 @@ def lookup(node: Node) -> str:
 
 def hash_ngrams(node: Node) -> str:
     """Describe the rows of a table for n-grams."""
-    return f"{int(node.shape[2])} hashes of the {' and '.join(str(n) for n in range(2, node.attributes['ngram_size'] + 1))}-grams"
+    return (
+        f"{int(node.shape[2])} hashes of the "
+        f"{' and '.join(str(n) for n in range(2, node.attributes['ngram_size'] + 1))}-grams"
+    )
 
 
 def linear(node: Node) -> str:
@@ -37,12 +40,22 @@ def linear(node: Node) -> str:
 
 def per_head_linear(node: Node) -> str:
     """Describe a projection that absorbed latent attention applies to each head."""
-    return "query projected into the latent space" if node.attributes["transposed"] else "values decompressed from the weighted latents"
+    return (
+        "query projected into the latent space"
+        if node.attributes["transposed"]
+        else ("values decompressed from the weighted latents")
+    )
 
 
 def rms_norm(node: Node) -> str:
     """Describe a root-mean-square norm."""
-    return "per-head norm" if node.path.endswith("}") else "RMSNorm of each group" if node.attributes["grouped"] else "RMSNorm"
+    return (
+        "per-head norm"
+        if node.path.endswith("}")
+        else "RMSNorm of each group"
+        if node.attributes["grouped"]
+        else "RMSNorm"
+    )
 
 
 def layer_norm(node: Node) -> str:
@@ -60,13 +73,22 @@ def gated(node: Node) -> str:
     function = node.attributes["name"]
     if node.inputs[1].op == "select_layer":
         return f"{function}(gate) · per-layer embedding"
-    name = "SwiGLU: " if function in ("silu", "swish") else "GeGLU: " if function.startswith("gelu") else ""
+    name = (
+        "SwiGLU: "
+        if function in ("silu", "swish")
+        else "GeGLU: "
+        if function.startswith("gelu")
+        else ""
+    )
     return f"{name}{function}(gate) · up"
 
 
 def clamped_gated(node: Node) -> str:
     """Describe GPT-OSS's activation."""
-    return f"(up + 1) · g · sigmoid({node.attributes['alpha']:g} · g), both within {node.attributes['limit']:g}"
+    return (
+        f"(up + 1) · g · sigmoid({node.attributes['alpha']:g} · g), both within "
+        f"{node.attributes['limit']:g}"
+    )
 
 
 def add(node: Node) -> str:
@@ -75,7 +97,11 @@ def add(node: Node) -> str:
         return "position embedding added"
     if not node.path.endswith("{l}"):
         return "shared experts added" if node.inputs[0].op == "combine" else "sum of both"
-    return "added to the normalized x" if node.inputs[0].op.endswith("norm") else "added to the residual stream"
+    return (
+        "added to the normalized x"
+        if node.inputs[0].op.endswith("norm")
+        else ("added to the residual stream")
+    )
 
 
 def multiply(node: Node) -> str:
@@ -90,15 +116,23 @@ def scale(node: Node) -> str:
 
 def compress(node: Node) -> str:
     """Describe windows of tokens."""
-    overlap, weighted = ", with those of the window before" if node.attributes["overlap"] else "", "weighted " * (len(node.inputs) > 1)
+    overlap, weighted = (
+        ", with those of the window before" if node.attributes["overlap"] else "",
+        "weighted " * (len(node.inputs) > 1),
+    )
     return f"{weighted}mean of each {int(node.attributes['ratio']):,} tokens{overlap}"
 
 
 def compressed_attention(node: Node) -> str:
     """Describe attention to the last tokens and to windows."""
     top_k = node.attributes["top_k"]
-    windows = "all complete windows" if top_k is None else f"at most {int(top_k):,} selected windows"
-    return f"attention to the last {int(node.attributes['window'].size):,} tokens and to {windows}, one attention sink per head"
+    windows = (
+        "all complete windows" if top_k is None else (f"at most {int(top_k):,} selected windows")
+    )
+    return (
+        f"attention to the last {int(node.attributes['window'].size):,} tokens and to "
+        f"{windows}, one attention sink per head"
+    )
 
 
 def sinkhorn(node: Node) -> str:
@@ -114,7 +148,11 @@ def offset(node: Node) -> str:
 def scale_by_weight(node: Node) -> str:
     """Describe a stored factor."""
     what = "channel" if node.weights[0].shape[0] == node.shape[-1] else "head"
-    return "multiplied by a stored scalar" if int(node.weights[0].weight.size) == 1 else f"multiplied by one stored number per {what}"
+    return (
+        "multiplied by a stored scalar"
+        if int(node.weights[0].weight.size) == 1
+        else f"multiplied by one stored number per {what}"
+    )
 
 
 def softcap(node: Node) -> str:
@@ -149,7 +187,9 @@ def rope(node: Node) -> str:
 def update_cache(node: Node) -> str:
     """Describe keys and values that are cached."""
     how = "appended" if int(node.shape[1]) > int(node.inputs[0].shape[1]) else "written"
-    return f"{how} to the KV cache" + (", shared by all heads" if node.attributes["name"] == "latents" else "")
+    return f"{how} to the KV cache" + (
+        ", shared by all heads" if node.attributes["name"] == "latents" else ""
+    )
 
 
 def read_cache(node: Node) -> str:
@@ -160,8 +200,14 @@ def read_cache(node: Node) -> str:
 
 def select_keys(node: Node) -> str:
     """Describe the choice of keys by an indexer."""
-    what, weight = "keys" if node.attributes["ratio"] == 1 else "windows", "weight · " * (len(node.inputs) > 2)
-    return f"the {int(node.attributes['top_k']):,} {what} with the highest scores Σ {weight}relu(q · k)"
+    what, weight = (
+        "keys" if node.attributes["ratio"] == 1 else "windows",
+        "weight · " * (len(node.inputs) > 2),
+    )
+    return (
+        f"the {int(node.attributes['top_k']):,} {what} with the highest scores Σ "
+        f"{weight}relu(q · k)"
+    )
 
 
 def select_blocks(node: Node) -> str:
@@ -173,7 +219,9 @@ def select_blocks(node: Node) -> str:
 def scores(node: Node) -> str:
     """Describe the scores of attention."""
     groups = int(node.shape[2]) // int(node.inputs[1].shape[2])
-    return "q · k of every pair, scaled" + (f"; {groups} query heads per KV head" if groups > 1 else "")
+    return "q · k of every pair, scaled" + (
+        f"; {groups} query heads per KV head" if groups > 1 else ""
+    )
 
 
 def softmax(node: Node) -> str:
@@ -183,20 +231,34 @@ def softmax(node: Node) -> str:
 
 def _softmax(node: Node) -> Iterator[str]:
     if node.op == "encoder_attention":
-        of_text = node.path.startswith("encoder.") or node.inputs[1].op in ("keep_encoded", "read_encoded")
+        of_text = node.path.startswith("encoder.") or node.inputs[1].op in (
+            "keep_encoded",
+            "read_encoded",
+        )
         yield f"over all tokens of the {'encoder' if of_text else 'image'}"
         return
     window, transform = node.attributes["window"], node.attributes["transform"]
     if window.size is not None:
-        yield f"over the last {window.size:,} keys" if window.causal else f"over keys less than {window.size:,} away, including later ones"
+        yield (
+            f"over the last {window.size:,} keys"
+            if window.causal
+            else (f"over keys less than {window.size:,} away, including later ones")
+        )
     elif window.chunk is not None:
         yield f"over the keys of its chunk of {window.chunk:,}"
     elif node.attributes["windows"]:
         ratio, most = map(int, node.attributes["windows"])
-        yield f"over the keys of at most {most:,} selected windows of {ratio:,}, and those after the last complete one"
+        yield (
+            f"over the keys of at most {most:,} selected windows of {ratio:,}, and those after "
+            "the last complete one"
+        )
     else:
         all_keys = OVER_CACHED_KEYS if window.causal else "over all keys, including later ones"
-        yield all_keys if node.attributes["top_k"] is None else f"over at most {int(node.attributes['top_k']):,} selected keys"
+        yield (
+            all_keys
+            if node.attributes["top_k"] is None
+            else (f"over at most {int(node.attributes['top_k']):,} selected keys")
+        )
     if transform.softcap is not None:
         yield f"capped at {transform.softcap:g}"
     if transform.alibi is not None:
@@ -213,14 +275,23 @@ def causal_conv(node: Node) -> str:
 
 def route(node: Node) -> str:
     """Describe the choice of experts."""
-    moe, choice = node.attributes["moe"], f"top {int(node.shape[-1])} of {int(node.inputs[0].shape[-1]):,} experts"
-    groups = f", from the best {moe.expert_groups.kept} of {moe.expert_groups.groups} groups" if moe.expert_groups else ""
+    moe, choice = (
+        node.attributes["moe"],
+        (f"top {int(node.shape[-1])} of {int(node.inputs[0].shape[-1]):,} experts"),
+    )
+    groups = (
+        f", from the best {moe.expert_groups.kept} of {moe.expert_groups.groups} groups"
+        if moe.expert_groups
+        else ""
+    )
     return f"{choice} with their weights ({moe.scoring}){groups}"
 
 
 def dispatch(node: Node) -> str:
     """Describe the rows of experts."""
-    return "tokens dispatched to their experts" + (", scaled by the router" if node.attributes["moe"].routing == "input" else "")
+    return "tokens dispatched to their experts" + (
+        ", scaled by the router" if node.attributes["moe"].routing == "input" else ""
+    )
 
 
 def _field(node: Node) -> str:

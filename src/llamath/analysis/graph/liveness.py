@@ -1,4 +1,6 @@
-"""The peak of activations in a forward pass without gradients: every storage lives from its operation to its last reader."""
+"""The peak of activations in a forward pass without gradients: every storage lives from its
+operation to its last reader.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,16 @@ class Peak(NamedTuple):
 def peak_of_layers(graph: Graph) -> Peak | None:
     """Return the largest peak in any layer; None without layers.
 
-    As in Python, the arguments of a block and the queries, keys and values of a mixer live until it returns; the argument of the layer
-    lives in its caller as well.
+    As in Python, the arguments of a block and the queries, keys and values of a mixer live until it
+    returns; the argument of the layer lives in its caller as well.
     """
     return max(map(_peak_of_region, graph.layers), key=lambda x: int(x.elements), default=None)
 
 
 def peak_elements(graph: Graph) -> Expr:
-    """Return the most elements that live at once in any region of the pass of a tower, for all of its tokens."""
+    """Return the most elements that live at once in any region of the pass of a tower, for all
+    of its tokens.
+    """
     return max((_peak_of_region(x, lambda size: size).elements for x in graph.regions), key=int)
 
 
@@ -49,7 +53,9 @@ def _peak_of_region(region: Region, measure: Callable[[Expr], Expr] = elements_p
 
 
 def _last_uses(region: Region) -> dict[Node, int]:
-    """Return the index of the last operation that reads each storage, or during which a variable or an argument of a block holds it."""
+    """Return the index of the last operation that reads each storage, or during which a variable
+    or an argument of a block holds it.
+    """
     ends: dict[Node, int] = {}
     held = list(region.call_ends)
     for i, node in enumerate(region.nodes):

@@ -1,7 +1,9 @@
-"""`Operation` and `list_operations`: the steps of a recorded graph as the trace and the block diagrams show them.
+"""`Operation` and `list_operations`: the steps of a recorded graph as the trace and the block
+diagrams show them.
 
-A step is an operation of the graph, with a name from the path of its block. Views and casts have no step: the steps that read them are
-shown with their inputs. Attention is shown as scores, softmax and mix, a recurrence as its states and the output read from them.
+A step is an operation of the graph, with a name from the path of its block. Views and casts have no
+step: the steps that read them are shown with their inputs. Attention is shown as scores, softmax
+and mix, a recurrence as its states and the output read from them.
 """
 
 from __future__ import annotations
@@ -18,9 +20,14 @@ from ...utils.record_type import Record
 from .recorder import Graph, Node, UsedWeight
 from .rules import RULES, CachedTensor, StepPart, cached_tokens
 
-HIDDEN_STATES, PER_LAYER_INPUTS, EMBEDDINGS, ENCODER_STATES = "x", "per_layer_inputs", "embeddings", "encoder_states"
-"""The inputs of a layer: the output of the previous one, its slice of the per-layer embeddings, the embeddings of the tokens, and the
-output of the encoder.
+HIDDEN_STATES, PER_LAYER_INPUTS, EMBEDDINGS, ENCODER_STATES = (
+    "x",
+    "per_layer_inputs",
+    "embeddings",
+    "encoder_states",
+)
+"""The inputs of a layer: the output of the previous one, its slice of the per-layer embeddings, the
+embeddings of the tokens, and the output of the encoder.
 """
 _INPUTS = {
     "hidden_states": (HIDDEN_STATES,),
@@ -35,9 +42,20 @@ _NAMED_ROWS = ("keep_encoded", "read_cache", "read_encoded", "update_cache")
 
 
 class WeightUse(Record):
-    """A weight that a step uses, with its number of copies and of active (live) copies per token."""
+    """A weight that a step uses, with its number of copies and of active (live) copies per
+    token.
+    """
 
-    json_fields: ClassVar[tuple[str, ...]] = ("path", "dims", "shape=weight.shape", "copies", "live", "group", "tied", "parameters")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "path",
+        "dims",
+        "shape=weight.shape",
+        "copies",
+        "live",
+        "group",
+        "tied",
+        "parameters",
+    )
 
     path: str  # inside its layer, with {e} for the expert
     weight: Weight
@@ -65,12 +83,25 @@ class Operation(Record):
     """One step of a forward pass."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("name", "kind", "does=description", "takes=inputs", "dims", "shape", "weights", "parameters", "flops", "formula=flops.symbol"),
+        *(
+            "name",
+            "kind",
+            "does=description",
+            "takes=inputs",
+            "dims",
+            "shape",
+            "weights",
+            "parameters",
+            "flops",
+            "formula=flops.symbol",
+        ),
         "kept=cached",
     )
 
     name: str
-    kind: str  # lookup linear norm rope view cache scores softmax mix act multiply add choice sum conv state ids probabilities
+    # lookup linear norm rope view cache scores softmax mix act multiply add choice sum conv state
+    # ids probabilities
+    kind: str
     description: str
     inputs: tuple[str, ...]  # names of the steps whose outputs it reads
     shape: tuple[Expr, ...]
@@ -93,16 +124,29 @@ class Operation(Record):
     def key(self) -> tuple[object, ...]:
         """Everything that identical layers have in common at this step."""
         uses = tuple((x.path, x.weight, x.copies) for x in self.weights)
-        return (self.name, self.description, self.inputs, self.shape, self.dims, uses, int(self.flops), int(self.cached))
+        return (
+            self.name,
+            self.description,
+            self.inputs,
+            self.shape,
+            self.dims,
+            uses,
+            int(self.flops),
+            int(self.cached),
+        )
 
 
 def list_operations(
-    graph: Graph, nodes: Iterable[Node], leaves: Iterable[Folded], stack: str = "layers", given: Mapping[Node, str] = MappingProxyType({})
+    graph: Graph,
+    nodes: Iterable[Node],
+    leaves: Iterable[Folded],
+    stack: str = "layers",
+    given: Mapping[Node, str] = MappingProxyType({}),
 ) -> tuple[Operation, ...]:
     """Return the steps of nodes in execution order.
 
-    `leaves` are the folded weights of their block, a layer of the stack at this path (empty: of no stack). `given` names the inputs that
-    come from elsewhere.
+    `leaves` are the folded weights of their block, a layer of the stack at this path (empty: of no
+    stack). `given` names the inputs that come from elsewhere.
     """
     listed = tuple(nodes)
     uses = Counter(x.path for node in listed for x in node.weights)
@@ -112,7 +156,14 @@ def list_operations(
 class _Operations:
     """Turns nodes into steps."""
 
-    def __init__(self, graph: Graph, leaves: Iterable[Folded], uses: Counter[str], stack: str, given: Mapping[Node, str]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        leaves: Iterable[Folded],
+        uses: Counter[str],
+        stack: str,
+        given: Mapping[Node, str],
+    ) -> None:
         self._stack = stack
         self._counted: set[str] = set()  # a weight counts where it is used first
         self._uses = uses  # how many nodes use a weight: those of a stack are used one by one
@@ -149,14 +200,18 @@ class _Operations:
             elif node.op in _INPUTS:
                 self._read[node] = _INPUTS[node.op]
             elif not rule.kind or (node.op == "merge_heads" and node.inputs[0].is_view):
-                self._read[node] = self._inputs(node.inputs[1:] if node.op == "routing_weights" else node.inputs)
+                self._read[node] = self._inputs(
+                    node.inputs[1:] if node.op == "routing_weights" else node.inputs
+                )
             else:
                 flops = None if rule.flops is None else rule.flops(node, True)
                 name = _step_name(node, self._stack)
                 part = StepPart(
                     name=name,
                     kind="sum" if rule.kind == "add" and "." in name else rule.kind,
-                    description=rule.description if isinstance(rule.description, str) else rule.description(node),
+                    description=rule.description
+                    if isinstance(rule.description, str)
+                    else rule.description(node),
                     shape=node.shape,
                     weights=node.weights,
                     flops=Expr.const(0) if flops is None else flops,
@@ -165,14 +220,20 @@ class _Operations:
                 yield (step := self._step(node, part, self._inputs(node.inputs), name))
                 self._read[node] = (step.name,)
 
-    def _step(self, node: Node, part: StepPart, inputs: tuple[str, ...], name: str = "") -> Operation:
-        name = self._unique(name or ".".join(filter(None, (_inside_layer(node.path, self._stack), part.name))))
+    def _step(
+        self, node: Node, part: StepPart, inputs: tuple[str, ...], name: str = ""
+    ) -> Operation:
+        name = self._unique(
+            name or ".".join(filter(None, (_inside_layer(node.path, self._stack), part.name)))
+        )
         return Operation(
             name=name,
             kind=part.kind,
             description=part.description,
             inputs=inputs,
-            shape=tuple((x.alias("M") if "P" in x.variables else x).at(P=self._past) for x in part.shape),
+            shape=tuple(
+                (x.alias("M") if "P" in x.variables else x).at(P=self._past) for x in part.shape
+            ),
             weights=tuple(use for x in part.weights for use in self._use(x)),
             flops=part.flops.at(P=self._past),
             cached=self._cached(part.cached),
@@ -183,7 +244,11 @@ class _Operations:
         return tuple(dict.fromkeys(name for x in nodes for name in self._read.get(x, ())))
 
     def _unique(self, name: str) -> str:
-        found = next(x for i in range(1, len(self._names) + 2) if (x := name if i == 1 else f"{name}_{i}") not in self._names)
+        found = next(
+            x
+            for i in range(1, len(self._names) + 2)
+            if (x := name if i == 1 else f"{name}_{i}") not in self._names
+        )
         self._names.add(found)
         return found
 
@@ -196,19 +261,29 @@ class _Operations:
         copies, live = (1, 1) if one_by_one else (0, 0) if counted else (first.copies, first.active)
         yield WeightUse(path=path, weight=x.weight, group=x.group, copies=copies, live=live)
         for leaf in others if not (one_by_one or counted) else ():
-            yield WeightUse(path=path, weight=leaf.weight, group=x.group, copies=leaf.copies, live=leaf.active)
+            yield WeightUse(
+                path=path, weight=leaf.weight, group=x.group, copies=leaf.copies, live=leaf.active
+            )
 
     def _cached(self, x: CachedTensor | None) -> Expr:
         """Return the elements that all sequences have in the cache after the pass."""
         if x is None:
             return Expr.const(0)
-        tokens = cached_tokens(self._encoder_tokens if x.of_encoder else self._tokens, x.window.max_lookback) if x.kind == "row" else 1
+        tokens = (
+            cached_tokens(
+                self._encoder_tokens if x.of_encoder else self._tokens, x.window.max_lookback
+            )
+            if x.kind == "row"
+            else 1
+        )
         tokens = floor_div(tokens, x.every) if x.every > 1 else tokens
         return product((self._batch, tokens, x.size)).at(P=self._past)
 
 
 def _step_name(node: Node, stack: str) -> str:
-    """Return the name of the step of an operation: the path of its block, and in a block of several operations the operation."""
+    """Return the name of the step of an operation: the path of its block, and in a block of
+    several operations the operation.
+    """
     word = node.attributes["name"] if node.op in _NAMED_ROWS else RULES[node.op].name
     if not word:
         return _inside_layer(_place(node), stack).removesuffix(f".{LETTERS[1]}")
@@ -218,7 +293,9 @@ def _step_name(node: Node, stack: str) -> str:
 
 
 def _inside_layer(path: str, stack: str) -> str:
-    """Return a path relative to its layer of a stack; outside of layers, without a stack, it is the whole path."""
+    """Return a path relative to its layer of a stack; outside of layers, without a stack, it is
+    the whole path.
+    """
     _, layer, inside = path.partition(f"{stack}.{LETTERS[0]}") if stack else (path, "", "")
     return inside.removeprefix(".") if layer else path
 
@@ -229,7 +306,9 @@ def _place(node: Node) -> str:
 
 
 def _source(node: Node) -> str:
-    """Return the part of a block whose result an operation reads: `q` for the rotary embedding of `q_norm`'s output."""
+    """Return the part of a block whose result an operation reads: `q` for the rotary embedding
+    of `q_norm`'s output.
+    """
     prefix, x = f"{node.path}." if node.path else "", node.inputs[-1]
     while x.inputs and (_place(x) == node.path or not _place(x).startswith(prefix)):
         x = x.inputs[0]

@@ -1,6 +1,8 @@
-"""`record`: the graph of one forward pass, with symbolic shapes, recorded from the `forward` of the blocks. No torch is needed.
+"""`record`: the graph of one forward pass, with symbolic shapes, recorded from the `forward` of the
+blocks. No torch is needed.
 
-Batch size B, new tokens T and earlier tokens P are variables of the shapes. Layers that are identical are recorded once, as a `Region`.
+Batch size B, new tokens T and earlier tokens P are variables of the shapes. Layers that are
+identical are recorded once, as a `Region`.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class Node:
         self.attributes = attributes
         self.storage: Node = inputs[0].storage if view else self
         self.without_gradient = False
-        self.in_expert: bool = op == "dispatch" or (op != "combine" and any(x.in_expert for x in inputs))
+        self.in_expert: bool = op == "dispatch" or (
+            op != "combine" and any(x.in_expert for x in inputs)
+        )
         self.sharding, self.max_parts = _sharding(op, inputs, weights)
 
     @property
@@ -92,18 +96,24 @@ class Node:
         return f"Node({self.op} {self.path} [{', '.join(x.symbol for x in self.shape)}])"
 
 
-def _sharding(op: str, inputs: tuple[Node, ...], weights: tuple[UsedWeight, ...]) -> tuple[Sharding, int]:
+def _sharding(
+    op: str, inputs: tuple[Node, ...], weights: tuple[UsedWeight, ...]
+) -> tuple[Sharding, int]:
     """Return how tensor parallelism shards a result, and the largest number of shards (0: any).
 
-    A column-parallel weight shards its result; a row-parallel one makes it whole again. The rows of experts are those that were routed to
-    the experts of a rank.
+    A column-parallel weight shards its result; a row-parallel one makes it whole again. The rows of
+    experts are those that were routed to the experts of a rank.
     """
     if op in ("lookup", "combine"):
         return "", 0
     whole: Sharding = "expert" if op == "dispatch" or any(x.in_expert for x in inputs) else ""
     for weight in weights:
         if (split := weight.split) is not None and len(weights[0].shape) > 1:
-            return ("tensor", split.parts if split.on_indivisible == "copy" else 0) if split.axis == 0 else (whole, 0)
+            return (
+                ("tensor", split.parts if split.on_indivisible == "copy" else 0)
+                if split.axis == 0
+                else (whole, 0)
+            )
     for x in inputs:
         if x.sharding == "tensor":
             return "tensor", x.max_parts
@@ -111,7 +121,9 @@ def _sharding(op: str, inputs: tuple[Node, ...], weights: tuple[UsedWeight, ...]
 
 
 class Region:
-    """Operations that run one after the other: all those outside the layers, or those of one kind of layer, repeated `times` times."""
+    """Operations that run one after the other: all those outside the layers, or those of one
+    kind of layer, repeated `times` times.
+    """
 
     def __init__(self, path: str, block: Block, times: Expr) -> None:
         self.path = path
@@ -120,11 +132,14 @@ class Region:
         self.nodes: list[Node] = []
         self.input: Node | None = None
         self.output: Node | None = None
-        self.call_ends: list[tuple[Node, int]] = []  # (argument of a block, index of the last node before the block returned)
+        # (argument of a block, index of the last node before the block returned)
+        self.call_ends: list[tuple[Node, int]] = []
 
 
 class Graph(Record):
-    """One forward pass: the region outside the layers comes first, then one for each kind of layer."""
+    """One forward pass: the region outside the layers comes first, then one for each kind of
+    layer.
+    """
 
     tree: Decoder
     decode: bool
@@ -146,7 +161,8 @@ class Graph(Record):
 
 
 class _Bound:
-    """A block at its place: weights and blocks inside it are bound to theirs, all other fields are the block's.
+    """A block at its place: weights and blocks inside it are bound to theirs, all other fields are
+    the block's.
 
     What has been bound is kept, for the next graph of the same model.
     """
@@ -161,8 +177,10 @@ class _Bound:
     ) -> None:
         self.block = block
         self.path = path
-        self.numbered = numbered  # whether the paths of blocks in stacks have their numbers, not a letter
-        self._override, inherited = groups  # the group declared by the field of a parent, and the group of the parent
+        # whether the paths of blocks in stacks have their numbers, not a letter
+        self.numbered = numbered
+        # the group declared by the field of a parent, and the group of the parent
+        self._override, inherited = groups
         self._inherited = block.group or inherited
         self._splits = splits  # of its weights, where the parent block declares them
 
@@ -177,11 +195,17 @@ class _Bound:
         own = self.block.groups.get(name, "")
         groups = (self._override or own, self._inherited)
         if isinstance(value, Weight):
-            split = self.block.split(name, value) if self._splits is None else self._splits.get(name)
+            split = (
+                self.block.split(name, value) if self._splits is None else self._splits.get(name)
+            )
             group = "norm" if (own or self.block.group) == "norm" else groups[0] or groups[1]
             value = UsedWeight(path=path, weight=value, group=group, split=split)
         elif isinstance(value, Block):
-            splits = {x: self.block.split(name, w) for x, w in value.children if isinstance(w, Weight)} if name in self.block.cuts else None
+            splits = (
+                {x: self.block.split(name, w) for x, w in value.children if isinstance(w, Weight)}
+                if name in self.block.cuts
+                else None
+            )
             value = _Bound(value, path, groups, splits, self.numbered)
         elif isinstance(value, Stack):
             value = _BoundStack(value, path, groups, self.numbered)
@@ -195,7 +219,9 @@ class _Bound:
 class _BoundStack:
     """A stack at its place."""
 
-    def __init__(self, stack: Stack, path: str, groups: tuple[str, str], numbered: bool = False) -> None:
+    def __init__(
+        self, stack: Stack, path: str, groups: tuple[str, str], numbered: bool = False
+    ) -> None:
         self.stack = stack
         self.path = path
         self._numbered = numbered
@@ -204,13 +230,18 @@ class _BoundStack:
 
     def __iter__(self) -> Iterator[_Bound]:
         if self._numbered:
-            return (_Bound(x, f"{self.path}.{i}", self._groups, numbered=True) for i, x in enumerate(self.stack))
+            return (
+                _Bound(x, f"{self.path}.{i}", self._groups, numbered=True)
+                for i, x in enumerate(self.stack)
+            )
         letter = LETTERS[LETTERS[0] in self.path]
         return (self.bind(x, letter) for x in self.stack)
 
     def bind(self, block: Block, letter: str) -> _Bound:
         """Bind a block of the stack, with a letter for its number."""
-        return self._bound.setdefault(id(block), _Bound(block, f"{self.path}.{letter}", self._groups, numbered=self._numbered))
+        return self._bound.setdefault(
+            id(block), _Bound(block, f"{self.path}.{letter}", self._groups, numbered=self._numbered)
+        )
 
 
 class GraphRecorder:
@@ -236,7 +267,8 @@ class GraphRecorder:
         self.with_dropout = dropout
         self.activation_bytes = activation_bytes
         length, encoded = encoder or (past_tokens + new_tokens if decode else new_tokens, decode)
-        self.encoder_length, self.encoded = length, encoded  # tokens of the encoder, and whether an earlier pass has read them
+        # tokens of the encoder, and whether an earlier pass has read them
+        self.encoder_length, self.encoded = length, encoded
         self.patch_grid = (1, 1)  # rows and columns of the patches of an image
         self.regions: list[Region] = []
         self._region: Region
@@ -251,7 +283,11 @@ class GraphRecorder:
     def call(self, block: _Bound, inputs: tuple[Node, ...]) -> Any:
         """Run the forward of a block at its place."""
         before = self._path, self._group, self._without_gradient
-        self._path, self._group, self._without_gradient = block.path, block.group, before[2] or block.block.without_gradient
+        self._path, self._group, self._without_gradient = (
+            block.path,
+            block.group,
+            before[2] or block.block.without_gradient,
+        )
         result = type(block.block).forward(cast(Any, block), self, *inputs)
         self._path, self._group, self._without_gradient = before
         self._region.call_ends += [(x.storage, len(self._region.nodes) - 1) for x in inputs]
@@ -262,10 +298,15 @@ class GraphRecorder:
         self.record_block(tree, ((self.batch, self.new_tokens), INT64))
 
     def record_block(self, block: Block, *inputs: tuple[Iterable[int], int]) -> Any:
-        """Record a block by itself, for inputs of these shapes and element widths; return its result."""
+        """Record a block by itself, for inputs of these shapes and element widths; return its
+        result.
+        """
         region = Region("", block, Expr.const(1))
         self._open(region)
-        nodes = [self.add_node("ids" if width == INT64 else "hidden_states", (), shape, width=width) for shape, width in inputs]
+        nodes = [
+            self.add_node("ids" if width == INT64 else "hidden_states", (), shape, width=width)
+            for shape, width in inputs
+        ]
         root = vars(block).setdefault("_bound", _Bound(block, ""))
         region.input, region.output = next(iter(nodes), None), root(self, *nodes)
         return region.output
@@ -301,28 +342,56 @@ class GraphRecorder:
 
     def lookup(self, ids: Node, weight: UsedWeight, offset: int = 0) -> Node:
         shape = (*ids.shape, weight.shape[1])
-        return self.add_node("lookup", (ids,), shape, width=self.activation_bytes, weights=(weight,), offset=offset)
+        return self.add_node(
+            "lookup", (ids,), shape, width=self.activation_bytes, weights=(weight,), offset=offset
+        )
 
     def lookup_in_parts(self, ids: Node, tables: _BoundStack) -> Node:
         weight = tables.bind(tables.stack[0], LETTERS[1]).weight
         shape = (*ids.shape, weight.shape[1])
-        return self.add_node("lookup_in_parts", (ids,), shape, width=self.activation_bytes, weights=(weight,))
+        return self.add_node(
+            "lookup_in_parts", (ids,), shape, width=self.activation_bytes, weights=(weight,)
+        )
 
     def add_sinusoids(self, x: Node, offset: int, steps: int) -> Node:
         return self.add_node("add_sinusoids", (x,), x.shape, offset=offset, steps=steps)
 
     def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
-        return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
+        return self.add_node(
+            "linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias)
+        )
 
-    def per_head_linear(self, x: Node, weight: UsedWeight, size: int, transposed: bool = False) -> Node:
+    def per_head_linear(
+        self, x: Node, weight: UsedWeight, size: int, transposed: bool = False
+    ) -> Node:
         shape = (*x.shape[:-1], weight.shape[1] if transposed else size)
-        return self.add_node("per_head_linear", (x,), shape, weights=(weight,), size=size, transposed=transposed)
+        return self.add_node(
+            "per_head_linear", (x,), shape, weights=(weight,), size=size, transposed=transposed
+        )
 
-    def rms_norm(self, x: Node, weight: UsedWeight | None, eps: float, offset: float = 0.0, grouped: bool = False) -> Node:
-        return self.add_node("rms_norm", (x,), x.shape, weights=(weight,), eps=eps, offset=offset, grouped=grouped)
+    def rms_norm(
+        self,
+        x: Node,
+        weight: UsedWeight | None,
+        eps: float,
+        offset: float = 0.0,
+        grouped: bool = False,
+    ) -> Node:
+        return self.add_node(
+            "rms_norm", (x,), x.shape, weights=(weight,), eps=eps, offset=offset, grouped=grouped
+        )
 
-    def layer_norm(self, x: Node, weight: UsedWeight | None, bias: UsedWeight | None, eps: float, offset: float = 0.0) -> Node:
-        return self.add_node("layer_norm", (x,), x.shape, weights=(weight, bias), eps=eps, offset=offset)
+    def layer_norm(
+        self,
+        x: Node,
+        weight: UsedWeight | None,
+        bias: UsedWeight | None,
+        eps: float,
+        offset: float = 0.0,
+    ) -> Node:
+        return self.add_node(
+            "layer_norm", (x,), x.shape, weights=(weight, bias), eps=eps, offset=offset
+        )
 
     def norm_heads(self, norm: _Bound | _BoundStack, x: Node) -> Node:
         if isinstance(norm, _BoundStack):
@@ -360,8 +429,14 @@ class GraphRecorder:
     def scale_by_weight(self, x: Node, weight: UsedWeight) -> Node:
         return self.add_node("scale_by_weight", (x,), x.shape, weights=(weight,))
 
-    def scale_by_position(self, x: Node, temperature: TemperatureTuning | LogNScaling | None) -> Node:
-        return x if temperature is None else self.add_node("scale_by_position", (x,), x.shape, temperature=temperature)
+    def scale_by_position(
+        self, x: Node, temperature: TemperatureTuning | LogNScaling | None
+    ) -> Node:
+        return (
+            x
+            if temperature is None
+            else self.add_node("scale_by_position", (x,), x.shape, temperature=temperature)
+        )
 
     def softcap(self, x: Node, cap: float | None) -> Node:
         return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
@@ -384,22 +459,40 @@ class GraphRecorder:
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)
 
-    def softplus(self, x: Node, bias: UsedWeight, minimum: float = 0.0, maximum: float = inf) -> Node:
+    def softplus(
+        self, x: Node, bias: UsedWeight, minimum: float = 0.0, maximum: float = inf
+    ) -> Node:
         clamped = minimum > 0 or maximum < inf
-        return self.add_node("softplus", (x,), x.shape, width=FLOAT32, weights=(bias,), clamped=clamped, limits=(minimum, maximum))
+        return self.add_node(
+            "softplus",
+            (x,),
+            x.shape,
+            width=FLOAT32,
+            weights=(bias,),
+            clamped=clamped,
+            limits=(minimum, maximum),
+        )
 
     def decay(self, dt: Node, a_log: UsedWeight) -> Node:
         return self.add_node("decay", (dt,), dt.shape, width=FLOAT32, weights=(a_log,))
 
-    def bounded_decay(self, x: Node, bias: UsedWeight, a_log: UsedWeight, head_dim: int, bound: float) -> Node:
+    def bounded_decay(
+        self, x: Node, bias: UsedWeight, a_log: UsedWeight, head_dim: int, bound: float
+    ) -> Node:
         shape = (*x.shape[:-1], x.shape[-1].exact_div(head_dim), head_dim)
-        return self.add_node("bounded_decay", (x,), shape, width=FLOAT32, weights=(a_log, bias), bound=bound)
+        return self.add_node(
+            "bounded_decay", (x,), shape, width=FLOAT32, weights=(a_log, bias), bound=bound
+        )
 
     def to_float32(self, x: Node) -> Node:
         return x if x.width == FLOAT32 else self.add_node("cast", (x,), x.shape, width=FLOAT32)
 
     def to_model_dtype(self, x: Node) -> Node:
-        return x if x.width == self.activation_bytes else self.add_node("cast", (x,), x.shape, width=self.activation_bytes)
+        return (
+            x
+            if x.width == self.activation_bytes
+            else self.add_node("cast", (x,), x.shape, width=self.activation_bytes)
+        )
 
     def dropout(self, x: Node) -> Node:
         return self.add_node("dropout", (x,), x.shape) if self.with_dropout else x
@@ -411,32 +504,47 @@ class GraphRecorder:
         return self.add_node("split_heads", (x,), (*x.shape[:-1], heads, head_dim), view=True)
 
     def merge_heads(self, x: Node) -> Node:
-        return self.add_node("merge_heads", (x,), (*x.shape[:-2], x.shape[-2] * x.shape[-1]), view=True)
+        return self.add_node(
+            "merge_heads", (x,), (*x.shape[:-2], x.shape[-2] * x.shape[-1]), view=True
+        )
 
     def split(self, x: Node, *sizes: int) -> list[Node]:
         starts = [sum(map(int, sizes[:i])) for i in range(len(sizes))]
         return [
-            self.add_node("slice", (x,), (*x.shape[:-1], size), view=True, start=start) for start, size in zip(starts, sizes, strict=True)
+            self.add_node("slice", (x,), (*x.shape[:-1], size), view=True, start=start)
+            for start, size in zip(starts, sizes, strict=True)
         ]
 
     def concat(self, *parts: Node) -> Node:
-        return self.add_node("concat", parts, (*parts[0].shape[:-1], total(x.shape[-1] for x in parts)))
+        return self.add_node(
+            "concat", parts, (*parts[0].shape[:-1], total(x.shape[-1] for x in parts))
+        )
 
     def last_token(self, x: Node) -> Node:
-        return self.add_node("last_token", (x,), (x.shape[0], 1, x.shape[2]), view=True) if self.last_only else x
+        return (
+            self.add_node("last_token", (x,), (x.shape[0], 1, x.shape[2]), view=True)
+            if self.last_only
+            else x
+        )
 
     # Images and sound
 
     def prepend(self, x: Node, *rows: UsedWeight) -> Node:
-        return self.add_node("prepend", (x,), (x.shape[0], x.shape[1] + _num_rows(rows), x.shape[2]), weights=rows)
+        return self.add_node(
+            "prepend", (x,), (x.shape[0], x.shape[1] + _num_rows(rows), x.shape[2]), weights=rows
+        )
 
     def drop_tokens(self, x: Node, n: int) -> Node:
-        return self.add_node("drop_tokens", (x,), (x.shape[0], x.shape[1] - n, x.shape[2]), view=True)
+        return self.add_node(
+            "drop_tokens", (x,), (x.shape[0], x.shape[1] - n, x.shape[2]), view=True
+        )
 
     def add_positions(self, x: Node, table: UsedWeight, method: str = "") -> Node:  # noqa: ARG002
         return self.add_node("add_positions", (x,), x.shape, weights=(table,))
 
-    def merge_patches(self, x: Node, side: int, by_channel: bool = False, padded: bool = False) -> Node:
+    def merge_patches(
+        self, x: Node, side: int, by_channel: bool = False, padded: bool = False
+    ) -> Node:
         squares = floor_div(x.shape[1], side * side)
         if padded:
             rows, columns = self.patch_grid
@@ -445,7 +553,12 @@ class GraphRecorder:
         return self.add_node("merge_patches", (x,), shape, side=side, by_channel=by_channel)
 
     def pool_patches(self, x: Node, side: int) -> Node:
-        return self.add_node("pool_patches", (x,), (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]), side=side)
+        return self.add_node(
+            "pool_patches",
+            (x,),
+            (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]),
+            side=side,
+        )
 
     def standardize(self, x: Node, bias: UsedWeight, scale: UsedWeight) -> Node:
         return self.add_node("standardize", (x,), x.shape, weights=(bias, scale))
@@ -453,7 +566,9 @@ class GraphRecorder:
     def clip(self, x: Node, low: UsedWeight, high: UsedWeight) -> Node:
         return self.add_node("clip", (x,), x.shape, weights=(low, high))
 
-    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None, window: int | None = None) -> Node:
+    def encoder_attention(
+        self, q: Node, k: Node, v: Node, scale: float | None = None, window: int | None = None
+    ) -> Node:
         shape: tuple[Expr, ...] = (*q.shape[:-1], v.shape[-1])
         facts: dict[str, Any] = {"gathers": False, "transform": ScoreTransform(scale=scale)}
         if window is not None:
@@ -467,7 +582,10 @@ class GraphRecorder:
         return ids, self.add_node("positions", (), (self.encoder_length,), width=INT64)
 
     def keep_encoded(self, mixer: _Bound, *rows: Node) -> list[Node]:  # noqa: ARG002
-        return [self.add_node("keep_encoded", (x,), x.shape, view=True, name=name) for x, name in zip(rows, ENCODED_ROWS, strict=True)]
+        return [
+            self.add_node("keep_encoded", (x,), x.shape, view=True, name=name)
+            for x, name in zip(rows, ENCODED_ROWS, strict=True)
+        ]
 
     def read_encoded(self, mixer: _Bound) -> list[Node]:
         shape = (self.batch, self.encoder_length, mixer.kv_heads, mixer.head_dim)
@@ -494,7 +612,10 @@ class GraphRecorder:
     def read_cache(self, mixer: _Bound) -> list[Node]:
         shape = (self.batch, self.visible_keys(mixer.window))
         rows = zip(mixer.shared_rows, mixer.cached_rows, strict=True)
-        return [self.add_node("read_cache", (), (*shape, *row), layer=mixer.kv_layer, name=name) for row, name in rows]
+        return [
+            self.add_node("read_cache", (), (*shape, *row), layer=mixer.kv_layer, name=name)
+            for row, name in rows
+        ]
 
     def visible_keys(self, window: AttentionWindow) -> Expr:
         """The number of keys that the attention of this pass computes with."""
@@ -507,25 +628,50 @@ class GraphRecorder:
 
     def select_keys(self, indexer: _Bound, q: Node, k: Node, weights: Node | None) -> Node:
         shape = (*q.shape[:2], minimum(k.shape[1], indexer.top_k))
-        facts = {"past_tokens": self.past_tokens, "window": indexer.window, "top_k": indexer.top_k, "ratio": indexer.ratio}
-        return self.add_node("select_keys", (q, k) if weights is None else (q, k, weights), shape, width=INT64, **facts)
+        facts = {
+            "past_tokens": self.past_tokens,
+            "window": indexer.window,
+            "top_k": indexer.top_k,
+            "ratio": indexer.ratio,
+        }
+        return self.add_node(
+            "select_keys",
+            (q, k) if weights is None else (q, k, weights),
+            shape,
+            width=INT64,
+            **facts,
+        )
 
     def add_open_window(self, indexer: _Bound, selected: Node) -> Node:
         shape = (*selected.shape[:2], 1, selected.shape[2] + 1)
-        return self.add_node("add_open_window", (selected,), shape, windows=(indexer.ratio, indexer.top_k))
+        return self.add_node(
+            "add_open_window", (selected,), shape, windows=(indexer.ratio, indexer.top_k)
+        )
 
-    def compress(self, compressor: _Bound, kv: Node, gate: Node | None, bias: UsedWeight | None) -> Node:
+    def compress(
+        self, compressor: _Bound, kv: Node, gate: Node | None, bias: UsedWeight | None
+    ) -> Node:
         ratio, facts = compressor.ratio, {"ratio": compressor.ratio, "overlap": compressor.overlap}
-        windows = floor_div(self.past_tokens + self.new_tokens, ratio) - floor_div(self.past_tokens, ratio)
+        windows = floor_div(self.past_tokens + self.new_tokens, ratio) - floor_div(
+            self.past_tokens, ratio
+        )
         inputs = (kv,) if gate is None else (kv, gate)
-        return self.add_node("compress", inputs, (self.batch, windows, 1, compressor.head_dim), weights=(bias,), **facts)
+        return self.add_node(
+            "compress",
+            inputs,
+            (self.batch, windows, 1, compressor.head_dim),
+            weights=(bias,),
+            **facts,
+        )
 
     def rope_windows(self, compressor: _Bound, x: Node, rope: Rope | None) -> Node:  # noqa: ARG002
         return x if rope is None else self.add_node("rope_windows", (x,), x.shape, rope=rope)
 
     def update_windows(self, compressor: _Bound, x: Node) -> Node:
         windows = floor_div(self.past_tokens + self.new_tokens, compressor.ratio)
-        return self.add_node("update_windows", (x,), (x.shape[0], windows, *x.shape[2:]), ratio=compressor.ratio)
+        return self.add_node(
+            "update_windows", (x,), (x.shape[0], windows, *x.shape[2:]), ratio=compressor.ratio
+        )
 
     def compressed_attention(
         self,
@@ -548,16 +694,35 @@ class GraphRecorder:
         return self.add_node("compressed_attention", inputs, q.shape, weights=(sinks,), **facts)
 
     def select_blocks(self, indexer: _Bound, q: Node, k: Node) -> Node:
-        shape = (*q.shape[:3], minimum(ceil_div(k.shape[1], indexer.block_size), indexer.top_blocks))
-        facts = {"past_tokens": self.past_tokens, "window": indexer.window, "blocks": (indexer.block_size, indexer.top_blocks)}
+        shape = (
+            *q.shape[:3],
+            minimum(ceil_div(k.shape[1], indexer.block_size), indexer.top_blocks),
+        )
+        facts = {
+            "past_tokens": self.past_tokens,
+            "window": indexer.window,
+            "blocks": (indexer.block_size, indexer.top_blocks),
+        }
         return self.add_node("select_blocks", (q, k), shape, width=INT64, **facts)
 
     def reuse_selection(self, mixer: _Bound) -> Node:
         keys = self.visible_keys(mixer.window)
         if mixer.block_size == 1:
-            return self.add_node("reuse_selection", (), (self.batch, self.new_tokens, minimum(keys, mixer.top_k)), width=INT64)
-        shape = (self.batch, self.new_tokens, 1, minimum(floor_div(keys, mixer.block_size), mixer.top_k) + 1)
-        return self.add_node("reuse_selection", (), shape, width=INT64, windows=(mixer.block_size, mixer.top_k))
+            return self.add_node(
+                "reuse_selection",
+                (),
+                (self.batch, self.new_tokens, minimum(keys, mixer.top_k)),
+                width=INT64,
+            )
+        shape = (
+            self.batch,
+            self.new_tokens,
+            1,
+            minimum(floor_div(keys, mixer.block_size), mixer.top_k) + 1,
+        )
+        return self.add_node(
+            "reuse_selection", (), shape, width=INT64, windows=(mixer.block_size, mixer.top_k)
+        )
 
     def attention(
         self,
@@ -574,55 +739,112 @@ class GraphRecorder:
         facts = {
             "top_k": mixer.top_k if by_key else None,
             "gathers": by_key and self.decode,
-            "blocks": None if selected is None else selected.attributes.get("blocks"),  # size and number of the selected blocks
-            "windows": None if selected is None else selected.attributes.get("windows"),  # the same of windows before the query's own
+            # size and number of the selected blocks
+            "blocks": None if selected is None else selected.attributes.get("blocks"),
+            # the same of windows before the query's own
+            "windows": None if selected is None else selected.attributes.get("windows"),
             "window": mixer.window,
             "past_tokens": self.past_tokens,
             "transform": mixer.score_transform,
             "head_dim": head_dim,
         }
         inputs = (q, k, v, *[x for x in (selected, bias) if x is not None])
-        return self.add_node("attention", inputs, (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
+        return self.add_node(
+            "attention", inputs, (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts
+        )
 
-    def hash_ngrams(self, mixer: _Bound, multipliers: UsedWeight, sizes: UsedWeight, offsets: UsedWeight) -> Node:
-        shape, weights = (self.batch, self.new_tokens, sizes.shape[0]), (multipliers, sizes, offsets)
-        return self.add_node("hash_ngrams", (), shape, width=INT64, weights=weights, ngram_size=mixer.ngram_size)
+    def hash_ngrams(
+        self, mixer: _Bound, multipliers: UsedWeight, sizes: UsedWeight, offsets: UsedWeight
+    ) -> Node:
+        shape, weights = (
+            (self.batch, self.new_tokens, sizes.shape[0]),
+            (multipliers, sizes, offsets),
+        )
+        return self.add_node(
+            "hash_ngrams", (), shape, width=INT64, weights=weights, ngram_size=mixer.ngram_size
+        )
 
-    def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None, dilation: int = 1) -> Node:  # noqa: ARG002
-        return self.add_node("causal_conv", (x,), x.shape, weights=(weight, bias), dilation=dilation)
+    def causal_conv(
+        self,
+        mixer: _Bound,  # noqa: ARG002
+        x: Node,
+        weight: UsedWeight,
+        bias: UsedWeight | None,
+        dilation: int = 1,
+    ) -> Node:
+        return self.add_node(
+            "causal_conv", (x,), x.shape, weights=(weight, bias), dilation=dilation
+        )
 
-    def gated_delta_rule(self, mixer: _Bound, q: Node, k: Node, v: Node, g: Node, beta: Node) -> Node:  # noqa: ARG002
+    def gated_delta_rule(
+        self,
+        mixer: _Bound,  # noqa: ARG002
+        q: Node,
+        k: Node,
+        v: Node,
+        g: Node,
+        beta: Node,
+    ) -> Node:
         return self.add_node("gated_delta_rule", (q, k, v, g, beta), v.shape, width=FLOAT32)
 
     def linear_attention(self, mixer: _Bound, q: Node, k: Node, v: Node, layers: int) -> Node:  # noqa: ARG002
         return self.add_node("linear_attention", (q, k, v), v.shape, width=FLOAT32)
 
-    def ssm_scan(self, mixer: _Bound, x: Node, b: Node, c: Node, dt: Node, a_log: UsedWeight) -> Node:  # noqa: ARG002
+    def ssm_scan(
+        self,
+        mixer: _Bound,  # noqa: ARG002
+        x: Node,
+        b: Node,
+        c: Node,
+        dt: Node,
+        a_log: UsedWeight,
+    ) -> Node:
         return self.add_node("ssm_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log,))
 
-    def selective_scan(self, mixer: _Bound, x: Node, b: Node, c: Node, dt: Node, a_log: UsedWeight, skip: UsedWeight) -> Node:  # noqa: ARG002
-        return self.add_node("selective_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log, skip))
+    def selective_scan(
+        self,
+        mixer: _Bound,  # noqa: ARG002
+        x: Node,
+        b: Node,
+        c: Node,
+        dt: Node,
+        a_log: UsedWeight,
+        skip: UsedWeight,
+    ) -> Node:
+        return self.add_node(
+            "selective_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log, skip)
+        )
 
     # One of many
 
     def route(self, logits: Node, correction: UsedWeight | None, moe: _Bound) -> tuple[Node, Node]:
         shape = (*logits.shape[:-1], Expr.const(moe.top_k))
-        chosen = self.add_node("route", (logits,), shape, width=INT64, weights=(correction,), moe=moe.block)
+        chosen = self.add_node(
+            "route", (logits,), shape, width=INT64, weights=(correction,), moe=moe.block
+        )
         return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
 
     def route_by_token(self, logits: Node, table: UsedWeight, moe: _Bound) -> tuple[Node, Node]:
         shape = (*logits.shape[:-1], Expr.const(moe.top_k))
-        chosen = self.add_node("route", (logits,), shape, width=INT64, weights=(table,), moe=moe.block, by_token=True)
+        chosen = self.add_node(
+            "route", (logits,), shape, width=INT64, weights=(table,), moe=moe.block, by_token=True
+        )
         return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
 
     def scale_by_expert(self, weights: Node, chosen: Node, scale: UsedWeight) -> Node:
         return self.add_node("scale_by_expert", (weights, chosen), weights.shape, weights=(scale,))
 
-    def experts(self, moe: _Bound, experts: _BoundStack, x: Node, chosen: Node, weights: Node) -> Node:
+    def experts(
+        self, moe: _Bound, experts: _BoundStack, x: Node, chosen: Node, weights: Node
+    ) -> Node:
         expert = experts.bind(experts.stack[0], LETTERS[1])
-        rows = self.add_node("dispatch", (x, chosen), (product(chosen.shape), x.shape[-1]), moe=moe.block)
+        rows = self.add_node(
+            "dispatch", (x, chosen), (product(chosen.shape), x.shape[-1]), moe=moe.block
+        )
         y: Node = expert(self, rows)
-        return self.add_node("combine", (y, chosen, weights), (*x.shape[:-1], y.shape[-1]), moe=moe.block)
+        return self.add_node(
+            "combine", (y, chosen, weights), (*x.shape[:-1], y.shape[-1]), moe=moe.block
+        )
 
     def layers(self, layers: _BoundStack, x: Node, *extra: Node) -> Node:
         outer = self._region
@@ -636,10 +858,14 @@ class GraphRecorder:
         return self.add_node("layers", (x,), x.shape)
 
     def layer_input(self, x: Node, layer: int | None = None) -> Node:
-        """Return a layer's slice of a further input `(B, T, L, p)`, or all of an input `(B, T, d)`, the embeddings."""
+        """Return a layer's slice of a further input `(B, T, L, p)`, or all of an input `(B, T,
+        d)`, the embeddings.
+        """
         if len(x.shape) < 4:
             return self.add_node("embeddings", (x,), x.shape, view=True)
-        return self.add_node("select_layer", (x,), (*x.shape[:2], x.shape[3]), view=True, index=layer)
+        return self.add_node(
+            "select_layer", (x,), (*x.shape[:2], x.shape[3]), view=True, index=layer
+        )
 
 
 def _pairs_in_windows(rows: int, columns: int, side: int) -> int:
@@ -671,11 +897,13 @@ def record(
     activation_bytes: int = 2,
     encoder: tuple[Expr, bool] | None = None,
 ) -> Graph:
-    """Record a pass over `new_tokens` tokens after `past_tokens` others; with `decode` it is one token, with absorbed latent attention.
+    """Record a pass over `new_tokens` tokens after `past_tokens` others; with `decode` it is one
+    token, with absorbed latent attention.
 
-    The numbers are the values of the variables B, T and P, which `Expr.at` replaces: one graph describes every pass of its kind. An Expr
-    takes the place of the variable. The `encoder` of a model that has one reads a number of tokens, or has read them in an earlier pass;
-    without it, it reads as many as the decoder, and has read them before it decodes.
+    The numbers are the values of the variables B, T and P, which `Expr.at` replaces: one graph
+    describes every pass of its kind. An Expr takes the place of the variable. The `encoder` of a
+    model that has one reads a number of tokens, or has read them in an earlier pass; without it, it
+    reads as many as the decoder, and has read them before it decodes.
     """
     recorder = GraphRecorder(
         _variable("B", batch),
@@ -700,12 +928,22 @@ def record(
     )
 
 
-def record_prefill(tree: Decoder, *, batch: int = 1, tokens: int = 1, past_tokens: int = 0) -> Graph:
-    """Record the pass over a prompt, with the logits of its last token; an encoder reads it, and the decoder begins with one token."""
+def record_prefill(
+    tree: Decoder, *, batch: int = 1, tokens: int = 1, past_tokens: int = 0
+) -> Graph:
+    """Record the pass over a prompt, with the logits of its last token; an encoder reads it, and
+    the decoder begins with one token.
+    """
     if not isinstance(tree, EncoderDecoder):
         return record(tree, batch=batch, new_tokens=tokens, past_tokens=past_tokens, last_only=True)
     read = _variable("T", tokens)
-    return record(tree, batch=batch, new_tokens=Expr.const(1), past_tokens=Expr.const(0), encoder=(read, False))
+    return record(
+        tree,
+        batch=batch,
+        new_tokens=Expr.const(1),
+        past_tokens=Expr.const(0),
+        encoder=(read, False),
+    )
 
 
 def record_part(
@@ -715,16 +953,26 @@ def record_part(
     grid: tuple[int, int] | None = None,
     others: Iterable[tuple[Expr, ...]] = (),
 ) -> tuple[Graph, Node]:
-    """Record a tower with its projector for inputs of this shape; return the graph and its result. An image is a `grid` of patches.
+    """Record a tower with its projector for inputs of this shape; return the graph and its result.
+    An image is a `grid` of patches.
 
     Any other block can be recorded as well; `others` are the shapes of its further inputs.
     """
     none = Expr.const(0)
-    recorder = GraphRecorder(shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes)
+    recorder = GraphRecorder(
+        shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes
+    )
     recorder.patch_grid = grid or (isqrt(int(shape[1])),) * 2
     output: Node = recorder.record_block(part, *((x, activation_bytes) for x in (shape, *others)))
-    facts: dict[str, Any] = {"tree": part, "batch": shape[0], "new_tokens": shape[1], "past_tokens": none}
-    return Graph(decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts), output
+    facts: dict[str, Any] = {
+        "tree": part,
+        "batch": shape[0],
+        "new_tokens": shape[1],
+        "past_tokens": none,
+    }
+    return Graph(
+        decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts
+    ), output
 
 
 def _variable(symbol: str, value: int) -> Expr:

@@ -1,7 +1,9 @@
-"""`RULES`: one row for each operation of a `Graph`, from which FLOPs, caches, saved activations and the trace are derived.
+"""`RULES`: one row for each operation of a `Graph`, from which FLOPs, caches, saved activations and
+the trace are derived.
 
-A multiply-add counts as two operations. Only matrix products, convolutions and state updates are counted: no norms, activation functions,
-softmax, rotary embeddings, elementwise gates and decays, routing decisions or lookups.
+A multiply-add counts as two operations. Only matrix products, convolutions and state updates are
+counted: no norms, activation functions, softmax, rotary embeddings, elementwise gates and decays,
+routing decisions or lookups.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ from .saved_rules import (
 class CachedTensor(Record):
     """What an operation keeps for later passes, for one sequence."""
 
-    kind: Literal["row", "state", "conv"]  # a vector for each token; a state in float32; the last inputs of a convolution
+    # a vector for each token; a state in float32; the last inputs of a convolution
+    kind: Literal["row", "state", "conv"]
     description: str
     size: Expr  # elements, of one token for a row
     window: AttentionWindow = AttentionWindow()  # the tokens whose rows are kept
@@ -54,8 +57,14 @@ class CachedTensor(Record):
     of_encoder: bool = False  # a row for each token of the encoder
 
     def on_rank(self, tp: int) -> Expr:
-        """Return the elements on one rank of tensor parallelism; there are copies if there are more ranks than parts."""
-        return self.size if min(tp, self.parts) == 1 else product((self.size.exact_div(self.parts), max(int(self.parts) // int(tp), 1)))
+        """Return the elements on one rank of tensor parallelism; there are copies if there are
+        more ranks than parts.
+        """
+        return (
+            self.size
+            if min(tp, self.parts) == 1
+            else product((self.size.exact_div(self.parts), max(int(self.parts) // int(tp), 1)))
+        )
 
 
 def cached_tokens(context: int, max_lookback: int | None) -> int:
@@ -64,7 +73,9 @@ def cached_tokens(context: int, max_lookback: int | None) -> int:
 
 
 class StepPart(Record):
-    """One of the steps in which the trace shows an operation; each reads the one before it, and `inputs`."""
+    """One of the steps in which the trace shows an operation; each reads the one before it, and
+    `inputs`.
+    """
 
     name: str
     kind: str
@@ -79,14 +90,20 @@ class StepPart(Record):
 class Rule(Record):
     """What is known about an operation."""
 
-    flops: Callable[[Node, bool], Expr] | None = None  # of a node; of attention only for the pairs inside the mask, if it is True
+    # of a node; of attention only for the pairs inside the mask, if it is True
+    flops: Callable[[Node, bool], Expr] | None = None
     mixing: bool = False  # whether its FLOPs combine activations with activations, without a weight
     cached: Callable[[Node], CachedTensor] | None = None
     saved: SavedRule | None = None  # for the backward pass
-    kind: str = ""  # of its step in the trace; without one it has no step, and its readers are shown with its inputs
-    name: str = ""  # of its step, with {source} for the block whose result it reads; without one that of its block or weight
+    # of its step in the trace; without one it has no step, and its readers are shown with its
+    # inputs
+    kind: str = ""
+    # of its step, with {source} for the block whose result it reads; without one that of its block
+    # or weight
+    name: str = ""
     description: str | Callable[[Node], str] = ""  # of its step
-    steps: Callable[[Node, bool], Iterator[StepPart]] | None = None  # instead, of an operation that is shown as several steps
+    # instead, of an operation that is shown as several steps
+    steps: Callable[[Node, bool], Iterator[StepPart]] | None = None
 
 
 def _attended_pairs(node: Node, masked: bool) -> Expr:
@@ -98,22 +115,34 @@ def _attended_pairs(node: Node, masked: bool) -> Expr:
         return product((new, node.inputs[3].shape[2]))
     if not masked or node.op == "encoder_attention":
         return product((new, node.inputs[1].shape[1]))
-    past, window, top_k = node.attributes["past_tokens"], node.attributes["window"], node.attributes["top_k"]
+    past, window, top_k = (
+        node.attributes["past_tokens"],
+        node.attributes["window"],
+        node.attributes["top_k"],
+    )
     if blocks := node.attributes.get("blocks"):
         return pairs_in_blocks(blocks, past + new) - pairs_in_blocks(blocks, past)
     if windows := node.attributes.get("windows"):
         return pairs_in_selected_windows(windows, new, past)
     if top_k is not None:  # as many as in a window of this size
         return pairs_in_window(AttentionWindow(size=top_k), new, past).alias("As")
-    return pairs_in_window(window, new, past).alias("Aw" if window.size else "Ac" if window.chunk else "A")
+    return pairs_in_window(window, new, past).alias(
+        "Aw" if window.size else "Ac" if window.chunk else "A"
+    )
 
 
 def pairs_in_window(window: AttentionWindow, new: Expr, past: Expr) -> Expr:
-    """Return the number of query-key pairs that the mask admits, for `new` queries after `past` tokens."""
+    """Return the number of query-key pairs that the mask admits, for `new` queries after `past`
+    tokens.
+    """
     if new.terms == {(): 1}:  # one query attends to itself and earlier positions
         return _num_keys(window, past)
     if window.max_lookback is None:
-        return new * new + past * new if not window.causal else _pairs_of_first(window, new) + past * new
+        return (
+            new * new + past * new
+            if not window.causal
+            else _pairs_of_first(window, new) + past * new
+        )
     back = _pairs_of_first(window, past + new) - _pairs_of_first(window, past)
     return back if window.causal else back + _pairs_of_first(window, new) - new
 
@@ -126,7 +155,9 @@ def _num_keys(window: AttentionWindow, past: Expr) -> Expr:
 
 
 def pairs_in_blocks(blocks: tuple[int, int], n: Expr) -> Expr:
-    """Return the pairs of the first n positions with the earlier ones in their own block and in all other blocks that are selected."""
+    """Return the pairs of the first n positions with the earlier ones in their own block and in
+    all other blocks that are selected.
+    """
     size, kept = blocks
     far = n - minimum(n, size * kept)  # positions with more blocks before them than are selected
     near = n - far
@@ -137,7 +168,9 @@ def pairs_in_blocks(blocks: tuple[int, int], n: Expr) -> Expr:
 
 
 def _pairs_of_first(window: AttentionWindow, n: Expr) -> Expr:
-    """Return the pairs of the first n positions with themselves and the earlier ones in their window or chunk."""
+    """Return the pairs of the first n positions with themselves and the earlier ones in their
+    window or chunk.
+    """
     if window.chunk is not None:
         chunks = floor_div(n, window.chunk)
         rest = n - window.chunk * chunks
@@ -148,7 +181,9 @@ def _pairs_of_first(window: AttentionWindow, n: Expr) -> Expr:
 
 def score_flops(node: Node, masked: bool) -> Expr:
     """Return the FLOPs of QKᵀ in an attention node."""
-    return product((2, node.shape[0], node.shape[2], node.inputs[0].shape[-1], _attended_pairs(node, masked)))
+    return product(
+        (2, node.shape[0], node.shape[2], node.inputs[0].shape[-1], _attended_pairs(node, masked))
+    )
 
 
 def _matmul_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
@@ -170,13 +205,19 @@ def _select_flops(node: Node, masked: bool) -> Expr:
     q, k, *weights = node.inputs
     new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
     ratio = node.attributes["ratio"]
-    seen = pairs_in_window(window, new, past).alias("A") if ratio == 1 else windows_seen(ratio, new, past, None)
+    seen = (
+        pairs_in_window(window, new, past).alias("A")
+        if ratio == 1
+        else windows_seen(ratio, new, past, None)
+    )
     pairs = seen if masked else product((new, k.shape[1]))
     return product((2, q.shape[0], q.shape[2], q.shape[3] + len(weights), pairs))
 
 
 def windows_seen(ratio: int, new: Expr, past: Expr, most: int | None) -> Expr:
-    """Return the pairs of `new` queries after `past` tokens and complete windows of `ratio` tokens, at most `most` for a query."""
+    """Return the pairs of `new` queries after `past` tokens and complete windows of `ratio`
+    tokens, at most `most` for a query.
+    """
     if new.terms == {(): 1}:
         seen = floor_div(past + 1, ratio)
         return seen if most is None else minimum(seen, most)
@@ -187,14 +228,20 @@ def _windows_of_first(ratio: int, n: Expr, most: int | None) -> Expr:
     """Return Σ min(⌊j / ratio⌋, most) for j from 1 to n."""
     near = n if most is None else minimum(n, ratio * most + ratio - 1)
     windows = floor_div(near, ratio)
-    each = floor_div(ratio * windows * windows - ratio * windows, 2) + windows * (near - ratio * windows + 1)
+    each = floor_div(ratio * windows * windows - ratio * windows, 2) + windows * (
+        near - ratio * windows + 1
+    )
     return each if most is None else each + most * (n - near)
 
 
 def pairs_in_selected_windows(windows: tuple[int, int], new: Expr, past: Expr) -> Expr:
-    """Return the pairs of `new` queries after `past` tokens with those of the selected windows, and those after the last complete one."""
+    """Return the pairs of `new` queries after `past` tokens with those of the selected windows,
+    and those after the last complete one.
+    """
     ratio, most = windows
-    rest = pairs_in_window(AttentionWindow(), new, past) - ratio * windows_seen(ratio, new, past, None)
+    rest = pairs_in_window(AttentionWindow(), new, past) - ratio * windows_seen(
+        ratio, new, past, None
+    )
     return rest + ratio * windows_seen(ratio, new, past, most)
 
 
@@ -204,20 +251,28 @@ def _compressed_flops(node: Node, masked: bool) -> Expr:
     new, past, facts = node.shape[1], node.attributes["past_tokens"], node.attributes
     pairs = product((new, k.shape[1] + windows.shape[1]))
     if masked:
-        pairs = pairs_in_window(facts["window"], new, past) + windows_seen(facts["ratio"], new, past, facts["top_k"])
+        pairs = pairs_in_window(facts["window"], new, past) + windows_seen(
+            facts["ratio"], new, past, facts["top_k"]
+        )
     return product((4, q.shape[0], q.shape[2], q.shape[3], pairs))
 
 
 def _cached_windows(node: Node) -> CachedTensor:
     words = "keys of the indexer for windows" if node.without_gradient else "keys for windows"
-    return CachedTensor(kind="row", description=words, size=product(node.shape[2:]), every=node.attributes["ratio"])
+    return CachedTensor(
+        kind="row", description=words, size=product(node.shape[2:]), every=node.attributes["ratio"]
+    )
 
 
 def _cached_tokens_of_windows(node: Node) -> CachedTensor:
     """Return the tokens of the next window, and those of the last one that overlaps it."""
     kv, overlap = node.inputs[0], node.attributes["overlap"]
     tokens = 2 * node.attributes["ratio"] - 1 if overlap else node.attributes["ratio"] - 1
-    return CachedTensor(kind="conv", description="tokens of the next window", size=product((len(node.inputs), tokens, kv.shape[-1])))
+    return CachedTensor(
+        kind="conv",
+        description="tokens of the next window",
+        size=product((len(node.inputs), tokens, kv.shape[-1])),
+    )
 
 
 def _block_flops(node: Node, masked: bool) -> Expr:
@@ -238,12 +293,16 @@ def _delta_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
 
 
 def _scan_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
-    """Return the FLOPs of the outer product added to S, and of what is read from S, in each head; of a channel of Mamba, S is one row."""
+    """Return the FLOPs of the outer product added to S, and of what is read from S, in each
+    head; of a channel of Mamba, S is one row.
+    """
     return product((4, *node.shape, node.inputs[1].shape[-1]))
 
 
 def _num_parts(node: Node) -> int:
-    """Return the number of heads that tensor parallelism distributes; 1 if every rank has all of them."""
+    """Return the number of heads that tensor parallelism distributes; 1 if every rank has all of
+    them.
+    """
     return node.shape[2] if node.sharding == "tensor" else 1
 
 
@@ -251,36 +310,58 @@ def _cached_rows(node: Node) -> CachedTensor:
     size, window = product(node.shape[2:]), node.attributes["window"]
     words = "latent keys and values" if node.attributes["name"] == "latents" else "keys and values"
     words = "keys of the indexer" if node.without_gradient else words
-    return CachedTensor(kind="row", description=words, size=size, window=window, parts=_num_parts(node))
+    return CachedTensor(
+        kind="row", description=words, size=size, window=window, parts=_num_parts(node)
+    )
 
 
 def _kept_rows(node: Node) -> CachedTensor:
     size, words = product(node.shape[2:]), "keys and values of the encoder"
-    return CachedTensor(kind="row", description=words, size=size, parts=_num_parts(node), of_encoder=True)
+    return CachedTensor(
+        kind="row", description=words, size=size, parts=_num_parts(node), of_encoder=True
+    )
 
 
 def _cached_inputs(node: Node) -> CachedTensor:
     (channels, taps), split = node.weights[0].shape, node.weights[0].split
     dilation = node.attributes["dilation"]
     size = product((channels, taps if dilation == 1 else (taps - 1) * dilation))
-    kind: Literal["state", "conv"] = "state" if node.inputs[0].op == "cast" else "conv"  # in float32, or in the dtype of the cache
-    return CachedTensor(kind=kind, description="short convolution's inputs", size=size, parts=split.parts if split else 1)
+    # in float32, or in the dtype of the cache
+    kind: Literal["state", "conv"] = "state" if node.inputs[0].op == "cast" else "conv"
+    return CachedTensor(
+        kind=kind,
+        description="short convolution's inputs",
+        size=size,
+        parts=split.parts if split else 1,
+    )
 
 
 def _cached_ids(node: Node) -> CachedTensor:
     """Return the last ids, each as large as a number of a state."""
-    return CachedTensor(kind="state", description="last token ids", size=Expr.const(node.attributes["ngram_size"] - 1))
+    return CachedTensor(
+        kind="state",
+        description="last token ids",
+        size=Expr.const(node.attributes["ngram_size"] - 1),
+    )
 
 
 def _delta_state(node: Node) -> CachedTensor:
     size = product((node.shape[2], node.inputs[1].shape[-1], node.shape[-1]))
-    return CachedTensor(kind="state", description="delta rule's state", size=size, parts=_num_parts(node))
+    return CachedTensor(
+        kind="state", description="delta rule's state", size=size, parts=_num_parts(node)
+    )
 
 
 def _scan_state(node: Node) -> CachedTensor:
     size = product((*node.shape[2:], node.inputs[1].shape[-1]))
-    name = {"linear_attention": "linear attention", "selective_scan": "Mamba", "ssm_scan": "Mamba-2"}[node.op]
-    return CachedTensor(kind="state", description=f"{name}'s state", size=size, parts=_num_parts(node))
+    name = {
+        "linear_attention": "linear attention",
+        "selective_scan": "Mamba",
+        "ssm_scan": "Mamba-2",
+    }[node.op]
+    return CachedTensor(
+        kind="state", description=f"{name}'s state", size=size, parts=_num_parts(node)
+    )
 
 
 def _attention_steps(node: Node, masked: bool) -> Iterator[StepPart]:
@@ -288,17 +369,40 @@ def _attention_steps(node: Node, masked: bool) -> Iterator[StepPart]:
     q, k, v, *selected = node.inputs
     keys = selected[0].shape[2] if node.attributes["gathers"] else k.shape[1]
     flops, shape = score_flops(node, masked), (node.shape[0], node.shape[2], node.shape[1], keys)
-    yield StepPart(name="scores", kind="scores", description=describe.scores(node), shape=shape, inputs=(q, k, *selected), flops=flops)
-    yield StepPart(name="softmax", kind="softmax", description=describe.softmax(node), shape=shape, weights=node.weights)
+    yield StepPart(
+        name="scores",
+        kind="scores",
+        description=describe.scores(node),
+        shape=shape,
+        inputs=(q, k, *selected),
+        flops=flops,
+    )
+    yield StepPart(
+        name="softmax",
+        kind="softmax",
+        description=describe.softmax(node),
+        shape=shape,
+        weights=node.weights,
+    )
     rest, words = _attention_flops(node, masked) - flops, "values weighted by attention"
-    yield StepPart(name="mix", kind="mix", description=words, shape=node.shape, inputs=(v,), flops=rest)
+    yield StepPart(
+        name="mix", kind="mix", description=words, shape=node.shape, inputs=(v,), flops=rest
+    )
 
 
 def _delta_steps(node: Node, masked: bool) -> Iterator[StepPart]:
     """Yield the states of a gated delta rule, and what is read from them."""
     shape = (node.shape[0], node.shape[2], node.inputs[1].shape[-1], node.shape[-1])
     words, flops = "one state matrix per head, updated token by token", _delta_flops(node, masked)
-    yield StepPart(name="state", kind="state", description=words, shape=shape, inputs=node.inputs, flops=flops, cached=_delta_state(node))
+    yield StepPart(
+        name="state",
+        kind="state",
+        description=words,
+        shape=shape,
+        inputs=node.inputs,
+        flops=flops,
+        cached=_delta_state(node),
+    )
     yield StepPart(name="read", kind="mix", description="Sᵀ q for each token", shape=node.shape)
 
 
@@ -320,86 +424,229 @@ def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
     yield StepPart(name="read", kind="mix", description=f"{words} for each token", shape=node.shape)
 
 
-def _attention_rule(description: str | Callable[[Node], str], flops: Callable[[Node, bool], Expr], saved: SavedRule) -> Rule:
+def _attention_rule(
+    description: str | Callable[[Node], str], flops: Callable[[Node, bool], Expr], saved: SavedRule
+) -> Rule:
     """Return the rule of an attention that is shown as one step."""
-    return Rule(kind="mix", name="attention", description=description, flops=flops, mixing=True, saved=saved)
+    return Rule(
+        kind="mix", name="attention", description=description, flops=flops, mixing=True, saved=saved
+    )
 
 
 RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
-    "add_open_window": Rule(kind="choice", name="windows", description="and the window that is not complete yet"),
+    "add_open_window": Rule(
+        kind="choice", name="windows", description="and the window that is not complete yet"
+    ),
     "add_positions": Rule(kind="add", description="plus learned positions"),
-    "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
-    "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
-    "bounded_decay": Rule(kind="act", name="decay", description=describe.bounded_decay, saved=save_bounded_decay),
+    "add_sinusoids": Rule(
+        kind="add", name="positions", description="sines and cosines of the position added"
+    ),
+    "attention": Rule(
+        steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention
+    ),
+    "bounded_decay": Rule(
+        kind="act", name="decay", description=describe.bounded_decay, saved=save_bounded_decay
+    ),
     "cast": Rule(),
-    "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
+    "causal_conv": Rule(
+        kind="conv",
+        description=describe.causal_conv,
+        flops=_conv_flops,
+        cached=_cached_inputs,
+        saved=save_mixer_inputs,
+    ),
     "clamp": Rule(kind="act", name="{source}_clamp", description=describe.clamp, saved=save_clamp),
-    "clamped_gated": Rule(kind="act", name="act", description=describe.clamped_gated, saved=save_gated),
-    "clip": Rule(kind="act", name="{source}_clip", description="clamped to stored limits", saved=save_clamp),
-    "combine": Rule(kind="sum", name="combine", description="weighted sum of the experts", saved=save_expert_outputs),
-    "compress": Rule(kind="sum", name="compress", description=describe.compress, cached=_cached_tokens_of_windows, saved=save_mixer_inputs),
-    "compressed_attention": _attention_rule(describe.compressed_attention, _compressed_flops, save_compressed_attention),
+    "clamped_gated": Rule(
+        kind="act", name="act", description=describe.clamped_gated, saved=save_gated
+    ),
+    "clip": Rule(
+        kind="act", name="{source}_clip", description="clamped to stored limits", saved=save_clamp
+    ),
+    "combine": Rule(
+        kind="sum",
+        name="combine",
+        description="weighted sum of the experts",
+        saved=save_expert_outputs,
+    ),
+    "compress": Rule(
+        kind="sum",
+        name="compress",
+        description=describe.compress,
+        cached=_cached_tokens_of_windows,
+        saved=save_mixer_inputs,
+    ),
+    "compressed_attention": _attention_rule(
+        describe.compressed_attention, _compressed_flops, save_compressed_attention
+    ),
     "concat": Rule(),
-    "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
+    "decay": Rule(
+        kind="act",
+        name="decay",
+        description="decay of the state: −exp(a_log) · x",
+        saved=save_mixer_inputs,
+    ),
     "embeddings": Rule(),
-    "encoder_ids": Rule(kind="ids", name="ids", description="ids of the tokens that the encoder reads, those of images among them"),
+    "encoder_ids": Rule(
+        kind="ids",
+        name="ids",
+        description="ids of the tokens that the encoder reads, those of images among them",
+    ),
     "dispatch": Rule(kind="view", name="dispatch", description=describe.dispatch),
     "drop_tokens": Rule(kind="view", name="patches_only", description="without the class token"),
-    "dot": Rule(kind="sum", name="dot", description="product of both in each stream", saved=save_mix_streams),
+    "dot": Rule(
+        kind="sum", name="dot", description="product of both in each stream", saved=save_mix_streams
+    ),
     "dropout": Rule(saved=save_dropout),
-    "encoder_attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
+    "encoder_attention": Rule(
+        steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention
+    ),
     "gated": Rule(kind="act", name="act", description=describe.gated, saved=save_gated),
-    "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
-    "hash_ngrams": Rule(kind="choice", name="rows", description=describe.hash_ngrams, cached=_cached_ids),
+    "gated_delta_rule": Rule(
+        steps=_delta_steps,
+        flops=_delta_flops,
+        mixing=True,
+        cached=_delta_state,
+        saved=save_mixer_inputs,
+    ),
+    "hash_ngrams": Rule(
+        kind="choice", name="rows", description=describe.hash_ngrams, cached=_cached_ids
+    ),
     "hidden_states": Rule(),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
     "keep_encoded": Rule(kind="cache", description="kept for all later tokens", cached=_kept_rows),
-    "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
+    "l2_norm": Rule(
+        kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm
+    ),
     "last_token": Rule(),
     "layer_norm": Rule(kind="norm", description=describe.layer_norm, saved=save_norm),
     "layer_outputs": Rule(),
     "layers": Rule(),
-    "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops, saved=save_linear),
+    "linear": Rule(
+        kind="linear", description=describe.linear, flops=_matmul_flops, saved=save_linear
+    ),
     "lookup": Rule(kind="lookup", description=describe.lookup, saved=save_ids),
     "lookup_in_parts": Rule(kind="lookup", description="rows of the n-grams", saved=save_ids),
     "merge_heads": Rule(kind="view", name="concat", description="heads concatenated per token"),
     "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
-    "normalize_sum": Rule(kind="multiply", name="{source}_share", description="divided by the sum", saved=save_normalize_sum),
-    "mix_streams": Rule(kind="mix", description="weighted sums of the streams", flops=_mix_flops, mixing=True, saved=save_mix_streams),
-    "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
+    "normalize_sum": Rule(
+        kind="multiply",
+        name="{source}_share",
+        description="divided by the sum",
+        saved=save_normalize_sum,
+    ),
+    "mix_streams": Rule(
+        kind="mix",
+        description="weighted sums of the streams",
+        flops=_mix_flops,
+        mixing=True,
+        saved=save_mix_streams,
+    ),
+    "multiply": Rule(
+        kind="multiply", name="product", description=describe.multiply, saved=save_multiply
+    ),
     "offset": Rule(kind="add", name="{source}_offset", description=describe.offset),
-    "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
+    "per_head_linear": Rule(
+        kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear
+    ),
     "pool_patches": Rule(kind="sum", name="pool_patches", description=describe.pool_patches),
     "positions": Rule(),
     "prepend": Rule(kind="view", name="prepend", description="learned tokens before the patches"),
     "read_cache": Rule(kind="cache", description=describe.read_cache),
     "read_encoded": Rule(kind="cache", description="kept since the first pass", cached=_kept_rows),
-    "reuse_selection": Rule(kind="choice", name="selection", description="the keys that the nearest earlier indexer selected"),
+    "reuse_selection": Rule(
+        kind="choice",
+        name="selection",
+        description="the keys that the nearest earlier indexer selected",
+    ),
     "rms_norm": Rule(kind="norm", description=describe.rms_norm, saved=save_norm),
     "rope": Rule(kind="rope", name="{source}_rope", description=describe.rope, saved=save_rope),
     "route": Rule(kind="choice", name="choice", description=describe.route, saved=save_route),
     "routing_weights": Rule(),
-    "rope_windows": Rule(kind="rope", name="rope", description="rotated by the position of the window", saved=save_rope),
+    "rope_windows": Rule(
+        kind="rope",
+        name="rope",
+        description="rotated by the position of the window",
+        saved=save_rope,
+    ),
     "scale": Rule(kind="multiply", name="{source}_scale", description=describe.scale),
-    "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert", saved=save_scale_by_expert),
-    "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
-    "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
+    "scale_by_expert": Rule(
+        kind="multiply",
+        description="times one stored number per expert",
+        saved=save_scale_by_expert,
+    ),
+    "scale_by_position": Rule(
+        kind="multiply", name="{source}_scale", description="scaled by position (temperature)"
+    ),
+    "scale_by_weight": Rule(
+        kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight
+    ),
     "select_layer": Rule(),
-    "select_blocks": Rule(kind="choice", name="selection", description=describe.select_blocks, flops=_block_flops, mixing=True),
-    "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),
-    "linear_attention": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
-    "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
-    "softmax": Rule(kind="act", name="softmax", description="shares that sum to 1", saved=save_softmax),
-    "signed_root": Rule(kind="act", name="root", description="the root of its size, with its sign", saved=save_mixer_inputs),
-    "sinkhorn": Rule(kind="act", name="sinkhorn", description=describe.sinkhorn, saved=save_mixer_inputs),
+    "select_blocks": Rule(
+        kind="choice",
+        name="selection",
+        description=describe.select_blocks,
+        flops=_block_flops,
+        mixing=True,
+    ),
+    "select_keys": Rule(
+        kind="choice",
+        name="selection",
+        description=describe.select_keys,
+        flops=_select_flops,
+        mixing=True,
+    ),
+    "linear_attention": Rule(
+        steps=_scan_steps,
+        flops=_scan_flops,
+        mixing=True,
+        cached=_scan_state,
+        saved=save_mixer_inputs,
+    ),
+    "selective_scan": Rule(
+        steps=_scan_steps,
+        flops=_scan_flops,
+        mixing=True,
+        cached=_scan_state,
+        saved=save_mixer_inputs,
+    ),
+    "softmax": Rule(
+        kind="act", name="softmax", description="shares that sum to 1", saved=save_softmax
+    ),
+    "signed_root": Rule(
+        kind="act",
+        name="root",
+        description="the root of its size, with its sign",
+        saved=save_mixer_inputs,
+    ),
+    "sinkhorn": Rule(
+        kind="act", name="sinkhorn", description=describe.sinkhorn, saved=save_mixer_inputs
+    ),
     "slice": Rule(),
     "softcap": Rule(kind="act", name="softcap", description=describe.softcap, saved=save_softcap),
-    "softplus": Rule(kind="act", name="softplus", description=describe.softplus, saved=save_softplus),
+    "softplus": Rule(
+        kind="act", name="softplus", description=describe.softplus, saved=save_softplus
+    ),
     "split_heads": Rule(),
-    "ssm_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
-    "standardize": Rule(kind="multiply", name="{source}_standard", description="(x − bias) · scale", saved=save_scale_by_weight),
-    "update_windows": Rule(kind="cache", name="windows", description="appended to the cache of windows", cached=_cached_windows),
+    "ssm_scan": Rule(
+        steps=_scan_steps,
+        flops=_scan_flops,
+        mixing=True,
+        cached=_scan_state,
+        saved=save_mixer_inputs,
+    ),
+    "standardize": Rule(
+        kind="multiply",
+        name="{source}_standard",
+        description="(x − bias) · scale",
+        saved=save_scale_by_weight,
+    ),
+    "update_windows": Rule(
+        kind="cache",
+        name="windows",
+        description="appended to the cache of windows",
+        cached=_cached_windows,
+    ),
     "update_cache": Rule(kind="cache", description=describe.update_cache, cached=_cached_rows),
 }

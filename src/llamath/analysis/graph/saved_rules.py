@@ -1,11 +1,13 @@
 """The column `saved` of `RULES`: the tensors that an operation saves for the backward pass.
 
-Every operation saves what its derivative needs: a matrix product its input, a norm its input, attention its queries, keys and values, a
-product both factors. Two implementations are described. *Eager* is transformers' code in torch: RMSNorm in float32, step by step, and
-SwiGLU as three operations. *Fused* has one kernel each for norms, SwiGLU and softmax, as in Megatron: a layer with dropout then saves
-s·b·d·(34 + 5·H·s/d) bytes (Korthikanti et al. 2022, arXiv:2205.05198).
+Every operation saves what its derivative needs: a matrix product its input, a norm its input,
+attention its queries, keys and values, a product both factors. Two implementations are described.
+*Eager* is transformers' code in torch: RMSNorm in float32, step by step, and SwiGLU as three
+operations. *Fused* has one kernel each for norms, SwiGLU and softmax, as in Megatron: a layer with
+dropout then saves s·b·d·(34 + 5·H·s/d) bytes (Korthikanti et al. 2022, arXiv:2205.05198).
 
-Transformers composes three things differently from the blocks' `forward`: see `_repeated_heads`, `_fused_qkv` and `_part_of_concat`.
+Transformers composes three things differently from the blocks' `forward`: see `_repeated_heads`,
+`_fused_qkv` and `_part_of_concat`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from ...core.tree import LETTERS
 from ...utils.record_type import Record
 from .recorder import FLOAT32, INT64, Node
 
-_ESTIMATED = frozenset({"compress", "gated_delta_rule", "linear_attention", "selective_scan", "sinkhorn", "ssm_scan"})
+_ESTIMATED = frozenset(
+    {"compress", "gated_delta_rule", "linear_attention", "selective_scan", "sinkhorn", "ssm_scan"}
+)
 """Operations whose kernels save more, which is not known."""
 _INT32 = 4
 """Bytes of an index."""
@@ -28,7 +32,8 @@ _MASK = 1
 _OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu", "sigmoid", "tanh"})
 """Activation functions whose derivative needs only the output."""
 _DECOMPOSED_ACTIVATIONS = {"gelu_new": 3, "quick_gelu": 1}
-"""Activation functions that transformers composes of several operations, with the number of tensors saved in between."""
+"""Activation functions that transformers composes of several operations, with the number of
+tensors saved in between."""
 _OWN_DTYPE = frozenset({"encoder_ids", "ids", "softplus", "decay"})
 """Operations whose results have a dtype of their own in fused kernels, too."""
 
@@ -38,17 +43,22 @@ SavedSharding = Literal["sequence", "tensor", "gathered"]
 class Kernels(Record):
     """The implementation that runs, and its dtype."""
 
-    flash: bool = True  # no materialized scores, only one log-sum-exp per query (Dao et al. 2022, arXiv:2205.14135)
+    # no materialized scores, only one log-sum-exp per query (Dao et al. 2022, arXiv:2205.14135)
+    flash: bool = True
     fused: bool = True
-    dropout: bool = False  # on attention scores, attention output and MLP output, as in classic transformers
+    # on attention scores, attention output and MLP output, as in classic transformers
+    dropout: bool = False
     width: int = 2  # bytes per activation
     context: int = 1  # keys per query
     fused_qkv: bool = False  # q, k and v are slices of one tensor: saving one slice saves all
-    adapter_paths: frozenset[str] = frozenset()  # matrices with adapters; if there are any, all other weights are frozen
+    # matrices with adapters; if there are any, all other weights are frozen
+    adapter_paths: frozenset[str] = frozenset()
     rank: int = 0  # of the adapters
     adapter_width: int = FLOAT32  # bytes per element of an adapter
-    compared: bool = True  # False: estimates, since the class in transformers may compose its operations otherwise
-    fp8_scales: tuple[int, int] | None = None  # linear layers inside layers save an FP8 copy of their input: elements and bytes of a scale
+    # False: estimates, since the class in transformers may compose its operations otherwise
+    compared: bool = True
+    # linear layers inside layers save an FP8 copy of their input: elements and bytes of a scale
+    fp8_scales: tuple[int, int] | None = None
 
     @property
     def keys(self) -> Expr:
@@ -62,16 +72,19 @@ class SavedTensor(NamedTuple):
     what: str
     elements: Expr
     bytes: int
-    sharding: SavedSharding = "tensor"  # gathered: on every rank that holds a shard of the same expert
+    # gathered: on every rank that holds a shard of the same expert
+    sharding: SavedSharding = "tensor"
     max_parts: int = 0  # the largest number of shards under tensor parallelism; 0: any
     is_score: bool = False  # attention scores, which selective recomputation does not save
     shared_by_batch: bool = False  # saved once for all sequences of a batch
     estimated: bool = False
-    for_weight_gradient: bool = False  # needed only for the gradient of a weight, so not saved if that weight is frozen
+    # needed only for the gradient of a weight, so not saved if that weight is frozen
+    for_weight_gradient: bool = False
 
 
 Saved = tuple[object, SavedTensor]
-"""What the tensor is stored in: a node, whose result is saved once for all operations, or any other object; and the tensor."""
+"""What the tensor is stored in: a node, whose result is saved once for all operations, or any
+other object; and the tensor."""
 SavedRule = Callable[[Node, Kernels], Iterator[Saved]]
 
 
@@ -88,8 +101,9 @@ def elements_per_token(size: Expr) -> Expr:
 def stored_tensor(x: Node, k: Kernels) -> Node:
     """Return the node whose result is stored when x is saved.
 
-    A view is stored with its base. Training has no cache: keys and values are not stored a second time, and latent vectors are not
-    concatenated with rotary keys and split again. A fused kernel casts what it reads.
+    A view is stored with its base. Training has no cache: keys and values are not stored a second
+    time, and latent vectors are not concatenated with rotary keys and split again. A fused kernel
+    casts what it reads.
     """
     while True:
         if x.op == "slice" and (part := _part_of_concat(x)) is not None:
@@ -119,7 +133,9 @@ def _part_of_concat(x: Node) -> Node | None:
 
 def saved_sharding(x: Node) -> SavedSharding:
     """Return how a saved tensor is sharded; outside sharded regions, by tokens."""
-    return "tensor" if x.sharding == "tensor" else "gathered" if x.sharding == "expert" else "sequence"
+    return (
+        "tensor" if x.sharding == "tensor" else "gathered" if x.sharding == "expert" else "sequence"
+    )
 
 
 def _within(x: Node, what: str) -> str:
@@ -129,16 +145,27 @@ def _within(x: Node, what: str) -> str:
 
 
 def _result(what: str, x: Node, k: Kernels, **flags: bool) -> Iterator[Saved]:
-    """Yield an input or the result of an operation; keys and values of another layer are saved there."""
+    """Yield an input or the result of an operation; keys and values of another layer are saved
+    there.
+    """
     x = stored_tensor(x, k)
     width = min(x.width, k.width) if k.fused and x.op not in _OWN_DTYPE else x.width
     if x.op != "read_cache":
-        yield x, SavedTensor(what, elements_per_token(x.size), width, saved_sharding(x), x.max_parts, **flags)
+        yield (
+            x,
+            SavedTensor(
+                what, elements_per_token(x.size), width, saved_sharding(x), x.max_parts, **flags
+            ),
+        )
 
 
 def _extra(what: str, x: Node, size: int, width: int, **flags: bool) -> Saved:
-    """Return a tensor that only this operation has, sharded like the node x; `size` is its elements."""
-    return object(), SavedTensor(what, elements_per_token(Expr.const(size)), width, saved_sharding(x), x.max_parts, **flags)
+    """Return a tensor that only this operation has, sharded like the node x; `size` is its
+    elements.
+    """
+    return object(), SavedTensor(
+        what, elements_per_token(Expr.const(size)), width, saved_sharding(x), x.max_parts, **flags
+    )
 
 
 def save_linear(x: Node, k: Kernels) -> Iterator[Saved]:
@@ -151,7 +178,12 @@ def save_linear(x: Node, k: Kernels) -> Iterator[Saved]:
     for storage, tensor in _result(what, x.inputs[0], k, for_weight_gradient=True):
         yield ("fp8", storage), tensor._replace(bytes=_FP8)
         if block:
-            yield ("scales", storage), tensor._replace(what="scales of FP8", elements=ceil_div(tensor.elements, block), bytes=width)
+            yield (
+                ("scales", storage),
+                tensor._replace(
+                    what="scales of FP8", elements=ceil_div(tensor.elements, block), bytes=width
+                ),
+            )
 
 
 def _name_of_input(x: Node, stored: Node) -> str:
@@ -164,7 +196,9 @@ def _name_of_input(x: Node, stored: Node) -> str:
         return "mixer states"
     if stored.op in ("act", "gated", "clamped_gated"):
         return _within(x, "input of down")
-    if stored.op == "attention" or (stored.op == "multiply" and any(y.storage.op == "attention" for y in stored.inputs)):
+    if stored.op == "attention" or (
+        stored.op == "multiply" and any(y.storage.op == "attention" for y in stored.inputs)
+    ):
         return "output of attention"
     if x.path.endswith(("q_up", "k_up", "v_up")):
         return "latents"
@@ -172,9 +206,14 @@ def _name_of_input(x: Node, stored: Node) -> str:
 
 
 def save_norm(x: Node, k: Kernels) -> Iterator[Saved]:
-    """Its input, in float32 where the steps of the norm are kernels of their own; the statistics; and the result before the scale."""
+    """Its input, in float32 where the steps of the norm are kernels of their own; the
+    statistics; and the result before the scale.
+    """
     layer_norm, weight = x.op == "layer_norm", x.weights[:1]
-    read, rows = x.inputs[0], product((*x.shape[:-1], weight[0].shape[0] if x.attributes.get("grouped") else 1))
+    read, rows = (
+        x.inputs[0],
+        product((*x.shape[:-1], weight[0].shape[0] if x.attributes.get("grouped") else 1)),
+    )
     eager = not (k.fused or (layer_norm and weight))
     if eager and read.width != FLOAT32:
         yield _extra("inputs of norms", read, x.size, FLOAT32)
@@ -214,17 +253,31 @@ def save_gated(x: Node, k: Kernels) -> Iterator[Saved]:
     for y in x.inputs:
         yield from _result(_within(x, "MLP"), y, k)
     if not k.fused:
-        steps = 4 if x.op == "clamped_gated" else 1 + _DECOMPOSED_ACTIVATIONS.get(x.attributes["name"], 0)
+        steps = (
+            4
+            if x.op == "clamped_gated"
+            else 1 + _DECOMPOSED_ACTIVATIONS.get(x.attributes["name"], 0)
+        )
         yield _extra(_within(x, "MLP"), x, x.size * steps, x.width)
 
 
 def save_multiply(x: Node, k: Kernels) -> Iterator[Saved]:
     """Both factors."""
     gated = any(y.storage.op == "attention" for y in x.inputs)
-    what = "gate of attention" if gated else "mixer states" if x.path.endswith(".attn") else "shared expert"
+    what = (
+        "gate of attention"
+        if gated
+        else "mixer states"
+        if x.path.endswith(".attn")
+        else "shared expert"
+    )
     for y in x.inputs:
         activation = stored_tensor(y, k)
-        fused = k.fused and activation.op == "act" and activation.attributes["name"] not in _OUTPUT_ONLY_ACTIVATIONS
+        fused = (
+            k.fused
+            and activation.op == "act"
+            and activation.attributes["name"] not in _OUTPUT_ONLY_ACTIVATIONS
+        )
         yield from _result(what, activation.inputs[0] if fused else y, k)
 
 
@@ -280,7 +333,14 @@ def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
 def save_ids(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
     """The token ids, or the positions, which all sequences share."""
     positions = x.inputs[0].op == "positions"
-    one = SavedTensor("token ids", Expr.const(1), INT64, "sequence", shared_by_batch=positions, for_weight_gradient=True)
+    one = SavedTensor(
+        "token ids",
+        Expr.const(1),
+        INT64,
+        "sequence",
+        shared_by_batch=positions,
+        for_weight_gradient=True,
+    )
     yield x.inputs[0], one
 
 
@@ -290,17 +350,28 @@ def save_expert_outputs(x: Node, k: Kernels) -> Iterator[Saved]:
 
 
 def save_rope(x: Node, k: Kernels) -> Iterator[Saved]:
-    """The tables of cosines and sines, unless a fused kernel computes them on the fly; all layers share them."""
+    """The tables of cosines and sines, unless a fused kernel computes them on the fly; all
+    layers share them.
+    """
     rope = x.attributes["rope"]
     if not k.fused:
-        yield rope, SavedTensor("rotary tables", Expr.const(2 * rope.dim), k.width, "sequence", shared_by_batch=True)
+        yield (
+            rope,
+            SavedTensor(
+                "rotary tables", Expr.const(2 * rope.dim), k.width, "sequence", shared_by_batch=True
+            ),
+        )
 
 
 def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
-    """Queries, keys and values; and either the scores, or the result and one number for each query."""
+    """Queries, keys and values; and either the scores, or the result and one number for each
+    query.
+    """
     q, key, value, *others = x.inputs
     for what, y in zip(("keys", "values"), (key, value), strict=True):
-        yield from _repeated_heads(what, x, y, k) if not (k.fused or k.flash) else _result(what, y, k)
+        yield from (
+            _repeated_heads(what, x, y, k) if not (k.fused or k.flash) else _result(what, y, k)
+        )
     yield from _fused_qkv(x, k)
     yield from _result("queries", q, k)
     if k.flash:
@@ -313,36 +384,76 @@ def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
             if y.op == "select_blocks":
                 size, kept = x.attributes["blocks"]
                 blocks = product((*y.shape[:3], minimum(ceil_div(k.keys, size), kept)))
-                yield y, SavedTensor("selected blocks", elements_per_token(blocks), _INT32, "sequence")
+                yield (
+                    y,
+                    SavedTensor("selected blocks", elements_per_token(blocks), _INT32, "sequence"),
+                )
                 continue
             if windows := x.attributes["windows"]:
                 ratio, most = windows
                 chosen = product((*y.shape[:2], minimum(floor_div(k.keys, ratio), most) + 1))
-                yield y, SavedTensor("selected windows", elements_per_token(chosen), _INT32, "sequence")
+                yield (
+                    y,
+                    SavedTensor("selected windows", elements_per_token(chosen), _INT32, "sequence"),
+                )
                 continue
             keys = minimum(k.keys, x.attributes["top_k"])
-            yield y, SavedTensor("selected keys", elements_per_token(product((*y.shape[:2], keys))), _INT32, "sequence")
+            yield (
+                y,
+                SavedTensor(
+                    "selected keys",
+                    elements_per_token(product((*y.shape[:2], keys))),
+                    _INT32,
+                    "sequence",
+                ),
+            )
     else:
         yield from _scores(x, k)
 
 
 def save_compressed_attention(x: Node, k: Kernels) -> Iterator[Saved]:
-    """Queries, keys and windows; and either the softmax of the scores, or the result and one number for each query."""
+    """Queries, keys and windows; and either the softmax of the scores, or the result and one
+    number for each query.
+    """
     q, key, windows, *selected = x.inputs
     ratio = int(x.attributes["ratio"])
     yield from _result("queries", q, k)
     yield from _result("keys", key, k)
     entries = -(-int(windows.shape[-1]) // ratio)
-    yield windows, SavedTensor("windows", elements_per_token(product((*x.shape[:2], entries))), k.width, "sequence", estimated=True)
+    yield (
+        windows,
+        SavedTensor(
+            "windows",
+            elements_per_token(product((*x.shape[:2], entries))),
+            k.width,
+            "sequence",
+            estimated=True,
+        ),
+    )
     if not k.flash:
         size = product((*x.shape[:3], k.keys + floor_div(k.keys, ratio)))
-        yield _extra("softmax of scores", x, size, k.width if k.fused else FLOAT32, is_score=True, estimated=True)
+        yield _extra(
+            "softmax of scores",
+            x,
+            size,
+            k.width if k.fused else FLOAT32,
+            is_score=True,
+            estimated=True,
+        )
         return
     yield _extra("sums of softmax", x, product(x.shape[:-1]), FLOAT32)
     yield from _result("output of attention", x, k)
     for y in selected:
         keys = minimum(maximum(floor_div(k.keys, ratio), 1), x.attributes["top_k"])
-        yield y, SavedTensor("selected keys", elements_per_token(product((*y.shape[:2], keys))), _INT32, "sequence")
+        yield (
+            y,
+            SavedTensor(
+                "selected keys",
+                elements_per_token(product((*y.shape[:2], keys))),
+                _INT32,
+                "sequence",
+            ),
+        )
 
 
 def _repeated_heads(what: str, x: Node, y: Node, k: Kernels) -> Iterator[Saved]:
@@ -354,10 +465,18 @@ def _repeated_heads(what: str, x: Node, y: Node, k: Kernels) -> Iterator[Saved]:
 
 
 def _fused_qkv(x: Node, k: Kernels) -> Iterator[Saved]:
-    """The queries and keys before the rotation, which share the storage of the values where transformers has one matrix for all three."""
+    """The queries and keys before the rotation, which share the storage of the values where
+    transformers has one matrix for all three.
+    """
     q, key, *_ = x.inputs
     rotated = stored_tensor(key, k)
-    if k.fused_qkv and k.flash and not k.fused and rotated.op == "rope" and stored_tensor(rotated.inputs[0], k).op in ("linear", "clamp"):
+    if (
+        k.fused_qkv
+        and k.flash
+        and not k.fused
+        and rotated.op == "rope"
+        and stored_tensor(rotated.inputs[0], k).op in ("linear", "clamp")
+    ):
         size = product((*x.shape[:2], total((q.shape[2], key.shape[2])), x.shape[3]))
         yield _extra("values, as part of q, k and v", q, size, k.width)
 
@@ -376,7 +495,9 @@ def _scores(x: Node, k: Kernels) -> Iterator[Saved]:
 
 
 def save_route(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
-    """Probabilities, the chosen ones before and after normalization, their sum; and indices of tokens and experts."""
+    """Probabilities, the chosen ones before and after normalization, their sum; and indices of
+    tokens and experts.
+    """
     each = product(x.shape[:-1])
     yield _extra("router", x, each * total((x.inputs[0].shape[-1], 2 * x.shape[-1], 1)), FLOAT32)
     yield _extra("router", x, 4 * x.size, INT64)

@@ -1,4 +1,6 @@
-"""`record_unrolled`: the operations of a pass in one list, every layer by itself, as an engine executes them."""
+"""`record_unrolled`: the operations of a pass in one list, every layer by itself, as an engine
+executes them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from .recorder import FLOAT32, INT64, GraphRecorder, Node, Region, _Bound, _Boun
 
 
 class _UnrolledRecorder(GraphRecorder):
-    """Records every layer; the paths of blocks and weights have the numbers of layers. Latent attention is absorbed."""
+    """Records every layer; the paths of blocks and weights have the numbers of layers. Latent
+    attention is absorbed.
+    """
 
     @property
     def absorbs(self) -> bool:
@@ -24,9 +28,13 @@ class _UnrolledRecorder(GraphRecorder):
 
 
 def record_unrolled(tree: Decoder) -> tuple[tuple[Node, ...], Node]:
-    """Return the operations of a pass over a token, and the one whose result are the logits of the last token."""
+    """Return the operations of a pass over a token, and the one whose result are the logits of
+    the last token.
+    """
     one = Expr.const(1)
-    recorder = _UnrolledRecorder(one, one, Expr.const(0), decode=False, last_only=True, activation_bytes=FLOAT32)
+    recorder = _UnrolledRecorder(
+        one, one, Expr.const(0), decode=False, last_only=True, activation_bytes=FLOAT32
+    )
     region = Region("", tree, one)
     recorder.regions.append(region)
     recorder._region = region

@@ -1,7 +1,9 @@
-"""`walkthrough`: a forward pass from token ids to probabilities, step by step, with identical layers shown once.
+"""`walkthrough`: a forward pass from token ids to probabilities, step by step, with identical
+layers shown once.
 
-Its steps are those of the recorded graph: they use every weight of the tree once and sum to the FLOPs of `forward_flops`. No torch is
-needed: shapes are symbolic with their values, and `llamath.run` compares them with actual tensors.
+Its steps are those of the recorded graph: they use every weight of the tree once and sum to the
+FLOPs of `forward_flops`. No torch is needed: shapes are symbolic with their values, and
+`llamath.run` compares them with actual tensors.
 """
 
 from __future__ import annotations
@@ -42,39 +44,63 @@ class AttentionWiring(Record):
     matrix: Weight
     width: Expr
     context: int | None
-    learned: Weight | None  # learned position embeddings, the only weight that depends on the context length
+    # learned position embeddings, the only weight that depends on the context length
+    learned: Weight | None
     states: bool  # whether recurrent states mix tokens, too
 
     @property
     def mistaken_size(self) -> Expr | None:
-        """Heads × width × context × width: the size if all positions of full-width heads entered one dense layer at once."""
-        return None if self.context is None else product((self.heads, self.width, Expr("context", self.context), self.width))
+        """Heads × width × context × width: the size if all positions of full-width heads entered
+        one dense layer at once.
+        """
+        return (
+            None
+            if self.context is None
+            else product((self.heads, self.width, Expr("context", self.context), self.width))
+        )
 
     @property
     def remark(self) -> str:
         """How the heads enter the output projection, and where tokens are mixed."""
-        letters, numbers = ", ".join(d.symbol for d in self.matrix.shape), ", ".join(map(str, self.matrix.shape))
+        letters, numbers = (
+            ", ".join(d.symbol for d in self.matrix.shape),
+            ", ".join(map(str, self.matrix.shape)),
+        )
         first = (
-            f"the output projection is applied token by token: the heads are concatenated to {self.joined.symbol} ="
-            f" {int(self.joined):,} elements, and attn.o is [{letters}] = [{numbers}], {int(self.matrix.size):,} parameters for any"
+            "the output projection is applied token by token: the heads are concatenated to "
+            f"{self.joined.symbol} ="
+            f" {int(self.joined):,} elements, and attn.o is [{letters}] = [{numbers}], "
+            f"{int(self.matrix.size):,} parameters for any"
             " sequence length."
         )
         wrong = self.mistaken_size
         second = (
-            f" A dense layer over all positions at once, heads × width × context × width, would have {wrong.numbers} ="
-            f" {short_count(int(wrong))} (a well-known mistake: 32·766·2048·4096 = {MISTAKEN_PRODUCT:,})."
-            if wrong is not None and (int(self.heads), int(self.width)) == (32, 4096)  # the model of the published example
+            " A dense layer over all positions at once, heads × width × context × width, would "
+            f"have {wrong.numbers} ="
+            f" {short_count(int(wrong))} (a well-known mistake: 32·766·2048·4096 = "
+            f"{MISTAKEN_PRODUCT:,})."
+            # the model of the published example
+            if wrong is not None and (int(self.heads), int(self.width)) == (32, 4096)
             else ""
         )
-        rest = "No weight depends on the context length" if self.learned is None else "Only the position embedding depends on the context"
+        rest = (
+            "No weight depends on the context length"
+            if self.learned is None
+            else ("Only the position embedding depends on the context")
+        )
         where = "attention scores, which have no weights"
         if self.states:
-            where += ", and in convolutions and recurrent states, whose weights do not depend on the length"
+            where += (
+                ", and in convolutions and recurrent states, whose weights do not depend on "
+                "the length"
+            )
         return f"{first}{second} {rest}; tokens are mixed in {where}."
 
 
 def attention_wiring(tree: Decoder) -> AttentionWiring | None:
-    """Return the wiring of the first attention layer; None without attention, or if no single matrix joins its heads."""
+    """Return the wiring of the first attention layer; None without attention, or if no single
+    matrix joins its heads.
+    """
     nodes = [x for _, x in record(tree).nodes()]
     found = next((x for x in nodes if x.op == "attention"), None)
     if found is None:
@@ -87,7 +113,9 @@ def attention_wiring(tree: Decoder) -> AttentionWiring | None:
         joined=product(found.shape[2:]),
         matrix=output.weights[0].weight,
         width=Expr.const(tree.width),
-        context=tree.context if tree.positions is None else int(tree.positions.weight.shape[0]) - tree.positions.offset,
+        context=tree.context
+        if tree.positions is None
+        else int(tree.positions.weight.shape[0]) - tree.positions.offset,
         states=any(x.op == "causal_conv" for x in nodes),
         learned=None if tree.positions is None else tree.positions.weight,
     )
@@ -96,7 +124,16 @@ def attention_wiring(tree: Decoder) -> AttentionWiring | None:
 class WalkthroughStage(Record):
     """A group of steps: the embedding, one kind of layer, or the head."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("name", "times", "layers", "layer", "parameters", "flops", "kept=cached", "steps")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "name",
+        "times",
+        "layers",
+        "layer",
+        "parameters",
+        "flops",
+        "kept=cached",
+        "steps",
+    )
 
     name: str  # embedding, layers or head; encoder and encoder layers, which come first
     times: int = 1
@@ -169,29 +206,46 @@ class Walkthrough(Record):
 
 
 def prompt_graph(tree: Decoder, tokens: int, batch: int = 1) -> Graph:
-    """Record the prefill of a prompt; a single token uses absorbed latent attention, as in decode."""
+    """Record the prefill of a prompt; a single token uses absorbed latent attention, as in
+    decode.
+    """
     if isinstance(tree, EncoderDecoder):
         return record_prefill(tree, batch=batch, tokens=tokens)
     return record(tree, batch=batch, new_tokens=tokens, decode=tokens == 1)
 
 
 def decode_graph(tree: Decoder, past_tokens: int, batch: int = 1) -> Graph:
-    """Record the decode pass after a prompt; an encoder has read it while the decoder read one token."""
+    """Record the decode pass after a prompt; an encoder has read it while the decoder read one
+    token.
+    """
     if isinstance(tree, EncoderDecoder):
-        return record(tree, batch=batch, past_tokens=1, decode=True, encoder=(Expr.variable("T", past_tokens), True))
+        return record(
+            tree,
+            batch=batch,
+            past_tokens=1,
+            decode=True,
+            encoder=(Expr.variable("T", past_tokens), True),
+        )
     return record(tree, batch=batch, past_tokens=past_tokens, decode=True)
 
 
 def reads_on(tree: Decoder) -> bool:
     """Whether the model decodes token by token: not with bidirectional attention."""
-    return all(x.attributes["window"].causal for _, x in record(tree).nodes() if x.op == "attention")
+    return all(
+        x.attributes["window"].causal for _, x in record(tree).nodes() if x.op == "attention"
+    )
 
 
 def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
-    """Return the steps of a pass; `layer` selects the layer to show for its kind, by default the first."""
+    """Return the steps of a pass; `layer` selects the layer to show for its kind, by default the
+    first.
+    """
     tree, n = graph.tree, int(graph.tree.layers.n)
     if layer is not None and not 0 <= layer < n:
-        raise LlamathError(f"layer {layer} does not exist: the model has {n:,} layers", hint=f"0 to {n - 1}" if n else "")
+        raise LlamathError(
+            f"layer {layer} does not exist: the model has {n:,} layers",
+            hint=f"0 to {n - 1}" if n else "",
+        )
     leaves = fold(tree)
     encoder, nodes = split_encoder(graph.regions[0].nodes)
     middle = next(i for i, x in enumerate(nodes) if x.op == "layers")
@@ -199,12 +253,34 @@ def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
     if tree.head is not None:
         logits = graph.regions[0].output
         words, shape = "softmax", head[-1].shape if logits is None else logits.shape
-        head += (Operation(name="probabilities", kind="probabilities", description=words, inputs=(head[-1].name,), shape=shape),)
+        head += (
+            Operation(
+                name="probabilities",
+                kind="probabilities",
+                description=words,
+                inputs=(head[-1].name,),
+                shape=shape,
+            ),
+        )
     layers = list(_layer_stages(graph, layer))
     stages = (
-        *([WalkthroughStage(name=ENCODER, steps=list_operations(graph, encoder, leaves), nodes=tuple(encoder))] if encoder else []),
+        *(
+            [
+                WalkthroughStage(
+                    name=ENCODER,
+                    steps=list_operations(graph, encoder, leaves),
+                    nodes=tuple(encoder),
+                )
+            ]
+            if encoder
+            else []
+        ),
         *[x for x in layers if x.name != "layers"],
-        WalkthroughStage(name="embedding", steps=list_operations(graph, nodes[:middle], leaves), nodes=tuple(nodes[:middle])),
+        WalkthroughStage(
+            name="embedding",
+            steps=list_operations(graph, nodes[:middle], leaves),
+            nodes=tuple(nodes[:middle]),
+        ),
         *[x for x in layers if x.name == "layers"],
         WalkthroughStage(name="head", steps=head, nodes=tuple(nodes[middle:])),
     )
@@ -212,7 +288,9 @@ def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
 
 
 def split_encoder(operations: Sequence[T]) -> tuple[list[T], list[T]]:
-    """Divide the operations outside the layers into those of the encoder up to its layers, and all others."""
+    """Divide the operations outside the layers into those of the encoder up to its layers, and
+    all others.
+    """
     first = next((i for i, x in enumerate(operations) if x.op == "encoder_ids"), None)
     if first is None:
         return [], list(operations)
@@ -221,16 +299,26 @@ def split_encoder(operations: Sequence[T]) -> tuple[list[T], list[T]]:
 
 
 def tower_stages(graph: Graph) -> tuple[WalkthroughStage, ...]:
-    """Return the steps of images in a tower and its projector: before its layers, one kind of layer after the other, and after them."""
+    """Return the steps of images in a tower and its projector: before its layers, one kind of
+    layer after the other, and after them.
+    """
     nodes, leaves = graph.regions[0].nodes, fold(graph.tree)
     last = max((i + 1 for i, x in enumerate(nodes) if x.op == "layers"), default=len(nodes))
     before, after = nodes[:last], nodes[last:]
     stages = [
-        WalkthroughStage(name="vision", steps=list_operations(graph, before, leaves, ""), nodes=tuple(before)),
+        WalkthroughStage(
+            name="vision", steps=list_operations(graph, before, leaves, ""), nodes=tuple(before)
+        ),
         *_layer_stages(graph, None),
     ]
     if after:
-        stages.append(WalkthroughStage(name="projector", steps=list_operations(graph, after, leaves, ""), nodes=tuple(after)))
+        stages.append(
+            WalkthroughStage(
+                name="projector",
+                steps=list_operations(graph, after, leaves, ""),
+                nodes=tuple(after),
+            )
+        )
     return tuple(stages)
 
 
@@ -246,6 +334,19 @@ def _layer_stages(graph: Graph, shown: int | None) -> Iterator[WalkthroughStage]
         indices = layer_ranges(stack, ids)
         of_encoder = region.path.startswith(f"{ENCODER}.")
         asked = None if of_encoder else shown
-        own = asked if asked is not None and id(stack[asked]) in ids else indices[0][0] if indices else 0
+        own = (
+            asked
+            if asked is not None and id(stack[asked]) in ids
+            else indices[0][0]
+            if indices
+            else 0
+        )
         name = f"{ENCODER} layers" if of_encoder else "layers"
-        yield WalkthroughStage(name=name, times=times, indices=indices, layer=own, steps=steps, nodes=tuple(region.nodes))
+        yield WalkthroughStage(
+            name=name,
+            times=times,
+            indices=indices,
+            layer=own,
+            steps=steps,
+            nodes=tuple(region.nodes),
+        )

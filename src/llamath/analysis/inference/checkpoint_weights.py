@@ -1,4 +1,6 @@
-"""`read_stored_weights`: the bytes of a checkpoint's weights, with notes on how its files differ from the config."""
+"""`read_stored_weights`: the bytes of a checkpoint's weights, with notes on how its files differ
+from the config.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from .weight_bytes import StoredWeights, stored_weights
 
 
 def read_stored_weights(model: Model) -> StoredWeights | None:
-    """Return the weights of the checkpoint that a model was loaded from; None if there is only a config."""
+    """Return the weights of the checkpoint that a model was loaded from; None if there is only a
+    config.
+    """
     if not names_checkpoint(model.location):
         return None
     try:
@@ -23,7 +27,11 @@ def read_stored_weights(model: Model) -> StoredWeights | None:
     except RemoteError as error:
         if error.code != "offline":
             raise
-        raise RemoteError(error.code, str(error), hint=f"{error.hint}; with a dtype (--dtype bf16) the config is enough") from None
+        raise RemoteError(
+            error.code,
+            str(error),
+            hint=f"{error.hint}; with a dtype (--dtype bf16) the config is enough",
+        ) from None
     listing = list_tensors(opened.manifest)
     notes = file_differences(model, opened).notes
     if not opened.manifest.missing_files and (note := _other_size_note(model, listing)):
@@ -32,14 +40,19 @@ def read_stored_weights(model: Model) -> StoredWeights | None:
 
 
 def _other_size_note(model: Model, listing: Listing) -> str:
-    """Return a note if the files hold clearly fewer or more parameters than the config describes, or an empty string.
+    """Return a note if the files hold clearly fewer or more parameters than the config describes,
+    or an empty string.
 
-    Files may have somewhat more: a tied head, layers for multi-token prediction, and all parts of a multimodal model.
+    Files may have somewhat more: a tied head, layers for multi-token prediction, and all parts of a
+    multimodal model.
     """
     stored, described = listing.total.parameters, model.parameters.total
-    if not listing.known or (described * 99 <= stored * 100 and (model.wrapper or stored <= 2 * described)):
+    if not listing.known or (
+        described * 99 <= stored * 100 and (model.wrapper or stored <= 2 * described)
+    ):
         return ""
     return (
-        f"the files hold {stored:,} parameters, the config describes {described:,}: the weights are those of the files, "
+        f"the files hold {stored:,} parameters, the config describes {described:,}: the weights "
+        "are those of the files, "
         "KV cache and activations those of the config"
     )

@@ -1,7 +1,9 @@
-"""`weight_storage`: the bytes of a model's weights in a dtype or a quantization scheme, weight by weight.
+"""`weight_storage`: the bytes of a model's weights in a dtype or a quantization scheme, weight by
+weight.
 
-A recipe chooses the format of each matrix by the name of its module. A format for all packs the matrices of the layers' linear layers;
-embedding, head, norms, biases, routers and convolutions are not packed. A GGUF file type gives each tensor the type that llama.cpp chooses.
+A recipe chooses the format of each matrix by the name of its module. A format for all packs the
+matrices of the layers' linear layers; embedding, head, norms, biases, routers and convolutions are
+not packed. A GGUF file type gives each tensor the type that llama.cpp chooses.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from .weight_bytes import GGUFNaming, StoredWeight, WeightStorage
 
 
 def find_format(name: str) -> WeightFormat:
-    """Return the format of weights with a name; the table of schemes is imported only for a name that is no plain dtype."""
+    """Return the format of weights with a name; the table of schemes is imported only for a name
+    that is no plain dtype.
+    """
     if name in PLAIN_FORMATS:
         return PLAIN_FORMATS[name]
     from ...checkpoint.quantization.schemes import parse_weight_format
@@ -26,11 +30,16 @@ def find_format(name: str) -> WeightFormat:
 
 
 def weight_storage(
-    tree: Decoder, packer: WeightFormat, gguf: GGUFNaming | None = None, imatrix: bool | None = None, names: Scheme | None = None
+    tree: Decoder,
+    packer: WeightFormat,
+    gguf: GGUFNaming | None = None,
+    imatrix: bool | None = None,
+    names: Scheme | None = None,
 ) -> WeightStorage:
     """Return every weight with its bytes.
 
-    GGUF types need `gguf`, and `imatrix` selects an importance matrix (None: if needed); a recipe needs the `names` of tensors.
+    GGUF types need `gguf`, and `imatrix` selects an importance matrix (None: if needed); a recipe
+    needs the `names` of tensors.
     """
     if packer.recipe is not None:
         from .recipe_storage import recipe_storage
@@ -38,15 +47,27 @@ def weight_storage(
         return recipe_storage(tree, packer, packer.recipe, names)
     if packer.gguf_file_type:
         if gguf is None:
-            raise LlamathError("GGUF has no tensor names for this family, so the types that llama.cpp would choose are unknown")
+            raise LlamathError(
+                "GGUF has no tensor names for this family, so the types that "
+                "llama.cpp would choose are unknown"
+            )
         from ...checkpoint.quantization.gguf_file_types import NEEDS_IMATRIX
         from .gguf_mixture import gguf_mixture
 
         measured = packer.gguf_file_type in NEEDS_IMATRIX if imatrix is None else imatrix
-        weights = list(gguf_mixture(tree.text if isinstance(tree, Multimodal) else tree, packer, gguf, measured))
-        return WeightStorage(packer=packer, weights=(*weights, *(_mmproj_weight(x) for x in fold(tree) if x.group in TOWER_GROUPS)))
+        weights = list(
+            gguf_mixture(
+                tree.text if isinstance(tree, Multimodal) else tree, packer, gguf, measured
+            )
+        )
+        return WeightStorage(
+            packer=packer,
+            weights=(*weights, *(_mmproj_weight(x) for x in fold(tree) if x.group in TOWER_GROUPS)),
+        )
     packed = packed_patterns(tree, packer)
-    stored = [_stored_weight(x, packer, x.pattern in packed) for x in fold(tree) if not x.weight.tied]
+    stored = [
+        _stored_weight(x, packer, x.pattern in packed) for x in fold(tree) if not x.weight.tied
+    ]
     return WeightStorage(packer=packer, weights=tuple(stored))
 
 
@@ -55,13 +76,23 @@ def packed_patterns(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
     if packer.matrix_bytes is None:
         return frozenset()
     linear = {f"{x.pattern}.weight" for x in fold_blocks(tree) if isinstance(x.block, Linear)}
-    inside = [x for x in fold(tree) if x.pattern.startswith("layers.") and x.pattern in linear and x.group != "router"]
+    inside = [
+        x
+        for x in fold(tree)
+        if x.pattern.startswith("layers.") and x.pattern in linear and x.group != "router"
+    ]
     experts = {x.pattern for x in inside if x.num_experts}
-    return frozenset(experts if packer.experts_only and experts else (x.pattern for x in inside if x.weight.shape[0] > 1))
+    return frozenset(
+        experts
+        if packer.experts_only and experts
+        else (x.pattern for x in inside if x.weight.shape[0] > 1)
+    )
 
 
 def _mmproj_weight(leaf: Folded) -> StoredWeight:
-    """Return a weight of a tower as llama.cpp's conversion writes it to a file of its own: matrices in F16, vectors in F32."""
+    """Return a weight of a tower as llama.cpp's conversion writes it to a file of its own:
+    matrices in F16, vectors in F32.
+    """
     dtype = "F16" if len(leaf.weight.shape) > 1 else "F32"
     return StoredWeight(leaf, dtype, DTYPES[dtype].size(int(leaf.weight.size)))
 
@@ -70,4 +101,6 @@ def _stored_weight(leaf: Folded, packer: WeightFormat, packed: bool) -> StoredWe
     if packed and packer.matrix_bytes is not None:
         out, into = leaf.weight.shape
         return StoredWeight(leaf, packer.packing, packer.matrix_bytes(int(out), int(into)))
-    return StoredWeight(leaf, packer.unpacked_dtype, DTYPES[packer.unpacked_dtype].size(int(leaf.weight.size)))
+    return StoredWeight(
+        leaf, packer.unpacked_dtype, DTYPES[packer.unpacked_dtype].size(int(leaf.weight.size))
+    )

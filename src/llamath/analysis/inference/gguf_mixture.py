@@ -1,4 +1,6 @@
-"""`gguf_mixture`: the bytes of a model's weights in a GGUF file, where llama.cpp chooses a type for each tensor."""
+"""`gguf_mixture`: the bytes of a model's weights in a GGUF file, where llama.cpp chooses a type
+for each tensor.
+"""
 
 from __future__ import annotations
 
@@ -32,31 +34,48 @@ class _TensorWeights(NamedTuple):
     leaves: tuple[Folded, ...]
 
 
-def gguf_mixture(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool) -> Iterator[StoredWeight]:
-    """Yield the weights with the types that llama.cpp chooses, with or without an importance matrix."""
+def gguf_mixture(
+    tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool
+) -> Iterator[StoredWeight]:
+    """Yield the weights with the types that llama.cpp chooses, with or without an importance
+    matrix.
+    """
     parts = gguf_tensors(tree, gguf.names)
     leaves = {x.tensor: x.leaves for x in parts}
     merged: dict[tuple[str, int, str], StoredWeight] = {}
     layers: dict[tuple[str, int, str], list[int]] = {}
     for tensor, dtype in assign_types(
-        packer.gguf_file_type, (x.tensor for x in parts), gguf_traits(tree, gguf.arch), imatrix, packer.is_pure
+        packer.gguf_file_type,
+        (x.tensor for x in parts),
+        gguf_traits(tree, gguf.arch),
+        imatrix,
+        packer.is_pure,
     ):
         for leaf in leaves[tensor]:
-            *rows, row = map(int, leaf.weight.shape)  # a bias may be a part of the tensor's only row
+            # a bias may be a part of the tensor's only row
+            *rows, row = map(int, leaf.weight.shape)
             size = prod(rows) * DTYPES[dtype].size(row)
             key = (leaf.pattern, id(leaf.weight), dtype)
             old = merged[key].leaf if key in merged else leaf._replace(copies=0, active=0)
-            merged[key] = StoredWeight(leaf._replace(copies=old.copies + leaf.copies, active=old.active + leaf.active), dtype, size)
+            merged[key] = StoredWeight(
+                leaf._replace(copies=old.copies + leaf.copies, active=old.active + leaf.active),
+                dtype,
+                size,
+            )
             layers.setdefault(key, []).append(tensor.layer)
     for key, x in merged.items():
         yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))
 
 
 def gguf_tensors(tree: Decoder, names: Scheme) -> list[_TensorWeights]:
-    """Return the tensors in llama.cpp's order: those outside the layers, then layer by layer, each sorted by name."""
+    """Return the tensors in llama.cpp's order: those outside the layers, then layer by layer,
+    each sorted by name.
+    """
     if tree.layers.n > MAX_LISTED_LAYERS:
         raise LlamathError(f"{int(tree.layers.n):,} layers are too many to choose a type for each")
-    if (most := max(int(x.copies) for layer, _ in tree.layers.distinct() for x in fold(layer))) > MAX_LISTED_LAYERS:
+    if (
+        most := max(int(x.copies) for layer, _ in tree.layers.distinct() for x in fold(layer))
+    ) > MAX_LISTED_LAYERS:
         raise LlamathError(f"{most:,} experts in a layer are too many to choose a type for each")
     outside: list[_TensorWeights] = []
     for name, child in tree.children:
@@ -70,7 +89,9 @@ def _layers(layers: Stack, names: Scheme) -> Iterator[_TensorWeights]:
     tensors_by_block: dict[int, list[tuple[StoredTensor, dict[str, Folded]]]] = {}
     for x, _ in layers.distinct():
         folded = {f"layers.{{l}}.{y.pattern.replace('{l}', '{e}')}": y for y in fold(x)}
-        tensors_by_block[id(x)] = [(y, folded) for y in sorted(names.tensors_of_block("layers", x), key=lambda y: y.name)]
+        tensors_by_block[id(x)] = [
+            (y, folded) for y in sorted(names.tensors_of_block("layers", x), key=lambda y: y.name)
+        ]
     for i, x in enumerate(layers):
         yield from (_tensor_weights(y, folded, i) for y, folded in tensors_by_block[id(x)])
 
@@ -78,11 +99,15 @@ def _layers(layers: Stack, names: Scheme) -> Iterator[_TensorWeights]:
 def _tensor_weights(x: StoredTensor, folded: dict[str, Folded], layer: int) -> _TensorWeights:
     patterns = dict.fromkeys(part.pattern for part in x.parts)
     leaves = tuple(folded[pattern]._replace(pattern=pattern) for pattern in patterns)
-    return _TensorWeights(GGUFTensor(x.name.replace("{l}", str(layer)), tuple(map(int, x.shape)), layer), leaves)
+    return _TensorWeights(
+        GGUFTensor(x.name.replace("{l}", str(layer)), tuple(map(int, x.shape)), layer), leaves
+    )
 
 
 def gguf_traits(tree: Decoder, arch: str) -> ModelTraits:
-    """Return the properties that llama.cpp's rules use, with the heads of the first attention layer."""
+    """Return the properties that llama.cpp's rules use, with the heads of the first attention
+    layer.
+    """
     first = next((x for x in _mixers(tree.layers) if not isinstance(x, GatedDeltaNet)), None)
     layers, experts = int(tree.layers.n), max((x.num_experts for x in fold(tree)), default=0)
     heads_per_kv_head = 0
@@ -90,26 +115,46 @@ def gguf_traits(tree: Decoder, arch: str) -> ModelTraits:
         heads_per_kv_head = int(first.heads) // int(first.kv_heads)
     elif isinstance(first, LatentAttention):
         heads_per_kv_head = int(first.heads)
-    is_70b = layers == 80 and (arch in ARCHS_70B or (arch in ARCHS_70B_WITH_GQA and heads_per_kv_head > 1))
+    is_70b = layers == 80 and (
+        arch in ARCHS_70B or (arch in ARCHS_70B_WITH_GQA and heads_per_kv_head > 1)
+    )
     return ModelTraits(
         layers=layers,
         heads_per_kv_head=heads_per_kv_head,
         experts=experts,
         is_falcon=arch in FALCON_ARCHS,
         is_70b=is_70b,
-        qkv_as_v=any(isinstance(x, GatedDeltaNet) for x in _mixers(block for block, _ in tree.layers.distinct())),
+        qkv_as_v=any(
+            isinstance(x, GatedDeltaNet)
+            for x in _mixers(block for block, _ in tree.layers.distinct())
+        ),
     )
 
 
-def fused_qkv_difference(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool) -> int:
-    """Return how many bytes more the weights have where matrices of q, k and v count as those of v."""
-    traits, tensors = gguf_traits(tree, gguf.arch), [x.tensor for x in gguf_tensors(tree, gguf.names)]
-    if traits.qkv_as_v or packer.is_pure or not any(x.name.endswith(".attn_qkv.weight") for x in tensors):
+def fused_qkv_difference(
+    tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool
+) -> int:
+    """Return how many bytes more the weights have where matrices of q, k and v count as those of
+    v.
+    """
+    traits, tensors = (
+        gguf_traits(tree, gguf.arch),
+        [x.tensor for x in gguf_tensors(tree, gguf.names)],
+    )
+    if (
+        traits.qkv_as_v
+        or packer.is_pure
+        or not any(x.name.endswith(".attn_qkv.weight") for x in tensors)
+    ):
         return 0
     sizes = []
     for as_v in (True, False):
-        types = assign_types(packer.gguf_file_type, tensors, traits._replace(qkv_as_v=as_v), imatrix)
-        sizes.append(sum(prod(x.shape[:-1]) * DTYPES[dtype].size(x.shape[-1]) for x, dtype in types))
+        types = assign_types(
+            packer.gguf_file_type, tensors, traits._replace(qkv_as_v=as_v), imatrix
+        )
+        sizes.append(
+            sum(prod(x.shape[:-1]) * DTYPES[dtype].size(x.shape[-1]) for x, dtype in types)
+        )
     return sizes[0] - sizes[1]
 
 

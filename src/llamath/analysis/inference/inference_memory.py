@@ -1,6 +1,8 @@
-"""`memory`: the memory that inference needs: weights, KV cache, activations, logits, and an estimate of the overhead, with formulas.
+"""`memory`: the memory that inference needs: weights, KV cache, activations, logits, and an
+estimate of the overhead, with formulas.
 
-Lines that depend on the implementation are marked as not exact, and their formulas name the implementation.
+Lines that depend on the implementation are marked as not exact, and their formulas name the
+implementation.
 """
 
 from __future__ import annotations
@@ -10,7 +12,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
-from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat, declared_weight_format
+from ...checkpoint.quantization.weight_format import (
+    PLAIN_FORMATS,
+    WeightFormat,
+    declared_weight_format,
+)
 from ...core.blocks import Decoder
 from ...core.expr import Expr, maximum, minimum, product, total
 from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder
@@ -40,8 +46,8 @@ class _PeakActivations(Record):
 
 
 def peak_activations(tree: Decoder, decode: bool = False) -> _PeakActivations:
-    """Return the peak over all layers, of an encoder over its own unless the pass is a `decode`; elements of a wider dtype than the model's
-    count once.
+    """Return the peak over all layers, of an encoder over its own unless the pass is a `decode`;
+    elements of a wider dtype than the model's count once.
     """
     graph = record(tree, activation_bytes=FLOAT32)
     if isinstance(tree, EncoderDecoder):
@@ -55,7 +61,8 @@ def peak_activations(tree: Decoder, decode: bool = False) -> _PeakActivations:
 
 
 PREFILL_CHUNK = 2048
-"""The default number of prompt tokens in one pass, as in llama.cpp (n_batch) and vLLM (max_num_batched_tokens)."""
+"""The default number of prompt tokens in one pass, as in llama.cpp (n_batch) and vLLM
+(max_num_batched_tokens)."""
 AS_STORED = "as stored"
 """The dtype of a report whose weights are those of a checkpoint."""
 _LOGIT_BYTES = 4
@@ -73,7 +80,8 @@ class MemoryRequest(Record):
     batch: int = 1
     chunk: int = PREFILL_CHUNK  # tokens of one prefill pass, all sequences together
     images: Images | None = None  # of each sequence, whose tokens are part of its context
-    imatrix: bool | None = None  # GGUF types chosen with an importance matrix; None: where the type needs one
+    # GGUF types chosen with an importance matrix; None: where the type needs one
+    imatrix: bool | None = None
 
 
 class _ContextMemory(Record):
@@ -95,8 +103,25 @@ class _ContextMemory(Record):
     storage: WeightStorage | None = None  # None: the weights are those of a checkpoint
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("dtype", "kv_dtype", "context", "batch", "weights", "kv_cache", "activations", "logits", "overhead", "total"),
-        *("prefill", "decode", "kv_per_token=cache.kv_per_token", "kv_per_later_token=cache.kv_per_later_token", "state=cache.state"),
+        *(
+            "dtype",
+            "kv_dtype",
+            "context",
+            "batch",
+            "weights",
+            "kv_cache",
+            "activations",
+            "logits",
+            "overhead",
+            "total",
+        ),
+        *(
+            "prefill",
+            "decode",
+            "kv_per_token=cache.kv_per_token",
+            "kv_per_later_token=cache.kv_per_later_token",
+            "state=cache.state",
+        ),
     )
 
     @property
@@ -116,7 +141,9 @@ class _ContextMemory(Record):
 
 
 class MemoryLimit(Record):
-    """The largest context and batch within a memory limit: None stands for unlimited, 0 for none."""
+    """The largest context and batch within a memory limit: None stands for unlimited, 0 for
+    none.
+    """
 
     within: int  # bytes
     max_context: int | None
@@ -125,13 +152,16 @@ class MemoryLimit(Record):
 
 
 class MemoryReport(_ContextMemory, Report):
-    """The memory at the longest of the requested contexts, the totals at all of them, and the largest context and batch within a limit."""
+    """The memory at the longest of the requested contexts, the totals at all of them, and the
+    largest context and batch within a limit.
+    """
 
     model: Model
     contexts: tuple[_ContextMemory, ...]
     limit: MemoryLimit | None = None
     notes: tuple[str, ...] = ()
-    checkpoint_notes: tuple[str, ...] = ()  # those of the notes that tell how the files differ from the model
+    # those of the notes that tell how the files differ from the model
+    checkpoint_notes: tuple[str, ...] = ()
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "family=model.family.name", "source=model.source"),
@@ -142,14 +172,26 @@ class MemoryReport(_ContextMemory, Report):
     def summary(self) -> str:
         """The total, and whether it fits."""
         dtype = self.dtype if self.dtype == AS_STORED else f"in {self.dtype}"
-        sequences = f"{format_count(self.batch, 'sequence')} of {format_count(self.context, 'token')}"
-        verdict = f", {'fits' if self.limit.fits else 'does not fit'} in {format_bytes(self.limit.within)}" if self.limit else ""
+        sequences = (
+            f"{format_count(self.batch, 'sequence')} of {format_count(self.context, 'token')}"
+        )
+        verdict = (
+            (
+                f", {'fits' if self.limit.fits else 'does not fit'} in "
+                f"{format_bytes(self.limit.within)}"
+            )
+            if self.limit
+            else ""
+        )
         return f"{self.model.name} {dtype}, {sequences}: {format_bytes(self.total)}{verdict}"
 
     def html_tables(self) -> Iterable[str]:
         """The lines with their formulas."""
         total = ("total", self.total, format_giga(self.total, 2**30), "")
-        rows = [*((x.what, x.bytes, format_giga(x.bytes, 2**30), x.formula) for x in self.lines), total]
+        rows = [
+            *((x.what, x.bytes, format_giga(x.bytes, 2**30), x.formula) for x in self.lines),
+            total,
+        ]
         yield html_table(("part", "bytes", "GiB", "formula"), rows, bold_rows=(len(rows) - 1,))
 
 
@@ -162,7 +204,14 @@ class WeightsReport(Report):
     claim: str = ""  # whose tensors they are, if they are not those of files
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=name", "weights", "kv_cache=unknown", "kv_per_token=unknown", "activations=unknown", "logits=unknown"),
+        *(
+            "model=name",
+            "weights",
+            "kv_cache=unknown",
+            "kv_per_token=unknown",
+            "activations=unknown",
+            "logits=unknown",
+        ),
         *("overhead=unknown", "total=unknown", "lines", "notes", "counted_by"),
     )
 
@@ -189,25 +238,43 @@ class WeightsReport(Report):
     @property
     def summary(self) -> str:
         """The bytes of the weights."""
-        return f"{self.name}: {format_bytes(self.weights)} of weights" + (f", {self.claim}" if self.claim else "")
+        return f"{self.name}: {format_bytes(self.weights)} of weights" + (
+            f", {self.claim}" if self.claim else ""
+        )
 
 
 class MemoryCalculator:
     """The memory of one model with one request, at any number of contexts and batch sizes.
 
-    `stored` are the weights of the model's checkpoint, if their stored bytes are counted instead of those of a dtype.
+    `stored` are the weights of the model's checkpoint, if their stored bytes are counted instead of
+    those of a dtype.
     """
 
     def __init__(
-        self, model: Model, request: MemoryRequest, stored: StoredWeights | None = None, checkpoint_notes: Sequence[str] = ()
+        self,
+        model: Model,
+        request: MemoryRequest,
+        stored: StoredWeights | None = None,
+        checkpoint_notes: Sequence[str] = (),
     ) -> None:
         _check_request(request)
         self.tree, self.request = model.tree, request
-        self.packer = find_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
-        self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute_dtype, "bf16")
+        self.packer = (
+            find_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
+        )
+        self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(
+            self.packer.compute_dtype, "bf16"
+        )
         self.model, self.stored, self._checkpoint_notes = model, stored, tuple(checkpoint_notes)
-        if self.has_encoder and (self.packer.is_packed or self.packer.gguf_file_type or self.packer.recipe) and stored is None:
-            message = f"{self.packer.name} packs some matrices, and which ones is not known for a model with an encoder"
+        if (
+            self.has_encoder
+            and (self.packer.is_packed or self.packer.gguf_file_type or self.packer.recipe)
+            and stored is None
+        ):
+            message = (
+                f"{self.packer.name} packs some matrices, and which ones is not known for "
+                "a model with an encoder"
+            )
             raise LlamathError(message, hint="a plain dtype: bf16, fp16, fp32")
 
     @property
@@ -222,7 +289,9 @@ class MemoryCalculator:
             return None
         names = self.model.family.gguf
         gguf = GGUFNaming(names, self.model.family.gguf_arch) if names is not None else None
-        return weight_storage(self.tree, self.packer, gguf, self.request.imatrix, self.model.family.schemes.get("hf"))
+        return weight_storage(
+            self.tree, self.packer, gguf, self.request.imatrix, self.model.family.schemes.get("hf")
+        )
 
     @cached_property
     def weights(self) -> tuple[MemoryLine, ...]:
@@ -282,23 +351,41 @@ class MemoryCalculator:
 
             recipe = describe_recipe(self.storage)
         if self.packer.recipe is not None and (cache := self.packer.recipe.kv_cache):
-            recipe.append(f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets the one that is counted here")
-        notes = (*self.model.notes, *recipe, *self._mtp_notes(), *self._fused_qkv_notes(), *self.checkpoint_notes)
+            recipe.append(
+                f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets "
+                "the one that is counted here"
+            )
+        notes = (
+            *self.model.notes,
+            *recipe,
+            *self._mtp_notes(),
+            *self._fused_qkv_notes(),
+            *self.checkpoint_notes,
+        )
         return tuple(dict.fromkeys(notes))
 
     def _fused_qkv_notes(self) -> Iterator[str]:
-        """Yield a note on the types of matrices of q, k and v, which llama.cpp chose in another way in published files."""
+        """Yield a note on the types of matrices of q, k and v, which llama.cpp chose in another
+        way in published files.
+        """
         names = self.model.family.schemes.get("gguf")
         if self.stored is not None or not self.packer.gguf_file_type or names is None:
             return
         from ...checkpoint.quantization.gguf_file_types import NEEDS_IMATRIX
         from .gguf_mixture import fused_qkv_difference
 
-        measured = self.packer.gguf_file_type in NEEDS_IMATRIX if self.request.imatrix is None else self.request.imatrix
+        measured = (
+            self.packer.gguf_file_type in NEEDS_IMATRIX
+            if self.request.imatrix is None
+            else self.request.imatrix
+        )
         naming = GGUFNaming(names, self.model.family.gguf_arch)
         if more := fused_qkv_difference(self.model.text.tree, self.packer, naming, measured):
             change = f"{abs(more):,} bytes {'more' if more > 0 else 'less'}"
-            yield f"matrices of q, k and v have one type, as in older files; llama-quantize of 2026 gives them those of v: {change}"
+            yield (
+                "matrices of q, k and v have one type, as in older files; llama-quantize of "
+                f"2026 gives them those of v: {change}"
+            )
 
     def _mtp_notes(self) -> Iterator[str]:
         """Yield a note on layers for multi-token prediction, whose weights are not counted."""
@@ -307,12 +394,24 @@ class MemoryCalculator:
         if self.tree.mtp is not None and not self.packer.gguf_file_type:
             from .quantized_tensors import mtp_bytes
 
-            size, least = (mtp_bytes(self.model, self.packer, with_copies) for with_copies in (True, False))
-            copies = f" ({least:,} without copies of the embedding and the head, which not all have)" if least != size else ""
+            size, least = (
+                mtp_bytes(self.model, self.packer, with_copies) for with_copies in (True, False)
+            )
+            copies = (
+                (f" ({least:,} without copies of the embedding and the head, which not all have)")
+                if least != size
+                else ""
+            )
             in_files = f", {size:,} bytes in the files{copies}" if size is not None else ""
-            yield f"not counted: {format_count(int(self.tree.mtp.n), 'layer')} for multi-token prediction{in_files}"
+            yield (
+                f"not counted: {format_count(int(self.tree.mtp.n), 'layer')} for multi-token "
+                f"prediction{in_files}"
+            )
         elif self.tree.mtp is None and (n := _declared_mtp_layers(self.model.config.data)):
-            yield f"not counted: {format_count(n, 'layer')} for multi-token prediction, whose tensors are not known for this family"
+            yield (
+                f"not counted: {format_count(n, 'layer')} for multi-token prediction, whose "
+                "tensors are not known for this family"
+            )
 
     @cached_property
     def element_bytes(self) -> int:
@@ -328,19 +427,38 @@ class MemoryCalculator:
         return image_pass(self.tree, self.request.images, batch)
 
     def prefill_activations(self, tokens: int, batch: int) -> Expr:
-        """Return the bytes of the activations of a prefill, or of its images in the vision tower if those need more."""
+        """Return the bytes of the activations of a prefill, or of its images in the vision tower
+        if those need more.
+        """
         images, text = self.image_pass(batch), self.activations(tokens)
-        if self.has_encoder:  # the decoder reads one token of each sequence, beside the states of the prompt
-            text = maximum(text, total((product((tokens, self.tree.width, Expr.factor(self.element_bytes))), self._of_decoder(batch))))
-        return text if images is None else maximum(text, images.activation_bytes(self.element_bytes))
+        # the decoder reads one token of each sequence, beside the states of the prompt
+        if self.has_encoder:
+            text = maximum(
+                text,
+                total(
+                    (
+                        product((tokens, self.tree.width, Expr.factor(self.element_bytes))),
+                        self._of_decoder(batch),
+                    )
+                ),
+            )
+        return (
+            text if images is None else maximum(text, images.activation_bytes(self.element_bytes))
+        )
 
     def activations(self, tokens: int) -> Expr:
-        """Return the bytes of the activations of a pass over this many tokens of all sequences together."""
+        """Return the bytes of the activations of a pass over this many tokens of all sequences
+        together.
+        """
         return product((tokens, self.peak.width.in_brackets(), Expr.factor(self.element_bytes)))
 
     def _of_decoder(self, tokens: int) -> Expr:
-        """Return the bytes of the activations of a decode pass over this number of tokens, one of each sequence."""
-        return product((tokens, self.decode_peak.width.in_brackets(), Expr.factor(self.element_bytes)))
+        """Return the bytes of the activations of a decode pass over this number of tokens, one
+        of each sequence.
+        """
+        return product(
+            (tokens, self.decode_peak.width.in_brackets(), Expr.factor(self.element_bytes))
+        )
 
     def _chunk(self, context: int, batch: int) -> Expr:
         """Return the tokens of one prefill pass; an encoder reads whole prompts."""
@@ -369,21 +487,31 @@ class MemoryCalculator:
         tokens, sequences = Expr.variable("T", context), Expr.variable("B", batch)
         cache = sum_cache_specs(self.cache_specs, tokens, sequences, self.kv_dtype)
         chunk = self._chunk(tokens, sequences)
-        activations, logits = self.prefill_activations(chunk.alias("n"), sequences), logits_bytes(sequences, self.tree)
+        activations, logits = (
+            self.prefill_activations(chunk.alias("n"), sequences),
+            logits_bytes(sequences, self.tree),
+        )
         images = self.image_pass(sequences)
         if images is not None:
             from ..image_pass import check_tokens
 
             check_tokens(images, context)
-        peak = f"for n tokens: the peak, in {self.peak.branch}, of a forward pass with flash attention"
+        peak = (
+            f"for n tokens: the peak, in {self.peak.branch}, of a forward pass with flash attention"
+        )
         if images is not None:
-            peak += f"; or that of all images at once in the vision tower: {images.summary} of the context"
+            peak += (
+                f"; or that of all images at once in the vision tower: {images.summary} of "
+                "the context"
+            )
         dynamic = [
             *_cache_lines(cache),
             MemoryLine(what="activations", bytes=activations, note=peak, exact=False),
             MemoryLine(what="logits", bytes=logits, note="of the last position, in fp32"),
         ]
-        overhead = overhead_line({"cache": cache.bytes, "activations": activations, "logits": logits})
+        overhead = overhead_line(
+            {"cache": cache.bytes, "activations": activations, "logits": logits}
+        )
         return _ContextMemory(
             dtype=self.packer.name if self.stored is None else AS_STORED,
             kv_dtype=self.kv_dtype,
@@ -402,15 +530,21 @@ class MemoryCalculator:
         )
 
     def max_context(self, limit: int) -> int | None:
-        """Return the longest context that fits in `limit` bytes with the requested batch; 0 if none does, None if any does."""
+        """Return the longest context that fits in `limit` bytes with the requested batch; 0 if
+        none does, None if any does.
+        """
         return largest_fitting(lambda n: self.total_bytes(n, self.request.batch) <= limit)
 
     def max_batch(self, limit: int) -> int | None:
-        """Return the largest batch that fits in `limit` bytes with the requested context; 0 if none does, None if any does."""
+        """Return the largest batch that fits in `limit` bytes with the requested context; 0 if
+        none does, None if any does.
+        """
         return largest_fitting(lambda n: self.total_bytes(self.context, n) <= limit)
 
     def report(self, contexts: Sequence[int] = (), within: int | None = None) -> MemoryReport:
-        """Return the report of the longest of the contexts, or of the requested one; `within` is a limit in bytes."""
+        """Return the report of the longest of the contexts, or of the requested one; `within` is
+        a limit in bytes.
+        """
         reports = tuple(self.at(n, self.request.batch) for n in contexts or [self.context])
         longest = max(reports, key=lambda x: x.context)
         limit = None
@@ -423,7 +557,12 @@ class MemoryCalculator:
             )
         fields = {name: getattr(longest, name) for name in longest.fields}
         return MemoryReport(
-            **fields, model=self.model, contexts=reports, limit=limit, notes=self.notes, checkpoint_notes=self.checkpoint_notes
+            **fields,
+            model=self.model,
+            contexts=reports,
+            limit=limit,
+            notes=self.notes,
+            checkpoint_notes=self.checkpoint_notes,
         )
 
 
@@ -443,13 +582,18 @@ def memory(
     checkpoint differs from the model.
     """
     request = request or MemoryRequest()
-    return MemoryCalculator(model, request.replace(context=max(contexts, default=request.context)), stored, checkpoint_notes).report(
-        contexts, within
-    )
+    return MemoryCalculator(
+        model,
+        request.replace(context=max(contexts, default=request.context)),
+        stored,
+        checkpoint_notes,
+    ).report(contexts, within)
 
 
 def prefill_chunk(context: int, batch: int, chunk: int) -> Expr:
-    """Return the tokens of one prefill pass over `batch` prompts of `context` tokens, of which each has at least one."""
+    """Return the tokens of one prefill pass over `batch` prompts of `context` tokens, of which
+    each has at least one.
+    """
     return minimum(product((batch, context)), maximum(chunk, batch))
 
 
@@ -459,7 +603,9 @@ def logits_bytes(batch: int, tree: Decoder) -> Expr:
 
 
 def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int | None:
-    """Return the largest number that fits, given that all smaller ones do; 0 if 1 does not fit, None if `most` does."""
+    """Return the largest number that fits, given that all smaller ones do; 0 if 1 does not fit,
+    None if `most` does.
+    """
     if not fits(1):
         return 0
     low, high = 1, 2
@@ -474,7 +620,9 @@ def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int 
 
 
 def declared_dtype(model: Model) -> str:
-    """Return the name of the dtype or quantization recipe that the config declares; bf16 if it declares none."""
+    """Return the name of the dtype or quantization recipe that the config declares; bf16 if it
+    declares none.
+    """
     return declared_weight_format(model.config.data).name
 
 
@@ -485,7 +633,9 @@ def _declared_mtp_layers(config: Mapping[str, object]) -> int:
 
 
 def _format_of_weights(model: Model, stored: StoredWeights | None) -> WeightFormat:
-    """Return the format that the config declares; where the weights are those of files, an unknown recipe does not matter."""
+    """Return the format that the config declares; where the weights are those of files, an
+    unknown recipe does not matter.
+    """
     try:
         return declared_weight_format(model.config.data)
     except UnknownQuantization:
@@ -495,7 +645,11 @@ def _format_of_weights(model: Model, stored: StoredWeights | None) -> WeightForm
 
 
 def _check_request(request: MemoryRequest) -> None:
-    for name, n in (("context", request.context), ("batch", request.batch), ("chunk", request.chunk)):
+    for name, n in (
+        ("context", request.context),
+        ("batch", request.batch),
+        ("chunk", request.chunk),
+    ):
         if n is not None and not 1 <= n < MAX_TOKENS:
             raise LlamathError(f"{name} should be from 1 to {MAX_TOKENS - 1:,}, not {n:,}")
 

@@ -1,4 +1,6 @@
-"""`quantized_tensors`: the names, dtypes and shapes of the tensors that a checkpoint has in a weight format or a recipe."""
+"""`quantized_tensors`: the names, dtypes and shapes of the tensors that a checkpoint has in a
+weight format or a recipe.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ..count.count_report import check_listable, mtp_weights
 from .choose_storage import packed_patterns
 from .gguf_mixture import gguf_tensors, gguf_traits
-from .recipe_storage import IN_GATE_CLASS, cache_scale_modules, check_matches, matrix_classes, unpacked_dtype
+from .recipe_storage import (
+    IN_GATE_CLASS,
+    cache_scale_modules,
+    check_matches,
+    matrix_classes,
+    unpacked_dtype,
+)
 
 if TYPE_CHECKING:
     from ...checkpoint.quantization.weight_format import WeightFormat
@@ -46,7 +54,9 @@ class QuantizedTensor(NamedTuple):
 
 
 def quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedTensor]:
-    """Yield the tensors of a checkpoint in tree order; those of a GGUF file have the types that llama.cpp chooses."""
+    """Yield the tensors of a checkpoint in tree order; those of a GGUF file have the types that
+    llama.cpp chooses.
+    """
     check_listable(model.tree)
     if packer.gguf_file_type:
         yield from _gguf_tensors(model, packer)
@@ -60,7 +70,10 @@ def quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedT
         if not isinstance(child, Stack):
             yield from choose.all(scheme.tensors_of_field(tree, field), fold_field(tree, field), 0)
             continue
-        inside = {id(x): (scheme.tensors_of_block(field, x), _folded_layer(x, field)) for x, _ in child.distinct()}
+        inside = {
+            id(x): (scheme.tensors_of_block(field, x), _folded_layer(x, field))
+            for x, _ in child.distinct()
+        }
         for i, x in enumerate(child):
             tensors = choose.all(*inside[id(x)], i)
             yield from mlx.stacked(tensors) if mlx else tensors
@@ -77,8 +90,11 @@ def manifest_of_tensors(quantized: Iterable[QuantizedTensor], is_gguf: bool = Fa
     return Manifest(format=kind, files=(CheckpointFile(name, at),), tensors=tuple(tensors))
 
 
-def mtp_quantized_tensors(model: Model, packer: WeightFormat, with_copies: bool = True) -> Iterator[QuantizedTensor]:
-    """Yield the tensors of the layers for multi-token prediction, which the other numbers do not include.
+def mtp_quantized_tensors(
+    model: Model, packer: WeightFormat, with_copies: bool = True
+) -> Iterator[QuantizedTensor]:
+    """Yield the tensors of the layers for multi-token prediction, which the other numbers do not
+    include.
 
     With `with_copies`, they contain the copies of the embedding and the head that some files have.
     """
@@ -86,10 +102,14 @@ def mtp_quantized_tensors(model: Model, packer: WeightFormat, with_copies: bool 
     if tree.mtp is None or packer.gguf_file_type:
         return
     choose = _Chooser(model, packer)
-    for block, (i, tensors) in zip(tree.mtp, model.scheme("hf").mtp_tensors_by_layer(tree), strict=True):
+    for block, (i, tensors) in zip(
+        tree.mtp, model.scheme("hf").mtp_tensors_by_layer(tree), strict=True
+    ):
         folded = _folded_layer(block)
         copies = {x.pattern for x in folded if x.weight.tied}
-        yield from choose.all((x for x in tensors if with_copies or x.parts[0].pattern not in copies), folded, i)
+        yield from choose.all(
+            (x for x in tensors if with_copies or x.parts[0].pattern not in copies), folded, i
+        )
 
 
 _MAX_MTP_TENSORS = 100_000
@@ -97,16 +117,23 @@ _MAX_MTP_TENSORS = 100_000
 
 
 def mtp_bytes(model: Model, packer: WeightFormat, with_copies: bool = True) -> int | None:
-    """Return the bytes of the layers for multi-token prediction, as `mtp_quantized_tensors`; None if they have too many weights."""
+    """Return the bytes of the layers for multi-token prediction, as `mtp_quantized_tensors`;
+    None if they have too many weights.
+    """
     tree = model.tree
     if tree.mtp is None or mtp_weights(tree) > _MAX_MTP_TENSORS:
         return None
     kinds = tree.mtp.distinct()
     experts = {x.num_experts for layer, _ in kinds for x in fold(layer) if x.num_experts}
-    if len(kinds) == len(experts) == 1 and not (packer.recipe is not None and packer.recipe.names_experts):
+    if len(kinds) == len(experts) == 1 and not (
+        packer.recipe is not None and packer.recipe.names_experts
+    ):
         ((layer, n),) = kinds
         alike = model.replace(tree=tree.replace(mtp=Stack(((_with_one_expert(layer),), n))))
-        return sum(x.bytes * (min(experts) if ".experts." in x.name else 1) for x in mtp_quantized_tensors(alike, packer, with_copies))
+        return sum(
+            x.bytes * (min(experts) if ".experts." in x.name else 1)
+            for x in mtp_quantized_tensors(alike, packer, with_copies)
+        )
     return sum(x.bytes for x in mtp_quantized_tensors(model, packer, with_copies))
 
 
@@ -118,19 +145,29 @@ def _with_one_expert(block: Block) -> Block:
             changes[name] = _with_one_expert(child)
         elif isinstance(child, Stack) and name in block.expert_parallel:
             changes[name] = Stack(((child[0],), 1))
-    return block.replace(parts={**block.parts, **changes}) if isinstance(block, CountedBlock) else block.replace(**changes)
+    return (
+        block.replace(parts={**block.parts, **changes})
+        if isinstance(block, CountedBlock)
+        else block.replace(**changes)
+    )
 
 
 def packings_of_tensors(tensors: Iterable[QuantizedTensor]) -> dict[str, Packing]:
     """Return the role of each packed tensor, by name."""
     return {
-        x.name: Packing(x.format, f"{x.module}.weight", x.role, None, x.parameters if x.role == "values" else 0)
+        x.name: Packing(
+            x.format, f"{x.module}.weight", x.role, None, x.parameters if x.role == "values" else 0
+        )
         for x in tensors
         if x.format
     }
 
 
-_ROLES = (("zero|biases", "zero"), ("g_idx", "index"), ("scale|absmax|SCB|quant_map|\\.s$", "scale"))
+_ROLES = (
+    ("zero|biases", "zero"),
+    ("g_idx", "index"),
+    ("scale|absmax|SCB|quant_map|\\.s$", "scale"),
+)
 
 
 def _role(suffix: str) -> str:
@@ -139,7 +176,9 @@ def _role(suffix: str) -> str:
 
 
 def _folded_layer(block: Block, stack: str = "layers") -> list[Folded]:
-    return [x._replace(pattern=f"{stack}.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in fold(block)]
+    return [
+        x._replace(pattern=f"{stack}.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in fold(block)
+    ]
 
 
 class _Chooser:
@@ -147,12 +186,20 @@ class _Chooser:
 
     def __init__(self, model: Model, packer: WeightFormat) -> None:
         self._packer, self._names = packer, model.scheme("hf")
-        mtp = () if model.tree.mtp is None else (y for layer, _ in model.tree.mtp.distinct() for y in fold_blocks(layer))
-        inside = (x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in mtp)
+        mtp = (
+            ()
+            if model.tree.mtp is None
+            else (y for layer, _ in model.tree.mtp.distinct() for y in fold_blocks(layer))
+        )
+        inside = (
+            x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in mtp
+        )
         self._classes = matrix_classes((*fold_blocks(model.tree), *inside))
         self._packed = packed_patterns(model.tree, packer)
 
-    def all(self, tensors: Iterable[StoredTensor], folded: Iterable[Folded], layer: int) -> Iterator[QuantizedTensor]:
+    def all(
+        self, tensors: Iterable[StoredTensor], folded: Iterable[Folded], layer: int
+    ) -> Iterator[QuantizedTensor]:
         """Yield what is stored for the tensors of a field or a layer."""
         leaves = {x.pattern: x for x in folded}
         in_gate_class = any(x.endswith(IN_GATE_CLASS) for x in leaves)
@@ -160,7 +207,12 @@ class _Chooser:
             first = leaves[x.parts[0].pattern]
             kind = self._classes.kind(first)
             module = self._names.in_layer(x.name, layer).removesuffix(".weight")
-            matrix = Matrix(module_names(module), kind, in_gate_class and kind == "router", first.pattern in self._classes.excepted)
+            matrix = Matrix(
+                module_names(module),
+                kind,
+                in_gate_class and kind == "router",
+                first.pattern in self._classes.excepted,
+            )
             choice = self._choose(x, matrix, first)
             yield from self._stored(x, module, choice, first)
 
@@ -176,9 +228,15 @@ class _Chooser:
             return Choice(None, f"its inputs are no multiple of {choice.format.divides}")
         return choice
 
-    def _stored(self, x: StoredTensor, module: str, choice: Choice, first: Folded) -> Iterator[QuantizedTensor]:
+    def _stored(
+        self, x: StoredTensor, module: str, choice: Choice, first: Folded
+    ) -> Iterator[QuantizedTensor]:
         parameters = sum(int(part.weight.parameters) for part in x.parts)
-        name = x.name if x.name.removesuffix(".weight") == module else f"{module}{x.name[len(x.name.removesuffix('.weight')) :]}"
+        name = (
+            x.name
+            if x.name.removesuffix(".weight") == module
+            else f"{module}{x.name[len(x.name.removesuffix('.weight')) :]}"
+        )
         if choice.format is None:
             shape = tuple(map(int, x.shape))
             dtype = unpacked_dtype(first, self._packer)
@@ -189,9 +247,22 @@ class _Chooser:
         one = x.parts[0].indices
         out = sum(int(part.weight.shape[0]) for part in x.parts if part.indices == one)
         for i, y in enumerate(choice.format.tensors(out, int(x.parts[0].weight.shape[1]))):
-            stored = f"{module}{y.suffix}" if name.endswith(".weight") else _name_in_stack(module, y.suffix)
+            stored = (
+                f"{module}{y.suffix}"
+                if name.endswith(".weight")
+                else _name_in_stack(module, y.suffix)
+            )
             role = _role(y.suffix) if i else "values"
-            yield QuantizedTensor(stored, y.dtype, (*outer, *y.shape), module, choice.format.name, "", role, 0 if i else parameters)
+            yield QuantizedTensor(
+                stored,
+                y.dtype,
+                (*outer, *y.shape),
+                module,
+                choice.format.name,
+                "",
+                role,
+                0 if i else parameters,
+            )
 
     def cache_scales(self, scheme: Scheme, layer: Block, number: int) -> Iterator[QuantizedTensor]:
         """Yield the scales of a layer's KV cache, if the recipe has them."""
@@ -201,16 +272,30 @@ class _Chooser:
             return
         names, heads = found
         for name in names:
-            yield QuantizedTensor(self._names.in_layer(name, number), scales.dtype, scales.lengths(heads), format="cache", role="scale")
+            yield QuantizedTensor(
+                self._names.in_layer(name, number),
+                scales.dtype,
+                scales.lengths(heads),
+                format="cache",
+                role="scale",
+            )
 
 
 def _name_in_stack(name: str, suffix: str) -> str:
-    """Return the name of a tensor that is stored for a stack of experts, which is no module: `experts.down_proj_scale`."""
-    return f"{name}{suffix.removeprefix('.weight')}" if suffix.startswith(".weight") else f"{name}{suffix.replace('.', '_')}"
+    """Return the name of a tensor that is stored for a stack of experts, which is no module:
+    `experts.down_proj_scale`.
+    """
+    return (
+        f"{name}{suffix.removeprefix('.weight')}"
+        if suffix.startswith(".weight")
+        else f"{name}{suffix.replace('.', '_')}"
+    )
 
 
 class _StacksOfMLX:
-    """Joins the tensors of a layer's experts, which MLX stores as one: `switch_mlp.up_proj.weight`."""
+    """Joins the tensors of a layer's experts, which MLX stores as one:
+    `switch_mlp.up_proj.weight`.
+    """
 
     def stacked(self, tensors: Iterable[QuantizedTensor]) -> Iterator[QuantizedTensor]:
         """Yield the tensors of a layer, those of experts stacked along a new first axis."""
@@ -223,17 +308,35 @@ class _StacksOfMLX:
         for name, parts in stacks.items():
             first = parts[0]
             shape, module = (len(parts), *first.shape), _EXPERT.sub(".switch_mlp.", first.module)
-            yield first._replace(name=name, shape=shape, module=module, parameters=sum(x.parameters for x in parts))
+            yield first._replace(
+                name=name, shape=shape, module=module, parameters=sum(x.parameters for x in parts)
+            )
 
 
 def _gguf_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedTensor]:
     names, arch = model.scheme("gguf"), model.family.gguf_arch
     model = model.text  # towers are in a file of their own
     parts = gguf_tensors(model.tree, names)
-    parameters = {x.tensor: sum(int(leaf.weight.parameters) * int(leaf.copies) for leaf in x.leaves) for x in parts}
+    parameters = {
+        x.tensor: sum(int(leaf.weight.parameters) * int(leaf.copies) for leaf in x.leaves)
+        for x in parts
+    }
     measured = packer.gguf_file_type in NEEDS_IMATRIX
     for tensor, dtype in assign_types(
-        packer.gguf_file_type, (x.tensor for x in parts), gguf_traits(model.tree, arch), measured, packer.is_pure
+        packer.gguf_file_type,
+        (x.tensor for x in parts),
+        gguf_traits(model.tree, arch),
+        measured,
+        packer.is_pure,
     ):
         packed = dtype.lower() if DTYPES[dtype].block > 1 else ""
-        yield QuantizedTensor(tensor.name, dtype, tensor.shape, tensor.name, packed, "", "values" if packed else "", parameters[tensor])
+        yield QuantizedTensor(
+            tensor.name,
+            dtype,
+            tensor.shape,
+            tensor.name,
+            packed,
+            "",
+            "values" if packed else "",
+            parameters[tensor],
+        )

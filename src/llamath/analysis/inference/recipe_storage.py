@@ -1,4 +1,5 @@
-"""`recipe_storage`: the bytes of a model's weights as a quantization recipe stores them, which chooses a format for each matrix.
+"""`recipe_storage`: the bytes of a model's weights as a quantization recipe stores them, which
+chooses a format for each matrix.
 
 The choice may differ from layer to layer and from expert to expert.
 """
@@ -14,7 +15,15 @@ from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.weight_format import WeightFormat
-from ...core.blocks import AdaptedLinear, Attention, Decoder, Linear, NormedLinear, ProjectedLinear, TransformedHead
+from ...core.blocks import (
+    AdaptedLinear,
+    Attention,
+    Decoder,
+    Linear,
+    NormedLinear,
+    ProjectedLinear,
+    TransformedHead,
+)
 from ...core.expr import Expr, total
 from ...core.tree import Block, Folded, FoldedBlock, Stack, fold, fold_blocks, fold_field
 from ...utils.errors import LlamathError, UnknownQuantization, safe
@@ -22,7 +31,9 @@ from .weight_bytes import MAX_LISTED_LAYERS, StoredWeight, WeightStorage
 
 
 class RecipeMatrix(NamedTuple):
-    """The matrices with one stored name that a recipe stores in the same way, or leaves as they are."""
+    """The matrices with one stored name that a recipe stores in the same way, or leaves as they
+    are.
+    """
 
     name: str  # of the module, with `{l}` and `{e}`
     out: int
@@ -34,11 +45,17 @@ class RecipeMatrix(NamedTuple):
     @property
     def bytes(self) -> int:
         """The bytes of all copies that a recipe quantizes."""
-        return self.choice.format.bytes(int(self.out), int(self.into)) * self.copies if self.choice.format is not None else 0
+        return (
+            self.choice.format.bytes(int(self.out), int(self.into)) * self.copies
+            if self.choice.format is not None
+            else 0
+        )
 
 
 def describe_recipe(storage: WeightStorage) -> list[str]:
-    """Return notes on a recipe: its formats with their shares, and what it leaves unquantized and why; none without a recipe."""
+    """Return notes on a recipe: its formats with their shares, and what it leaves unquantized
+    and why; none without a recipe.
+    """
     recipe = storage.packer.recipe
     if recipe is None:
         return []
@@ -49,20 +66,35 @@ def describe_recipe(storage: WeightStorage) -> list[str]:
             formats.setdefault(f"{x.choice.format.name} ({x.choice.format.title})", []).append(x)
             continue
         few = 0 < len(x.layers) <= _MAX_LISTED
-        where = f"in layer{'s' if len(x.layers) > 1 else ''} {', '.join(map(str, x.layers))}: " if few else ""
+        where = (
+            f"in layer{'s' if len(x.layers) > 1 else ''} {', '.join(map(str, x.layers))}: "
+            if few
+            else ""
+        )
         names = kept.setdefault(x.choice.reason, {}).setdefault(where, [])
         name = safe(x.name.rpartition("{l}.")[2].replace("experts.{e}.", "experts.*."), 80)
         names += [name] if name not in names else []
-    quantized = "; ".join(f"{text}: {sum(x.copies for x in found):,} matrices" for text, found in formats.items())
-    notes = [f"{recipe.method} recipe, {storage.bits:.3f} bits per weight; {quantized or 'no matrix is quantized'}"]
+    quantized = "; ".join(
+        f"{text}: {sum(x.copies for x in found):,} matrices" for text, found in formats.items()
+    )
+    notes = [
+        f"{recipe.method} recipe, {storage.bits:.3f} bits per weight; "
+        f"{quantized or 'no matrix is quantized'}"
+    ]
     if kept:
-        parts = (f"{_listed(by_layers)} ({reason})" if reason else _listed(by_layers) for reason, by_layers in kept.items())
+        parts = (
+            f"{_listed(by_layers)} ({reason})" if reason else _listed(by_layers)
+            for reason, by_layers in kept.items()
+        )
         notes.append(f"left in {storage.packer.unpacked_dtype}: {'; '.join(parts)}")
     if recipe.cache_scales is not None and not storage.num_cache_scales:
-        notes.append("not counted: scales of the KV cache, whose names are not known for this family")
+        notes.append(
+            "not counted: scales of the KV cache, whose names are not known for this family"
+        )
     if narrower := sum(_block_scales(x) for x in storage.matrices):
         notes.append(
-            f"scales of blocks in F32, as transformers writes them; files that store them in BF16 have {2 * narrower:,} bytes less"
+            "scales of blocks in F32, as transformers writes them; files that store them in "
+            f"BF16 have {2 * narrower:,} bytes less"
         )
     return [*notes, *recipe.notes]
 
@@ -70,7 +102,11 @@ def describe_recipe(storage: WeightStorage) -> list[str]:
 def _block_scales(x: RecipeMatrix) -> int:
     """Return the number of scales of blocks in F32, which some files store in BF16."""
     parts = x.choice.format.tensors(int(x.out), int(x.into)) if x.choice.format is not None else ()
-    return x.copies * sum(prod(y.shape) for y in parts if y.suffix == ".weight_scale_inv" and y.dtype == "F32" and len(y.shape) == 2)
+    return x.copies * sum(
+        prod(y.shape)
+        for y in parts
+        if y.suffix == ".weight_scale_inv" and y.dtype == "F32" and len(y.shape) == 2
+    )
 
 
 _MAX_LISTED = 4
@@ -80,37 +116,63 @@ _MAX_LISTED = 4
 def _listed(names_by_layers: Mapping[str, list[str]]) -> str:
     """Return the names of modules, those of few layers last."""
     sets = sorted(names_by_layers.items(), key=lambda item: bool(item[0]))
-    texts = [where + ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") for where, names in sets]
+    texts = [
+        where + ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        for where, names in sets
+    ]
     return ", ".join(texts[:_MAX_LISTED]) + (
-        f" and others in {len(texts) - _MAX_LISTED} sets of layers" if len(texts) > _MAX_LISTED else ""
+        f" and others in {len(texts) - _MAX_LISTED} sets of layers"
+        if len(texts) > _MAX_LISTED
+        else ""
     )
 
 
-def recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: Scheme | None) -> WeightStorage:
+def recipe_storage(
+    tree: Decoder, packer: WeightFormat, recipe: Recipe, names: Scheme | None
+) -> WeightStorage:
     """Return the weights as a recipe stores them."""
     if names is None:
-        raise LlamathError(f"the tensors of this family have no names, so the {recipe.method} recipe cannot be applied", hint="--dtype")
+        raise LlamathError(
+            f"the tensors of this family have no names, so the {recipe.method} "
+            "recipe cannot be applied",
+            hint="--dtype",
+        )
     classes = matrix_classes(fold_blocks(tree))
     weights: list[StoredWeight] = []
     matrices: list[RecipeMatrix] = []
     for leaves, layers in _outside_layers(tree, recipe):
-        chosen = [y for x in _recipe_matrices(leaves, names, classes) for y in _choose(x, recipe, layers)]
+        chosen = [
+            y for x in _recipe_matrices(leaves, names, classes) for y in _choose(x, recipe, layers)
+        ]
         weights += [y for x in chosen for y in x.weights(packer)]
         matrices += [y for x in chosen if (y := x.matrix) is not None]
     num_scales = scale_bytes = 0
     for block, layers in _layers_by_block(tree.layers, recipe):
-        if recipe.cache_scales is not None and (found := cache_scale_modules(names, block, recipe.cache_scales)) is not None:
+        if (
+            recipe.cache_scales is not None
+            and (found := cache_scale_modules(names, block, recipe.cache_scales)) is not None
+        ):
             num_scales += (n := len(found[0]) * len(layers))
-            scale_bytes += n * DTYPES[recipe.cache_scales.dtype].size(prod(recipe.cache_scales.lengths(found[1])))
-        leaves = [x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in fold(block)]
+            scale_bytes += n * DTYPES[recipe.cache_scales.dtype].size(
+                prod(recipe.cache_scales.lengths(found[1]))
+            )
+        leaves = [
+            x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}")
+            for x in fold(block)
+        ]
         first_experts = {path: stack.first for path, stack in _stacks_inside(block, "layers.{l}")}
-        chosen = [y for x in _recipe_matrices(leaves, names, classes, first_experts) for y in _choose(x, recipe, layers)]
+        chosen = [
+            y
+            for x in _recipe_matrices(leaves, names, classes, first_experts)
+            for y in _choose(x, recipe, layers)
+        ]
         weights += [y for x in chosen for y in x.weights(packer)]
         matrices += [y for x in chosen if (y := x.matrix) is not None]
     used = {x.choice.format.name for x in matrices if x.choice.format is not None}
     if recipe.table and not used.intersection(recipe.table):
         raise UnknownQuantization(
-            f"quantization_config: quantized_layers names no matrix of this model; it has names such as {safe(recipe.patterns[-1], 80)}",
+            "quantization_config: quantized_layers names no matrix of this model; it has names "
+            f"such as {safe(recipe.patterns[-1], 80)}",
             hint="--dtype sets the format of the weights",
         )
     scales = {"cache_scale_bytes": scale_bytes, "num_cache_scales": num_scales}
@@ -118,16 +180,24 @@ def recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: S
 
 
 def _outside_layers(tree: Decoder, recipe: Recipe) -> Iterator[tuple[list[Folded], Sequence[int]]]:
-    """Yield the leaves outside the text model's layers, those in other stacks with their numbers in them; −1: in no stack."""
+    """Yield the leaves outside the text model's layers, those in other stacks with their numbers
+    in them; −1: in no stack.
+    """
     for name, child in tree.children:
         if isinstance(child, Stack) and name != "layers":
             for block, numbers in _layers_by_block(child, recipe):
-                yield [x._replace(pattern=f"{name}.{{l}}.{x.pattern}") for x in fold(block, 1)], numbers
+                yield (
+                    [x._replace(pattern=f"{name}.{{l}}.{x.pattern}") for x in fold(block, 1)],
+                    numbers,
+                )
         elif not isinstance(child, Stack):
             yield [x for x in fold_field(tree, name) if "{l}" not in x.pattern], (-1,)
         for path, stack in _stacks_inside(child, name) if isinstance(child, Block) else ():
             for block, layers in _layers_by_block(stack, recipe):
-                yield [x._replace(pattern=f"{path}.{{l}}.{x.pattern}") for x in fold(block, 1)], layers
+                yield (
+                    [x._replace(pattern=f"{path}.{{l}}.{x.pattern}") for x in fold(block, 1)],
+                    layers,
+                )
 
 
 def _stacks_inside(block: Block, path: str) -> Iterator[tuple[str, Stack]]:
@@ -139,13 +209,19 @@ def _stacks_inside(block: Block, path: str) -> Iterator[tuple[str, Stack]]:
             yield from _stacks_inside(child, f"{path}.{field}")
 
 
-def cache_scale_modules(names: Scheme, layer: Block, scales: CacheScales) -> tuple[tuple[str, str], int] | None:
-    """Return the names of the scales of keys and values, with `{l}`, and the number of KV heads; None if they are not known."""
+def cache_scale_modules(
+    names: Scheme, layer: Block, scales: CacheScales
+) -> tuple[tuple[str, str], int] | None:
+    """Return the names of the scales of keys and values, with `{l}`, and the number of KV heads;
+    None if they are not known.
+    """
     attn = getattr(layer, "attn", None)
     if not isinstance(attn, Attention) or attn.k is None or attn.v is None:
         return None
     try:
-        k, v = (names.stored_name(f"layers.{{l}}.attn.{x}.weight").removesuffix(".weight") for x in "kv")
+        k, v = (
+            names.stored_name(f"layers.{{l}}.attn.{x}.weight").removesuffix(".weight") for x in "kv"
+        )
     except LlamathError:
         return None
     if k == v:
@@ -156,7 +232,9 @@ def cache_scale_modules(names: Scheme, layer: Block, scales: CacheScales) -> tup
 
 
 class _RecipeTensor(NamedTuple):
-    """The leaves of one stored tensor, concatenated, in a block; `kind` is empty if it is no matrix."""
+    """The leaves of one stored tensor, concatenated, in a block; `kind` is empty if it is no
+    matrix.
+    """
 
     name: str
     leaves: tuple[Folded, ...]
@@ -172,7 +250,9 @@ _LINEAR = (Linear, AdaptedLinear, NormedLinear, ProjectedLinear, TransformedHead
 
 
 class MatrixClasses(NamedTuple):
-    """The classes of the blocks that own the weights of a tree, by pattern, and the weights that their classes except from quantization."""
+    """The classes of the blocks that own the weights of a tree, by pattern, and the weights that
+    their classes except from quantization.
+    """
 
     owners: Mapping[str, type[Block]]
     excepted: frozenset[str]
@@ -190,25 +270,32 @@ class MatrixClasses(NamedTuple):
         if x.num_experts:
             return "expert"
         if x.pattern == "layers.{l}.join.weight":
-            return "other"  # of a layer for multi-token prediction: published files have it unquantized
+            # of a layer for multi-token prediction: published files have it unquantized
+            return "other"
         return "head" if x.pattern in ("head.weight", "layers.{l}.head.weight") else "linear"
 
 
 def matrix_classes(blocks: Iterable[FoldedBlock]) -> MatrixClasses:
     """Return the classes that own the weights of these blocks."""
     blocks = tuple(blocks)
-    excepted = frozenset(f"{x.pattern}.{name}.weight" for x in blocks for name in x.block.unquantized)
+    excepted = frozenset(
+        f"{x.pattern}.{name}.weight" for x in blocks for name in x.block.unquantized
+    )
     return MatrixClasses({f"{x.pattern}.weight": type(x.block) for x in blocks}, excepted)
 
 
 def unpacked_dtype(x: Folded, packer: WeightFormat) -> str:
-    """Return the dtype of a weight that a recipe does not pack: a router's correction is in F32, as DeepSeek-V3's files have it."""
+    """Return the dtype of a weight that a recipe does not pack: a router's correction is in F32,
+    as DeepSeek-V3's files have it.
+    """
     own = "F32" if x.pattern.endswith(".correction") else x.weight.dtype
     return own if own and packer.recipe is not None else packer.unpacked_dtype
 
 
 class _ChosenTensor(NamedTuple):
-    """A tensor in the layers, and for the number of experts, for which a recipe makes the same choice."""
+    """A tensor in the layers, and for the number of experts, for which a recipe makes the same
+    choice.
+    """
 
     tensor: _RecipeTensor
     choice: Choice
@@ -218,7 +305,9 @@ class _ChosenTensor(NamedTuple):
     @property
     def shape(self) -> tuple[int, int]:
         """The outputs of all leaves, and the inputs."""
-        return sum(int(x.weight.shape[0]) for x in self.tensor.leaves), int(self.tensor.leaves[0].weight.shape[1])
+        return sum(int(x.weight.shape[0]) for x in self.tensor.leaves), int(
+            self.tensor.leaves[0].weight.shape[1]
+        )
 
     @property
     def copies(self) -> int:
@@ -235,13 +324,21 @@ class _ChosenTensor(NamedTuple):
         return RecipeMatrix(self.tensor.name, out, into, self.choice, layers, self.copies)
 
     def weights(self, packer: WeightFormat) -> Iterator[StoredWeight]:
-        """Yield the leaves with their bytes; what the leaves of a tensor share counts for the first."""
+        """Yield the leaves with their bytes; what the leaves of a tensor share counts for the
+        first.
+        """
         leaves, to = self.tensor.leaves, self.choice.format
         layers = () if self.layers == (-1,) else self.layers
         if to is None:
             dtype = unpacked_dtype(leaves[0], packer)
             for x in leaves:
-                yield StoredWeight(self._copied(x), dtype, DTYPES[dtype].size(int(x.weight.size)), layers, self.choice.reason)
+                yield StoredWeight(
+                    self._copied(x),
+                    dtype,
+                    DTYPES[dtype].size(int(x.weight.size)),
+                    layers,
+                    self.choice.reason,
+                )
             return
         out, into = self.shape
         rest = to.bytes(out, into)
@@ -252,22 +349,32 @@ class _ChosenTensor(NamedTuple):
         yield StoredWeight(self._copied(leaves[0]), to.name, rest, layers)
 
     def _copied(self, x: Folded) -> Folded:
-        return x._replace(copies=self.copies, active=len(self.layers) * (x.active * self.experts // (x.copies or 1)))
+        return x._replace(
+            copies=self.copies,
+            active=len(self.layers) * (x.active * self.experts // (x.copies or 1)),
+        )
 
 
 def _recipe_matrices(
-    leaves: Iterable[Folded], names: Scheme, classes: MatrixClasses, first_experts: Mapping[str, int] | None = None
+    leaves: Iterable[Folded],
+    names: Scheme,
+    classes: MatrixClasses,
+    first_experts: Mapping[str, int] | None = None,
 ) -> Iterator[_RecipeTensor]:
     """Group leaves by the tensors that they are stored in."""
     groups: dict[tuple[str, str, int], list[Folded]] = {}
-    kinds: dict[str, int] = {}  # of weights with one pattern, as the shards of a table whose last one is shorter
+    # of weights with one pattern, as the shards of a table whose last one is shorter
+    kinds: dict[str, int] = {}
     for x in leaves:
         if not x.weight.tied:
             kinds[x.pattern] = number = kinds.get(x.pattern, -1) + 1
             name = names.stored_name(x.pattern)
-            experts = x.pattern.partition(".{e}")[0] if "{e}" in name else ""  # one stack may go on with the numbers of another
+            # one stack may go on with the numbers of another
+            experts = x.pattern.partition(".{e}")[0] if "{e}" in name else ""
             groups.setdefault((name, experts, number), []).append(x)
-    in_gate_class = any(x.pattern.endswith(IN_GATE_CLASS) for parts in groups.values() for x in parts)
+    in_gate_class = any(
+        x.pattern.endswith(IN_GATE_CLASS) for parts in groups.values() for x in parts
+    )
     for (name, experts, _), parts in groups.items():
         kind, is_excepted = classes.kind(parts[0]), parts[0].pattern in classes.excepted
         yield _RecipeTensor(
@@ -282,13 +389,15 @@ def _recipe_matrices(
 
 
 IN_GATE_CLASS = (".correction", ".attn.kv_down.weight")
-"""Weights of layers whose router is a class of its own in the original code, as in DeepSeek's, and not a linear layer."""
+"""Weights of layers whose router is a class of its own in the original code, as in DeepSeek's,
+and not a linear layer."""
 
 
 def _choose(x: _RecipeTensor, recipe: Recipe, layers: Sequence[int]) -> Iterator[_ChosenTensor]:
     """Yield a tensor once for each choice that a recipe makes for its copies."""
     first = x.leaves[0]
-    experts = int(first.copies)  # or the number of other blocks, as of adapters or of layers of a tower
+    # or the number of other blocks, as of adapters or of layers of a tower
+    experts = int(first.copies)
     if not x.kind:
         yield _ChosenTensor(x, Choice(None), layers, int(first.copies))
         return
@@ -303,7 +412,9 @@ def _choose(x: _RecipeTensor, recipe: Recipe, layers: Sequence[int]) -> Iterator
         yield _ChosenTensor(x, Choice(to, reason), tuple(found) if recipe.patterns else layers, n)
 
 
-def _expert_choices(x: _RecipeTensor, recipe: Recipe, layer: int, experts: int) -> list[tuple[Choice, int]]:
+def _expert_choices(
+    x: _RecipeTensor, recipe: Recipe, layer: int, experts: int
+) -> list[tuple[Choice, int]]:
     """Return the choices for the experts of a layer, each with its number of experts."""
     name = x.name.replace("{l}", str(layer + x.first_layer))
     if "{e}" not in name or not recipe.names_experts:
@@ -312,18 +423,27 @@ def _expert_choices(x: _RecipeTensor, recipe: Recipe, layer: int, experts: int) 
     counts: dict[Choice, int] = {}
     names = module_names(name)
     for e in range(x.first_expert, x.first_expert + experts):
-        choice = recipe.choose(Matrix(tuple(y.replace("{e}", str(e)) for y in names), x.kind, x.in_gate_class))
+        choice = recipe.choose(
+            Matrix(tuple(y.replace("{e}", str(e)) for y in names), x.kind, x.in_gate_class)
+        )
         counts[choice] = counts.get(choice, 0) + 1
     return list(counts.items())
 
 
 def check_matches(layers: Stack, recipe: Recipe) -> None:
-    """Raise if there are too many modules whose names are matched with the patterns of a recipe, each for itself."""
-    most = max((x.num_experts for block, _ in layers.distinct() for x in fold(block)), default=1) if recipe.names_experts else 1
+    """Raise if there are too many modules whose names are matched with the patterns of a recipe,
+    each for itself.
+    """
+    most = (
+        max((x.num_experts for block, _ in layers.distinct() for x in fold(block)), default=1)
+        if recipe.names_experts
+        else 1
+    )
     if recipe.patterns and int(layers.n) * max(most, 1) > MAX_LISTED_LAYERS:
         experts = f" of {most:,} experts" if most > 1 else ""
         raise LlamathError(
-            f"{int(layers.n):,} layers{experts} are too many to match with the {len(recipe.patterns):,} patterns of the recipe",
+            f"{int(layers.n):,} layers{experts} are too many to match with the "
+            f"{len(recipe.patterns):,} patterns of the recipe",
             hint="--dtype sets the format of the weights",
         )
 

@@ -1,4 +1,6 @@
-"""`stored_names`: every tensor of a model as files of one format have it; of a quantized checkpoint with its dtype."""
+"""`stored_names`: every tensor of a model as files of one format have it; of a quantized
+checkpoint with its dtype.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,51 @@ from .quantized_tensors import QuantizedTensor, mtp_quantized_tensors, quantized
 
 
 def stored_names(model: Model, scheme: str, dtype: str = "") -> StoredNamesReport:
-    """List the tensors of a model as files of one format have them; an empty `dtype` is the format that the config declares.
+    """List the tensors of a model as files of one format have them; an empty `dtype` is the format
+    that the config declares.
 
     A recipe in a config is that of HF files; it does not change the names in Meta and GGUF files.
     """
     check_listable(model.tree)
     names = model.scheme(scheme)
-    packer = parse_weight_format(dtype) if dtype else declared_weight_format(model.config.data) if scheme == "hf" else None
-    kind = "" if packer is None else "gguf" if packer.gguf_file_type else "hf" if packer.is_packed else ""
+    packer = (
+        parse_weight_format(dtype)
+        if dtype
+        else declared_weight_format(model.config.data)
+        if scheme == "hf"
+        else None
+    )
+    kind = (
+        ""
+        if packer is None
+        else "gguf"
+        if packer.gguf_file_type
+        else "hf"
+        if packer.is_packed
+        else ""
+    )
     if dtype and packer is not None and kind and kind != scheme:
-        raise LlamathError(f"{packer.name} is a format of {kind} files, not of {scheme} files", hint=f"--names {kind}")
+        raise LlamathError(
+            f"{packer.name} is a format of {kind} files, not of {scheme} files",
+            hint=f"--names {kind}",
+        )
     if packer is not None and kind:
-        tensors = (*map(_packed, quantized_tensors(model, packer)), *(_packed(x, mtp=True) for x in mtp_quantized_tensors(model, packer)))
+        tensors = (
+            *map(_packed, quantized_tensors(model, packer)),
+            *(_packed(x, mtp=True) for x in mtp_quantized_tensors(model, packer)),
+        )
     else:
         mtp = names.mtp_tensors(model.tree) if scheme == "hf" else ()
-        tensors = (*map(_stored, names.tensors(model.stored_tree(names))), *(_stored(x, mtp=True) for x in mtp))
-    return StoredNamesReport(model=model, scheme=scheme, tensors=tensors, notes=tuple(_notes(model, tensors, bool(names.mtp_layer))))
+        tensors = (
+            *map(_stored, names.tensors(model.stored_tree(names))),
+            *(_stored(x, mtp=True) for x in mtp),
+        )
+    return StoredNamesReport(
+        model=model,
+        scheme=scheme,
+        tensors=tensors,
+        notes=tuple(_notes(model, tensors, bool(names.mtp_layer))),
+    )
 
 
 def _packed(x: QuantizedTensor, mtp: bool = False) -> StoredTensor:
@@ -38,14 +69,26 @@ def _packed(x: QuantizedTensor, mtp: bool = False) -> StoredTensor:
 
 
 def _stored(x: TensorOfFile, mtp: bool = False) -> StoredTensor:
-    return StoredTensor(name=x.name, shape=tuple(x.shape), parameters=sum(int(part.weight.parameters) for part in x.parts), mtp=mtp)
+    return StoredTensor(
+        name=x.name,
+        shape=tuple(x.shape),
+        parameters=sum(int(part.weight.parameters) for part in x.parts),
+        mtp=mtp,
+    )
 
 
 def _notes(model: Model, tensors: tuple[StoredTensor, ...], without_copies: bool) -> Iterator[str]:
     """Yield a note on the tensors for multi-token prediction."""
     if (n := sum(x.mtp for x in tensors)) and model.tree.mtp is not None:
-        leaves = (x for layer, times in model.tree.mtp.distinct() for x in fold(layer) for _ in range(int(times)))
+        leaves = (
+            x
+            for layer, times in model.tree.mtp.distinct()
+            for x in fold(layer)
+            for _ in range(int(times))
+        )
         copies = 0 if without_copies else sum(bool(x.weight.tied) for x in leaves)
         yield f"the last {n:,} tensors are for multi-token prediction" + (
-            f"; {copies} of them are copies of the embedding and the head, which not all files have" if copies else ""
+            f"; {copies} of them are copies of the embedding and the head, which not all files have"
+            if copies
+            else ""
         )

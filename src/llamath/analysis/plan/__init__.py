@@ -1,4 +1,6 @@
-"""Parallel plans for a cluster: every layout that the model admits, its memory and its predicted step time, ranked."""
+"""Parallel plans for a cluster: every layout that the model admits, its memory and its predicted
+step time, ranked.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Enumerate every parallel layout of a training step that a model and a cluster admit, with a reason for each rejected degree.
+"""Enumerate every parallel layout of a training step that a model and a cluster admit, with a
+reason for each rejected degree.
 
-Degrees are divisors of the number of GPUs. Tensor parallelism stays inside a node. Context parallelism gives each rank at least
-`MIN_TOKENS_PER_CP_RANK` tokens and is combined only with a microbatch of one sequence: splitting two sequences in half costs more
-communication than giving each rank one. Expert parallelism distributes whole experts. The variants of a layout differ in microbatch size,
-interleaving, recomputation and ZeRO stage.
+Degrees are divisors of the number of GPUs. Tensor parallelism stays inside a node. Context
+parallelism gives each rank at least `MIN_TOKENS_PER_CP_RANK` tokens and is combined only with a
+microbatch of one sequence: splitting two sequences in half costs more communication than giving
+each rank one. Expert parallelism distributes whole experts. The variants of a layout differ in
+microbatch size, interleaving, recomputation and ZeRO stage.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from ...utils.record_type import Record
 from ..parallel_layout import Layout, Recompute, layout_problems
 
 MIN_TOKENS_PER_CP_RANK = 4096
-"""The smallest share of a sequence for one rank: Megatron Core's guide recommends context parallelism from 8K tokens."""
+"""The smallest share of a sequence for one rank: Megatron Core's guide recommends context
+parallelism from 8K tokens."""
 MICROBATCHES = (1, 2, 4, 8)
 INTERLEAVES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
 MAX_TP = 256
@@ -40,7 +43,12 @@ class Rejected(Record):
 def sort_rejected(rejected: Iterable[Rejected]) -> tuple[Rejected, ...]:
     """Sort by axis, then by degree."""
     names = [x.upper() for x in LAYOUT_AXES]
-    return tuple(sorted(rejected, key=lambda x: (names.index(x.what.split()[0]), int(x.what.split()[1].replace(",", "")))))
+    return tuple(
+        sorted(
+            rejected,
+            key=lambda x: (names.index(x.what.split()[0]), int(x.what.split()[1].replace(",", ""))),
+        )
+    )
 
 
 class StepSpec(Record):
@@ -71,28 +79,51 @@ class LayoutSpace:
         self._even_chunks: dict[tuple[int, int], bool] = {}
 
     def layouts(self) -> Iterator[Layout]:
-        """Yield each combination of degrees once, with the whole batch in one microbatch and no other option set."""
-        tensor, pipeline, context, expert = self._tp_degrees(), self._pp_degrees(), self._cp_degrees(), self._ep_degrees()
+        """Yield each combination of degrees once, with the whole batch in one microbatch and no
+        other option set.
+        """
+        tensor, pipeline, context, expert = (
+            self._tp_degrees(),
+            self._pp_degrees(),
+            self._cp_degrees(),
+            self._ep_degrees(),
+        )
         for tp, pp, cp in product(tensor, pipeline, context):
             if self.step.gpus % (tp * pp * cp) or not self._splits_evenly(tp, cp):
                 continue
             dp = self.step.gpus // (tp * pp * cp)
             if self._is_allowed("dp", dp) and self._divides_batch(dp):
-                yield from self._with_expert_parallelism(Layout(tp=tp, pp=pp, cp=cp, dp=dp, flash=self.step.flash), expert)
+                yield from self._with_expert_parallelism(
+                    Layout(tp=tp, pp=pp, cp=cp, dp=dp, flash=self.step.flash), expert
+                )
 
     def variants(self, layout: Layout) -> Iterator[Layout]:
-        """Yield the layout with every microbatch size, interleaving, recomputation policy and ZeRO stage."""
+        """Yield the layout with every microbatch size, interleaving, recomputation policy and
+        ZeRO stage.
+        """
         sequences = self.step.sequences // layout.dp
-        policies: tuple[Recompute, ...] = ("none", "full") if self.step.flash else ("none", "selective", "full")
+        policies: tuple[Recompute, ...] = (
+            ("none", "full") if self.step.flash else ("none", "selective", "full")
+        )
         policies = (self.step.recompute,) if self.step.recompute else policies
-        zeros = [x for x in (range(4) if layout.replicas > 1 else (0,)) if self._is_allowed("zero", x)]
-        sizes = (self.step.fixed["microbatch"],) if "microbatch" in self.step.fixed else MICROBATCHES
+        zeros = [
+            x for x in (range(4) if layout.replicas > 1 else (0,)) if self._is_allowed("zero", x)
+        ]
+        sizes = (
+            (self.step.fixed["microbatch"],) if "microbatch" in self.step.fixed else MICROBATCHES
+        )
         for size in sizes:
             if sequences % size or (size > 1 and layout.cp > 1):
                 continue
             for v in self._interleaves(layout.pp, sequences // size):
                 for recompute, zero in product(policies, zeros):
-                    yield layout.replace(microbatch=size, microbatches=sequences // size, interleave=v, recompute=recompute, zero=zero)
+                    yield layout.replace(
+                        microbatch=size,
+                        microbatches=sequences // size,
+                        interleave=v,
+                        recompute=recompute,
+                        zero=zero,
+                    )
 
     @cached_property
     def experts(self) -> list[int]:
@@ -118,7 +149,12 @@ class LayoutSpace:
         degrees = []
         for n in self._candidates("tp"):
             if n > min(self.step.node, MAX_TP):
-                self._reject(f"TP {n:,}", f"a node has {self.step.node:,} GPUs" if n > self.step.node else f"more than {MAX_TP}")
+                self._reject(
+                    f"TP {n:,}",
+                    f"a node has {self.step.node:,} GPUs"
+                    if n > self.step.node
+                    else f"more than {MAX_TP}",
+                )
             elif problems := layout_problems(self.tree, Layout(tp=n)):
                 self._reject(f"TP {n:,}", ", ".join(x.partition(": ")[2] for x in problems))
             else:
@@ -141,8 +177,16 @@ class LayoutSpace:
             if n > 1 and is_recurrent:
                 self._reject(f"CP {n:,}", "a recurrent state is passed from token to token")
             elif n > 1 and self.step.context < n * MIN_TOKENS_PER_CP_RANK:
-                self._reject(f"CP {n:,}", f"{self.step.context:,} tokens are fewer than {MIN_TOKENS_PER_CP_RANK:,} per rank")
-            elif problems := [x for x in layout_problems(self.tree, Layout(cp=n), self.step.context) if x.startswith("CP")]:
+                self._reject(
+                    f"CP {n:,}",
+                    f"{self.step.context:,} tokens are fewer than "
+                    f"{MIN_TOKENS_PER_CP_RANK:,} per rank",
+                )
+            elif problems := [
+                x
+                for x in layout_problems(self.tree, Layout(cp=n), self.step.context)
+                if x.startswith("CP")
+            ]:
                 self._reject(f"CP {n:,}", problems[0].partition(": ")[2])
             else:
                 degrees.append(n)
@@ -162,7 +206,11 @@ class LayoutSpace:
     def _splits_evenly(self, tp: int, cp: int) -> bool:
         """Return whether sequence parallelism splits each rank's part of a sequence evenly."""
         if (tp, cp) not in self._even_splits:
-            problems = [x for x in layout_problems(self.tree, Layout(tp=tp, cp=cp), self.step.context) if "tokens" in x]
+            problems = [
+                x
+                for x in layout_problems(self.tree, Layout(tp=tp, cp=cp), self.step.context)
+                if "tokens" in x
+            ]
             self._even_splits[tp, cp] = not problems
             if problems and cp == 1:
                 self._reject(f"TP {tp:,}", problems[0].partition(": ")[2])
@@ -174,7 +222,9 @@ class LayoutSpace:
         return self.step.sequences % dp == 0
 
     def _with_expert_parallelism(self, layout: Layout, expert: list[int]) -> Iterator[Layout]:
-        """Yield the layout with each expert-parallel degree; with EP, each expert stays whole on one rank."""
+        """Yield the layout with each expert-parallel degree; with EP, each expert stays whole on
+        one rank.
+        """
         for n in expert:
             if n == 1:
                 yield layout
@@ -186,11 +236,19 @@ class LayoutSpace:
             yield 1
         if pp == 1 or microbatches % pp:
             return
-        yield from (v for v in INTERLEAVES if self._is_allowed("interleave", v) and self._has_even_chunks(pp, v))
+        yield from (
+            v
+            for v in INTERLEAVES
+            if self._is_allowed("interleave", v) and self._has_even_chunks(pp, v)
+        )
 
     def _has_even_chunks(self, pp: int, v: int) -> bool:
-        """Return whether every pipeline chunk has the same number of layers, allowing one layer less at each end."""
+        """Return whether every pipeline chunk has the same number of layers, allowing one layer
+        less at each end.
+        """
         if (pp, v) not in self._even_chunks:
             n, layout = int(self.tree.layers.n), Layout(pp=pp, interleave=v, microbatches=pp)
-            self._even_chunks[pp, v] = not layout_problems(self.tree, layout) and (n % (pp * v) in (0, pp * v - 2) or v in (2, 4, 8, 16))
+            self._even_chunks[pp, v] = not layout_problems(self.tree, layout) and (
+                n % (pp * v) in (0, pp * v - 2) or v in (2, 4, 8, 16)
+            )
         return self._even_chunks[pp, v]

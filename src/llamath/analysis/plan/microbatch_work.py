@@ -1,10 +1,13 @@
-"""The cost of one microbatch on one GPU, layer by layer: seconds of compute and memory traffic, and bytes to communicate.
+"""The cost of one microbatch on one GPU, layer by layer: seconds of compute and memory traffic, and
+bytes to communicate.
 
-A matrix product takes its FLOPs at the share of the peak that large products reach, plus one pass of its three operands through memory, so
-small products are slower. The rows of each expert are padded to blocks of `EXPERT_BLOCK`. A backward pass has two such products. A fused
-attention kernel runs at the share of the peak that it reaches for heads of this size and sequences of this length, forward and backward;
-without one, the products of attention are matrix products whose scores pass through memory. Everything else is memory-bound: saved
-activations are written once and read once. The shares are published benchmarks of kernels (`hardware/kernels.json`).
+A matrix product takes its FLOPs at the share of the peak that large products reach, plus one pass
+of its three operands through memory, so small products are slower. The rows of each expert are
+padded to blocks of `EXPERT_BLOCK`. A backward pass has two such products. A fused attention kernel
+runs at the share of the peak that it reaches for heads of this size and sequences of this length,
+forward and backward; without one, the products of attention are matrix products whose scores pass
+through memory. Everything else is memory-bound: saved activations are written once and read once.
+The shares are published benchmarks of kernels (`hardware/kernels.json`).
 """
 
 from __future__ import annotations
@@ -29,17 +32,21 @@ from ..training.pipeline_schedule import saved_bytes
 from ..training.saved_activations import SavedActivations
 
 ACTIVATION_PASSES = 2
-"""The number of memory passes over saved activations besides the operands of products: one write and one read."""
+"""The number of memory passes over saved activations besides the operands of products: one write
+and one read."""
 EXPERT_BLOCK = 128
-"""The rows of an expert are padded to a multiple of this: the blocks of MegaBlocks (Gale et al. 2022, arXiv:2211.15841, §5.1) and the
-alignment of DeepGEMM's grouped products."""
+"""The rows of an expert are padded to a multiple of this: the blocks of MegaBlocks (Gale et al.
+2022, arXiv:2211.15841, §5.1) and the alignment of DeepGEMM's grouped products."""
 _ATTENTION = frozenset({"attention", "compressed_attention", "encoder_attention"})
 _RECURRENCE_KEYS = 1024
-"""Recurrences are computed in chunks, by products as small as those of attention over so many tokens: an assumption."""
+"""Recurrences are computed in chunks, by products as small as those of attention over so many
+tokens: an assumption."""
 
 
 class PassCost(NamedTuple):
-    """The cost of one microbatch in a part of the model, on one GPU: seconds of computation, and bytes to communicate in one pass."""
+    """The cost of one microbatch in a part of the model, on one GPU: seconds of computation, and
+    bytes to communicate in one pass.
+    """
 
     forward: float = 0.0
     backward: float = 0.0
@@ -57,7 +64,13 @@ class PassCost(NamedTuple):
 
     def seconds(self, recompute: str) -> float:
         """The computation of both passes under a recomputation policy."""
-        return self.forward + self.backward + {"full": self.again, "selective": self.again_scores, "op": self.again_ops}.get(recompute, 0.0)
+        return (
+            self.forward
+            + self.backward
+            + {"full": self.again, "selective": self.again_scores, "op": self.again_ops}.get(
+                recompute, 0.0
+            )
+        )
 
 
 def sum_costs(parts: Iterable[PassCost]) -> PassCost:
@@ -86,18 +99,29 @@ class AchievedRates(NamedTuple):
     kernels: KernelRates
 
 
-def achieved_rates(device: Device, dtype: str, compute: str, attention: str = "flash") -> AchievedRates | None:
+def achieved_rates(
+    device: Device, dtype: str, compute: str, attention: str = "flash"
+) -> AchievedRates | None:
     """Return the rates of a device; None where no FLOP/s figure is published."""
     roof, kernels = find_roof(device, dtype, compute), KernelRates(device, attention)
     if not roof.peak:
         return None
     fp8 = device.flops.get("fp8", 0)
     memory = kernels.memory * roof.bandwidth
-    return AchievedRates(roof.peak, fp8, memory, kernels.matmul(roof.dtype) * roof.peak, kernels.matmul("fp8") * fp8, kernels)
+    return AchievedRates(
+        roof.peak,
+        fp8,
+        memory,
+        kernels.matmul(roof.dtype) * roof.peak,
+        kernels.matmul("fp8") * fp8,
+        kernels,
+    )
 
 
 class _Product(NamedTuple):
-    """The products with all copies of a weight that are on a GPU and active for its tokens, by one rank."""
+    """The products with all copies of a weight that are on a GPU and active for its tokens, by
+    one rank.
+    """
 
     rows: float
     out: int
@@ -114,7 +138,13 @@ class _Product(NamedTuple):
 class MicrobatchCosts:
     """The costs of a model's parts on one kind of GPU; each part is computed once per layout."""
 
-    def __init__(self, saved: SavedActivations, rates: AchievedRates, recipe: Fp8Recipe | None = None, loss: Loss = Loss()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        saved: SavedActivations,
+        rates: AchievedRates,
+        recipe: Fp8Recipe | None = None,
+        loss: Loss = Loss(),  # noqa: B008
+    ) -> None:
         self.saved, self.rates, self.recipe, self.loss = saved, rates, recipe, loss
         self.tree, self.kernels, self.context = saved.tree, saved.kernels, saved.kernels.context
         self._costs: dict[tuple[object, ...], PassCost] = {}
@@ -136,7 +166,9 @@ class MicrobatchCosts:
     def _cached_cost(self, what: object, block: Block | None, layout: Layout) -> PassCost:
         key = (what, *cost_key(layout))
         if key not in self._costs:
-            self._costs[key] = self._head_cost(layout) if block is None else self._layer_cost(block, layout)
+            self._costs[key] = (
+                self._head_cost(layout) if block is None else self._layer_cost(block, layout)
+            )
         return self._costs[key]
 
     def _layer_cost(self, block: Block, layout: Layout) -> PassCost:
@@ -144,20 +176,32 @@ class MicrobatchCosts:
         leaves = self._leaves(block)
         saved = self.saved.layer(block)
         rows = self._tokens(layout) * self.kernels.width
-        products = [(x, *self._product_seconds(x, layout)) for x in leaves if x.weight.role == "matmul"]
+        products = [
+            (x, *self._product_seconds(x, layout)) for x in leaves if x.weight.role == "matmul"
+        ]
         matmul = sum(forward for _, forward, _, _ in products)
         attention, attention_backward = self._attention_seconds(self._regions[id(block)], layout)
-        memory, scores = self._memory_seconds(saved, layout), self._memory_seconds([x for x in saved if x.is_score], layout)
+        memory, scores = (
+            self._memory_seconds(saved, layout),
+            self._memory_seconds([x for x in saved if x.is_score], layout),
+        )
         kept = self.saved.kept_products(block)
         return PassCost(
             forward=matmul + attention + memory,
-            backward=sum(backward for _, _, backward, _ in products) + attention_backward + 2 * memory,
+            backward=sum(backward for _, _, backward, _ in products)
+            + attention_backward
+            + 2 * memory,
             again=matmul + attention + memory,
             again_scores=attention + scores,
-            again_ops=sum(forward for x, forward, _, _ in products if x.pattern not in kept) + memory,
-            tensor=2 * _num_parallel_regions(block, leaves, layout) * rows * int(self.tree.width) if layout.tp > 1 else 0.0,
+            again_ops=sum(forward for x, forward, _, _ in products if x.pattern not in kept)
+            + memory,
+            tensor=2 * _num_parallel_regions(block, leaves, layout) * rows * int(self.tree.width)
+            if layout.tp > 1
+            else 0.0,
             context=self._kv_bytes(block, layout) if layout.cp > 1 else 0.0,
-            expert=2 * rows * _elements_sent_to_experts(leaves) * layout.expert_tp / layout.tp if layout.ep > 1 else 0.0,
+            expert=2 * rows * _elements_sent_to_experts(leaves) * layout.expert_tp / layout.tp
+            if layout.ep > 1
+            else 0.0,
             fp8_weights=sum(once for _, _, _, once in products),
         )
 
@@ -175,7 +219,9 @@ class MicrobatchCosts:
         forward, backward = self._loss_seconds(layout)
         for x in leaves:
             product = self._product(x, layout)
-            chunks = head_chunks(self.loss, self.saved.loss, int(self.tree.width), layout, self.context)
+            chunks = head_chunks(
+                self.loss, self.saved.loss, int(self.tree.width), layout, self.context
+            )
             product = product._replace(copies=product.copies * chunks)
             each = self._plain_seconds(product)
             # every chunk after the first adds its gradient of the weight to that of the others
@@ -186,8 +232,14 @@ class MicrobatchCosts:
 
     def _loss_seconds(self, layout: Layout) -> tuple[float, float]:
         """Seconds in which the loss moves logits through memory, forward and backward."""
-        if self.loss.kind in ("fused", "liger"):  # one kernel reads the logits, and one writes their gradients
-            logits = self._memory_seconds([self.saved.loss[0]._replace(bytes=self.kernels.width)], layout) / ACTIVATION_PASSES
+        # one kernel reads the logits, and one writes their gradients
+        if self.loss.kind in ("fused", "liger"):
+            logits = (
+                self._memory_seconds(
+                    [self.saved.loss[0]._replace(bytes=self.kernels.width)], layout
+                )
+                / ACTIVATION_PASSES
+            )
             return logits, 2 * logits
         memory = self._memory_seconds(self.saved.loss, layout)
         return memory, 2 * memory
@@ -206,7 +258,9 @@ class MicrobatchCosts:
         if not x.num_experts:
             return _Product(rows, out, into, copies, rows)
         rows, copies = rows * layout.expert_tp / layout.tp, copies // layout.ep
-        return _Product(rows, out, into, copies, copies * EXPERT_BLOCK * ceil(rows / copies / EXPERT_BLOCK))
+        return _Product(
+            rows, out, into, copies, copies * EXPERT_BLOCK * ceil(rows / copies / EXPERT_BLOCK)
+        )
 
     def _plain_seconds(self, x: _Product) -> float:
         """Seconds of a product in the dtype of the activations."""
@@ -214,19 +268,26 @@ class MicrobatchCosts:
         return x.flops / self.rates.matmul + bytes_moved / self.rates.memory
 
     def _product_seconds(self, leaf: Folded, layout: Layout) -> tuple[float, float, float]:
-        """Seconds of the products with a weight, forward and backward, and the bytes moved once in a step to convert it."""
+        """Seconds of the products with a weight, forward and backward, and the bytes moved once
+        in a step to convert it.
+        """
         x, recipe = self._product(leaf, layout), self.recipe
         if recipe is None or not runs_in_fp8(leaf.pattern):
             return (each := self._plain_seconds(x)), 2 * each, 0.0
         inputs, outputs, weights = x.rows * x.into, x.rows * x.out, x.copies * x.out * x.into
         wide = self.kernels.width
-        in_shards = recipe.gathers_fp8 and _gathers_weights(layout)  # each rank converts its shard before it is gathered
+        # each rank converts its shard before it is gathered
+        in_shards = recipe.gathers_fp8 and _gathers_weights(layout)
         again = 0.0 if recipe.once or in_shards else recipe.weight * weights
         forward = recipe.input_forward * inputs + again + inputs + weights + wide * outputs
         backward = recipe.input_backward * inputs + recipe.gradient * outputs + again
         backward += outputs + weights + wide * inputs + outputs + inputs + wide * weights
         flops, memory = x.flops / self.rates.matmul_fp8, self.rates.memory
-        return flops + forward / memory, 2 * flops + backward / memory, recipe.weight * weights if recipe.once else 0.0
+        return (
+            flops + forward / memory,
+            2 * flops + backward / memory,
+            recipe.weight * weights if recipe.once else 0.0,
+        )
 
     def _attention_seconds(self, region: Region, layout: Layout) -> tuple[float, float]:
         """Seconds of attention and recurrence, forward and backward."""
@@ -234,7 +295,10 @@ class MicrobatchCosts:
         for node in region.nodes:
             if RULES[node.op].mixing:
                 first, second = (self._fused_seconds if layout.flash else self._eager_seconds)(node)
-                forward, backward = forward + first, backward + (0.0 if node.without_gradient else second)
+                forward, backward = (
+                    forward + first,
+                    backward + (0.0 if node.without_gradient else second),
+                )
         shared = layout.microbatch / (layout.tp * layout.cp)
         return forward * shared, backward * shared
 
@@ -247,8 +311,12 @@ class MicrobatchCosts:
             return flops / (share.forward * rates.peak), 2 * flops / (share.backward * rates.peak)
         whole, sizes = int(rule(node, False)), int(node.inputs[0].shape[-1]) + int(node.shape[-1])
         pairs = flops / (2 * int(node.shape[0]) * int(node.shape[2]) * sizes)
-        share = rates.kernels.attention(sizes // 2, pairs / int(node.shape[1]), causal=flops < whole)
-        return flops / (share.forward * rates.peak), BACKWARD_FLOPS * flops / (share.backward * rates.peak)
+        share = rates.kernels.attention(
+            sizes // 2, pairs / int(node.shape[1]), causal=flops < whole
+        )
+        return flops / (share.forward * rates.peak), BACKWARD_FLOPS * flops / (
+            share.backward * rates.peak
+        )
 
     def _eager_seconds(self, node: Node) -> tuple[float, float]:
         """Seconds of matrix products whose scores are written to memory and read."""
@@ -258,11 +326,18 @@ class MicrobatchCosts:
             return self._fused_seconds(node)
         flops, sizes = int(rule(node, False)), int(node.inputs[0].shape[-1]) + int(node.shape[-1])
         scores, vectors = flops / (2 * sizes), int(node.size) + int(node.inputs[0].size)
-        seconds = flops / self.rates.matmul + self.kernels.width * (2 * scores + 2 * vectors) / self.rates.memory
+        seconds = (
+            flops / self.rates.matmul
+            + self.kernels.width * (2 * scores + 2 * vectors) / self.rates.memory
+        )
         return seconds, 2 * seconds
 
     def _memory_seconds(self, saved: Iterable[SavedTensor], layout: Layout) -> float:
-        return ACTIVATION_PASSES * sum(saved_bytes(x, layout, self.context) for x in saved) / self.rates.memory
+        return (
+            ACTIVATION_PASSES
+            * sum(saved_bytes(x, layout, self.context) for x in saved)
+            / self.rates.memory
+        )
 
     def _kv_bytes(self, block: Block, layout: Layout) -> float:
         """Bytes of the keys and values of the whole context that one rank needs."""
@@ -272,11 +347,24 @@ class MicrobatchCosts:
 
 
 def _num_parallel_regions(block: Layer, leaves: Sequence[Folded], layout: Layout) -> int:
-    """The number of times that a layer leaves the sequence-parallel region: once per split branch, once for parallel branches."""
-    branches = {x.pattern.partition(".")[0] for x in leaves if x.split and not (x.num_experts and layout.expert_tp == 1)}
+    """The number of times that a layer leaves the sequence-parallel region: once per split
+    branch, once for parallel branches.
+    """
+    branches = {
+        x.pattern.partition(".")[0]
+        for x in leaves
+        if x.split and not (x.num_experts and layout.expert_tp == 1)
+    }
     return min(len(branches), 1) if block.parallel else len(branches)
 
 
 def _elements_sent_to_experts(leaves: Sequence[Folded]) -> int:
     """The number of elements that each token sends to its experts."""
-    return max((int(x.active) * int(x.weight.shape[0]) for x in leaves if x.num_experts and x.split and x.split.axis == 1), default=0)
+    return max(
+        (
+            int(x.active) * int(x.weight.shape[0])
+            for x in leaves
+            if x.num_experts and x.split and x.split.axis == 1
+        ),
+        default=0,
+    )

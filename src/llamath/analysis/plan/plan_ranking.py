@@ -1,4 +1,6 @@
-"""Rank the parallel layouts of a training step on a cluster by predicted throughput, among those that fit into memory."""
+"""Rank the parallel layouts of a training step on a cluster by predicted throughput, among those
+that fit into memory.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from ...model import Model
 
 DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU = 4 * 2**20, 1024
-"""The default batch: DEFAULT_BATCH_TOKENS, or MIN_BATCH_TOKENS_PER_GPU for each GPU if that is more."""
+"""The default batch: DEFAULT_BATCH_TOKENS, or MIN_BATCH_TOKENS_PER_GPU for each GPU if that is
+more."""
 _DEFAULT_TOP = 10
 _MAX_BATCH_TOKENS = 2**40
 _MAX_VARIANTS = 20_000
@@ -42,7 +45,8 @@ class PlanRequest(Record):
     recompute: Recompute | None = None  # None: whichever is fastest
     loss: str = "whole"
     fp8: str = ""  # a recipe; empty: none
-    fixed: Mapping[str, int] = MappingProxyType({})  # fixed values of tp, pp, cp, ep, dp, zero, microbatch, interleave
+    # fixed values of tp, pp, cp, ep, dp, zero, microbatch, interleave
+    fixed: Mapping[str, int] = MappingProxyType({})
     top: int = _DEFAULT_TOP
     tokens: int | None = None  # of the whole training
 
@@ -51,9 +55,33 @@ class PlanReport(Report):
     """The ranked plans of a training step, and the degrees that were rejected."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "family=model.family.name", "source=model.source", "device=device.name", "gpus", "memory=device.memory"),
-        *("peak", "dtype", "optimizer=request.optimizer", "gradients=request.gradients", "context", "sequences", "batch_tokens"),
-        *("constants", "attention", "layouts", "variants", "plans", "rejected", "least", "notes=model.notes"),
+        *(
+            "model=model.name",
+            "family=model.family.name",
+            "source=model.source",
+            "device=device.name",
+            "gpus",
+            "memory=device.memory",
+        ),
+        *(
+            "peak",
+            "dtype",
+            "optimizer=request.optimizer",
+            "gradients=request.gradients",
+            "context",
+            "sequences",
+            "batch_tokens",
+        ),
+        *(
+            "constants",
+            "attention",
+            "layouts",
+            "variants",
+            "plans",
+            "rejected",
+            "least",
+            "notes=model.notes",
+        ),
     )
 
     model: Model
@@ -73,7 +101,8 @@ class PlanReport(Report):
     constants: Mapping[str, float]  # of the prediction
     kernel_notes: tuple[str, ...]  # benchmarks that stand for missing ones
     attention: str  # the kernel of attention
-    padded_vocab: int | None  # the padded vocabulary size of the first plan, if tensor parallelism pads it
+    # the padded vocabulary size of the first plan, if tensor parallelism pads it
+    padded_vocab: int | None
 
     @property
     def batch_tokens(self) -> int:
@@ -92,20 +121,49 @@ class PlanReport(Report):
         if not self.plans:
             return f"{where}: no layout fits"
         best = self.plans[0]
-        axes = " × ".join(f"{name.upper()} {n}" for name, n in layout_axes(best.layout).items() if n > 1) or "1 GPU"
-        return f"{where}: {axes}, predicted MFU {best.mfu:.1%}, {format_giga(best.memory, 2**30)} GiB per GPU"
+        axes = (
+            " × ".join(
+                f"{name.upper()} {n}" for name, n in layout_axes(best.layout).items() if n > 1
+            )
+            or "1 GPU"
+        )
+        return (
+            f"{where}: {axes}, predicted MFU {best.mfu:.1%}, "
+            f"{format_giga(best.memory, 2**30)} GiB per GPU"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """A row for each plan."""
         rows = [
             (
                 *layout_axes(x.layout).values(),
-                *(x.layout.zero, x.layout.interleave, x.layout.microbatch, x.layout.count, x.layout.recompute),
-                *(format_giga(x.memory, 2**30), f"{x.timing.step:.3g}", f"{x.mfu:.1%}", round(x.tokens)),
+                *(
+                    x.layout.zero,
+                    x.layout.interleave,
+                    x.layout.microbatch,
+                    x.layout.count,
+                    x.layout.recompute,
+                ),
+                *(
+                    format_giga(x.memory, 2**30),
+                    f"{x.timing.step:.3g}",
+                    f"{x.mfu:.1%}",
+                    round(x.tokens),
+                ),
             )
             for x in self.plans
         ]
-        settings = ("ZeRO", "interleave", "microbatch", "microbatches", "recompute", "GiB", "s per step", "MFU", "tokens/s")
+        settings = (
+            "ZeRO",
+            "interleave",
+            "microbatch",
+            "microbatches",
+            "recompute",
+            "GiB",
+            "s per step",
+            "MFU",
+            "tokens/s",
+        )
         yield html_table((*(name.upper() for name in LAYOUT_AXES), *settings), rows)
 
 
@@ -125,7 +183,10 @@ class _Search:
             optimizer=request.optimizer,
             gradients=request.gradients,
             context=request.context,
-            layout=Layout(flash=request.attention != "eager", tp=request.fixed.get("tp", 1) if request.loss == "liger" else 1),
+            layout=Layout(
+                flash=request.attention != "eager",
+                tp=request.fixed.get("tp", 1) if request.loss == "liger" else 1,
+            ),
             fused=request.kernels == "fused",
             loss=request.loss,
             fp8=request.fp8,
@@ -140,7 +201,9 @@ class _Search:
             sequences=self.sequences,
             flash=request.attention != "eager",
             recompute=request.recompute,
-            fixed={"tp": 1, **request.fixed} if self.model_cost.job.loss.kind == "liger" else request.fixed,
+            fixed={"tp": 1, **request.fixed}
+            if self.model_cost.job.loss.kind == "liger"
+            else request.fixed,
         )
         self.space = LayoutSpace(model.tree, step)
 
@@ -150,8 +213,14 @@ class _Search:
         queue, variants = self._queue(layouts)
         fitting = list(self._fitting(queue))
         if not variants:
-            raise LlamathError(f"no layout is possible on {self.gpus:,} GPUs{_why(self)}", hint=_hint(self))
-        smallest = None if fitting else min(map(self._smallest_variant, layouts), key=self.model_cost.memory.max_bytes)
+            raise LlamathError(
+                f"no layout is possible on {self.gpus:,} GPUs{_why(self)}", hint=_hint(self)
+            )
+        smallest = (
+            None
+            if fitting
+            else min(map(self._smallest_variant, layouts), key=self.model_cost.memory.max_bytes)
+        )
         return PlanReport(
             model=self.model,
             device=self.device,
@@ -169,23 +238,34 @@ class _Search:
             smallest=smallest,
             constants=self.model_cost.constants,
             kernel_notes=self.model_cost.rates.kernels.notes,
-            attention=self.model_cost.rates.kernels.kernel if self.model_cost.job.layout.flash else "eager",
+            attention=self.model_cost.rates.kernels.kernel
+            if self.model_cost.job.layout.flash
+            else "eager",
             padded_vocab=_padded_vocab(self.model, fitting[0]) if fitting else None,
         )
 
     def _with_run(self, plan: TrainingPlan) -> TrainingPlan:
-        """Return the plan with the length of the whole training, if the number of tokens is given."""
+        """Return the plan with the length of the whole training, if the number of tokens is
+        given.
+        """
         if self.request.tokens is None:
             return plan
         tokens, hours = self.request.tokens, self.request.tokens / plan.tokens / 3600
         steps = -(-tokens // (self.sequences * self.model_cost.job.context))
-        return plan.replace(run=TrainingRun(tokens=tokens, steps=steps, hours=hours, gpu_hours=hours * self.gpus))
+        return plan.replace(
+            run=TrainingRun(tokens=tokens, steps=steps, hours=hours, gpu_hours=hours * self.gpus)
+        )
 
     def _queue(self, layouts: list[Layout]) -> tuple[list[_QueueEntry], int]:
-        """Return the variants of each layout as a heap ordered by the fastest variant, and their number."""
+        """Return the variants of each layout as a heap ordered by the fastest variant, and their
+        number.
+        """
         queue, n = [], 0
         for i, layout in enumerate(layouts):
-            timed = [(self.model_cost.step_seconds(x), j, x) for j, x in enumerate(self.space.variants(layout))]
+            timed = [
+                (self.model_cost.step_seconds(x), j, x)
+                for j, x in enumerate(self.space.variants(layout))
+            ]
             timed.sort(reverse=True)
             n += len(timed)
             if timed:
@@ -207,7 +287,9 @@ class _Search:
                 heapq.heappush(queue, (timed[-1][0], i, timed))
 
     def _fits(self, layout: Layout, too_large: list[Layout]) -> bool:
-        """Return whether a variant fits; one that needs at least as much as a rejected variant does not."""
+        """Return whether a variant fits; one that needs at least as much as a rejected variant
+        does not.
+        """
         if any(_needs_at_least(layout, x) for x in too_large):
             return False
         fits = self.model_cost.fits(layout)
@@ -220,14 +302,21 @@ class _Search:
         zero = self.request.fixed.get("zero", 3 if layout.replicas > 1 else 0)
         size = self.request.fixed.get("microbatch", 1)
         return layout.replace(
-            microbatch=size, microbatches=self.sequences // layout.dp // size, recompute=self.request.recompute or "full", zero=zero
+            microbatch=size,
+            microbatches=self.sequences // layout.dp // size,
+            recompute=self.request.recompute or "full",
+            zero=zero,
         )
 
 
 def _why(search: _Search) -> str:
     """Return why no layout is possible, for an error message."""
     fixed = search.request.fixed
-    rejected = [x for x in sort_rejected(search.space.rejected.values()) if x.what.split()[0].lower() in fixed]
+    rejected = [
+        x
+        for x in sort_rejected(search.space.rejected.values())
+        if x.what.split()[0].lower() in fixed
+    ]
     if rejected:
         return ": " + "; ".join(f"{x.what}: {x.why}" for x in rejected)
     requested = [(name.upper(), fixed[name]) for name in ("tp", "pp", "cp", "dp") if name in fixed]
@@ -262,12 +351,16 @@ def _padded_vocab(model: Model, layout: Layout) -> int | None:
 
 
 def sequences_per_step(batch_tokens: int | None, context: int, gpus: int) -> int:
-    """Return the sequences per step: as requested, or else a number near the default batch that the GPUs divide evenly."""
+    """Return the sequences per step: as requested, or else a number near the default batch that
+    the GPUs divide evenly.
+    """
     if batch_tokens is not None:
         if batch_tokens % context or not 0 < batch_tokens < _MAX_BATCH_TOKENS:
             near = max(batch_tokens // context, 1) * context
             raise LlamathError(
-                f"a batch of {batch_tokens:,} tokens is not a multiple of the sequence length {context:,}", hint=f"batch_tokens {near:,}"
+                f"a batch of {batch_tokens:,} tokens is not a multiple of the sequence length "
+                f"{context:,}",
+                hint=f"batch_tokens {near:,}",
             )
         return batch_tokens // context
     target = -(-max(DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU * gpus) // context)

@@ -1,8 +1,9 @@
-"""Rank the ways to serve a model on a cluster: TP × PP × replicas, by memory and by the upper bounds on decode speed.
+"""Rank the ways to serve a model on a cluster: TP × PP × replicas, by memory and by the upper
+bounds on decode speed.
 
-Each replica takes as many sequences as fit into its GPUs, or as many as meet a latency; with a pipeline, sequences are processed in as
-many groups as there are stages, or one by one if fewer fit. Speeds are upper bounds (`speed_limits`), not predictions: communication is
-free.
+Each replica takes as many sequences as fit into its GPUs, or as many as meet a latency; with a
+pipeline, sequences are processed in as many groups as there are stages, or one by one if fewer fit.
+Speeds are upper bounds (`speed_limits`), not predictions: communication is free.
 """
 
 from __future__ import annotations
@@ -35,7 +36,14 @@ class _ServePlan(Record):
     """One way to split the model over the GPUs of a replica."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("tp=layout.tp", "pp=layout.pp", "replicas", "batch", "memory", "seconds_per_token=seconds"),
+        *(
+            "tp=layout.tp",
+            "pp=layout.pp",
+            "replicas",
+            "batch",
+            "memory",
+            "seconds_per_token=seconds",
+        ),
         *("decode_ceiling_per_gpu=rate", "decode_ceiling", "bound"),
     )
 
@@ -57,8 +65,24 @@ class ServeReport(Report):
     """The ranked serving plans, and the splits that are impossible or too large."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "family=model.family.name", "source=model.source", "device=device.name", "gpus", "memory=device.memory"),
-        *("dtype", "kv_dtype", "context", "latency", "plans", "rejected", "too_large", "notes=all_notes"),
+        *(
+            "model=model.name",
+            "family=model.family.name",
+            "source=model.source",
+            "device=device.name",
+            "gpus",
+            "memory=device.memory",
+        ),
+        *(
+            "dtype",
+            "kv_dtype",
+            "context",
+            "latency",
+            "plans",
+            "rejected",
+            "too_large",
+            "notes=all_notes",
+        ),
     )
 
     model: Model
@@ -90,12 +114,27 @@ class ServeReport(Report):
         if not self.plans:
             return f"{where}: no split fits"
         best = self.plans[0]
-        split = f"{format_count(best.replicas, 'replica')} with TP {best.layout.tp} × PP {best.layout.pp}"
-        return f"{where}: {split}, {format_count(best.batch, 'sequence')} each, at most {best.decode_ceiling:,.0f} tokens/s"
+        split = (
+            f"{format_count(best.replicas, 'replica')} with TP {best.layout.tp} × PP "
+            f"{best.layout.pp}"
+        )
+        return (
+            f"{where}: {split}, {format_count(best.batch, 'sequence')} each, at most "
+            f"{best.decode_ceiling:,.0f} tokens/s"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """A row for each plan."""
-        columns = ("TP", "PP", "replicas", "batch", "GiB", "ms per token", "tokens/s at most", "bound")
+        columns = (
+            "TP",
+            "PP",
+            "replicas",
+            "batch",
+            "GiB",
+            "ms per token",
+            "tokens/s at most",
+            "bound",
+        )
         rows = (
             (
                 x.layout.tp,
@@ -112,12 +151,15 @@ class ServeReport(Report):
         yield html_table(columns, rows)
 
 
-def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], latency: float | None = None) -> ServeReport:
+def plan_serving(
+    model: Model, sizes: MemoryCalculator, on: tuple[int, Device], latency: float | None = None
+) -> ServeReport:
     """Rank the splits of a model for serving on a cluster, given as (number of GPUs, device)."""
     gpus, device = on
     if device.members:
         raise LlamathError(
-            f"{device.name} are different GPUs: a serving plan is for equal ones", hint=f"llamath fit MODEL --on {device.name}"
+            f"{device.name} are different GPUs: a serving plan is for equal ones",
+            hint=f"llamath fit MODEL --on {device.name}",
         )
     if latency is not None and not 0 < latency < 10**6:
         raise LlamathError("the latency should be positive", hint="latency 50ms")
@@ -147,32 +189,55 @@ def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], 
 
 
 def _notes(model: Model, plans: list[_ServePlan], rejected: list[Rejected]) -> Iterator[str]:
-    """Note how the pipeline splits the layers, stages that idle, and the possible TP degrees if some are rejected."""
+    """Note how the pipeline splits the layers, stages that idle, and the possible TP degrees if
+    some are rejected.
+    """
     best = max(plans, key=lambda x: x.rate, default=None)
     if best is not None and 1 < best.layout.pp <= _MAX_LISTED_STAGES:
-        yield f"PP {best.layout.pp}: {' + '.join(str(x.layers) for x in pipeline_stages(model.tree, best.layout))} layers"
+        yield (
+            f"PP {best.layout.pp}: "
+            f"{' + '.join(str(x.layers) for x in pipeline_stages(model.tree, best.layout))} layers"
+        )
     if best is not None and best.batch < best.layout.pp:
-        yield f"{format_count(best.batch, 'sequence')} fit into a pipeline of {best.layout.pp:,} stages: the others idle"
+        yield (
+            f"{format_count(best.batch, 'sequence')} fit into a pipeline of {best.layout.pp:,} "
+            "stages: the others idle"
+        )
     if any(x.what.startswith("TP") and "node" not in x.why for x in rejected):
         yield f"TP can be {', '.join(map(str, tp_degrees(model.tree)))}"
 
 
-def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -> Iterator[Layout]:
+def _possible_splits(
+    model: Model, gpus: int, device: Device, rejected: list[Rejected]
+) -> Iterator[Layout]:
     """Yield the TP × PP that the model admits and that divide the number of GPUs."""
     for n in divisors(gpus):
         if n > min(device.node, MAX_TP):
             rejected.append(
-                Rejected(what=f"TP {n:,}", why=f"a node has {device.node:,} GPUs" if n > device.node else f"more than {MAX_TP}")
+                Rejected(
+                    what=f"TP {n:,}",
+                    why=f"a node has {device.node:,} GPUs"
+                    if n > device.node
+                    else f"more than {MAX_TP}",
+                )
             )
         elif why := layout_problems(model.tree, Layout(tp=n)):
-            rejected.append(Rejected(what=f"TP {n:,}", why=", ".join(x.partition(": ")[2] for x in why)))
+            rejected.append(
+                Rejected(what=f"TP {n:,}", why=", ".join(x.partition(": ")[2] for x in why))
+            )
     layers = int(model.tree.layers.n)
-    rejected += [Rejected(what=f"PP {n:,}", why=f"{layers:,} layers") for n in divisors(gpus) if n > layers]
+    rejected += [
+        Rejected(what=f"PP {n:,}", why=f"{layers:,} layers") for n in divisors(gpus) if n > layers
+    ]
     yield from (x.layout for x in serving_layouts(model.tree, gpus, device.node))
 
 
-def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> _ServePlan | Rejected:
-    """Return the plan with the largest batch that fits and meets the latency, or the reason why none does."""
+def _best_batch(
+    shards: ShardedModel, on: tuple[int, Device], latency: float | None
+) -> _ServePlan | Rejected:
+    """Return the plan with the largest batch that fits and meets the latency, or the reason why
+    none does.
+    """
     (gpus, device), layout, context = on, shards.layout, shards.calculator.context
     roof = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
     name = f"TP {layout.tp} × PP {layout.pp}"
@@ -184,12 +249,21 @@ def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | N
         return latency is None or decode_limit(shards, roof, context, n).seconds <= latency
 
     if not fits(1):
-        return Rejected(what=name, why=f"{shards.max_memory(context, 1) / 2**30:,.1f} GiB per GPU for {context:,} tokens")
+        return Rejected(
+            what=name,
+            why=f"{shards.max_memory(context, 1) / 2**30:,.1f} GiB per GPU for {context:,} tokens",
+        )
     if not meets_latency(1):
-        return Rejected(what=name, why=f"at least {decode_limit(shards, roof, context, 1).seconds * 1000:.3g} ms per token")
+        return Rejected(
+            what=name,
+            why="at least "
+            f"{decode_limit(shards, roof, context, 1).seconds * 1000:.3g} ms per token",
+        )
     if fits(layout.pp):
         groups = layout.pp
-        group_size = largest_fitting(lambda n: fits(n * groups) and meets_latency(n), MAX_BATCH) or MAX_BATCH
+        group_size = (
+            largest_fitting(lambda n: fits(n * groups) and meets_latency(n), MAX_BATCH) or MAX_BATCH
+        )
     else:  # some stages idle
         groups, group_size = largest_fitting(fits, layout.pp) or layout.pp, 1
     speed = decode_limit(shards, roof, context, group_size)

@@ -1,10 +1,11 @@
 """The predicted time of a training step, by part.
 
-Pipeline stages run concurrently, so each microbatch takes as long as the slowest stage; the bubble is (p − 1)/v of a microbatch
-(Narayanan et al. 2021, arXiv:2104.04473). The communication of tensor, context, expert and pipeline parallelism is not overlapped. Of the
-communication of data parallelism and ZeRO, `DP_OVERLAP` is overlapped with compute where there is enough of it. Under ZeRO-2, gradients
-are reduced after every microbatch, or after every p microbatches with interleaving; ZeRO-3 gathers weights as often, in the forward and in
-the backward pass.
+Pipeline stages run concurrently, so each microbatch takes as long as the slowest stage; the bubble
+is (p − 1)/v of a microbatch (Narayanan et al. 2021, arXiv:2104.04473). The communication of tensor,
+context, expert and pipeline parallelism is not overlapped. Of the communication of data parallelism
+and ZeRO, `DP_OVERLAP` is overlapped with compute where there is enough of it. Under ZeRO-2,
+gradients are reduced after every microbatch, or after every p microbatches with interleaving;
+ZeRO-3 gathers weights as often, in the forward and in the backward pass.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from .microbatch_work import MicrobatchCosts, PassCost, cost_key, sum_costs
 from .network import Network, RankGroup, rank_group
 
 DP_OVERLAP = 0.8
-"""The fraction of data-parallel and ZeRO communication that is overlapped with compute, where there is enough compute: a guess."""
+"""The fraction of data-parallel and ZeRO communication that is overlapped with compute, where
+there is enough compute: a guess."""
 
 
 class DataParallelBytes(NamedTuple):
@@ -36,7 +38,9 @@ Times = tuple[float, float, float, float]
 
 
 class _BytesSent(NamedTuple):
-    """Bytes that one GPU communicates in a step, by kind of parallelism: whole buffers, before they are divided among ranks."""
+    """Bytes that one GPU communicates in a step, by kind of parallelism: whole buffers, before
+    they are divided among ranks.
+    """
 
     tensor: float
     context: float
@@ -49,7 +53,17 @@ class StepTime(Record):
     """The seconds of a training step, by part."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("arithmetic", "tensor", "context", "expert", "pipeline", "bubble", "data", "update", "step"),
+        *(
+            "arithmetic",
+            "tensor",
+            "context",
+            "expert",
+            "pipeline",
+            "bubble",
+            "data",
+            "update",
+            "step",
+        ),
     )
 
     arithmetic: float  # matrix products and memory-bound operations
@@ -65,7 +79,16 @@ class StepTime(Record):
     @property
     def step(self) -> float:
         """The whole step."""
-        return self.arithmetic + self.tensor + self.context + self.expert + self.pipeline + self.bubble + self.data + self.update
+        return (
+            self.arithmetic
+            + self.tensor
+            + self.context
+            + self.expert
+            + self.pipeline
+            + self.bubble
+            + self.data
+            + self.update
+        )
 
     @property
     def bubble_share(self) -> float:
@@ -98,7 +121,11 @@ class StepTimeModel:
         return self._stages[key]
 
     def _kinds(self, stage: PipelineStage) -> tuple[tuple[int, int], ...]:
-        return tuple((id(block), n) for run in stage.runs for block, n in slice_layers(self.tree.layers, *run))
+        return tuple(
+            (id(block), n)
+            for run in stage.runs
+            for block, n in slice_layers(self.tree.layers, *run)
+        )
 
     def slowest_stage(self, layout: Layout) -> tuple[PassCost, Times]:
         """The cost of a microbatch on the slowest stage and its seconds, forward and backward."""
@@ -113,16 +140,25 @@ class StepTimeModel:
     def _stage_cost(self, stage: PipelineStage, layout: Layout) -> PassCost:
         kinds = [pair for run in stage.runs for pair in slice_layers(self.tree.layers, *run)]
         inner = [self.costs.layer_cost(block, layout).scaled(n) for block, n in kinds]
-        return sum_costs([*inner, self.costs.embedding_and_head_cost(layout, stage.first, stage.last)])
+        return sum_costs(
+            [*inner, self.costs.embedding_and_head_cost(layout, stage.first, stage.last)]
+        )
 
     def _microbatch_time(self, x: PassCost, layout: Layout) -> Times:
         """Seconds of a microbatch, forward and backward."""
         again = layout.recompute == "full"
         near = self.group(layout.tp, 1)
         tensor = self.network.all_gather_seconds(near, x.tensor) * (2 + again)
-        context = self.network.all_gather_seconds(self.group(layout.cp, layout.tp), x.context) * (3 + again)
+        context = self.network.all_gather_seconds(self.group(layout.cp, layout.tp), x.context) * (
+            3 + again
+        )
         ranks = self.group(layout.ep, layout.tp if layout.expert_tp > 1 else 1)
-        return x.seconds(layout.recompute), tensor, context, self.network.all_to_all_seconds(ranks, x.expert) * (2 + again)
+        return (
+            x.seconds(layout.recompute),
+            tensor,
+            context,
+            self.network.all_to_all_seconds(ranks, x.expert) * (2 + again),
+        )
 
     def group(self, size: int, stride: int) -> RankGroup:
         """Place the ranks of a collective on this cluster."""
@@ -139,7 +175,12 @@ class _Step:
     @property
     def timing(self) -> StepTime:
         """The step time by part."""
-        layout, m, passing, shared = self.layout, self.layout.count, self._send_seconds, self._dp_seconds
+        layout, m, passing, shared = (
+            self.layout,
+            self.layout.count,
+            self._send_seconds,
+            self._dp_seconds,
+        )
         slowest, each = self.model.slowest_stage(layout)
         arithmetic, tensor, context, expert = (m * x for x in each)
         return StepTime(
@@ -156,7 +197,9 @@ class _Step:
 
     @cached_property
     def _send_seconds(self) -> float:
-        """Seconds for sending the hidden states and gradients of a microbatch; each rank sends its part."""
+        """Seconds for sending the hidden states and gradients of a microbatch; each rank sends
+        its part.
+        """
         layout = self.layout
         if layout.pp == 1:
             return 0.0
@@ -168,7 +211,9 @@ class _Step:
         """Bytes sent to the next stage for a microbatch, forward and backward, over all chunks."""
         layout, work = self.layout, self.model.costs
         tokens = layout.microbatch * -(-work.context // layout.cp)
-        return 2.0 * layout.interleave * tokens * int(self.tree.width) * work.kernels.width / layout.tp
+        return (
+            2.0 * layout.interleave * tokens * int(self.tree.width) * work.kernels.width / layout.tp
+        )
 
     @property
     def _sync_rounds(self) -> int:
@@ -196,11 +241,15 @@ class _Step:
         layout, (dense, experts) = self.layout, self._dp_buffer_bytes
         time = self.network.all_gather_seconds(self.model.group(layout.replicas, layout.tp), dense)
         if experts:
-            time += self.network.all_gather_seconds(self.model.group(layout.expert_replicas, layout.ep * layout.expert_tp), experts)
+            time += self.network.all_gather_seconds(
+                self.model.group(layout.expert_replicas, layout.ep * layout.expert_tp), experts
+            )
         return time
 
     def _overlappable_seconds(self, microbatch: float) -> float:
-        """Seconds of compute available for overlap: one microbatch under ZeRO-0 and 1, otherwise all."""
+        """Seconds of compute available for overlap: one microbatch under ZeRO-0 and 1, otherwise
+        all.
+        """
         return microbatch * (self.layout.count if self.layout.zero >= 2 else 1)
 
     def _bytes_sent(self, x: PassCost) -> _BytesSent:

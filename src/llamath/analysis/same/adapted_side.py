@@ -54,16 +54,28 @@ class AdaptedSide(ComparedSide):
     def _find_changes(self) -> dict[str, list[_Change]]:
         """Return the changes of each weight by path."""
         adapter, model = self._adapter, self.checkpoint.model
-        if problems := (*adapter.unsupported, *(f"{safe(x)} has one of two factors" for x in adapter.incomplete)):
-            raise LlamathError(f"{safe(adapter.name)} cannot be merged: {problems[0]}", hint="merge it with peft, and compare the result")
+        if problems := (
+            *adapter.unsupported,
+            *(f"{safe(x)} has one of two factors" for x in adapter.incomplete),
+        ):
+            raise LlamathError(
+                f"{safe(adapter.name)} cannot be merged: {problems[0]}",
+                hint="merge it with peft, and compare the result",
+            )
         scheme = match_adapter_names(adapter, model).scheme
         groups = group_by_stored_name(model.tree, scheme)
         if tied := self.tied.get("head.weight"):
-            groups.setdefault(scheme.stored_name("head.weight"), list(groups[scheme.stored_name(tied)]))
+            groups.setdefault(
+                scheme.stored_name("head.weight"), list(groups[scheme.stored_name(tied)])
+            )
         changes: dict[str, list[_Change]] = {}
         for target in adapter.targets:
             names = [(target.name, False)]
-            if target.bias is not None or (target.kind == "scaling" and target.tensor is not None and target.tensor.shape[0] > 1):
+            if target.bias is not None or (
+                target.kind == "scaling"
+                and target.tensor is not None
+                and target.tensor.shape[0] > 1
+            ):
                 names.append((f"{target.module}.bias", True))
             for name, is_bias in names:
                 if name not in groups:
@@ -71,14 +83,22 @@ class AdaptedSide(ComparedSide):
                         continue
                     hint = "llamath verify ADAPTER --base BASE says what does not fit"
                     raise LlamathError(
-                        f"{safe(adapter.name)} changes {safe(name)}, which {safe(self.checkpoint.path)} does not have", hint=hint
+                        f"{safe(adapter.name)} changes {safe(name)}, which "
+                        f"{safe(self.checkpoint.path)} does not have",
+                        hint=hint,
                     )
                 leaves = groups[name]
-                is_stacked = len(leaves[0].indices) > 1 and "{e}" not in scheme.stored_name(leaves[0].pattern)
+                is_stacked = len(leaves[0].indices) > 1 and "{e}" not in scheme.stored_name(
+                    leaves[0].pattern
+                )
                 for expert in sorted({x.indices[1:] for x in leaves}) if is_stacked else [()]:
                     mine = [x for x in leaves if x.indices[1:] == expert] if is_stacked else leaves
-                    for leaf, place in zip(mine, locate_weights(model.tree, scheme, mine), strict=True):
-                        changes.setdefault(leaf.path, []).append(_Change(target, place, expert[0] if expert else 0, is_bias))
+                    for leaf, place in zip(
+                        mine, locate_weights(model.tree, scheme, mine), strict=True
+                    ):
+                        changes.setdefault(leaf.path, []).append(
+                            _Change(target, place, expert[0] if expert else 0, is_bias)
+                        )
         return changes
 
     def read(self, weight: CanonicalWeight, first: int, last: int) -> RowChunk:
@@ -90,13 +110,19 @@ class AdaptedSide(ComparedSide):
         values = chunk.values.astype("f8").reshape(last - first, -1)
         error = np.zeros_like(values)
         for change in self._changes[weight.path]:
-            rows = np.arange(first, last) + change.place.first if change.place.order is None else change.place.order[first:last]
+            rows = (
+                np.arange(first, last) + change.place.first
+                if change.place.order is None
+                else change.place.order[first:last]
+            )
             values, error = self._apply(change, values, error, rows, weight.dtype)
         merged = RowChunk("F64", np.ascontiguousarray(values))
         merged.error = (error + _FLOAT32 * np.abs(values)).reshape(-1)
         return merged
 
-    def _apply(self, change: _Change, values: Array, error: Array, rows: Array, dtype: str) -> tuple[Array, Array]:
+    def _apply(
+        self, change: _Change, values: Array, error: Array, rows: Array, dtype: str
+    ) -> tuple[Array, Array]:
         """Return changed rows, and how far they may be from those that another program computes."""
         np = require_numpy()
         target, place = change.target, change.place
@@ -108,7 +134,8 @@ class AdaptedSide(ComparedSide):
         if target.kind == "replacement":
             assert target.tensor is not None
             new = self._replaced(target.tensor, change, rows, values.shape)
-            return new, _step_of(dtype, target.tensor.dtype) * np.abs(new)  # peft stores it in the base model's dtype
+            # peft stores it in the base model's dtype
+            return new, _step_of(dtype, target.tensor.dtype) * np.abs(new)
         if target.kind == "rows":
             assert target.tensor is not None
             new = self._matrix(target.tensor)
@@ -127,11 +154,16 @@ class AdaptedSide(ComparedSide):
         values = values + delta
         if target.magnitude is not None:
             if target.kind != "linear":
-                raise LlamathError(f"{safe(target.name)}: DoRA of {target.kind} is not merged here", hint="merge it with peft")
+                raise LlamathError(
+                    f"{safe(target.name)}: DoRA of {target.kind} is not merged here",
+                    hint="merge it with peft",
+                )
             norm = np.linalg.norm(values, axis=1)
             values = values * (self._vector(target.magnitude)[rows] / norm)[:, None]
             coarse = min(MANTISSA_BITS.get(dtype, 23), MANTISSA_BITS[target.magnitude.dtype], 23)
-            error = error * 2 + np.abs(values) * (4 * 2.0 ** -(coarse + 1) if coarse < 23 else 2.0**-18)
+            error = error * 2 + np.abs(values) * (
+                4 * 2.0 ** -(coarse + 1) if coarse < 23 else 2.0**-18
+            )
         return values, error
 
     def _update(self, change: _Change, rows: Array) -> tuple[Array, Array]:
@@ -148,7 +180,9 @@ class AdaptedSide(ComparedSide):
                 a, b = a[change.expert], b[change.expert]
         shape = (b.shape[0], a.shape[1])
         direct = (place.out, place.width)
-        if target.kind == "embedding" or (target.kind == "experts" and not place.is_flipped and shape != direct):
+        if target.kind == "embedding" or (
+            target.kind == "experts" and not place.is_flipped and shape != direct
+        ):
             self._check(target, shape, direct[::-1])
             left, right = a[:, rows].T, b.T
         else:
@@ -156,9 +190,13 @@ class AdaptedSide(ComparedSide):
             left, right = b[rows], a
         return target.scale * (left @ right), abs(target.scale) * (np.abs(left) @ np.abs(right))
 
-    def _check(self, target: AdapterTarget, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    def _check(
+        self, target: AdapterTarget, found: tuple[int, ...], expected: tuple[int, ...]
+    ) -> None:
         if found != expected:
-            message = f"{safe(target.name)}: expected an update of {list(expected)}, found {list(found)}"
+            message = (
+                f"{safe(target.name)}: expected an update of {list(expected)}, found {list(found)}"
+            )
             raise LlamathError(message, hint="the adapter belongs to another base model")
 
     def _replaced(self, x: Tensor, change: _Change, rows: Array, shape: tuple[int, ...]) -> Array:
@@ -167,7 +205,8 @@ class AdaptedSide(ComparedSide):
         place = change.place
         if x.elements % (place.out * place.width):
             found = LlamathError(
-                f"{safe(change.target.name)}: expected {place.out:,} by {place.width:,} values, found {list(x.shape)}",
+                f"{safe(change.target.name)}: expected {place.out:,} by {place.width:,} values, "
+                f"found {list(x.shape)}",
                 hint="the vocabulary was resized: resize the base model first",
             )
             raise found
@@ -175,13 +214,28 @@ class AdaptedSide(ComparedSide):
             first, last = int(rows.min()), int(rows.max()) + 1
             part = self._read(x, first, last, (last - first, place.width))
             return np.ascontiguousarray(part[rows - first]).reshape(shape)
-        whole = self._read(x, 0, prod(x.shape) // (x.shape[-1] if len(x.shape) > 1 else 1), (-1, place.out * place.width))[change.expert]
-        matrix = whole.reshape(place.width, place.out).T if place.is_flipped else whole.reshape(place.out, place.width)
+        whole = self._read(
+            x,
+            0,
+            prod(x.shape) // (x.shape[-1] if len(x.shape) > 1 else 1),
+            (-1, place.out * place.width),
+        )[change.expert]
+        matrix = (
+            whole.reshape(place.width, place.out).T
+            if place.is_flipped
+            else whole.reshape(place.out, place.width)
+        )
         return np.ascontiguousarray(matrix[rows]).reshape(shape)
 
     def _read(self, x: Tensor, first: int, last: int, shape: tuple[int, ...]) -> Array:
-        data = self._adapter_files.read_rows(MergedTensor(x.name, x.dtype, x.shape, (x,)), first, last)
-        return to_float32(as_array(StoredArray(x.dtype, (-1,), data)), x.dtype).astype("f8").reshape(shape)
+        data = self._adapter_files.read_rows(
+            MergedTensor(x.name, x.dtype, x.shape, (x,)), first, last
+        )
+        return (
+            to_float32(as_array(StoredArray(x.dtype, (-1,), data)), x.dtype)
+            .astype("f8")
+            .reshape(shape)
+        )
 
     def _factor(self, x: Factor) -> Array:
         values = self._matrix(x.tensor)
@@ -208,7 +262,9 @@ class AdaptedSide(ComparedSide):
 
 
 def _half_step(target: AdapterTarget, dtype: str) -> float:
-    """Return the relative error of an update that peft rounds: to the adapter's dtype, and for embeddings and experts to the base's."""
+    """Return the relative error of an update that peft rounds: to the adapter's dtype, and for
+    embeddings and experts to the base's.
+    """
     assert target.b is not None
     own = target.b.tensor.dtype
     return max(_step_of(own, "F32"), _step_of(dtype, own) if target.kind != "linear" else 0.0)
@@ -221,19 +277,29 @@ def _step_of(dtype: str, source: str) -> float:
 
 
 def open_side(path: str, base: str | None = None) -> ComparedSide:
-    """Open and verify a checkpoint, or an adapter with its base model: `base`, or else the one that the adapter names."""
+    """Open and verify a checkpoint, or an adapter with its base model: `base`, or else the one
+    that the adapter names.
+    """
     name, path = path, local_copy(path)
     adapter = find_adapter(open_checkpoint(path)) if os.path.exists(path) else None
     if adapter is None:
         return ComparedSide(open_verified(path), name)
     found = base or adapter.base
     if not found:
-        raise LlamathError(f"{safe(path)} is an adapter that names no base model", hint="give it: --base MODEL")
+        raise LlamathError(
+            f"{safe(path)} is an adapter that names no base model", hint="give it: --base MODEL"
+        )
     if base is None and not os.path.exists(found) and (is_url(found) or os.path.isabs(found)):
-        raise LlamathError(f"{safe(path)} is an adapter of {safe(found)}, which is not there", hint="give its base model: --base MODEL")
+        raise LlamathError(
+            f"{safe(path)} is an adapter of {safe(found)}, which is not there",
+            hint="give its base model: --base MODEL",
+        )
     if base is None and find_repo(found) is not None:
         if (cached := cached_copy(found)) is None:
-            message = f"{safe(path)} is an adapter of {safe(found)}, which is not in the Hugging Face cache"
+            message = (
+                f"{safe(path)} is an adapter of {safe(found)}, which is not in the Hugging "
+                "Face cache"
+            )
             raise LlamathError(message, hint=f"--base {safe(found)} downloads it")
         found = cached
     return AdaptedSide(adapter, found)

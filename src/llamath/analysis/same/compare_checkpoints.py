@@ -44,7 +44,9 @@ def compare_checkpoints(
         return _compare(ours, theirs, progress, compare_groups)
 
 
-def _compare(a: ComparedSide, b: ComparedSide, progress: Progress, compare_groups: CompareGroups | None) -> SameReport:
+def _compare(
+    a: ComparedSide, b: ComparedSide, progress: Progress, compare_groups: CompareGroups | None
+) -> SameReport:
     mtp = [path for path in a.mtp_weights if path in b.mtp_weights]
     paths = list(dict.fromkeys((*a.weights, *b.weights, *mtp)))
     found = [(path, a.find(path), b.find(path)) for path in paths]
@@ -64,7 +66,10 @@ def _compare(a: ComparedSide, b: ComparedSide, progress: Progress, compare_group
         else:
             differences.append(_difference(pair, tally))
     finder = CauseFinder(a, b)
-    differences = [finder.explain(x, tallies.get(x.path)) if x.verdict == "different" else x for x in differences]
+    differences = [
+        finder.explain(x, tallies.get(x.path)) if x.verdict == "different" else x
+        for x in differences
+    ]
     others, notes = _compare_others(a, b, mtp)
     if moved := [x for x in differences if x.verdict == "rounding" and x.beyond]:
         notes.insert(0, _moved_note(moved))
@@ -85,12 +90,22 @@ def _compare(a: ComparedSide, b: ComparedSide, progress: Progress, compare_group
 
 
 def _common_rows(pair: _Pair) -> int:
-    """Return the rows to compare of two weights that differ in their number of rows; 0 if they cannot be compared."""
-    return min(pair.a.rows, pair.b.rows) if len(pair.a.shape) == 2 and pair.a.shape[1:] == pair.b.shape[1:] else 0
+    """Return the rows to compare of two weights that differ in their number of rows; 0 if they
+    cannot be compared.
+    """
+    return (
+        min(pair.a.rows, pair.b.rows)
+        if len(pair.a.shape) == 2 and pair.a.shape[1:] == pair.b.shape[1:]
+        else 0
+    )
 
 
 def _compare_all(
-    a: ComparedSide, b: ComparedSide, pairs: list[_Pair], progress: Progress, compare_groups: CompareGroups | None
+    a: ComparedSide,
+    b: ComparedSide,
+    pairs: list[_Pair],
+    progress: Progress,
+    compare_groups: CompareGroups | None,
 ) -> dict[str, Tally]:
     """Compare the weights in chunks, several at a time; results are added in order."""
     total, done = sum(a.bytes_of(x.a) + b.bytes_of(x.b) for x in pairs), 0
@@ -129,9 +144,23 @@ def _spans(pair: _Pair) -> Iterator[tuple[int, int]]:
     yield from ((first, min(last, rows)) for first, last in pair.a.spans() if first < rows)
 
 
-def _compare_chunk(a: ComparedSide, b: ComparedSide, pair: _Pair, first: int, last: int, compare_groups: CompareGroups | None) -> Tally:
+def _compare_chunk(
+    a: ComparedSide,
+    b: ComparedSide,
+    pair: _Pair,
+    first: int,
+    last: int,
+    compare_groups: CompareGroups | None,
+) -> Tally:
     tally = Tally()
-    compare_chunks(a.read(pair.a, first, last), b.read(pair.b, first, last), first, pair.a.width, tally, compare_groups)
+    compare_chunks(
+        a.read(pair.a, first, last),
+        b.read(pair.b, first, last),
+        first,
+        pair.a.width,
+        tally,
+        compare_groups,
+    )
     return tally
 
 
@@ -174,11 +203,15 @@ def _index(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _moved_note(moved: list[WeightDifference]) -> str:
     """Say that weights are equal by their relative errors, not by a bound for each value."""
-    kinds = format_list(sorted({y for x in moved for y in (x.dtype_a, x.dtype_b) if y in ("awq", "gptq")}))
+    kinds = format_list(
+        sorted({y for x in moved for y in (x.dtype_a, x.dtype_b) if y in ("awq", "gptq")})
+    )
     share = max(x.beyond / x.elements for x in moved)
     return (
-        f"{format_count(len(moved), 'weight')} of {kinds}: up to {share:.1%} of the values are further than half a step apart, because "
-        "these quantizers move values to reduce the error of a layer. The relative errors of whole matrices are those of rounding; they "
+        f"{format_count(len(moved), 'weight')} of {kinds}: up to {share:.1%} of the values are "
+        "further than half a step apart, because "
+        "these quantizers move values to reduce the error of a layer. The relative errors of "
+        "whole matrices are those of rounding; they "
         "would hide a slight fine-tuning"
     )
 
@@ -193,13 +226,16 @@ class _Others(NamedTuple):
 
 
 def _compare_others(a: ComparedSide, b: ComparedSide, mtp: list[str]) -> tuple[_Others, list[str]]:
-    """Compare tensors that are no weights of the tree and not at the paths in `mtp`, as those of a vision tower, by name and bytes."""
+    """Compare tensors that are no weights of the tree and not at the paths in `mtp`, as those of
+    a vision tower, by name and bytes.
+    """
     x, y = a.others(mtp), b.others(mtp)
     common = [name for name in x if name in y]
     differences = [d for name in common if (d := _compare_stored(a, b, name, x[name], y[name]))]
     only_a, only_b = tuple(sorted(x.keys() - y.keys())), tuple(sorted(y.keys() - x.keys()))
     notes = [
-        f"{format_count(len(names), 'tensor')} only in {side} ({safe(names[0])}{', …' if len(names) > 1 else ''}) "
+        f"{format_count(len(names), 'tensor')} only in {side} "
+        f"({safe(names[0])}{', …' if len(names) > 1 else ''}) "
         f"{'is' if len(names) == 1 else 'are'} no weights of the language model: not compared"
         for side, names in (("A", only_a), ("B", only_b))
         if names
@@ -207,13 +243,18 @@ def _compare_others(a: ComparedSide, b: ComparedSide, mtp: list[str]) -> tuple[_
     return _Others(len(common), tuple(differences), only_a, only_b), notes
 
 
-def _compare_stored(a: ComparedSide, b: ComparedSide, name: str, x: MergedTensor, y: MergedTensor) -> WeightDifference | None:
+def _compare_stored(
+    a: ComparedSide, b: ComparedSide, name: str, x: MergedTensor, y: MergedTensor
+) -> WeightDifference | None:
     """Compare the bytes of two stored tensors of one name."""
     equal = x.shape == y.shape and x.dtype == y.dtype
     if equal:
         rows = prod(x.shape) // x.width if prod(x.shape) else 0
         step = max(1, CHUNK_BYTES // max(1, x.width * 4))
-        equal = all(a.read_stored(x, i, min(rows, i + step)) == b.read_stored(y, i, min(rows, i + step)) for i in range(0, rows, step))
+        equal = all(
+            a.read_stored(x, i, min(rows, i + step)) == b.read_stored(y, i, min(rows, i + step))
+            for i in range(0, rows, step)
+        )
     if equal:
         return None
     return WeightDifference(

@@ -1,4 +1,6 @@
-"""`ComparedSide`: a checkpoint whose weights are compared or hashed, with a reader of its canonical weights."""
+"""`ComparedSide`: a checkpoint whose weights are compared or hashed, with a reader of its
+canonical weights.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,10 @@ class ComparedSide:
         if is_gguf:
             with LocalFile(manifest.files[0].name) as source:
                 big_endian = gguf.preamble(source).order == ">"
-        tensors = {name: drop_copies(x, self._files) if len(x.parts) > 1 else x for name, x in checkpoint.stored.tensors.items()}
+        tensors = {
+            name: drop_copies(x, self._files) if len(x.parts) > 1 else x
+            for name, x in checkpoint.stored.tensors.items()
+        }
         return CanonicalReader(
             checkpoint.model.tree,
             checkpoint.scheme,
@@ -67,12 +72,17 @@ class ComparedSide:
             checkpoint.quantization,
             big_endian=big_endian,
             importance=is_gguf and "quantize.imatrix.file" in manifest.metadata,
-            mtp_schemes=(checkpoint.scheme, checkpoint.model.family.hf),  # MTP layers are often not fused where the others are
+            # MTP layers are often not fused where the others are
+            mtp_schemes=(checkpoint.scheme, checkpoint.model.family.hf),
         )
 
     def find(self, path: str) -> CanonicalWeight | None:
         """Return the weight at a path; of a tied weight, the one whose values it has."""
-        return self.weights.get(path) or self.weights.get(self.tied.get(path, "")) or self.mtp_weights.get(path)
+        return (
+            self.weights.get(path)
+            or self.weights.get(self.tied.get(path, ""))
+            or self.mtp_weights.get(path)
+        )
 
     def read(self, weight: CanonicalWeight, first: int, last: int) -> RowChunk:
         """Read rows of a weight."""
@@ -87,12 +97,22 @@ class ComparedSide:
         return total * weight.rows * weight.width // max(1, sum(x.elements for x in stored.parts))
 
     def others(self, compared: Iterable[str] = ()) -> dict[str, MergedTensor]:
-        """Return the stored tensors that are no weights of the model and no buffers, by name; without those of the paths in `compared`."""
-        known = {x.stored for x in self.weights.values()} | {self.mtp_weights[x].stored for x in compared}
+        """Return the stored tensors that are no weights of the model and no buffers, by name;
+        without those of the paths in `compared`.
+        """
+        known = {x.stored for x in self.weights.values()} | {
+            self.mtp_weights[x].stored for x in compared
+        }
         known |= {name for name, x in self.checkpoint.stored.packings.items() if x.weight in known}
-        head = {self.checkpoint.scheme.stored_name(f"{x}.weight") for x in ("head",) if f"{x}.weight" in self.tied}
+        head = {
+            self.checkpoint.scheme.stored_name(f"{x}.weight")
+            for x in ("head",)
+            if f"{x}.weight" in self.tied
+        }
         return {
-            name: x for name, x in self.checkpoint.stored.tensors.items() if name not in known and name not in head and not is_buffer(name)
+            name: x
+            for name, x in self.checkpoint.stored.tensors.items()
+            if name not in known and name not in head and not is_buffer(name)
         }
 
     def read_stored(self, x: MergedTensor, first: int, last: int) -> bytes:
@@ -125,5 +145,10 @@ class ComparedSide:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()

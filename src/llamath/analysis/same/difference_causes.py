@@ -1,7 +1,9 @@
-"""`CauseFinder`: the most likely cause of each difference, tested on a bounded sample of both weights.
+"""`CauseFinder`: the most likely cause of each difference, tested on a bounded sample of both
+weights.
 
-The tests ask for equality up to rounding: rows in the other order of rotary pairs, the values of another weight, a transposed matrix, an
-added 1, another scale. What is left is a fine-tuned weight, described by the numerical rank of the difference, or an unrelated one.
+The tests ask for equality up to rounding: rows in the other order of rotary pairs, the values of
+another weight, a transposed matrix, an added 1, another scale. What is left is a fine-tuned weight,
+described by the numerical rank of the difference, or an unrelated one.
 """
 
 from __future__ import annotations
@@ -63,14 +65,22 @@ class CauseFinder:
         self._explained += 1
         if self._explained > _MAX_EXPLAINED:
             if self._explained == _MAX_EXPLAINED + 1:
-                self.notes.append(f"causes were searched for the first {_MAX_EXPLAINED:,} weights that differ")
+                self.notes.append(
+                    f"causes were searched for the first {_MAX_EXPLAINED:,} weights that differ"
+                )
             return difference
         code, text, rank = self._find(difference, a, b, tally)
         self._causes[difference.path], self._texts[difference.path] = code, text
-        return difference.replace(cause=code, rank=rank[0] if rank else None, rank_limit=rank[1] if rank else 0)
+        return difference.replace(
+            cause=code, rank=rank[0] if rank else None, rank_limit=rank[1] if rank else 0
+        )
 
     def _find(
-        self, difference: WeightDifference, a: CanonicalWeight, b: CanonicalWeight, tally: Tally | None
+        self,
+        difference: WeightDifference,
+        a: CanonicalWeight,
+        b: CanonicalWeight,
+        tally: Tally | None,
     ) -> tuple[str, str, tuple[int, int] | None]:
         """Return the code of the cause, its text, and the rank of the difference."""
         np = require_numpy()
@@ -80,7 +90,9 @@ class CauseFinder:
             row, column = min(tally.changed)
             return (
                 "not finite",
-                f"not finite in one of the two, first at [{row}, {column}]" if len(a.shape) > 1 else "not finite in one",
+                f"not finite in one of the two, first at [{row}, {column}]"
+                if len(a.shape) > 1
+                else "not finite in one",
                 None,
             )
         x, y = read_sample(self._a, a), read_sample(self._b, b)
@@ -91,29 +103,54 @@ class CauseFinder:
                 return "zero", f"all zero in {name}: not initialized, or not saved", None
         case = _Case(a, b, x, y)
         elsewhere = (self._permutation, self._transposed, self._sibling, self._stale)
-        for test in (self._offset, *(elsewhere if len(a.shape) == 1 or _cosine(x, y) < _CLOSE else ()), self._scaled):
+        for test in (
+            self._offset,
+            *(elsewhere if len(a.shape) == 1 or _cosine(x, y) < _CLOSE else ()),
+            self._scaled,
+        ):
             if found := test(case):
                 return *found, None
-        if tally is not None and difference.rows and len(a.shape) == 2 and difference.rows <= min(64, a.rows // 4) and difference.beyond:
+        if (
+            tally is not None
+            and difference.rows
+            and len(a.shape) == 2
+            and difference.rows <= min(64, a.rows // 4)
+            and difference.beyond
+        ):
             return "rows", f"{format_count(difference.rows, 'row')} of {a.rows:,} differ", None
         return self._trained(a, x, y)
 
     def _explain_shapes(
-        self, difference: WeightDifference, a: CanonicalWeight, b: CanonicalWeight, tally: Tally | None
+        self,
+        difference: WeightDifference,
+        a: CanonicalWeight,
+        b: CanonicalWeight,
+        tally: Tally | None,
     ) -> tuple[str, str, tuple[int, int] | None]:
         if tally is None:
             return "shape", "another shape", None
         more, fewer = ("A", "B") if a.rows > b.rows else ("B", "A")
-        same = "the others are equal" if difference.differing == 0 else "the others are within rounding"
+        same = (
+            "the others are equal"
+            if difference.differing == 0
+            else ("the others are within rounding")
+        )
         same = same if tally.is_within else "and the others differ, too"
-        return "shape", f"{more} has {format_count(abs(a.rows - b.rows), 'row')} more than {fewer}; {same}", None
+        return (
+            "shape",
+            (f"{more} has {format_count(abs(a.rows - b.rows), 'row')} more than {fewer}; {same}"),
+            None,
+        )
 
     def _offset(self, case: _Case) -> tuple[str, str] | None:
         if len(case.a.shape) != 1:
             return None
         for sign, name in ((1, "B"), (-1, "A")):
             if case.y.agrees(case.x, case.x.values + sign):
-                return "norm + 1", f"1 is added in {name}: norms of Gemma's kind that were shifted twice, or not at all in the other"
+                return "norm + 1", (
+                    f"1 is added in {name}: norms of Gemma's kind that were "
+                    "shifted twice, or not at all in the other"
+                )
         return None
 
     def _permutation(self, case: _Case) -> tuple[str, str] | None:
@@ -128,8 +165,14 @@ class CauseFinder:
         x, y = read_sample(self._a, a, rows), read_sample(self._b, b, rows)
         for direction, order in ((1, interleaved_order(size)), (-1, half_split_order(size))):
             if x.agrees(y, reorder_rows(y.values, order)):
-                fault_of_b, fault_of_a = self._fault(self._b, b, direction), self._fault(self._a, a, -direction)
-                return "permuted", f"the rows of each head are in the other order of rotary pairs: {fault_of_b} in B, or {fault_of_a} in A"
+                fault_of_b, fault_of_a = (
+                    self._fault(self._b, b, direction),
+                    self._fault(self._a, a, -direction),
+                )
+                return "permuted", (
+                    "the rows of each head are in the other order of rotary "
+                    f"pairs: {fault_of_b} in B, or {fault_of_a} in A"
+                )
         return None
 
     @staticmethod
@@ -150,7 +193,9 @@ class CauseFinder:
         return None
 
     def _sibling(self, case: _Case) -> tuple[str, str] | None:
-        """Return the weight of the same block whose values B has in A: swapped halves of a fused tensor, for example."""
+        """Return the weight of the same block whose values B has in A: swapped halves of a fused
+        tensor, for example.
+        """
         rows, columns = case.x.rows, case.x.columns
         for path, weight in self._siblings(case.a):
             if not _first(case.y).agrees(read_sample(self._a, weight, rows[:2], columns)):
@@ -175,14 +220,18 @@ class CauseFinder:
     def _near(self, weight: CanonicalWeight, parent: str) -> Iterator[tuple[str, CanonicalWeight]]:
         pattern_parent = weight.leaf.pattern.rsplit(".", 2)[0] if parent else ""
         for pattern in self._patterns():
-            if pattern.startswith(f"{pattern_parent}.") and pattern.count("{") == weight.leaf.pattern.count("{"):
+            if pattern.startswith(f"{pattern_parent}.") and pattern.count(
+                "{"
+            ) == weight.leaf.pattern.count("{"):
                 path = fill_pattern(pattern, weight.leaf.indices)
                 if (other := self._a.weights.get(path)) is not None:
                     yield path, other
 
     def _patterns(self) -> Sequence[str]:
         if not hasattr(self, "_known_patterns"):
-            self._known_patterns = tuple(dict.fromkeys(x.leaf.pattern for x in self._a.weights.values()))
+            self._known_patterns = tuple(
+                dict.fromkeys(x.leaf.pattern for x in self._a.weights.values())
+            )
         return self._known_patterns
 
     def _stale(self, case: _Case) -> tuple[str, str] | None:
@@ -191,10 +240,14 @@ class CauseFinder:
         for axis, word in enumerate(("layer", "expert")[: len(a.leaf.indices)]):
             for i, path in self._same_pattern(a, axis):
                 other = self._a.weights[path]
-                if other.shape != a.shape or not _first(case.y).agrees(read_sample(self._a, other, x.rows[:2], x.columns)):
+                if other.shape != a.shape or not _first(case.y).agrees(
+                    read_sample(self._a, other, x.rows[:2], x.columns)
+                ):
                     continue
                 if case.y.agrees(read_sample(self._a, other, x.rows, x.columns)):
-                    return "stale", f"{word} {a.leaf.indices[axis]} of B has the values of {word} {i} of A"
+                    return "stale", (
+                        f"{word} {a.leaf.indices[axis]} of B has the values of {word} {i} of A"
+                    )
         return None
 
     def _same_pattern(self, weight: CanonicalWeight, axis: int) -> Iterator[tuple[int, str]]:
@@ -217,18 +270,33 @@ class CauseFinder:
                 return "scaled", f"B is A times {factor:.6g}"
         return None
 
-    def _trained(self, a: CanonicalWeight, x: WeightSample, y: WeightSample) -> tuple[str, str, tuple[int, int] | None]:
-        """Describe a difference without a simple cause: the rank of the difference, or unrelated values."""
+    def _trained(
+        self, a: CanonicalWeight, x: WeightSample, y: WeightSample
+    ) -> tuple[str, str, tuple[int, int] | None]:
+        """Describe a difference without a simple cause: the rank of the difference, or unrelated
+        values.
+        """
         cosine = _cosine(x, y)
         if len(a.shape) != 2 or min(x.values.shape) < 8:
-            return ("unrelated", "unrelated values", None) if cosine < _MIN_COSINE else ("trained", "fine-tuned", None)
+            return (
+                ("unrelated", "unrelated values", None)
+                if cosine < _MIN_COSINE
+                else ("trained", "fine-tuned", None)
+            )
         rank, limit = difference_rank(x, y)
         if not rank:
             share = root_mean_square(y.values - x.values) / x.size if x.size else 0.0
-            text = f"differs by {share:.2g} of its size, about as much as its dtypes round: another quantizer, or rounded twice"
+            text = (
+                f"differs by {share:.2g} of its size, about as much as its dtypes round: "
+                "another quantizer, or rounded twice"
+            )
             return "rounded", text, (0, limit)
         if rank <= _MAX_RANK_SHARE * limit:
-            return "low rank", f"fine-tuned: the difference has rank {rank}, as a merged LoRA has", (rank, limit)
+            return (
+                "low rank",
+                (f"fine-tuned: the difference has rank {rank}, as a merged LoRA has"),
+                (rank, limit),
+            )
         if cosine < _MIN_COSINE:
             return "unrelated", "unrelated values", (rank, limit)
         return "trained", "fine-tuned: the difference has full rank", (rank, limit)
@@ -251,7 +319,9 @@ class CauseFinder:
                 low, high = min(ranks[code]), max(ranks[code])
                 shown = f"rank {low}" if low == high else f"ranks {low} to {high}"
                 text = f"fine-tuned: the differences have {shown}, as a merged LoRA has"
-            found.append(Cause(code=code, message=f"{describe_paths(paths)}: {text}", paths=tuple(paths)))
+            found.append(
+                Cause(code=code, message=f"{describe_paths(paths)}: {text}", paths=tuple(paths))
+            )
         return tuple(sorted(found, key=lambda x: -len(x.paths)))
 
 
@@ -280,10 +350,12 @@ def _short(path: str) -> str:
 
 
 def difference_rank(x: WeightSample, y: WeightSample) -> tuple[int, int]:
-    """Return the numerical rank of the difference of two samples, and the largest rank that they could show.
+    """Return the numerical rank of the difference of two samples, and the largest rank that they
+    could show.
 
-    Singular values count if they are larger than the largest one of a random matrix of rounding errors, σ (√m + √n), where σ² is the mean
-    of r²/3 over the bounds r, and larger than what float64 and float32 leave of the values.
+    Singular values count if they are larger than the largest one of a random matrix of rounding
+    errors, σ (√m + √n), where σ² is the mean of r²/3 over the bounds r, and larger than what
+    float64 and float32 leave of the values.
     """
     np = require_numpy()
     difference = y.values - x.values
@@ -292,7 +364,9 @@ def difference_rank(x: WeightSample, y: WeightSample) -> tuple[int, int]:
     singular = np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[::-1], 0))
     noise = np.sqrt((x.rounding**2 + y.rounding**2) / 3) * (np.sqrt(rows) + np.sqrt(columns))
     float32 = 2.0**-23 * max(x.size, y.size) * (np.sqrt(rows) + np.sqrt(columns))
-    return int((singular > max(_NOISE * noise, float32, 1e-6 * singular[0])).sum()), min(rows, columns)
+    return int((singular > max(_NOISE * noise, float32, 1e-6 * singular[0])).sum()), min(
+        rows, columns
+    )
 
 
 def describe_paths(paths: Sequence[str]) -> str:
@@ -304,7 +378,11 @@ def describe_paths(paths: Sequence[str]) -> str:
         kinds.setdefault(_short(path), set()).add(layer)
     layers = {layer for found in kinds.values() for layer in found if layer}
     names = list(kinds)
-    text = format_list(names[:4]) if len(names) <= 4 else f"{', '.join(names[:4])} and {len(names) - 4} more kinds of weights"
+    text = (
+        format_list(names[:4])
+        if len(names) <= 4
+        else (f"{', '.join(names[:4])} and {len(names) - 4} more kinds of weights")
+    )
     if not layers:
         return text
     if len(layers) == 1:

@@ -1,4 +1,6 @@
-"""Report of `llamath same`: whether two checkpoints hold the same weights, and if not, where and why."""
+"""Report of `llamath same`: whether two checkpoints hold the same weights, and if not, where and
+why.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,15 @@ class WeightDifference(Record):
             "differing",
             "beyond",
         ),
-        *("max_difference", "relative_error", "cosine", "share_of_bound", "first", "rank", "rank_limit"),
+        *(
+            "max_difference",
+            "relative_error",
+            "cosine",
+            "share_of_bound",
+            "first",
+            "rank",
+            "rank_limit",
+        ),
     )
 
     path: str
@@ -77,8 +87,27 @@ class SameReport(Report):
     """The comparison of two checkpoints."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("verdict", "same", "a", "b", "compared", "identical", "within_rounding", "different", "only_in_a", "only_in_b"),
-        *("others_compared", "others_only_in_a", "others_only_in_b", "rounded_types", "causes", "differences", "notes"),
+        *(
+            "verdict",
+            "same",
+            "a",
+            "b",
+            "compared",
+            "identical",
+            "within_rounding",
+            "different",
+            "only_in_a",
+            "only_in_b",
+        ),
+        *(
+            "others_compared",
+            "others_only_in_a",
+            "others_only_in_b",
+            "rounded_types",
+            "causes",
+            "differences",
+            "notes",
+        ),
     )
 
     a: SideFacts
@@ -141,9 +170,21 @@ class SameReport(Report):
             return f"identical: {format_count(self.compared, 'weight')} have the same values"
         if self.verdict == "rounding":
             equal = f"{self.identical:,} identical, " if self.identical else ""
-            return f"equal within rounding: {equal}{format_count(self.within_rounding, 'weight')} within the bounds of their types"
-        parts = [f"{self.different:,} of {format_count(self.compared, 'weight')} differ"] if self.different else []
-        parts += [f"{format_count(len(x), 'weight')} only in {name}" for name, x in (("A", self.only_in_a), ("B", self.only_in_b)) if x]
+            return (
+                "equal within rounding: "
+                f"{equal}{format_count(self.within_rounding, 'weight')} within the bounds of "
+                "their types"
+            )
+        parts = (
+            [f"{self.different:,} of {format_count(self.compared, 'weight')} differ"]
+            if self.different
+            else []
+        )
+        parts += [
+            f"{format_count(len(x), 'weight')} only in {name}"
+            for name, x in (("A", self.only_in_a), ("B", self.only_in_b))
+            if x
+        ]
         return f"different: {', '.join(parts)}"
 
     @property
@@ -154,5 +195,11 @@ class SameReport(Report):
 
     def html_tables(self) -> Iterable[str]:
         """The weights that differ."""
-        rows = [(x.path, x.verdict, x.differing, x.beyond, f"{x.relative_error:.3g}", x.cause) for x in self.differences]
-        yield html_table(("weight", "verdict", "values that differ", "beyond bound", "relative error", "cause"), rows)
+        rows = [
+            (x.path, x.verdict, x.differing, x.beyond, f"{x.relative_error:.3g}", x.cause)
+            for x in self.differences
+        ]
+        yield html_table(
+            ("weight", "verdict", "values that differ", "beyond bound", "relative error", "cause"),
+            rows,
+        )

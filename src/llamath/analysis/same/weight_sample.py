@@ -1,4 +1,6 @@
-"""`WeightSample`: some rows and columns of a weight in both checkpoints, and the size of rounding errors among them."""
+"""`WeightSample`: some rows and columns of a weight in both checkpoints, and the size of
+rounding errors among them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class WeightSample(NamedTuple):
         return root_mean_square(self.values)
 
     def agrees(self, other: WeightSample, values: Array = None) -> bool:
-        """Whether the values of another sample, or `values` instead, are the same apart from rounding."""
+        """Whether the values of another sample, or `values` instead, are the same apart from
+        rounding.
+        """
         np = require_numpy()
         difference = self.values - (other.values if values is None else values)
         if not np.isfinite(difference).all():
@@ -55,7 +59,9 @@ def sample_rows(rows: int) -> Array:
     return np.unique((starts[:, None] + np.arange(_BLOCK_ROWS)).reshape(-1))
 
 
-def read_sample(side: ComparedSide, weight: CanonicalWeight, rows: Array = None, columns: Array = None) -> WeightSample:
+def read_sample(
+    side: ComparedSide, weight: CanonicalWeight, rows: Array = None, columns: Array = None
+) -> WeightSample:
     """Read a sample of a weight; by default, evenly distributed rows and columns."""
     np = require_numpy()
     rows = sample_rows(weight.rows) if rows is None else rows
@@ -73,10 +79,18 @@ def read_sample(side: ComparedSide, weight: CanonicalWeight, rows: Array = None,
 def _rounding(chunk: RowChunk) -> float:
     """Return the mean square of the largest rounding errors of up to 4096 values."""
     np = require_numpy()
-    positions = np.unique(np.linspace(0, chunk.values.size - 1, min(chunk.values.size, 4096)).astype("i8"))
+    positions = np.unique(
+        np.linspace(0, chunk.values.size - 1, min(chunk.values.size, 4096)).astype("i8")
+    )
     if chunk.dtype in CODEBOOK_ERRORS:
-        return float((root_mean_square(chunk.values[positions]) * CODEBOOK_ERRORS[chunk.dtype]) ** 2)
+        return float(
+            (root_mean_square(chunk.values[positions]) * CODEBOOK_ERRORS[chunk.dtype]) ** 2
+        )
     if not chunk.has_bound or chunk.dtype in ("F32", "F64"):
         return 0.0
     radius = chunk.radius(positions, np.ones(len(positions), bool))
-    return float(np.mean(np.square(np.minimum(radius, np.abs(chunk.values[positions]) + 2 * np.median(radius)))))
+    return float(
+        np.mean(
+            np.square(np.minimum(radius, np.abs(chunk.values[positions]) + 2 * np.median(radius)))
+        )
+    )

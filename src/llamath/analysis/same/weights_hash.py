@@ -1,7 +1,8 @@
-"""`hash_checkpoint`: one hash of a checkpoint's weights that does not depend on how a lossless format stores them.
+"""`hash_checkpoint`: one hash of a checkpoint's weights that does not depend on how a lossless
+format stores them.
 
-docs/reference/hash.md has the definition. Each weight is hashed in the first of the dtypes BF16, F16, F32 and F64 that holds all its values
-exactly; −0 is hashed as 0, and every NaN as one.
+docs/reference/hash.md has the definition. Each weight is hashed in the first of the dtypes BF16,
+F16, F32 and F64 that holds all its values exactly; −0 is hashed as 0, and every NaN as one.
 """
 
 from __future__ import annotations
@@ -49,7 +50,14 @@ class WeightHash(NamedTuple):
 class HashReport(Report):
     """The canonical hash of a checkpoint's weights."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("model=checkpoint.model", "hash", "definition", "checkpoint", "weights", "notes")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "model=checkpoint.model",
+        "hash",
+        "definition",
+        "checkpoint",
+        "weights",
+        "notes",
+    )
 
     hash: str
     checkpoint: SideFacts
@@ -68,7 +76,10 @@ class HashReport(Report):
 
     def html_tables(self) -> Iterable[str]:
         """The hash of each weight."""
-        yield html_table(("weight", "dtype", "shape", "sha256"), [(x.path, x.dtype, list(x.shape), x.sha256) for x in self.weights])
+        yield html_table(
+            ("weight", "dtype", "shape", "sha256"),
+            [(x.path, x.dtype, list(x.shape), x.sha256) for x in self.weights],
+        )
 
 
 def hash_checkpoint(path: str, progress: Progress = lambda _done, _all: None) -> HashReport:
@@ -84,13 +95,28 @@ def hash_checkpoint(path: str, progress: Progress = lambda _done, _all: None) ->
     text = f"{DEFINITION}\n" + "".join(x.line for x in found)
     notes = []
     if facts.adapter:
-        notes.append(f"the hash is that of {safe(facts.base, 80)} with the {facts.adapter} merged in float64, without rounding")
-    if packed := [x for x in facts.dtypes if x not in (*PLAIN_FLOATS, "I64")]:  # DeepSeek-V4's tables of experts have integers
-        notes.append(f"the weights are quantized ({safe(', '.join(packed), 80)}): the hash is that of the dequantized values")
+        notes.append(
+            f"the hash is that of {safe(facts.base, 80)} with the {facts.adapter} "
+            "merged in float64, without rounding"
+        )
+    # DeepSeek-V4's tables of experts have integers
+    if packed := [x for x in facts.dtypes if x not in (*PLAIN_FLOATS, "I64")]:
+        notes.append(
+            f"the weights are quantized ({safe(', '.join(packed), 80)}): the hash is "
+            "that of the dequantized values"
+        )
     if others:
         first = safe(next(iter(others)), 80)
-        notes.append(f"{format_count(len(others), 'tensor')} outside of the language model ({first}, …) are not part of the hash")
-    return HashReport(hash=hashlib.sha256(text.encode()).hexdigest(), checkpoint=facts, weights=tuple(found), notes=tuple(notes))
+        notes.append(
+            f"{format_count(len(others), 'tensor')} outside of the language model "
+            f"({first}, …) are not part of the hash"
+        )
+    return HashReport(
+        hash=hashlib.sha256(text.encode()).hexdigest(),
+        checkpoint=facts,
+        weights=tuple(found),
+        notes=tuple(notes),
+    )
 
 
 def _hash_weights(side: ComparedSide, progress: Progress) -> dict[str, WeightHash]:
@@ -136,7 +162,9 @@ def _hash_weight(side: ComparedSide, weight: CanonicalWeight) -> WeightHash:
 
 
 def encode_exactly(chunk: RowChunk, dtype: str) -> Array:
-    """Return the values in a dtype, with one zero and one NaN; None if it cannot hold one of them."""
+    """Return the values in a dtype, with one zero and one NaN; None if it cannot hold one of
+    them.
+    """
     np = require_numpy()
     if chunk.dtype == "BF16" and chunk.bits is not None:
         return _normalize_bf16(chunk.bits.reshape(-1)) if dtype == "BF16" else None
@@ -168,10 +196,14 @@ def encode_exactly(chunk: RowChunk, dtype: str) -> Array:
 
 
 def _normalize_bf16(bits: Array) -> Array:
-    """Return bits of BF16 with one zero and one NaN; reductions tell whether there is anything to change."""
+    """Return bits of BF16 with one zero and one NaN; reductions tell whether there is anything
+    to change.
+    """
     np = require_numpy()
     signed = bits.view("<i2")
-    if not len(bits) or (signed.min() > -0x8000 and signed.max() <= 0x7F80 and bits.max() <= 0xFF80):
+    if not len(bits) or (
+        signed.min() > -0x8000 and signed.max() <= 0x7F80 and bits.max() <= 0xFF80
+    ):
         return np.ascontiguousarray(bits)
     bits = np.where(bits == 0x8000, 0, bits)
     return np.where((bits & 0x7FFF) > 0x7F80, 0x7FC0, bits).astype("<u2")

@@ -1,8 +1,11 @@
-"""`pair_models`: does a draft belong to a target for speculative decoding, what does it cost, and how much faster can it be at most.
+"""`pair_models`: does a draft belong to a target for speculative decoding, what does it cost, and
+how much faster can it be at most.
 
-A draft is a model of its own, the layers for multi-token prediction of the target, or an EAGLE head of the target's shape: EAGLE 1 and 2
-(Li et al. 2024, arXiv:2401.15077) join a token's embedding and the last hidden state to one decoder layer without its first norm; EAGLE 3
-(arXiv:2503.01840) joins three hidden states, reads twice the width in attention, and has a head for the most frequent tokens.
+A draft is a model of its own, the layers for multi-token prediction of the target, or an EAGLE head
+of the target's shape: EAGLE 1 and 2 (Li et al. 2024, arXiv:2401.15077) join a token's embedding and
+the last hidden state to one decoder layer without its first norm; EAGLE 3 (arXiv:2503.01840) joins
+three hidden states, reads twice the width in attention, and has a head for the most frequent
+tokens.
 """
 
 from __future__ import annotations
@@ -73,7 +76,19 @@ class PairReport(Report):
     """Whether a draft belongs to a target, and what it is worth."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("target=target.name", "draft", "kind", "accepted", "rows", "vocabulary", "context", "weights", "parameters", "caches", "reads"),
+        *(
+            "target=target.name",
+            "draft",
+            "kind",
+            "accepted",
+            "rows",
+            "vocabulary",
+            "context",
+            "weights",
+            "parameters",
+            "caches",
+            "reads",
+        ),
         *("verdicts", "speed_ups", "notes"),
     )
 
@@ -113,11 +128,17 @@ class PairReport(Report):
         verdict = f"refused by {', '.join(refused)}" if refused else "a pair"
         best = self.best
         speed = f"at most {best.speed_up:.2f} times as fast with {best.tokens} draft tokens"
-        return f"{self.target.name} with {self.draft}: {verdict}; {format_bytes(self.weights[1])} more weights; {speed}"
+        return (
+            f"{self.target.name} with {self.draft}: {verdict}; "
+            f"{format_bytes(self.weights[1])} more weights; {speed}"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """A row for each number of draft tokens."""
-        rows = ((x.tokens, f"{x.acceptance:.0%}", f"{x.tokens_per_pass:.2f}", f"{x.speed_up:.2f}") for x in self.speed_ups)
+        rows = (
+            (x.tokens, f"{x.acceptance:.0%}", f"{x.tokens_per_pass:.2f}", f"{x.speed_up:.2f}")
+            for x in self.speed_ups
+        )
         yield html_table(("draft tokens", "accepted", "tokens per pass", "speed-up at most"), rows)
 
 
@@ -160,7 +181,11 @@ def pair_models(
     context = target.context
     shards = ShardedModel(target, Layout())
     target_cache = int(sum_cache_specs(target.cache_specs, context, 1, target.kv_dtype).bytes)
-    found = _other_model(draft, context) if isinstance(draft, MemoryCalculator) else _head(target, draft, context)
+    found = (
+        _other_model(draft, context)
+        if isinstance(draft, MemoryCalculator)
+        else _head(target, draft, context)
+    )
     compared = None
     notes: list[str] = []
     if found.kind == "model":
@@ -168,12 +193,16 @@ def pair_models(
         if first is not None and second is not None:
             compared = compare_vocabularies(first, second)
         else:
-            which = " and ".join(name for name, x in zip(("target", "draft"), vocabularies, strict=True) if x is None)
+            which = " and ".join(
+                name for name, x in zip(("target", "draft"), vocabularies, strict=True) if x is None
+            )
             notes.append(f"the tokens are not compared: no tokenizer of the {which} is known")
     facts = _facts(int(target.tree.vocab), found, compared)
     verdicts = tuple(_verdict(name, facts) for name in engines)
     reads = shards.weight_reads(1)[0] + target_cache, found.read
-    speed_ups = tuple(_speed_up(shards, target_cache, found.read, k, rate) for rate in ACCEPTANCE for k in LENGTHS)
+    speed_ups = tuple(
+        _speed_up(shards, target_cache, found.read, k, rate) for rate in ACCEPTANCE for k in LENGTHS
+    )
     return PairReport(
         target=target.model,
         draft=found.name,
@@ -208,11 +237,19 @@ def _facts(rows: int, found: _Draft, compared: VocabularyComparison | None) -> d
 def _verdict(name: str, facts: dict[str, Any]) -> EngineVerdict:
     """Return what an engine says: a refusal, else a warning, else nothing."""
     engine = find_engine(name)
-    broken = [(rule, x) for rule in engine.rules if rule.of == "pair" for x in broken_rules(rule, facts)]
+    broken = [
+        (rule, x) for rule in engine.rules if rule.of == "pair" for x in broken_rules(rule, facts)
+    ]
     for level in ("refuses", "warns"):
         for rule, x in broken:
             if rule.level == level:
-                return EngineVerdict(engine=engine.label, accepts=level == "warns", says=x.says, source=x.source, workaround=x.workaround)
+                return EngineVerdict(
+                    engine=engine.label,
+                    accepts=level == "warns",
+                    says=x.says,
+                    source=x.source,
+                    workaround=x.workaround,
+                )
     return EngineVerdict(engine=engine.label, accepts=True, says="", source="")
 
 
@@ -221,11 +258,15 @@ def _other_model(draft: MemoryCalculator, context: int) -> _Draft:
     weights = sum(int(x.bytes) for x in draft.weights)
     parameters = sum(int(x.weight.parameters) * int(x.copies) for x in fold(draft.tree))
     read = ShardedModel(draft, Layout()).weight_reads(1)[0] + cache
-    return _Draft(draft.model.name, "model", int(draft.tree.vocab), parameters, weights, cache, read)
+    return _Draft(
+        draft.model.name, "model", int(draft.tree.vocab), parameters, weights, cache, read
+    )
 
 
 def _head(target: MemoryCalculator, kind: DraftKind, context: int) -> _Draft:
-    """Return a head of the target: its own layers for multi-token prediction, or an EAGLE head of its shape."""
+    """Return a head of the target: its own layers for multi-token prediction, or an EAGLE head
+    of its shape.
+    """
     rows, width = int(target.tree.vocab), int(target.tree.width)
     element = DTYPES[target.packer.compute_dtype].bytes
     shared_head = rows * width * element  # the target's head, read for every draft token
@@ -236,30 +277,57 @@ def _head(target: MemoryCalculator, kind: DraftKind, context: int) -> _Draft:
     joined = 3 * width * width if kind == "eagle3" else 2 * width * width
     norms = 4 * width if kind == "eagle3" else width
     parameters = joined + attention + mlp + norms + heads * width
-    weights = parameters * element + (heads * 8 + rows if kind == "eagle3" else 0)  # the tables of token ids
+    # the tables of token ids
+    weights = parameters * element + (heads * 8 + rows if kind == "eagle3" else 0)
     cache = cache_row * context * element
     own_head = 0 if kind == "eagle3" else shared_head
     names: dict[DraftKind, str] = {"eagle": "an EAGLE head", "eagle3": "an EAGLE 3 head"}
-    return _Draft(names[kind], kind, heads or rows, parameters, weights, cache, parameters * element + own_head + cache)
+    return _Draft(
+        names[kind],
+        kind,
+        heads or rows,
+        parameters,
+        weights,
+        cache,
+        parameters * element + own_head + cache,
+    )
 
 
 def _dense_layer(tree: Decoder, kind: DraftKind) -> tuple[int, int, int]:
-    """Return the parameters of attention, the elements that a token adds to the cache, and the parameters of the MLP of an EAGLE layer."""
-    layer = next((x for x, _ in tree.layers.distinct() if isinstance(getattr(x, "attn", None), Attention)), None)
+    """Return the parameters of attention, the elements that a token adds to the cache, and the
+    parameters of the MLP of an EAGLE layer.
+    """
+    layer = next(
+        (x for x, _ in tree.layers.distinct() if isinstance(getattr(x, "attn", None), Attention)),
+        None,
+    )
     attn = getattr(layer, "attn", None)
     if not isinstance(attn, Attention) or attn.k is None or attn.v is None:
-        raise LlamathError("the layers of the target have no keys and values of their own", hint="give the head's checkpoint as a model")
+        raise LlamathError(
+            "the layers of the target have no keys and values of their own",
+            hint="give the head's checkpoint as a model",
+        )
     width, head = int(tree.width), int(attn.head_dim)
     sides = [int(attn.heads) * head, int(attn.kv_heads) * head]
     inputs = 2 * width if kind == "eagle3" else width
-    return inputs * (sides[0] + 2 * sides[1]) + sides[0] * width, 2 * sides[1], 3 * width * _mlp_width(tree)
+    return (
+        inputs * (sides[0] + 2 * sides[1]) + sides[0] * width,
+        2 * sides[1],
+        3 * width * _mlp_width(tree),
+    )
 
 
 def _mlp_width(tree: Decoder) -> int:
     """Return the inputs of the widest dense projection back to the residual stream."""
-    sizes = [int(x.weight.shape[1]) for x in fold(tree) if x.pattern.endswith("mlp.down.weight") and not x.num_experts]
+    sizes = [
+        int(x.weight.shape[1])
+        for x in fold(tree)
+        if x.pattern.endswith("mlp.down.weight") and not x.num_experts
+    ]
     experts = [
-        int(x.weight.shape[1]) * (int(x.active) // int(tree.layers.n) or 1) for x in fold(tree) if x.num_experts and ".down." in x.pattern
+        int(x.weight.shape[1]) * (int(x.active) // int(tree.layers.n) or 1)
+        for x in fold(tree)
+        if x.num_experts and ".down." in x.pattern
     ]
     if not sizes and not experts:
         raise LlamathError("the layers of the target have no MLP that an EAGLE layer could copy")
@@ -270,9 +338,14 @@ def _mtp_head(target: MemoryCalculator, context: int, shared_head: int) -> _Draf
     from ..inference.quantized_tensors import mtp_bytes
 
     tree = target.tree
-    size = mtp_bytes(target.model, target.packer, with_copies=False) if tree.mtp is not None else None
+    size = (
+        mtp_bytes(target.model, target.packer, with_copies=False) if tree.mtp is not None else None
+    )
     if tree.mtp is None or size is None:
-        raise LlamathError(f"{target.model.name} has no layers for multi-token prediction", hint="a DRAFT model, eagle or eagle3")
+        raise LlamathError(
+            f"{target.model.name} has no layers for multi-token prediction",
+            hint="a DRAFT model, eagle or eagle3",
+        )
     layers, active = int(tree.mtp.n), 0
     total = 0
     for block, n in tree.mtp.distinct():
@@ -280,19 +353,34 @@ def _mtp_head(target: MemoryCalculator, context: int, shared_head: int) -> _Draf
             if not x.weight.tied:
                 total += int(x.weight.parameters) * int(x.copies) * int(n)
                 active += int(x.weight.active_parameters) * int(x.active) * int(n)
-    rows = sum(int(y) for x in target.cache_specs for y in x.rows) // max(len(target.cache_specs), 1)
+    rows = sum(int(y) for x in target.cache_specs for y in x.rows) // max(
+        len(target.cache_specs), 1
+    )
     cache = rows * context * layers * DTYPES[target.packer.compute_dtype].bytes
     read = (size * active // total + shared_head) // layers + cache // layers
     return _Draft(
-        f"its {layers} layer{'s' if layers > 1 else ''} for multi-token prediction", "mtp", int(tree.vocab), total, size, cache, read
+        f"its {layers} layer{'s' if layers > 1 else ''} for multi-token prediction",
+        "mtp",
+        int(tree.vocab),
+        total,
+        size,
+        cache,
+        read,
     )
 
 
-def _speed_up(shards: ShardedModel, cache: int, draft_read: int, tokens: int, acceptance: float) -> SpeedUp:
-    """Return the bound from bytes: a pass of the target over all draft tokens and one more, and a pass of the draft for each."""
+def _speed_up(
+    shards: ShardedModel, cache: int, draft_read: int, tokens: int, acceptance: float
+) -> SpeedUp:
+    """Return the bound from bytes: a pass of the target over all draft tokens and one more, and
+    a pass of the draft for each.
+    """
     expected = sum(acceptance**i for i in range(tokens + 1))
     plain = shards.weight_reads(1)[0] + cache
     checked = shards.weight_reads(tokens + 1)[0] + cache
     return SpeedUp(
-        tokens=tokens, acceptance=acceptance, tokens_per_pass=expected, speed_up=expected * plain / (checked + tokens * draft_read)
+        tokens=tokens,
+        acceptance=acceptance,
+        tokens_per_pass=expected,
+        speed_up=expected * plain / (checked + tokens * draft_read),
     )

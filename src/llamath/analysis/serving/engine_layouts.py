@@ -1,4 +1,6 @@
-"""`check_engine_layout`: the rules of an engine that a layout breaks, and the nearest layouts that start."""
+"""`check_engine_layout`: the rules of an engine that a layout breaks, and the nearest layouts
+that start.
+"""
 
 from __future__ import annotations
 
@@ -36,22 +38,36 @@ class CheckedLayout(Record):
         return not self.broken
 
 
-def check_engine_layout(engine: Engine, calculator: MemoryCalculator, layout: EngineLayout) -> CheckedLayout:
+def check_engine_layout(
+    engine: Engine, calculator: MemoryCalculator, layout: EngineLayout
+) -> CheckedLayout:
     """Return the rules that a layout breaks."""
     model = model_facts(calculator, layout)
     matrices = list(matrix_facts(calculator, layout))
     broken = [(rule, x) for rule in engine.rules for x in _violations(rule, model, matrices)]
     return CheckedLayout(
         layout=layout,
-        broken=_first_of_each([_describe(rule, x) for rule, x in broken if rule.level == "refuses"]),
-        warnings=_first_of_each([_describe(rule, x) for rule, x in broken if rule.level == "warns"]),
-        older=_first_of_each([_describe(rule, x) for rule in engine.later for x in _violations(rule, model, matrices)]),
+        broken=_first_of_each(
+            [_describe(rule, x) for rule, x in broken if rule.level == "refuses"]
+        ),
+        warnings=_first_of_each(
+            [_describe(rule, x) for rule, x in broken if rule.level == "warns"]
+        ),
+        older=_first_of_each(
+            [
+                _describe(rule, x)
+                for rule in engine.later
+                for x in _violations(rule, model, matrices)
+            ]
+        ),
     )
 
 
 def broken_rules(rule: EngineRule, facts: Facts) -> Iterator[BrokenRule]:
     """Yield a rule about one set of values if they break it."""
-    if all(_matches(facts[name], wanted) for name, wanted in rule.when.items()) and not _holds(rule, facts):
+    if all(_matches(facts[name], wanted) for name, wanted in rule.when.items()) and not _holds(
+        rule, facts
+    ):
         yield _describe(rule, facts)
 
 
@@ -65,7 +81,9 @@ def _first_of_each(found: list[BrokenRule]) -> tuple[BrokenRule, ...]:
 
 def _violations(rule: EngineRule, model: Facts, matrices: list[Facts]) -> Iterator[Facts]:
     for facts in [model] if rule.of == "model" else [x for x in matrices if x["of"] == rule.of]:
-        if all(_matches(facts[name], wanted) for name, wanted in rule.when.items()) and not _holds(rule, facts):
+        if all(_matches(facts[name], wanted) for name, wanted in rule.when.items()) and not _holds(
+            rule, facts
+        ):
             yield facts
 
 
@@ -78,7 +96,10 @@ def _matches(value: Any, wanted: Any) -> bool:
 
 
 def _holds(rule: EngineRule, facts: Facts) -> bool:
-    value, other = facts[rule.value], facts[rule.other] if isinstance(rule.other, str) else rule.other
+    value, other = (
+        facts[rule.value],
+        facts[rule.other] if isinstance(rule.other, str) else rule.other,
+    )
     if rule.check == "multiple_of":
         return not other or value % other == 0
     if rule.check == "divides_either":
@@ -94,10 +115,18 @@ def _holds(rule: EngineRule, facts: Facts) -> bool:
 
 def _describe(rule: EngineRule, facts: Facts) -> BrokenRule:
     where = str(facts.get("name", ""))
-    return BrokenRule(rule=rule.id, says=rule.says.format(**facts), where=where, source=rule.source, workaround=rule.workaround)
+    return BrokenRule(
+        rule=rule.id,
+        says=rule.says.format(**facts),
+        where=where,
+        source=rule.source,
+        workaround=rule.workaround,
+    )
 
 
-def candidate_layouts(engine: Engine, gpus: int, node: int, has_experts: bool) -> list[EngineLayout]:
+def candidate_layouts(
+    engine: Engine, gpus: int, node: int, has_experts: bool
+) -> list[EngineLayout]:
     """Return the layouts that people try on a number of GPUs, the usual one first."""
     if engine.name in ("llama.cpp", "transformers"):
         return [EngineLayout(pp=gpus)]

@@ -1,4 +1,6 @@
-"""`plan_engine`: will an engine start with a model on these GPUs, what will it print, and with which command line."""
+"""`plan_engine`: will an engine start with a model on these GPUs, what will it print, and with
+which command line.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ _MAX_NEAREST = 3
 
 
 class EngineSettings(Record):
-    """What the user fixes: the layout, the share of memory, and the memory of the cache that a log prints."""
+    """What the user fixes: the layout, the share of memory, and the memory of the cache that a
+    log prints.
+    """
 
     layout: EngineLayout | None = None
     fraction: float | None = None
@@ -53,7 +57,20 @@ class EngineReport(Report):
             "starts",
             "layout",
         ),
-        *("why", "warnings", "older", "weights", "own_memory", "kv_memory", "least", "most", "prints", "command", "nearest", "notes"),
+        *(
+            "why",
+            "warnings",
+            "older",
+            "weights",
+            "own_memory",
+            "kv_memory",
+            "least",
+            "most",
+            "prints",
+            "command",
+            "nearest",
+            "notes",
+        ),
     )
 
     model: Model
@@ -104,7 +121,10 @@ class EngineReport(Report):
     @property
     def summary(self) -> str:
         """The verdict in one line."""
-        where = f"{self.engine.label} {self.verdict} with {self.model.name} on {gpus_option(self.count, self.gpu)}, {self.layout}"
+        where = (
+            f"{self.engine.label} {self.verdict} with {self.model.name} on "
+            f"{gpus_option(self.count, self.gpu)}, {self.layout}"
+        )
         if self.why:
             return f"{where}: {self.why[0].says}"
         if self.verdict == "does not start" and self.prints:
@@ -117,13 +137,20 @@ class EngineReport(Report):
         yield html_table(("command",), [(self.command,)])
 
 
-def plan_engine(calculator: MemoryCalculator, engine_name: str, gpu: Device, count: int, settings: EngineSettings) -> EngineReport:
+def plan_engine(
+    calculator: MemoryCalculator,
+    engine_name: str,
+    gpu: Device,
+    count: int,
+    settings: EngineSettings,
+) -> EngineReport:
     """Return whether an engine starts on GPUs, what it prints, and the command line."""
     engine = find_engine(engine_name)
     has_experts = bool(model_facts(calculator, EngineLayout())["experts"])
     if settings.layout is not None and settings.layout.gpus != count:
         raise LlamathError(
-            f"the layout {settings.layout.label} needs {settings.layout.gpus:,} GPUs, not {count:,}",
+            f"the layout {settings.layout.label} needs {settings.layout.gpus:,} GPUs, not "
+            f"{count:,}",
             hint=f"--on {gpus_option(settings.layout.gpus, gpu)}",
         )
     usual = candidate_layouts(engine, count, gpu.node, has_experts)
@@ -134,7 +161,11 @@ def plan_engine(calculator: MemoryCalculator, engine_name: str, gpu: Device, cou
     if first.verdict == "does not start" and settings.layout is None:
         better = (_try_layout(engine, calculator, x, gpu, settings) for x in others)
         tried = next((x for x in better if x.verdict != "does not start"), first)
-    nearest = tuple(_nearest(engine, calculator, others, gpu, settings, tried)) if first.verdict == "does not start" else ()
+    nearest = (
+        tuple(_nearest(engine, calculator, others, gpu, settings, tried))
+        if first.verdict == "does not start"
+        else ()
+    )
     starts = tried.verdict != "does not start"
     stand_in = checkpoint_address(calculator, engine.name).note if starts else ""
     return EngineReport(
@@ -154,7 +185,9 @@ def plan_engine(calculator: MemoryCalculator, engine_name: str, gpu: Device, cou
         why=first.checked.broken,
         warnings=first.checked.warnings,
         older=first.checked.older,
-        command=launch_command(engine, calculator, tried.layout, settings.fraction) if starts else "",
+        command=launch_command(engine, calculator, tried.layout, settings.fraction)
+        if starts
+        else "",
         nearest=nearest,
         notes=(*([stand_in] if stand_in else []), *first.notes, *engine.notes, *calculator.notes),
     )
@@ -175,7 +208,12 @@ class _Trial(Record):
 
 
 def _nearest(
-    engine: Engine, calculator: MemoryCalculator, layouts: list[EngineLayout], gpu: Device, settings: EngineSettings, tried: _Trial
+    engine: Engine,
+    calculator: MemoryCalculator,
+    layouts: list[EngineLayout],
+    gpu: Device,
+    settings: EngineSettings,
+    tried: _Trial,
 ) -> Iterator[str]:
     """Yield the layouts that start, the one of the command first."""
     found = [tried.layout.label] if tried.verdict != "does not start" else []
@@ -189,14 +227,24 @@ def _nearest(
     yield from found
 
 
-def _try_layout(engine: Engine, calculator: MemoryCalculator, layout: EngineLayout, gpu: Device, settings: EngineSettings) -> _Trial:
+def _try_layout(
+    engine: Engine,
+    calculator: MemoryCalculator,
+    layout: EngineLayout,
+    gpu: Device,
+    settings: EngineSettings,
+) -> _Trial:
     checked = check_engine_layout(engine, calculator, layout)
     if not checked.starts:
         return _Trial(layout=layout, checked=checked, verdict="does not start")
     split = shard_layout(layout)
     if problems := layout_problems(calculator.tree, split):
-        broken = BrokenRule(rule="shape", says="; ".join(problems), where="", source="the shapes of the model")
-        return _Trial(layout=layout, checked=checked.replace(broken=(broken,)), verdict="does not start")
+        broken = BrokenRule(
+            rule="shape", says="; ".join(problems), where="", source="the shapes of the model"
+        )
+        return _Trial(
+            layout=layout, checked=checked.replace(broken=(broken,)), verdict="does not start"
+        )
     shards = ShardedModel(calculator, split)
     memory = engine_memory(engine, calculator, shards, gpu, settings.fraction)
     if settings.kv_memory is not None:
@@ -214,9 +262,17 @@ def _with_llama_cpp_cache(trial: _Trial, cache: LlamaCppCache, memory: EngineMem
     return trial.replace(verdict=verdict, prints=cache.prints, notes=cache.notes)
 
 
-def _with_needed_cache(trial: _Trial, calculator: MemoryCalculator, shards: ShardedModel, memory: EngineMemory) -> _Trial:
-    needed = max(shards.kv_cache(i, calculator.context, calculator.request.batch) for i in range(len(shards.stages)))
-    return trial.replace(verdict=_verdict(needed, memory), notes=("a dynamic cache grows with the tokens: nothing is printed at start",))
+def _with_needed_cache(
+    trial: _Trial, calculator: MemoryCalculator, shards: ShardedModel, memory: EngineMemory
+) -> _Trial:
+    needed = max(
+        shards.kv_cache(i, calculator.context, calculator.request.batch)
+        for i in range(len(shards.stages))
+    )
+    return trial.replace(
+        verdict=_verdict(needed, memory),
+        notes=("a dynamic cache grows with the tokens: nothing is printed at start",),
+    )
 
 
 def _verdict(needed: int, memory: EngineMemory) -> Verdict:
@@ -224,13 +280,18 @@ def _verdict(needed: int, memory: EngineMemory) -> Verdict:
     return "starts" if needed <= low else "may start" if needed <= high else "does not start"
 
 
-def _with_pages(trial: _Trial, engine: Engine, calculator: MemoryCalculator, shards: ShardedModel, gpu: Device) -> _Trial:
+def _with_pages(
+    trial: _Trial, engine: Engine, calculator: MemoryCalculator, shards: ShardedModel, gpu: Device
+) -> _Trial:
     memory = trial.memory
     assert memory is not None
     cache = _engine_cache(trial.layout, engine, calculator, shards, gpu)
     if isinstance(cache, str):
         needed = max(shards.kv_cache(i, calculator.context, 1) for i in range(len(shards.stages)))
-        note = f"what {engine.title} prints is not known for {cache}; the verdict counts the cache itself, {needed / 2**30:.2f} GiB"
+        note = (
+            f"what {engine.title} prints is not known for {cache}; the verdict counts the "
+            f"cache itself, {needed / 2**30:.2f} GiB"
+        )
         return trial.replace(verdict=_verdict(needed, memory), notes=(note,))
     least, most = (max(x, 0) for x in memory.available)
     low, high = cache.capacity(least, calculator.context), cache.capacity(most, calculator.context)
@@ -238,16 +299,28 @@ def _with_pages(trial: _Trial, engine: Engine, calculator: MemoryCalculator, sha
     lines = tuple(_printed_lines(engine, calculator, memory, low, high, cache))
     pages = cache if isinstance(cache, PagedCache) else None
     short = isinstance(cache, TokenPools) and verdict == "does not start" and high.tokens > 0
-    notes = (f"{engine.title} itself starts, and refuses requests that its pool cannot hold",) if short else ()
-    return trial.replace(verdict=verdict, least=low, most=high, cache=pages, prints=lines, notes=notes)
+    notes = (
+        (f"{engine.title} itself starts, and refuses requests that its pool cannot hold",)
+        if short
+        else ()
+    )
+    return trial.replace(
+        verdict=verdict, least=low, most=high, cache=pages, prints=lines, notes=notes
+    )
 
 
 def _engine_cache(
-    layout: EngineLayout, engine: Engine, calculator: MemoryCalculator, shards: ShardedModel, gpu: Device
+    layout: EngineLayout,
+    engine: Engine,
+    calculator: MemoryCalculator,
+    shards: ShardedModel,
+    gpu: Device,
 ) -> PagedCache | TokenPools | str:
     """Return the cache of an engine, or the reason why it is not known."""
     state_bytes, rows = state_element_bytes(engine, calculator), sparse_rows(engine, gpu.name)
-    caches = layer_caches(calculator.decode, layout.tp, calculator.kv_dtype, state_bytes, sparse=rows)
+    caches = layer_caches(
+        calculator.decode, layout.tp, calculator.kv_dtype, state_bytes, sparse=rows
+    )
     if isinstance(caches, str):
         return caches
     stages = [x.runs for x in shards.stages]
@@ -272,17 +345,25 @@ def _model_types(calculator: MemoryCalculator) -> set[str]:
 
 
 def state_element_bytes(engine: Engine, calculator: MemoryCalculator) -> int:
-    """Return the bytes of an element of a recurrent state: those that the config, the type of the model, or its dtype say."""
+    """Return the bytes of an element of a recurrent state: those that the config, the type of
+    the model, or its dtype say.
+    """
     if "state_dtype_keys" not in engine.figures:
         return 4
     sources = _configs(calculator)
-    names = [str(x[key]) for x in sources for key in engine.figure("state_dtype_keys") if x.get(key)]
+    names = [
+        str(x[key]) for x in sources for key in engine.figure("state_dtype_keys") if x.get(key)
+    ]
     names += [
         engine.figure("state_dtype_of_types")[kind]
         for x in sources
         if (kind := x.get("model_type")) in engine.figure("state_dtype_of_types")
     ]
-    return 4 if (names[0].endswith("float32") if names else calculator.packer.compute_dtype == "F32") else 2
+    return (
+        4
+        if (names[0].endswith("float32") if names else calculator.packer.compute_dtype == "F32")
+        else 2
+    )
 
 
 def _printed_lines(
@@ -293,14 +374,21 @@ def _printed_lines(
     high: CacheCapacity,
     cache: PagedCache | TokenPools,
 ) -> Iterator[str]:
-    """Yield the lines that an engine prints as it starts, with intervals where its own memory is one."""
+    """Yield the lines that an engine prints as it starts, with intervals where its own memory is
+    one.
+    """
     length = calculator.context
     if isinstance(cache, TokenPools) and high.tokens <= 0:
         yield "Not enough memory. Please try to increase --mem-fraction-static."
         return
-    yield from cache.lines(low.available, high.available) if isinstance(cache, TokenPools) else cache.notes
+    yield from (
+        cache.lines(low.available, high.available) if isinstance(cache, TokenPools) else cache.notes
+    )
     if engine.name != "vllm":
-        yield f"{_span(low.tokens, high.tokens)} tokens in the KV cache, {_span_gib(*memory.available)} GiB"
+        yield (
+            f"{_span(low.tokens, high.tokens)} tokens in the KV cache, "
+            f"{_span_gib(*memory.available)} GiB"
+        )
         return
     yield f"Model loading took {memory.weights / 2**30:.2f} GiB memory"
     yield f"Available KV cache memory: {_span_gib(*memory.available)} GiB"
@@ -308,7 +396,11 @@ def _printed_lines(
         yield _too_long(length, high)
         return
     yield f"GPU KV cache size: {_span(low.tokens, high.tokens)} tokens"
-    times = f"{low.concurrency:.2f}x" if low.concurrency == high.concurrency else f"{low.concurrency:.2f}x to {high.concurrency:.2f}x"
+    times = (
+        f"{low.concurrency:.2f}x"
+        if low.concurrency == high.concurrency
+        else f"{low.concurrency:.2f}x to {high.concurrency:.2f}x"
+    )
     yield f"Maximum concurrency for {length:,} tokens per request: {times}"
 
 
@@ -324,10 +416,20 @@ def _span_gib(low: int, high: int) -> str:
 def _too_long(length: int, found: CacheCapacity) -> str:
     """Return vLLM's words for a request that does not fit."""
     if found.available <= 0:
-        return "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine."
-    estimate = f" Based on the available memory, the estimated maximum model length is {found.longest}." if found.longest else ""
+        return (
+            "No available memory for the cache blocks. Try increasing "
+            "`gpu_memory_utilization` when initializing the engine."
+        )
+    estimate = (
+        (f" Based on the available memory, the estimated maximum model length is {found.longest}.")
+        if found.longest
+        else ""
+    )
     return (
-        f"To serve at least one request with the model's max seq len ({length}), ({found.needed / 2**30:.2f} GiB KV cache is needed, "
-        f"which is larger than the available KV cache memory ({found.available / 2**30:.2f} GiB).{estimate} "
-        "Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
+        f"To serve at least one request with the model's max seq len ({length}), "
+        f"({found.needed / 2**30:.2f} GiB KV cache is needed, "
+        f"which is larger than the available KV cache memory ({found.available / 2**30:.2f} "
+        f"GiB).{estimate} "
+        "Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing "
+        "the engine."
     )

@@ -1,4 +1,6 @@
-"""`launch_command`: the command line that starts an engine with a model, to be pasted; for transformers, a piece of Python."""
+"""`launch_command`: the command line that starts an engine with a model, to be pasted; for
+transformers, a piece of Python.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,19 @@ _BITSANDBYTES = {
 _LLAMA_CACHE = {"fp16": "f16", "fp32": "f32"}
 
 
-def launch_command(engine: Engine, calculator: MemoryCalculator, layout: EngineLayout, fraction: float | None) -> str:
+def launch_command(
+    engine: Engine, calculator: MemoryCalculator, layout: EngineLayout, fraction: float | None
+) -> str:
     """Return the command line, one option on each line."""
     name = checkpoint_address(calculator, engine.name).address
     if engine.name == "transformers":
         return "\n".join(_transformers_lines(calculator, name, layout))
-    make = {"vllm": _vllm_words, "sglang": _sglang_words, "llama.cpp": _llama_cpp_words, "tensorrt-llm": _tensorrt_words}[engine.name]
+    make = {
+        "vllm": _vllm_words,
+        "sglang": _sglang_words,
+        "llama.cpp": _llama_cpp_words,
+        "tensorrt-llm": _tensorrt_words,
+    }[engine.name]
     words = [shlex.join(x) for x in make(calculator, name, layout, fraction)]
     return " \\\n  ".join(words)
 
@@ -42,18 +51,27 @@ class CheckpointAddress(NamedTuple):
 
 
 def checkpoint_address(calculator: MemoryCalculator, engine: str = "") -> CheckpointAddress:
-    """Return the public id or path of a model in the format that is asked for; a path that stands for one if none is known."""
+    """Return the public id or path of a model in the format that is asked for; a path that
+    stands for one if none is known.
+    """
     own = own_address(calculator.model)
-    stem = own.rstrip("/").rpartition("/")[2].removesuffix(".gguf") or calculator.model.name.replace(" ", "-")
+    stem = own.rstrip("/").rpartition("/")[2].removesuffix(
+        ".gguf"
+    ) or calculator.model.name.replace(" ", "-")
     name = calculator.packer.name
     if engine == "llama.cpp" and not own.endswith(".gguf"):
         return CheckpointAddress(f"{stem}-{name.upper()}.gguf")
     if not own:
-        return CheckpointAddress(f"./{stem}", f"./{stem} stands for a checkpoint with this configuration: put its path there")
+        return CheckpointAddress(
+            f"./{stem}",
+            f"./{stem} stands for a checkpoint with this configuration: put its path there",
+        )
     if name == _own_format(calculator).name or _converts(calculator, engine):
         return CheckpointAddress(own)
     path = f"./{stem}-{name.upper()}"
-    return CheckpointAddress(path, f"{path} stands for a checkpoint of {own} in {name}: put its public id or path there")
+    return CheckpointAddress(
+        path, f"{path} stands for a checkpoint of {own} in {name}: put its public id or path there"
+    )
 
 
 def _own_format(calculator: MemoryCalculator) -> WeightFormat:
@@ -64,11 +82,17 @@ def _converts(calculator: MemoryCalculator, engine: str) -> bool:
     """Whether an engine converts a model to the format that is asked for while it loads."""
     if engine == "transformers" and calculator.packer.name in _BITSANDBYTES:
         return not _own_format(calculator).is_packed
-    return engine in _CONVERT_FLOATS and not calculator.packer.is_packed and not _own_format(calculator).is_packed
+    return (
+        engine in _CONVERT_FLOATS
+        and not calculator.packer.is_packed
+        and not _own_format(calculator).is_packed
+    )
 
 
 def own_address(model: Model) -> str:
-    """Return the public id of an unchanged preset, or the path of a checkpoint; empty if there is neither."""
+    """Return the public id of an unchanged preset, or the path of a checkpoint; empty if there
+    is neither.
+    """
     if model.location:
         return re.sub(r"/(config|params)\.json$", "", model.location)
     preset = model.preset
@@ -76,17 +100,28 @@ def own_address(model: Model) -> str:
 
 
 def _is_unchanged(model: Model, published: Mapping[str, Any]) -> bool:
-    """Whether a model has the published keys, those of the text model in a section or beside the others."""
+    """Whether a model has the published keys, those of the text model in a section or beside the
+    others.
+    """
     if model.outer is None:
-        return model.config.data in (published, *(x for x in published.values() if isinstance(x, Mapping)))
+        return model.config.data in (
+            published,
+            *(x for x in published.values() if isinstance(x, Mapping)),
+        )
     whole = dict(model.outer.data)
     if whole == published:
         return True
     whole.update(whole.pop("text_config", {}))
-    return all(key in whole and whole[key] == value for key, value in published.items() if key != "model_type")
+    return all(
+        key in whole and whole[key] == value
+        for key, value in published.items()
+        if key != "model_type"
+    )
 
 
-def _vllm_words(calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None) -> Iterator[tuple[str, ...]]:
+def _vllm_words(
+    calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None
+) -> Iterator[tuple[str, ...]]:
     yield "vllm", "serve", name
     if layout.tp > 1:
         yield "--tensor-parallel-size", str(layout.tp)
@@ -104,7 +139,9 @@ def _vllm_words(calculator: MemoryCalculator, name: str, layout: EngineLayout, f
         yield "--kv-cache-dtype", kind
 
 
-def _sglang_words(calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None) -> Iterator[tuple[str, ...]]:
+def _sglang_words(
+    calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None
+) -> Iterator[tuple[str, ...]]:
     yield "python", "-m", "sglang.launch_server", "--model-path", name
     if layout.tp * layout.dp > 1:
         yield "--tp-size", str(layout.tp * layout.dp)
@@ -129,7 +166,12 @@ def _float_words(calculator: MemoryCalculator) -> Iterator[tuple[str, ...]]:
         yield "--dtype", _FLOATS[calculator.packer.compute_dtype]
 
 
-def _llama_cpp_words(calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None) -> Iterator[tuple[str, ...]]:  # noqa: ARG001
+def _llama_cpp_words(
+    calculator: MemoryCalculator,
+    name: str,
+    layout: EngineLayout,
+    fraction: float | None,  # noqa: ARG001
+) -> Iterator[tuple[str, ...]]:
     yield "llama-server", "-m", name
     yield "-c", str(calculator.context * calculator.request.batch)
     if calculator.request.batch > 1:
@@ -144,7 +186,9 @@ def _llama_cpp_words(calculator: MemoryCalculator, name: str, layout: EngineLayo
             yield "--flash-attn", "on"
 
 
-def _tensorrt_words(calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None) -> Iterator[tuple[str, ...]]:
+def _tensorrt_words(
+    calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None
+) -> Iterator[tuple[str, ...]]:
     yield "trtllm-serve", name
     if layout.tp * layout.dp > 1:
         yield "--tp_size", str(layout.tp * layout.dp)
@@ -157,12 +201,17 @@ def _tensorrt_words(calculator: MemoryCalculator, name: str, layout: EngineLayou
         yield "--kv_cache_free_gpu_memory_fraction", f"{fraction:g}"
 
 
-def _transformers_lines(calculator: MemoryCalculator, name: str, layout: EngineLayout) -> Iterator[str]:
+def _transformers_lines(
+    calculator: MemoryCalculator, name: str, layout: EngineLayout
+) -> Iterator[str]:
     more = _BITSANDBYTES.get(calculator.packer.name, "")
     if _own_format(calculator).is_packed:
         more = ""
     yield "import torch"
-    yield f"from transformers import AutoModelForCausalLM, AutoTokenizer{', BitsAndBytesConfig' if more else ''}"
+    yield (
+        "from transformers import AutoModelForCausalLM, "
+        f"AutoTokenizer{', BitsAndBytesConfig' if more else ''}"
+    )
     yield ""
     yield f"tokenizer = AutoTokenizer.from_pretrained({name!r})"
     words = [repr(name), f"dtype=torch.{_FLOATS[calculator.packer.compute_dtype]}"]

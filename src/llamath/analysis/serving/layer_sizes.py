@@ -1,4 +1,6 @@
-"""`layer_sizes`: the bytes of each layer as placement moves them: what every token uses, the experts, and the KV cache."""
+"""`layer_sizes`: the bytes of each layer as placement moves them: what every token uses, the
+experts, and the KV cache.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,13 @@ from .llama_cpp_cache import cells_of
 from .paged_cache import MAX_LAYERS, layer_caches
 
 _EXPERT = re.compile(r"_exps\.|\.experts\.|switch_mlp|experts_|\.experts$")
-_EMBEDDING = re.compile(r"(^|\.)(token_embd|embed_tokens|wte|word_embeddings|embed_in|embedding|embeddings|tok_embeddings)\.weight$")
+_EMBEDDING = re.compile(
+    r"(^|\.)(token_embd|embed_tokens|wte|word_embeddings|embed_in|embedding"
+    r"|embeddings|tok_embeddings)\.weight$"
+)
 _HEAD = re.compile(
-    r"(^|\.)(output|lm_head|embed_out|head)\.(weight|bias)$|(^|\.)(output_norm|norm|ln_f|final_layernorm|final_layer_norm)\."
+    r"(^|\.)(output|lm_head|embed_out|head)\.(weight|bias)$|(^|\.)(output_norm|norm|ln_f"
+    r"|final_layernorm|final_layer_norm)\."
 )
 _GGUF_LAYER = re.compile(r"^blk\.(\d+)\.")
 
@@ -44,12 +50,18 @@ class ModelBytes(NamedTuple):
     rest: int  # towers and what has no layer
     experts: int  # of a layer
     used: int  # of them for one token
-    names: Mapping[str, str]  # of modules in Hugging Face files: layer, experts, embedding, norm, head
+    # of modules in Hugging Face files: layer, experts, embedding, norm, head
+    names: Mapping[str, str]
 
     @property
     def weights(self) -> int:
         """The bytes of all weights in the file."""
-        return self.embedding + self.rest + (0 if self.tied else self.head) + sum(x.dense + x.experts for x in self.layers)
+        return (
+            self.embedding
+            + self.rest
+            + (0 if self.tied else self.head)
+            + sum(x.dense + x.experts for x in self.layers)
+        )
 
 
 def layer_sizes(calculator: MemoryCalculator, engine: Engine) -> ModelBytes:
@@ -57,7 +69,9 @@ def layer_sizes(calculator: MemoryCalculator, engine: Engine) -> ModelBytes:
     tree = calculator.tree
     count = int(tree.layers.n)
     if count > MAX_LAYERS:
-        raise LlamathError(f"{count:,} layers are too many to place one by one", hint=f"at most {MAX_LAYERS:,}")
+        raise LlamathError(
+            f"{count:,} layers are too many to place one by one", hint=f"at most {MAX_LAYERS:,}"
+        )
     dense, experts, largest = [0] * count, [0] * count, [0] * count
     embedding = head = rest = 0
     layer_of = _layer_finder(calculator)
@@ -79,33 +93,59 @@ def layer_sizes(calculator: MemoryCalculator, engine: Engine) -> ModelBytes:
         else:
             rest += size
     tied = tree.head is None or bool(tree.head.weight.tied)
-    kinds = {x.num_experts: (x.num_experts, int(x.active) * x.num_experts // int(x.copies)) for x in fold(tree) if x.num_experts}
+    kinds = {
+        x.num_experts: (x.num_experts, int(x.active) * x.num_experts // int(x.copies))
+        for x in fold(tree)
+        if x.num_experts
+    }
     number, used = kinds[max(kinds)] if kinds else (0, 0)
     caches = _layer_caches(calculator, engine)
     layers = tuple(LayerBytes(dense[i], experts[i], caches[i], largest[i]) for i in range(count))
-    return ModelBytes(layers, embedding, head + (embedding if tied else 0), tied, rest, number, used, _module_names(calculator))
+    return ModelBytes(
+        layers,
+        embedding,
+        head + (embedding if tied else 0),
+        tied,
+        rest,
+        number,
+        used,
+        _module_names(calculator),
+    )
 
 
 def _tensors(calculator: MemoryCalculator) -> Iterator[tuple[str, int]]:
     model = calculator.model
     if calculator.stored is not None and names_checkpoint(model.location):
-        yield from ((x.name, x.end - x.start) for x in open_checkpoint(model.location).manifest.tensors)
+        yield from (
+            (x.name, x.end - x.start) for x in open_checkpoint(model.location).manifest.tensors
+        )
         return
     yield from ((x.name, x.bytes) for x in quantized_tensors(model, calculator.packer))
 
 
 def _layer_finder(calculator: MemoryCalculator) -> Callable[[str], int]:
-    """Return a function that finds the layer of a tensor by its name, and −1 outside of the layers."""
+    """Return a function that finds the layer of a tensor by its name, and −1 outside of the
+    layers.
+    """
     scheme = calculator.model.family.schemes.get("hf")
-    start, _, rest = ("", "", ".") if scheme is None else (scheme.prefix + scheme.layer).partition("{l}")
+    start, _, rest = (
+        ("", "", ".") if scheme is None else (scheme.prefix + scheme.layer).partition("{l}")
+    )
     layers = r"(?:layers|h|blocks)\." if scheme is None else re.escape(start)
-    pattern, first = re.compile(rf"^(?:[\w.]*\.)?{layers}(\d+){re.escape(rest)}"), 0 if scheme is None else scheme.first_layer
+    pattern, first = (
+        re.compile(rf"^(?:[\w.]*\.)?{layers}(\d+){re.escape(rest)}"),
+        0 if scheme is None else scheme.first_layer,
+    )
     return lambda name: int(match[1]) - first if (match := pattern.match(name)) else -1
 
 
 def _layer_caches(calculator: MemoryCalculator, engine: Engine) -> list[int]:
     """Return the bytes of each layer's cache for all sequences, as llama.cpp allocates them."""
-    stored, context, batch = kv_format(calculator.kv_dtype), calculator.context, calculator.request.batch
+    stored, context, batch = (
+        kv_format(calculator.kv_dtype),
+        calculator.context,
+        calculator.request.batch,
+    )
     graph = record(calculator.tree, decode=True)
     states = layer_caches(graph, 1, "bf16", 4, 4)
     by_block: dict[int, int] = {}
@@ -116,7 +156,11 @@ def _layer_caches(calculator: MemoryCalculator, engine: Engine) -> list[int]:
             size += rows * cells_of(spec, context, batch, engine) // max(spec.every, 1)
             if not spec.rows:
                 known = states.get(id(region.block)) if isinstance(states, dict) else None
-                size += (known.state_bytes if known is not None else (int(spec.state or 0) + int(spec.conv_state or 0)) * 4) * batch
+                size += (
+                    known.state_bytes
+                    if known is not None
+                    else (int(spec.state or 0) + int(spec.conv_state or 0)) * 4
+                ) * batch
         by_block[id(region.block)] = size
     return [by_block.get(id(block), 0) for block in calculator.tree.layers]
 
@@ -133,7 +177,9 @@ def _module_names(calculator: MemoryCalculator) -> dict[str, str]:
             continue
         stored = scheme.stored_name(x.pattern).removesuffix(".weight")
         if not x.pattern.startswith("layers."):
-            names.setdefault({"embedding": "embedding", "head": "head"}.get(x.group, "norm"), stored)
+            names.setdefault(
+                {"embedding": "embedding", "head": "head"}.get(x.group, "norm"), stored
+            )
             continue
         layer, _, rest = stored.partition("{l}")
         names["layer"] = f"{layer}{{l}}"
@@ -144,9 +190,17 @@ def _module_names(calculator: MemoryCalculator) -> dict[str, str]:
 
 
 def _shortest(parts: Iterable[str]) -> Iterator[str]:
-    """Yield the modules inside a layer: those beside experts one by one, the others by their first name."""
+    """Yield the modules inside a layer: those beside experts one by one, the others by their
+    first name.
+    """
     found = list(parts)
     outer = {x.partition(".experts")[0] for x in found if x.endswith(".experts")}
     for x in found:
         first = x.partition(".")[0]
-        yield x if x.endswith(".experts") else ".".join(x.split(".")[:2]) if first in outer and "." in x else first
+        yield (
+            x
+            if x.endswith(".experts")
+            else ".".join(x.split(".")[:2])
+            if first in outer and "." in x
+            else first
+        )

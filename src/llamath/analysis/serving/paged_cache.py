@@ -1,8 +1,11 @@
-"""`PagedCache`: the KV cache of vLLM in pages: groups of layers that share block tables, bytes of a block, and blocks of one request.
+"""`PagedCache`: the KV cache of vLLM in pages: groups of layers that share block tables, bytes of a
+block, and blocks of one request.
 
-Layers of one kind (all tokens, a window, a chunk, a recurrent state) are divided into groups of equal size, whose pages have equal bytes;
-all groups draw blocks from one pool. A request takes blocks of each group, and the size that vLLM prints is its concurrency times the
-length of a request. Where a model's cache is not one that vLLM keeps like this, `page_layers` says so and returns no cache.
+Layers of one kind (all tokens, a window, a chunk, a recurrent state) are divided into groups of
+equal size, whose pages have equal bytes; all groups draw blocks from one pool. A request takes
+blocks of each group, and the size that vLLM prints is its concurrency times the length of a
+request. Where a model's cache is not one that vLLM keeps like this, `page_layers` says so and
+returns no cache.
 """
 
 from __future__ import annotations
@@ -82,7 +85,9 @@ class PagedCache(Record):
 
     def blocks_of_request(self, length: int) -> int:
         """Return the blocks of a request of this length in all groups."""
-        return sum(x.blocks_of_request(length, self.in_flight, self.state_blocks) for x in self.groups)
+        return sum(
+            x.blocks_of_request(length, self.in_flight, self.state_blocks) for x in self.groups
+        )
 
     def capacity(self, available: int, length: int) -> CacheCapacity:
         """Return what vLLM prints with this many bytes on each GPU and requests of this length."""
@@ -93,7 +98,11 @@ class PagedCache(Record):
         if self.size_line == "blocks":
             tokens = blocks // len(self.groups) * min(x.block_tokens for x in self.groups)
         most = max(self.block_bytes)
-        fits = largest_fitting(lambda n: self.blocks_of_request(n) * most <= usable, length) if usable > 0 else 0
+        fits = (
+            largest_fitting(lambda n: self.blocks_of_request(n) * most <= usable, length)
+            if usable > 0
+            else 0
+        )
         return CacheCapacity(
             available=available,
             blocks=blocks,
@@ -105,7 +114,9 @@ class PagedCache(Record):
 
 
 class SparseRows(NamedTuple):
-    """The rows of sparse latent attention: an indexer's keys in FP8 with scales, and latents, in an FP8 cache in a format of their own."""
+    """The rows of sparse latent attention: an indexer's keys in FP8 with scales, and latents, in
+    an FP8 cache in a format of their own.
+    """
 
     scaled_keys: int  # elements of an indexer's key for each scale
     scale_bytes: int
@@ -114,7 +125,9 @@ class SparseRows(NamedTuple):
 
 
 def sparse_rows(engine: Engine, gpu: str) -> SparseRows | None:
-    """Return the rows that an engine keeps for sparse latent attention on a GPU, if they are known."""
+    """Return the rows that an engine keeps for sparse latent attention on a GPU, if they are
+    known.
+    """
     if "sparse_latent_rows" not in engine.figures:
         return None
     rows = SparseRows(**engine.figure("sparse_latent_rows"))
@@ -123,11 +136,18 @@ def sparse_rows(engine: Engine, gpu: str) -> SparseRows | None:
 
 
 def layer_caches(
-    graph: Graph, tp: int, kv_dtype: str, state_bytes: int, conv_bytes: int = 2, sparse: SparseRows | None = None
+    graph: Graph,
+    tp: int,
+    kv_dtype: str,
+    state_bytes: int,
+    conv_bytes: int = 2,
+    sparse: SparseRows | None = None,
 ) -> dict[int, LayerCache] | str:
-    """Return the cache of each kind of layer, by the id of its block, or the reason why vLLM's cache of one is not known.
+    """Return the cache of each kind of layer, by the id of its block, or the reason why vLLM's
+    cache of one is not known.
 
-    `state_bytes` and `conv_bytes` are those of an element of a recurrent state, and of a convolution's last inputs.
+    `state_bytes` and `conv_bytes` are those of an element of a recurrent state, and of a
+    convolution's last inputs.
     """
     found: dict[int, LayerCache] = {}
     if not any(_is_indexer(x) for region in graph.layers for _, x in _cached(region)):
@@ -142,14 +162,18 @@ def layer_caches(
 
 
 def _cached(region: Region) -> list[tuple[Node, CachedTensor]]:
-    return [(node, rule(node)) for node in region.nodes if (rule := RULES[node.op].cached) is not None]
+    return [
+        (node, rule(node)) for node in region.nodes if (rule := RULES[node.op].cached) is not None
+    ]
 
 
 def _is_indexer(x: CachedTensor) -> bool:
     return x.kind == "row" and "indexer" in x.description
 
 
-def _layer_cache(region: Region, tp: int, kv_dtype: str, elements: tuple[int, int], sparse: SparseRows | None) -> LayerCache | str | None:
+def _layer_cache(
+    region: Region, tp: int, kv_dtype: str, elements: tuple[int, int], sparse: SparseRows | None
+) -> LayerCache | str | None:
     dtype = parse_kv_dtype(kv_dtype)
     if dtype.block > 1:
         return f"{dtype.short_name} is a cache dtype of llama.cpp"
@@ -158,7 +182,11 @@ def _layer_cache(region: Region, tp: int, kv_dtype: str, elements: tuple[int, in
     if any(x.every > 1 for x in rows) or (sparse is None and any(map(_is_indexer, rows))):
         return f"the pages of {', '.join(dict.fromkeys(x.description for x in rows))}"
     states = [x for _, x in cached if x.kind == "state"]
-    inputs = [(node.weights[0].shape[-1] if node.weights else None, x) for node, x in cached if x.kind == "conv"]
+    inputs = [
+        (node.weights[0].shape[-1] if node.weights else None, x)
+        for node, x in cached
+        if x.kind == "conv"
+    ]
     if rows and (states or inputs):
         return "layers with attention and a recurrent state"
     if rows and sparse is not None:
@@ -170,12 +198,20 @@ def _layer_cache(region: Region, tp: int, kv_dtype: str, elements: tuple[int, in
     if any(taps is None for taps, _ in inputs):
         return f"the pages of {', '.join(dict.fromkeys(x.description for _, x in inputs))}"
     sizes = [int(x.on_rank(tp)) * elements[0] for x in states]
-    sizes += [int(x.on_rank(tp)) // int(taps) * (int(taps) - 1) * elements[1] for taps, x in inputs if taps is not None]
+    sizes += [
+        int(x.on_rank(tp)) // int(taps) * (int(taps) - 1) * elements[1]
+        for taps, x in inputs
+        if taps is not None
+    ]
     return LayerCache("state", state_bytes=sum(sizes))
 
 
-def _sparse_cache(rows: Sequence[CachedTensor], sparse: SparseRows, element: int) -> LayerCache | str:
-    """Return the cache of latents and of an indexer's keys, all tokens of which every rank keeps."""
+def _sparse_cache(
+    rows: Sequence[CachedTensor], sparse: SparseRows, element: int
+) -> LayerCache | str:
+    """Return the cache of latents and of an indexer's keys, all tokens of which every rank
+    keeps.
+    """
     row_bytes = 0
     for x in rows:
         size = int(x.size)
@@ -202,7 +238,9 @@ def _rows_cache(rows: Sequence[CachedTensor], tp: int, element: int) -> LayerCac
     latent = all("latent" in x.description for x in rows)
     if window.max_lookback is None:
         return LayerCache("all", row_bytes, latent=latent)
-    return LayerCache("chunk" if window.chunk else "window", row_bytes, int(window.max_lookback), latent=latent)
+    return LayerCache(
+        "chunk" if window.chunk else "window", row_bytes, int(window.max_lookback), latent=latent
+    )
 
 
 def page_layers(
@@ -213,14 +251,19 @@ def page_layers(
     in_flight: int,
     stages: Sequence[Sequence[tuple[int, int]]],
 ) -> PagedCache | str:
-    """Return the pages of a model's layers, whose runs on each pipeline stage are `stages`; or the reason why they are not known."""
+    """Return the pages of a model's layers, whose runs on each pipeline stage are `stages`; or
+    the reason why they are not known.
+    """
     if int(tree.layers.n) > MAX_LAYERS:
         return f"{int(tree.layers.n):,} layers"
     layers = {i: caches[id(block)] for i, block in enumerate(tree.layers) if id(block) in caches}
     if not layers:
         return "a model without a cache"
     block, notes = _block_tokens(layers.values(), engine)
-    pages = {x: (block * x.row_bytes if x.kind != "state" else x.state_bytes) for x in dict.fromkeys(layers.values())}
+    pages = {
+        x: (block * x.row_bytes if x.kind != "state" else x.state_bytes)
+        for x in dict.fromkeys(layers.values())
+    }
     if states := [x for x in pages if x.kind == "state"]:
         if len({x.row_bytes for x in pages if x.kind != "state"}) > 1:
             return "recurrent states beside attention of several sizes"
@@ -246,37 +289,58 @@ def _block_tokens(layers: Iterable[LayerCache], engine: Engine) -> tuple[int, li
     kinds = list(dict.fromkeys(layers))
     latent = any(x.latent for x in kinds)
     block: int = engine.figure("latent_block_tokens" if latent else "block_tokens")
-    state, row = max((x.state_bytes for x in kinds), default=0), max((x.row_bytes for x in kinds), default=0)
+    state, row = (
+        max((x.state_bytes for x in kinds), default=0),
+        max((x.row_bytes for x in kinds), default=0),
+    )
     if not state or not row:
         return block, []
     alignment: int = max(engine.figure("hybrid_alignment_tokens", block), block)
     needed = alignment * -(-state // (alignment * row))
     if needed <= block:
         return block, []
-    return needed, [f"Setting attention block size to {needed} tokens to ensure that attention page size is >= mamba page size."]
+    return needed, [
+        f"Setting attention block size to {needed} tokens to ensure that attention "
+        "page size is >= mamba page size."
+    ]
 
 
-def _group_layers(layers: Mapping[int, LayerCache], pages: Mapping[LayerCache, int], block: int) -> tuple[list[PageGroup], dict[int, int]]:
+def _group_layers(
+    layers: Mapping[int, LayerCache], pages: Mapping[LayerCache, int], block: int
+) -> tuple[list[PageGroup], dict[int, int]]:
     """Return groups of layers with the bytes of each layer's page in a block."""
     if len({(x.kind, x.tokens) for x in layers.values()}) == 1:
         first = next(iter(layers.values()))
-        return [PageGroup(kind=first.kind, layers=tuple(layers), block_tokens=block, tokens=first.tokens)], {
-            i: pages[x] for i, x in layers.items()
-        }
+        return [
+            PageGroup(
+                kind=first.kind, layers=tuple(layers), block_tokens=block, tokens=first.tokens
+            )
+        ], {i: pages[x] for i, x in layers.items()}
     largest = max(pages.values())
     buckets: dict[tuple[LayerKind, int, int, int], list[int]] = {}
     for i, x in layers.items():
         ratio = largest // pages[x] if x.kind != "state" and largest % pages[x] == 0 else 1
-        buckets.setdefault((x.kind, x.tokens, block * ratio, x.row_bytes + x.state_bytes), []).append(i)
+        buckets.setdefault(
+            (x.kind, x.tokens, block * ratio, x.row_bytes + x.state_bytes), []
+        ).append(i)
     sizes = [len(x) for x in buckets.values()]
     size = max(sizes) if max(sizes) < 1.5 * min(sizes) else min(sizes)
     groups = []
     for (kind, tokens, block_tokens, _), numbers in buckets.items():
         n = -(-len(numbers) // size)
-        groups += [PageGroup(kind=kind, layers=tuple(numbers[i::n]), block_tokens=block_tokens, tokens=tokens) for i in range(n)]
+        groups += [
+            PageGroup(
+                kind=kind, layers=tuple(numbers[i::n]), block_tokens=block_tokens, tokens=tokens
+            )
+            for i in range(n)
+        ]
     return groups, dict.fromkeys(layers, largest)
 
 
-def _block_bytes(groups: Sequence[PageGroup], page_of: Mapping[int, int], runs: Sequence[tuple[int, int]]) -> int:
+def _block_bytes(
+    groups: Sequence[PageGroup], page_of: Mapping[int, int], runs: Sequence[tuple[int, int]]
+) -> int:
     """Return the bytes of a block on a stage: those of its fullest group."""
-    return max(sum(page_of[i] for i in x.layers if any(a <= i < b for a, b in runs)) for x in groups)
+    return max(
+        sum(page_of[i] for i in x.layers if any(a <= i < b for a, b in runs)) for x in groups
+    )

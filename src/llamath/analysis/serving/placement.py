@@ -1,8 +1,10 @@
-"""`place_model`: where each weight goes on a machine with GPUs, RAM and a disk, and how fast decode can be at most.
+"""`place_model`: where each weight goes on a machine with GPUs, RAM and a disk, and how fast decode
+can be at most.
 
-What every token uses (attention, norms, routers, shared experts, dense MLPs, the KV cache) goes to the GPUs first, and experts last, as
-llama.cpp's `--n-cpu-moe` keeps them: those of the first layers in RAM. If not even the rest fits, whole layers stay in RAM, the first ones
-first, as with `-ngl`. What does not fit in RAM is read from the disk through the page cache.
+What every token uses (attention, norms, routers, shared experts, dense MLPs, the KV cache) goes to
+the GPUs first, and experts last, as llama.cpp's `--n-cpu-moe` keeps them: those of the first layers
+in RAM. If not even the rest fits, whole layers stay in RAM, the first ones first, as with `-ngl`.
+What does not fit in RAM is read from the disk through the page cache.
 """
 
 from __future__ import annotations
@@ -68,8 +70,27 @@ class Placement(Report):
     """Where each weight goes, as flags of engines, with the bound on decode."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "dtype", "kv_dtype", "context", "batch", "fits", "devices", "layers_on_gpu", "layers_with_experts_in_ram"),
-        *("distinct_experts", "decode_ceiling", "llama_cpp", "override_tensor", "device_map", "ktransformers", "shortfall", "notes"),
+        *(
+            "model=model.name",
+            "dtype",
+            "kv_dtype",
+            "context",
+            "batch",
+            "fits",
+            "devices",
+            "layers_on_gpu",
+            "layers_with_experts_in_ram",
+        ),
+        *(
+            "distinct_experts",
+            "decode_ceiling",
+            "llama_cpp",
+            "override_tensor",
+            "device_map",
+            "ktransformers",
+            "shortfall",
+            "notes",
+        ),
     )
 
     model: Model
@@ -116,14 +137,20 @@ class Placement(Report):
     def summary(self) -> str:
         """The flags and the bound."""
         if not self.fits:
-            return f"{self.model.name}: {format_bytes(self.shortfall)} fit neither the GPUs nor the RAM"
+            return (
+                f"{self.model.name}: {format_bytes(self.shortfall)} fit neither the GPUs nor "
+                "the RAM"
+            )
         flags = " ".join(self.llama_cpp.replace("\\\n", " ").split())
         return f"{self.model.name}: {flags}; at most {self.decode_ceiling:.1f} tokens/s"
 
     def html_tables(self) -> Iterable[str]:
         """A row for each device."""
         columns = ("device", "dense", "experts", "KV cache", "engine", "read per step")
-        yield html_table(columns, [(x.device, x.dense, x.experts, x.cache, x.own, round(x.read)) for x in self.devices])
+        yield html_table(
+            columns,
+            [(x.device, x.dense, x.experts, x.cache, x.own, round(x.read)) for x in self.devices],
+        )
 
 
 class _Split(NamedTuple):
@@ -138,30 +165,50 @@ def place_model(calculator: MemoryCalculator, machine: Machine) -> Placement:
     """Return where each weight goes."""
     engine = find_engine("llama.cpp")
     sizes = layer_sizes(calculator, engine)
-    own = _own_bytes(calculator, engine.figure("cuda_context_gib")[1], engine.figure("ubatch_tokens"))
-    split = _split(sizes, machine.gpus, own, int(calculator.tree.vocab) * 4 * engine.figure("ubatch_tokens"))
+    own = _own_bytes(
+        calculator, engine.figure("cuda_context_gib")[1], engine.figure("ubatch_tokens")
+    )
+    split = _split(
+        sizes, machine.gpus, own, int(calculator.tree.vocab) * 4 * engine.figure("ubatch_tokens")
+    )
     batch = calculator.request.batch
     distinct = _distinct_experts(sizes, batch)
     share = distinct / sizes.experts if sizes.experts else 0.0
-    shares = [*_gpu_shares(sizes, machine.gpus, split, own, share), _ram_share(sizes, machine, split, share)]
+    shares = [
+        *_gpu_shares(sizes, machine.gpus, split, own, share),
+        _ram_share(sizes, machine, split, share),
+    ]
     ram, shortfall = shares[-1], 0
     room = machine.ram - RAM_RESERVE
     notes = [f"RAM: {RAM_RESERVE // 2**30} GiB are left to the system"]
     if (over := ram.used - max(room, 0)) > 0:
         if machine.disk_bandwidth:
             shares[-1:] = _spill(ram, over, share, machine.disk_bandwidth)
-            notes.append("disk: the same share of every read misses the page cache; popular experts miss it less")
-            notes.append("transformers maps no files: device_map has whole modules on 'disk', which needs an offload_folder")
+            notes.append(
+                "disk: the same share of every read misses the page cache; popular "
+                "experts miss it less"
+            )
+            notes.append(
+                "transformers maps no files: device_map has whole modules on 'disk', "
+                "which needs an offload_folder"
+            )
         else:
             shortfall = over
     if machine.ram_bandwidth == RAM_BANDWIDTH:
-        notes.append(f"RAM: {RAM_BANDWIDTH / 1e9:.1f} GB/s are assumed, two channels of DDR5-5600; --ram-bandwidth sets it")
+        notes.append(
+            f"RAM: {RAM_BANDWIDTH / 1e9:.1f} GB/s are assumed, two channels of "
+            "DDR5-5600; --ram-bandwidth sets it"
+        )
     if sizes.experts and batch > 1:
-        notes.append("routing is even and independent: B sequences use E·(1 − (1 − k/E)^B) of E experts")
+        notes.append(
+            "routing is even and independent: B sequences use E·(1 − (1 − k/E)^B) of E experts"
+        )
     modules = device_map(sizes, split.owners, split.cpu_experts, split.head_on_gpu)
     if over > 0 and machine.disk_bandwidth:
         modules = with_disk(modules, sizes, max(room, 0))
-    flags = llama_cpp_flags(calculator, sizes, split.owners, split.cpu_experts, split.head_on_gpu, len(machine.gpus))
+    flags = llama_cpp_flags(
+        calculator, sizes, split.owners, split.cpu_experts, split.head_on_gpu, len(machine.gpus)
+    )
     kt = ktransformers_flags(calculator, sizes, split.cpu_experts, split.owners, len(machine.gpus))
     if kt and (stand_in := checkpoint_address(calculator).note):
         notes.append(stand_in)
@@ -202,7 +249,9 @@ def _distinct_experts(sizes: ModelBytes, batch: int) -> float:
 
 
 def _split(sizes: ModelBytes, gpus: Sequence[Device], own: int, logits: int) -> _Split:
-    """Return the split that keeps the least outside of the GPUs: experts of the first layers first, then whole first layers."""
+    """Return the split that keeps the least outside of the GPUs: experts of the first layers
+    first, then whole first layers.
+    """
     count = len(sizes.layers)
     with_experts = [i for i, x in enumerate(sizes.layers) if x.experts]
     stops = [0, *(i + 1 for i in with_experts)]
@@ -219,9 +268,17 @@ def _split(sizes: ModelBytes, gpus: Sequence[Device], own: int, logits: int) -> 
 
 
 def _assign(
-    sizes: ModelBytes, gpus: Sequence[Device], own: int, logits: int, first: int, cpu_experts: int, head: bool
+    sizes: ModelBytes,
+    gpus: Sequence[Device],
+    own: int,
+    logits: int,
+    first: int,
+    cpu_experts: int,
+    head: bool,
 ) -> tuple[int, ...] | None:
-    """Return the GPU of each layer from `first` on, filling one GPU after the other; None if they do not fit."""
+    """Return the GPU of each layer from `first` on, filling one GPU after the other; None if
+    they do not fit.
+    """
     if not gpus:
         return None
     room = [x.memory - own - _copied_experts(sizes, cpu_experts) for x in gpus]
@@ -241,11 +298,15 @@ def _assign(
 
 
 def _copied_experts(sizes: ModelBytes, cpu_experts: int) -> int:
-    """Return the bytes of the largest tensor of experts in RAM, which is copied to a GPU for a prompt."""
+    """Return the bytes of the largest tensor of experts in RAM, which is copied to a GPU for a
+    prompt.
+    """
     return max((x.largest_expert_tensor for x in sizes.layers[:cpu_experts]), default=0)
 
 
-def _gpu_shares(sizes: ModelBytes, gpus: Sequence[Device], split: _Split, own: int, share: float) -> Iterator[PlacedShare]:
+def _gpu_shares(
+    sizes: ModelBytes, gpus: Sequence[Device], split: _Split, own: int, share: float
+) -> Iterator[PlacedShare]:
     for g, device in enumerate(gpus):
         mine = [i for i, x in enumerate(split.owners) if x == g]
         head = sizes.head if split.head_on_gpu and g == len(gpus) - 1 else 0
@@ -271,7 +332,11 @@ def _ram_share(sizes: ModelBytes, machine: Machine, split: _Split, share: float)
     mine = [i for i, x in enumerate(split.owners) if x < 0]
     dense = sum(sizes.layers[i].dense for i in mine)
     head = 0 if split.head_on_gpu else sizes.head - (sizes.embedding if sizes.tied else 0)
-    experts = sum(x.experts for i, x in enumerate(sizes.layers) if i < split.cpu_experts or split.owners[i] < 0)
+    experts = sum(
+        x.experts
+        for i, x in enumerate(sizes.layers)
+        if i < split.cpu_experts or split.owners[i] < 0
+    )
     cache = sum(sizes.layers[i].cache for i in mine)
     head_read = 0 if split.head_on_gpu else sizes.head
     return PlacedShare(
@@ -289,10 +354,22 @@ def _ram_share(sizes: ModelBytes, machine: Machine, split: _Split, share: float)
 
 
 def _spill(ram: PlacedShare, over: int, share: float, bandwidth: int) -> list[PlacedShare]:
-    """Return RAM and disk if RAM lacks this many bytes: experts first, each read as often as the others."""
+    """Return RAM and disk if RAM lacks this many bytes: experts first, each read as often as the
+    others.
+    """
     experts = min(over, ram.experts)
     dense = min(over - experts, ram.dense)
     missed = min(experts * share + dense, ram.read)
-    kept = ram.replace(experts=ram.experts - experts, dense=ram.dense - dense, read=ram.read - missed)
-    changes = {"memory": over, "dense": dense, "experts": experts, "cache": 0, "read": missed, "bandwidth": bandwidth, "layers": (0, 0)}
+    kept = ram.replace(
+        experts=ram.experts - experts, dense=ram.dense - dense, read=ram.read - missed
+    )
+    changes = {
+        "memory": over,
+        "dense": dense,
+        "experts": experts,
+        "cache": 0,
+        "read": missed,
+        "bandwidth": bandwidth,
+        "layers": (0, 0),
+    }
     return [kept, ram.replace(device="disk", kind="disk", **changes)]

@@ -1,4 +1,6 @@
-"""`matrix_facts`: the shapes of a model's matrices on one rank, in the units that engines check: blocks, groups and packed words."""
+"""`matrix_facts`: the shapes of a model's matrices on one rank, in the units that engines check:
+blocks, groups and packed words.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _UNITS = ("heads", "kv_heads", "key_heads", "value_heads", "state_groups")
 
 
 class EngineLayout(NamedTuple):
-    """The ranks of one model: tensor, pipeline, data (copies, or copies of the attention alone), and whether experts stay whole."""
+    """The ranks of one model: tensor, pipeline, data (copies, or copies of the attention alone),
+    and whether experts stay whole.
+    """
 
     tp: int = 1
     pp: int = 1
@@ -32,12 +36,20 @@ class EngineLayout(NamedTuple):
     @property
     def label(self) -> str:
         """The layout in words."""
-        parts = [f"{name} {n}" for name, n in (("TP", self.tp), ("PP", self.pp), ("DP", self.dp)) if n > 1]
-        return " × ".join(parts or ["one GPU"]) + (" with expert parallelism" if self.whole_experts else "")
+        parts = [
+            f"{name} {n}"
+            for name, n in (("TP", self.tp), ("PP", self.pp), ("DP", self.dp))
+            if n > 1
+        ]
+        return " × ".join(parts or ["one GPU"]) + (
+            " with expert parallelism" if self.whole_experts else ""
+        )
 
 
 class FormatUnits(NamedTuple):
-    """The kind of a matrix format as engines tell them apart, and the outputs and inputs that share a scale; 0: one scale for all."""
+    """The kind of a matrix format as engines tell them apart, and the outputs and inputs that
+    share a scale; 0: one scale for all.
+    """
 
     kind: str
     block_out: int
@@ -52,8 +64,18 @@ def format_units(to: MatrixFormat | None) -> FormatUnits:
     block_out = block_in = 0
     for part in to.parts[1:]:
         if "scale" in part.suffix and part.axes:
-            block_out = max([block_out, *(x.per // x.times for x in part.axes if x.letter == "out" and x.per > x.times)])
-            block_in = max([block_in, *(x.per // x.times for x in part.axes if x.letter == "in" and x.per > x.times)])
+            block_out = max(
+                [
+                    block_out,
+                    *(x.per // x.times for x in part.axes if x.letter == "out" and x.per > x.times),
+                ]
+            )
+            block_in = max(
+                [
+                    block_in,
+                    *(x.per // x.times for x in part.axes if x.letter == "in" and x.per > x.times),
+                ]
+            )
     values = to.parts[0]
     pack = next((x.per // x.times for x in values.axes if x.letter == "out" and x.per > x.times), 1)
     head = to.name.partition("-")[0]
@@ -114,7 +136,9 @@ def quantization_method(calculator: MemoryCalculator) -> str:
         return packer.recipe.method
     if packer.gguf_file_type or calculator.model.source.endswith(".gguf"):
         return "gguf"
-    return "bitsandbytes" if packer.name.startswith("bnb") else packer.name if packer.is_packed else ""
+    return (
+        "bitsandbytes" if packer.name.startswith("bnb") else packer.name if packer.is_packed else ""
+    )
 
 
 def stored_weights_of(calculator: MemoryCalculator) -> Sequence[StoredWeight]:
@@ -124,26 +148,36 @@ def stored_weights_of(calculator: MemoryCalculator) -> Sequence[StoredWeight]:
 
 def _formats(calculator: MemoryCalculator) -> Mapping[str, MatrixFormat]:
     storage = _storage(calculator)
-    formats = {x.choice.format.name: x.choice.format for x in storage.matrices if x.choice.format is not None}
+    formats = {
+        x.choice.format.name: x.choice.format
+        for x in storage.matrices
+        if x.choice.format is not None
+    }
     if storage.packer.matrix is not None:
         formats[storage.packer.packing] = storage.packer.matrix
     return formats
 
 
 def _storage(calculator: MemoryCalculator) -> WeightStorage:
-    """Return the storage that is asked for, or that the config declares where the bytes are counted from files."""
+    """Return the storage that is asked for, or that the config declares where the bytes are
+    counted from files.
+    """
     storage = calculator.storage or MemoryCalculator(calculator.model, calculator.request).storage
     assert storage is not None
     return storage
 
 
 def matrix_facts(calculator: MemoryCalculator, layout: EngineLayout) -> Iterator[Facts]:
-    """Yield the values of each distinct matrix on one rank: `of` is `matrix`, or `experts` for the experts of a layer."""
+    """Yield the values of each distinct matrix on one rank: `of` is `matrix`, or `experts` for
+    the experts of a layer.
+    """
     tree, formats = calculator.tree, _formats(calculator)
     storage = _storage(calculator)
     linear = {f"{x.pattern}.weight" for x in fold_blocks(tree) if isinstance(x.block, Linear)}
     names, seen = calculator.model.family.schemes.get("hf"), set()
-    weights = [x for x in storage.weights if x.leaf.pattern in linear and x.leaf.group not in TOWER_GROUPS]
+    weights = [
+        x for x in storage.weights if x.leaf.pattern in linear and x.leaf.group not in TOWER_GROUPS
+    ]
     common = {"tp": layout.tp, "activations": calculator.packer.compute_dtype}
     for name, group in _by_matrix(weights, names):
         first = group[0]
@@ -159,27 +193,54 @@ def matrix_facts(calculator: MemoryCalculator, layout: EngineLayout) -> Iterator
             yield facts
 
 
-def _by_matrix(weights: Sequence[StoredWeight], names: Any) -> Iterator[tuple[str, list[StoredWeight]]]:
-    """Yield the leaves that engines hold in one matrix and check as one: the key and value part of latent attention is one."""
+def _by_matrix(
+    weights: Sequence[StoredWeight], names: Any
+) -> Iterator[tuple[str, list[StoredWeight]]]:
+    """Yield the leaves that engines hold in one matrix and check as one: the key and value part
+    of latent attention is one.
+    """
     groups: dict[tuple[str, str, tuple[int, ...]], list[StoredWeight]] = {}
     for x in weights:
         pattern = x.leaf.pattern
         joined = pattern.replace(".k_up.", ".kv_up.").replace(".v_up.", ".kv_up.")
-        groups.setdefault((joined, x.codec, tuple(int(n) for n in x.leaf.weight.shape) if joined == pattern else ()), []).append(x)
+        groups.setdefault(
+            (
+                joined,
+                x.codec,
+                tuple(int(n) for n in x.leaf.weight.shape) if joined == pattern else (),
+            ),
+            [],
+        ).append(x)
     for (joined, _, _), found in groups.items():
-        stored = names.stored_name(found[0].leaf.pattern).removesuffix(".weight") if names is not None else joined.removesuffix(".weight")
+        stored = (
+            names.stored_name(found[0].leaf.pattern).removesuffix(".weight")
+            if names is not None
+            else joined.removesuffix(".weight")
+        )
         yield stored, found
 
 
-def _one_matrix(group: Sequence[StoredWeight], layout: EngineLayout, units: FormatUnits) -> dict[str, Any]:
+def _one_matrix(
+    group: Sequence[StoredWeight], layout: EngineLayout, units: FormatUnits
+) -> dict[str, Any]:
     first, tp = group[0].leaf, layout.tp
     outputs, inputs = sum(int(x.leaf.weight.shape[0]) for x in group), int(first.weight.shape[1])
     whole = bool(first.num_experts) and layout.whole_experts
     split, parts, unit = "no", 0, ""
     if first.split is not None and tp > 1 and not whole:
         split, parts = ("outputs", "inputs")[first.split.axis], first.split.parts
-        unit = first.split.unit if first.split.unit in _UNITS else "padded" if first.split.on_indivisible == "pad" else "columns"
-    ranks = min(tp, parts) if parts and first.split is not None and first.split.on_indivisible == "copy" else tp
+        unit = (
+            first.split.unit
+            if first.split.unit in _UNITS
+            else "padded"
+            if first.split.on_indivisible == "pad"
+            else "columns"
+        )
+    ranks = (
+        min(tp, parts)
+        if parts and first.split is not None and first.split.on_indivisible == "copy"
+        else tp
+    )
     return {
         "of": "experts" if first.num_experts else "matrix",
         "split": split,
@@ -198,7 +259,9 @@ def _one_matrix(group: Sequence[StoredWeight], layout: EngineLayout, units: Form
 
 
 def _place_in_merged(pattern: str) -> str:
-    """Return the place of a matrix in the one that engines merge it into: q, k and v; gate and up."""
+    """Return the place of a matrix in the one that engines merge it into: q, k and v; gate and
+    up.
+    """
     if pattern.endswith((".q.weight", ".k.weight", ".gate.weight")):
         return "before-last"
     return "last" if pattern.endswith((".v.weight", ".up.weight")) else "no"
@@ -222,7 +285,9 @@ def _one_expert(leaf: Folded, layout: EngineLayout, units: FormatUnits) -> dict[
 
 
 def _halved_group(group: int, of_rank: int, hidden: int) -> int:
-    """Return the group size after it was halved until it divides an expert's sides on a rank; a format without groups has no limit."""
+    """Return the group size after it was halved until it divides an expert's sides on a rank; a
+    format without groups has no limit.
+    """
     if not group:
         return of_rank
     while group > 1 and (of_rank % group or hidden % group):

@@ -1,7 +1,8 @@
-"""`TokenPools`: the KV cache of SGLang in pools: one for layers that keep all tokens, one for windows, and one of recurrent states.
+"""`TokenPools`: the KV cache of SGLang in pools: one for layers that keep all tokens, one for
+windows, and one of recurrent states.
 
-The pool of windows has a fixed share of the tokens of the other; that of states gets a fixed share of the memory. Layers of models without
-a pool of windows keep all tokens, whatever their window.
+The pool of windows has a fixed share of the tokens of the other; that of states gets a fixed share
+of the memory. Layers of models without a pool of windows keep all tokens, whatever their window.
 """
 
 from __future__ import annotations
@@ -33,13 +34,19 @@ class TokenPools(Record):
     state_share: float  # memory of states for that of keys and values
 
     def full_tokens(self, available: int) -> int:
-        """Return the tokens of the pool of layers that keep all tokens; of that of windows, if there is no other."""
+        """Return the tokens of the pool of layers that keep all tokens; of that of windows, if
+        there is no other.
+        """
         return min(self._tokens(x, available) for x in self.stages) // self.page * self.page
 
     def window_tokens(self, available: int) -> int:
         """Return the tokens of the pool of windows."""
         tokens = self.full_tokens(available)
-        return tokens if not any(x.full for x in self.stages) else int(tokens * self.window_share) // self.page * self.page
+        return (
+            tokens
+            if not any(x.full for x in self.stages)
+            else int(tokens * self.window_share) // self.page * self.page
+        )
 
     def states(self, available: int) -> int:
         """Return the recurrent states, of which one is for padding."""
@@ -52,7 +59,9 @@ class TokenPools(Record):
         return int(max(available - states, 0) // row) if row else available
 
     def _row(self, stage: StageRows) -> float:
-        return stage.full + stage.window * (self.window_share if any(x.full for x in self.stages) else 1)
+        return stage.full + stage.window * (
+            self.window_share if any(x.full for x in self.stages) else 1
+        )
 
     def capacity(self, available: int, length: int) -> CacheCapacity:
         """Return what fits in this many bytes on each GPU, with requests of this length."""
@@ -64,7 +73,10 @@ class TokenPools(Record):
             blocks=tokens // self.page,
             tokens=tokens,
             concurrency=tokens / length,
-            needed=max(ceil(self._row(x) * length * (1 + self.state_share * bool(x.state))) for x in self.stages),
+            needed=max(
+                ceil(self._row(x) * length * (1 + self.state_share * bool(x.state)))
+                for x in self.stages
+            ),
             longest=min(tokens, length) if admits else 0,
         )
 
@@ -73,9 +85,15 @@ class TokenPools(Record):
         found = []
         if self.window:
             full, windows = (_span(f(low), f(high)) for f in (self.full_tokens, self.window_tokens))
-            found.append(f"Use sliding window memory pool. full_layer_tokens={full}, swa_layer_tokens={windows}")
+            found.append(
+                f"Use sliding window memory pool. full_layer_tokens={full}, "
+                f"swa_layer_tokens={windows}"
+            )
         if any(x.state for x in self.stages):
-            found.append(f"Mamba Cache is allocated. max_mamba_cache_size: {_span(self.states(low), self.states(high))}")
+            found.append(
+                "Mamba Cache is allocated. max_mamba_cache_size: "
+                f"{_span(self.states(low), self.states(high))}"
+            )
         return tuple(found)
 
 
@@ -90,7 +108,9 @@ def pool_layers(
     model_types: Collection[str],
     stages: Sequence[Sequence[tuple[int, int]]],
 ) -> TokenPools | str:
-    """Return the pools of a model's layers, whose runs on each pipeline stage are `stages`; or the reason why they are not known."""
+    """Return the pools of a model's layers, whose runs on each pipeline stage are `stages`; or
+    the reason why they are not known.
+    """
     if int(tree.layers.n) > MAX_LAYERS:
         return f"{int(tree.layers.n):,} layers"
     layers = {i: caches[id(block)] for i, block in enumerate(tree.layers) if id(block) in caches}
@@ -98,11 +118,19 @@ def pool_layers(
         return "a model without a cache"
     pool = engine.figure("window_pool")
     has_windows = bool(set(model_types) & set(pool["types"]))
-    rows = [_stage_rows([x for i, x in layers.items() if any(a <= i < b for a, b in runs)], has_windows=has_windows) for runs in stages]
+    rows = [
+        _stage_rows(
+            [x for i, x in layers.items() if any(a <= i < b for a, b in runs)],
+            has_windows=has_windows,
+        )
+        for runs in stages
+    ]
     windows = [x.tokens for x in layers.values() if x.kind in {"window", "chunk"}]
     return TokenPools(
         stages=tuple(rows),
-        page=engine.figure("latent_block_tokens" if any(x.latent for x in layers.values()) else "block_tokens"),
+        page=engine.figure(
+            "latent_block_tokens" if any(x.latent for x in layers.values()) else "block_tokens"
+        ),
         window=max(windows, default=0) if has_windows else 0,
         window_share=pool["window_tokens_per_token"],
         state_share=engine.figure("state_pool"),

@@ -1,8 +1,10 @@
-"""FP8 training: which products run in FP8, what they read and write to convert their operands, and what they keep.
+"""FP8 training: which products run in FP8, what they read and write to convert their operands, and
+what they keep.
 
-Under every recipe the linear layers inside the layers compute in FP8, forward and backward, except routers; embedding, head, norms and
-attention stay in 16 bits (DeepSeek-V3, arXiv:2412.19437, §3.3; NVIDIA Transformer Engine; torchao's float8 training as torchtitan uses it).
-Weights, gradients and optimizer states keep their dtypes.
+Under every recipe the linear layers inside the layers compute in FP8, forward and backward, except
+routers; embedding, head, norms and attention stay in 16 bits (DeepSeek-V3, arXiv:2412.19437, §3.3;
+NVIDIA Transformer Engine; torchao's float8 training as torchtitan uses it). Weights, gradients and
+optimizer states keep their dtypes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from ...utils.errors import ArgumentError, nearest, safe
 
 
 class Fp8Recipe(NamedTuple):
-    """What a recipe moves through memory for each element that it converts, and what it keeps until the backward pass, in bytes."""
+    """What a recipe moves through memory for each element that it converts, and what it keeps
+    until the backward pass, in bytes.
+    """
 
     name: str
     title: str
@@ -25,22 +29,43 @@ class Fp8Recipe(NamedTuple):
     once: bool  # weights are converted once in a step, otherwise for each microbatch and pass
     keeps_copy: bool  # the input is saved in FP8, otherwise in 16 bits
     weight_copies: int  # FP8 copies of each weight that stay during a step
-    scale_block: int = 0  # elements with one scale; 0: one scale for a tensor or row, which is not counted
+    # elements with one scale; 0: one scale for a tensor or row, which is not counted
+    scale_block: int = 0
     scale_bytes: int = 0
     gathers_fp8: bool = False  # ZeRO-3 gathers weights in FP8
     blackwell: bool = False  # needs the tensor cores of Blackwell
 
 
-_TORCHAO = "torchao, torchao/float8, and torchtitan, docs/float8.md: inputs are saved in 16 bits and converted again"
-_TE = "NVIDIA Transformer Engine, transformer_engine/pytorch/module/linear.py: inputs are saved as FP8, weights converted once a step"
+_TORCHAO = (
+    "torchao, torchao/float8, and torchtitan, docs/float8.md: inputs are saved in 16 bits "
+    "and converted again"
+)
+_TE = (
+    "NVIDIA Transformer Engine, transformer_engine/pytorch/module/linear.py: inputs are saved "
+    "as FP8, weights converted once a step"
+)
 
 RECIPES = {
     x.name: x
     for x in (
-        # a scale from the data takes one more read: 2 + 2 + 1 bytes for an FP8 copy, as in torchao's own roofline
-        Fp8Recipe("tensorwise", "FP8 with a scale per tensor", _TORCHAO, 5, 5, 5, 5, False, False, 0, gathers_fp8=True),
+        # a scale from the data takes one more read: 2 + 2 + 1 bytes for an FP8 copy, as in
+        # torchao's own roofline
+        Fp8Recipe(
+            "tensorwise",
+            "FP8 with a scale per tensor",
+            _TORCHAO,
+            5,
+            5,
+            5,
+            5,
+            False,
+            False,
+            0,
+            gathers_fp8=True,
+        ),
         Fp8Recipe("rowwise", "FP8 with a scale per row", _TORCHAO, 5, 5, 10, 5, False, False, 0),
-        # one kernel writes the copy and its transpose: 2 + 1 + 1 bytes, with one more read for a scale from the same data
+        # one kernel writes the copy and its transpose: 2 + 1 + 1 bytes, with one more read for a
+        # scale from the same data
         Fp8Recipe("delayed", "FP8 with delayed scales", _TE, 4, 0, 4, 4, True, True, 2),
         Fp8Recipe("current", "FP8 with current scales", _TE, 6, 0, 6, 6, True, True, 2),
         Fp8Recipe(
@@ -57,7 +82,21 @@ RECIPES = {
             128,
             4,
         ),
-        Fp8Recipe("mxfp8", "MXFP8", f"Rouhani et al. 2023, arXiv:2310.10537; {_TE}", 4, 0, 4, 4, True, True, 2, 32, 1, blackwell=True),
+        Fp8Recipe(
+            "mxfp8",
+            "MXFP8",
+            f"Rouhani et al. 2023, arXiv:2310.10537; {_TE}",
+            4,
+            0,
+            4,
+            4,
+            True,
+            True,
+            2,
+            32,
+            1,
+            blackwell=True,
+        ),
     )
 }
 
@@ -68,7 +107,11 @@ def find_recipe(name: str) -> Fp8Recipe | None:
         return None
     if (recipe := RECIPES.get(name)) is None:
         near = nearest(name, RECIPES)
-        raise ArgumentError("fp8", f": unknown recipe {safe(repr(name), 40)}", hint=f"it is one of {', '.join(near or RECIPES)}")
+        raise ArgumentError(
+            "fp8",
+            f": unknown recipe {safe(repr(name), 40)}",
+            hint=f"it is one of {', '.join(near or RECIPES)}",
+        )
     return recipe
 
 

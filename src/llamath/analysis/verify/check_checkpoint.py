@@ -40,17 +40,27 @@ class VerifyReport(Report):
     model: Model
     checkpoint: OpenedCheckpoint
     verdict: Verdict
-    has_own_config: bool = True  # False: verified against another model than the config next to the files
+    # False: verified against another model than the config next to the files
+    has_own_config: bool = True
     full: FullCheck | None = None  # None: only headers were read
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("ok", "scheme=verdict.scheme", "path", "model=model.name", "format=manifest.format", "expected=verdict.expected"),
+        *(
+            "ok",
+            "scheme=verdict.scheme",
+            "path",
+            "model=model.name",
+            "format=manifest.format",
+            "expected=verdict.expected",
+        ),
         *("matched=verdict.matched", "findings", "full"),
     )
 
     @property
     def ok(self) -> bool:
-        """Return whether the checkpoint matches its config, and, if its files were read in full, whether no finding is an error."""
+        """Return whether the checkpoint matches its config, and, if its files were read in full,
+        whether no finding is an error.
+        """
         return self.verdict.ok and (self.full is None or self.full.ok)
 
     @property
@@ -68,26 +78,42 @@ class VerifyReport(Report):
     def answer(self, expected: str) -> str:
         """Say whether the headers match what was `expected`, or how much of it is there."""
         if self.verdict.ok:
-            compared = "names, shapes and dtypes" if self.verdict.compares_dtypes else "names and shapes"
+            compared = (
+                "names, shapes and dtypes" if self.verdict.compares_dtypes else ("names and shapes")
+            )
             return f"{compared} match {expected}"
         if self.is_incomplete:
-            return f"incomplete, {self.verdict.matched:,} of {format_count(self.verdict.expected, 'tensor')} are there"
+            return (
+                f"incomplete, {self.verdict.matched:,} of "
+                f"{format_count(self.verdict.expected, 'tensor')} are there"
+            )
         return f"does not match {expected}"
 
     @property
     def is_incomplete(self) -> bool:
         """Whether files are missing, truncated or unreadable."""
-        return bool(self.checkpoint.problems or self.manifest.absent_files or single_shard(self.manifest))
+        return bool(
+            self.checkpoint.problems or self.manifest.absent_files or single_shard(self.manifest)
+        )
 
     @property
     def about_values(self) -> str:
-        """What was found out about values and sums, or that values were not read; it follows the verdict."""
-        unread = "; values were not read (--full)" if self.verdict.ok and not (self.full and self.full.values_checked) else ""
+        """What was found out about values and sums, or that values were not read; it follows the
+        verdict.
+        """
+        unread = (
+            "; values were not read (--full)"
+            if self.verdict.ok and not (self.full and self.full.values_checked)
+            else ""
+        )
         return f"; {self.full.summary}{unread}" if self.full else unread
 
     def html_tables(self) -> Iterable[str]:
         """One row for each finding."""
-        yield html_table(("severity", "finding", "hint"), [(x.severity, x.message, x.hint) for x in self.findings])
+        yield html_table(
+            ("severity", "finding", "hint"),
+            [(x.severity, x.message, x.hint) for x in self.findings],
+        )
 
     @property
     def manifest(self) -> Manifest:
@@ -100,8 +126,12 @@ class VerifyReport(Report):
         return self.checkpoint.commit_note
 
 
-def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
-    """Verify the checkpoint at this path or address against a model, or against the config next to it."""
+def verify_checkpoint(
+    path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None
+) -> VerifyReport:
+    """Verify the checkpoint at this path or address against a model, or against the config next
+    to it.
+    """
     return verify_opened(open_checkpoint(path, allow_partial=True), path, model, changes)
 
 
@@ -113,17 +143,26 @@ def verify_opened(
     *,
     own_config: bool = False,
 ) -> VerifyReport:
-    """Verify a checkpoint whose headers have been read; with `own_config`, the model is that of the config next to the files.
+    """Verify a checkpoint whose headers have been read; with `own_config`, the model is that of the
+    config next to the files.
 
     One rank's part of a checkpoint is verified against the shapes on that rank.
     """
-    target = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
+    target = load(
+        model or (path if path == MODEL_NAME else opened.location),
+        changes=changes,
+        check_tensors=False,
+    )
     try:
         quantization = opened.packing_config
     except (ConfigError, RemoteError):
-        quantization = None  # `model` is the config to verify against, so this one may be unreadable
+        # `model` is the config to verify against, so this one may be unreadable
+        quantization = None
     checkpoint, added = without_training_names(opened, target)
-    expectation, shard = expectation_of(target, checkpoint), parse_shard(target.config.data, target.config.source)
+    expectation, shard = (
+        expectation_of(target, checkpoint),
+        parse_shard(target.config.data, target.config.source),
+    )
     if shard is not None:
         from ..shard_tree import check_shardable, shard_tree
 
@@ -133,20 +172,35 @@ def verify_opened(
     verdict = verdict.replace(findings=(*added, *verdict.findings))
     if shard is not None:
         remark = Finding(
-            code="tensor_parallel_shard", severity="info", message=str(shard), hint="llamath edit --join-shards joins the ranks"
+            code="tensor_parallel_shard",
+            severity="info",
+            message=str(shard),
+            hint="llamath edit --join-shards joins the ranks",
         )
         verdict = verdict.replace(findings=(*verdict.findings, remark))
     own_config = own_config or not model
     if verdict.scheme == "hf" and own_config and _may_be_quantized(target, opened.manifest):
         from .verify_recipe import recipe_findings
 
-        verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, checkpoint)))
-    return VerifyReport(path=path, model=target, checkpoint=checkpoint, verdict=verdict, has_own_config=own_config)
+        verdict = verdict.replace(
+            findings=(*verdict.findings, *recipe_findings(target, checkpoint))
+        )
+    return VerifyReport(
+        path=path, model=target, checkpoint=checkpoint, verdict=verdict, has_own_config=own_config
+    )
 
 
-def without_training_names(opened: OpenedCheckpoint, model: Model) -> tuple[OpenedCheckpoint, tuple[Finding, ...]]:
-    """Return a checkpoint without what training added, prefixes of wrappers and state of the optimizer, and the findings about it."""
-    expected = [frozenset(map(fold_numbers, names)) for x in _schemes(model) if (names := _patterns(model, x))]
+def without_training_names(
+    opened: OpenedCheckpoint, model: Model
+) -> tuple[OpenedCheckpoint, tuple[Finding, ...]]:
+    """Return a checkpoint without what training added, prefixes of wrappers and state of the
+    optimizer, and the findings about it.
+    """
+    expected = [
+        frozenset(map(fold_numbers, names))
+        for x in _schemes(model)
+        if (names := _patterns(model, x))
+    ]
     tensors = model_tensors(opened.manifest, expected)
     findings = []
     if tensors.description:
@@ -155,13 +209,23 @@ def without_training_names(opened: OpenedCheckpoint, model: Model) -> tuple[Open
                 code="prefix",
                 severity="warning",
                 message=tensors.description,
-                hint=f"loaders do not find these; `llamath convert {quote_path(opened.name)} NEW_FOLDER --names hf` writes the model's own",
+                hint=f"loaders do not find these; `llamath convert {quote_path(opened.name)} "
+                "NEW_FOLDER --names hf` writes the model's own",
             )
         )
     if tensors.state:
         state = training_state_totals(opened.manifest)
-        findings.append(Finding(code="training_state", severity="info", message=state.description, tensors=tensors.state))
-    return opened if tensors.manifest is opened.manifest else opened.replace(manifest=tensors.manifest), tuple(findings)
+        findings.append(
+            Finding(
+                code="training_state",
+                severity="info",
+                message=state.description,
+                tensors=tensors.state,
+            )
+        )
+    return opened if tensors.manifest is opened.manifest else opened.replace(
+        manifest=tensors.manifest
+    ), tuple(findings)
 
 
 def _schemes(model: Model) -> list[Scheme]:
@@ -169,7 +233,12 @@ def _schemes(model: Model) -> list[Scheme]:
     family = model.family
     schemes = (
         *(family.hf, family.gguf, family.meta, *family.hf_forms),
-        *(headless_scheme(family.hf), fused_scheme(family.hf), *map(fused_scheme, family.hf_forms), canonical_scheme(model.tree)),
+        *(
+            headless_scheme(family.hf),
+            fused_scheme(family.hf),
+            *map(fused_scheme, family.hf_forms),
+            canonical_scheme(model.tree),
+        ),
     )
     named, head = [x for x in schemes if x is not None], model.tree.head
     if head is None or head.weight.tied != "embed.weight":
@@ -178,13 +247,20 @@ def _schemes(model: Model) -> list[Scheme]:
 
 
 def _embedding_as_head(scheme: Scheme) -> Scheme:
-    """Return the names of files that hold a tied matrix under the name of the head alone, as safetensors' `save_model` writes them."""
+    """Return the names of files that hold a tied matrix under the name of the head alone, as
+    safetensors' `save_model` writes them.
+    """
     stored = scheme.stored_name("head.weight")
-    return scheme.replace(name=f"{scheme.name}-head", outside={**scheme.outside, "embed.weight": f"/{stored}", "embed": ""})
+    return scheme.replace(
+        name=f"{scheme.name}-head",
+        outside={**scheme.outside, "embed.weight": f"/{stored}", "embed": ""},
+    )
 
 
 def _patterns(model: Model, scheme: Scheme) -> list[str]:
-    """Return the patterns of the names of a model's tensors; none if the scheme lacks names for some."""
+    """Return the patterns of the names of a model's tensors; none if the scheme lacks names for
+    some.
+    """
     try:
         return [scheme.stored_name(x.pattern) for x in fold(model.tree)]
     except UnnamedWeight:
@@ -192,8 +268,12 @@ def _patterns(model: Model, scheme: Scheme) -> list[str]:
 
 
 def _may_be_quantized(model: Model, manifest: Manifest) -> bool:
-    """Whether the config declares a quantization, or a tensor has a dtype that plain weights do not have."""
-    return any(key in model.config.data for key in QUANTIZATION_KEYS) or not PLAIN_FLOATS.issuperset(manifest.columns.dtype)
+    """Whether the config declares a quantization, or a tensor has a dtype that plain weights do
+    not have.
+    """
+    return any(
+        key in model.config.data for key in QUANTIZATION_KEYS
+    ) or not PLAIN_FLOATS.issuperset(manifest.columns.dtype)
 
 
 def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
@@ -235,21 +315,29 @@ def _tied_copies(model: Model, checkpoint: OpenedCheckpoint) -> tuple[TiedCopy, 
 
 
 def refuse_large_models(model: Model, manifest: Manifest) -> None:
-    """Raise if the config has more weights than files of this number can name, before anything is allocated for each weight.
+    """Raise if the config has more weights than files of this number can name, before anything is
+    allocated for each weight.
 
-    A file names at most MAX_TENSORS tensors; no published checkpoint stacks more experts into them than that.
+    A file names at most MAX_TENSORS tensors; no published checkpoint stacks more experts into them
+    than that.
     """
-    weights, most = sum(x.copies for x in fold(model.tree)), MAX_TENSORS * max(1, len(manifest.files))
+    weights, most = (
+        sum(x.copies for x in fold(model.tree)),
+        MAX_TENSORS * max(1, len(manifest.files)),
+    )
     if weights > most:
         raise LlamathError(
-            f"{safe(model.config.source or model.name)}: expected at most {most:,} weights in {format_count(len(manifest.files), 'file')}, "
+            f"{safe(model.config.source or model.name)}: expected at most {most:,} weights in "
+            f"{format_count(len(manifest.files), 'file')}, "
             f"found a config with {weights:,}",
             hint="check the numbers of layers and experts in the config",
         )
 
 
 def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, Diagnosis | str]:
-    """Return the number of tokens of the tokenizer next to a checkpoint, and why it could not be read."""
+    """Return the number of tokens of the tokenizer next to a checkpoint, and why it could not be
+    read.
+    """
     if not checkpoint.tokenizer_files:
         return None, ""
     from ...checkpoint.formats.source import LocalFile
@@ -260,5 +348,7 @@ def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, Diagnosis | str]:
         return (count_json_tokens if path.endswith(".json") else count_model_tokens)(path), ""
     except LlamathError as error:
         with LocalFile(path) as file:
-            found = diagnose(file.read(0, min(HEAD_BYTES, file.size)), path, file.size, "a tokenizer")
+            found = diagnose(
+                file.read(0, min(HEAD_BYTES, file.size)), path, file.size, "a tokenizer"
+            )
         return None, found or str(error)

@@ -1,4 +1,5 @@
-"""`diagnose`: the causes of wrong shapes: a config key, a shard of a tensor-parallel run, a transposition.
+"""`diagnose`: the causes of wrong shapes: a config key, a shard of a tensor-parallel run, a
+transposition.
 
 A cause is accepted if the tree built with it fits the file, not because a name looks familiar.
 """
@@ -24,7 +25,9 @@ Shape = tuple[int, ...]
 
 
 class Expectation(NamedTuple):
-    """The consequences of a config for a checkpoint's tensors, and how to rebuild the tree with other keys."""
+    """The consequences of a config for a checkpoint's tensors, and how to rebuild the tree with
+    other keys.
+    """
 
     tree: Decoder
     schemes: Sequence[Scheme]
@@ -33,9 +36,12 @@ class Expectation(NamedTuple):
     dtype: str = ""  # of the weights, as in safetensors; empty: unknown
     tokenizer_tokens: int | None = None  # of the tokenizer next to the checkpoint
     tokenizer_error: Diagnosis | str = ""  # why they could not be counted
-    is_submodel: bool = False  # the text model of a multimodal model, whose other tensors are in the same files
-    has_other_mtp: bool = False  # the config declares multi-token prediction, whose layers the tree lacks
-    tied_copies: Sequence[TiedCopy] = ()  # matrices that are stored although the config ties them to others
+    # the text model of a multimodal model, whose other tensors are in the same files
+    is_submodel: bool = False
+    # the config declares multi-token prediction, whose layers the tree lacks
+    has_other_mtp: bool = False
+    # matrices that are stored although the config ties them to others
+    tied_copies: Sequence[TiedCopy] = ()
 
 
 class _Diagnosis(NamedTuple):
@@ -58,7 +64,10 @@ class _ShapeMismatch(NamedTuple):
     @property
     def text(self) -> str:
         """The found shape and the expected one."""
-        expected = f"({', '.join(x.symbol for x in self.shape)}) = ({', '.join(str(int(x)) for x in self.shape)})"
+        expected = (
+            f"({', '.join(x.symbol for x in self.shape)}) = "
+            f"({', '.join(str(int(x)) for x in self.shape)})"
+        )
         return f"{list(self.found)}; the config says {expected}"
 
 
@@ -69,12 +78,17 @@ def diagnose(
     shapes: Mapping[str, Shape],
     wrong: Mapping[str, StoredTensor],
 ) -> list[_Diagnosis]:
-    """Return the causes of the wrong shapes of the tensors in `wrong`; those that explain most tensors come first."""
+    """Return the causes of the wrong shapes of the tensors in `wrong`; those that explain most
+    tensors come first.
+    """
     groups = list(_groups(wrong, shapes))
     causes: list[_Diagnosis] = []
-    changes: dict[str, int] = {}  # keys that are already found wrong, with the values that the file has
+    # keys that are already found wrong, with the values that the file has
+    changes: dict[str, int] = {}
     while groups:
-        best = _rank_shard(expectation.tree, groups, expected, shapes) or _wrong_key(expectation, scheme, groups, shapes, changes)
+        best = _rank_shard(expectation.tree, groups, expected, shapes) or _wrong_key(
+            expectation, scheme, groups, shapes, changes
+        )
         if best is None:
             break
         cause, explained = best
@@ -83,12 +97,18 @@ def diagnose(
     return causes + [_unexplained(x) for x in groups]
 
 
-def _groups(wrong: Mapping[str, StoredTensor], shapes: Mapping[str, Shape]) -> Iterator[_ShapeMismatch]:
+def _groups(
+    wrong: Mapping[str, StoredTensor], shapes: Mapping[str, Shape]
+) -> Iterator[_ShapeMismatch]:
     names_by_shape: dict[tuple[tuple[str, ...], Shape], list[str]] = {}
     for name, x in wrong.items():
-        names_by_shape.setdefault((tuple(part.pattern for part in x.parts), shapes[name]), []).append(name)
+        names_by_shape.setdefault(
+            (tuple(part.pattern for part in x.parts), shapes[name]), []
+        ).append(name)
     for (_, shape), names in names_by_shape.items():
-        yield _ShapeMismatch(kind=_short_name(names[0]), found=shape, shape=wrong[names[0]].shape, names=tuple(names))
+        yield _ShapeMismatch(
+            kind=_short_name(names[0]), found=shape, shape=wrong[names[0]].shape, names=tuple(names)
+        )
 
 
 def _short_name(name: str) -> str:
@@ -98,9 +118,14 @@ def _short_name(name: str) -> str:
 
 
 def _rank_shard(
-    tree: Decoder, groups: Sequence[_ShapeMismatch], expected: Mapping[str, StoredTensor], shapes: Mapping[str, Shape]
+    tree: Decoder,
+    groups: Sequence[_ShapeMismatch],
+    expected: Mapping[str, StoredTensor],
+    shapes: Mapping[str, Shape],
 ) -> tuple[_Diagnosis, set[str]] | None:
-    """Return the diagnosis of one rank's shard: all wrong tensors are an nth along the axes that tensor parallelism splits."""
+    """Return the diagnosis of one rank's shard: all wrong tensors are an nth along the axes that
+    tensor parallelism splits.
+    """
     parts = {group: _nth_part(group) for group in groups}
     counts = {n for n, _ in parts.values()}
     if len(counts) != 1 or 0 in counts:
@@ -110,38 +135,66 @@ def _rank_shard(
     splits = {x.pattern: x.split for x in fold(tree)}
     for group, (_, axis) in parts.items():
         for part in (stored := expected[group.names[0]]).parts:
-            if part.pattern not in vocabulary and _split_axis(stored, splits.get(part.pattern)) != axis:
+            if (
+                part.pattern not in vocabulary
+                and _split_axis(stored, splits.get(part.pattern)) != axis
+            ):
                 return None  # tensor parallelism leaves norms and the residual width whole
-    unsplit = {part.pattern for name, x in expected.items() if shapes.get(name) == x.shape for part in x.parts} & split_patterns
+    unsplit = {
+        part.pattern
+        for name, x in expected.items()
+        if shapes.get(name) == x.shape
+        for part in x.parts
+    } & split_patterns
     end_patterns = {part.pattern for group in groups for part in expected[group.names[0]].parts}
     if unsplit and not (end_patterns <= vocabulary and n & (n - 1) == 0):
         return None
     descriptions = []
     for group, (_, axis) in parts.items():
         rows = "rows" if axis == 0 else "columns"
-        descriptions.append(f"{safe(group.kind)} has {group.found[axis]:,} {rows} = one of {n} shards of {int(group.shape[axis]):,}")
-    hint = f"this is one rank of a tensor-parallel run over {n} ranks: merge the {n} shards, or load it with {n} ranks"
+        descriptions.append(
+            f"{safe(group.kind)} has {group.found[axis]:,} {rows} = one of {n} "
+            f"shards of {int(group.shape[axis]):,}"
+        )
+    hint = (
+        f"this is one rank of a tensor-parallel run over {n} ranks: merge the {n} shards, or "
+        f"load it with {n} ranks"
+    )
     names = tuple(name for group in groups for name in group.names)
     return _Diagnosis("shard", "; ".join(descriptions), hint, names), set(names)
 
 
 def _split_matrices(tree: Decoder, n: int) -> tuple[set[str], set[str]]:
-    """Return the vocabulary's matrices, which some runs do not split, and the others that tensor parallelism splits over n ranks."""
+    """Return the vocabulary's matrices, which some runs do not split, and the others that tensor
+    parallelism splits over n ranks.
+    """
     ends = {x.pattern for x in fold(tree) if x.group in ("embedding", "head")}
-    return ends, {x.pattern for x in fold(tree) if x.split and len(x.weight.shape) > 1 and not x.split.parts % n} - ends
+    return ends, {
+        x.pattern
+        for x in fold(tree)
+        if x.split and len(x.weight.shape) > 1 and not x.split.parts % n
+    } - ends
 
 
 def _split_axis(stored: StoredTensor, split: Split | None) -> int | None:
-    """Return the axis of a stored tensor along which tensor parallelism splits it; None if every rank holds it whole."""
+    """Return the axis of a stored tensor along which tensor parallelism splits it; None if every
+    rank holds it whole.
+    """
     if split is None:
         return None
-    axis = len(stored.parts[0].weight.shape) - 1 - split.axis if "flip" in stored.layout.split() else split.axis
+    axis = (
+        len(stored.parts[0].weight.shape) - 1 - split.axis
+        if "flip" in stored.layout.split()
+        else split.axis
+    )
     is_stacked = len({x.indices for x in stored.parts}) > 1 and "below" not in stored.layout.split()
     return axis + is_stacked
 
 
 def _nth_part(group: _ShapeMismatch) -> tuple[int, int]:
-    """Return (n, axis) if the found shape is an nth of the expected one along a single axis, else (0, 0)."""
+    """Return (n, axis) if the found shape is an nth of the expected one along a single axis,
+    else (0, 0).
+    """
     axes = [i for i, (a, b) in enumerate(zip(group.found, group.shape, strict=False)) if a != b]
     if len(group.found) != len(group.shape) or len(axes) != 1 or not group.found[axes[0]]:
         return 0, 0
@@ -150,19 +203,33 @@ def _nth_part(group: _ShapeMismatch) -> tuple[int, int]:
 
 
 def _wrong_key(
-    expectation: Expectation, scheme: Scheme, groups: Sequence[_ShapeMismatch], shapes: Mapping[str, Shape], changes: dict[str, int]
+    expectation: Expectation,
+    scheme: Scheme,
+    groups: Sequence[_ShapeMismatch],
+    shapes: Mapping[str, Shape],
+    changes: dict[str, int],
 ) -> tuple[_Diagnosis, set[str]] | None:
-    """Return the diagnosis of the config key whose other value corrects most tensors and breaks none."""
+    """Return the diagnosis of the config key whose other value corrects most tensors and breaks
+    none.
+    """
     wrong = {name for group in groups for name in group.names}
     best: tuple[int, str, int, set[str]] | None = None
     for key, value in dict.fromkeys(_candidates(expectation.config_keys, groups)):
         try:
             new_shapes = {
-                name: x.shape for name, x in zip(*scheme.flat_tensors(_rebuild(expectation, {**changes, key: value})), strict=True)
+                name: x.shape
+                for name, x in zip(
+                    *scheme.flat_tensors(_rebuild(expectation, {**changes, key: value})),
+                    strict=True,
+                )
             }
         except LlamathError:
             continue
-        remaining = {name for name, shape in shapes.items() if name in new_shapes and new_shapes[name] != shape}
+        remaining = {
+            name
+            for name, shape in shapes.items()
+            if name in new_shapes and new_shapes[name] != shape
+        }
         explained = wrong - remaining
         if explained and not remaining - wrong and (best is None or len(explained) > best[0]):
             best = (len(explained), key, value, explained)
@@ -175,15 +242,24 @@ def _wrong_key(
     changes[key] = value
     where = _join(dict.fromkeys(safe(x.kind) for x in corrected))
     is_or_are = "is" if len(explained) == 1 else "are"
-    message = f"{where}{_layers(expectation.tree, corrected)} {is_or_are} {corrected[0].text} → {key} should be {value}"
+    message = (
+        f"{where}{_layers(expectation.tree, corrected)} {is_or_are} {corrected[0].text} → "
+        f"{key} should be {value}"
+    )
     names = tuple(name for group in corrected for name in group.names)
     return _Diagnosis(
-        "shape", message, f"either the config or the file belongs to another model; {key}={value} describes this file", names
+        "shape",
+        message,
+        "either the config or the file belongs to another model; "
+        f"{key}={value} describes this file",
+        names,
     ), set(names)
 
 
 def _rebuild(expectation: Expectation, changes: Mapping[str, int]) -> Decoder:
-    """Return the tree with these keys; heads keep their size where one that follows from another width is impossible."""
+    """Return the tree with these keys; heads keep their size where one that follows from another
+    width is impossible.
+    """
     try:
         return expectation.rebuild(changes)
     except ImpossibleModel:
@@ -199,7 +275,9 @@ def _join(kinds: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _candidates(letters: Mapping[str, str], groups: Sequence[_ShapeMismatch]) -> Iterator[tuple[str, int]]:
+def _candidates(
+    letters: Mapping[str, str], groups: Sequence[_ShapeMismatch]
+) -> Iterator[tuple[str, int]]:
     """Yield every (key, value) that would correct one wrong dimension."""
     for group in groups:
         for is_, should in zip(group.found, group.shape, strict=False):
@@ -210,7 +288,9 @@ def _candidates(letters: Mapping[str, str], groups: Sequence[_ShapeMismatch]) ->
 
 
 def _solve(dim: Expr, letter: str, value: int) -> int:
-    """Return the letter's value for which the dimension has this value, if it is linear in the letter; else 0."""
+    """Return the letter's value for which the dimension has this value, if it is linear in the
+    letter; else 0.
+    """
     with_it, without = 0, 0
     for monomial, k in dim.terms.items():
         powers = sum(atom.symbol == letter for atom in monomial)
@@ -224,11 +304,28 @@ def _solve(dim: Expr, letter: str, value: int) -> int:
 
 def _layers(tree: Decoder, groups: Sequence[_ShapeMismatch]) -> str:
     n = max(len(x.names) for x in groups)
-    return f" of all {n} layers" if n > 1 and n == int(tree.layers.n) else f" of {n} layers" if n > 1 else ""
+    return (
+        f" of all {n} layers"
+        if n > 1 and n == int(tree.layers.n)
+        else f" of {n} layers"
+        if n > 1
+        else ""
+    )
 
 
 def _unexplained(group: _ShapeMismatch) -> _Diagnosis:
     """Return a diagnosis of shapes that no cause explains."""
-    transposed = "; it is stored transposed" if group.found == tuple(reversed(group.shape)) and group.found != group.shape else ""
-    many = f" and {format_count(len(group.names) - 1, 'other tensor')}" if len(group.names) > 1 else ""
-    return _Diagnosis("shape", f"{safe(group.names[0])}{many} {'are' if many else 'is'} {group.text}{transposed}", "", group.names)
+    transposed = (
+        "; it is stored transposed"
+        if group.found == tuple(reversed(group.shape)) and group.found != group.shape
+        else ""
+    )
+    many = (
+        f" and {format_count(len(group.names) - 1, 'other tensor')}" if len(group.names) > 1 else ""
+    )
+    return _Diagnosis(
+        "shape",
+        f"{safe(group.names[0])}{many} {'are' if many else 'is'} {group.text}{transposed}",
+        "",
+        group.names,
+    )

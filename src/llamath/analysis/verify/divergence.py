@@ -1,7 +1,9 @@
-"""How far the next-token probabilities of two models are apart, in the statistics that `llama-perplexity --kl-divergence` prints.
+"""How far the next-token probabilities of two models are apart, in the statistics that
+`llama-perplexity --kl-divergence` prints.
 
-A is the base model, B the other one. A position is a token with a token after it. KLD is KL(A‖B) in nats; Δp is the difference of the
-probabilities of the token that follows, B's less A's; NLL is the negative logarithm of this probability. Uncertainties are standard errors.
+A is the base model, B the other one. A position is a token with a token after it. KLD is KL(A‖B) in
+nats; Δp is the difference of the probabilities of the token that follows, B's less A's; NLL is the
+negative logarithm of this probability. Uncertainties are standard errors.
 """
 
 from __future__ import annotations
@@ -51,7 +53,18 @@ class Divergence(Record):
     """The statistics of two models on the same tokens."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("positions", "kld", "delta_p", "rms_delta_p", "same_top", "perplexity_a", "perplexity_b", "log_ratio", "ratio", "difference"),
+        *(
+            "positions",
+            "kld",
+            "delta_p",
+            "rms_delta_p",
+            "same_top",
+            "perplexity_a",
+            "perplexity_b",
+            "log_ratio",
+            "ratio",
+            "difference",
+        ),
         "correlation",
     )
 
@@ -73,9 +86,16 @@ class Divergence(Record):
 
 
 def divergence_statistics(
-    kld: Sequence[float], p_a: Sequence[float], p_b: Sequence[float], nll_a: Sequence[float], nll_b: Sequence[float], same_top: int
+    kld: Sequence[float],
+    p_a: Sequence[float],
+    p_b: Sequence[float],
+    nll_a: Sequence[float],
+    nll_b: Sequence[float],
+    same_top: int,
 ) -> Divergence:
-    """Return the statistics of values at each position: KLD, the probabilities of the next token, their NLL."""
+    """Return the statistics of values at each position: KLD, the probabilities of the next
+    token, their NLL.
+    """
     n = len(kld)
     delta = [b - a for a, b in zip(p_a, p_b, strict=True)]
     squares = _mean([x * x for x in delta])
@@ -93,7 +113,9 @@ def divergence_statistics(
         same_top=Estimate(share, sqrt(share * (1 - share) / (n - 1)) if n > 1 else 0.0),
         perplexity_a=ppl_a,
         perplexity_b=ppl_b,
-        log_ratio=Estimate(b.value - a.value, sqrt(max(0.0, a.error**2 + b.error**2 - 2 * covariance))),
+        log_ratio=Estimate(
+            b.value - a.value, sqrt(max(0.0, a.error**2 + b.error**2 - 2 * covariance))
+        ),
         difference=Estimate(ppl_b.value - ppl_a.value, sqrt(max(0.0, difference))),
         correlation=covariance / (a.error * b.error) if a.error and b.error else 0.0,
     )

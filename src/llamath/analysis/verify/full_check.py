@@ -1,4 +1,6 @@
-"""`check_values`: read every byte of a checkpoint once, for the statistics of its values and the sums of its files."""
+"""`check_values`: read every byte of a checkpoint once, for the statistics of its values and the
+sums of its files.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,12 @@ class FileSum(Record):
 class FullCheck(Record):
     """The result of reading every byte of a checkpoint."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("bytes=bytes_read", "tensors", "values_checked", "files")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "bytes=bytes_read",
+        "tensors",
+        "values_checked",
+        "files",
+    )
 
     bytes_read: int
     tensors: int  # whose values were examined
@@ -72,11 +79,21 @@ class FullCheck(Record):
     @property
     def summary(self) -> str:
         """The result in a few words."""
-        counts = [sum(x.severity == severity for x in self.findings) for severity in ("error", "warning")]
-        found = [format_count(n, word) for n, word in zip(counts, ("error", "warning"), strict=True) if n]
-        parts = ["values" if self.values_checked else "", f"sums of {format_count(self.compared, 'file')}" if self.compared else ""]
+        counts = [
+            sum(x.severity == severity for x in self.findings) for severity in ("error", "warning")
+        ]
+        found = [
+            format_count(n, word) for n, word in zip(counts, ("error", "warning"), strict=True) if n
+        ]
+        parts = [
+            "values" if self.values_checked else "",
+            f"sums of {format_count(self.compared, 'file')}" if self.compared else "",
+        ]
         what = " and ".join(x for x in parts if x)
-        return f"{what or 'sums'}: {', '.join(found) or ('no error and no warning' if what else 'computed')}"
+        return (
+            f"{what or 'sums'}: "
+            f"{', '.join(found) or ('no error and no warning' if what else 'computed')}"
+        )
 
 
 def check_files(
@@ -91,23 +108,31 @@ def check_files(
     skip: Container[str] = (),
     progress: Progress | None = None,
 ) -> FullCheck:
-    """Read the files of a local checkpoint: the statistics of all `values`, and the sums that can be compared.
+    """Read the files of a local checkpoint: the statistics of all `values`, and the sums that can
+    be compared.
 
-    `roles` are those of the weights that a model has, by stored name. With `all_sums`, the SHA-256 of every file of the folder is computed
-    and `SHA256SUMS` is not read, since it will be replaced. `hub_sums` are entity tags of the Hub by file name; `listed_sums` replace those
-    of `SHA256SUMS`. Of the files that are no weights of this checkpoint, those in `skip` are not read.
+    `roles` are those of the weights that a model has, by stored name. With `all_sums`, the SHA-256
+    of every file of the folder is computed and `SHA256SUMS` is not read, since it will be replaced.
+    `hub_sums` are entity tags of the Hub by file name; `listed_sums` replace those of `SHA256SUMS`.
+    Of the files that are no weights of this checkpoint, those in `skip` are not read.
     """
     manifest = checkpoint.manifest
     if checkpoint.is_remote:
         raise LlamathError(
-            f"{safe(checkpoint.name)}: expected local files to read in full, found a remote checkpoint",
-            hint="download the files first; a repository on the Hub (owner/name) is downloaded by this command",
+            f"{safe(checkpoint.name)}: expected local files to read in full, found a remote "
+            "checkpoint",
+            hint="download the files first; a repository on the Hub (owner/name) is downloaded "
+            "by this command",
         )
     check_expansion(manifest)
     folder = os.path.dirname(manifest.files[0].name) if manifest.files else checkpoint.folder
     weights = {os.path.basename(x.name): i for i, x in enumerate(manifest.files)}
     listed = {} if all_sums else read_sums_file(folder) if listed_sums is None else listed_sums
-    others = [x for x in visible_files(folder) if x not in weights and x not in skip] if os.path.isdir(checkpoint.name) else []
+    others = (
+        [x for x in visible_files(folder) if x not in weights and x not in skip]
+        if os.path.isdir(checkpoint.name)
+        else []
+    )
     expected, missing = _expected_sums(folder, list(weights), others, checkpoint, hub_sums, listed)
     objects = lfs_objects(folder)
     names = dict.fromkeys([*weights, *expected])
@@ -116,9 +141,13 @@ def check_files(
     stats: list[TensorStats] = []
     tasks, unchecked = [], []
     for name in names:
-        algorithms = {x.algorithm for x in expected.get(name, ())} | ({"sha256"} if all_sums or (objects and name in weights) else set())
+        algorithms = {x.algorithm for x in expected.get(name, ())} | (
+            {"sha256"} if all_sums or (objects and name in weights) else set()
+        )
         consumer = None
-        path = manifest.files[weights[name]].name if name in weights else resolve_inside(folder, name)
+        path = (
+            manifest.files[weights[name]].name if name in weights else resolve_inside(folder, name)
+        )
         if name in weights and values:
             from ...checkpoint.tensor_stats import FileScan
 
@@ -127,15 +156,24 @@ def check_files(
             stats += own
             consumer = FileScan(own)
         size = manifest.files[weights[name]].size if name in weights else _size_of(path)
-        tasks.append(FileTask(path=path, size=size, algorithms=tuple(sorted(algorithms)), consumer=consumer))
+        tasks.append(
+            FileTask(path=path, size=size, algorithms=tuple(sorted(algorithms)), consumer=consumer)
+        )
     tasks = [x for x in tasks if x.algorithms or x.consumer]
-    digests = dict(zip([os.path.basename(x.path) for x in tasks], stream_files(tasks, progress), strict=True))
+    digests = dict(
+        zip([os.path.basename(x.path) for x in tasks], stream_files(tasks, progress), strict=True)
+    )
     files = [_file_sum(x, digests, expected, objects) for x in tasks]
     findings = [*_sum_findings(files, digests, expected, weights), *missing]
     findings += _lfs_findings(files, weights) if objects else []
     if values:
         findings += _value_findings(manifest, stats, roles, checkpoint, is_tied=is_tied)
-        findings += _unchecked([*unchecked, *(x.tensor.name for x in stats if not x.complete and _is_whole(x.tensor, manifest))])
+        findings += _unchecked(
+            [
+                *unchecked,
+                *(x.tensor.name for x in stats if not x.complete and _is_whole(x.tensor, manifest)),
+            ]
+        )
     return FullCheck(
         bytes_read=sum(x.size for x in tasks),
         tensors=sum(x.complete for x in stats),
@@ -154,14 +192,23 @@ def _expected_sums(
     hub_sums: Mapping[str, str] | None,
     listed: Mapping[str, str],
 ) -> tuple[dict[str, list[ExpectedSum]], list[Finding]]:
-    """Return the sums that files of the folder should have, and findings about files that are listed and missing.
+    """Return the sums that files of the folder should have, and findings about files that are
+    listed and missing.
 
     For a single file that was named, only its own sums are compared.
     """
     is_folder = os.path.isdir(checkpoint.name)
-    sums = [ExpectedSum(name, "sha256", digest, SUMS_FILE) for name, digest in listed.items() if is_folder or name in weights]
+    sums = [
+        ExpectedSum(name, "sha256", digest, SUMS_FILE)
+        for name, digest in listed.items()
+        if is_folder or name in weights
+    ]
     sums += local_sums(folder, [*weights, *others])
-    sums += [x for name, tag in (hub_sums or {}).items() if (x := sum_of_etag(name, tag, "the Hub")) and (is_folder or name in weights)]
+    sums += [
+        x
+        for name, tag in (hub_sums or {}).items()
+        if (x := sum_of_etag(name, tag, "the Hub")) and (is_folder or name in weights)
+    ]
     expected: dict[str, list[ExpectedSum]] = {}
     missing, inner = [], []
     for x in sums:
@@ -174,10 +221,16 @@ def _expected_sums(
     findings = []
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        message = f"{format_count(len(missing), 'file')} listed in {SUMS_FILE} {verb} not in the folder: {summarize_names(missing)}"
+        message = (
+            f"{format_count(len(missing), 'file')} listed in {SUMS_FILE} {verb} not in the "
+            f"folder: {summarize_names(missing)}"
+        )
         findings.append(Finding(code="missing_file", severity="warning", message=message))
     if inner:
-        message = f"the sums of {format_count(len(inner), 'file')} in sub-folders were not compared: {summarize_names(inner)}"
+        message = (
+            f"the sums of {format_count(len(inner), 'file')} in sub-folders were not "
+            f"compared: {summarize_names(inner)}"
+        )
         findings.append(Finding(code="not_examined", severity="info", message=message))
     return expected, findings
 
@@ -188,7 +241,10 @@ def _size_of(path: str) -> int:
 
 
 def _file_sum(
-    task: FileTask, digests: Mapping[str, Mapping[str, str]], expected: Mapping[str, Sequence[ExpectedSum]], objects: str
+    task: FileTask,
+    digests: Mapping[str, Mapping[str, str]],
+    expected: Mapping[str, Sequence[ExpectedSum]],
+    objects: str,
 ) -> FileSum:
     name = os.path.basename(task.path)
     found, sums = digests[name], expected.get(name, ())
@@ -197,7 +253,9 @@ def _file_sum(
     sha256 = found.get("sha256")
     if objects and not sums and sha256 and is_lfs_object(objects, sha256):
         matches, sources = True, ("the clone's LFS objects",)
-    return FileSum(name=name, bytes=task.size, sha256=sha256, compared_with=sources, matches=matches)
+    return FileSum(
+        name=name, bytes=task.size, sha256=sha256, compared_with=sources, matches=matches
+    )
 
 
 def _sum_findings(
@@ -206,9 +264,13 @@ def _sum_findings(
     expected: Mapping[str, Sequence[ExpectedSum]],
     weights: Mapping[str, int],
 ) -> Iterable[Finding]:
-    """Yield a finding for each file with a wrong sum; files other than weights may have been edited since they were downloaded."""
+    """Yield a finding for each file with a wrong sum; files other than weights may have been
+    edited since they were downloaded.
+    """
     for file in files:
-        wrong = [x for x in expected.get(file.name, ()) if digests[file.name][x.algorithm] != x.digest]
+        wrong = [
+            x for x in expected.get(file.name, ()) if digests[file.name][x.algorithm] != x.digest
+        ]
         if wrong:
             x = wrong[0]
             is_certain = file.name in weights or x.source == SUMS_FILE
@@ -216,8 +278,11 @@ def _sum_findings(
             yield Finding(
                 code="wrong_sum",
                 severity="error" if is_certain else "warning",
-                message=f"{safe(file.name, 100)} differs from what {safe(x.source)} says: expected {x.algorithm} {x.digest}, found {found}",
-                hint="download it again" if is_certain else "it was edited since it was downloaded, or is damaged",
+                message=f"{safe(file.name, 100)} differs from what {safe(x.source)} says: "
+                f"expected {x.algorithm} {x.digest}, found {found}",
+                hint="download it again"
+                if is_certain
+                else "it was edited since it was downloaded, or is damaged",
                 tensors=(),
             )
 
@@ -226,18 +291,32 @@ def _lfs_findings(files: Iterable[FileSum], weights: Mapping[str, int]) -> Itera
     """Yield a finding about weights of a git clone that are not among its LFS objects."""
     unknown = [x.name for x in files if x.name in weights and x.matches is None and x.sha256]
     if unknown and len(unknown) < len(weights):
-        message = f"{summarize_names(unknown)}: not among the LFS objects of this git clone, as the other files are"
-        yield Finding(code="unknown_sum", severity="warning", message=message, hint="git lfs fsck compares them with what was committed")
+        message = (
+            f"{summarize_names(unknown)}: not among the LFS objects of this git clone, as "
+            "the other files are"
+        )
+        yield Finding(
+            code="unknown_sum",
+            severity="warning",
+            message=message,
+            hint="git lfs fsck compares them with what was committed",
+        )
 
 
-def _stats_of_file(manifest: Manifest, file: int, checkpoint: OpenedCheckpoint) -> tuple[list[TensorStats], list[str]]:
-    """Return statistics to fill for each tensor of a file, and the names of tensors that cannot be examined in the order of their bytes.
+def _stats_of_file(
+    manifest: Manifest, file: int, checkpoint: OpenedCheckpoint
+) -> tuple[list[TensorStats], list[str]]:
+    """Return statistics to fill for each tensor of a file, and the names of tensors that cannot be
+    examined in the order of their bytes.
 
     Of tensors that are the same bytes in the same way, the first is examined.
     """
     from ...checkpoint.tensor_stats import TensorStats
 
-    packings, swap = _packings(checkpoint), manifest.format == "gguf" and _is_big_endian(manifest.files[file].name)
+    packings, swap = (
+        _packings(checkpoint),
+        manifest.format == "gguf" and _is_big_endian(manifest.files[file].name),
+    )
     stats: dict[tuple[Any, ...], TensorStats] = {}
     left_out = []
     for x in manifest.tensors:
@@ -247,7 +326,9 @@ def _stats_of_file(manifest: Manifest, file: int, checkpoint: OpenedCheckpoint) 
             left_out.append(x.name)
             continue
         kind = _kind_of(x, packings.get(x.name))
-        stats.setdefault((x.start, x.end, x.dtype, x.shape, x.strides), TensorStats(x, kind, swap=swap))
+        stats.setdefault(
+            (x.start, x.end, x.dtype, x.shape, x.strides), TensorStats(x, kind, swap=swap)
+        )
     return list(stats.values()), left_out
 
 
@@ -260,12 +341,24 @@ def _packings(checkpoint: OpenedCheckpoint) -> Mapping[str, Packing]:
 
 
 def _kind_of(x: Tensor, packing: Packing | None) -> str:
-    """Return the dtype as which values are examined; packed integers are not floats, whatever dtype they are stored as."""
+    """Return the dtype as which values are examined; packed integers are not floats, whatever
+    dtype they are stored as.
+    """
     from ...checkpoint.tensor_stats import BLOCK_TYPES, is_float
 
-    if packing is not None and packing.role == "values" and not x.dtype.startswith("F8_") and x.dtype not in BLOCK_TYPES:
+    if (
+        packing is not None
+        and packing.role == "values"
+        and not x.dtype.startswith("F8_")
+        and x.dtype not in BLOCK_TYPES
+    ):
         return "packed"
-    if packing is not None and packing.role == "scale" and packing.kind == "mxfp4" and x.dtype == "U8":
+    if (
+        packing is not None
+        and packing.role == "scale"
+        and packing.kind == "mxfp4"
+        and x.dtype == "U8"
+    ):
         return "F8_E8M0"
     return x.dtype if is_float(x.dtype) or x.dtype in BLOCK_TYPES else "packed"
 
@@ -284,13 +377,27 @@ def _is_whole(x: Tensor, manifest: Manifest) -> bool:
 
 def _unchecked(names: Sequence[str]) -> Iterable[Finding]:
     if names:
-        message = f"the values of {summarize_names(names)} were not examined: they are not contiguous in the file"
+        message = (
+            f"the values of {summarize_names(names)} were not examined: they are not "
+            "contiguous in the file"
+        )
         hint = "save .contiguous() or .clone() of them"
-        yield Finding(code="not_examined", severity="warning", message=message, hint=hint, tensors=tuple(names))
+        yield Finding(
+            code="not_examined",
+            severity="warning",
+            message=message,
+            hint=hint,
+            tensors=tuple(names),
+        )
 
 
 def _value_findings(
-    manifest: Manifest, stats: Sequence[TensorStats], roles: Mapping[str, str], checkpoint: OpenedCheckpoint, *, is_tied: bool
+    manifest: Manifest,
+    stats: Sequence[TensorStats],
+    roles: Mapping[str, str],
+    checkpoint: OpenedCheckpoint,
+    *,
+    is_tied: bool,
 ) -> list[Finding]:
     from .value_findings import ValueContext, value_findings
 
@@ -300,7 +407,9 @@ def _value_findings(
             groups.setdefault(_digest(manifest, x, unit), []).append(i)
         return [x for x in groups.values() if len(x) > 1]
 
-    context = ValueContext(packings=_packings(checkpoint), roles=roles, is_tied=is_tied, equal=equal)
+    context = ValueContext(
+        packings=_packings(checkpoint), roles=roles, is_tied=is_tied, equal=equal
+    )
     return value_findings(stats, context)
 
 

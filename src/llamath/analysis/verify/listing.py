@@ -1,7 +1,9 @@
-"""`list_tensors`: the content of a checkpoint by its headers: folded rows, totals by dtype, file and codec, and shared storage.
+"""`list_tensors`: the content of a checkpoint by its headers: folded rows, totals by dtype, file
+and codec, and shared storage.
 
-`elements` are stored values as the headers count them; `parameters` are what they represent: a packed value counts as the values in it,
-scales and the like count as none, and values that several tensors share count once.
+`elements` are stored values as the headers count them; `parameters` are what they represent: a
+packed value counts as the values in it, scales and the like count as none, and values that several
+tensors share count once.
 """
 
 from __future__ import annotations
@@ -98,7 +100,9 @@ class _SharedStorage(NamedTuple):
 
 
 class _TensorEntries(Record):
-    """The tensors of a listing as JSON; of up to 45,000 tensors, so what they have in common is encoded once."""
+    """The tensors of a listing as JSON; of up to 45,000 tensors, so what they have in common is
+    encoded once.
+    """
 
     listing: Listing
 
@@ -121,7 +125,10 @@ class _TensorEntries(Record):
     def to_json(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """Return an object for each tensor."""
         columns, packings = self.columns, self.listing.packings
-        entries = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        entries = [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
         if packings:
             for entry in entries:
                 if (packing := packings.get(entry["name"])) is not None:
@@ -132,10 +139,15 @@ class _TensorEntries(Record):
         """Return `to_json` as text, column by column, in a third of the time of `json.dumps`."""
         columns, packings = self.columns, self.listing.packings
         template = ", ".join(f"{json.dumps(key)}: %s" for key in columns)
-        texts: Iterator[str] = map(template.__mod__, zip(*map(_encode_column, columns.values()), strict=True))
+        texts: Iterator[str] = map(
+            template.__mod__, zip(*map(_encode_column, columns.values()), strict=True)
+        )
         if packings:
             found = map(packings.get, self.listing.manifest.columns.name)
-            texts = (f"{text}, {json.dumps(_packing_json(x))[1:-1]}" if x else text for text, x in zip(texts, found, strict=True))
+            texts = (
+                f"{text}, {json.dumps(_packing_json(x))[1:-1]}" if x else text
+                for text, x in zip(texts, found, strict=True)
+            )
         inside = "}, {".join(texts)
         return f"[{{{inside}}}]" if inside else "[]"
 
@@ -147,7 +159,14 @@ def _encode_column(values: Iterable[Any]) -> Iterator[str]:
     if 4 * len(distinct) < len(values):
         return map({x: json.dumps(x) for x in distinct}.__getitem__, values)
     first = next(iter(values), None)
-    return map(str if isinstance(first, int) else encode_basestring_ascii if isinstance(first, str) else json.dumps, values)
+    return map(
+        str
+        if isinstance(first, int)
+        else encode_basestring_ascii
+        if isinstance(first, str)
+        else json.dumps,
+        values,
+    )
 
 
 class Listing(Report):
@@ -169,7 +188,14 @@ class Listing(Report):
     remarks: tuple[str, ...] = ()  # on how the checkpoint was found and read
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=name", "format=manifest.format", "files", "tensors", "elements=total.elements", "parameters=total.parameters"),
+        *(
+            "model=name",
+            "format=manifest.format",
+            "files",
+            "tensors",
+            "elements=total.elements",
+            "parameters=total.parameters",
+        ),
         *(
             "bytes=total.bytes",
             "bits_per_weight",
@@ -188,7 +214,11 @@ class Listing(Report):
     def name(self) -> str:
         """The name of the file, or of the folder of several."""
         path = self.files[0].path if self.files else ""
-        return self.files[0].name if len(self.files) == 1 else path.rpartition("/")[0].rpartition("/")[2]
+        return (
+            self.files[0].name
+            if len(self.files) == 1
+            else path.rpartition("/")[0].rpartition("/")[2]
+        )
 
     @property
     def tensors(self) -> _TensorEntries:
@@ -197,30 +227,58 @@ class Listing(Report):
 
     def json_text(self) -> str:
         """Return `to_json` as text."""
-        values = {key: x.json_text() if isinstance(x, _TensorEntries) else json.dumps(encode_json(x)) for key, x in self.json_items()}
+        values = {
+            key: x.json_text() if isinstance(x, _TensorEntries) else json.dumps(encode_json(x))
+            for key, x in self.json_items()
+        }
         return f"{{{', '.join(f'{json.dumps(key)}: {text}' for key, text in values.items())}}}"
 
     @property
     def summary(self) -> str:
         """The format and the totals."""
-        files, tensors = format_count(len(self.files), "file"), format_count(self.total.tensors, "tensor")
+        files, tensors = (
+            format_count(len(self.files), "file"),
+            format_count(self.total.tensors, "tensor"),
+        )
         at_least = "" if self.known else "at least "
-        sizes = f"{at_least}{format_count(self.total.parameters, 'parameter')}, {self.total.bytes:,} bytes"
+        sizes = (
+            f"{at_least}{format_count(self.total.parameters, 'parameter')}, "
+            f"{self.total.bytes:,} bytes"
+        )
         return f"{self.manifest.format}, {files}, {tensors}, {sizes}"
 
     def html_tables(self) -> Iterable[str]:
         """One row for each pattern of names."""
-        rows = [(x.pattern, x.dtype, "×".join(map(str, x.shape)), x.copies, x.parameters * x.copies, x.bytes * x.copies) for x in self.rows]
+        rows = [
+            (
+                x.pattern,
+                x.dtype,
+                "×".join(map(str, x.shape)),
+                x.copies,
+                x.parameters * x.copies,
+                x.bytes * x.copies,
+            )
+            for x in self.rows
+        ]
         yield html_table(("tensor", "dtype", "shape", "copies", "parameters", "bytes"), rows)
 
     def unfolded(self) -> Iterator[TensorRow]:
         """Yield a row for every tensor, in file order."""
         for i, x in enumerate(self.manifest.tensors):
-            yield _row(tuple(x.name.split(".", MAX_NAME_PARTS)), 1, x, self.packings.get(x.name), i in self.tied, i in self.state)
+            yield _row(
+                tuple(x.name.split(".", MAX_NAME_PARTS)),
+                1,
+                x,
+                self.packings.get(x.name),
+                i in self.tied,
+                i in self.state,
+            )
 
     @property
     def known(self) -> bool:
-        """Return whether the headers determine how many values each packed element holds; else there are more parameters than counted."""
+        """Return whether the headers determine how many values each packed element holds; else
+        there are more parameters than counted.
+        """
         return all(x.known for x in self.rows)
 
     @property
@@ -229,7 +287,11 @@ class Listing(Report):
         from fractions import Fraction
 
         stored = self.total.bytes - self.training_state.bytes
-        return Fraction(8 * stored, self.total.parameters) if self.total.parameters and self.known else None
+        return (
+            Fraction(8 * stored, self.total.parameters)
+            if self.total.parameters and self.known
+            else None
+        )
 
     @property
     def weight_dtypes(self) -> Mapping[str, TensorTotals]:
@@ -239,17 +301,27 @@ class Listing(Report):
 
     @property
     def training_state(self) -> TensorTotals:
-        """The totals of the tensors that are state of an optimizer or a training run; they have no parameters."""
+        """The totals of the tensors that are state of an optimizer or a training run; they have
+        no parameters.
+        """
         return sum((_total(x) for x in self.rows if x.role == STATE), TensorTotals())
 
 
 def list_tensors(
-    manifest: Manifest, quantization: Mapping[str, Any] | None = None, packings: Mapping[str, Packing] | None = None
+    manifest: Manifest,
+    quantization: Mapping[str, Any] | None = None,
+    packings: Mapping[str, Packing] | None = None,
 ) -> Listing:
-    """List the tensors of a checkpoint; `quantization` is its config's section on packed weights, `packings` what is known of them."""
+    """List the tensors of a checkpoint; `quantization` is its config's section on packed
+    weights, `packings` what is known of them.
+    """
     columns = manifest.columns
     packings = packings_of(manifest, quantization) if packings is None else packings
-    sharing, tied = _find_shared_storage(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
+    sharing, tied = (
+        _find_shared_storage(manifest.tensors)
+        if manifest.format == "torch"
+        else ((), frozenset[int]())
+    )
     state = training_state(manifest)
     rows = tuple(_rows(manifest, columns, packings, tied, state))
     packed = [x for x in rows if x.kind]
@@ -271,12 +343,18 @@ def list_tensors(
 
 
 def _stored_elements(x: Tensor) -> int:
-    """Return the number of elements of a plain tensor: with strides, no more than its bytes hold."""
+    """Return the number of elements of a plain tensor: with strides, no more than its bytes
+    hold.
+    """
     return x.elements if x.strides is None else min(x.elements, x.bytes // PLAIN[x.dtype].bytes)
 
 
 def _rows(
-    manifest: Manifest, columns: TensorColumns, packings: Mapping[str, Packing], tied: frozenset[int], state: frozenset[int]
+    manifest: Manifest,
+    columns: TensorColumns,
+    packings: Mapping[str, Packing],
+    tied: frozenset[int],
+    state: frozenset[int],
 ) -> Iterator[TensorRow]:
     """Yield the folded tensors, those of one branch together."""
     tensors, names = manifest.tensors, columns.name
@@ -290,31 +368,59 @@ def _rows(
     if packings:
         keys.append([x and (x.kind, x.role, x.elements, x.known) for x in map(packings.get, names)])
     for x in _branches(fold_groups(names, *keys, distinct=manifest.num_distinct_names)):
-        yield _row(x.parts, x.copies, tensors[x.first], packings.get(names[x.first]), x.first in tied, x.first in state)
+        yield _row(
+            x.parts,
+            x.copies,
+            tensors[x.first],
+            packings.get(names[x.first]),
+            x.first in tied,
+            x.first in state,
+        )
 
 
-def _row(parts: tuple[str, ...], copies: int, x: Tensor, packing: Packing | None, tied: bool, state: bool) -> TensorRow:
+def _row(
+    parts: tuple[str, ...], copies: int, x: Tensor, packing: Packing | None, tied: bool, state: bool
+) -> TensorRow:
     if state:
-        return TensorRow(parts, x.dtype, x.shape, copies, x.elements, 0 if tied else x.bytes, 0, role=STATE, tied=tied)
+        return TensorRow(
+            parts,
+            x.dtype,
+            x.shape,
+            copies,
+            x.elements,
+            0 if tied else x.bytes,
+            0,
+            role=STATE,
+            tied=tied,
+        )
     kind, role, parameters, known = (
-        (packing.kind, packing.role, packing.elements, packing.known) if packing else ("", "", _stored_elements(x), True)
+        (packing.kind, packing.role, packing.elements, packing.known)
+        if packing
+        else ("", "", _stored_elements(x), True)
     )
     counts = (x.elements, 0, 0) if tied else (x.elements, x.bytes, parameters)
     return TensorRow(parts, x.dtype, x.shape, copies, *counts, kind, role, known, tied)
 
 
 def _branches(groups: list[NameGroup]) -> list[NameGroup]:
-    """Return groups in tree order: names with a common beginning together, in order of first appearance."""
+    """Return groups in tree order: names with a common beginning together, in order of first
+    appearance.
+    """
     positions: dict[tuple[str, ...], int] = {}
     keys: dict[int, list[int]] = {}
     for x in groups:
         words = tuple("" if part.isdigit() or part.startswith("{") else part for part in x.parts)
-        keys[x.first] = [positions.setdefault(words[: i + 1], len(positions)) for i in range(min(len(words), _MAX_SORTED_PARTS))]
+        keys[x.first] = [
+            positions.setdefault(words[: i + 1], len(positions))
+            for i in range(min(len(words), _MAX_SORTED_PARTS))
+        ]
     return sorted(groups, key=lambda x: keys[x.first])
 
 
 def _total(row: TensorRow) -> TensorTotals:
-    return TensorTotals(row.copies, row.copies * row.elements, row.copies * row.parameters, row.copies * row.bytes)
+    return TensorTotals(
+        row.copies, row.copies * row.elements, row.copies * row.parameters, row.copies * row.bytes
+    )
 
 
 def _totals(rows: Sequence[TensorRow], keys: Sequence[str]) -> dict[str, TensorTotals]:
@@ -324,7 +430,9 @@ def _totals(rows: Sequence[TensorRow], keys: Sequence[str]) -> dict[str, TensorT
     return totals
 
 
-def _files(manifest: Manifest, columns: TensorColumns, tied: frozenset[int]) -> Iterator[_FileTotal]:
+def _files(
+    manifest: Manifest, columns: TensorColumns, tied: frozenset[int]
+) -> Iterator[_FileTotal]:
     tensors, sizes = Counter(columns.file), [0] * len(manifest.files)
     start = 0
     for i, n in tensors.items():  # the tensors of a file are contiguous
@@ -333,7 +441,13 @@ def _files(manifest: Manifest, columns: TensorColumns, tied: frozenset[int]) -> 
     for x in (manifest.tensors[i] for i in tied):
         sizes[x.file] -= x.bytes
     for i, file in enumerate(manifest.files):
-        yield _FileTotal(path=file.name, size=file.size, header=file.header_bytes, tensors=tensors[i], bytes=sizes[i])
+        yield _FileTotal(
+            path=file.name,
+            size=file.size,
+            header=file.header_bytes,
+            tensors=tensors[i],
+            bytes=sizes[i],
+        )
 
 
 def _metadata(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -347,7 +461,12 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, f"an integer of {value.bit_length():,} bits"
         else:
             text = str(value)
-            yield key, text if len(text) <= _MAX_METADATA_CHARS else f"{text[:_MAX_METADATA_CHARS]}… ({len(text):,} characters)"
+            yield (
+                key,
+                text
+                if len(text) <= _MAX_METADATA_CHARS
+                else f"{text[:_MAX_METADATA_CHARS]}… ({len(text):,} characters)",
+            )
 
 
 def _notes(manifest: Manifest, columns: TensorColumns, rows: Sequence[TensorRow]) -> Iterator[str]:
@@ -359,19 +478,33 @@ def _notes(manifest: Manifest, columns: TensorColumns, rows: Sequence[TensorRow]
     for kind in dict.fromkeys(x.kind for x in rows if not x.known):
         n = sum(x.copies for x in rows if x.kind == kind and not x.known)
         weights = f"{format_count(n, 'weight')} packed as {kind}"
-        yield f"{weights}: the headers leave open how many values are in each element, so elements are counted"
+        yield (
+            f"{weights}: the headers leave open how many values are in each element, so "
+            "elements are counted"
+        )
     unpacked = [
         x
         for x in rows
-        if not x.kind and not x.role and x.dtype in _INTEGER_DTYPES and len(x.shape) > 1 and x.elements >= _MIN_PACKED_ELEMENTS
+        if not x.kind
+        and not x.role
+        and x.dtype in _INTEGER_DTYPES
+        and len(x.shape) > 1
+        and x.elements >= _MIN_PACKED_ELEMENTS
     ]
     if unpacked:
         n = sum(x.copies for x in unpacked)
-        yield f"{format_count(n, 'integer matrix', 'integer matrices')} of unknown packing ({unpacked[0].pattern}, …): elements are counted"
+        yield (
+            f"{format_count(n, 'integer matrix', 'integer matrices')} of unknown packing "
+            f"({unpacked[0].pattern}, …): elements are counted"
+        )
 
 
-def _find_shared_storage(tensors: Sequence[Tensor]) -> tuple[tuple[_SharedStorage, ...], frozenset[int]]:
-    """Return the storages with more than one tensor, and the indices of the tensors that are equal to an earlier one."""
+def _find_shared_storage(
+    tensors: Sequence[Tensor],
+) -> tuple[tuple[_SharedStorage, ...], frozenset[int]]:
+    """Return the storages with more than one tensor, and the indices of the tensors that are
+    equal to an earlier one.
+    """
     storages: dict[tuple[int, str], list[int]] = {}
     for i, x in enumerate(tensors):
         if x.storage:
@@ -381,14 +514,25 @@ def _find_shared_storage(tensors: Sequence[Tensor]) -> tuple[tuple[_SharedStorag
     for indices in storages.values():
         if len(indices) > 1:
             ties = list(_tied_to_earlier(tensors, indices))
-            first, last = min(tensors[i].start for i in indices), max(tensors[i].end for i in indices)
-            shared.append(_SharedStorage(tuple(tensors[i].name for i in indices), last - first, len(ties) == len(indices) - 1))
+            first, last = (
+                min(tensors[i].start for i in indices),
+                max(tensors[i].end for i in indices),
+            )
+            shared.append(
+                _SharedStorage(
+                    tuple(tensors[i].name for i in indices),
+                    last - first,
+                    len(ties) == len(indices) - 1,
+                )
+            )
             tied += ties
     return tuple(shared), frozenset(tied)
 
 
 def _tied_to_earlier(tensors: Sequence[Tensor], indices: Sequence[int]) -> Iterator[int]:
-    """Yield those with the same dtype, bytes and number of elements as an earlier one: the same tensor, possibly transposed or reshaped."""
+    """Yield those with the same dtype, bytes and number of elements as an earlier one: the same
+    tensor, possibly transposed or reshaped.
+    """
     seen: set[tuple[int, int, str, int]] = set()
     for i in indices:
         key = (tensors[i].start, tensors[i].end, tensors[i].dtype, tensors[i].elements)
@@ -420,7 +564,16 @@ def list_checkpoint(path: str) -> Listing:
     except (ConfigError, RemoteError) as error:
         remarks.append(f"note: {error}; quantization is detected from the headers alone")
     listing = list_tensors(opened.manifest, packing)
-    notes = tuple(x for x in (*kind_notes, adapter_note(opened), *listing.notes, *_recipe_notes(opened, listing)) if x)
+    notes = tuple(
+        x
+        for x in (
+            *kind_notes,
+            adapter_note(opened),
+            *listing.notes,
+            *_recipe_notes(opened, listing),
+        )
+        if x
+    )
     return listing.replace(notes=notes, remarks=tuple(remarks))
 
 

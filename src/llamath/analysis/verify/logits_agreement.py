@@ -1,4 +1,6 @@
-"""Report of `llamath logits`: the differences between the logits of two checkpoints, the first differing module, possible causes."""
+"""Report of `llamath logits`: the differences between the logits of two checkpoints, the first
+differing module, possible causes.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,18 @@ class LogitsComparison(Report):
     """Comparison of two checkpoints on the same tokens."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("same", "identical", "tolerance", "dtype", "a", "b", "tokens", "text", "logits=logit_differences", "kl=kl_divergence"),
+        *(
+            "same",
+            "identical",
+            "tolerance",
+            "dtype",
+            "a",
+            "b",
+            "tokens",
+            "text",
+            "logits=logit_differences",
+            "kl=kl_divergence",
+        ),
         *("top1=top1_agreement", "losses", "divergence", "first", "layers", "facts", "hints"),
     )
 
@@ -84,30 +97,68 @@ class LogitsComparison(Report):
     @property
     def summary(self) -> str:
         """The verdict, on what and in which dtype."""
-        verdict = "identical" if self.identical else f"{'same' if self.same else 'different'}, {self.relative:.2g} of the largest logit"
-        return f"{self.a.name} and {self.b.name}: {verdict}; {len(self.tokens):,} tokens in {self.dtype}, tolerance {self.tolerance:g}"
+        verdict = (
+            "identical"
+            if self.identical
+            else (
+                f"{'same' if self.same else 'different'}, {self.relative:.2g} of the largest logit"
+            )
+        )
+        return (
+            f"{self.a.name} and {self.b.name}: {verdict}; {len(self.tokens):,} tokens in "
+            f"{self.dtype}, tolerance {self.tolerance:g}"
+        )
 
     def html_tables(self) -> Iterator[str]:
-        """The differences, their percentiles, the hidden states after each layer, and the settings that differ."""
+        """The differences, their percentiles, the hidden states after each layer, and the
+        settings that differ.
+        """
         yield html_table(("measure", "value"), list(self._measures()))
         if self.divergence is not None:
             kld = {x.percent: x.value for x in self.divergence.kld.percentiles}
-            rows = [(x.percent, kld.get(x.percent), x.value) for x in self.divergence.delta_p.percentiles]
-            yield html_table(("percentile", "KLD, nats", "Δp"), rows, caption="of the next token's probabilities")
+            rows = [
+                (x.percent, kld.get(x.percent), x.value)
+                for x in self.divergence.delta_p.percentiles
+            ]
+            yield html_table(
+                ("percentile", "KLD, nats", "Δp"), rows, caption="of the next token's probabilities"
+            )
         if self.layers:
-            yield html_table(("layer", "relative difference"), list(enumerate(self.layers)), caption="of the hidden state after each layer")
+            yield html_table(
+                ("layer", "relative difference"),
+                list(enumerate(self.layers)),
+                caption="of the hidden state after each layer",
+            )
         if self.facts:
-            yield html_table(("setting", "A", "B", "layers"), [(x.path, x.a_text, x.b_text, x.layers) for x in self.facts])
+            yield html_table(
+                ("setting", "A", "B", "layers"),
+                [(x.path, x.a_text, x.b_text, x.layers) for x in self.facts],
+            )
 
     def _measures(self) -> Iterator[tuple[str, object]]:
-        yield from (("largest logit of A", self.largest_logit), ("mean logit difference", self.mean_difference))
-        yield from (("largest logit difference", self.max_difference), ("largest difference / largest logit", self.relative))
+        yield from (
+            ("largest logit of A", self.largest_logit),
+            ("mean logit difference", self.mean_difference),
+        )
+        yield from (
+            ("largest logit difference", self.max_difference),
+            ("largest difference / largest logit", self.relative),
+        )
         yield from (("mean KL(A‖B), nats", self.kl_mean), ("largest KL(A‖B), nats", self.kl_max))
-        yield from (("tokens", len(self.tokens)), ("tokens with the same top-1 token", self.same_top1))
+        yield from (
+            ("tokens", len(self.tokens)),
+            ("tokens with the same top-1 token", self.same_top1),
+        )
         if self.losses:
-            yield from (("loss of A, nats/token", self.losses[0]), ("loss of B, nats/token", self.losses[1]))
+            yield from (
+                ("loss of A, nats/token", self.losses[0]),
+                ("loss of B, nats/token", self.losses[1]),
+            )
         if self.divergence is not None:
-            yield from (("perplexity of A", self.divergence.perplexity_a.value), ("perplexity of B", self.divergence.perplexity_b.value))
+            yield from (
+                ("perplexity of A", self.divergence.perplexity_a.value),
+                ("perplexity of B", self.divergence.perplexity_b.value),
+            )
         if self.first is not None:
             yield f"first difference: {self.first.module}", self.first.difference
 
@@ -119,7 +170,11 @@ class LogitsComparison(Report):
     @property
     def relative(self) -> float:
         """Largest difference, relative to the largest logit."""
-        return self.max_difference / self.largest_logit if self.largest_logit else float(self.max_difference > 0)
+        return (
+            self.max_difference / self.largest_logit
+            if self.largest_logit
+            else float(self.max_difference > 0)
+        )
 
     @property
     def same(self) -> bool:
@@ -129,7 +184,12 @@ class LogitsComparison(Report):
     @property
     def logit_differences(self) -> dict[str, Any]:
         """The differences of the logits, for JSON."""
-        return {"max": self.max_difference, "mean": self.mean_difference, "relative": self.relative, "largest": self.largest_logit}
+        return {
+            "max": self.max_difference,
+            "mean": self.mean_difference,
+            "relative": self.relative,
+            "largest": self.largest_logit,
+        }
 
     @property
     def kl_divergence(self) -> dict[str, Any]:
@@ -143,12 +203,16 @@ class LogitsComparison(Report):
 
 
 def tree_differences(a: Block, b: Block) -> tuple[TreeDifference, ...]:
-    """Return the differences between two trees apart from stored weights, each once with its number of layers."""
+    """Return the differences between two trees apart from stored weights, each once with its
+    number of layers.
+    """
     differences: dict[tuple[str, str, str], TreeDifference] = {}
     for path, x, y in _differences(a, b, "", {}):
         key = (path, repr(x), repr(y))
         differences[key] = (
-            differences[key].replace(layers=differences[key].layers + 1) if key in differences else TreeDifference(path=path, a=x, b=y)
+            differences[key].replace(layers=differences[key].layers + 1)
+            if key in differences
+            else TreeDifference(path=path, a=x, b=y)
         )
     return tuple(differences.values())
 
@@ -158,7 +222,9 @@ _IGNORED_FIELDS = frozenset(("context",))
 _Seen = dict[tuple[int, int], list[tuple[str, object, object]]]
 
 
-def _differences(a: Record, b: Record, prefix: str, seen: _Seen) -> Iterator[tuple[str, object, object]]:
+def _differences(
+    a: Record, b: Record, prefix: str, seen: _Seen
+) -> Iterator[tuple[str, object, object]]:
     if type(a) is not type(b):
         yield prefix.rstrip(".") or "model", type(a).__name__, type(b).__name__
         return
@@ -182,7 +248,9 @@ def _display_value(x: object) -> object:
     return type(x).__name__ if isinstance(x, (Record, Stack)) else x
 
 
-def _stack_differences(a: Stack, b: Stack, prefix: str, seen: _Seen) -> Iterator[tuple[str, object, object]]:
+def _stack_differences(
+    a: Stack, b: Stack, prefix: str, seen: _Seen
+) -> Iterator[tuple[str, object, object]]:
     if len(a) != len(b):
         yield prefix.rstrip("."), len(a), len(b)
     for x, y in zip(a, b, strict=False):

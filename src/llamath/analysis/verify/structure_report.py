@@ -1,4 +1,6 @@
-"""`StructureReport`: the result of checking a checkpoint that no config describes tensor by tensor, such as an adapter."""
+"""`StructureReport`: the result of checking a checkpoint that no config describes tensor by
+tensor, such as an adapter.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,27 @@ class StructureReport(Report):
     full: FullCheck | None = None  # None: only headers were read
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("ok", "kind", "title", "scheme", "path", "model", "format", "expected", "matched", "checked", "facts"),
+        *(
+            "ok",
+            "kind",
+            "title",
+            "scheme",
+            "path",
+            "model",
+            "format",
+            "expected",
+            "matched",
+            "checked",
+            "facts",
+        ),
         *("findings=all_findings", "full"),
     )
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing contradicts it, and, if its files were read in full, whether no finding is an error."""
+        """Return whether nothing contradicts it, and, if its files were read in full, whether no
+        finding is an error.
+        """
         return self.is_whole and (self.full is None or self.full.ok)
 
     @property
@@ -58,8 +74,14 @@ class StructureReport(Report):
         bad = sum(x.severity != "info" for x in self.findings)
         answer = self.matches or "is whole"
         full = f"; {self.full.summary}" if self.full else ""
-        return f"{safe(self.path)}: {self.title}, {answer if self.is_whole else format_count(bad, 'problem')}{full}"
+        return (
+            f"{safe(self.path)}: {self.title}, "
+            f"{answer if self.is_whole else format_count(bad, 'problem')}{full}"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """One row for each finding."""
-        yield html_table(("severity", "finding", "hint"), [(x.severity, x.message, x.hint) for x in self.all_findings])
+        yield html_table(
+            ("severity", "finding", "hint"),
+            [(x.severity, x.message, x.hint) for x in self.all_findings],
+        )

@@ -1,4 +1,6 @@
-"""`open_verified`: a checkpoint (downloaded if it is on the Hub) that matches its config; the first fault is raised."""
+"""`open_verified`: a checkpoint (downloaded if it is on the Hub) that matches its config; the
+first fault is raised.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
     path = local_copy(path)
     if not os.path.lexists(path):
         hint = "give a folder, a file, or a repository on the Hub (owner/name)"
-        raise LlamathError(f"{safe(path)} is not a local path, and this command needs the weights", hint=hint)
+        raise LlamathError(
+            f"{safe(path)} is not a local path, and this command needs the weights", hint=hint
+        )
     checkpoint = open_checkpoint(path)
     check_expansion(checkpoint.manifest)
     tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
@@ -76,8 +80,16 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
     )
 
 
-def _model(folder: str, checkpoint: OpenedCheckpoint, found: Tensors, changes: Mapping[str, Any], notes: list[str]) -> Model:
-    """Return the model that the config or GGUF header describes; keys that Meta's params.json lacks are inferred from the tensors."""
+def _model(
+    folder: str,
+    checkpoint: OpenedCheckpoint,
+    found: Tensors,
+    changes: Mapping[str, Any],
+    notes: list[str],
+) -> Model:
+    """Return the model that the config or GGUF header describes; keys that Meta's params.json
+    lacks are inferred from the tensors.
+    """
     if checkpoint.manifest.format == "gguf" or checkpoint.has_config_json:
         return load(folder, changes=changes, check_tensors=False)
     size = merged_vocab_size(found, "tok_embeddings.weight", "norm.weight")
@@ -85,20 +97,39 @@ def _model(folder: str, checkpoint: OpenedCheckpoint, found: Tensors, changes: M
     scheme = model.family.meta
     if scheme is None or not model.config.source.endswith("params.json"):
         return model
-    inferred = {key: x for key, x in infer_missing_config(model.config.data, scheme, found).items() if key not in changes}
+    inferred = {
+        key: x
+        for key, x in infer_missing_config(model.config.data, scheme, found).items()
+        if key not in changes
+    }
     notes += [remark for _, remark in inferred.values()]
-    return load(folder, changes={**changes, **{key: x for key, (x, _) in inferred.items()}}, vocab_size=size, check_tensors=False)
+    return load(
+        folder,
+        changes={**changes, **{key: x for key, (x, _) in inferred.items()}},
+        vocab_size=size,
+        check_tensors=False,
+    )
 
 
-def _stored_tensors(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, notes: list[str]) -> tuple[Scheme, StoredTensors]:
-    """Verify the tensors; return their naming scheme and the tensors, those of several shards merged."""
+def _stored_tensors(
+    checkpoint: OpenedCheckpoint, model: Model, found: Tensors, notes: list[str]
+) -> tuple[Scheme, StoredTensors]:
+    """Verify the tensors; return their naming scheme and the tensors, those of several shards
+    merged.
+    """
     manifest = checkpoint.manifest
-    is_sharded = manifest.format == "torch" and model.family.meta is not None and any(len(x) > 1 for x in found.values())
+    is_sharded = (
+        manifest.format == "torch"
+        and model.family.meta is not None
+        and any(len(x) > 1 for x in found.values())
+    )
     meta = model.family.meta.tensors(model.tree) if is_sharded and model.family.meta else ()
     shapes = {x.name: tuple(map(int, x.shape)) for x in meta}
     merged = {name: merge_tensor(name, parts, shapes.get(name)) for name, parts in found.items()}
     if is_sharded:
-        manifest = manifest.replace(tensors=tuple(x.parts[0]._replace(shape=x.shape, strides=None) for x in merged.values()))
+        manifest = manifest.replace(
+            tensors=tuple(x.parts[0]._replace(shape=x.shape, strides=None) for x in merged.values())
+        )
     quantization = checkpoint.quantization_config or {}
     expectation = expectation_of(model, checkpoint)
     verdict = verify_tensors(expectation, manifest, quantization=quantization)
@@ -117,6 +148,7 @@ def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) ->
     if fatal:
         first, more = fatal[0], f"; and {len(fatal) - 1} more" if len(fatal) > 1 else ""
         raise LlamathError(
-            f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or "llamath.verify(path) lists all findings"
+            f"{safe(path)} does not match its config: {first.message}{more}",
+            hint=first.hint or "llamath.verify(path) lists all findings",
         )
     notes += [x.message for x in findings if x.code in _NON_FATAL]

@@ -32,23 +32,32 @@ def verify_path(
 ) -> VerifyReport | StructureReport:
     """Verify a checkpoint against a model or its own config, or an adapter against its base model.
 
-    With `full`, the values of all tensors and the sums of the files are checked, for which a repository on the Hub is downloaded; with
-    `all_sums`, the SHA-256 of each file is computed. With `via`, the model is built as `load` builds it.
+    With `full`, the values of all tensors and the sums of the files are checked, for which a
+    repository on the Hub is downloaded; with `all_sums`, the SHA-256 of each file is computed. With
+    `via`, the model is built as `load` builds it.
     """
     if full:
         path = local_copy(path)
     if kind := local_kind(path):
         if model is not None or base is not None or via is not None:
-            raise LlamathError(f"--as, --base and --via are for the checkpoint of one model, and {safe(path)} is another kind ({kind})")
+            raise LlamathError(
+                "--as, --base and --via are for the checkpoint of one model, and "
+                f"{safe(path)} is another kind ({kind})"
+            )
         structure = _verify_folder(kind, path)
         if not (full or all_sums):
             return structure
         from .kinds.folder_values import check_folder_values
 
-        return structure.replace(full=check_folder_values(kind, path, values=full, all_sums=all_sums, progress=progress))
+        return structure.replace(
+            full=check_folder_values(kind, path, values=full, all_sums=all_sums, progress=progress)
+        )
     opened = open_checkpoint(path, allow_partial=True)
     if via is not None:
-        model, changes = load(model or opened.location, changes=changes, check_tensors=False, via=via), None
+        model, changes = (
+            load(model or opened.location, changes=changes, check_tensors=False, via=via),
+            None,
+        )
     report = _verify_headers(opened, path, model, changes, base, reads_values=full or all_sums)
     if not (full or all_sums):
         return report
@@ -88,9 +97,15 @@ def _verify_headers(
     if (adapter := _find_adapter(opened)) is not None:
         from .kinds.adapter_check import verify_adapter
 
-        return verify_adapter(adapter, path, model if base is None else base, changes).replace(note=opened.commit_note)
+        return verify_adapter(adapter, path, model if base is None else base, changes).replace(
+            note=opened.commit_note
+        )
     if base is not None:
-        raise ArgumentError("base", f" is for adapters, and {safe(path)} is none", hint="verify it against another model: --as MODEL")
+        raise ArgumentError(
+            "base",
+            f" is for adapters, and {safe(path)} is none",
+            hint="verify it against another model: --as MODEL",
+        )
     if model is not None and _may_lack_family(model):
         model, changes = load(model, changes=changes, check_tensors=False), None
         if model.claim:
@@ -103,7 +118,10 @@ def _verify_headers(
         keys = config_of(opened)
         model_type = (keys or {}).get("model_type")
         if keys is not None and isinstance(model_type, str) and is_unknown_family(keys):
-            reason = f"{safe(model_type, 60)} is not among the decoder families that are counted by formula"
+            reason = (
+                f"{safe(model_type, 60)} is not among the decoder families that are counted "
+                "by formula"
+            )
             return verify_files(opened, path, keys, reason)
         if keys is None and reads_values and _lacks_config(opened):
             return verify_files(opened, path, {}, "there is no config.json or params.json")
@@ -135,7 +153,9 @@ def _verify_folder(kind: str, path: str) -> StructureReport:
 
 
 def _hub_sums(model: str) -> Mapping[str, str] | None:
-    """Return the sums of the files of the Hub repository that a checkpoint is compared with; None for other models."""
+    """Return the sums of the files of the Hub repository that a checkpoint is compared with;
+    None for other models.
+    """
     from ...catalog import find_public_id
     from ...checkpoint.repo_id import is_offline
 

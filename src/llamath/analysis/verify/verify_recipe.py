@@ -1,4 +1,6 @@
-"""`recipe_findings`: compare what a checkpoint stores packed with what its quantization recipe declares."""
+"""`recipe_findings`: compare what a checkpoint stores packed with what its quantization recipe
+declares.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,18 @@ _EXPERT_NUMBER = re.compile(r"\.experts\.\d+\.")
 
 
 def recipe_findings(model: Model, checkpoint: OpenedCheckpoint) -> Iterator[Finding]:
-    """Yield the findings about matrices that are packed against the recipe, or not packed though it says so, and about missing scales."""
+    """Yield the findings about matrices that are packed against the recipe, or not packed though
+    it says so, and about missing scales.
+    """
     manifest = checkpoint.manifest
     if manifest.format == "gguf":
         return
     yield from _missing_scales(manifest, checkpoint)
-    kinds = {x.weight: x.kind for x in packings_of(manifest, checkpoint.packing_config).values() if x.role == "values"}
+    kinds = {
+        x.weight: x.kind
+        for x in packings_of(manifest, checkpoint.packing_config).values()
+        if x.role == "values"
+    }
     try:
         packer = declared_weight_format(model.config.data)
         if packer.recipe is None:
@@ -38,14 +46,19 @@ def recipe_findings(model: Model, checkpoint: OpenedCheckpoint) -> Iterator[Find
             return
         choices = _choices(model)
     except UnknownQuantization as error:
-        yield Finding(code="recipe", severity="info", message=f"the recipe cannot be checked: {error}")
+        yield Finding(
+            code="recipe", severity="info", message=f"the recipe cannot be checked: {error}"
+        )
         return
     except LlamathError:
         return
     packed = kinds.keys()
     dtypes = dict(zip(manifest.columns.name, manifest.columns.dtype, strict=True))
     plain, excluded = [], []
-    for name in (*packed, *(x for x, dtype in dtypes.items() if dtype in PLAIN_FLOATS and x not in packed)):
+    for name in (
+        *packed,
+        *(x for x, dtype in dtypes.items() if dtype in PLAIN_FLOATS and x not in packed),
+    ):
         choice = choices.get(_EXPERT_NUMBER.sub(".experts.{e}.", name.removesuffix(".weight")))
         if choice is None:
             continue
@@ -55,32 +68,65 @@ def recipe_findings(model: Model, checkpoint: OpenedCheckpoint) -> Iterator[Find
             plain.append(name)
     recipe = f"the {packer.recipe.method} recipe"
     if plain and not packed:
-        is_seen = packer.recipe.method == "mlx"  # MLX looks at the tensors to tell what is quantized
+        # MLX looks at the tensors to tell what is quantized
+        is_seen = packer.recipe.method == "mlx"
         yield Finding(
             code="recipe_unused",
             severity="info" if is_seen else "warning",
             message=f"no tensor is quantized, though the config has {recipe}",
-            hint="" if is_seen else "loaders expect packed tensors: remove the section on quantization from the config of plain weights",
+            hint=""
+            if is_seen
+            else "loaders expect packed tensors: remove the section on "
+            "quantization from the config of plain weights",
         )
         return
     if plain and packer.recipe.method != "mlx":
-        message = f"{_matrices(plain)} not quantized, though {recipe} says so: {summarize_names(plain)}"
+        message = (
+            f"{_matrices(plain)} not quantized, though {recipe} says so: {summarize_names(plain)}"
+        )
         hint = "loaders expect packed tensors there: list these modules as exceptions in the recipe"
-        yield Finding(code="recipe_plain", severity="warning", message=message, hint=hint, tensors=tuple(plain))
+        yield Finding(
+            code="recipe_plain",
+            severity="warning",
+            message=message,
+            hint=hint,
+            tensors=tuple(plain),
+        )
     if excluded:
         names = [name for name, _ in excluded]
-        message = f"{_matrices(names)} quantized, though {recipe} leaves them out ({safe(excluded[0][1], 60)}): {summarize_names(names)}"
+        message = (
+            f"{_matrices(names)} quantized, though {recipe} leaves them out "
+            f"({safe(excluded[0][1], 60)}): {summarize_names(names)}"
+        )
         hint = "loaders expect plain tensors there: remove these modules from its exceptions"
-        yield Finding(code="recipe_excluded", severity="warning", message=message, hint=hint, tensors=tuple(names))
+        yield Finding(
+            code="recipe_excluded",
+            severity="warning",
+            message=message,
+            hint=hint,
+            tensors=tuple(names),
+        )
 
 
 def _undeclared(kinds: Mapping[str, str]) -> Iterator[Finding]:
     """Yield a finding about packed weights of a config without a recipe."""
     if kinds:
         packed, names = ", ".join(sorted(set(kinds.values()))), list(kinds)
-        message = f"{_matrices(names)} quantized ({packed}), though the config declares no quantization: {summarize_names(names)}"
-        hint = "loaders need the section on quantization: take the config.json that belongs to these files"
-        yield Finding(code="recipe_missing", severity="warning", message=message, hint=hint, tensors=tuple(names))
+        message = (
+            f"{_matrices(names)} quantized ({packed}), though the config declares no "
+            f"quantization: {summarize_names(names)}"
+        )
+        hint = (
+            "loaders need the section on quantization: take the config.json that belongs to "
+            "these files"
+        )
+        yield Finding(
+            code="recipe_missing",
+            severity="warning",
+            message=message,
+            hint=hint,
+            tensors=tuple(names),
+        )
 
 
 def _matrices(names: Sequence[str]) -> str:
@@ -88,7 +134,9 @@ def _matrices(names: Sequence[str]) -> str:
 
 
 def _choices(model: Model) -> dict[str, Choice]:
-    """Return the choice of the recipe by module name, with `{e}` for experts; where experts of a layer differ, none."""
+    """Return the choice of the recipe by module name, with `{e}` for experts; where experts of a
+    layer differ, none.
+    """
     names = model.scheme("hf")
     storage = weight_storage(model.tree, declared_weight_format(model.config.data), names=names)
     choices: dict[str, Choice] = {}
@@ -102,14 +150,24 @@ def _choices(model: Model) -> dict[str, Choice]:
 
 
 def _missing_scales(manifest: Manifest, checkpoint: OpenedCheckpoint) -> Iterator[Finding]:
-    """Yield a finding for companions of packed weights that a few weights lack, and most of their kind have."""
+    """Yield a finding for companions of packed weights that a few weights lack, and most of
+    their kind have.
+    """
     packings = packings_of(manifest, checkpoint.packing_config)
     values = {x.weight: x.kind for x in packings.values() if x.role == "values"}
     found: dict[str, set[str]] = {}
     for name, x in packings.items():
-        if x.role in ("scale", "zero") and x.weight in values and not name.endswith(("k_scale", "v_scale")):
+        if (
+            x.role in ("scale", "zero")
+            and x.weight in values
+            and not name.endswith(("k_scale", "v_scale"))
+        ):
             stem = x.weight.removesuffix("weight")
-            suffix = name.removeprefix(x.weight) if name.startswith(x.weight) else name.removeprefix(stem)
+            suffix = (
+                name.removeprefix(x.weight)
+                if name.startswith(x.weight)
+                else name.removeprefix(stem)
+            )
             found.setdefault(f"{values[x.weight]} {suffix}", set()).add(x.weight)
     by_kind: dict[str, list[str]] = {}
     for weight, kind in values.items():
@@ -118,7 +176,10 @@ def _missing_scales(manifest: Manifest, checkpoint: OpenedCheckpoint) -> Iterato
         kind, _, suffix = key.partition(" ")
         lacking = [x for x in by_kind[kind] if x not in weights]
         if lacking and 10 * len(lacking) <= len(by_kind[kind]):
-            message = f"{format_count(len(lacking), 'weight')} stored as {kind} without {suffix.lstrip('._')}, which all others have: "
+            message = (
+                f"{format_count(len(lacking), 'weight')} stored as {kind} without "
+                f"{suffix.lstrip('._')}, which all others have: "
+            )
             yield Finding(
                 code="missing_scale",
                 severity="warning",
@@ -137,7 +198,15 @@ _KINDS_BY_METHOD = {
     "bitsandbytes": ("bnb-",),
     "mxfp4": ("mxfp4",),
     "modelopt": ("fp8", "nvfp4", "mxfp4", "int8", "int4-awq"),
-    "compressed-tensors": ("compressed-int", "fp8", "int8", "nvfp4", "mxfp4", "sparse-24", "marlin-24"),
+    "compressed-tensors": (
+        "compressed-int",
+        "fp8",
+        "int8",
+        "nvfp4",
+        "mxfp4",
+        "sparse-24",
+        "marlin-24",
+    ),
     "bitnet": ("bitnet",),
     "eetq": ("eetq",),
     "hqq": ("hqq",),
@@ -145,16 +214,24 @@ _KINDS_BY_METHOD = {
     "quark": ("quark-int4", "fp8", "int8", "mxfp4", "mxfp6", "nvfp4"),
     "mlx": ("mlx",),
 }
-"""Method of a recipe → the beginnings of the packings that its tensors are recognized as; others are not recognized from headers."""
+"""Method of a recipe → the beginnings of the packings that its tensors are recognized as; others
+are not recognized from headers."""
 
 
-def recipe_disagreements(section: Mapping[str, Any] | None, kinds: Collection[str], is_mlx: bool = False) -> Iterator[str]:
-    """Yield how a config's section on quantization disagrees with the packings in the headers; what `ls` can tell without a family."""
+def recipe_disagreements(
+    section: Mapping[str, Any] | None, kinds: Collection[str], is_mlx: bool = False
+) -> Iterator[str]:
+    """Yield how a config's section on quantization disagrees with the packings in the headers;
+    what `ls` can tell without a family.
+    """
     kinds = sorted({x for x in kinds if x not in ("ggml", "fp8-cache")})
     found = ", ".join(kinds)
     if section is None:
         if kinds:
-            yield f"the headers have quantized weights ({found}), and the config declares no quantization"
+            yield (
+                f"the headers have quantized weights ({found}), and the config declares no "
+                "quantization"
+            )
         return
     try:
         recipe = read_recipe(section, is_mlx=is_mlx)
@@ -165,6 +242,12 @@ def recipe_disagreements(section: Mapping[str, Any] | None, kinds: Collection[st
     if expected is None:
         return
     if not kinds:
-        yield f"the config declares {recipe.method} ({safe(recipe.name, 60)}), and the headers have no quantized weights of its kind"
+        yield (
+            f"the config declares {recipe.method} ({safe(recipe.name, 60)}), and the headers "
+            "have no quantized weights of its kind"
+        )
     elif others := [x for x in kinds if not x.startswith(expected)]:
-        yield f"the config declares {recipe.method} ({safe(recipe.name, 60)}), and the headers have weights of {', '.join(others)}"
+        yield (
+            f"the config declares {recipe.method} ({safe(recipe.name, 60)}), and the headers "
+            f"have weights of {', '.join(others)}"
+        )

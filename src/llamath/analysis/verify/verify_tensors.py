@@ -1,7 +1,9 @@
-"""`verify_tensors`: compare the tensors of a checkpoint with its config: names, shapes, dtypes, bytes.
+"""`verify_tensors`: compare the tensors of a checkpoint with its config: names, shapes, dtypes,
+bytes.
 
-There is one finding for each cause. An `error` or a `warning` means that the checkpoint does not match its config; an `info` changes
-nothing (a tied matrix stored twice, a buffer of old exporters, padded vocabulary rows).
+There is one finding for each cause. An `error` or a `warning` means that the checkpoint does not
+match its config; an `info` changes nothing (a tied matrix stored twice, a buffer of old exporters,
+padded vocabulary rows).
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _BUFFERS = (
     "attn.masked_bias",
     "attention.bias",
     "attention.masked_bias",
-    *("slope_rate", "query_decay", "key_decay", "diagonal_decay"),  # of MiniMax-01's linear attention
+    # of MiniMax-01's linear attention
+    *("slope_rate", "query_decay", "key_decay", "diagonal_decay"),
     "rope.freqs",
     "rope_freqs.weight",
     "rope_factors_long.weight",
@@ -41,7 +44,9 @@ _BUFFERS = (
 )
 """Name endings of buffers that old exporters stored, and that every loader recomputes."""
 
-_OTHER_VERSION = "one of them is of another version: compare their sizes and sums with those of the source"
+_OTHER_VERSION = (
+    "one of them is of another version: compare their sizes and sums with those of the source"
+)
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -61,7 +66,9 @@ class Finding(Record):
 
 
 class Verdict(Record):
-    """The verdict on a checkpoint: its naming scheme, the number of matching tensors, and the findings."""
+    """The verdict on a checkpoint: its naming scheme, the number of matching tensors, and the
+    findings.
+    """
 
     scheme: str
     expected: int  # tensors
@@ -77,9 +84,14 @@ class Verdict(Record):
 
 
 def verify_tensors(
-    expectation: Expectation, manifest: Manifest, problems: Sequence[FormatError] = (), quantization: Mapping[str, Any] | None = None
+    expectation: Expectation,
+    manifest: Manifest,
+    problems: Sequence[FormatError] = (),
+    quantization: Mapping[str, Any] | None = None,
 ) -> Verdict:
-    """Compare a checkpoint's tensors with those that its config implies; `quantization` is the config's section on packed weights."""
+    """Compare a checkpoint's tensors with those that its config implies; `quantization` is the
+    config's section on packed weights.
+    """
     columns, packings = manifest.columns, packings_of(manifest, quantization)
     value_tensors = {x.weight: x for x in packings.values() if x.role == "values"}
     shapes: dict[str, Shape] = dict(zip(columns.name, columns.shape, strict=True))
@@ -87,14 +99,28 @@ def verify_tensors(
     if packings:
         shapes = {name: shape for name, shape in shapes.items() if name not in packings}
         shapes |= {name: x.shape for name, x in value_tensors.items() if x.shape is not None}
-    best = detect_scheme(expectation.tree, expectation.schemes, {**dict.fromkeys(value_tensors, ()), **shapes} if packings else shapes)
-    findings = [Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems]
+    best = detect_scheme(
+        expectation.tree,
+        expectation.schemes,
+        {**dict.fromkeys(value_tensors, ()), **shapes} if packings else shapes,
+    )
+    findings = [
+        Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems
+    ]
     findings += file_findings(manifest, has_duplicates)
     overlap = len(best.names)
     if packings or len(shapes) != overlap or not best.fits:
         expected = dict(zip(best.names, best.tensors, strict=True))
-        expected_shapes = {name: tuple(map(int, expected[name].shape)) for name in value_tensors if name in expected}
-        shapes |= {name: shape for name, shape in expected_shapes.items() if value_tensors[name].fits(shape)}
+        expected_shapes = {
+            name: tuple(map(int, expected[name].shape))
+            for name in value_tensors
+            if name in expected
+        }
+        shapes |= {
+            name: shape
+            for name, shape in expected_shapes.items()
+            if value_tensors[name].fits(shape)
+        }
         overlap = sum(map(shapes.__contains__, best.names))
         findings += _differences(expectation, best.scheme, expected, shapes, manifest, packings)
     findings += _embedding_as_head(expectation, best)
@@ -116,7 +142,11 @@ def verify_tensors(
 def _cut_off(columns: TensorColumns, manifest: Manifest) -> set[str]:
     """Return the names of the tensors that end after their file does."""
     sizes = [x.size for x in manifest.files]
-    return {name for name, file, end in zip(columns.name, columns.file, columns.end, strict=True) if end > sizes[file]}
+    return {
+        name
+        for name, file, end in zip(columns.name, columns.file, columns.end, strict=True)
+        if end > sizes[file]
+    }
 
 
 def file_findings(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
@@ -126,24 +156,50 @@ def file_findings(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]
         yield Finding(
             code="overlap",
             severity="warning",
-            message=f"the elements of {summarize_names(overlapping)} share stored elements (a stride of 0)",
+            message=f"the elements of {summarize_names(overlapping)} share stored elements (a "
+            "stride of 0)",
             hint="save .clone() of them",
             tensors=tuple(overlapping),
         )
     if has_duplicates:
         duplicates = [name for name, n in Counter(columns.name).items() if n > 1]
-        message = f"{summarize_names(duplicates)} {'is' if len(duplicates) == 1 else 'are'} in more than one file"
-        yield Finding(code="duplicate", severity="error", message=message, tensors=tuple(duplicates))
+        message = (
+            f"{summarize_names(duplicates)} {'is' if len(duplicates) == 1 else 'are'} in "
+            "more than one file"
+        )
+        yield Finding(
+            code="duplicate", severity="error", message=message, tensors=tuple(duplicates)
+        )
     if missing := manifest.missing_files:
-        total = len(set(manifest.index.weight_map.values())) if manifest.index else len(manifest.files) + len(missing)
-        shards, named = format_count(total, "shard"), " named in the index" if manifest.index else ""
+        total = (
+            len(set(manifest.index.weight_map.values()))
+            if manifest.index
+            else len(manifest.files) + len(missing)
+        )
+        shards, named = (
+            format_count(total, "shard"),
+            " named in the index" if manifest.index else "",
+        )
         is_or_are = "is" if len(missing) == 1 else "are"
-        message = f"{len(missing)} of the {shards}{named} {is_or_are} missing: {summarize_names(missing)}"
+        message = (
+            f"{len(missing)} of the {shards}{named} {is_or_are} missing: {summarize_names(missing)}"
+        )
         hint = missing_hint(manifest.folder, missing)
-        yield Finding(code="missing_shard", severity="error", message=message, hint=hint, tensors=tuple(missing))
+        yield Finding(
+            code="missing_shard",
+            severity="error",
+            message=message,
+            hint=hint,
+            tensors=tuple(missing),
+        )
     if name := manifest.missing_index:
         message = f"{safe(name, 80)} is missing, by which loaders find the shards"
-        yield Finding(code="missing_index", severity="warning", message=message, hint=missing_hint(manifest.folder, [name]))
+        yield Finding(
+            code="missing_index",
+            severity="warning",
+            message=message,
+            hint=missing_hint(manifest.folder, [name]),
+        )
     for note in manifest.notes:
         yield Finding(code="files", severity="info", message=note)
     if shard := single_shard(manifest):
@@ -161,21 +217,39 @@ def file_findings(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]
     absent = {*index.missing, *index.unreadable}
     wrong: list[str] = []
     files_of_tensors = list(map(files.__getitem__, columns.file))
-    if (has_duplicates or len(files_of_tensors) != len(where) or list(map(where.get, columns.name)) != files_of_tensors) and dict(
-        zip(columns.name, files_of_tensors, strict=True)
-    ) != where:
+    if (
+        has_duplicates
+        or len(files_of_tensors) != len(where)
+        or list(map(where.get, columns.name)) != files_of_tensors
+    ) and dict(zip(columns.name, files_of_tensors, strict=True)) != where:
         stored = set(columns.name)
-        wrong += [name for name, file in zip(columns.name, files_of_tensors, strict=True) if where.get(name) != file]
+        wrong += [
+            name
+            for name, file in zip(columns.name, files_of_tensors, strict=True)
+            if where.get(name) != file
+        ]
         wrong += [name for name, file in where.items() if name not in stored and file not in absent]
     if wrong:
-        message = f"the index and the shards disagree about where {summarize_names(wrong)} {'is' if len(wrong) == 1 else 'are'}"
-        yield Finding(code="index", severity="error", message=message, hint=_OTHER_VERSION, tensors=tuple(wrong))
+        message = (
+            f"the index and the shards disagree about where {summarize_names(wrong)} "
+            f"{'is' if len(wrong) == 1 else 'are'}"
+        )
+        yield Finding(
+            code="index",
+            severity="error",
+            message=message,
+            hint=_OTHER_VERSION,
+            tensors=tuple(wrong),
+        )
     declared = index.metadata.get("total_size") if isinstance(index.metadata, dict) else None
     size = sum(columns.end) - sum(columns.start)
     if type(declared) is int and declared != size and not absent:
         message = f"the index gives a total_size of {declared:,} bytes; the tensors have {size:,}"
         yield Finding(
-            code="total_size", severity="warning", message=message, hint="loaders ignore it; progress bars and disk checks do not"
+            code="total_size",
+            severity="warning",
+            message=message,
+            hint="loaders ignore it; progress bars and disk checks do not",
         )
 
 
@@ -196,19 +270,31 @@ def _differences(
     yield from _unexpected(expectation, scheme, expected, TensorsByName(manifest), packings)
     wrong = {name: x for name, x in expected.items() if shapes.get(name, x.shape) != x.shape}
     for x in diagnose(expectation, scheme, expected, shapes, wrong):
-        yield Finding(code=x.code, severity="error", message=x.message, hint=x.hint, tensors=x.tensors)
+        yield Finding(
+            code=x.code, severity="error", message=x.message, hint=x.hint, tensors=x.tensors
+        )
 
 
 def _layers(
-    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], shapes: Mapping[str, Shape]
+    expectation: Expectation,
+    scheme: Scheme,
+    expected: Mapping[str, StoredTensor],
+    shapes: Mapping[str, Shape],
 ) -> Iterator[Finding]:
     """Yield a finding if the file has fewer or more layers than the config."""
     if shapes.keys() == expected.keys():
         return
     num_layers, declared = _count_layers(scheme, shapes), int(expectation.tree.layers.n)
     mtp_layers = 2 if expectation.tree.mtp is None else int(expectation.tree.mtp.n)
-    if num_layers and not declared <= num_layers <= declared + mtp_layers and (key := expectation.config_keys.get("L")):
-        message = f"the file has layers 0–{num_layers - 1}; the config has L = {declared} → {key} should be {num_layers}"
+    if (
+        num_layers
+        and not declared <= num_layers <= declared + mtp_layers
+        and (key := expectation.config_keys.get("L"))
+    ):
+        message = (
+            f"the file has layers 0–{num_layers - 1}; the config has L = {declared} → "
+            f"{key} should be {num_layers}"
+        )
         yield Finding(
             code="layers",
             severity="error",
@@ -226,7 +312,11 @@ def _count_layers(scheme: Scheme, shapes: Mapping[str, Shape]) -> int:
 
 
 def _absent(
-    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], shapes: Mapping[str, Shape], manifest: Manifest
+    expectation: Expectation,
+    scheme: Scheme,
+    expected: Mapping[str, StoredTensor],
+    shapes: Mapping[str, Shape],
+    manifest: Manifest,
 ) -> Iterator[Finding]:
     """Yield a finding for missing tensors that no missing shard and no missing layer explains."""
     if expected.keys() <= shapes.keys():
@@ -234,66 +324,99 @@ def _absent(
     unavailable = {*manifest.index.missing, *manifest.index.unreadable} if manifest.index else set()
     weight_map = manifest.index.weight_map if manifest.index else {}
     depth = _count_layers(scheme, shapes)
-    missing = [name for name in expected if name not in shapes and weight_map.get(name) not in unavailable]
+    missing = [
+        name for name in expected if name not in shapes and weight_map.get(name) not in unavailable
+    ]
     if depth < int(expectation.tree.layers.n) and depth:
         missing = [x for x in missing if scheme.split_layer(x)[0] < depth]
     if missing:
         size = sum(int(part.weight.size) for name in missing for part in expected[name].parts)
         what = f"{format_count(len(missing), 'tensor')} with {format_count(size, 'parameter')}"
-        message = f"{what} {'is' if len(missing) == 1 else 'are'} missing: {summarize_names(missing)}"
+        message = (
+            f"{what} {'is' if len(missing) == 1 else 'are'} missing: {summarize_names(missing)}"
+        )
         yield Finding(code="missing", severity="error", message=message, tensors=tuple(missing))
 
 
 def _unexpected(
-    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], tensors: TensorsByName, packings: Mapping[str, Packing]
+    expectation: Expectation,
+    scheme: Scheme,
+    expected: Mapping[str, StoredTensor],
+    tensors: TensorsByName,
+    packings: Mapping[str, Packing],
 ) -> Iterator[Finding]:
     """Yield the findings about tensors that the model does not have, by kind."""
     if tensors.positions.keys() <= expected.keys():
         return
     tied = {x.name: x for x in expectation.tied_copies}
     weights = {*tensors.positions, *(x.weight for x in packings.values())}
-    forms = [x for x in (scheme, *expectation.schemes) if x.name.startswith("hf")]  # experts of MTP layers are often not fused
-    layers = (layer for form in forms for layer in form.stored_mtp_layers(expectation.tree, weights))
+    # experts of MTP layers are often not fused
+    forms = [x for x in (scheme, *expectation.schemes) if x.name.startswith("hf")]
+    layers = (
+        layer for form in forms for layer in form.stored_mtp_layers(expectation.tree, weights)
+    )
     mtp = {x.name: tuple(map(int, x.shape)) for layer in layers for x in layer}
     kinds: dict[tuple[str, str, str], list[str]] = {}
     for name in tensors:
         if name in expected:
             continue
         if _is_mtp(name, tensors[name], packings.get(name), mtp):
-            kinds.setdefault(("further", "info", "part of the multi-token prediction layers"), []).append(name)
+            kinds.setdefault(
+                ("further", "info", "part of the multi-token prediction layers"), []
+            ).append(name)
             continue
         if expectation.has_other_mtp and name.startswith("mtp."):
-            kinds.setdefault(("further", "info", "part of the multi-token prediction layers, whose shapes are not checked"), []).append(
-                name
-            )
+            kinds.setdefault(
+                (
+                    "further",
+                    "info",
+                    "part of the multi-token prediction layers, whose shapes are not checked",
+                ),
+                [],
+            ).append(name)
             continue
         if name in tied:
             yield tied_copy_finding(tied[name])
             continue
         if name in packings:
             if packings[name].role != "values" or packings[name].weight in expected:
-                kinds.setdefault(("packed", "info", f"stored as {packings[name].kind}"), []).append(name)
+                kinds.setdefault(("packed", "info", f"stored as {packings[name].kind}"), []).append(
+                    name
+                )
                 continue
         elif is_buffer(name):
-            kinds.setdefault(("buffer", "info", "recomputed by every loader (buffers)"), []).append(name)
-            continue
-        elif not _is_in_model(name, scheme, expectation):
-            kinds.setdefault(("other_part", "info" if expectation.is_submodel else "warning", "not part of the text model"), []).append(
+            kinds.setdefault(("buffer", "info", "recomputed by every loader (buffers)"), []).append(
                 name
             )
             continue
-        kinds.setdefault(("unexpected", "warning", "not in the model that the config describes"), []).append(name)
+        elif not _is_in_model(name, scheme, expectation):
+            kinds.setdefault(
+                (
+                    "other_part",
+                    "info" if expectation.is_submodel else "warning",
+                    "not part of the text model",
+                ),
+                [],
+            ).append(name)
+            continue
+        kinds.setdefault(
+            ("unexpected", "warning", "not in the model that the config describes"), []
+        ).append(name)
     for (code, severity, what), names in kinds.items():
         sizes = ""
         if code == "other_part" and expectation.is_submodel:
             packed = (packings.get(x) for x in names)
-            size = sum(tensors[x].elements if y is None else y.elements for x, y in zip(names, packed, strict=True))
+            size = sum(
+                tensors[x].elements if y is None else y.elements
+                for x, y in zip(names, packed, strict=True)
+            )
             sizes = f" with {format_count(size, 'parameter')}"
         is_or_are = "is" if len(names) == 1 else "are"
         yield Finding(
             code=code,
             severity=severity,
-            message=f"{format_count(len(names), 'tensor')}{sizes} {is_or_are} {what}: {summarize_names(names)}",
+            message=f"{format_count(len(names), 'tensor')}{sizes} {is_or_are} {what}: "
+            f"{summarize_names(names)}",
             tensors=tuple(names),
         )
 
@@ -304,43 +427,68 @@ def tied_copy_finding(x: TiedCopy) -> Finding:
     code, severity, hint = "tied_copy", "info", ""
     if x.differs:
         code, severity = "untied_copy", "error"
-        message = f"{name} differs from {original}, to which the config ties it{x.reason and f': {x.reason}'}"
-        hint = "transformers uses both: set tie_word_embeddings to false in the config, or delete the one that is not the model's"
+        message = (
+            f"{name} differs from {original}, to which the config ties "
+            f"it{x.reason and f': {x.reason}'}"
+        )
+        hint = (
+            "transformers uses both: set tie_word_embeddings to false in the config, or "
+            "delete the one that is not the model's"
+        )
     elif x.differs is None:
         code, severity = "not_compared", "info" if x.is_remote else "warning"
-        message = f"{name} is stored again though tied to {original}, and was not compared with it: {x.reason}"
+        message = (
+            f"{name} is stored again though tied to {original}, and was not compared with "
+            f"it: {x.reason}"
+        )
     else:
         message = f"{name} is stored again though tied to {original}, with the same values"
     return Finding(code=code, severity=severity, message=message, hint=hint, tensors=(x.name,))
 
 
 def _is_in_model(name: str, scheme: Scheme, expectation: Expectation) -> bool:
-    """Whether a tensor is in one of the modules of the model, by its name; a text model shares its file with a vision tower and others."""
+    """Whether a tensor is in one of the modules of the model, by its name; a text model shares
+    its file with a vision tower and others.
+    """
     if scheme.prefix:
         return False
     if not expectation.is_submodel:
         return name.split(".")[0] == scheme.layer.split(".")[0]
-    towers = tuple(x.partition("{")[0] for path, x in scheme.outside.items() if path.partition(".")[0] in TOWER_FIELDS)
+    towers = tuple(
+        x.partition("{")[0]
+        for path, x in scheme.outside.items()
+        if path.partition(".")[0] in TOWER_FIELDS
+    )
     if name.startswith(towers):
         return False
     head = scheme.stored_name("head.weight") if expectation.tree.head else ""
     if prefix := _text_prefix(scheme):
         return name.startswith(prefix) or name == head
-    modules = (scheme.layer, head, *(x for path, x in scheme.outside.items() if path in ("embed", "norm")))
+    modules = (
+        scheme.layer,
+        head,
+        *(x for path, x in scheme.outside.items() if path in ("embed", "norm")),
+    )
     return name.split(".")[0] in {x.split(".")[0] for x in modules}
 
 
 def _text_prefix(scheme: Scheme) -> str:
-    """Return the beginning that the names of a model's layers, embedding and last norm share: `model.language_model.`."""
+    """Return the beginning that the names of a model's layers, embedding and last norm share:
+    `model.language_model.`.
+    """
     shared = scheme.layer.partition("{l}")[0].split(".")
     for path in ("embed", "norm"):
         if stored := scheme.outside.get(path):
             parts = stored.split(".")
-            shared = shared[: next((i for i, x in enumerate(shared) if parts[i : i + 1] != [x]), len(shared))]
+            shared = shared[
+                : next((i for i, x in enumerate(shared) if parts[i : i + 1] != [x]), len(shared))
+            ]
     return "".join(f"{x}." for x in shared)
 
 
-def _is_mtp(name: str, x: Tensor, packing: Packing | None, mtp: Mapping[str, tuple[int, ...]]) -> bool:
+def _is_mtp(
+    name: str, x: Tensor, packing: Packing | None, mtp: Mapping[str, tuple[int, ...]]
+) -> bool:
     """Return whether a tensor belongs to a multi-token prediction layer and has the right shape."""
     weight = packing.weight if packing else name
     if weight not in mtp or (packing and packing.role != "values"):
@@ -351,16 +499,26 @@ def _is_mtp(name: str, x: Tensor, packing: Packing | None, mtp: Mapping[str, tup
 def _embedding_as_head(expectation: Expectation, best: SchemeMatch) -> Iterator[Finding]:
     """Yield a finding about a tied matrix that is stored under the name of the head alone."""
     head = expectation.tree.head
-    if head is None or not head.weight.tied or best.scheme.stored_name("head.weight") not in best.names:
+    if (
+        head is None
+        or not head.weight.tied
+        or best.scheme.stored_name("head.weight") not in best.names
+    ):
         return
     name = best.scheme.stored_name("head.weight")
     message = f"{safe(name, 100)} is stored instead of the embedding that is tied to it"
     yield Finding(
-        code="tied_copy", severity="info", message=message, hint="transformers ties both ways; other loaders may not", tensors=(name,)
+        code="tied_copy",
+        severity="info",
+        message=message,
+        hint="transformers ties both ways; other loaders may not",
+        tensors=(name,),
     )
 
 
-def _dtypes(expectation: Expectation, best: SchemeMatch, columns: TensorColumns) -> Iterator[Finding]:
+def _dtypes(
+    expectation: Expectation, best: SchemeMatch, columns: TensorColumns
+) -> Iterator[Finding]:
     """Yield a finding for each dtype of matrices that is not the config's."""
     if expectation.dtype not in _FLOATS or set(columns.dtype) == {expectation.dtype}:
         return
@@ -376,14 +534,18 @@ def _dtypes(expectation: Expectation, best: SchemeMatch, columns: TensorColumns)
             wrong.setdefault(dtype, []).append(name)
     for dtype, names in wrong.items():
         matrices = "1 matrix is" if len(names) == 1 else f"{len(names):,} matrices are"
-        message = f"{matrices} {dtype}; the config says {expectation.dtype}: {summarize_names(names)}"
+        message = (
+            f"{matrices} {dtype}; the config says {expectation.dtype}: {summarize_names(names)}"
+        )
         times = PLAIN[dtype].bytes / PLAIN[expectation.dtype].bytes
         hint = (
             f"they take {times:g} times the memory until they are cast"
             if times != 1
             else "the ranges of these types differ: cast with care"
         )
-        yield Finding(code="dtype", severity="warning", message=message, hint=hint, tensors=tuple(names))
+        yield Finding(
+            code="dtype", severity="warning", message=message, hint=hint, tensors=tuple(names)
+        )
 
 
 def _padding(expectation: Expectation) -> Iterator[Finding]:
@@ -392,16 +554,29 @@ def _padding(expectation: Expectation) -> Iterator[Finding]:
     if isinstance(error := expectation.tokenizer_error, Diagnosis):
         yield Finding(code=error.code, severity="warning", message=error.message, hint=error.hint)
     elif error:
-        yield Finding(code="tokenizer", severity="info", message=f"the tokenizer could not be read: {error}")
+        yield Finding(
+            code="tokenizer", severity="info", message=f"the tokenizer could not be read: {error}"
+        )
     if tokens is not None and tokens < rows:
         padding = format_count(rows - tokens, "padded vocabulary row")
-        message = f"{padding}: the tokenizer has {format_count(tokens, 'token')}, the matrix {format_count(rows, 'row')}"
+        message = (
+            f"{padding}: the tokenizer has {format_count(tokens, 'token')}, the matrix "
+            f"{format_count(rows, 'row')}"
+        )
         hint = "config and matrix agree; these rows are never looked up"
         yield Finding(code="padded_vocabulary", severity="info", message=message, hint=hint)
     elif tokens is not None and tokens > rows:
         missing = f"{format_count(tokens - rows, 'token')} without a row"
-        message = f"the tokenizer has {format_count(tokens, 'token')}, the matrix {format_count(rows, 'row')}: {missing}"
-        yield Finding(code="vocabulary", severity="error", message=message, hint="resize the embedding, or use the model's own tokenizer")
+        message = (
+            f"the tokenizer has {format_count(tokens, 'token')}, the matrix "
+            f"{format_count(rows, 'row')}: {missing}"
+        )
+        yield Finding(
+            code="vocabulary",
+            severity="error",
+            message=message,
+            hint="resize the embedding, or use the model's own tokenizer",
+        )
 
 
 def summarize_names(names: Sequence[str], most: int = 3) -> str:

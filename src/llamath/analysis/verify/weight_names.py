@@ -1,4 +1,6 @@
-"""`weight_names`: each weight's name and shape in HF, Meta and GGUF files, and the transformation of its values."""
+"""`weight_names`: each weight's name and shape in HF, Meta and GGUF files, and the
+transformation of its values.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..count.count_report import check_listable
 from ..inference.choose_storage import weight_storage
-from ..inference.quantized_tensors import manifest_of_tensors, packings_of_tensors, quantized_tensors
+from ..inference.quantized_tensors import (
+    manifest_of_tensors,
+    packings_of_tensors,
+    quantized_tensors,
+)
 from ..inference.recipe_storage import describe_recipe
 from .listing import Listing, list_tensors
 
@@ -42,8 +48,10 @@ _LAYOUT_DESCRIPTIONS = {
 """The keywords of `Scheme.layouts`, explained."""
 
 WHY_ROTARY = (
-    "q and k are rotated by position, v is not: Meta's code and llama.cpp's llama rotate neighboring rows (2i, 2i+1) of a head, "
-    "HF's code rotates row i with row i + h/2, so the rows of q and k are permuted and those of v are not"
+    "q and k are rotated by position, v is not: Meta's code and llama.cpp's llama rotate "
+    "neighboring rows (2i, 2i+1) of a head, "
+    "HF's code rotates row i with row i + h/2, so the rows of q and k are permuted and those of "
+    "v are not"
 )
 
 
@@ -72,7 +80,9 @@ class WeightNames(Record):
 
 
 class _QuantizedRow(Record):
-    """Tensors of a quantized checkpoint whose names form one pattern; sizes are those of all copies."""
+    """Tensors of a quantized checkpoint whose names form one pattern; sizes are those of all
+    copies.
+    """
 
     name: str
     dtype: str
@@ -87,7 +97,13 @@ class _QuantizedRow(Record):
 class QuantizedNames(Record):
     """The tensors of a checkpoint in a quantization recipe or a weight format."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("dtype", "bytes=listing.total.bytes", "bits_per_weight", "tensors", "notes")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "dtype",
+        "bytes=listing.total.bytes",
+        "bits_per_weight",
+        "tensors",
+        "notes",
+    )
 
     dtype: str  # of the weights: the name of the recipe's formats
     listing: Listing
@@ -104,12 +120,20 @@ class QuantizedNames(Record):
     def tensors(self) -> Iterable[_QuantizedRow]:
         """The tensors, folded."""
         for x in self.listing.rows:
-            sizes = {"copies": x.copies, "bytes": x.bytes * x.copies, "parameters": x.parameters * x.copies}
-            yield _QuantizedRow(name=x.pattern, dtype=x.dtype, shape=x.shape, codec=x.kind, role=x.role, **sizes)
+            sizes = {
+                "copies": x.copies,
+                "bytes": x.bytes * x.copies,
+                "parameters": x.parameters * x.copies,
+            }
+            yield _QuantizedRow(
+                name=x.pattern, dtype=x.dtype, shape=x.shape, codec=x.kind, role=x.role, **sizes
+            )
 
 
 class NamesReport(Report):
-    """The names of each weight in every kind of file; `{l}` and `{e}` stand for the numbers of layer and expert."""
+    """The names of each weight in every kind of file; `{l}` and `{e}` stand for the numbers of
+    layer and expert.
+    """
 
     json_fields: ClassVar[tuple[str, ...]] = ("model=model.name", "weights", "quantized", "notes")
 
@@ -122,20 +146,28 @@ class NamesReport(Report):
     def summary(self) -> str:
         """The number of distinct weights, and the format of a quantized checkpoint."""
         stored = f", stored as {self.quantized.dtype}" if self.quantized else ""
-        return f"{self.model.name}, {len(self.weights)} distinct weights with names in {', '.join(self.model.family.schemes)} files{stored}"
+        return (
+            f"{self.model.name}, {len(self.weights)} distinct weights with names in "
+            f"{', '.join(self.model.family.schemes)} files{stored}"
+        )
 
     def html_tables(self) -> Iterable[str]:
         """A row for each weight."""
         schemes = tuple(self.model.family.schemes)
         rows = [
-            (x.pattern, "×".join(map(str, map(int, x.shape))), *(x.names[y].name if y in x.names else "" for y in schemes))
+            (
+                x.pattern,
+                "×".join(map(str, map(int, x.shape))),
+                *(x.names[y].name if y in x.names else "" for y in schemes),
+            )
             for x in self.weights
         ]
         yield html_table(("weight", "shape", *schemes), rows)
 
 
 def weight_names(model: Model, dtype: str = "") -> NamesReport:
-    """Return the names of each weight of a model, equal layers together, and the tensors of a quantized checkpoint.
+    """Return the names of each weight of a model, equal layers together, and the tensors of a
+    quantized checkpoint.
 
     `dtype` is the format of its weights; empty: the one that the config declares.
     """
@@ -143,7 +175,11 @@ def weight_names(model: Model, dtype: str = "") -> NamesReport:
     try:
         return NamesReport(model=model, weights=weights, quantized=_quantized_names(model, dtype))
     except UnknownQuantization as error:
-        return NamesReport(model=model, weights=weights, notes=(f"the tensors of the quantized checkpoint are not known: {error}",))
+        return NamesReport(
+            model=model,
+            weights=weights,
+            notes=(f"the tensors of the quantized checkpoint are not known: {error}",),
+        )
 
 
 def _quantized_names(model: Model, dtype: str) -> QuantizedNames | None:
@@ -152,8 +188,15 @@ def _quantized_names(model: Model, dtype: str) -> QuantizedNames | None:
     if not packer.is_packed and not packer.gguf_file_type:
         return None
     tensors = list(quantized_tensors(model, packer))
-    listing = list_tensors(manifest_of_tensors(tensors, bool(packer.gguf_file_type)), packings=packings_of_tensors(tensors))
-    notes = describe_recipe(weight_storage(model.tree, packer, names=model.scheme("hf"))) if packer.recipe is not None else []
+    listing = list_tensors(
+        manifest_of_tensors(tensors, bool(packer.gguf_file_type)),
+        packings=packings_of_tensors(tensors),
+    )
+    notes = (
+        describe_recipe(weight_storage(model.tree, packer, names=model.scheme("hf")))
+        if packer.recipe is not None
+        else []
+    )
     return QuantizedNames(dtype=packer.name, listing=listing, notes=tuple(notes))
 
 
@@ -171,10 +214,20 @@ def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[WeightNames
         layer = leaf.indices[0] if leaf.pattern.startswith("layers.") else -1
         count = times[layer] if layer >= 0 else 1
         if (previous := weights.get(key := (leaf.pattern, leaf.shape))) is not None:
-            weights[key] = previous if leaf.indices[1:] != (0,) and leaf.indices[1:] else previous.replace(layers=previous.layers + count)
+            weights[key] = (
+                previous
+                if leaf.indices[1:] != (0,) and leaf.indices[1:]
+                else previous.replace(layers=previous.layers + count)
+            )
             continue
-        named = {name: x for name, table in names_by_scheme.items() if (x := table.get((leaf.pattern, layer))) is not None}
-        weights[key] = WeightNames(pattern=leaf.pattern, shape=leaf.shape, layers=count, names=named)
+        named = {
+            name: x
+            for name, table in names_by_scheme.items()
+            if (x := table.get((leaf.pattern, layer))) is not None
+        }
+        weights[key] = WeightNames(
+            pattern=leaf.pattern, shape=leaf.shape, layers=count, names=named
+        )
     return tuple(weights.values())
 
 
@@ -186,7 +239,11 @@ def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], St
             for part in stored.parts:
                 yield (
                     (part.pattern, layer),
-                    StoredName(name=_with_expert_letter(name, part.indices), shape=stored.shape, transform=_describe_transform(stored)),
+                    StoredName(
+                        name=_with_expert_letter(name, part.indices),
+                        shape=stored.shape,
+                        transform=_describe_transform(stored),
+                    ),
                 )
     except UnnamedWeight:
         return
@@ -202,7 +259,10 @@ def _describe_transform(stored: StoredTensor) -> str:
     parts = []
     patterns = list(dict.fromkeys(part.pattern for part in stored.parts))
     if len(patterns) > 1:
-        parts.append(f"joined: {' + '.join(x.removeprefix('layers.{l}.').removesuffix('.weight') for x in patterns)}")
+        parts.append(
+            "joined: "
+            f"{' + '.join(x.removeprefix('layers.{l}.').removesuffix('.weight') for x in patterns)}"
+        )
     parts += [_LAYOUT_DESCRIPTIONS[word] for word in stored.layout.split()]
     if len({part.indices for part in stored.parts}) > 1:
         parts.append(f"all {len({part.indices for part in stored.parts})} experts stacked")

@@ -1,1 +1,3 @@
-"""Folders that are no single model's checkpoint: distributed checkpoints, DeepSpeed, and diffusers pipelines."""
+"""Folders that are no single model's checkpoint: distributed checkpoints, DeepSpeed, and
+diffusers pipelines.
+"""

@@ -1,8 +1,9 @@
-"""Read the metadata of a distributed checkpoint of PyTorch (DCP, as FSDP saves it): a `.metadata` file and `__0_0.distcp` files.
+"""Read the metadata of a distributed checkpoint of PyTorch (DCP, as FSDP saves it): a `.metadata`
+file and `__0_0.distcp` files.
 
-`.metadata` is a pickle stream of a few dataclasses (`torch/distributed/checkpoint/metadata.py`, 2.13). They become inert records: an
-allow-list of class names, no class, no attribute lookup, no call. Each tensor is stored in chunks; a chunk is an item in a file, written
-by `torch.save`.
+`.metadata` is a pickle stream of a few dataclasses (`torch/distributed/checkpoint/metadata.py`,
+2.13). They become inert records: an allow-list of class names, no class, no attribute lookup, no
+call. Each tensor is stored in chunks; a chunk is an item in a file, written by `torch.save`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ _METADATA = "torch.distributed.checkpoint.metadata."
 _OLD = "torch.distributed._shard.sharded_tensor.metadata."
 _CLASSES = frozenset(
     (
-        *(f"{_METADATA}{x}" for x in ("Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata")),
+        *(
+            f"{_METADATA}{x}"
+            for x in (
+                "Metadata",
+                "TensorStorageMetadata",
+                "BytesStorageMetadata",
+                "ChunkStorageMetadata",
+            )
+        ),
         *(f"{_METADATA}{x}" for x in ("TensorProperties", "MetadataIndex", "StorageMeta")),
         *("torch.distributed.checkpoint.filesystem._StorageInfo", f"{_OLD}TensorProperties"),
         "torch.distributed._shard.metadata.ShardMetadata",
@@ -36,14 +45,20 @@ _FORMATS = (f"{_METADATA}_MEM_FORMAT_ENCODING", f"{_OLD}MEM_FORMAT_ENCODING")
 _IGNORED = frozenset(
     (
         *("torch.serialization._get_layout", "builtins.getattr", *_FORMATS),
-        *(f"{module}.{x}" for module in ("pathlib", "pathlib._local") for x in ("PosixPath", "WindowsPath", "PurePosixPath")),
+        *(
+            f"{module}.{x}"
+            for module in ("pathlib", "pathlib._local")
+            for x in ("PosixPath", "WindowsPath", "PurePosixPath")
+        ),
     )
 )
 """Functions and classes whose results are not needed: memory layouts and paths."""
 
 
 class Chunk(NamedTuple):
-    """A part of a tensor, and the item in a file that holds it; the file is empty if the metadata names none."""
+    """A part of a tensor, and the item in a file that holds it; the file is empty if the
+    metadata names none.
+    """
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -85,7 +100,9 @@ def read_dcp(folder: Folder) -> DcpCheckpoint:
     source = folder.open(METADATA_FILE) if METADATA_FILE in folder.names() else None
     if source is None:
         raise FormatError(
-            "missing_metadata", f"{safe(folder.name)}: expected {METADATA_FILE} beside {DISTRIBUTED_SUFFIX} files, found none"
+            "missing_metadata",
+            f"{safe(folder.name)}: expected {METADATA_FILE} beside "
+            f"{DISTRIBUTED_SUFFIX} files, found none",
         )
     with source:
         tensors, objects, version = parse_metadata(source)
@@ -94,7 +111,12 @@ def read_dcp(folder: Folder) -> DcpCheckpoint:
     sizes = dict(zip(names, folder.map_names(lambda x: _size(folder, x), names), strict=True))
     existing = {file: size for file, size in sizes.items() if size >= 0}
     found = DcpCheckpoint(
-        folder=folder.name, tensors=tensors, objects=objects, sizes=existing, metadata_bytes=metadata_bytes, version=version
+        folder=folder.name,
+        tensors=tensors,
+        objects=objects,
+        sizes=existing,
+        metadata_bytes=metadata_bytes,
+        version=version,
     )
     for name in found.files:
         check_file_name(name)
@@ -116,7 +138,10 @@ def parse_metadata(source: Source) -> tuple[tuple[ChunkedTensor, ...], dict[str,
     name = safe(source.name)
     try:
         if source.size > _MAX_METADATA_BYTES:
-            raise FormatError("too_large", f"expected at most {_MAX_METADATA_BYTES:,} bytes, found {source.size:,}")
+            raise FormatError(
+                "too_large",
+                f"expected at most {_MAX_METADATA_BYTES:,} bytes, found {source.size:,}",
+            )
         data = source.read(0, source.size)
         machine = _MetadataInterpreter(data, 0)
         root, end = machine.run()
@@ -125,7 +150,9 @@ def parse_metadata(source: Source) -> tuple[tuple[ChunkedTensor, ...], dict[str,
         return _Metadata(root, machine).read()
     except FormatError as error:
         text = str(error)
-        raise FormatError(error.code, text if text.startswith(name) else f"{name}: {text}", hint=error.hint) from None
+        raise FormatError(
+            error.code, text if text.startswith(name) else f"{name}: {text}", hint=error.hint
+        ) from None
 
 
 # The pickle stream
@@ -167,12 +194,16 @@ def _allowed(module: str, name: str) -> Global:
     if full in _CLASSES or full in _IGNORED or full in DTYPES or full in (_SIZE, _ORDERED):
         return Global(full)
     hint = "metadata of DCP need none; do not load this checkpoint with torch"
-    raise FormatError("global", f"it refers to {safe(full)}, which could run code and is refused", hint=hint)
+    raise FormatError(
+        "global", f"it refers to {safe(full)}, which could run code and is refused", hint=hint
+    )
 
 
 def _protocol(machine: PickleInterpreter, at: int) -> int:
     if at != machine.begin + 1 or machine.data[at] not in range(2, 6):
-        raise FormatError("protocol", f"expected protocol 2 to 5 at the start, found {machine.data[at]}")
+        raise FormatError(
+            "protocol", f"expected protocol 2 to 5 at the start, found {machine.data[at]}"
+        )
     return at + 1
 
 
@@ -248,15 +279,24 @@ def _set_many(machine: PickleInterpreter, at: int) -> int:
 def _new_object(machine: PickleInterpreter, at: int) -> int:
     args, kind = machine.stack.pop(), machine.stack.pop()
     if type(kind) is not Global or kind.name not in _CLASSES or args != ():
-        raise FormatError("call", "expected an instance of a class of DCP without arguments, found another value")
+        raise FormatError(
+            "call", "expected an instance of a class of DCP without arguments, found another value"
+        )
     machine.stack.append(_Instance(kind.name.rpartition(".")[2]))
     return at
 
 
 def _build(machine: PickleInterpreter, at: int) -> int:
     state, target = machine.stack.pop(), machine.stack[-1]
-    if type(target) is not _Instance or type(state) not in (_Pairs, tuple) or target.state is not None:
-        raise FormatError("build", f"attributes of type {type(state).__name__} are set on a {type(target).__name__}")
+    if (
+        type(target) is not _Instance
+        or type(state) not in (_Pairs, tuple)
+        or target.state is not None
+    ):
+        raise FormatError(
+            "build",
+            f"attributes of type {type(state).__name__} are set on a {type(target).__name__}",
+        )
     target.state = state
     return at
 
@@ -271,7 +311,9 @@ def _reduce(machine: PickleInterpreter, at: int) -> int:
         value = args[0]
     elif function.name == _ORDERED and not args:
         value = _Pairs()
-    elif function.name in _IGNORED and (function.name != "builtins.getattr" or (args and args[0] in map(Global, _FORMATS))):
+    elif function.name in _IGNORED and (
+        function.name != "builtins.getattr" or (args and args[0] in map(Global, _FORMATS))
+    ):
         value = _Ignored(function.name)
     else:
         raise FormatError("call", f"it calls {safe(function.name)}, which metadata of DCP do not")
@@ -280,9 +322,12 @@ def _reduce(machine: PickleInterpreter, at: int) -> int:
 
 
 _STEPS: dict[bytes, Opcode] = {
-    **{code: step for code, step in KNOWN.items() if code not in (b"Q", b"b", b"R", b"c", b"}", b"s", b"u", b"\x80")},
-    b"\x80": _protocol, b"\x95": _frame, b"\x8c": _short_text, b"C": _short_bytes, b"\x94": _memoize, b"\x93": _stack_global,
-    b"c": _global, b"\x81": _new_object, b"b": _build, b"R": _reduce, b"}": _new_dict, b"s": _set_one, b"u": _set_many,
+    **{code: step for code, step in KNOWN.items()
+       if code not in (b"Q", b"b", b"R", b"c", b"}", b"s", b"u", b"\x80")},
+    b"\x80": _protocol, b"\x95": _frame, b"\x8c": _short_text, b"C": _short_bytes,
+    b"\x94": _memoize, b"\x93": _stack_global,
+    b"c": _global, b"\x81": _new_object, b"b": _build, b"R": _reduce, b"}": _new_dict,
+    b"s": _set_one, b"u": _set_many,
 }  # fmt: skip
 _MetadataInterpreter.steps = [_STEPS.get(bytes([code]), unknown_opcode) for code in range(256)]
 
@@ -291,7 +336,9 @@ _MetadataInterpreter.steps = [_STEPS.get(bytes([code]), unknown_opcode) for code
 
 
 class _Metadata:
-    """Reads the records of one stream; values that are reached more than once are charged each time."""
+    """Reads the records of one stream; values that are reached more than once are charged each
+    time.
+    """
 
     def __init__(self, root: Any, machine: PickleInterpreter) -> None:
         self.root, self.machine = root, machine
@@ -305,7 +352,9 @@ class _Metadata:
         names: set[str] = set()
         for name, entry in self.pairs(root.get("state_dict_metadata"), "state_dict_metadata"):
             if type(name) is not str:
-                raise FormatError("key", f"expected the names of tensors, found a {type(name).__name__}")
+                raise FormatError(
+                    "key", f"expected the names of tensors, found a {type(name).__name__}"
+                )
             if name in names:
                 raise FormatError("duplicate", f"{safe(name)} is described twice")
             names.add(name)
@@ -336,7 +385,9 @@ class _Metadata:
         return value.pairs
 
     def storage(self, value: Any) -> dict[tuple[str, tuple[int, ...] | None], dict[str, Any]]:
-        """Return where each chunk is stored, by the tensor's name and the chunk's offsets; None for objects."""
+        """Return where each chunk is stored, by the tensor's name and the chunk's offsets; None
+        for objects.
+        """
         stored: dict[tuple[str, tuple[int, ...] | None], dict[str, Any]] = {}
         for key, info in self.pairs(value, "storage_data"):
             index = self.attributes(key, "MetadataIndex")
@@ -351,16 +402,33 @@ class _Metadata:
 
     def size(self, value: Any, name: str) -> tuple[int, ...]:
         """Return sizes or offsets."""
-        if type(value) is not tuple or len(value) > _MAX_DIMENSIONS or not all(type(x) is int and 0 <= x < 1 << 63 for x in value):
-            raise FormatError("size", f"{safe(name)} has a size or an offset that is not a list of up to {_MAX_DIMENSIONS} integers")
+        if (
+            type(value) is not tuple
+            or len(value) > _MAX_DIMENSIONS
+            or not all(type(x) is int and 0 <= x < 1 << 63 for x in value)
+        ):
+            raise FormatError(
+                "size",
+                f"{safe(name)} has a size or an offset that is not a list "
+                f"of up to {_MAX_DIMENSIONS} integers",
+            )
         self.machine.charge(len(value))
         return value
 
-    def tensor(self, name: str, entry: Any, stored: Mapping[tuple[str, tuple[int, ...] | None], dict[str, Any]]) -> ChunkedTensor:
+    def tensor(
+        self,
+        name: str,
+        entry: Any,
+        stored: Mapping[tuple[str, tuple[int, ...] | None], dict[str, Any]],
+    ) -> ChunkedTensor:
         """Return a tensor with its chunks."""
         attributes = self.attributes(entry, "TensorStorageMetadata")
         properties, chunks = attributes.get("properties"), attributes.get("chunks")
-        state = properties.state if type(properties) is _Instance and properties.kind == "TensorProperties" else None
+        state = (
+            properties.state
+            if type(properties) is _Instance and properties.kind == "TensorProperties"
+            else None
+        )
         if type(state) is _Pairs:
             state = (self.attributes(properties, "TensorProperties").get("dtype"),)
         dtype = state[0] if type(state) is tuple and state else None
@@ -370,13 +438,22 @@ class _Metadata:
             raise FormatError("record", f"the chunks of {safe(name)} should be a list")
         self.machine.charge(8 * len(chunks))
         shape = self.size(attributes.get("size"), name)
-        return ChunkedTensor(name, DTYPES[dtype.name], shape, tuple(self.chunks(name, chunks, stored)))
+        return ChunkedTensor(
+            name, DTYPES[dtype.name], shape, tuple(self.chunks(name, chunks, stored))
+        )
 
-    def chunks(self, name: str, chunks: list[Any], stored: Mapping[tuple[str, tuple[int, ...] | None], dict[str, Any]]) -> Iterator[Chunk]:
+    def chunks(
+        self,
+        name: str,
+        chunks: list[Any],
+        stored: Mapping[tuple[str, tuple[int, ...] | None], dict[str, Any]],
+    ) -> Iterator[Chunk]:
         """Yield the chunks of a tensor."""
         for x in chunks:
             kind = x.kind if type(x) is _Instance else ""
-            attributes = self.attributes(x, kind if kind == "ShardMetadata" else "ChunkStorageMetadata")
+            attributes = self.attributes(
+                x, kind if kind == "ShardMetadata" else "ChunkStorageMetadata"
+            )
             offsets = attributes.get("offsets", attributes.get("shard_offsets"))
             sizes = attributes.get("sizes", attributes.get("shard_sizes"))
             offsets, sizes = (tuple(y) if type(y) is list else y for y in (offsets, sizes))
@@ -396,6 +473,14 @@ class _Metadata:
         if info is None:
             return Chunk(offsets, sizes)
         file, start, length = (info.get(x) for x in ("relative_path", "offset", "length"))
-        if type(file) is not str or type(start) is not int or type(length) is not int or start < 0 or length < 0:
-            raise FormatError("record", f"the place of {safe(name)} should be a file, an offset and a length")
+        if (
+            type(file) is not str
+            or type(start) is not int
+            or type(length) is not int
+            or start < 0
+            or length < 0
+        ):
+            raise FormatError(
+                "record", f"the place of {safe(name)} should be a file, an offset and a length"
+            )
         return Chunk(offsets, sizes, file, start, length, bool(info.get("transform_descriptors")))

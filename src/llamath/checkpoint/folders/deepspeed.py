@@ -1,8 +1,11 @@
-"""Read the files of a DeepSpeed ZeRO checkpoint: partitions of the optimizer by rank, and the shapes of the parameters.
+"""Read the files of a DeepSpeed ZeRO checkpoint: partitions of the optimizer by rank, and the
+shapes of the parameters.
 
-A folder `global_step100` has `zero_pp_rank_R_mp_rank_MM_optim_states.pt` for each rank, and model states: `mp_rank_MM_model_states.pt`, or
-with stage 3 one for each rank. The folder around it names the newest one in `latest`. The files' pickles contain objects of DeepSpeed's
-classes; they become inert records of a name, and no class is looked up. Keys and layouts are those of DeepSpeed's `zero_to_fp32.py`.
+A folder `global_step100` has `zero_pp_rank_R_mp_rank_MM_optim_states.pt` for each rank, and model
+states: `mp_rank_MM_model_states.pt`, or with stage 3 one for each rank. The folder around it names
+the newest one in `latest`. The files' pickles contain objects of DeepSpeed's classes; they become
+inert records of a name, and no class is looked up. Keys and layouts are those of DeepSpeed's
+`zero_to_fp32.py`.
 """
 
 from __future__ import annotations
@@ -82,14 +85,31 @@ def find_zero_files(path: str) -> ZeroFolder:
         latest = _read_tag(os.path.join(path, LATEST))
         path = os.path.join(path, latest)
         if not os.path.isdir(path) or os.path.islink(path):
-            raise FormatError("latest", f"{safe(path)}: `{LATEST}` names {safe(repr(latest), 80)}, and there is no such folder")
+            raise FormatError(
+                "latest",
+                f"{safe(path)}: `{LATEST}` names "
+                f"{safe(repr(latest), 80)}, and there is no such folder",
+            )
         names = LocalFolder(path).names()
     if len(names) > _MAX_FILES:
-        raise FormatError("too_large", f"{safe(path)} has {len(names):,} files; at most {_MAX_FILES:,} are read")
-    optimizers = [RankFile(x, int(found[1]), int(found[2])) for x in names if (found := OPTIMIZER_STATES.fullmatch(x))]
-    models = [RankFile(x, int(found[1] or -1), int(found[2])) for x in names if (found := _MODEL.fullmatch(x))]
+        raise FormatError(
+            "too_large", f"{safe(path)} has {len(names):,} files; at most {_MAX_FILES:,} are read"
+        )
+    optimizers = [
+        RankFile(x, int(found[1]), int(found[2]))
+        for x in names
+        if (found := OPTIMIZER_STATES.fullmatch(x))
+    ]
+    models = [
+        RankFile(x, int(found[1] or -1), int(found[2]))
+        for x in names
+        if (found := _MODEL.fullmatch(x))
+    ]
     if not optimizers and not models:
-        raise FormatError("no_checkpoint", f"{safe(path)}: expected optimizer and model states of DeepSpeed, found none")
+        raise FormatError(
+            "no_checkpoint",
+            f"{safe(path)}: expected optimizer and model states of DeepSpeed, found none",
+        )
     return ZeroFolder(
         folder=path,
         tag=os.path.basename(os.path.abspath(path)),
@@ -103,7 +123,9 @@ def find_zero_files(path: str) -> ZeroFolder:
 def _read_tag(path: str) -> str:
     with LocalFile(path) as file:
         if file.size > 1000:
-            raise FormatError("latest", f"{safe(path)} has {file.size:,} bytes; expected the name of a folder")
+            raise FormatError(
+                "latest", f"{safe(path)} has {file.size:,} bytes; expected the name of a folder"
+            )
         try:
             return check_file_name(file.read(0, file.size).decode().strip())
         except UnicodeDecodeError:
@@ -121,11 +143,18 @@ def parse_optimizer(source: Source, file: RankFile) -> OptimizerPartition:
     root, classes, name = _read(source)
     state = root.get("optimizer_state_dict")
     if not isinstance(state, dict) or "zero_stage" not in state:
-        raise FormatError("deepspeed", f"{name}: expected optimizer_state_dict with zero_stage, found none: it is no ZeRO checkpoint")
+        raise FormatError(
+            "deepspeed",
+            f"{name}: expected optimizer_state_dict with zero_stage, "
+            "found none: it is no ZeRO checkpoint",
+        )
     stage, count = _integer(state["zero_stage"]), state.get("partition_count")
     counts = tuple(_integer(x) for x in count) if isinstance(count, list) else (_integer(count),)
     if stage not in (1, 2, 3) or not counts or not all(0 < x < 1 << 20 for x in counts):
-        raise FormatError("deepspeed", f"{name}: expected a stage from 1 to 3 and a number of partitions, found others")
+        raise FormatError(
+            "deepspeed",
+            f"{name}: expected a stage from 1 to 3 and a number of partitions, found others",
+        )
     key = MASTER_WEIGHTS[stage == 3]
     groups = state.get(key)
     if not isinstance(groups, list) or not all(type(x) is TensorRecord for x in groups):
@@ -152,14 +181,19 @@ def parse_model_states(source: Source, file: RankFile) -> ModelStates:
     root, classes, name = _read(source)
     groups = root.get("param_shapes")
     if not isinstance(groups, list) or len({id(x) for x in groups}) < len(groups):
-        raise FormatError("deepspeed", f"{name}: expected param_shapes, found none: it has no model states of ZeRO")
+        raise FormatError(
+            "deepspeed",
+            f"{name}: expected param_shapes, found none: it has no model states of ZeRO",
+        )
     steps = root.get("global_steps")
     shared = root.get("shared_params")
     return ModelStates(
         file=file,
         groups=tuple(_shapes(x, name) for x in groups),
         frozen=_shapes(root.get("frozen_param_shapes") or {}, name),
-        shared={str(k): v for k, v in shared.items() if type(v) is str} if isinstance(shared, dict) else {},
+        shared={str(k): v for k, v in shared.items() if type(v) is str}
+        if isinstance(shared, dict)
+        else {},
         steps=steps if type(steps) is int else None,
         version=_text(root.get("ds_version")),
         classes=classes,
@@ -169,10 +203,15 @@ def parse_model_states(source: Source, file: RankFile) -> ModelStates:
 def _shapes(value: Any, name: str) -> dict[str, Shape]:
     if not isinstance(value, dict):
         raise FormatError("deepspeed", f"{name}: param_shapes should have names and shapes")
-    if not all(type(key) is str and type(shape) is tuple and len(shape) <= 64 for key, shape in value.items()):
+    if not all(
+        type(key) is str and type(shape) is tuple and len(shape) <= 64
+        for key, shape in value.items()
+    ):
         raise FormatError("deepspeed", f"{name}: param_shapes should have names and shapes")
     if not all(type(x) is int and 0 <= x < 1 << 48 for shape in value.values() for x in shape):
-        raise FormatError("deepspeed", f"{name}: a shape in param_shapes has a size that is no number")
+        raise FormatError(
+            "deepspeed", f"{name}: a shape in param_shapes has a size that is no number"
+        )
     return dict(value)
 
 
@@ -196,26 +235,35 @@ def _text(value: Any) -> str:
 def _read(source: Source) -> tuple[dict[Any, Any], frozenset[str], str]:
     content = read_content(source, _DeepSpeedInterpreter)
     if not isinstance(content.root, dict):
-        raise FormatError("deepspeed", f"{safe(source.name)}: expected a dictionary, found another object")
+        raise FormatError(
+            "deepspeed", f"{safe(source.name)}: expected a dictionary, found another object"
+        )
     return content.root, frozenset(_classes(content.root)), safe(source.name)
 
 
 def _open(folder: str, name: str) -> Source:
     source = LocalFolder(folder).open(name)
     if source is None:
-        raise FormatError("unreadable", f"{safe(folder)}: {safe(name)} cannot be read: no such file")
+        raise FormatError(
+            "unreadable", f"{safe(folder)}: {safe(name)} cannot be read: no such file"
+        )
     return source
 
 
 def _classes(root: dict[Any, Any]) -> Iterator[str]:
     """Yield the names of classes of objects at the two outer levels."""
-    for value in (*root.values(), *(y for x in root.values() if isinstance(x, dict) for y in x.values())):
+    for value in (
+        *root.values(),
+        *(y for x in root.values() if isinstance(x, dict) for y in x.values()),
+    ):
         if type(value) is _Opaque:
             yield value.name
 
 
 class _Opaque(NamedTuple):
-    """An object of a class that is not known: the name of its class, and its arguments if it has few."""
+    """An object of a class that is not known: the name of its class, and its arguments if it has
+    few.
+    """
 
     name: str
     args: tuple[Any, ...] = ()
@@ -262,7 +310,9 @@ def _new_object(machine: PickleInterpreter, at: int) -> int:
 
 
 def _dropped_on_opaque(code: bytes, depth: int) -> Opcode:
-    """Return a step that drops what is added to an inert object: one or two values, or, with a depth of 0, those since the mark."""
+    """Return a step that drops what is added to an inert object: one or two values, or, with a
+    depth of 0, those since the mark.
+    """
     usual = KNOWN[code]
 
     def step(machine: PickleInterpreter, at: int) -> int:
@@ -283,6 +333,9 @@ _STEPS: dict[bytes, Opcode] = {
     b"c": _global,
     b"R": _reduce,
     b"\x81": _new_object,
-    **{code: _dropped_on_opaque(code, depth) for code, depth in ((b"a", 1), (b"b", 1), (b"s", 2), (b"e", 0), (b"u", 0))},
+    **{
+        code: _dropped_on_opaque(code, depth)
+        for code, depth in ((b"a", 1), (b"b", 1), (b"s", 2), (b"e", 0), (b"u", 0))
+    },
 }
 _DeepSpeedInterpreter.steps = [_STEPS.get(bytes([code]), unknown_opcode) for code in range(256)]

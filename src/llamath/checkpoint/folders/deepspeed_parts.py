@@ -1,7 +1,9 @@
-"""`deepspeed_parts`: the tensors in the files of a DeepSpeed checkpoint; master weights are named after the parameters that they are.
+"""`deepspeed_parts`: the tensors in the files of a DeepSpeed checkpoint; master weights are named
+after the parameters that they are.
 
-Stages 1 and 2 cut the concatenated parameters of each group into equal partitions; with stage 3, each rank has an equal, padded part of
-every parameter. This is what DeepSpeed's `zero_to_fp32.py` joins.
+Stages 1 and 2 cut the concatenated parameters of each group into equal partitions; with stage 3,
+each rank has an equal, padded part of every parameter. This is what DeepSpeed's `zero_to_fp32.py`
+joins.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from .deepspeed import (
 )
 from .stored_parts import StoredParts, with_slice
 
-_MASTER = re.compile(rf"optimizer_state_dict\.(?:{'|'.join(MASTER_WEIGHTS)})\.(\d{{1,6}})", re.ASCII)
+_MASTER = re.compile(
+    rf"optimizer_state_dict\.(?:{'|'.join(MASTER_WEIGHTS)})\.(\d{{1,6}})", re.ASCII
+)
 _FLOAT32_BYTES = 4
 _MAX_RUNS = 1 << 22
 """The most parts of parameters that are named: ranks times parameters."""
@@ -65,7 +69,12 @@ def deepspeed_parts(path: str) -> StoredParts:
             partitions.setdefault(file.model_rank, []).append(read_optimizer(found.folder, file))
         except FormatError:
             continue
-    runs = {name: x for rank, own in partitions.items() if rank in models for name, x in _runs(own, models[rank]).items()}
+    runs = {
+        name: x
+        for rank, own in partitions.items()
+        if rank in models
+        for name, x in _runs(own, models[rank]).items()
+    }
     tensors: list[Tensor] = []
     files: list[CheckpointFile] = []
     bases: dict[str, str] = {}
@@ -78,14 +87,24 @@ def deepspeed_parts(path: str) -> StoredParts:
         where = f" of {file.name}"
         for x in stored:
             is_master = _MASTER.fullmatch(x.name)
-            own_runs = runs.get(file.name, {}).get(int(is_master[1])) if is_master and x.strides is None and x.dtype == "F32" else None
+            own_runs = (
+                runs.get(file.name, {}).get(int(is_master[1]))
+                if is_master and x.strides is None and x.dtype == "F32"
+                else None
+            )
             rank = f", model rank {file.model_rank}" if len(models) > 1 else ""
-            for piece, base in _pieces(x, own_runs, rank) if own_runs else [(x._replace(name=x.name + where), _base(x.name))]:
+            for piece, base in (
+                _pieces(x, own_runs, rank)
+                if own_runs
+                else [(x._replace(name=x.name + where), _base(x.name))]
+            ):
                 tensors.append(piece._replace(file=len(files)))
                 bases[piece.name] = base
         full_path = os.path.join(found.folder, file.name)
         files.append(CheckpointFile(full_path, os.path.getsize(full_path)))
-    return StoredParts(Manifest(format="torch", files=tuple(files), tensors=tuple(tensors)), bases, tuple(unread))
+    return StoredParts(
+        Manifest(format="torch", files=tuple(files), tensors=tuple(tensors)), bases, tuple(unread)
+    )
 
 
 def _base(name: str) -> str:
@@ -93,10 +112,16 @@ def _base(name: str) -> str:
 
 
 def _runs(own: Sequence[OptimizerPartition], states: ModelStates) -> dict[str, _Runs]:
-    """Return the runs in each file of a model rank; none if partitions are missing, mixed, or do not have the parameters' elements."""
+    """Return the runs in each file of a model rank; none if partitions are missing, mixed, or do
+    not have the parameters' elements.
+    """
     first = own[0]
     count = max(first.partition_counts)
-    if len(own) != count or [x.file.rank for x in own] != list(range(count)) or len({x.stage for x in own}) > 1:
+    if (
+        len(own) != count
+        or [x.file.rank for x in own] != list(range(count))
+        or len({x.stage for x in own}) > 1
+    ):
         return {}
     if count * sum(map(len, states.groups)) > _MAX_RUNS:
         return {}
@@ -123,8 +148,12 @@ def _flat_runs(parameters: Mapping[str, Shape], begin: int, end: int) -> Iterato
         at += prod(shape)
 
 
-def _stage_3_runs(partition: OptimizerPartition, groups: Iterable[Mapping[str, Shape]], count: int) -> Iterator[tuple[int, list[_Run]]]:
-    """Yield the runs of a rank's part of all parameters, by the sub-group of the optimizer that they are in."""
+def _stage_3_runs(
+    partition: OptimizerPartition, groups: Iterable[Mapping[str, Shape]], count: int
+) -> Iterator[tuple[int, list[_Run]]]:
+    """Yield the runs of a rank's part of all parameters, by the sub-group of the optimizer that
+    they are in.
+    """
     parts: list[_Run] = []
     at = 0
     for name, shape in ((name, shape) for group in groups for name, shape in group.items()):
@@ -150,11 +179,14 @@ def _stage_3_runs(partition: OptimizerPartition, groups: Iterable[Mapping[str, S
 
 
 def _pieces(stored: Tensor, runs: Sequence[_Run], rank: str) -> Iterator[tuple[Tensor, str]]:
-    """Yield the parameters, or the rows and other pieces of them, in a partition, and their names."""
+    """Yield the parameters, or the rows and other pieces of them, in a partition, and their
+    names.
+    """
     for x in runs:
         width = prod(x.shape[1:])
         ends = [x.first, x.first + x.length]
-        if len(x.shape) > 1 and width and x.length >= width:  # whole rows, and what is left of the rows around them
+        # whole rows, and what is left of the rows around them
+        if len(x.shape) > 1 and width and x.length >= width:
             ends[1:1] = [-(-x.first // width) * width, (x.first + x.length) // width * width]
         for low, high in pairwise(ends):
             if low >= high:
@@ -165,9 +197,17 @@ def _pieces(stored: Tensor, runs: Sequence[_Run], rank: str) -> Iterator[tuple[T
             elif len(x.shape) < 2:
                 name = with_slice(x.parameter, [f"{low}:{high}"])
             elif width and low % width == 0 and high % width == 0:
-                name, shape = with_slice(x.parameter, [f"{low // width}:{high // width}"]), ((high - low) // width, *x.shape[1:])
+                name, shape = (
+                    with_slice(x.parameter, [f"{low // width}:{high // width}"]),
+                    ((high - low) // width, *x.shape[1:]),
+                )
             else:
                 name = with_slice(f"{x.parameter}.flatten()", [f"{low}:{high}"])
             start = stored.start + (x.at + low - x.first) * _FLOAT32_BYTES
-            piece = stored._replace(name=name + rank, shape=shape, start=start, end=start + (high - low) * _FLOAT32_BYTES)
+            piece = stored._replace(
+                name=name + rank,
+                shape=shape,
+                start=start,
+                end=start + (high - low) * _FLOAT32_BYTES,
+            )
             yield piece, x.parameter

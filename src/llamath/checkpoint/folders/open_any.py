@@ -1,8 +1,10 @@
-"""`open_any`: open any kind of checkpoint for listing, also folders of training runs and of several models, as one manifest.
+"""`open_any`: open any kind of checkpoint for listing, also folders of training runs and of several
+models, as one manifest.
 
-Tensors of a distributed checkpoint are listed whole, with their global shapes, and those of DeepSpeed by the shapes of the parameters; the
-files of such folders hold parts of them, so the manifest has one entry for all files, and nothing is read from it. Tensors of a diffusers
-pipeline begin with the name of their part.
+Tensors of a distributed checkpoint are listed whole, with their global shapes, and those of
+DeepSpeed by the shapes of the parameters; the files of such folders hold parts of them, so the
+manifest has one entry for all files, and nothing is read from it. Tensors of a diffusers pipeline
+begin with the name of their part.
 """
 
 from __future__ import annotations
@@ -36,12 +38,18 @@ def open_any(path: str) -> tuple[OpenedCheckpoint, tuple[str, ...]]:
 
 
 def local_kind(path: str) -> str:
-    """Return the kind of a local folder: fsdp, deepspeed or diffusers; an empty string for all else."""
+    """Return the kind of a local folder: fsdp, deepspeed or diffusers; an empty string for all
+    else.
+    """
     return folder_kind(LocalFolder(path).names()) if os.path.isdir(path) else ""
 
 
 def _whole_tensors(
-    kind: str, name: str, size: int, shapes: Iterable[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str]
+    kind: str,
+    name: str,
+    size: int,
+    shapes: Iterable[tuple[str, str, tuple[int, ...]]],
+    metadata: Mapping[str, str],
 ) -> Manifest:
     """Return a manifest of tensors that are spread over files, one after the other in one entry."""
     tensors, at = [], 0
@@ -49,7 +57,12 @@ def _whole_tensors(
         end = at + PLAIN[dtype].size(prod(shape))
         tensors.append(Tensor(tensor, dtype, shape, 0, at, end))
         at = end
-    return Manifest(format=kind, files=(CheckpointFile(name, size, max(0, size - at)),), tensors=tuple(tensors), metadata=metadata)
+    return Manifest(
+        format=kind,
+        files=(CheckpointFile(name, size, max(0, size - at)),),
+        tensors=tuple(tensors),
+        metadata=metadata,
+    )
 
 
 def _distributed(path: str) -> tuple[Manifest, tuple[str, ...]]:
@@ -62,8 +75,14 @@ def _distributed(path: str) -> tuple[Manifest, tuple[str, ...]]:
     manifest = _whole_tensors("fsdp", os.path.join(path, METADATA_FILE), size, shapes, objects)
     chunks = format_count(sum(len(x.chunks) for x in found.tensors), "chunk")
     files = format_count(len(found.files), "file")
-    note = f"a distributed checkpoint (FSDP, torch.distributed.checkpoint) of {chunks} in {files}; tensors are listed whole"
-    return manifest, (note, f"`llamath verify {safe(path)}` checks that the chunks cover each tensor")
+    note = (
+        f"a distributed checkpoint (FSDP, torch.distributed.checkpoint) of {chunks} in "
+        f"{files}; tensors are listed whole"
+    )
+    return manifest, (
+        note,
+        f"`llamath verify {safe(path)}` checks that the chunks cover each tensor",
+    )
 
 
 def _deepspeed(path: str) -> tuple[Manifest, tuple[str, ...]]:
@@ -71,14 +90,24 @@ def _deepspeed(path: str) -> tuple[Manifest, tuple[str, ...]]:
 
     found = find_zero_files(path)
     if not found.models:
-        raise FormatError("deepspeed", f"{safe(path)}: expected model states, which name the parameters, found none")
+        raise FormatError(
+            "deepspeed",
+            f"{safe(path)}: expected model states, which name the parameters, found none",
+        )
     states = read_model_states(found.folder, found.models[0])
-    shapes = [(name, "F32", shape) for group in (*states.groups, states.frozen) for name, shape in group.items()]
+    shapes = [
+        (name, "F32", shape)
+        for group in (*states.groups, states.frozen)
+        for name, shape in group.items()
+    ]
     files = [x.name for x in (*found.optimizers, *found.models)]
     size = sum(os.path.getsize(os.path.join(found.folder, x)) for x in files)
-    manifest = _whole_tensors("deepspeed", os.path.join(found.folder, files[0]), size, shapes, {"tag": found.tag})
+    manifest = _whole_tensors(
+        "deepspeed", os.path.join(found.folder, files[0]), size, shapes, {"tag": found.tag}
+    )
     note = (
-        f"a DeepSpeed checkpoint of {format_count(len(files), 'file')}; the shapes of its parameters are listed, as float32 master weights"
+        f"a DeepSpeed checkpoint of {format_count(len(files), 'file')}; the shapes of its "
+        "parameters are listed, as float32 master weights"
     )
     return manifest, (note, f"`llamath verify {safe(path)}` checks the partitions")
 
@@ -93,12 +122,26 @@ def _diffusers(path: str) -> tuple[Manifest, tuple[str, ...]]:
         if not part.weights:
             continue
         manifests.append(_with_prefix(read_weights(part, part.weights[0]), part.name))
-        notes += [f"{part.name}: {x.title} is left out; {part.weights[0].title} is listed" for x in part.weights[1:]]
+        notes += [
+            f"{part.name}: {x.title} is left out; {part.weights[0].title} is listed"
+            for x in part.weights[1:]
+        ]
     if not manifests:
-        raise FormatError("no_checkpoint", f"{safe(path)}: a diffusers pipeline without weights", hint="download its parts, too")
+        raise FormatError(
+            "no_checkpoint",
+            f"{safe(path)}: a diffusers pipeline without weights",
+            hint="download its parts, too",
+        )
     merged = merge(manifests)
-    note = f"a diffusers pipeline ({safe(pipeline.class_name, 60)}) of {format_count(len(manifests), 'part')} with weights"
-    return merged.replace(format="diffusers", metadata={}), (note, *notes, f"`llamath verify {safe(path)}` checks each part")
+    note = (
+        f"a diffusers pipeline ({safe(pipeline.class_name, 60)}) of "
+        f"{format_count(len(manifests), 'part')} with weights"
+    )
+    return merged.replace(format="diffusers", metadata={}), (
+        note,
+        *notes,
+        f"`llamath verify {safe(path)}` checks each part",
+    )
 
 
 def _with_prefix(manifest: Manifest, part: str) -> Manifest:

@@ -1,4 +1,6 @@
-"""`StoredParts`: the parts of tensors that a training run's files hold, as a manifest whose entries can be read from the files."""
+"""`StoredParts`: the parts of tensors that a training run's files hold, as a manifest whose
+entries can be read from the files.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ class StoredParts(NamedTuple):
     """The parts of tensors in the files of a folder."""
 
     manifest: Manifest
-    bases: Mapping[str, str]  # name of a part → name of its tensor; empty for state of the optimizer or of the training run
-    unread: tuple[str, ...] = ()  # names of tensors with parts that are compressed, damaged or missing, and of unreadable files
+    # name of a part → name of its tensor; empty for state of the optimizer or of the training run
+    bases: Mapping[str, str]
+    # names of tensors with parts that are compressed, damaged or missing, and of unreadable files
+    unread: tuple[str, ...] = ()
 
 
 def with_slice(name: str, slices: list[str]) -> str:

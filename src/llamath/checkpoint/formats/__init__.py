@@ -1,1 +1,3 @@
-"""Readers of checkpoint formats: each returns a `Manifest`, trusts nothing in the file, and executes, imports or resolves nothing."""
+"""Readers of checkpoint formats: each returns a `Manifest`, trusts nothing in the file, and
+executes, imports or resolves nothing.
+"""

@@ -1,7 +1,9 @@
-"""Read the headers of a checkpoint: a single file, the shards that an index names, or a folder, local or remote.
+"""Read the headers of a checkpoint: a single file, the shards that an index names, or a folder,
+local or remote.
 
-An index is untrusted: its shard names must be plain file names, which is checked before anything is opened, and a symbolic link may only
-lead to the model's own folder or to the Hub cache that contains it.
+An index is untrusted: its shard names must be plain file names, which is checked before anything is
+opened, and a symbolic link may only lead to the model's own folder or to the Hub cache that
+contains it.
 """
 
 from __future__ import annotations
@@ -13,13 +15,25 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from ...utils.errors import ConfigError, FormatError, safe
-from ...utils.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, diagnose_name, missing_hint, unfinished_beside
+from ...utils.file_diagnosis import (
+    HEAD_BYTES,
+    Diagnosis,
+    diagnose,
+    diagnose_name,
+    missing_hint,
+    unfinished_beside,
+)
 from .choose_files import choose_files, gguf_parts, list_names
 from .folder import Folder, LocalFolder, check_file_name, check_finished
 from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
 from .source import LocalFile, Source
 
-_READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_files.torch_checkpoint", "npz": "npz"}
+_READERS = {
+    "safetensors": "safetensors",
+    "gguf": "gguf",
+    "torch": "torch_files.torch_checkpoint",
+    "npz": "npz",
+}
 """Format → module in this package that reads it, imported when it is first needed."""
 Problems = list[FormatError] | None
 """A list that receives the errors of unreadable files; without one, the first error is raised."""
@@ -27,10 +41,14 @@ MAX_SHARDS = 100_000
 """Maximum number of files in an index."""
 
 
-def read_checkpoint(path: str, problems: Problems = None, *, is_repository: bool = False) -> Manifest:
-    """Read the checkpoint at a local path; given `problems`, damaged files are listed there and read as far as possible.
+def read_checkpoint(
+    path: str, problems: Problems = None, *, is_repository: bool = False
+) -> Manifest:
+    """Read the checkpoint at a local path; given `problems`, damaged files are listed there and
+    read as far as possible.
 
-    `is_repository`: the folder is that of a repository in the Hugging Face cache, which was named by its id.
+    `is_repository`: the folder is that of a repository in the Hugging Face cache, which was named
+    by its id.
     """
     check_finished(path if os.path.isdir(path) else os.path.dirname(path))
     if os.path.isdir(path):
@@ -98,7 +116,11 @@ def _detect_format(source: Source) -> str:
     if start[8:9] == b"{" or source.name.endswith(".safetensors"):
         return "safetensors"
     message = f"{safe(source.name)} is not a known checkpoint format: it begins with {start[:8]!r}"
-    raise FormatError("unknown_format", message, hint="expected safetensors, GGUF, PyTorch's .pth and .bin, or .npz")
+    raise FormatError(
+        "unknown_format",
+        message,
+        hint="expected safetensors, GGUF, PyTorch's .pth and .bin, or .npz",
+    )
 
 
 def _is_npz(source: Source) -> bool:
@@ -107,16 +129,29 @@ def _is_npz(source: Source) -> bool:
         return True
     head = source.read(0, min(30, source.size))
     length = int.from_bytes(head[26:28], "little")
-    return len(head) == 30 and source.size >= 30 + length and length < 1000 and source.read(30, length).endswith(b".npy")
+    return (
+        len(head) == 30
+        and source.size >= 30 + length
+        and length < 1000
+        and source.read(30, length).endswith(b".npy")
+    )
 
 
 def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
-    """Read the checkpoint in a folder: the file or index that its config names or a standard one, else the only set of files there is."""
+    """Read the checkpoint in a folder: the file or index that its config names or a standard
+    one, else the only set of files there is.
+    """
     chosen = choose_files(folder, folder.names())
     if chosen.subfolder:
         folder = folder.inner(chosen.subfolder)
-    manifest = read_index(folder, chosen.index_name, problems) if chosen.index_name else read_files(folder, chosen.names, problems)
-    return manifest.replace(missing=chosen.missing, missing_index=chosen.missing_index, notes=chosen.notes)
+    manifest = (
+        read_index(folder, chosen.index_name, problems)
+        if chosen.index_name
+        else read_files(folder, chosen.names, problems)
+    )
+    return manifest.replace(
+        missing=chosen.missing, missing_index=chosen.missing_index, notes=chosen.notes
+    )
 
 
 def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest:
@@ -127,13 +162,23 @@ def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest
     except ConfigError as error:
         raise FormatError("index", str(error), hint=error.hint) from None
     weight_map = data.get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(x, str) for x in weight_map.values()):
+    if (
+        not isinstance(weight_map, dict)
+        or not weight_map
+        or not all(isinstance(x, str) for x in weight_map.values())
+    ):
         raise FormatError("index", f"{safe(path)}: weight_map should be an object of file names")
     shards = sorted({check_file_name(x) for x in set(weight_map.values())})
     if len(shards) > MAX_SHARDS:
-        raise FormatError("index", f"{safe(path)} names {len(shards):,} files; at most {MAX_SHARDS:,} are read")
+        raise FormatError(
+            "index", f"{safe(path)} names {len(shards):,} files; at most {MAX_SHARDS:,} are read"
+        )
     result = _read(folder, shards, problems)
-    manifest = merge(result.manifests) if result.manifests else Manifest(format="safetensors", files=(), tensors=())
+    manifest = (
+        merge(result.manifests)
+        if result.manifests
+        else Manifest(format="safetensors", files=(), tensors=())
+    )
     index = ShardIndex(
         path=path,
         weight_map=weight_map,
@@ -149,9 +194,21 @@ def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) 
     result = _read(folder, names, problems)
     if result.missing:
         where = safe(folder.name) or "this folder"
-        hint = missing_hint(folder.name or ".", result.missing) if isinstance(folder, LocalFolder) else ""
-        raise FormatError("unreadable", f"{list_names(result.missing)} cannot be read: no such file in {where}", hint=hint)
-    return _join_set(result.manifests) if len(result.manifests) == len(names) else merge(result.manifests)
+        hint = (
+            missing_hint(folder.name or ".", result.missing)
+            if isinstance(folder, LocalFolder)
+            else ""
+        )
+        raise FormatError(
+            "unreadable",
+            f"{list_names(result.missing)} cannot be read: no such file in {where}",
+            hint=hint,
+        )
+    return (
+        _join_set(result.manifests)
+        if len(result.manifests) == len(names)
+        else merge(result.manifests)
+    )
 
 
 class _ReadFiles(NamedTuple):
@@ -163,7 +220,9 @@ class _ReadFiles(NamedTuple):
 
 
 def _read(folder: Folder, names: Sequence[str], problems: Problems) -> _ReadFiles:
-    """Read the headers of these files; an error is raised, or added to `problems` if at least one file can be read."""
+    """Read the headers of these files; an error is raised, or added to `problems` if at least
+    one file can be read.
+    """
 
     def read_one(name: str) -> Manifest | FormatError | None:
         try:
@@ -192,7 +251,9 @@ def _read(folder: Folder, names: Sequence[str], problems: Problems) -> _ReadFile
 
 
 def _join_set(manifests: Sequence[Manifest]) -> Manifest:
-    """Merge the manifests of a set of files; parts of a split GGUF file must declare that they belong together."""
+    """Merge the manifests of a set of files; parts of a split GGUF file must declare that they
+    belong together.
+    """
     if len(manifests) == 1:
         return manifests[0]
     if manifests[0].format != "gguf":
@@ -207,8 +268,15 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
     columns: tuple[list[Any], ...] = tuple([] for _ in TensorColumns._fields)
     metadata: dict[str, Any] = {}
     for i, manifest in enumerate(manifests):
-        for column, values in zip(columns, manifest.columns._replace(file=[i] * len(manifest.tensors)), strict=True):
+        for column, values in zip(
+            columns, manifest.columns._replace(file=[i] * len(manifest.tensors)), strict=True
+        ):
             column += values
         metadata |= manifest.metadata
     files = tuple(file for manifest in manifests for file in manifest.files)
-    return Manifest(format=manifests[0].format, files=files, tensors=TensorTable(TensorColumns(*columns)), metadata=metadata)
+    return Manifest(
+        format=manifests[0].format,
+        files=files,
+        tensors=TensorTable(TensorColumns(*columns)),
+        metadata=metadata,
+    )

@@ -1,8 +1,11 @@
-"""`choose_files`: the files of a folder that are its checkpoint, as transformers and llama.cpp choose them.
+"""`choose_files`: the files of a folder that are its checkpoint, as transformers and llama.cpp
+choose them.
 
-transformers 5.23: `transformers_weights` of config.json (modeling_utils.py, `_get_resolved_checkpoint_files`) comes before the standard
-names; with an adapter_config.json (integrations/peft.py, `maybe_load_adapters`) the base model is loaded from where it says, unless a local
-folder has a config.json of its own: then the folder is the base model, and the adapter is applied to it.
+transformers 5.23: `transformers_weights` of config.json (modeling_utils.py,
+`_get_resolved_checkpoint_files`) comes before the standard names; with an adapter_config.json
+(integrations/peft.py, `maybe_load_adapters`) the base model is loaded from where it says, unless a
+local folder has a config.json of its own: then the folder is the base model, and the adapter is
+applied to it.
 """
 
 from __future__ import annotations
@@ -16,15 +19,27 @@ from ...utils.file_diagnosis import download_command, is_unfinished, unfinished_
 from .folder import Folder, LocalFolder
 from .folder_kind import ADAPTER_CONFIG, kind_error
 
-STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
-"""File names that loaders look for, in order: transformers prefers a single file to an index, and safetensors to other formats."""
+STANDARD_NAMES = tuple(
+    f"{name}{index}"
+    for name in ("model.safetensors", "pytorch_model.bin")
+    for index in ("", ".index.json")
+)
+"""File names that loaders look for, in order: transformers prefers a single file to an index,
+and safetensors to other formats."""
 INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
 EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt", ".npz")
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
 """The files of an adapter's weights: two of peft, one of mlx-lm."""
-_TRAINING_FILES = re.compile(r"(?:optimizer|scheduler|scaler|rng_state(?:_\d{1,6})?|training_args|random_states_\d{1,6})\.(?:pt|pth|bin)")
+_TRAINING_FILES = re.compile(
+    r"(?:optimizer|scheduler|scaler|rng_state(?:_\d{1,6})?|training_args"
+    r"|random_states_\d{1,6})\.(?:pt|pth|bin)"
+)
 """Files of a training run that lie next to the weights and are none."""
-_SHARD = re.compile(r"(?P<stem>.{1,200})-(?P<number>\d{3,6})-of-(?P<count>\d{3,6})(?P<extension>\.safetensors|\.bin|\.pt|\.pth)", re.DOTALL)
+_SHARD = re.compile(
+    r"(?P<stem>.{1,200})-(?P<number>\d{3,6})-of-(?P<count>\d{3,6})(?P<extension>\.safetensors"
+    r"|\.bin|\.pt|\.pth)",
+    re.DOTALL,
+)
 _MAX_SHARDS = 100_000
 
 
@@ -40,7 +55,11 @@ class ChosenFiles(NamedTuple):
     @property
     def index_name(self) -> str:
         """The name of the index; empty if the files are named themselves."""
-        return self.names[0] if len(self.names) == 1 and self.names[0].endswith(INDEX_EXTENSIONS) else ""
+        return (
+            self.names[0]
+            if len(self.names) == 1 and self.names[0].endswith(INDEX_EXTENSIONS)
+            else ""
+        )
 
 
 class Shard(NamedTuple):
@@ -57,19 +76,32 @@ def parse_shard(name: str) -> Shard | None:
     if match is None or not 1 <= int(match["number"]) <= int(match["count"]) <= _MAX_SHARDS:
         return None
     width, count = len(match["number"]), match["count"]
-    names = [f"{match['stem']}-{i:0{width}}-of-{count}{match['extension']}" for i in range(1, int(count) + 1)]
+    names = [
+        f"{match['stem']}-{i:0{width}}-of-{count}{match['extension']}"
+        for i in range(1, int(count) + 1)
+    ]
     return Shard(int(match["number"]), int(count), names)
 
 
 def choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
-    """Return the checkpoint of a folder with these entries; raise if there is none, or more than one."""
+    """Return the checkpoint of a folder with these entries; raise if there is none, or more than
+    one.
+    """
     try:
         return _choose_files(folder, entries)
     except FormatError as error:
         if error.code == "no_checkpoint" and ADAPTER_CONFIG in entries:
-            message = f"{safe(folder.name)}: expected the weights of an adapter beside {ADAPTER_CONFIG}, found none"
-            raise FormatError("no_checkpoint", message, hint=f"download them, too: {' or '.join(ADAPTER_FILES)}") from None
-        if error.code not in ("no_checkpoint", "ambiguous") or (other := kind_error(folder.name, entries)) is None:
+            message = (
+                f"{safe(folder.name)}: expected the weights of an adapter beside "
+                f"{ADAPTER_CONFIG}, found none"
+            )
+            raise FormatError(
+                "no_checkpoint", message, hint=f"download them, too: {' or '.join(ADAPTER_FILES)}"
+            ) from None
+        if (
+            error.code not in ("no_checkpoint", "ambiguous")
+            or (other := kind_error(folder.name, entries)) is None
+        ):
             raise
         raise other from None
 
@@ -81,11 +113,23 @@ def _choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     if ADAPTER_CONFIG in entries:
         adapter = next((x for x in ADAPTER_FILES if x in entries), "")
         base = explicit or standard
-        if isinstance(folder, LocalFolder) and not folder.is_repository and base and "config.json" in entries:
-            weights = f"the adapter in {adapter}" if adapter else f"an adapter ({ADAPTER_CONFIG}), whose weights are missing"
+        if (
+            isinstance(folder, LocalFolder)
+            and not folder.is_repository
+            and base
+            and "config.json" in entries
+        ):
+            weights = (
+                f"the adapter in {adapter}"
+                if adapter
+                else (f"an adapter ({ADAPTER_CONFIG}), whose weights are missing")
+            )
             notes = (f"{safe(base)} is the base model; transformers also loads {weights}",)
         elif adapter:
-            left_out = f"{safe(base)} is left out: transformers loads {adapter} and the base model that {ADAPTER_CONFIG} names"
+            left_out = (
+                f"{safe(base)} is left out: transformers loads {adapter} and the base "
+                f"model that {ADAPTER_CONFIG} names"
+            )
             return ChosenFiles([adapter], notes=(left_out,) if base else ())
         elif base:
             raise _base_and_adapter(folder, base)
@@ -93,9 +137,13 @@ def _choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
         subfolder, _, name = explicit.rpartition("/")
         return ChosenFiles([name], notes=notes, subfolder=subfolder)
     indexes = [x for x in entries if x.endswith(INDEX_EXTENSIONS)]
-    if name := next((x for x in (standard, "consolidated.safetensors", *indexes[:1]) if x and x in entries), ""):
+    if name := next(
+        (x for x in (standard, "consolidated.safetensors", *indexes[:1]) if x and x in entries), ""
+    ):
         return ChosenFiles([name], notes=notes)
-    if meta_shard := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
+    if meta_shard := next(
+        (x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None
+    ):
         from .torch_files.torch_checkpoint import siblings
 
         return ChosenFiles(siblings(meta_shard, entries))
@@ -103,7 +151,9 @@ def _choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
 
 
 def _only_set(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
-    """Return the only file, or the only set of files, in a folder without a standard name or an index."""
+    """Return the only file, or the only set of files, in a folder without a standard name or an
+    index.
+    """
     found = [x for x in entries if x.endswith(EXTENSIONS)]
     names = [x for x in found if not _TRAINING_FILES.fullmatch(x)] or found
     if not names:
@@ -116,20 +166,30 @@ def _only_set(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     shard = parse_shard(names[0])
     parts = shard.names if shard else gguf_parts(names[0])
     if not set(names) <= set(parts):
-        message = f"{safe(folder.name)} contains {len(names)} checkpoint files without an index: {list_names(names)}"
+        message = (
+            f"{safe(folder.name)} contains {len(names)} checkpoint files without an index: "
+            f"{list_names(names)}"
+        )
         raise FormatError("ambiguous", message, hint="name one of them")
     if shard is None:
         return ChosenFiles(parts)
     present = set(names)
     missing = tuple(x for x in parts if x not in present)
-    index = f"{names[0][: names[0].rindex('-of-')].rpartition('-')[0]}{'.bin' if names[0].endswith('.bin') else '.safetensors'}.index.json"
+    start = names[0][: names[0].rindex("-of-")].rpartition("-")[0]
+    index = f"{start}{'.bin' if names[0].endswith('.bin') else '.safetensors'}.index.json"
     return ChosenFiles([x for x in parts if x in present], missing, index)
 
 
 def _transformers_weights(folder: Folder, entries: Sequence[str]) -> str:
-    """Return the path of the file that config.json tells transformers to load in place of the standard ones, or an empty string."""
+    """Return the path of the file that config.json tells transformers to load in place of the
+    standard ones, or an empty string.
+    """
     try:
-        name = folder.json("config.json").get("transformers_weights") if "config.json" in entries else None
+        name = (
+            folder.json("config.json").get("transformers_weights")
+            if "config.json" in entries
+            else None
+        )
     except ConfigError:
         return ""  # whoever reads the configuration reports it
     except RemoteError as error:
@@ -138,45 +198,71 @@ def _transformers_weights(folder: Folder, entries: Sequence[str]) -> str:
         return ""
     if name is None:
         return ""
-    expected = f"{safe(folder.name) or 'this folder'}: expected the file that transformers_weights in config.json names"
-    if not isinstance(name, str) or not (name.endswith((".safetensors", INDEX_EXTENSIONS[0])) or name == "adapter_model.bin"):
-        raise FormatError("transformers_weights", f"{expected}, a .safetensors file or index, found {safe(repr(name), 80)}")
+    expected = (
+        f"{safe(folder.name) or 'this folder'}: expected the file that "
+        "transformers_weights in config.json names"
+    )
+    if not isinstance(name, str) or not (
+        name.endswith((".safetensors", INDEX_EXTENSIONS[0])) or name == "adapter_model.bin"
+    ):
+        raise FormatError(
+            "transformers_weights",
+            f"{expected}, a .safetensors file or index, found {safe(repr(name), 80)}",
+        )
     subfolder, _, file = name.rpartition("/")
     try:
         is_there = file in (folder.inner(subfolder).names() if subfolder else entries)
     except (FormatError, RemoteError) as error:
         if isinstance(error, RemoteError) and error.code != "missing":
             raise
-        raise FormatError("transformers_weights", f"{expected}, found {safe(repr(name), 80)}: {error}") from None
+        raise FormatError(
+            "transformers_weights", f"{expected}, found {safe(repr(name), 80)}: {error}"
+        ) from None
     if not is_there:
         local = isinstance(folder, LocalFolder)
         hint = f"download it: `{download_command(folder.name or '.', [name])}`" if local else ""
-        raise FormatError("transformers_weights", f"{expected}, found no file {safe(name, 80)}", hint=hint)
+        raise FormatError(
+            "transformers_weights", f"{expected}, found no file {safe(name, 80)}", hint=hint
+        )
     return name
 
 
 def _base_and_adapter(folder: Folder, base: str) -> FormatError:
     return FormatError(
         "adapter",
-        f"{safe(folder.name)}: expected a checkpoint or an adapter, found both {safe(base)} and {ADAPTER_CONFIG}, "
+        f"{safe(folder.name)}: expected a checkpoint or an adapter, found both {safe(base)} and "
+        f"{ADAPTER_CONFIG}, "
         "for which transformers loads another base model",
         hint=f"name the file to read: {safe(folder.path(base))}",
     )
 
 
 def _no_checkpoint(folder: Folder, entries: Sequence[str]) -> FormatError:
-    """Return the error of a folder without a checkpoint, which may have the remains of a download."""
+    """Return the error of a folder without a checkpoint, which may have the remains of a
+    download.
+    """
     local = isinstance(folder, LocalFolder)
-    remains = [x for x in entries if is_unfinished(x)] or (unfinished_in(folder.name) if local else [])
+    remains = [x for x in entries if is_unfinished(x)] or (
+        unfinished_in(folder.name) if local else []
+    )
     if not remains:
-        return FormatError("no_checkpoint", f"{safe(folder.name)} contains no checkpoint", hint=f"expected {', '.join(EXTENSIONS)}")
-    message = f"{safe(folder.name)} contains no checkpoint, but {len(remains)} unfinished download{'s' * (len(remains) > 1)}"
+        return FormatError(
+            "no_checkpoint",
+            f"{safe(folder.name)} contains no checkpoint",
+            hint=f"expected {', '.join(EXTENSIONS)}",
+        )
+    message = (
+        f"{safe(folder.name)} contains no checkpoint, but {len(remains)} unfinished "
+        f"download{'s' * (len(remains) > 1)}"
+    )
     command = f"finish the download: `{download_command(folder.name or '.')}`" if local else ""
     return FormatError("unfinished_download", f"{message}: {list_names(remains)}", hint=command)
 
 
 def gguf_parts(path: str) -> list[str]:
-    """Return all parts of a split GGUF file (`NAME-00001-of-00003.gguf`), or just the path of any other file."""
+    """Return all parts of a split GGUF file (`NAME-00001-of-00003.gguf`), or just the path of
+    any other file.
+    """
     if not path.endswith(".gguf"):
         return [path]
     from .gguf import siblings

@@ -1,7 +1,9 @@
-"""The marker in the hidden folder of a conversion: its fingerprint, the names of its files, and a seal that proves that this user wrote it.
+"""The marker in the hidden folder of a conversion: its fingerprint, the names of its files, and a
+seal that proves that this user wrote it.
 
-A folder from elsewhere can contain such a hidden folder, and what is restored or finished moves files. So a marker counts only with a seal
-by a key of this user, which is kept outside of all checkpoints, and only in the file for which it was made: a copy has no valid seal.
+A folder from elsewhere can contain such a hidden folder, and what is restored or finished moves
+files. So a marker counts only with a seal by a key of this user, which is kept outside of all
+checkpoints, and only in the file for which it was made: a copy has no valid seal.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from ...utils.private_folder import find_foreign, make_private_folder, user_fold
 STAGING_FOLDER = ".llamath-convert"
 """The hidden folder in which a conversion writes its files."""
 PLAN, MOVING, MOVED = "plan", "moving", "moved"
-"""Names of the marker: before its files are moved to their places, meanwhile, and after the last one."""
+"""Names of the marker: before its files are moved to their places, meanwhile, and after the last
+one."""
 FOREIGN_HINT = (
-    f"get the folder again; or look into {STAGING_FOLDER}, whose folder `old` has the files that a conversion replaces, and delete it"
+    f"get the folder again; or look into {STAGING_FOLDER}, whose folder `old` has the files that "
+    "a conversion replaces, and delete it"
 )
 _KEY_FILE, _KEY_BYTES = "conversion.key", 32
 _MAX_BYTES = 2**24
@@ -51,7 +55,9 @@ def seal_marker(file: int, marker: Marker, key: bytes) -> bytes:
 
 
 def read_marker(folder: int, name: str, key: bytes) -> Marker | None:
-    """Return a marker in an open folder; None if there is none, and an error if this key did not seal it for this file."""
+    """Return a marker in an open folder; None if there is none, and an error if this key did not
+    seal it for this file.
+    """
     from hmac import compare_digest
 
     try:
@@ -82,7 +88,11 @@ def read_marker(folder: int, name: str, key: bytes) -> Marker | None:
 
 def is_plain_name(name: str) -> bool:
     """Whether a text names an entry of a folder and nothing else."""
-    return name not in ("", ".", "..") and not any(x in name for x in "/\0\n") and (os.sep == "/" or os.sep not in name)
+    return (
+        name not in ("", ".", "..")
+        and not any(x in name for x in "/\0\n")
+        and (os.sep == "/" or os.sep not in name)
+    )
 
 
 def is_own_move(folder: str) -> bool:
@@ -97,7 +107,9 @@ def is_own_move(folder: str) -> bool:
 
 
 def own_key(*, create: bool) -> tuple[bytes, bool]:
-    """Return the key of this user, and whether it is kept: without a private folder for it, it is that of this process."""
+    """Return the key of this user, and whether it is kept: without a private folder for it, it
+    is that of this process.
+    """
     folder = user_folder("XDG_STATE_HOME", os.path.join(".local", "state"))
     if folder is None or (create and make_private_folder(folder)):
         return _process_key(), False
@@ -132,9 +144,13 @@ def _read_key(path: str) -> bytes:
 
 
 def _write_key(folder: str, path: str) -> bytes:
-    """Create a key, whole and on the disk or not at all; returns the one that counts, which may be another process's."""
+    """Create a key, whole and on the disk or not at all; returns the one that counts, which may
+    be another process's.
+    """
     partial = os.path.join(folder, f"{_KEY_FILE}.{os.urandom(8).hex()}")
-    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    file = os.open(
+        partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
     try:
         try:
             os.write(file, os.urandom(_KEY_BYTES))
@@ -159,7 +175,9 @@ def _write_key(folder: str, path: str) -> bytes:
 
 
 def _seal(key: bytes, file: int, body: bytes) -> bytes:
-    """Return the seal of a text in this very file: its inode and owner as they are, but not its device, which a restart may number anew."""
+    """Return the seal of a text in this very file: its inode and owner as they are, but not its
+    device, which a restart may number anew.
+    """
     import hmac  # only where there is a conversion
 
     found = os.fstat(file)

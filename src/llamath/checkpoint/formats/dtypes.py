@@ -41,7 +41,11 @@ PLAIN = {
     for name in names.split()
 }
 """Unblocked types by their safetensors name, which is the canonical name for every format here."""
-PLAIN |= {"F4": DType("F4", 2, 1), "F6_E2M3": DType("F6_E2M3", 4, 3), "F6_E3M2": DType("F6_E3M2", 4, 3)}
+PLAIN |= {
+    "F4": DType("F4", 2, 1),
+    "F6_E2M3": DType("F6_E2M3", 4, 3),
+    "F6_E3M2": DType("F6_E3M2", 4, 3),
+}
 PLAIN_FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
 """Dtypes of weights that are not quantized."""
 
@@ -82,11 +86,19 @@ GGML = {
     41: DType("Q1_0", 128, 18),
     42: DType("Q2_0", 64, 18),
 }
-"""GGUF type number → type (ggml.h, ggml-common.h), without types that GGUF has removed. The gguf package still says 40 bytes for Q8_1."""
+"""GGUF type number → type (ggml.h, ggml-common.h), without types that GGUF has removed. The gguf
+package still says 40 bytes for Q8_1."""
 DTYPES = PLAIN | {dtype.name: dtype for dtype in GGML.values()}
 """Every type that a `Tensor` can have, by canonical name."""
 
-_SHORT_NAMES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "F8_E4M3": "fp8", "I8": "int8", "U8": "uint8"}
+_SHORT_NAMES = {
+    "F64": "fp64",
+    "F32": "fp32",
+    "F16": "fp16",
+    "F8_E4M3": "fp8",
+    "I8": "int8",
+    "U8": "uint8",
+}
 _ALIASES = {
     "F64": "fp64 float64 double",
     "F32": "fp32 float32 float single",
@@ -105,16 +117,22 @@ _ALIASES = {
     "U64": "uint64",
 }
 _BY_SPELLING = {name.lower(): dtype for name, dtype in DTYPES.items()}
-_BY_SPELLING |= {alias: DTYPES[name] for name, aliases in _ALIASES.items() for alias in aliases.split()}
+_BY_SPELLING |= {
+    alias: DTYPES[name] for name, aliases in _ALIASES.items() for alias in aliases.split()
+}
 
 
 def find_dtype(text: str) -> DType | None:
-    """Return the type with this name in any usual spelling (`f16`, `fp16`, `float16`, `half`, `torch.float16`), or None."""
+    """Return the type with this name in any usual spelling (`f16`, `fp16`, `float16`, `half`,
+    `torch.float16`), or None.
+    """
     return _BY_SPELLING.get(text.strip().lower().removeprefix("torch."))
 
 
 def parse_dtype(text: str, allowed: Collection[str] = (), use: str = "") -> DType:
-    """Return the type with this name in any usual spelling; `allowed` holds the canonical names that are supported for this `use`."""
+    """Return the type with this name in any usual spelling; `allowed` holds the canonical names
+    that are supported for this `use`.
+    """
     dtype = find_dtype(text)
     if dtype is not None and (not allowed or dtype.name in allowed):
         return dtype
@@ -123,5 +141,8 @@ def parse_dtype(text: str, allowed: Collection[str] = (), use: str = "") -> DTyp
     expected = known if allowed else ["bf16", "fp16", "fp32", "fp8", "int8", "q8_0"]
     hint = f"did you mean {' or '.join(near)}?" if near else f"expected {', '.join(expected)}"
     if dtype is not None:
-        raise LlamathError(f"dtype {dtype.short_name} is not supported{use and f' for {use}'}", hint=f"expected {', '.join(known)}")
+        raise LlamathError(
+            f"dtype {dtype.short_name} is not supported{use and f' for {use}'}",
+            hint=f"expected {', '.join(known)}",
+        )
     raise LlamathError(f"unknown dtype {safe(repr(text), 60)}{use and f' for {use}'}", hint=hint)

@@ -1,4 +1,6 @@
-"""`Folder`: list and open the files of a checkpoint; no file name from an untrusted index can lead out of it."""
+"""`Folder`: list and open the files of a checkpoint; no file name from an untrusted index can
+lead out of it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Folder:
 
     def inner(self, path: str) -> Folder:
         """Return a folder in this one."""
-        raise FormatError("shard_name", f"{safe(path)} is in a folder of its own", hint="name the file itself")
+        raise FormatError(
+            "shard_name", f"{safe(path)} is in a folder of its own", hint="name the file itself"
+        )
 
     def path(self, name: str) -> str:
         """Return the path or address of a file in this folder."""
@@ -64,7 +68,9 @@ class LocalFolder(Folder):
         try:
             return sorted(os.listdir(self.name or "."))
         except OSError as error:
-            raise FormatError("unreadable", f"{safe(self.name)} cannot be listed: {error.strerror}") from None
+            raise FormatError(
+                "unreadable", f"{safe(self.name)} cannot be listed: {error.strerror}"
+            ) from None
 
     def open(self, name: str) -> Source | None:
         """Open a regular file or a link to one inside the folder; None for a dangling link."""
@@ -95,41 +101,57 @@ class LocalFolder(Folder):
 
 
 def check_finished(folder: str) -> None:
-    """Raise if a conversion was interrupted while it replaced the files of this folder, some of which may be missing or new."""
+    """Raise if a conversion was interrupted while it replaced the files of this folder, some of
+    which may be missing or new.
+    """
     if not os.path.lexists(os.path.join(folder, STAGING_FOLDER, MOVING)):
         return
     expected = f"{safe(folder) or 'this folder'}: expected a checkpoint, found"
     if not is_own_move(folder):
-        found = f"{STAGING_FOLDER}, which marks a conversion that this user has not begun on this machine"
+        found = (
+            f"{STAGING_FOLDER}, which marks a conversion that this user has not begun on "
+            "this machine"
+        )
         raise FormatError("unfinished", f"{expected} {found}", hint=FOREIGN_HINT)
     raise FormatError(
         "unfinished",
         f"{expected} a conversion that was interrupted while it replaced the files",
-        hint="repeat the llamath convert command to finish it; another conversion into this folder restores the previous files",
+        hint="repeat the llamath convert command to finish it; another conversion into this "
+        "folder restores the previous files",
     )
 
 
 def check_file_name(name: str) -> str:
     """Return a file name if it is a single plain component of a path; raise otherwise."""
-    if len(name) < 100 and name.isascii() and name[:1].isalnum() and name.replace(".", "").replace("-", "").replace("_", "").isalnum():
+    if (
+        len(name) < 100
+        and name.isascii()
+        and name[:1].isalnum()
+        and name.replace(".", "").replace("-", "").replace("_", "").isalnum()
+    ):
         return name
     if not name or name in (".", "..") or safe(name, 255) != name or any(x in name for x in "/\\:"):
         raise FormatError(
-            "shard_name", f"expected a plain file name, found {quoted(name)}", hint="an index may name only files in its own folder"
+            "shard_name",
+            f"expected a plain file name, found {quoted(name)}",
+            hint="an index may name only files in its own folder",
         )
     return name
 
 
 def resolve_inside(folder: str, name: str) -> str:
-    """Return the path of a file in a folder; raise if it is a link out of the folder and out of the Hub cache around it.
+    """Return the path of a file in a folder; raise if it is a link out of the folder and out of the
+    Hub cache around it.
 
-    Every file of a model's folder is opened by this rule: weights, configuration, tokenizer and chat template.
+    Every file of a model's folder is opened by this rule: weights, configuration, tokenizer and
+    chat template.
     """
     path = os.path.join(folder, check_file_name(name))
     if os.path.islink(path):
         target, own_folder = os.path.realpath(path), os.path.realpath(folder or ".")
         allowed = [own_folder]
-        # files of a revision link to the model's blobs, which may link to blobs shared by all models
+        # files of a revision link to the model's blobs, which may link to blobs shared by all
+        # models
         if cache := re.match(_CACHE, own_folder):
             allowed += [cache[0], os.path.join(cache[1], "blobs")]
         if not any(os.path.commonpath((target, x)) == x for x in allowed):

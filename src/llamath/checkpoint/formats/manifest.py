@@ -1,4 +1,6 @@
-"""`Manifest`: the tensors that a checkpoint's headers declare, with names, dtypes, shapes and byte ranges; nothing is trusted yet."""
+"""`Manifest`: the tensors that a checkpoint's headers declare, with names, dtypes, shapes and
+byte ranges; nothing is trusted yet.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class TensorColumns(NamedTuple):
 
 
 class TensorTable(Sequence[Tensor]):
-    """Tensors stored as columns; `Tensor` objects are created on access, as a checkpoint may have 45,000."""
+    """Tensors stored as columns; `Tensor` objects are created on access, as a checkpoint may
+    have 45,000.
+    """
 
     def __init__(self, columns: TensorColumns) -> None:
         self.columns = columns
@@ -89,7 +93,10 @@ class TensorsByName(Mapping[str, Tensor]):
     """The tensors of a manifest by name; of those that share a name, the last."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._tensors, self.positions = manifest.tensors, dict(zip(manifest.columns.name, range(len(manifest.tensors)), strict=True))
+        self._tensors, self.positions = (
+            manifest.tensors,
+            dict(zip(manifest.columns.name, range(len(manifest.tensors)), strict=True)),
+        )
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[self.positions[name]]
@@ -105,13 +112,16 @@ class TensorsByName(Mapping[str, Tensor]):
 
 
 class ShardIndex(Record):
-    """An index file (`model.safetensors.index.json`), and the names of its shards that could not be read."""
+    """An index file (`model.safetensors.index.json`), and the names of its shards that could not
+    be read.
+    """
 
     path: str
     weight_map: Mapping[str, str]  # tensor → file name
     metadata: Any = None
     missing: tuple[str, ...] = ()  # names of files that do not exist
-    unreadable: tuple[str, ...] = ()  # names of files without a readable header: LFS pointers, HTML pages, …
+    # names of files without a readable header: LFS pointers, HTML pages, …
+    unreadable: tuple[str, ...] = ()
 
 
 class Manifest(Record):

@@ -34,7 +34,17 @@ class StoredArray(NamedTuple):
 def as_array(x: StoredArray) -> Any:
     """Return the stored numbers; BF16 and FP8 as their bits."""
     np = require_numpy()
-    kind = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U32": "<u4"}
+    kind = {
+        "F64": "<f8",
+        "F32": "<f4",
+        "F16": "<f2",
+        "BF16": "<u2",
+        "I8": "i1",
+        "I16": "<i2",
+        "I32": "<i4",
+        "I64": "<i8",
+        "U32": "<u4",
+    }
     size = PLAIN[x.dtype].bytes if x.dtype in PLAIN else 1
     array = np.frombuffer(x.data, kind.get(x.dtype, f"<u{size}"))
     return array.reshape(*x.shape[:-1], -1) if x.dtype == "F4" else array.reshape(x.shape)
@@ -57,7 +67,8 @@ def to_float32(raw: Array, dtype: str) -> Any:
 def _widen_float16(raw: Array) -> Any:
     """Return float16 as float32, in a quarter of the time that numpy's conversion takes.
 
-    Sign and exponent are moved to where float32 has them, and the difference of the exponents' biases is multiplied.
+    Sign and exponent are moved to where float32 has them, and the difference of the exponents'
+    biases is multiplied.
     """
     np = require_numpy()
     words = raw.view("<i2").astype(np.int32)
@@ -65,7 +76,8 @@ def _widen_float16(raw: Array) -> Any:
     words &= np.int32(0x8FFFE000 - (1 << 32))
     values = words.view(np.float32)
     values *= np.float32(2.0**112)
-    if values.size and max(values.max(), -values.min()) >= 1 << 16:  # where float16 has infinity and NaN
+    # where float16 has infinity and NaN
+    if values.size and max(values.max(), -values.min()) >= 1 << 16:
         return raw.astype(np.float32)
     return values
 
@@ -81,10 +93,15 @@ def float8_table(dtype: str) -> Any:
     exponent_bits, mantissa_bits = (5, 2) if "E5M2" in dtype else (4, 3)
     bits = np.arange(256)
     sign = np.where(bits < 128, 1.0, -1.0)
-    exponent, mantissa = bits >> mantissa_bits & (1 << exponent_bits) - 1, bits & (1 << mantissa_bits) - 1
+    exponent, mantissa = (
+        bits >> mantissa_bits & (1 << exponent_bits) - 1,
+        bits & (1 << mantissa_bits) - 1,
+    )
     bias = (1 << exponent_bits - 1) - (0 if dtype.endswith("FNUZ") else 1)
     normal = np.ldexp(1 + mantissa / (1 << mantissa_bits), exponent - bias)
-    table = sign * np.where(exponent == 0, np.ldexp(mantissa / (1 << mantissa_bits), 1 - bias), normal)
+    table = sign * np.where(
+        exponent == 0, np.ldexp(mantissa / (1 << mantissa_bits), 1 - bias), normal
+    )
     if dtype.endswith("FNUZ"):
         table[128] = np.nan
     elif dtype == "F8_E4M3":

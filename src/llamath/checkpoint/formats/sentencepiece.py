@@ -1,7 +1,9 @@
-"""Reads sentencepiece's `tokenizer.model` (Llama 1 and 2, Mistral, Gemma 1 to 3), a protobuf message, without sentencepiece.
+"""Reads sentencepiece's `tokenizer.model` (Llama 1 and 2, Mistral, Gemma 1 to 3), a protobuf
+message, without sentencepiece.
 
-Fields of sentencepiece_model.proto: 1 a piece (1 text, 2 score, 3 type); 2 the trainer's settings (3 model type, 40 to 43 the ids of unk,
-bos, eos and pad); 3 the normalizer's settings (2 a table of characters, 3 add a dummy prefix, 4 remove extra whitespace).
+Fields of sentencepiece_model.proto: 1 a piece (1 text, 2 score, 3 type); 2 the trainer's settings
+(3 model type, 40 to 43 the ids of unk, bos, eos and pad); 3 the normalizer's settings (2 a table of
+characters, 3 add a dummy prefix, 4 remove extra whitespace).
 """
 
 from __future__ import annotations
@@ -58,7 +60,10 @@ def parse_sentencepiece(data: bytes, source: str) -> _SentencePieceModel:
         elif number == 3 and isinstance(value, bytes):
             normalizer = dict(_fields(value, source))
     model_type, charsmap = trainer.get(3, UNIGRAM), normalizer.get(2, b"")
-    ids = {name: _signed(trainer.get(field, default)) for name, (field, default) in _SPECIAL_IDS.items()}
+    ids = {
+        name: _signed(trainer.get(field, default))
+        for name, (field, default) in _SPECIAL_IDS.items()
+    }
     return _SentencePieceModel(
         pieces=tuple(pieces),
         model_type=model_type if isinstance(model_type, int) else 0,
@@ -70,7 +75,9 @@ def parse_sentencepiece(data: bytes, source: str) -> _SentencePieceModel:
 
 
 def count_pieces(data: bytes, source: str, limit: int) -> int:
-    """Return the number of pieces, reading only the outermost message; more than `limit` fields are refused."""
+    """Return the number of pieces, reading only the outermost message; more than `limit` fields
+    are refused.
+    """
     pieces = 0
     for count, (number, value) in enumerate(_fields(data, source)):
         if count >= limit:
@@ -86,9 +93,17 @@ def count_pieces(data: bytes, source: str, limit: int) -> int:
 def _parse_piece(data: bytes, source: str) -> SentencePiece:
     fields = dict(_fields(data, source))
     text, score, kind = fields.get(1, b""), fields.get(2, bytes(4)), fields.get(3, NORMAL)
-    is_typed = isinstance(text, bytes) and isinstance(score, bytes) and len(score) == 4 and isinstance(kind, int)
+    is_typed = (
+        isinstance(text, bytes)
+        and isinstance(score, bytes)
+        and len(score) == 4
+        and isinstance(kind, int)
+    )
     if not is_typed or not NORMAL <= kind <= BYTE:  # type: ignore[operator]
-        raise FormatError("tokenizer", f"{safe(source)}: expected a piece with text, score and type, found {data[:40]!r}")
+        raise FormatError(
+            "tokenizer",
+            f"{safe(source)}: expected a piece with text, score and type, found {data[:40]!r}",
+        )
     return SentencePiece(text, struct.unpack("<f", score)[0], kind)  # type: ignore[arg-type]
 
 
@@ -100,7 +115,9 @@ def _signed(value: _FieldValue) -> int:
 
 
 def _fields(data: bytes, source: str) -> Iterator[tuple[int, _FieldValue]]:
-    """Yield the number and the value of each field of a protobuf message: an int, or the bytes of any other type."""
+    """Yield the number and the value of each field of a protobuf message: an int, or the bytes
+    of any other type.
+    """
     at = 0
     while at < len(data):
         tag, at = _varint(data, at, source)
@@ -114,11 +131,16 @@ def _fields(data: bytes, source: str) -> Iterator[tuple[int, _FieldValue]]:
         elif wire_type in _LENGTHS:
             size = _LENGTHS[wire_type]
         else:
-            raise FormatError("tokenizer", f"{safe(source)} is not a sentencepiece model: wire type {wire_type} before byte {at:,}")
+            raise FormatError(
+                "tokenizer",
+                f"{safe(source)} is not a sentencepiece model: wire "
+                f"type {wire_type} before byte {at:,}",
+            )
         if at + size > len(data):
             raise FormatError(
                 "tokenizer",
-                f"{safe(source)} is not a sentencepiece model: {size:,} bytes from byte {at:,} exceed its {len(data):,}",
+                f"{safe(source)} is not a sentencepiece model: {size:,} bytes from byte {at:,} "
+                f"exceed its {len(data):,}",
             )
         yield tag >> 3, data[at : at + size]
         at += size
@@ -134,4 +156,6 @@ def _varint(data: bytes, at: int, source: str) -> tuple[int, int]:
         at += 1
         if data[at - 1] < 128:
             return value, at
-    raise FormatError("tokenizer", f"{safe(source)} is not a sentencepiece model: a number runs past byte {at:,}")
+    raise FormatError(
+        "tokenizer", f"{safe(source)} is not a sentencepiece model: a number runs past byte {at:,}"
+    )

@@ -1,4 +1,6 @@
-"""`Source`: bounds-checked reads of a file or of bytes; `Cursor`: sequential reads with a growing read-ahead."""
+"""`Source`: bounds-checked reads of a file or of bytes; `Cursor`: sequential reads with a
+growing read-ahead.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Source:
-    """Bytes with a name and a size; subclasses implement `fetch`, and `read` checks bounds and lengths."""
+    """Bytes with a name and a size; subclasses implement `fetch`, and `read` checks bounds and
+    lengths.
+    """
 
     name: str
     size: int
@@ -80,9 +84,11 @@ class Part(Source):
 
 
 class LocalFile(Source):
-    """A regular local file; pipes, devices, sockets and folders are refused without blocking or side effects.
+    """A regular local file; pipes, devices, sockets and folders are refused without blocking or
+    side effects.
 
-    `known` is the `lstat` of a path that is not a link; if it has become a link since, it is not followed.
+    `known` is the `lstat` of a path that is not a link; if it has become a link since, it is not
+    followed.
     """
 
     _file, _head = -1, b""
@@ -92,7 +98,9 @@ class LocalFile(Source):
         check_path(self.name)
         try:
             self._check(known or os.stat(path))
-            self._file = open_file(self.name, _OPEN_FLAGS if known is None else _OPEN_FLAGS | os.O_NOFOLLOW)
+            self._file = open_file(
+                self.name, _OPEN_FLAGS if known is None else _OPEN_FLAGS | os.O_NOFOLLOW
+            )
             stat_result = os.fstat(self._file)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -106,7 +114,11 @@ class LocalFile(Source):
 
     def _check(self, stat_result: os.stat_result) -> None:
         if not stat.S_ISREG(stat_result.st_mode):
-            raise FormatError("not_a_file", f"{safe(self.name)}: expected a regular file, found a {_describe_mode(stat_result.st_mode)}")
+            raise FormatError(
+                "not_a_file",
+                f"{safe(self.name)}: expected a regular file, found "
+                f"a {_describe_mode(stat_result.st_mode)}",
+            )
 
     def fetch(self, start: int, length: int) -> bytes:
         """Read these bytes, fewer only if the file has shrunk; the start of the file is cached."""
@@ -124,7 +136,10 @@ class LocalFile(Source):
                 parts.append(part)
                 start, length = start + len(part), length - len(part)
         except OSError as error:
-            raise FormatError("unreadable", f"{safe(self.name)} cannot be read at byte {start:,}: {error.strerror}") from None
+            raise FormatError(
+                "unreadable",
+                f"{safe(self.name)} cannot be read at byte {start:,}: {error.strerror}",
+            ) from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, start: int, buffer: memoryview) -> None:
@@ -134,7 +149,9 @@ class LocalFile(Source):
             while buffer and (count := os.preadv(self._file, [buffer], at)):
                 buffer, at = buffer[count:], at + count
         except OSError as error:
-            raise FormatError("unreadable", f"{safe(self.name)} cannot be read at byte {at:,}: {error.strerror}") from None
+            raise FormatError(
+                "unreadable", f"{safe(self.name)} cannot be read at byte {at:,}: {error.strerror}"
+            ) from None
         if buffer:
             raise self.truncated_error(at, len(buffer), at)
 
@@ -154,12 +171,19 @@ class LocalFile(Source):
 
 
 def _describe_mode(mode: int) -> str:
-    tests = {"folder": stat.S_ISDIR, "pipe": stat.S_ISFIFO, "socket": stat.S_ISSOCK, "device": stat.S_ISCHR}
+    tests = {
+        "folder": stat.S_ISDIR,
+        "pipe": stat.S_ISFIFO,
+        "socket": stat.S_ISSOCK,
+        "device": stat.S_ISCHR,
+    }
     return next((word for word, test in tests.items() if test(mode)), "device")
 
 
 class Cursor:
-    """A position in a source; reads ahead in growing windows, never past the end, and stops at `limit`."""
+    """A position in a source; reads ahead in growing windows, never past the end, and stops at
+    `limit`.
+    """
 
     def __init__(self, source: Source, at: int = 0, limit: int | None = None) -> None:
         self.source, self.at = source, at
@@ -171,15 +195,25 @@ class Cursor:
         if self.at + length > self.source.size:
             raise self.source.truncated_error(self.at, length)
         if self.at + length > self.limit:
-            raise FormatError("too_large", f"{safe(self.source.name)}: expected a header of at most {self.limit:,} bytes, found more")
+            raise FormatError(
+                "too_large",
+                f"{safe(self.source.name)}: expected a header of at "
+                f"most {self.limit:,} bytes, found more",
+            )
 
     def peek(self, length: int) -> tuple[bytes, int]:
-        """Return a buffer and the cursor's position in it, with at least `length` bytes to follow."""
+        """Return a buffer and the cursor's position in it, with at least `length` bytes to
+        follow.
+        """
         offset = self.at - self._base
         if offset < 0 or offset + length > len(self._buffer):
             self.require_bytes(length)
             size = min(max(length, self._window), self.source.size - self.at)
-            self._buffer, self._base, self._window = self.source.read(self.at, size), self.at, min(self._window * 2, MAX_WINDOW)
+            self._buffer, self._base, self._window = (
+                self.source.read(self.at, size),
+                self.at,
+                min(self._window * 2, MAX_WINDOW),
+            )
             offset = 0
         return self._buffer, offset
 

@@ -23,17 +23,27 @@ _MAX_VALUES_BYTES = 1 << 16
 class GGUFHeader:
     """The metadata of one architecture and the shapes of the tensors.
 
-    Metadata keys are given without the architecture's prefix. `read` collects the keys that were read, so that the others can be reported.
+    Metadata keys are given without the architecture's prefix. `read` collects the keys that were
+    read, so that the others can be reported.
     """
 
-    def __init__(self, metadata: Mapping[str, Any], tensors: Iterable[Tensor], source: str, read_tensor: ReadTensor | None = None) -> None:
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        tensors: Iterable[Tensor],
+        source: str,
+        read_tensor: ReadTensor | None = None,
+    ) -> None:
         self.metadata, self.source, self._read_tensor = metadata, source, read_tensor
         self.tensors = {x.name: x for x in tensors}
         self.read: set[str] = set()
         self.notes: list[str] = []
         arch = metadata.get("general.architecture")
         if not isinstance(arch, str) or not arch:
-            raise UnknownModel(f"{source}: general.architecture is missing, so the model family is unknown", hint=COUNT_HINT)
+            raise UnknownModel(
+                f"{source}: general.architecture is missing, so the model family is unknown",
+                hint=COUNT_HINT,
+            )
         self.arch = arch
 
     # Metadata
@@ -51,7 +61,9 @@ class GGUFHeader:
         return value
 
     def uniform_integer(self, key: str) -> int | None:
-        """Return a non-negative integer; an array is accepted if its value is the same in every layer."""
+        """Return a non-negative integer; an array is accepted if its value is the same in every
+        layer.
+        """
         if type(self.get(key)) is not Array:
             return self.integer(key)
         values = sorted(set(self.per_layer(key) or ()))
@@ -71,19 +83,31 @@ class GGUFHeader:
         if type(value) is not Array:
             return None if (uniform := self.integer(key)) is None else [uniform] * self.layers
         values = self.array(key)[: self.layers]
-        if len(values) < self.layers or any(type(x) is not int or not 0 <= x < 2**63 for x in values):
-            raise self.error(key, f"should be a count for each of the {self.layers} layers, not {safe(repr(values), 60)}")
+        if len(values) < self.layers or any(
+            type(x) is not int or not 0 <= x < 2**63 for x in values
+        ):
+            raise self.error(
+                key,
+                f"should be a count for each of the {self.layers} layers, not "
+                f"{safe(repr(values), 60)}",
+            )
         return values
 
     def array(self, key: str) -> list[Any]:
         """Return the elements of a short array."""
         value = self.get(key)
         if type(value) is not Array or len(value.head) != value.count:
-            raise self.error(key, f"should be an array of at most {MAX_KEPT_VALUES} elements, not {safe(repr(value), 60)}")
+            raise self.error(
+                key,
+                f"should be an array of at most {MAX_KEPT_VALUES} elements, "
+                f"not {safe(repr(value), 60)}",
+            )
         return list(value.head)
 
     def real(self, key: str) -> float | None:
-        """Return a number with as few digits as single precision needs: 1e-05, not 9.999999747378752e-06."""
+        """Return a number with as few digits as single precision needs: 1e-05, not
+        9.999999747378752e-06.
+        """
         value = self.get(key)
         if value is None:
             return None
@@ -109,24 +133,35 @@ class GGUFHeader:
         blocks, mtp = self.integer("block_count") or 0, self.integer("nextn_predict_layers") or 0
         if not 0 < blocks - mtp <= len(self.tensors):
             raise self.error(
-                "block_count", f"is {blocks:,}, {mtp:,} of them for multi-token prediction, in a file of {len(self.tensors):,} tensors"
+                "block_count",
+                f"is {blocks:,}, {mtp:,} of them for multi-token prediction, in a "
+                f"file of {len(self.tensors):,} tensors",
             )
         return blocks - mtp
 
     # Tensors
 
     def has_tensor(self, *names: str) -> bool:
-        """Whether one of these tensors exists; a name that begins with a dot is looked for in every layer."""
-        return any(name in self.tensors if name[0] != "." else name in self._names_in_blocks for name in names)
+        """Whether one of these tensors exists; a name that begins with a dot is looked for in
+        every layer.
+        """
+        return any(
+            name in self.tensors if name[0] != "." else name in self._names_in_blocks
+            for name in names
+        )
 
     def layers_with(self, name: str) -> list[bool]:
         """Return for each layer whether it has this tensor."""
         return [f"blk.{i}{name}" in self.tensors for i in range(self.layers)]
 
     def rows(self, name: str) -> int | None:
-        """Return the outermost dimension of a tensor; of the first layer that has it if the name begins with a dot."""
+        """Return the outermost dimension of a tensor; of the first layer that has it if the name
+        begins with a dot.
+        """
         if name[0] == ".":
-            name = next((x for i in range(self.layers) if (x := f"blk.{i}{name}") in self.tensors), "")
+            name = next(
+                (x for i in range(self.layers) if (x := f"blk.{i}{name}") in self.tensors), ""
+            )
         tensor = self.tensors.get(name)
         return tensor.shape[0] if tensor and tensor.shape else None
 
@@ -141,11 +176,20 @@ class GGUFHeader:
         ):
             return None
         order = next((x.order for x in self.metadata.values() if type(x) is Array), "<")
-        return list(map(shortest_float32, struct.unpack(f"{order}{tensor.elements}f", self._read_tensor(tensor))))
+        return list(
+            map(
+                shortest_float32,
+                struct.unpack(f"{order}{tensor.elements}f", self._read_tensor(tensor)),
+            )
+        )
 
     @cached_property
     def _names_in_blocks(self) -> set[str]:
-        return {name[name.index(".", 4) :] for name in self.tensors if name.startswith("blk.") and "." in name[4:]}
+        return {
+            name[name.index(".", 4) :]
+            for name in self.tensors
+            if name.startswith("blk.") and "." in name[4:]
+        }
 
     # Errors
 
@@ -155,21 +199,32 @@ class GGUFHeader:
 
     def not_uniform(self, key: str, values: list[int]) -> UnknownModel:
         """Make the error for a value that would have to be the same in every layer."""
-        return self.unsupported(f"{key} differs from layer to layer ({', '.join(map(str, values[:4]))}{' …' if len(values) > 4 else ''})")
+        return self.unsupported(
+            f"{key} differs from layer to layer "
+            f"({', '.join(map(str, values[:4]))}{' …' if len(values) > 4 else ''})"
+        )
 
     def unsupported(self, reason: str) -> UnknownModel:
         """Make the error for a valid header that no family's configuration can express."""
         return UnknownModel(
-            f"{self.source}: architecture {safe(repr(self.arch), 60)}: {reason}, which no model family here supports", hint=COUNT_HINT
+            f"{self.source}: architecture {safe(repr(self.arch), 60)}: {reason}, which no model "
+            "family here supports",
+            hint=COUNT_HINT,
         )
 
 
 def shortest_float32(value: float) -> float:
-    """Return the decimal with the fewest digits that is the same number in single precision, or the value if it is not single precision."""
+    """Return the decimal with the fewest digits that is the same number in single precision, or
+    the value if it is not single precision.
+    """
     try:
         single = struct.pack("<f", value)
     except OverflowError:
         return value
     if struct.unpack("<f", single)[0] != value:
         return value
-    return next(x for digits in range(6, 10) if struct.pack("<f", x := float(f"{value:.{digits}g}")) == single)
+    return next(
+        x
+        for digits in range(6, 10)
+        if struct.pack("<f", x := float(f"{value:.{digits}g}")) == single
+    )

@@ -1,7 +1,8 @@
 """The table of GGUF metadata keys and Hugging Face config keys.
 
-The meanings are those that llama.cpp gives its keys (`load_hparams` in src/llama-model.cpp and src/models/), and how its converters write
-them (conversion/ in the same repository). Counts are written as UINT32 and other numbers as FLOAT32, as the gguf package does.
+The meanings are those that llama.cpp gives its keys (`load_hparams` in src/llama-model.cpp and
+src/models/), and how its converters write them (conversion/ in the same repository). Counts are
+written as UINT32 and other numbers as FLOAT32, as the gguf package does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from .gguf_header import GGUFHeader
 
 
 class MetadataValue(NamedTuple):
-    """A metadata key with its value, as it is written; with `array`, the value is a list of that kind."""
+    """A metadata key with its value, as it is written; with `array`, the value is a list of that
+    kind.
+    """
 
     name: str
     kind: Kind
@@ -27,7 +30,8 @@ class MetadataValue(NamedTuple):
 class _KeyMapping(Record):
     """A config key and how GGUF expresses it: by metadata keys, or by which tensors exist.
 
-    Without `read`, the value is that of the first metadata key, or whether one of the tensors exists.
+    Without `read`, the value is that of the first metadata key, or whether one of the tensors
+    exists.
     """
 
     config: str  # the name that most families use
@@ -54,7 +58,9 @@ _READERS: Mapping[Kind, Callable[[GGUFHeader, str], Any]] = {
 
 
 def _attention_heads_kv(h: GGUFHeader) -> int | None:
-    """Return the number of key/value heads of the layers that have any; absent, it is the number of query heads."""
+    """Return the number of key/value heads of the layers that have any; absent, it is the number
+    of query heads.
+    """
     counts = sorted(set(h.per_layer("attention.head_count_kv") or ()) - {0})
     if len(counts) > 1:
         raise h.not_uniform("attention.head_count_kv", counts)
@@ -62,20 +68,41 @@ def _attention_heads_kv(h: GGUFHeader) -> int | None:
 
 
 def fused_attention_heads_kv(h: GGUFHeader) -> int | None:
-    """Return the number of key/value heads by the rows of `attn_qkv`: converters of such models have written other numbers."""
-    rows, heads, width = h.rows(".attn_qkv.weight"), h.required("attention.head_count"), h.required("embedding_length")
+    """Return the number of key/value heads by the rows of `attn_qkv`: converters of such models
+    have written other numbers.
+    """
+    rows, heads, width = (
+        h.rows(".attn_qkv.weight"),
+        h.required("attention.head_count"),
+        h.required("embedding_length"),
+    )
     stated = _attention_heads_kv(h)
-    if not rows or not heads or not (size := width // heads) or rows % size or (rows // size - heads) % 2 or rows // size <= heads:
+    if (
+        not rows
+        or not heads
+        or not (size := width // heads)
+        or rows % size
+        or (rows // size - heads) % 2
+        or rows // size <= heads
+    ):
         return stated
     heads_kv = (rows // size - heads) // 2
     if heads_kv != stated:
-        h.notes.append(f"attention.head_count_kv is {stated}, but attn_qkv has {rows:,} rows, which is {heads_kv}: using {heads_kv}")
+        h.notes.append(
+            f"attention.head_count_kv is {stated}, but attn_qkv has {rows:,} rows, "
+            f"which is {heads_kv}: using {heads_kv}"
+        )
     return heads_kv
 
 
 def head_dim(h: GGUFHeader) -> int | None:
-    """Return the size of a head; absent, it is the embedding length divided by the number of heads."""
-    key, value = h.uniform_integer("attention.key_length"), h.uniform_integer("attention.value_length")
+    """Return the size of a head; absent, it is the embedding length divided by the number of
+    heads.
+    """
+    key, value = (
+        h.uniform_integer("attention.key_length"),
+        h.uniform_integer("attention.value_length"),
+    )
     width, heads = h.required("embedding_length"), h.required("attention.head_count")
     default = width // heads if heads and width % heads == 0 else None
     key, value = key or default or value, value or default or key
@@ -96,7 +123,9 @@ def rms_norm_eps(h: GGUFHeader) -> float | None:
 
 
 def _partial_rotary_factor(h: GGUFHeader) -> float | None:
-    """Return the rotary share of a head, such that rounding down gives the number of dimensions back."""
+    """Return the rotary share of a head, such that rounding down gives the number of dimensions
+    back.
+    """
     rotary, size = rotary_dim(h), head_dim(h)
     if not rotary or not size:
         return None
@@ -110,17 +139,31 @@ def _layer_norm_eps(h: GGUFHeader) -> float | None:
 
 
 def _vocab_size(h: GGUFHeader) -> int | None:
-    """Return the size of the vocabulary that is stated, or of the token list; if they differ, the one that the embedding matches."""
+    """Return the size of the vocabulary that is stated, or of the token list; if they differ,
+    the one that the embedding matches.
+    """
     tokens = h.metadata.get("tokenizer.ggml.tokens")
-    stated = [x for x in (h.uniform_integer("vocab_size"), tokens.count if isinstance(tokens, Array) else None) if x]
+    stated = [
+        x
+        for x in (
+            h.uniform_integer("vocab_size"),
+            tokens.count if isinstance(tokens, Array) else None,
+        )
+        if x
+    ]
     rows = h.rows("token_embd.weight")
     if stated and rows and rows != stated[0]:
-        h.notes.append(f"the header states a vocabulary of {' and '.join(f'{x:,}' for x in stated)}; token_embd.weight has {rows:,} rows")
+        h.notes.append(
+            "the header states a vocabulary of "
+            f"{' and '.join(f'{x:,}' for x in stated)}; token_embd.weight has {rows:,} rows"
+        )
     return rows if rows in stated or not stated else stated[0]
 
 
 def sliding_layer_types(h: GGUFHeader) -> list[str] | None:
-    """Return the layer types, from a list of sliding windows or from a period whose last layer has full attention."""
+    """Return the layer types, from a list of sliding windows or from a period whose last layer
+    has full attention.
+    """
     pattern = h.get("attention.sliding_window_pattern")
     if pattern is None:
         return None
@@ -143,7 +186,9 @@ def _conv_layer_types(h: GGUFHeader) -> list[str]:
 
 def _dense_layers(h: GGUFHeader) -> list[int] | None:
     """Return the layers without experts of a model whose other layers have experts."""
-    return [i for i, sparse in enumerate(h.layers_with(".ffn_gate_inp.weight")) if not sparse] or None
+    return [
+        i for i, sparse in enumerate(h.layers_with(".ffn_gate_inp.weight")) if not sparse
+    ] or None
 
 
 def _moe_layers(h: GGUFHeader) -> list[int] | None:
@@ -154,21 +199,31 @@ def _moe_layers(h: GGUFHeader) -> list[int] | None:
 
 
 def _qk_nope_head_dim(h: GGUFHeader) -> int | None:
-    """Return the dimensions of an MLA key that are not rotary; files from before April 2025 have no key of their own for this."""
-    size = h.uniform_integer("attention.key_length_mla") or h.uniform_integer("attention.key_length")
+    """Return the dimensions of an MLA key that are not rotary; files from before April 2025 have
+    no key of their own for this.
+    """
+    size = h.uniform_integer("attention.key_length_mla") or h.uniform_integer(
+        "attention.key_length"
+    )
     rotary = h.uniform_integer("rope.dimension_count")
     return size - rotary if size and rotary and size > rotary else None
 
 
 def _topk_method(h: GGUFHeader) -> str:
-    """Return the method by which DeepSeek's router selects experts: with a learned bias, within groups, or among all."""
+    """Return the method by which DeepSeek's router selects experts: with a learned bias, within
+    groups, or among all.
+    """
     if h.has_tensor(".exp_probs_b.bias"):
         return "noaux_tc"
-    return "group_limited_greedy" if (h.uniform_integer("expert_group_count") or 1) > 1 else "greedy"
+    return (
+        "group_limited_greedy" if (h.uniform_integer("expert_group_count") or 1) > 1 else "greedy"
+    )
 
 
 def _scoring_func(h: GGUFHeader) -> str:
-    """Return the router's function by llama.cpp's numbers: 1 softmax, 2 sigmoid; absent, it is softmax."""
+    """Return the router's function by llama.cpp's numbers: 1 softmax, 2 sigmoid; absent, it is
+    softmax.
+    """
     return "sigmoid" if h.uniform_integer("expert_gating_func") == 2 else "softmax"
 
 
@@ -214,7 +269,11 @@ _TABLE = (
     _count("num_attention_heads", "attention.head_count"),
     _count("num_key_value_heads", "attention.head_count_kv", read=_attention_heads_kv),
     _count("head_dim", "attention.key_length", "attention.value_length", read=head_dim),
-    _count("sliding_window", "attention.sliding_window", read=lambda h: h.uniform_integer("attention.sliding_window") or None),
+    _count(
+        "sliding_window",
+        "attention.sliding_window",
+        read=lambda h: h.uniform_integer("attention.sliding_window") or None,
+    ),
     _computed("sliding_layer_types", sliding_layer_types),
     _computed("bidirectional", lambda h: True if h.boolean("attention.causal") is False else None),
     _real("attn_logit_softcapping", "attn_logit_softcapping"),
@@ -228,12 +287,19 @@ _TABLE = (
     _count("kv_lora_rank", "attention.kv_lora_rank"),
     _computed("qk_nope_head_dim", _qk_nope_head_dim),
     _count("qk_rope_head_dim", "rope.dimension_count"),
-    _computed("v_head_dim", lambda h: h.uniform_integer("attention.value_length_mla") or h.uniform_integer("attention.value_length")),
+    _computed(
+        "v_head_dim",
+        lambda h: (
+            h.uniform_integer("attention.value_length_mla")
+            or h.uniform_integer("attention.value_length")
+        ),
+    ),
     _tensor("mla_bias", ".attn_kv_a_mqa.bias"),
     # rotary positions; `rope_scaling` is read and written by gguf_rope.py
     _count("rotary_dim", "rope.dimension_count", read=rotary_dim),
     _computed("partial_rotary_factor", _partial_rotary_factor),
-    _real("rope_theta", "rope.freq_base", read=lambda h: h.real("rope.freq_base") or 10000.0),  # llama.cpp's default
+    # llama.cpp's default
+    _real("rope_theta", "rope.freq_base", read=lambda h: h.real("rope.freq_base") or 10000.0),
     _real("rope_local_base_freq", "rope.freq_base_swa"),
     # feed-forward layers and experts
     _tensor("mlp_bias", ".ffn_gate.bias", ".ffn_up.bias", ".ffn_up_shexp.bias"),
@@ -249,12 +315,22 @@ _TABLE = (
     _count("interleave_moe_layer_step", "interleave_moe_layer_step"),
     _computed("dense_layers", _dense_layers),
     _computed("moe_layers", _moe_layers),
-    _count("n_group", "expert_group_count", read=lambda h: h.uniform_integer("expert_group_count") or 1),
-    _count("topk_group", "expert_group_used_count", read=lambda h: h.uniform_integer("expert_group_used_count") or 1),
+    _count(
+        "n_group", "expert_group_count", read=lambda h: h.uniform_integer("expert_group_count") or 1
+    ),
+    _count(
+        "topk_group",
+        "expert_group_used_count",
+        read=lambda h: h.uniform_integer("expert_group_used_count") or 1,
+    ),
     _computed("topk_method", _topk_method),
     _computed("scoring_func", _scoring_func),
     _computed("norm_topk_prob", lambda h: h.boolean("expert_weights_norm") or False),
-    _real("routed_scaling_factor", "expert_weights_scale", read=lambda h: h.real("expert_weights_scale") or 1.0),
+    _real(
+        "routed_scaling_factor",
+        "expert_weights_scale",
+        read=lambda h: h.real("expert_weights_scale") or 1.0,
+    ),
     _tensor("use_routing_bias", ".exp_probs_b.bias"),
     # recurrent and convolutional layers
     _computed("delta_layer_types", _delta_layer_types),
@@ -278,4 +354,5 @@ _TABLE = (
 )
 
 KEY_MAPPINGS: Mapping[str, _KeyMapping] = {x.config: x for x in _TABLE}
-"""Config key → its expression in GGUF. Names that are no config keys of any family are values that families read under other names."""
+"""Config key → its expression in GGUF. Names that are no config keys of any family are values
+that families read under other names."""

@@ -1,7 +1,9 @@
-"""Rotary position embeddings in GGUF: the base and some scalings as metadata, the factors of others as small tensors.
+"""Rotary position embeddings in GGUF: the base and some scalings as metadata, the factors of others
+as small tensors.
 
-The scaling of Llama 3.1 is stored as one divisor for each frequency (`rope_freqs.weight`). Reading fits the parameters of the scaling to
-them: wavelength / divisor is linear between the two ends of the ramp, so two divisors on the ramp determine its position.
+The scaling of Llama 3.1 is stored as one divisor for each frequency (`rope_freqs.weight`). Reading
+fits the parameters of the scaling to them: wavelength / divisor is linear between the two ends of
+the ramp, so two divisors on the ramp determine its position.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from .gguf_keys import KEY_MAPPINGS, ROPE_SCALING, rotary_dim
 ROPE_FREQS = "rope_freqs.weight"
 ROTARY_TENSORS = (ROPE_FREQS, "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors of rotary factors, which are no weights."""
-_UNKNOWN_FACTORS = "holds rotary factors that could not be read or are of an unknown kind: no scaling is assumed"
+_UNKNOWN_FACTORS = (
+    "holds rotary factors that could not be read or are of an unknown kind: no scaling is assumed"
+)
 _TOLERANCE = 1e-4
 """Relative tolerance for factors in single precision."""
 
@@ -29,7 +33,10 @@ def rope_theta(h: GGUFHeader) -> float:
 
 def read_rope_scaling(h: GGUFHeader) -> dict[str, Any] | None:
     """Return the `rope_scaling` of a header; None if positions are not scaled."""
-    kind, factor = h.string("rope.scaling.type"), h.real("rope.scaling.factor") or h.real("rope.scale_linear")
+    kind, factor = (
+        h.string("rope.scaling.type"),
+        h.real("rope.scaling.factor") or h.real("rope.scale_linear"),
+    )
     if h.has_tensor("rope_factors_long.weight", ".rope_factors_long.weight"):
         return _read_longrope(h)
     if h.has_tensor(ROPE_FREQS, f".{ROPE_FREQS}"):
@@ -45,26 +52,39 @@ def read_rope_scaling(h: GGUFHeader) -> dict[str, Any] | None:
 
 
 def read_rope_parameters(h: GGUFHeader) -> dict[str, Any]:
-    """Return base and scaling in one object, for families whose default is a scaling of their own."""
+    """Return base and scaling in one object, for families whose default is a scaling of their
+    own.
+    """
     return {"rope_type": "default"} | (read_rope_scaling(h) or {}) | {"rope_theta": rope_theta(h)}
 
 
 def read_proportional(h: GGUFHeader) -> dict[str, Any]:
-    """Return the `rope_parameters` of Gemma 4's full-attention layers: the divisors of dimensions that do not rotate are huge."""
+    """Return the `rope_parameters` of Gemma 4's full-attention layers: the divisors of
+    dimensions that do not rotate are huge.
+    """
     factors, size = h.tensor_values(ROPE_FREQS), h.uniform_integer("attention.key_length")
-    parameters = {"rope_type": "proportional", "rope_theta": rope_theta(h), "partial_rotary_factor": 0.25}
+    parameters = {
+        "rope_type": "proportional",
+        "rope_theta": rope_theta(h),
+        "partial_rotary_factor": 0.25,
+    }
     if factors and size:
         return parameters | {"partial_rotary_factor": 2 * factors.count(1.0) / size}
-    h.notes.append(f"not read: the rotary share of a head in full-attention layers ({ROPE_FREQS}); using 0.25")
+    h.notes.append(
+        f"not read: the rotary share of a head in full-attention layers ({ROPE_FREQS}); using 0.25"
+    )
     return parameters
 
 
 def fit_llama3(divisors: Sequence[float], theta: float, dim: int) -> Llama3Rope | None:
-    """Return the Llama 3.1 scaling with these frequency divisors; its low_freq_factor is 1, as in every published model."""
+    """Return the Llama 3.1 scaling with these frequency divisors; its low_freq_factor is 1, as
+    in every published model.
+    """
     if not divisors or dim // 2 != len(divisors) or theta <= 0 or not 1 < max(divisors) < inf:
         return None
     factor, wavelengths = max(divisors), [2 * pi * theta ** (2 * i / dim) for i in range(dim // 2)]
-    # ramp: where a frequency is on the ramp, 0 at its long end and 1 at its short end: a / wavelength - b
+    # ramp: where a frequency is on the ramp, 0 at its long end and 1 at its short end: a /
+    # wavelength - b
     ramp = [
         (w, (1 / x - 1 / factor) / (1 - 1 / factor))
         for x, w in zip(divisors, wavelengths, strict=True)
@@ -77,8 +97,18 @@ def fit_llama3(divisors: Sequence[float], theta: float, dim: int) -> Llama3Rope 
         if (b := a / x - s) > 0 and (high := float(f"{1 + 1 / b:.4g}")) > 1:
             guesses.append((high, round(a / b)))
     for high, original in guesses:
-        rope = Llama3Rope(theta=theta, dim=dim, factor=factor, low_freq_factor=1.0, high_freq_factor=high, original_context=original)
-        if all(isclose(x, y, rel_tol=_TOLERANCE) for x, y in zip(divisors, rope.divisors(), strict=True)):
+        rope = Llama3Rope(
+            theta=theta,
+            dim=dim,
+            factor=factor,
+            low_freq_factor=1.0,
+            high_freq_factor=high,
+            original_context=original,
+        )
+        if all(
+            isclose(x, y, rel_tol=_TOLERANCE)
+            for x, y in zip(divisors, rope.divisors(), strict=True)
+        ):
             return rope
     return None
 
@@ -98,13 +128,28 @@ def _read_llama3(h: GGUFHeader) -> dict[str, Any] | None:
 
 
 def _read_longrope(h: GGUFHeader) -> dict[str, Any] | None:
-    """Return Phi-3's scaling: its two lists of factors, and the attention factor if it differs from the one that the lengths give."""
-    short, long = h.tensor_values("rope_factors_short.weight"), h.tensor_values("rope_factors_long.weight")
-    original, context = h.uniform_integer("rope.scaling.original_context_length"), h.uniform_integer("context_length")
+    """Return Phi-3's scaling: its two lists of factors, and the attention factor if it differs
+    from the one that the lengths give.
+    """
+    short, long = (
+        h.tensor_values("rope_factors_short.weight"),
+        h.tensor_values("rope_factors_long.weight"),
+    )
+    original, context = (
+        h.uniform_integer("rope.scaling.original_context_length"),
+        h.uniform_integer("context_length"),
+    )
     if not short or not long or not original or not context:
         h.notes.append(f"rope_factors_long.weight {_UNKNOWN_FACTORS}")
         return None
     scaling: dict[str, Any] = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
     scaling["original_max_position_embeddings"] = original
-    stated, default = h.real("rope.scaling.attn_factor"), sqrt(1 + log(max(context / original, 1.0)) / log(max(original, 2)))
-    return scaling | ({} if stated is None or isclose(stated, default, rel_tol=_TOLERANCE) else {"attention_factor": stated})
+    stated, default = (
+        h.real("rope.scaling.attn_factor"),
+        sqrt(1 + log(max(context / original, 1.0)) / log(max(original, 2))),
+    )
+    return scaling | (
+        {}
+        if stated is None or isclose(stated, default, rel_tol=_TOLERANCE)
+        else {"attention_factor": stated}
+    )

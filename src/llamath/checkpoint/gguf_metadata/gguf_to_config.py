@@ -1,4 +1,6 @@
-"""`config_from_gguf`: the metadata and tensor shapes of a GGUF file → the configuration of its model."""
+"""`config_from_gguf`: the metadata and tensor shapes of a GGUF file → the configuration of its
+model.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,15 @@ from .gguf_keys import KEY_MAPPINGS
 from .gguf_rope import ROTARY_TENSORS, read_rope_scaling
 
 _REDUNDANT = frozenset(
-    """tensor_data_layout n_deepstack_layers pooling_type context_length feed_forward_length attention.head_count_kv attention.key_length
-    attention.value_length attention.value_length_swa rope.dimension_sections rope.dimension_count_swa rope.scaling.finetuned
-    rope.scaling.original_context_length rope.scaling.attn_factor expert_feed_forward_length expert_shared_count expert_group_count
-    expert_group_used_count expert_gating_func full_attention_interval use_parallel_residual""".split()
+    """tensor_data_layout n_deepstack_layers pooling_type context_length feed_forward_length
+    attention.head_count_kv attention.key_length attention.value_length attention.value_length_swa
+    rope.dimension_sections rope.dimension_count_swa rope.scaling.finetuned
+    rope.scaling.original_context_length rope.scaling.attn_factor expert_feed_forward_length
+    expert_shared_count expert_group_count expert_group_used_count expert_gating_func
+    full_attention_interval use_parallel_residual""".split()
 )
-"""Keys that change nothing where no family reads them, or that repeat other keys or the shapes of tensors."""
+"""Keys that change nothing where no family reads them, or that repeat other keys or the shapes
+of tensors."""
 _ROTARY_DIM = "rope.dimension_count"
 """The channels of a head that rotate. Families that read no such number rotate all of them."""
 
@@ -33,21 +38,31 @@ def config_from_gguf(
 ) -> dict[str, Any]:
     """Return the configuration of the model that a GGUF header describes.
 
-    Assumptions and keys that were not read are appended to `notes`; `read_tensor` reads the small tensors of rotary factors.
+    Assumptions and keys that were not read are appended to `notes`; `read_tensor` reads the small
+    tensors of rotary factors.
     """
     h = GGUFHeader(metadata, tensors, source, read_tensor)
     if (kind := metadata.get("general.type", "model")) != "model":
-        raise UnknownModel(f"{source}: expected a GGUF file with a model, found general.type {safe(repr(kind), 60)}", hint=COUNT_HINT)
+        raise UnknownModel(
+            f"{source}: expected a GGUF file with a model, found general.type "
+            f"{safe(repr(kind), 60)}",
+            hint=COUNT_HINT,
+        )
     if h.arch not in ARCHITECTURES:
         near = nearest(h.arch, ARCHITECTURES)
         known = f" (nearest known: {', '.join(near)})" if near else ""
-        raise UnknownModel(f"{source}: unknown architecture {safe(repr(h.arch), 60)}{known}", hint=COUNT_HINT)
+        raise UnknownModel(
+            f"{source}: unknown architecture {safe(repr(h.arch), 60)}{known}", hint=COUNT_HINT
+        )
     arch = find_architecture(h)
     assert arch is not None
     try:
         keys = _config_keys(arch, h)
     except (ArithmeticError, ValueError) as error:
-        raise UnknownModel(f"{source}: its metadata describe no valid {arch.model_type} model: {error}", hint=COUNT_HINT) from None
+        raise UnknownModel(
+            f"{source}: its metadata describe no valid {arch.model_type} model: {error}",
+            hint=COUNT_HINT,
+        ) from None
     found = _notes(arch, h)
     if notes is not None:
         notes += found
@@ -55,7 +70,9 @@ def config_from_gguf(
 
 
 def is_auxiliary_tensor(name: str, layers: int) -> bool:
-    """Whether a tensor is no weight of a model with this many layers: rotary factors, scales, multi-token prediction layers."""
+    """Whether a tensor is no weight of a model with this many layers: rotary factors, scales,
+    multi-token prediction layers.
+    """
     block = re.match(r"blk\.([0-9]{1,9})\.(.*)", name, re.DOTALL)
     name_in_block = block[2] if block else name
     if name_in_block in ROTARY_TENSORS or name_in_block.endswith((".scale", ".input_scale")):
@@ -67,33 +84,58 @@ def _config_keys(arch: Architecture, h: GGUFHeader) -> dict[str, Any]:
     keys: dict[str, Any] = {"model_type": arch.model_type}
     for word in arch.keys.split():
         key, _, name = word.rstrip("?").partition("=")
-        value = read_rope_scaling(h) if key == "rope_scaling" else KEY_MAPPINGS[name or key].read_from(h)
+        value = (
+            read_rope_scaling(h)
+            if key == "rope_scaling"
+            else KEY_MAPPINGS[name or key].read_from(h)
+        )
         if value is not None or word.endswith("?"):
             keys[key] = value
     extra = arch.extra(h) if arch.extra else {}
-    return keys | {key: value for key, value in extra.items() if value is not None} | dict(arch.constants)
+    return (
+        keys
+        | {key: value for key, value in extra.items() if value is not None}
+        | dict(arch.constants)
+    )
 
 
 def _notes(arch: Architecture, h: GGUFHeader) -> list[str]:
     """Return notes about assumptions and unread keys."""
     notes = [f"not in GGUF: {arch.unstated}"] if arch.unstated else []
     if mtp := h.integer("nextn_predict_layers"):
-        notes.append(f"the last {mtp} of {h.layers + mtp} blocks are multi-token prediction layers and are not counted")
+        notes.append(
+            f"the last {mtp} of {h.layers + mtp} blocks are multi-token prediction "
+            "layers and are not counted"
+        )
     prefix = f"{h.arch}."
     keys = [key.removeprefix(prefix) for key in h.metadata if key.startswith(prefix)]
-    unread = [key for key in keys if key not in h.read and key not in _REDUNDANT and not _is_default(key, h)]
+    unread = [
+        key
+        for key in keys
+        if key not in h.read and key not in _REDUNDANT and not _is_default(key, h)
+    ]
     if _ROTARY_DIM in unread and (size := _head_size(h)) is not None:
         found = safe(repr(h.metadata[prefix + _ROTARY_DIM]), 60)
-        expected = f"expected {size}: whole heads rotate, and llama.cpp refuses another number or computes another model"
-        raise UnknownModel(f"{h.source}: {safe(prefix, 40)}{_ROTARY_DIM} is {found}, {expected}", hint=COUNT_HINT)
+        expected = (
+            f"expected {size}: whole heads rotate, and llama.cpp refuses another number "
+            "or computes another model"
+        )
+        raise UnknownModel(
+            f"{h.source}: {safe(prefix, 40)}{_ROTARY_DIM} is {found}, {expected}", hint=COUNT_HINT
+        )
     if unread:
         notes.append(f"not read: {', '.join(safe(key, 60) for key in unread)}")
     return [*dict.fromkeys(h.notes), *notes]
 
 
 def _head_size(h: GGUFHeader) -> int | None:
-    """Return the stated size of a head, or the width divided by the number of heads; None if they say none."""
-    stated, heads, width = (h.metadata.get(f"{h.arch}.{x}") for x in ("attention.key_length", "attention.head_count", "embedding_length"))
+    """Return the stated size of a head, or the width divided by the number of heads; None if
+    they say none.
+    """
+    stated, heads, width = (
+        h.metadata.get(f"{h.arch}.{x}")
+        for x in ("attention.key_length", "attention.head_count", "embedding_length")
+    )
     if not stated and type(heads) is int and type(width) is int and heads and not width % heads:
         return width // heads
     return stated if type(stated) is int else None
@@ -114,4 +156,6 @@ def _is_default(key: str, h: GGUFHeader) -> bool:
         "expert_weights_scale": 1.0,
         "attention.sliding_window": 0,
     }
-    return key in defaults and bool((shortest_float32(value) if type(value) is float else value) == defaults[key])
+    return key in defaults and bool(
+        (shortest_float32(value) if type(value) is float else value) == defaults[key]
+    )

@@ -1,7 +1,7 @@
 """`loading_problems`: why llama.cpp would not load a file with these tensors.
 
-Its loader asks for the tensors of an architecture by name, and refuses a file that lacks one or has another. The table is made from its
-source by `tools/llama_cpp_tensors.py`.
+Its loader asks for the tensors of an architecture by name, and refuses a file that lacks one or has
+another. The table is made from its source by `tools/llama_cpp_tensors.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def loader_version() -> str:
 
 
 def loading_problems(arch: str, tensors: Iterable[str]) -> list[str]:
-    """Return what llama.cpp lacks for an architecture, or misses in these tensors, in words; tensors of all layers are one."""
+    """Return what llama.cpp lacks for an architecture, or misses in these tensors, in words;
+    tensors of all layers are one.
+    """
     known = _table()["architectures"].get(arch)
     if known is None:
         return [f"llama.cpp has a name for the architecture {arch} and cannot load it"]
@@ -38,7 +40,10 @@ def loading_problems(arch: str, tensors: Iterable[str]) -> list[str]:
     required, optional = (set(known[x].split()) for x in ("required", "optional"))
     extra = sorted(x for x in names - required - optional if not x.endswith(_SCALES))
     missing = sorted(required - names)
-    problems = [f"llama.cpp has no {_words(x)} for architecture {arch}" for x in _without_weights_of_biases(extra)]
+    problems = [
+        f"llama.cpp has no {_words(x)} for architecture {arch}"
+        for x in _without_weights_of_biases(extra)
+    ]
     return problems + [f"llama.cpp needs {_words(x)} for architecture {arch}" for x in missing]
 
 
@@ -48,4 +53,6 @@ def _words(name: str) -> str:
 
 def _without_weights_of_biases(names: list[str]) -> list[str]:
     """Leave out biases of matrices that are listed themselves."""
-    return [x for x in names if not (x.endswith(".bias") and x.removesuffix("bias") + "weight" in names)]
+    return [
+        x for x in names if not (x.endswith(".bias") and x.removesuffix("bias") + "weight" in names)
+    ]

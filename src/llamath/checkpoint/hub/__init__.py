@@ -1,7 +1,9 @@
-"""Remote checkpoints: read headers and configurations from the Hub, web servers and object stores, never whole files.
+"""Remote checkpoints: read headers and configurations from the Hub, web servers and object stores,
+never whole files.
 
-Headers need only the standard library. Weights are downloaded by huggingface_hub (extra `hub`), and object stores read through fsspec
-(extras `s3` and `gcs`). Nothing here is imported unless a model is given by URL or Hub id.
+Headers need only the standard library. Weights are downloaded by huggingface_hub (extra `hub`), and
+object stores read through fsspec (extras `s3` and `gcs`). Nothing here is imported unless a model
+is given by URL or Hub id.
 """
 
 from __future__ import annotations
@@ -26,7 +28,16 @@ from .hub_repo import HubFolder, WebFolder, fetch_sums, new_session
 from .remote_folder import RemoteFolder
 from .urls import parse_url
 
-__all__ = ["HttpFile", "HubFolder", "Limits", "Session", "find_config", "read_config", "read_remote", "read_sums"]
+__all__ = [
+    "HttpFile",
+    "HubFolder",
+    "Limits",
+    "Session",
+    "find_config",
+    "read_config",
+    "read_remote",
+    "read_sums",
+]
 
 
 class _RemoteCheckpoint(NamedTuple):
@@ -45,9 +56,14 @@ class _OpenedFolder(NamedTuple):
 
 
 def read_remote(
-    text: str, *, problems: checkpoint.Problems = None, limits: Limits | None = None, max_files: int = checkpoint.MAX_SHARDS
+    text: str,
+    *,
+    problems: checkpoint.Problems = None,
+    limits: Limits | None = None,
+    max_files: int = checkpoint.MAX_SHARDS,
 ) -> _RemoteCheckpoint:
-    """Read the header of the checkpoint at `hf://owner/name[@revision][/file]`, `owner/name`, `https://…` or `s3://…`.
+    """Read the header of the checkpoint at `hf://owner/name[@revision][/file]`, `owner/name`,
+    `https://…` or `s3://…`.
 
     A checkpoint of more than `max_files` files is refused before any of their headers is read.
     """
@@ -64,11 +80,14 @@ def read_remote(
 
 
 def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str, Any], str]:
-    """Read the configuration at an address or in the repository or folder there; returns it and its address with the commit."""
+    """Read the configuration at an address or in the repository or folder there; returns it and
+    its address with the commit.
+    """
     keys, source = find_config(text, limits=limits)
     if keys is None:
         raise ConfigError(
-            f"{safe(source)} has neither {' nor '.join(CONFIG_FILES)}", hint="llamath ls counts the tensors of any checkpoint"
+            f"{safe(source)} has neither {' nor '.join(CONFIG_FILES)}",
+            hint="llamath ls counts the tensors of any checkpoint",
         )
     return keys, source
 
@@ -78,15 +97,23 @@ def find_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str
     with open_folder(text, limits) as opened:
         if opened.file.endswith(".json"):
             keys = opened.folder.json(opened.file)
-            return _with_recipe_file(keys, opened.file, opened.folder), opened.folder.path(opened.file)
+            return _with_recipe_file(keys, opened.file, opened.folder), opened.folder.path(
+                opened.file
+            )
         if config := _find_config(opened.folder):
-            return _with_recipe_file(config[1], config[0], opened.folder), opened.folder.path(config[0])
+            return _with_recipe_file(config[1], config[0], opened.folder), opened.folder.path(
+                config[0]
+            )
         return None, opened.folder.name
 
 
 def _with_recipe_file(keys: Mapping[str, Any], name: str, folder: Folder) -> Mapping[str, Any]:
-    """Return a config.json with the recipe in a file next to it; folders on web servers, which cannot be listed, are not asked."""
-    if name != "config.json" or (isinstance(folder, WebFolder) and not isinstance(folder, HubFolder)):
+    """Return a config.json with the recipe in a file next to it; folders on web servers, which
+    cannot be listed, are not asked.
+    """
+    if name != "config.json" or (
+        isinstance(folder, WebFolder) and not isinstance(folder, HubFolder)
+    ):
         return keys
 
     def read(other: str) -> Mapping[str, Any] | None:
@@ -101,13 +128,19 @@ def _with_recipe_file(keys: Mapping[str, Any], name: str, folder: Folder) -> Map
 
 
 def read_sums(text: str, *, limits: Limits | None = None) -> Mapping[str, str]:
-    """Return the entity tags of the files of a Hub repository, or of the folder in it that the address names, by file name.
+    """Return the entity tags of the files of a Hub repository, or of the folder in it that the
+    address names, by file name.
 
-    A tag is the SHA-256 of a file that is stored with LFS or Xet, and the SHA-1 of the git blob of any other.
+    A tag is the SHA-256 of a file that is stored with LFS or Xet, and the SHA-1 of the git blob of
+    any other.
     """
     repo = parse_repo(text)
     if repo is None:
-        raise RemoteError("id", f"{safe(text)}: expected a model on the Hub", hint="hf://org/name or hf://org/name@revision")
+        raise RemoteError(
+            "id",
+            f"{safe(text)}: expected a model on the Hub",
+            hint="hf://org/name or hf://org/name@revision",
+        )
     check_address(text, is_repository=True)
     with closing(new_session(limits)) as session:
         return fetch_sums(session, repo)
@@ -132,7 +165,9 @@ def open_folder(text: str, limits: Limits | None = None) -> Iterator[_OpenedFold
     if not repo and not text.startswith(("http://", "https://")):
         yield _OpenedFolder(*open_bucket(text))
         return
-    with closing(new_session(limits) if repo else Session(parse_url(endpoint()), limits=limits)) as session:
+    with closing(
+        new_session(limits) if repo else Session(parse_url(endpoint()), limits=limits)
+    ) as session:
         if repo:
             folder = HubFolder(session, repo)
             yield _OpenedFolder(folder, folder.file, folder.commit)

@@ -1,6 +1,8 @@
-"""Object stores through fsspec; only listed schemes (`s3://`, `gs://`, …), since fsspec's others can run programs or chain stores.
+"""Object stores through fsspec; only listed schemes (`s3://`, `gs://`, …), since fsspec's others
+can run programs or chain stores.
 
-The stores find credentials in the environment or their files; their error texts are not shown, since they may contain credentials.
+The stores find credentials in the environment or their files; their error texts are not shown,
+since they may contain credentials.
 """
 
 from __future__ import annotations
@@ -46,11 +48,25 @@ class _BucketFile(Source):
     def fetch(self, start: int, length: int) -> bytes:
         """Read a range."""
         if length > self._left:
-            raise RemoteError("too_large", f"{safe(self.name)}: the header needs more bytes than are read from one remote file")
+            raise RemoteError(
+                "too_large",
+                f"{safe(self.name)}: the header needs more bytes than "
+                "are read from one remote file",
+            )
         self._left -= length
-        data = _call_store(self.name, lambda: self._store.cat_file(self._path, start=start, end=start + length)) if length else b""
+        data = (
+            _call_store(
+                self.name, lambda: self._store.cat_file(self._path, start=start, end=start + length)
+            )
+            if length
+            else b""
+        )
         if not isinstance(data, bytes) or len(data) != length:
-            raise RemoteError("range", f"{safe(self.name)}: requested {length:,} bytes from byte {start:,}, received others")
+            raise RemoteError(
+                "range",
+                f"{safe(self.name)}: requested {length:,} bytes from byte "
+                f"{start:,}, received others",
+            )
         return data
 
 
@@ -68,7 +84,9 @@ class _BucketFolder(RemoteFolder):
     def open(self, name: str) -> Source | None:
         """Open an object; None if there is none."""
         try:
-            return _BucketFile(self._store, posixpath.join(self._path, check_file_name(name)), self.path(name))
+            return _BucketFile(
+                self._store, posixpath.join(self._path, check_file_name(name)), self.path(name)
+            )
         except RemoteError as error:
             if error.code != "missing":
                 raise
@@ -80,18 +98,29 @@ class _BucketFolder(RemoteFolder):
         if source is None:
             raise RemoteError("missing", f"{safe(self.path(name))}: not found")
         if source.size > MAX_BYTES:
-            raise RemoteError("too_large", f"{safe(source.name)} has {source.size:,} bytes; at most {MAX_BYTES:,} are read")
+            raise RemoteError(
+                "too_large",
+                f"{safe(source.name)} has {source.size:,} bytes; at most {MAX_BYTES:,} are read",
+            )
         try:
-            return parse_json(source.read(0, source.size), safe(source.name), finite=name not in CONFIG_FILES)
+            return parse_json(
+                source.read(0, source.size), safe(source.name), finite=name not in CONFIG_FILES
+            )
         except ConfigError as error:
             raise RemoteError("json", str(error)) from None
 
 
 def open_bucket(text: str) -> tuple[_BucketFolder, str]:
-    """Return the folder at an address, or that of the object there, and the object's name or an empty string."""
+    """Return the folder at an address, or that of the object there, and the object's name or an
+    empty string.
+    """
     scheme, _, rest = text.partition("://")
     if scheme not in _IMPLEMENTATIONS or "::" in text or "@" in rest.partition("/")[0]:
-        raise RemoteError("scheme", f"{safe(text)}: expected one of {', '.join(_IMPLEMENTATIONS)}, without a user name or chained stores")
+        raise RemoteError(
+            "scheme",
+            f"{safe(text)}: expected one of "
+            f"{', '.join(_IMPLEMENTATIONS)}, without a user name or chained stores",
+        )
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
     except ImportError:
@@ -102,11 +131,14 @@ def open_bucket(text: str) -> tuple[_BucketFolder, str]:
         if extra := _EXTRAS.get(_IMPLEMENTATIONS[scheme]):
             raise MissingExtra(_IMPLEMENTATIONS[scheme], extra) from None
         raise LlamathError(
-            f"{scheme}:// needs {_IMPLEMENTATIONS[scheme]}, which is not installed", hint=f"pip install {_IMPLEMENTATIONS[scheme]}"
+            f"{scheme}:// needs {_IMPLEMENTATIONS[scheme]}, which is not installed",
+            hint=f"pip install {_IMPLEMENTATIONS[scheme]}",
         ) from None
     if _call_store(text, lambda: store.isdir(path)):
         return _BucketFolder(store, path, text), ""
-    return _BucketFolder(store, posixpath.dirname(path), posixpath.dirname(text)), posixpath.basename(path)
+    return _BucketFolder(
+        store, posixpath.dirname(path), posixpath.dirname(text)
+    ), posixpath.basename(path)
 
 
 def _call_store(name: str, call: Callable[[], T]) -> T:
@@ -116,6 +148,14 @@ def _call_store(name: str, call: Callable[[], T]) -> T:
     except FileNotFoundError:
         raise RemoteError("missing", f"{safe(name)}: not found") from None
     except PermissionError:
-        raise RemoteError("forbidden", f"{safe(name)}: the store denies access", hint="see the store's own credentials") from None
+        raise RemoteError(
+            "forbidden",
+            f"{safe(name)}: the store denies access",
+            hint="see the store's own credentials",
+        ) from None
     except Exception as error:
-        raise RemoteError("network", f"{safe(name)} cannot be read: {type(error).__name__}", hint="see the store's own settings") from None
+        raise RemoteError(
+            "network",
+            f"{safe(name)} cannot be read: {type(error).__name__}",
+            hint="see the store's own settings",
+        ) from None

@@ -1,6 +1,8 @@
-"""`download`: fetch the files of a checkpoint into the local Hugging Face cache with huggingface_hub and its progress bars.
+"""`download`: fetch the files of a checkpoint into the local Hugging Face cache with
+huggingface_hub and its progress bars.
 
-The headers are read first, so that a repository without a complete checkpoint is refused before its weights are downloaded.
+The headers are read first, so that a repository without a complete checkpoint is refused before its
+weights are downloaded.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from .hub_repo import HubFolder, find_token, new_session
 from .urls import parse_url
 
 _SMALL_FILES = (".json", ".jinja", ".model", ".tiktoken", "merges.txt", "vocab.txt")
-"""Endings of the files beside the weights that are downloaded: configuration, tokenizer and chat template; never code."""
+"""Endings of the files beside the weights that are downloaded: configuration, tokenizer and chat
+template; never code."""
 
 
 def download(repo: Repo, report: Callable[[str], object]) -> str:
-    """Download the checkpoint that a repository or a path in it names; returns the local path of the file or folder.
+    """Download the checkpoint that a repository or a path in it names; returns the local path of
+    the file or folder.
 
     `report` is called with a line about the download before it begins.
     """
@@ -34,14 +38,23 @@ def download(repo: Repo, report: Callable[[str], object]) -> str:
     manifest, commit = read_remote(repo.address)
     if manifest.index is not None and manifest.index.missing:
         missing = safe(manifest.index.missing[0], 80)
-        raise FormatError("unreadable", f"hf://{repo.id}@{commit} lacks {len(manifest.index.missing):,} files of its index: {missing}, …")
+        raise FormatError(
+            "unreadable",
+            f"hf://{repo.id}@{commit} lacks "
+            f"{len(manifest.index.missing):,} files of its index: {missing}, …",
+        )
     names = _files(repo._replace(revision=commit), manifest)
     sizes = {x.name.rpartition(f"@{commit}/")[2]: x.size for x in manifest.files}
     folder = cache_folder()
     snapshot = os.path.join(folder, "models--" + repo.id.replace("/", "--"), "snapshots", commit)
-    left = sum(size for name, size in sizes.items() if not os.path.exists(os.path.join(snapshot, name)))
+    left = sum(
+        size for name, size in sizes.items() if not os.path.exists(os.path.join(snapshot, name))
+    )
     _check_free_space(folder, left)
-    report(f"downloading hf://{repo.id}@{commit} to {safe(folder)}: {len(names):,} files, {_size(left)} of weights")
+    report(
+        f"downloading hf://{repo.id}@{commit} to {safe(folder)}: {len(names):,} files, "
+        f"{_size(left)} of weights"
+    )
     site = parse_url(endpoint(), "url", "HF_ENDPOINT")
     try:
         got = snapshot_download(
@@ -54,24 +67,35 @@ def download(repo: Repo, report: Callable[[str], object]) -> str:
             library_name="llamath",
         )
     except OSError as error:  # those of requests are OSErrors, too; their texts may repeat headers
-        reason = safe(error.strerror, 120) if error.strerror and not hasattr(error, "response") else type(error).__name__
+        reason = (
+            safe(error.strerror, 120)
+            if error.strerror and not hasattr(error, "response")
+            else type(error).__name__
+        )
         raise _failed(repo, reason) from None
     except Exception as error:
         raise _failed(repo, type(error).__name__) from None
     if not is_commit(os.path.basename(got)) or os.path.basename(got) != commit:
-        message = f"hf://{repo.id} changed from commit {commit} to {safe(os.path.basename(got))} while it was downloaded"
+        message = (
+            f"hf://{repo.id} changed from commit {commit} to {safe(os.path.basename(got))} "
+            "while it was downloaded"
+        )
         raise RemoteError("changed", message, hint="run the command again")
     for name, size in sizes.items():
         path = os.path.join(got, *name.split("/"))
         if not os.path.isfile(path) or os.path.getsize(path) != size:
             raise RemoteError(
-                "changed", f"{safe(path)}: expected {size:,} bytes, as on the Hub", hint="delete it and run the command again"
+                "changed",
+                f"{safe(path)}: expected {size:,} bytes, as on the Hub",
+                hint="delete it and run the command again",
             )
     return os.path.join(got, *repo.path.split("/")) if repo.path else got
 
 
 def _files(repo: Repo, manifest: Manifest) -> list[str]:
-    """Return the paths in the repository of the checkpoint's files: weights, index, configuration and tokenizer."""
+    """Return the paths in the repository of the checkpoint's files: weights, index,
+    configuration and tokenizer.
+    """
     start = f"hf://{repo.id}@{repo.revision}/"
     weights = {x.name.removeprefix(start) for x in manifest.files}
     if manifest.index is not None:
@@ -80,7 +104,11 @@ def _files(repo: Repo, manifest: Manifest) -> list[str]:
     try:
         folder = HubFolder(session, repo)
         inner = f"{folder.name}/".removeprefix(start)
-        small = {inner + x for x in folder.names() if x.endswith(_SMALL_FILES) and not x.endswith(".index.json")}
+        small = {
+            inner + x
+            for x in folder.names()
+            if x.endswith(_SMALL_FILES) and not x.endswith(".index.json")
+        }
     finally:
         session.close()
     return sorted(weights | small)
@@ -96,10 +124,17 @@ def _check_free_space(folder: str, needed: int) -> None:
         folder = os.path.dirname(folder)
     free = shutil.disk_usage(folder or ".").free
     if needed > free:
-        message = f"{safe(folder)} has {_size(free)} free, and the weights to download have {_size(needed)}"
+        message = (
+            f"{safe(folder)} has {_size(free)} free, and the weights to download have "
+            f"{_size(needed)}"
+        )
         raise RemoteError("disk", message, hint="set HF_HOME to a folder on a larger disk")
 
 
 def _failed(repo: Repo, reason: str) -> RemoteError:
     hint = "run the command again: finished files are kept"
-    return RemoteError("download", f"hf://{repo.id}@{safe(repo.revision)} cannot be downloaded: {reason}", hint=hint)
+    return RemoteError(
+        "download",
+        f"hf://{repo.id}@{safe(repo.revision)} cannot be downloaded: {reason}",
+        hint=hint,
+    )

@@ -1,7 +1,8 @@
 """An HTTP client on the standard library, with limits on time, bytes and redirects.
 
-Each redirect is a separate request whose headers are built anew, so that a token is never forwarded to another origin. Incoming bytes are
-metered below the HTTP parser, so that no header, chunk or trailer can exceed the limits.
+Each redirect is a separate request whose headers are built anew, so that a token is never forwarded
+to another origin. Incoming bytes are metered below the HTTP parser, so that no header, chunk or
+trailer can exceed the limits.
 """
 
 from __future__ import annotations
@@ -31,18 +32,23 @@ MAX_OVERHEAD, CHUNK = 256 << 10, 1 << 20
 
 
 class Limits(NamedTuple):
-    """Time limits in seconds, the number of redirects to follow, and which hosts may have private addresses."""
+    """Time limits in seconds, the number of redirects to follow, and which hosts may have
+    private addresses.
+    """
 
     connect: float = 10
     read: float = 20
     response: float = 300
     session: float = 1800
     redirects: int = 5
-    public_only: bool = False  # only the endpoint may have a private address; otherwise the hosts that a user names may, too
+    # only the endpoint may have a private address; otherwise the hosts that a user names may, too
+    public_only: bool = False
 
 
 class Request(Protocol):
-    """A request: its headers, the maximum bytes of the body, and a check of the response that returns the body's length, if known."""
+    """A request: its headers, the maximum bytes of the body, and a check of the response that
+    returns the body's length, if known.
+    """
 
     @property
     def max_bytes(self) -> int: ...
@@ -64,8 +70,16 @@ class Response(NamedTuple):
 class _Meter:
     """The remaining time and bytes of a response."""
 
-    def __init__(self, where: str, read_timeout: float, end: float, max_body: int, clock: Callable[[], float]) -> None:
-        self.where, self.read_timeout, self.end, self.left, self.clock = where, read_timeout, end, max_body + MAX_OVERHEAD, clock
+    def __init__(
+        self, where: str, read_timeout: float, end: float, max_body: int, clock: Callable[[], float]
+    ) -> None:
+        self.where, self.read_timeout, self.end, self.left, self.clock = (
+            where,
+            read_timeout,
+            end,
+            max_body + MAX_OVERHEAD,
+            clock,
+        )
 
     def wait(self) -> float:
         """Return the timeout for the next bytes."""
@@ -113,8 +127,9 @@ class _MeteredResponse(HTTPResponse):
 class Session:
     """A thread-safe pool of connections, and a token that is sent only to the endpoint.
 
-    The endpoint and, unless `public_only`, the addresses that a user has named may be anywhere, and one at a private address may redirect
-    to others. All other hosts have to be on the public internet: a redirect from there never leads into the network around this machine.
+    The endpoint and, unless `public_only`, the addresses that a user has named may be anywhere, and
+    one at a private address may redirect to others. All other hosts have to be on the public
+    internet: a redirect from there never leads into the network around this machine.
     """
 
     def __init__(
@@ -124,7 +139,12 @@ class Session:
         limits: Limits | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self.limits, self._endpoint, self._token, self._clock = limits or Limits(), endpoint, token, clock
+        self.limits, self._endpoint, self._token, self._clock = (
+            limits or Limits(),
+            endpoint,
+            token,
+            clock,
+        )
         self._public_only = self.limits.public_only or is_restricted()
         self._may_be_private = set() if endpoint is None else {endpoint.origin}
         self._is_private: set[tuple[str, str, int]] = set()
@@ -134,11 +154,17 @@ class Session:
         self._tls: ssl.SSLContext | None = None
 
     def parse_url(self, url: str) -> Url:
-        """Parse a URL that a user has named; it is trusted with the token if it belongs to the endpoint and the connection is private."""
+        """Parse a URL that a user has named; it is trusted with the token if it belongs to the
+        endpoint and the connection is private.
+        """
         parsed = parse_url(url)
         if not self._public_only:
             self._may_be_private.add(parsed.origin)
-        trusted = bool(self._token) and self._endpoint is not None and parsed.origin == self._endpoint.origin
+        trusted = (
+            bool(self._token)
+            and self._endpoint is not None
+            and parsed.origin == self._endpoint.origin
+        )
         return parsed._replace(is_trusted=trusted and parsed.is_private)
 
     def get(self, url: Url, request: Request) -> Response:
@@ -152,7 +178,9 @@ class Session:
             before, url = url, url.redirected_to(response.headers.get("Location", ""))
             if before.origin in self._is_private and not self._public_only:
                 self._may_be_private.add(url.origin)
-        raise RemoteError("redirect", f"{start.display} redirects more than {self.limits.redirects} times")
+        raise RemoteError(
+            "redirect", f"{start.display} redirects more than {self.limits.redirects} times"
+        )
 
     def close(self) -> None:
         """Close all connections."""
@@ -171,22 +199,33 @@ class Session:
                 return self._send(connection, url, request, meter)
             except TimeoutError:
                 connection.close()
-                raise RemoteError("timeout", f"{url.display} takes too long to answer", hint="try again later") from None
+                raise RemoteError(
+                    "timeout", f"{url.display} takes too long to answer", hint="try again later"
+                ) from None
             except ConnectionRefusedError as error:
-                raise RemoteError("network", f"{url.display} cannot be reached: {_reason(error)}", hint=_OFFLINE) from None
+                raise RemoteError(
+                    "network", f"{url.display} cannot be reached: {_reason(error)}", hint=_OFFLINE
+                ) from None
             except (ConnectionError, IncompleteRead, ssl.SSLEOFError) as error:
                 connection.close()
                 if last:
-                    raise RemoteError("dropped", f"{url.display}: the connection was dropped twice ({_reason(error)})") from None
+                    raise RemoteError(
+                        "dropped",
+                        f"{url.display}: the connection was dropped twice ({_reason(error)})",
+                    ) from None
             except (HTTPException, OSError, ValueError) as error:
                 connection.close()
-                raise RemoteError("network", f"{url.display} cannot be reached: {_reason(error)}", hint=_OFFLINE) from None
+                raise RemoteError(
+                    "network", f"{url.display} cannot be reached: {_reason(error)}", hint=_OFFLINE
+                ) from None
             except BaseException:
                 connection.close()
                 raise
         raise AssertionError
 
-    def _send(self, connection: HTTPConnection, url: Url, request: Request, meter: _Meter) -> Response:
+    def _send(
+        self, connection: HTTPConnection, url: Url, request: Request, meter: _Meter
+    ) -> Response:
         connection.response_class = partial(_MeteredResponse, meter)  # type: ignore[assignment]
         connection.timeout = min(meter.wait(), self.limits.connect)
         if connection.sock is not None:
@@ -196,13 +235,19 @@ class Session:
         with connection.getresponse() as http_response:
             if http_response.status in _REDIRECT_STATUSES:
                 length = http_response.length or 0
-                body = _read_body(http_response, length if length <= MAX_OVERHEAD else 0, MAX_OVERHEAD, url)
+                body = _read_body(
+                    http_response, length if length <= MAX_OVERHEAD else 0, MAX_OVERHEAD, url
+                )
             elif http_response.status in (200, 206, 416):
-                body = _read_body(http_response, request.check(url, http_response), request.max_bytes, url)
+                body = _read_body(
+                    http_response, request.check(url, http_response), request.max_bytes, url
+                )
             else:
                 raise _error_for_status(url, http_response.status, http_response.headers)
             response = Response(url, http_response.status, http_response.headers, body)
-            is_complete = (http_response.isclosed() or http_response.length == 0) and not http_response.will_close
+            is_complete = (
+                http_response.isclosed() or http_response.length == 0
+            ) and not http_response.will_close
         if is_complete:
             with self._lock:
                 self._idle.setdefault(url.origin, []).append(connection)
@@ -228,7 +273,11 @@ class Session:
                 self._tls = ssl.create_default_context()
         proxy = _proxy_for(url)
         host, port = (proxy.host, proxy.port) if proxy else (url.host, url.port)
-        connection = HTTPConnection(host, port) if url.scheme == "http" else HTTPSConnection(host, port, context=self._tls)
+        connection = (
+            HTTPConnection(host, port)
+            if url.scheme == "http"
+            else HTTPSConnection(host, port, context=self._tls)
+        )
         if not proxy:
             connection._create_connection = partial(self._connect, url)  # type: ignore[attr-defined]
             return connection
@@ -238,8 +287,12 @@ class Session:
             connection.set_tunnel(url.host, url.port, proxy.headers)
         return connection
 
-    def _connect(self, url: Url, _name: tuple[str, int], timeout: float | None = None, _source: Any = None) -> socket.socket:
-        """Connect to one of the addresses of a host that were checked; TLS, certificates and the Host header keep its name."""
+    def _connect(
+        self, url: Url, _name: tuple[str, int], timeout: float | None = None, _source: Any = None
+    ) -> socket.socket:
+        """Connect to one of the addresses of a host that were checked; TLS, certificates and the
+        Host header keep its name.
+        """
         return connect(self._resolve(url), timeout)
 
     def _resolve(self, url: Url) -> Sequence[SocketAddress]:
@@ -247,10 +300,16 @@ class Session:
         try:
             addresses = resolve(url.host, url.port)
         except (OSError, ValueError) as error:
-            raise RemoteError("network", f"{url.display} cannot be reached: {_reason(error)}", hint=_OFFLINE) from None
+            raise RemoteError(
+                "network", f"{url.display} cannot be reached: {_reason(error)}", hint=_OFFLINE
+            ) from None
         if not all(x.is_public for x in addresses):
             if url.origin not in self._may_be_private:
-                raise RemoteError("private", f"{url.display} has a private address, which is not requested here", hint=_PRIVATE)
+                raise RemoteError(
+                    "private",
+                    f"{url.display} has a private address, which is not requested here",
+                    hint=_PRIVATE,
+                )
             self._is_private.add(url.origin)
         return addresses
 
@@ -265,23 +324,45 @@ def _read_body(response: HTTPResponse, expected: int | None, max_bytes: int, url
     if expected is not None and got < expected:
         raise IncompleteRead(b"", expected - got)
     if got > max_bytes or (expected and not response.isclosed() and response.read(1)):
-        raise RemoteError("long", f"{url.display} sends more than {max_bytes if expected is None else expected:,} bytes")
+        raise RemoteError(
+            "long",
+            f"{url.display} sends more than {max_bytes if expected is None else expected:,} bytes",
+        )
     return b"".join(parts)
 
 
 def _reason(error: Exception) -> str:
     """Return the operating system's message; those of `http.client` may repeat headers."""
-    return safe(error.strerror or str(error), 120) if isinstance(error, OSError) else type(error).__name__
+    return (
+        safe(error.strerror or str(error), 120)
+        if isinstance(error, OSError)
+        else type(error).__name__
+    )
 
 
-_PRIVATE = "an address in this network is requested only if it is HF_ENDPOINT, or named on the command line"
-_OFFLINE = "without a network, presets, local files and models in the Hugging Face cache can be used"
-_LOGIN = "if it is gated, accept its terms on its page; then set HF_TOKEN, which is sent over https alone, or run `hf auth login`"
-_ACCESS = "your token was sent and does not suffice: accept the model's terms on its page, or give the token read access to gated models"
+_PRIVATE = (
+    "an address in this network is requested only if it is HF_ENDPOINT, or named on the "
+    "command line"
+)
+_OFFLINE = (
+    "without a network, presets, local files and models in the Hugging Face cache can be used"
+)
+_LOGIN = (
+    "if it is gated, accept its terms on its page; then set HF_TOKEN, which is sent over "
+    "https alone, or run `hf auth login`"
+)
+_ACCESS = (
+    "your token was sent and does not suffice: accept the model's terms on its page, or "
+    "give the token read access to gated models"
+)
 _STATUS_ERRORS: dict[int, tuple[str, str, str]] = {
     401: ("unauthorized", "the model is gated or private, or does not exist", _LOGIN),
     403: ("forbidden", "access is denied", _LOGIN),
-    404: ("missing", "not found", "check the spelling; a private model needs a token that may read it"),
+    404: (
+        "missing",
+        "not found",
+        "check the spelling; a private model needs a token that may read it",
+    ),
     407: ("proxy", "the proxy requires a password", "see https_proxy"),
     410: ("missing", "no longer available", ""),
     429: ("busy", "too many requests", "wait some minutes; with HF_TOKEN the hub allows more"),
@@ -292,12 +373,17 @@ _HUB_ERROR_CODES = {
     "RevisionNotFound": "the revision does not exist",
     "EntryNotFound": "the file does not exist",
 }
-"""The Hub's `X-Error-Code`; its free text is not shown, since it may contain parts of the request."""
+"""The Hub's `X-Error-Code`; its free text is not shown, since it may contain parts of the
+request."""
 
 
 def _error_for_status(url: Url, status: int, headers: Message) -> RemoteError:
     """Return the error for a response that is neither a success nor a redirect."""
-    default = ("server", "server error", "try again later") if status >= 500 else ("status", "unexpected response", "")
+    default = (
+        ("server", "server error", "try again later")
+        if status >= 500
+        else ("status", "unexpected response", "")
+    )
     code, meaning, hint = _STATUS_ERRORS.get(status, default)
     meaning = _HUB_ERROR_CODES.get(headers.get("X-Error-Code", ""), meaning)
     if url.is_trusted and status in (401, 403):
@@ -314,7 +400,9 @@ class _Proxy(NamedTuple):
 
 
 def _proxy_for(url: Url) -> _Proxy | None:
-    """Return the proxy that the environment sets for a URL (`https_proxy`, `no_proxy`); this machine is always reached directly."""
+    """Return the proxy that the environment sets for a URL (`https_proxy`, `no_proxy`); this
+    machine is always reached directly.
+    """
     if url.is_loopback or proxy_bypass(url.host):
         return None
     proxies = getproxies()
@@ -327,8 +415,14 @@ def _proxy_for(url: Url) -> _Proxy | None:
     except ValueError:
         host, port = None, 0
     if not host or parts.scheme != "http":
-        raise RemoteError("proxy", f"the proxy for {url.scheme} is not an http:// URL", hint=f"see {url.scheme}_proxy, or no_proxy")
+        raise RemoteError(
+            "proxy",
+            f"the proxy for {url.scheme} is not an http:// URL",
+            hint=f"see {url.scheme}_proxy, or no_proxy",
+        )
     if parts.username is None:
         return _Proxy(host, port, {})
-    secret = b64encode(f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()).decode()
+    secret = b64encode(
+        f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+    ).decode()
     return _Proxy(host, port, {"Proxy-Authorization": f"Basic {secret}"})

@@ -1,7 +1,9 @@
-"""Model repositories on the Hub: an id and a revision are resolved to a commit, whose files are a `Folder`.
+"""Model repositories on the Hub: an id and a revision are resolved to a commit, whose files are a
+`Folder`.
 
-Only documented routes are used: `/api/models/{id}/revision/{revision}` for the commit and the file names, and
-`/{id}/resolve/{commit}/{file}` for the bytes. Weights are downloaded by huggingface_hub; see `download`.
+Only documented routes are used: `/api/models/{id}/revision/{revision}` for the commit and the file
+names, and `/{id}/resolve/{commit}/{file}` for the bytes. Weights are downloaded by huggingface_hub;
+see `download`.
 """
 
 from __future__ import annotations
@@ -24,30 +26,45 @@ from .remote_folder import RemoteFolder
 from .urls import Url, parse_url, quote_url
 
 _MAX_API_BYTES = 8 << 20
-"""Maximum bytes of a response of the Hub's API; those for the largest repositories have one million."""
+"""Maximum bytes of a response of the Hub's API; those for the largest repositories have one
+million."""
 _MAX_TOKEN_BYTES = 4096
 
 
 def new_session(limits: Limits | None = None) -> Session:
     """Return a session with the endpoint and its token."""
     if is_offline():
-        raise RemoteError("offline", "the Hub is disabled by HF_HUB_OFFLINE", hint="unset it, or give the path of a local copy")
+        raise RemoteError(
+            "offline",
+            "the Hub is disabled by HF_HUB_OFFLINE",
+            hint="unset it, or give the path of a local copy",
+        )
     return Session(parse_url(endpoint(), "url", "HF_ENDPOINT"), find_token(), limits)
 
 
 def find_token() -> str:
-    """Return the token for the endpoint as huggingface_hub finds it, or an empty string: HF_TOKEN, else that of `hf auth login`."""
+    """Return the token for the endpoint as huggingface_hub finds it, or an empty string:
+    HF_TOKEN, else that of `hf auth login`.
+    """
     if is_enabled(os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
         return ""
     text = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or _stored_token()
     if not re.fullmatch("[!-~]*", text := text.strip()):
-        raise RemoteError("token", "the token for the Hub contains invalid characters", hint="see HF_TOKEN, or `hf auth login`")
+        raise RemoteError(
+            "token",
+            "the token for the Hub contains invalid characters",
+            hint="see HF_TOKEN, or `hf auth login`",
+        )
     return text
 
 
 def _stored_token() -> str:
-    """Return the token of `hf auth login`; huggingface_hub, where it is installed, renews one that expires."""
-    path = os.path.expandvars(os.path.expanduser(os.environ.get("HF_TOKEN_PATH") or os.path.join(hub_home(), "token")))
+    """Return the token of `hf auth login`; huggingface_hub, where it is installed, renews one
+    that expires.
+    """
+    path = os.path.expandvars(
+        os.path.expanduser(os.environ.get("HF_TOKEN_PATH") or os.path.join(hub_home(), "token"))
+    )
     try:
         with open(path, encoding="utf-8") as file:
             stored = file.read(_MAX_TOKEN_BYTES)
@@ -62,7 +79,11 @@ def _stored_token() -> str:
     try:
         return get_token() or stored
     except Exception as error:  # its message might contain a token
-        raise RemoteError("token", f"huggingface_hub cannot get a token: {type(error).__name__}", hint="set HF_TOKEN") from None
+        raise RemoteError(
+            "token",
+            f"huggingface_hub cannot get a token: {type(error).__name__}",
+            hint="set HF_TOKEN",
+        ) from None
 
 
 class WebFolder(RemoteFolder):
@@ -95,7 +116,9 @@ class WebFolder(RemoteFolder):
         """Return the URL of a file: the given one with its query, or one in the same folder."""
         if self.file and name == self.file:
             return self._named
-        return self._named._replace(path=f"{self._path}/{quote_url(check_file_name(name))}", query="")
+        return self._named._replace(
+            path=f"{self._path}/{quote_url(check_file_name(name))}", query=""
+        )
 
 
 class HubFolder(WebFolder):
@@ -106,11 +129,17 @@ class HubFolder(WebFolder):
     def __init__(self, session: Session, repo: Repo) -> None:
         site, path = endpoint(), f"{repo.id}/revision/{quote_url(repo.revision)}"
         self._repo = repo
-        self.commit, files = resolve_commit(fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), _MAX_API_BYTES), repo)
+        self.commit, files = resolve_commit(
+            fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), _MAX_API_BYTES),
+            repo,
+        )
         inner = _folder_of(repo.path, files)
         self._start = start = f"{inner}/" if inner else ""
-        self._names = frozenset(x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :])
-        url = session.parse_url(f"{site}/{repo.id}/resolve/{self.commit}/{quote_url(repo.path if repo.path in files else start, '/')}")
+        self._names = frozenset(
+            x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :]
+        )
+        path = quote_url(repo.path if repo.path in files else start, "/")
+        url = session.parse_url(f"{site}/{repo.id}/resolve/{self.commit}/{path}")
         super().__init__(session, url, f"hf://{repo.id}@{self.commit}/{start}".rstrip("/"))
 
     def names(self) -> Sequence[str]:
@@ -137,18 +166,37 @@ class HubFolder(WebFolder):
 def resolve_commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
     """Return the commit of a revision, and the paths of its files."""
     commit, siblings = data.get("sha"), data.get("siblings", [])
-    if not isinstance(commit, str) or not is_commit(commit) or not isinstance(siblings, list) or len(siblings) > MAX_SHARDS:
-        raise RemoteError("api", f"{endpoint()} returned no commit and files for {repo.id}", hint="check HF_ENDPOINT")
+    if (
+        not isinstance(commit, str)
+        or not is_commit(commit)
+        or not isinstance(siblings, list)
+        or len(siblings) > MAX_SHARDS
+    ):
+        raise RemoteError(
+            "api",
+            f"{endpoint()} returned no commit and files for {repo.id}",
+            hint="check HF_ENDPOINT",
+        )
     if is_commit(repo.revision) and commit != repo.revision:
-        raise RemoteError("api", f"{endpoint()} returned commit {commit} of {repo.id} instead of {repo.revision}")
-    paths = {x["rfilename"] for x in siblings if isinstance(x, dict) and isinstance(x.get("rfilename"), str)}
+        raise RemoteError(
+            "api", f"{endpoint()} returned commit {commit} of {repo.id} instead of {repo.revision}"
+        )
+    paths = {
+        x["rfilename"]
+        for x in siblings
+        if isinstance(x, dict) and isinstance(x.get("rfilename"), str)
+    }
     return commit, {x for x in paths if _is_plain_path(x)}
 
 
 def fetch_sums(session: Session, repo: Repo) -> dict[str, str]:
-    """Return the entity tags of the files next to each other in a repository, or in a folder of it, by file name."""
+    """Return the entity tags of the files next to each other in a repository, or in a folder of
+    it, by file name.
+    """
     path = f"{repo.id}/revision/{quote_url(repo.revision)}"
-    data = fetch_json(session, session.parse_url(f"{endpoint()}/api/models/{path}?blobs=true"), _MAX_API_BYTES)
+    data = fetch_json(
+        session, session.parse_url(f"{endpoint()}/api/models/{path}?blobs=true"), _MAX_API_BYTES
+    )
     _, files = resolve_commit(data, repo)
     inner = _folder_of(repo.path, files)
     start = f"{inner}/" if inner else ""
@@ -160,7 +208,11 @@ def fetch_sums(session: Session, repo: Repo) -> dict[str, str]:
             if isinstance(tag, str):
                 sums[name[len(start) :]] = tag
     if not sums:
-        raise RemoteError("api", f"{endpoint()} returned no sums of the files of {repo.id}", hint="check HF_ENDPOINT")
+        raise RemoteError(
+            "api",
+            f"{endpoint()} returned no sums of the files of {repo.id}",
+            hint="check HF_ENDPOINT",
+        )
     return sums
 
 
@@ -177,5 +229,9 @@ def _folder_of(path: str, files: set[str]) -> str:
     if path in files:
         return path.rpartition("/")[0]
     if path and not any(x.startswith(f"{path}/") for x in files):
-        raise RemoteError("missing", f"the repository has no {safe(path)}", hint="llamath.inspect('hf://owner/name') lists its files")
+        raise RemoteError(
+            "missing",
+            f"the repository has no {safe(path)}",
+            hint="llamath.inspect('hf://owner/name') lists its files",
+        )
     return path

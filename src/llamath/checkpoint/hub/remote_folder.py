@@ -21,9 +21,15 @@ class RemoteFolder(Folder):
     max_files = MAX_SHARDS
 
     def map_names(self, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
-        """Return the result of `work` for every name, in order; of several errors, the first name's is raised."""
+        """Return the result of `work` for every name, in order; of several errors, the first
+        name's is raised.
+        """
         if len(names) > self.max_files:
-            raise RemoteError("many_files", f"{safe(self.name)}: expected at most {self.max_files:,} files to read, found {len(names):,}")
+            raise RemoteError(
+                "many_files",
+                f"{safe(self.name)}: expected at most "
+                f"{self.max_files:,} files to read, found {len(names):,}",
+            )
         with ThreadPoolExecutor(min(WORKERS, len(names) or 1)) as pool:
             futures = [pool.submit(work, name) for name in names]
             try:

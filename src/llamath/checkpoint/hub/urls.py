@@ -33,7 +33,9 @@ class Url(NamedTuple):
     def site(self) -> str:
         """The origin as text."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}" + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
+        return f"{self.scheme}://{host}" + (
+            "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        )
 
     @property
     def url(self) -> str:
@@ -70,7 +72,9 @@ class Url(NamedTuple):
         """Return the target of a redirect; another host, port or scheme is no longer trusted."""
         target = parse_url(location, "redirect", f"the redirect of {self.display}", self.url)
         if (self.scheme, target.scheme) == ("https", "http"):
-            raise RemoteError("redirect", f"{self.display} redirects from https to http, at {target.display}")
+            raise RemoteError(
+                "redirect", f"{self.display} redirects from https to http, at {target.display}"
+            )
         return target._replace(is_trusted=self.is_trusted and target.origin == self.origin)
 
 
@@ -83,15 +87,31 @@ def parse_url(text: str, code: str = "url", subject: str = "the address", base: 
         raise RemoteError(code, f"{subject} is not a URL: {safe(str(error), 80)}") from None
     if parts.scheme not in _PORTS or not host or not re.fullmatch(r"[a-z0-9._:-]+", host):
         found = f"{safe(parts.scheme, 20)}:" if parts.scheme else "no scheme"
-        raise RemoteError(code, f"{subject} is not a web address: expected http:// or https:// and an ASCII host name, found {found}")
+        raise RemoteError(
+            code,
+            f"{subject} is not a web address: expected http:// or https:// "
+            f"and an ASCII host name, found {found}",
+        )
     if is_odd_number(host):
-        raise RemoteError(code, f"{subject} has the host {safe(host)}: expected an address of four decimal numbers, or a name")
+        raise RemoteError(
+            code,
+            f"{subject} has the host {safe(host)}: expected an address of "
+            "four decimal numbers, or a name",
+        )
     if "@" in parts.netloc:
         raise RemoteError(
-            code, f"{subject} contains a user name or a password, which is not sent", hint="set HF_TOKEN to send a token to the Hub"
+            code,
+            f"{subject} contains a user name or a password, which is not sent",
+            hint="set HF_TOKEN to send a token to the Hub",
         )
     query = "?" + quote_url(parts.query, _SAFE + "?") if parts.query else ""
-    return Url(parts.scheme, host, _PORTS[parts.scheme] if port is None else port, quote_url(parts.path or "/", _SAFE), query)
+    return Url(
+        parts.scheme,
+        host,
+        _PORTS[parts.scheme] if port is None else port,
+        quote_url(parts.path or "/", _SAFE),
+        query,
+    )
 
 
 def quote_url(text: str, keep: str = "") -> str:

@@ -1,4 +1,6 @@
-"""`rejoin_chunks`: weights that were concatenated and stored in equal chunks, cut again where one weight ends and the next begins."""
+"""`rejoin_chunks`: weights that were concatenated and stored in equal chunks, cut again where
+one weight ends and the next begins.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,26 @@ from ..tensor_reader import MergedTensor
 from .scheme import Scheme, StoredTensor, is_chunked
 
 
-def rejoin_chunks(scheme: Scheme, tree: Block, tensors: dict[str, MergedTensor]) -> tuple[Scheme, dict[str, MergedTensor]]:
-    """Return the scheme without chunks, and the tensors with the rows that they have under it; what is not chunked is unchanged."""
+def rejoin_chunks(
+    scheme: Scheme, tree: Block, tensors: dict[str, MergedTensor]
+) -> tuple[Scheme, dict[str, MergedTensor]]:
+    """Return the scheme without chunks, and the tensors with the rows that they have under it;
+    what is not chunked is unchanged.
+    """
     whole = scheme.replace(chunked=())
     groups: dict[int, list[StoredTensor]] = {}
     for x in whole.tensors(tree):
         if is_chunked(x, scheme.chunked):
             groups.setdefault(scheme.split_layer(x.name)[0], []).append(x)
-    return whole, {**tensors, **{x.name: x for group in groups.values() for x in _rejoin(group, tensors)}}
+    return whole, {
+        **tensors,
+        **{x.name: x for group in groups.values() for x in _rejoin(group, tensors)},
+    }
 
 
-def _rejoin(group: Sequence[StoredTensor], tensors: Mapping[str, MergedTensor]) -> list[MergedTensor]:
+def _rejoin(
+    group: Sequence[StoredTensor], tensors: Mapping[str, MergedTensor]
+) -> list[MergedTensor]:
     """Return the tensors of a layer, each of rows of one or more chunks."""
     chunks = [_contiguous(tensors[x.name]) for x in group]
     first, chunk = 0, 0  # the next row, and its chunk
@@ -41,7 +52,9 @@ def _rejoin(group: Sequence[StoredTensor], tensors: Mapping[str, MergedTensor]) 
 def _contiguous(tensor: MergedTensor) -> Tensor:
     part = tensor.parts[0]
     if len(tensor.parts) > 1 or part.strides is not None:
-        message = f"{safe(part.name)} is a chunk of several weights, and is not contiguous in one file"
+        message = (
+            f"{safe(part.name)} is a chunk of several weights, and is not contiguous in one file"
+        )
         raise FormatError("not_contiguous", message, hint="save it with .contiguous() in one file")
     return part
 
@@ -49,4 +62,6 @@ def _contiguous(tensor: MergedTensor) -> Tensor:
 def _rows(x: Tensor, first: int, n: int) -> Tensor:
     """Return rows of a tensor as a tensor."""
     size = x.bytes // x.shape[0]
-    return x._replace(shape=(n, *x.shape[1:]), start=x.start + first * size, end=x.start + (first + n) * size)
+    return x._replace(
+        shape=(n, *x.shape[1:]), start=x.start + first * size, end=x.start + (first + n) * size
+    )

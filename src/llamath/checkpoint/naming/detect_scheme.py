@@ -30,21 +30,32 @@ class SchemeMatch(NamedTuple):
         return self.found == [x.shape for x in self.tensors]
 
 
-def detect_scheme(tree: Block, schemes: Iterable[Scheme], shapes: Mapping[str, Shape]) -> SchemeMatch:
-    """Return the scheme under which most tensors of the model are among the `shapes` of the checkpoint.
+def detect_scheme(
+    tree: Block, schemes: Iterable[Scheme], shapes: Mapping[str, Shape]
+) -> SchemeMatch:
+    """Return the scheme under which most tensors of the model are among the `shapes` of the
+    checkpoint.
 
     On a tie it is the first, unless the shapes fit another one whose layouts differ.
     """
     best: SchemeMatch | None = None
     for scheme in schemes:
-        if best is not None and best.overlap == len(best.names) and (best.fits or scheme.layouts == best.scheme.layouts):
+        if (
+            best is not None
+            and best.overlap == len(best.names)
+            and (best.fits or scheme.layouts == best.scheme.layouts)
+        ):
             continue
         try:
             names, tensors = scheme.flat_tensors(tree)
         except UnnamedWeight:
             continue
         match = SchemeMatch(scheme, names, tensors, list(map(shapes.get, names)))
-        if best is None or match.overlap > best.overlap or (match.overlap == best.overlap and match.fits and not best.fits):
+        if (
+            best is None
+            or match.overlap > best.overlap
+            or (match.overlap == best.overlap and match.fits and not best.fits)
+        ):
             best = match
     assert best is not None, "every family has a scheme that names all its weights"
     return best

@@ -45,7 +45,15 @@ GGUF = Scheme(
 GGUF_QKV = GGUF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
 """Architectures with q, k and v concatenated in one matrix."""
 
-_NORMS = ("attn_norm", "attn.q_norm", "attn.k_norm", "attn_out_norm", "mlp_norm", "mlp_out_norm", "norm")
+_NORMS = (
+    "attn_norm",
+    "attn.q_norm",
+    "attn.k_norm",
+    "attn_out_norm",
+    "mlp_norm",
+    "mlp_out_norm",
+    "norm",
+)
 GGUF_SHIFTED = GGUF.with_changes(layouts=dict.fromkeys(_NORMS, "shifted"))
 """Gemma 1 to 3: llama.cpp's norms have no offset, so 1 is added to their weights."""
 
@@ -61,7 +69,8 @@ GGUF_LATENT = GGUF.with_changes(
     },
     layouts={"attn.k_up": "flip split", "attn.v_up": "split"},
 )
-"""Latent attention since April 2025: k_up is transposed to be absorbed into the query. Older files have one `attn_kv_b`."""
+"""Latent attention since April 2025: k_up is transposed to be absorbed into the query. Older
+files have one `attn_kv_b`."""
 
 GGUF_LLAMA = GGUF.with_changes(layouts={"attn.q": "rotary", "attn.k": "rotary"})
 """llama.cpp's `llama` architecture has interleaved rotary pairs, like Meta's files."""

@@ -45,7 +45,12 @@ HF = Scheme(
 HF_GPT2 = Scheme(
     name="hf",
     layer="transformer.h.{l}.",
-    outside={"embed": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.ln_f", "head": "lm_head"},
+    outside={
+        "embed": "transformer.wte",
+        "positions": "transformer.wpe",
+        "norm": "transformer.ln_f",
+        "head": "lm_head",
+    },
     inside={
         "attn_norm": "ln_1",
         **dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn.c_attn"),
@@ -82,7 +87,9 @@ HF_LATENT = HF.with_changes(
 
 HF_STACKED = HF.with_changes(
     inside={
-        **dict.fromkeys(("mlp.experts.{e}.gate.weight", "mlp.experts.{e}.up.weight"), "mlp.experts.gate_up_proj"),
+        **dict.fromkeys(
+            ("mlp.experts.{e}.gate.weight", "mlp.experts.{e}.up.weight"), "mlp.experts.gate_up_proj"
+        ),
         "mlp.experts.{e}.down.weight": "mlp.experts.down_proj",
     },
     layouts={f"mlp.experts.{{e}}.{x}": "flip" for x in ("gate", "up", "down")},

@@ -1,4 +1,6 @@
-"""Meta's tensor names (`consolidated.NN.pth`) from llama's reference `model.py`; rows of q and k are interleaved rotary pairs."""
+"""Meta's tensor names (`consolidated.NN.pth`) from llama's reference `model.py`; rows of q and k
+are interleaved rotary pairs.
+"""
 
 from __future__ import annotations
 

@@ -1,25 +1,20 @@
 """`Scheme`: the names and layouts of stored tensors, by canonical path of the weights.
 
-A table maps modules to stored names; the name of the leaf (`weight`, `bias`) is appended unless the table maps the leaf itself. Weights
-with the same stored name are concatenated in tree order; without `{e}` in a stored name, experts are stacked along a new first axis. A
-stored name that begins with `/` gets no prefix. Layers are numbered from `first_layer` on, and `{n}` is the number after that of the
-last layer: `numbered` replaces it.
+A table maps modules to stored names; the name of the leaf (`weight`, `bias`) is appended unless the
+table maps the leaf itself. Weights with the same stored name are concatenated in tree order;
+without `{e}` in a stored name, experts are stacked along a new first axis. A stored name that
+begins with `/` gets no prefix. Layers are numbered from `first_layer` on, and `{n}` is the number
+after that of the last layer: `numbered` replaces it.
 
-A layout is a list of words:
-`flip`: transposed, `[in, out]`.
-`heads`: concatenated by key/value head (the rows of its queries, of its key, of its value), not by matrix.
-`rows`: concatenated row by row.
-`split`: heads are a separate first axis.
-`rotary`: the rows of each head are interleaved pairs instead of split halves.
-`shifted`: a norm's offset is added to its weights.
-`each`: concatenated by query head (the rows of its query, of its gate).
-`quarters`: concatenated in four groups of heads (the rows of their queries, of their values, of their keys).
-`unit`: an axis of length 1 after the first.
-`lead`: an axis of length 1 before the first; the word may be repeated.
-`flat`: one axis.
-`below`: the matrices of all experts below each other, not along an axis of their own.
-`decay`: −exp of the weights.
-`tiled`: value heads are ordered by their index within a key head, then by key head.
+A layout is a list of words: `flip`: transposed, `[in, out]`. `heads`: concatenated by key/value
+head (the rows of its queries, of its key, of its value), not by matrix. `rows`: concatenated row by
+row. `split`: heads are a separate first axis. `rotary`: the rows of each head are interleaved pairs
+instead of split halves. `shifted`: a norm's offset is added to its weights. `each`: concatenated by
+query head (the rows of its query, of its gate). `quarters`: concatenated in four groups of heads
+(the rows of their queries, of their values, of their keys). `unit`: an axis of length 1 after the
+first. `lead`: an axis of length 1 before the first; the word may be repeated. `flat`: one axis.
+`below`: the matrices of all experts below each other, not along an axis of their own. `decay`: −exp
+of the weights. `tiled`: value heads are ordered by their index within a key head, then by key head.
 """
 
 from __future__ import annotations
@@ -51,7 +46,9 @@ class StoredTensor(NamedTuple):
 
 
 class TiedNames(NamedTuple):
-    """The stored names of a matrix that is tied and of the one whose values it shares, and their shape."""
+    """The stored names of a matrix that is tied and of the one whose values it shares, and their
+    shape.
+    """
 
     copy: str
     original: str
@@ -69,10 +66,16 @@ class Scheme(Record):
     fused: Mapping[str, str] = {}  # names that transformers 5 changes when it fuses experts
     prefix: str = ""  # prefix of all names, in a submodel
     first_layer: int = 0  # number of the first layer in stored names
-    chunked: tuple[str, ...] = ()  # paths in a layer that were concatenated, and stored in equal chunks (`torch.chunk`) under their names
-    mtp_layer: str = ""  # prefix of the names in MTP layers, numbered from 0, which do not store tied matrices again; empty: `layer`
+    # paths in a layer that were concatenated, and stored in equal chunks (`torch.chunk`) under
+    # their names
+    chunked: tuple[str, ...] = ()
+    # prefix of the names in MTP layers, numbered from 0, which do not store tied matrices again;
+    # empty: `layer`
+    mtp_layer: str = ""
 
-    def with_changes(self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object) -> Scheme:
+    def with_changes(
+        self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object
+    ) -> Scheme:
         """Return a copy with changed entries; an empty name removes an entry."""
         tables = {"outside": {**self.outside, **outside}, "inside": {**self.inside, **inside}}
         return self.replace(**(tables | changes))
@@ -88,10 +91,18 @@ class Scheme(Record):
         return name.replace("{l}", str(layer + self.first_layer))
 
     def split_layer(self, name: str) -> tuple[int, str]:
-        """Return the layer of a stored name, counted from 0, and the name with `{l}`; −1 and the name itself outside of the layers."""
+        """Return the layer of a stored name, counted from 0, and the name with `{l}`; −1 and the
+        name itself outside of the layers.
+        """
         start, _, rest = (self.prefix + self.layer).partition("{l}")
         digits, found, own = name[len(start) :].partition(rest)
-        if not (name.startswith(start) and found and digits.isascii() and digits.isdigit() and len(digits) < 10):
+        if not (
+            name.startswith(start)
+            and found
+            and digits.isascii()
+            and digits.isdigit()
+            and len(digits) < 10
+        ):
             return -1, name
         layer = int(digits) - self.first_layer
         return (layer, f"{start}{{l}}{rest}{own}") if layer >= 0 else (-1, name)
@@ -102,7 +113,11 @@ class Scheme(Record):
         if pattern.startswith("layers.{l}."):
             table, prefix, local = self.inside, self.prefix + self.layer, pattern[11:]
         elif pattern.startswith("mtp.{l}."):
-            table, prefix, local = self.inside, self.prefix + (self.mtp_layer or self.layer), pattern[8:]
+            table, prefix, local = (
+                self.inside,
+                self.prefix + (self.mtp_layer or self.layer),
+                pattern[8:],
+            )
         if stored := table.get(local):
             return _with_prefix(prefix, stored)
         module, _, leaf = local.rpartition(".")
@@ -138,7 +153,9 @@ class Scheme(Record):
                     yield StoredTensor(name.replace("{l}", number), shape, parts, layout)
 
     def flat_tensors(self, block: Block) -> tuple[list[str], list[StoredTensor]]:
-        """Return the names of all stored tensors and, for each, its tensor; identical layers share tensors, whose names contain `{l}`."""
+        """Return the names of all stored tensors and, for each, its tensor; identical layers
+        share tensors, whose names contain `{l}`.
+        """
         names: list[str] = []
         tensors: list[StoredTensor] = []
         for field, child in block.children:
@@ -160,18 +177,32 @@ class Scheme(Record):
             yield from tensors
 
     def mtp_tensors_by_layer(self, block: Block) -> Iterator[tuple[int, list[StoredTensor]]]:
-        """Yield the number and the tensors of each multi-token prediction layer; without names of their own they are numbered after the
-        others, and tied matrices are stored again.
+        """Yield the number and the tensors of each multi-token prediction layer; without names of
+        their own they are numbered after the others, and tied matrices are stored again.
         """
         stack: Stack | None = getattr(block, "mtp", None)
         scheme = self.replace(layer=self.mtp_layer) if self.mtp_layer else self
-        for i, x in enumerate(stack or (), int(block.layers.n) if stack and not self.mtp_layer else 0):  # type: ignore[attr-defined]
-            leaves = (x if self.mtp_layer else x._replace(weight=x.weight.replace(tied="")) for x in _inside("layers", x))
+        for i, x in enumerate(
+            stack or (), int(block.layers.n) if stack and not self.mtp_layer else 0
+        ):  # type: ignore[attr-defined]
+            leaves = (
+                x if self.mtp_layer else x._replace(weight=x.weight.replace(tied=""))
+                for x in _inside("layers", x)
+            )
             number = str(i if self.mtp_layer else i + self.first_layer)
-            yield i, [stored._replace(name=stored.name.replace("{l}", number)) for stored in scheme._group(leaves)]
+            yield (
+                i,
+                [
+                    stored._replace(name=stored.name.replace("{l}", number))
+                    for stored in scheme._group(leaves)
+                ],
+            )
 
-    def stored_mtp_layers(self, block: Block, names: Container[str]) -> Iterator[list[StoredTensor]]:
-        """Yield the tensors with these names of each multi-token prediction layer, up to the first layer that has none of them.
+    def stored_mtp_layers(
+        self, block: Block, names: Container[str]
+    ) -> Iterator[list[StoredTensor]]:
+        """Yield the tensors with these names of each multi-token prediction layer, up to the first
+        layer that has none of them.
 
         A config may declare any number of layers.
         """
@@ -205,18 +236,29 @@ class Scheme(Record):
 
     def _stored(self, name: str, parts: list[StoredPart], known: Mapping[str, str]) -> StoredTensor:
         first = parts[0]
-        layout, stacked = self.layout_of(first.pattern), bool(first.indices) and "{e}" not in known[first.pattern]
-        return StoredTensor(name=name, shape=_shape(parts, layout, stacked), parts=tuple(parts), layout=layout)
+        layout, stacked = (
+            self.layout_of(first.pattern),
+            bool(first.indices) and "{e}" not in known[first.pattern],
+        )
+        return StoredTensor(
+            name=name, shape=_shape(parts, layout, stacked), parts=tuple(parts), layout=layout
+        )
 
 
 def renamed_scheme(scheme: Scheme, name: str, prefixes: Mapping[str, str]) -> Scheme:
-    """Return the scheme under another name, with other beginnings of stored names: the first in the mapping that fits is replaced."""
+    """Return the scheme under another name, with other beginnings of stored names: the first in
+    the mapping that fits is replaced.
+    """
 
     def rename(stored: str) -> str:
         old = next((x for x in prefixes if stored.startswith(x)), None)
         return stored if old is None else prefixes[old] + stored[len(old) :]
 
-    return scheme.replace(name=name, layer=rename(scheme.layer), outside={path: rename(x) for path, x in scheme.outside.items()})
+    return scheme.replace(
+        name=name,
+        layer=rename(scheme.layer),
+        outside={path: rename(x) for path, x in scheme.outside.items()},
+    )
 
 
 class UnnamedWeight(LlamathError):
@@ -229,11 +271,16 @@ def _with_prefix(prefix: str, stored: str) -> str:
 
 def _inside(name: str, block: Block) -> Iterator[Leaf]:
     prefix = f"{name}.{{l}}."
-    return (Leaf(prefix + x.pattern.replace("{l}", "{e}"), x.indices, x.weight, x.group) for x in walk(block))
+    return (
+        Leaf(prefix + x.pattern.replace("{l}", "{e}"), x.indices, x.weight, x.group)
+        for x in walk(block)
+    )
 
 
 def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Expr, ...]:
-    """Return the shape of a stored tensor: concatenated, then split into heads, flipped, and stacked."""
+    """Return the shape of a stored tensor: concatenated, then split into heads, flipped, and
+    stacked.
+    """
     shapes = [part.weight.shape for part in parts if part.indices == parts[0].indices]
     shape = (total(x[0] for x in shapes), *shapes[0][1:]) if len(shapes) > 1 else shapes[0]
     heads: tuple[Expr, ...] = ()
@@ -253,7 +300,9 @@ def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Expr, .
 
 
 def _in_chunks(tensors: Sequence[StoredTensor], chunked: Sequence[str]) -> list[StoredTensor]:
-    """Return the tensors of a layer, those of the paths in `chunked` with the rows that `torch.chunk` gives each of them."""
+    """Return the tensors of a layer, those of the paths in `chunked` with the rows that
+    `torch.chunk` gives each of them.
+    """
     rows = [int(x.shape[0]) for x in tensors if is_chunked(x, chunked)]
     if not rows:
         return list(tensors)
@@ -275,25 +324,47 @@ def is_chunked(x: StoredTensor, chunked: Sequence[str]) -> bool:
 def canonical_scheme(block: Block) -> Scheme:
     """Return the scheme whose names are the canonical paths."""
     patterns = dict.fromkeys(x.pattern for x in fold(block))
-    inside = {x.removeprefix("layers.{l}."): x.removeprefix("layers.{l}.") for x in patterns if x.startswith("layers.{l}.")}
-    return Scheme(name="llamath", layer="layers.{l}.", outside={x: x for x in patterns if not x.startswith("layers.")}, inside=inside)
+    inside = {
+        x.removeprefix("layers.{l}."): x.removeprefix("layers.{l}.")
+        for x in patterns
+        if x.startswith("layers.{l}.")
+    }
+    return Scheme(
+        name="llamath",
+        layer="layers.{l}.",
+        outside={x: x for x in patterns if not x.startswith("layers.")},
+        inside=inside,
+    )
 
 
 def fused_scheme(scheme: Scheme) -> Scheme | None:
-    """Return the scheme with all experts of a layer in two tensors, as transformers 5 has them in memory; None without experts."""
-    inside = {path: name.replace("block_sparse_moe.", "mlp.") for path, name in scheme.inside.items()}
-    if "{e}" not in inside.get("mlp.experts.{e}.gate", "") or "mlp.experts.{e}.gate.weight" in inside:
+    """Return the scheme with all experts of a layer in two tensors, as transformers 5 has them
+    in memory; None without experts.
+    """
+    inside = {
+        path: name.replace("block_sparse_moe.", "mlp.") for path, name in scheme.inside.items()
+    }
+    if (
+        "{e}" not in inside.get("mlp.experts.{e}.gate", "")
+        or "mlp.experts.{e}.gate.weight" in inside
+    ):
         return None
-    joined = dict.fromkeys(("mlp.experts.{e}.gate.weight", "mlp.experts.{e}.up.weight"), "mlp.experts.gate_up_proj")
+    joined = dict.fromkeys(
+        ("mlp.experts.{e}.gate.weight", "mlp.experts.{e}.up.weight"), "mlp.experts.gate_up_proj"
+    )
     down = {"mlp.experts.{e}.down.weight": "mlp.experts.down_proj"}
     return scheme.replace(inside={**inside, **joined, **down, **scheme.fused}, name="hf-fused")
 
 
 def interleaved_order(size: int) -> list[int]:
-    """Return the row order that turns a head of split halves into interleaved pairs: 0, h/2, 1, h/2 + 1 and so on."""
+    """Return the row order that turns a head of split halves into interleaved pairs: 0, h/2, 1,
+    h/2 + 1 and so on.
+    """
     return [i + j * (size // 2) for i in range(size // 2) for j in (0, 1)]
 
 
 def half_split_order(size: int) -> list[int]:
-    """Return the row order that turns a head of interleaved pairs into split halves: the even rows, then the odd ones."""
+    """Return the row order that turns a head of interleaved pairs into split halves: the even
+    rows, then the odd ones.
+    """
     return [2 * i + j for j in (0, 1) for i in range(size // 2)]

@@ -1,7 +1,8 @@
-"""Stored layouts: splits fused tensors into the weights of the tree, restores their row order, sign and shape, and does the reverse.
+"""Stored layouts: splits fused tensors into the weights of the tree, restores their row order, sign
+and shape, and does the reverse.
 
-Layouts are named as in `scheme`. The functions take arrays of numpy or torch and `ops`, the module of these arrays. Splits and permutations
-of whole axes are views of the stored tensor; others copy.
+Layouts are named as in `scheme`. The functions take arrays of numpy or torch and `ops`, the module
+of these arrays. Splits and permutations of whole axes are views of the stored tensor; others copy.
 """
 
 from __future__ import annotations
@@ -68,11 +69,15 @@ def group_by_stored_name(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
 
 
 def stack_experts(x: Array, layout: str, experts: int) -> Array:
-    """Return a stored tensor with an axis of the experts whose matrices are stored below each other."""
+    """Return a stored tensor with an axis of the experts whose matrices are stored below each
+    other.
+    """
     return x.reshape((experts, -1, *x.shape[1:])) if "below" in layout.split() else x
 
 
-def split_tensor(x: Array, shapes: Sequence[Shape], layout: str, params: LayoutParams) -> list[Array]:
+def split_tensor(
+    x: Array, shapes: Sequence[Shape], layout: str, params: LayoutParams
+) -> list[Array]:
     """Split a stored tensor into the weights of these shapes."""
     words = layout.split()
     if "unit" in words:
@@ -95,7 +100,9 @@ def split_tensor(x: Array, shapes: Sequence[Shape], layout: str, params: LayoutP
     return values_last([part.reshape((-1, *x.shape[1:])) for part in parts], words)
 
 
-def join_tensors(parts: Sequence[Array], layout: str, params: LayoutParams, ops: Ops, shape: Shape) -> Array:
+def join_tensors(
+    parts: Sequence[Array], layout: str, params: LayoutParams, ops: Ops, shape: Shape
+) -> Array:
     """Join weights to the stored tensor of this shape: the reverse of `split_tensor`."""
     if not shape:
         return parts[0]
@@ -130,7 +137,9 @@ def undo_layout(x: Array, layout: str, params: LayoutParams, leaf: str, ops: Ops
 
 
 def apply_layout(x: Array, layout: str, params: LayoutParams, leaf: str, ops: Ops) -> Array:
-    """Return one weight of the tree in the row order and parametrization of a layout: the reverse of `undo_layout`."""
+    """Return one weight of the tree in the row order and parametrization of a layout: the
+    reverse of `undo_layout`.
+    """
     words = layout.split()
     if "tiled" in words:
         x = _permute_values(x, params, leaf, ops, tile=True)
@@ -148,7 +157,9 @@ def reorder_rows(x: Array, order: Sequence[int]) -> Array:
 
 def count_groups(words: Sequence[str], rows: Sequence[int], params: LayoutParams) -> int:
     """Return the number of groups in each of which all joined weights have rows."""
-    return {"heads": params.groups, "each": params.heads, "rows": rows[0], "quarters": 4}.get(words[0] if words else "", 1)
+    return {"heads": params.groups, "each": params.heads, "rows": rows[0], "quarters": 4}.get(
+        words[0] if words else "", 1
+    )
 
 
 def values_last(parts: Sequence[T], words: Sequence[str]) -> list[T]:
@@ -167,11 +178,15 @@ def _split(x: Array, sizes: Sequence[int], axis: int) -> list[Array]:
 
 
 def _permute_values(x: Array, params: LayoutParams, leaf: str, ops: Ops, tile: bool) -> Array:
-    """Order value heads by key head, or `tile` them: rows, columns of the output projection, or the last rows of the convolution."""
+    """Order value heads by key head, or `tile` them: rows, columns of the output projection, or
+    the last rows of the convolution.
+    """
     if leaf == "out.weight":
         return _permute_values(x.swapaxes(-1, -2), params, "", ops, tile).swapaxes(-1, -2)
     n = params.value_channels if leaf.startswith("conv.") else x.shape[0]
     others, values = x[: x.shape[0] - n], x[x.shape[0] - n :]
-    outer = (params.groups, params.values_per_key) if tile else (params.values_per_key, params.groups)
+    outer = (
+        (params.groups, params.values_per_key) if tile else (params.values_per_key, params.groups)
+    )
     permuted = values.reshape((*outer, -1, *x.shape[1:])).swapaxes(0, 1).reshape(values.shape)
     return ops.concatenate([others, permuted]) if len(others) else permuted

@@ -1,7 +1,8 @@
-"""`find_tied_copies`: stored copies of matrices that a config ties to others, and whether their values are the same.
+"""`find_tied_copies`: stored copies of matrices that a config ties to others, and whether their
+values are the same.
 
-transformers ties two matrices only if a checkpoint stores one of them, or both with equal values: a head that differs from the embedding is
-used although the config says that they are tied.
+transformers ties two matrices only if a checkpoint stores one of them, or both with equal values: a
+head that differs from the embedding is used although the config says that they are tied.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class TiedCopy(NamedTuple):
 
 
 def find_tied_copies(opened: OpenedCheckpoint, tied: Iterable[TiedNames]) -> tuple[TiedCopy, ...]:
-    """Return the matrices that a checkpoint stores beside those that they are tied to; the values of local files are compared."""
+    """Return the matrices that a checkpoint stores beside those that they are tied to; the
+    values of local files are compared.
+    """
     columns, found = opened.manifest.columns, dict[str, TiedCopy]()
     tied = tuple(tied)
     wanted = {name for x in tied for name in (x.copy, x.original)}
@@ -45,13 +48,18 @@ def find_tied_copies(opened: OpenedCheckpoint, tied: Iterable[TiedNames]) -> tup
     return tuple(found.values())
 
 
-def _compare(opened: OpenedCheckpoint, tied: TiedNames, copy: list[Tensor], original: list[Tensor]) -> TiedCopy:
+def _compare(
+    opened: OpenedCheckpoint, tied: TiedNames, copy: list[Tensor], original: list[Tensor]
+) -> TiedCopy:
     """Compare a stored copy with its original."""
 
     def result(differs: bool | None, reason: str = "") -> TiedCopy:
         return TiedCopy(tied.copy, tied.original, differs, reason)
 
-    a, b = merge_tensor(tied.original, original, tied.shape), merge_tensor(tied.copy, copy, tied.shape)
+    a, b = (
+        merge_tensor(tied.original, original, tied.shape),
+        merge_tensor(tied.copy, copy, tied.shape),
+    )
     if a.shape != b.shape:
         return result(True, f"{list(b.shape)}, not {list(a.shape)}")
     if a.dtype != b.dtype and not {a.dtype, b.dtype} <= PLAIN_FLOATS:
@@ -66,7 +74,9 @@ def _compare(opened: OpenedCheckpoint, tied: TiedNames, copy: list[Tensor], orig
         return result(None, "the file is too short")
     try:
         stamps = tuple(_stamp(opened.manifest.files[x.file].name) for x in (*a.parts, *b.parts))
-        manifest = opened.manifest.replace(tensors=(*a.parts, *b.parts), metadata={}, index=None, missing=(), notes=())
+        manifest = opened.manifest.replace(
+            tensors=(*a.parts, *b.parts), metadata={}, index=None, missing=(), notes=()
+        )
         return result(not _have_equal_values(_Pair(a, b, stamps, manifest)))
     except (LlamathError, OSError) as error:
         return result(None, str(error))
@@ -75,7 +85,9 @@ def _compare(opened: OpenedCheckpoint, tied: TiedNames, copy: list[Tensor], orig
 class _Pair:
     """Two tensors to compare; two pairs are equal if they are the same bytes of the same files."""
 
-    def __init__(self, a: MergedTensor, b: MergedTensor, stamps: tuple[object, ...], manifest: Manifest) -> None:
+    def __init__(
+        self, a: MergedTensor, b: MergedTensor, stamps: tuple[object, ...], manifest: Manifest
+    ) -> None:
         self.a, self.b, self.manifest, self._key = a, b, manifest, (a, b, stamps)
 
     def __eq__(self, other: object) -> bool:
@@ -93,7 +105,9 @@ def _stamp(path: str) -> tuple[str, int, int, int]:
 
 @lru_cache(maxsize=32)
 def _have_equal_values(pair: _Pair) -> bool:
-    """Whether two tensors have equal values; a command that opens a checkpoint several times reads them once."""
+    """Whether two tensors have equal values; a command that opens a checkpoint several times
+    reads them once.
+    """
     files = TensorReader(pair.manifest)
     try:
         return have_equal_values(pair.a, pair.b, files)

@@ -1,7 +1,9 @@
-"""What training adds to the tensors of a checkpoint: prefixes of wrapper modules, and the state of the optimizer.
+"""What training adds to the tensors of a checkpoint: prefixes of wrapper modules, and the state of
+the optimizer.
 
-DistributedDataParallel, torch.compile, FSDP and others put the model into a module of their own, whose name is then part of each tensor's
-name, in the order in which they were applied and, for layers that were wrapped one by one, also inside of the names.
+DistributedDataParallel, torch.compile, FSDP and others put the model into a module of their own,
+whose name is then part of each tensor's name, in the order in which they were applied and, for
+layers that were wrapped one by one, also inside of the names.
 """
 
 from __future__ import annotations
@@ -21,16 +23,28 @@ WRAPPERS = {
     "_forward_module": "Lightning Fabric",
 }
 """Part of a name → what added it; `module` only counts at the beginning."""
-_CONTAINERS = ("model", "state_dict", "model_state_dict", "model_state", "net", "network", "app", "weights", "params")
+_CONTAINERS = (
+    "model",
+    "state_dict",
+    "model_state_dict",
+    "model_state",
+    "net",
+    "network",
+    "app",
+    "weights",
+    "params",
+)
 """Keys under which training programs save the weights of a model."""
 _OPTIMIZERS = frozenset(
-    "optimizer optimizers optimizer_state optimizer_states optimizer_state_dict optim optim_state optim_state_dict opt opt_state "
+    "optimizer optimizers optimizer_state optimizer_states optimizer_state_dict optim "
+    "optim_state optim_state_dict opt opt_state "
     "base_optimizer_state".split()
 )
 """Keys under which training programs save the state of an optimizer."""
 _OTHER_STATE = frozenset(
-    "scheduler lr_scheduler lr_schedulers lr_scheduler_state_dict scheduler_state_dict scaler grad_scaler amp rng_state rng_states "
-    "random_rng_state torch_rng_state cuda_rng_state cpu_rng_state np_rng_state loops callbacks".split()
+    "scheduler lr_scheduler lr_schedulers lr_scheduler_state_dict scheduler_state_dict scaler "
+    "grad_scaler amp rng_state rng_states random_rng_state torch_rng_state cuda_rng_state "
+    "cpu_rng_state np_rng_state loops callbacks".split()
 )
 """Keys of other state of a training run."""
 _OPTIMIZER_VALUES = (".exp_avg", ".exp_avg_sq", ".max_exp_avg_sq", ".momentum_buffer", ".step")
@@ -57,7 +71,9 @@ class ModelTensors(NamedTuple):
             return ""
         who = f"{', '.join(added[:-1])} and {added[-1]}" if len(added) > 1 else added[0]
         inside = [f"`{x}`" for x in self.wrappers if f"{x}." not in self.prefix]
-        where = [f"begin with `{self.prefix}`"] * bool(self.prefix) + [f"contain {', '.join(inside)}"] * bool(inside)
+        where = [f"begin with `{self.prefix}`"] * bool(self.prefix) + [
+            f"contain {', '.join(inside)}"
+        ] * bool(inside)
         return f"the names of the tensors {' and '.join(where)}, from {who}"
 
 
@@ -67,11 +83,15 @@ def is_training_state(name: str) -> bool:
 
 
 def training_state(manifest: Manifest) -> frozenset[int]:
-    """Return the indices of the tensors that are state of an optimizer or of a training run, not weights."""
+    """Return the indices of the tensors that are state of an optimizer or of a training run, not
+    weights.
+    """
     if manifest.format != "torch":
         return frozenset()
     optimizers = _optimizer_prefixes(manifest)
-    return frozenset(i for i, name in enumerate(manifest.columns.name) if _is_state(name, optimizers))
+    return frozenset(
+        i for i, name in enumerate(manifest.columns.name) if _is_state(name, optimizers)
+    )
 
 
 class TrainingState(NamedTuple):
@@ -86,7 +106,10 @@ class TrainingState(NamedTuple):
         """Say how much it is."""
         sizes = f"{format_count(self.elements, 'element')}, {self.bytes:,} bytes"
         is_or_are = "is" if self.tensors == 1 else "are"
-        return f"{format_count(self.tensors, 'tensor')} ({sizes}) {is_or_are} state of the optimizer or the training run, not of the model"
+        return (
+            f"{format_count(self.tensors, 'tensor')} ({sizes}) {is_or_are} state of the "
+            "optimizer or the training run, not of the model"
+        )
 
 
 def training_state_totals(manifest: Manifest) -> TrainingState:
@@ -96,16 +119,26 @@ def training_state_totals(manifest: Manifest) -> TrainingState:
 
 
 def _optimizer_prefixes(manifest: Manifest) -> tuple[str, ...]:
-    """Return the beginnings of the names in optimizers' state dictionaries, which have a `state` next to their `param_groups`."""
+    """Return the beginnings of the names in optimizers' state dictionaries, which have a `state`
+    next to their `param_groups`.
+    """
     values = manifest.metadata.get("values")
     keys = values if isinstance(values, Mapping) else {}
-    found = {f"{key.partition('param_groups.')[0]}state." for key in keys if key.startswith("param_groups.") or ".param_groups." in key}
+    found = {
+        f"{key.partition('param_groups.')[0]}state."
+        for key in keys
+        if key.startswith("param_groups.") or ".param_groups." in key
+    }
     return tuple(sorted(found))
 
 
 def _is_state(name: str, optimizers: tuple[str, ...]) -> bool:
     first = name.partition(".")[0]
-    return first in _OPTIMIZERS or first in _OTHER_STATE or (bool(optimizers) and name.startswith(optimizers))
+    return (
+        first in _OPTIMIZERS
+        or first in _OTHER_STATE
+        or (bool(optimizers) and name.startswith(optimizers))
+    )
 
 
 def find_wrappers(names: Iterable[str]) -> tuple[str, ...]:
@@ -114,7 +147,9 @@ def find_wrappers(names: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         parts = name.split(".")
         for i, part in enumerate(parts):
-            if part in WRAPPERS and (part != "module" or all(x in WRAPPERS or x in _CONTAINERS for x in parts[:i])):
+            if part in WRAPPERS and (
+                part != "module" or all(x in WRAPPERS or x in _CONTAINERS for x in parts[:i])
+            ):
                 found.setdefault(part)
     return tuple(found)
 
@@ -126,7 +161,13 @@ def describe_wrappers(names: Sequence[str]) -> str:
         return ""
     wrapped = [x for x in names if any(f"{part}." in x for part in WRAPPERS)]
     found = find_wrappers(wrapped)
-    return ModelTensors(Manifest(format="", files=(), tensors=()), _common_wrappers(wrapped), found).description if found else ""
+    return (
+        ModelTensors(
+            Manifest(format="", files=(), tensors=()), _common_wrappers(wrapped), found
+        ).description
+        if found
+        else ""
+    )
 
 
 def without_wrappers(name: str) -> str:
@@ -146,8 +187,8 @@ def fold_numbers(name: str) -> str:
 def model_tensors(manifest: Manifest, expected: Sequence[frozenset[str]]) -> ModelTensors:
     """Return the tensors of a model without training state, wrappers and containers.
 
-    `expected` are the names that the model may have, one set for each naming scheme, with their numbers folded. A prefix is only removed if
-    more names are among them without it.
+    `expected` are the names that the model may have, one set for each naming scheme, with their
+    numbers folded. A prefix is only removed if more names are among them without it.
     """
     state, names = training_state(manifest), manifest.columns.name
     own = [x for i, x in enumerate(names) if i not in state] if state else list(names)
@@ -164,7 +205,10 @@ def model_tensors(manifest: Manifest, expected: Sequence[frozenset[str]]) -> Mod
     if index is not None and found is not None:
         renamed = dict(zip(own, best, strict=True))
         index = index.replace(
-            weight_map={renamed.get(x) or without_wrappers(x.removeprefix(prefix)): y for x, y in index.weight_map.items()}
+            weight_map={
+                renamed.get(x) or without_wrappers(x.removeprefix(prefix)): y
+                for x, y in index.weight_map.items()
+            }
         )
     return ModelTensors(
         manifest.replace(tensors=TensorTable(kept), index=index),
@@ -180,8 +224,12 @@ def _wrappers(prefix: str, raw: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*outside, *find_wrappers(raw))))
 
 
-def _best_prefix(own: list[str], expected: Sequence[frozenset[str]]) -> tuple[str, list[str]] | None:
-    """Return the prefix without which most names are expected, and the names after it; None if they are best as they are."""
+def _best_prefix(
+    own: list[str], expected: Sequence[frozenset[str]]
+) -> tuple[str, list[str]] | None:
+    """Return the prefix without which most names are expected, and the names after it; None if
+    they are best as they are.
+    """
     best, best_overlap = None, -1
     for prefix, raw in _prefixes(own):
         if best_overlap < 0:
@@ -203,7 +251,9 @@ def _prefixes(own: list[str]) -> Iterator[tuple[str, list[str]]]:
         if prefix or wrapped:
             yield prefix, raw
         part = f"{raw[0].partition('.')[0]}."
-        if part[:-1] not in _CONTAINERS or not all(x.startswith(part) and len(x) > len(part) for x in raw):
+        if part[:-1] not in _CONTAINERS or not all(
+            x.startswith(part) and len(x) > len(part) for x in raw
+        ):
             return
         prefix, raw = prefix + part, [x[len(part) :] for x in raw]
     yield prefix, raw

@@ -1,4 +1,6 @@
-"""The codebooks of ggml's IQ types, whose codes stand for four or eight levels at once (ggml-common.h)."""
+"""The codebooks of ggml's IQ types, whose codes stand for four or eight levels at once
+(ggml-common.h).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ IQ4_LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 8
 
 @cache
 def grid(kind: str) -> Any:
-    """Return the levels of each code, `[codes, levels]`, int8; ggml_grids.json has two indices of levels in a byte, low half first."""
+    """Return the levels of each code, `[codes, levels]`, int8; ggml_grids.json has two indices
+    of levels in a byte, low half first.
+    """
     np = require_numpy()
     size, levels = _LEVELS[kind]
     packed = np.frombuffer(base64.b64decode(_tables()[kind]), "u1")
@@ -35,7 +39,9 @@ def grid(kind: str) -> Any:
 
 @cache
 def sign_bits() -> Any:
-    """Return the eight signs of each code of seven bits; the eighth makes the number of negative ones even."""
+    """Return the eight signs of each code of seven bits; the eighth makes the number of negative
+    ones even.
+    """
     np = require_numpy()
     bits = (np.arange(128)[:, None] >> np.arange(7)) & 1
     return np.concatenate((bits, bits.sum(1, keepdims=True) & 1), 1).astype("u1")

@@ -1,7 +1,9 @@
-"""Decoding of GGUF's block types: the levels of a block, and the scale and minimum of each group of them (the structs of ggml-common.h).
+"""Decoding of GGUF's block types: the levels of a block, and the scale and minimum of each group of
+them (the structs of ggml-common.h).
 
-A value is scale × level − minimum, computed in float32 as ggml computes it. The functions take the little-endian bytes of blocks,
-`[blocks, bytes]`, and return levels as `[blocks, groups, levels]`, and scales and minimums as `[blocks, groups, 1]`.
+A value is scale × level − minimum, computed in float32 as ggml computes it. The functions take the
+little-endian bytes of blocks, `[blocks, bytes]`, and return levels as `[blocks, groups, levels]`,
+and scales and minimums as `[blocks, groups, 1]`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Blocks(NamedTuple):
 
 
 def dequantize_ggml(data: Any, dtype: str) -> Array:
-    """Return the values of blocks of a type in GGML_DECODERS, given as bytes or as an array of bytes: `[blocks, values]`, float32."""
+    """Return the values of blocks of a type in GGML_DECODERS, given as bytes or as an array of
+    bytes: `[blocks, values]`, float32.
+    """
     return decode_ggml(data, dtype).values
 
 
@@ -57,7 +61,11 @@ def decode_ggml(data: Any, dtype: str) -> Blocks:
 def swap_ggml_bytes(data: Any, dtype: str) -> Array:
     """Return blocks of a big-endian file as little-endian ones."""
     if dtype not in FLOAT16_OFFSETS:
-        raise FormatError("big_endian", f"{dtype} in a big-endian GGUF file is not supported", hint="use a little-endian file")
+        raise FormatError(
+            "big_endian",
+            f"{dtype} in a big-endian GGUF file is not supported",
+            hint="use a little-endian file",
+        )
     x = require_numpy().frombuffer(data, "u1").reshape(-1, DTYPES[dtype].bytes).copy()
     for at in FLOAT16_OFFSETS[dtype]:
         x[:, at : at + 2] = x[:, at : at + 2][:, ::-1].copy()
@@ -108,7 +116,9 @@ def _q4_1(x: Array) -> Blocks:
 
 def _q5_0(x: Array) -> Blocks:
     """q4_0 with a fifth bit of each value stored separately, and zero point 16."""
-    return Blocks((_nibbles(x[:, 6:]) | _bits(x[:, None, 2:6]) << 4).view("i1") - 16, _float16(x, 0))
+    return Blocks(
+        (_nibbles(x[:, 6:]) | _bits(x[:, None, 2:6]) << 4).view("i1") - 16, _float16(x, 0)
+    )
 
 
 def _q5_1(x: Array) -> Blocks:
@@ -139,17 +149,24 @@ def _q2_k(x: Array) -> Blocks:
 
 
 def _q3_k(x: Array) -> Blocks:
-    """Sixteen groups of 16 values of 3 bits with zero point 4; the third bit and the scales of 6 bits are stored in pieces."""
+    """Sixteen groups of 16 values of 3 bits with zero point 4; the third bit and the scales of 6
+    bits are stored in pieces.
+    """
     np = require_numpy()
     low = _split_fields(x[:, 32:96].reshape(-1, 2, 32), 2).reshape(-1, 8, 32)
     levels = (low | _split_fields(x[:, :32], 1) << 2).view("i1") - 4
-    scales = np.concatenate((x[:, 96:104] & 15, x[:, 96:104] >> 4), 1) | _split_fields(x[:, 104:108], 2).reshape(-1, 16) << 4
+    scales = (
+        np.concatenate((x[:, 96:104] & 15, x[:, 96:104] >> 4), 1)
+        | _split_fields(x[:, 104:108], 2).reshape(-1, 16) << 4
+    )
     d = _float16(x, 108)
     return Blocks(levels.reshape(-1, 16, 16), d * (scales.view("i1") - 32)[:, :, None], None, d)
 
 
 def _six_bit_scales(x: Array) -> tuple[Array, Array]:
-    """Unpack twelve bytes to eight scales and eight minimums of 6 bits: the first four whole, the last four in two pieces."""
+    """Unpack twelve bytes to eight scales and eight minimums of 6 bits: the first four whole,
+    the last four in two pieces.
+    """
     np = require_numpy()
     first, second, third = np.ascontiguousarray(x.T).reshape(3, 4, -1)
     scale = np.concatenate((first & 63, (third & 15) | (first >> 6 << 4)))
@@ -175,7 +192,9 @@ def _q5_k(x: Array) -> Blocks:
 
 
 def _q6_k(x: Array) -> Blocks:
-    """Sixteen groups of 16 values of 6 bits with zero point 32; the low four bits and the high two are stored separately."""
+    """Sixteen groups of 16 values of 6 bits with zero point 32; the low four bits and the high
+    two are stored separately.
+    """
     low = _split_fields(x[:, :128].reshape(-1, 2, 64), 4).reshape(-1, 2, 4, 32)
     levels = (low | _split_fields(x[:, 128:192].reshape(-1, 2, 32), 2) << 4).view("i1") - 32
     d = _float16(x, 208)
@@ -193,7 +212,9 @@ def _iq4_xs(x: Array) -> Blocks:
     high = (_words(x[:, 2:4], "<u2") >> np.arange(0, 16, 2, dtype="u2")) & 3
     low = _split_fields(x[:, 4:8], 4).swapaxes(1, 2).reshape(-1, 8)
     d = _float16(x, 0)
-    levels = np.array(IQ4_LEVELS, "i1")[_split_fields(x[:, 8:].reshape(-1, 8, 16), 4).reshape(-1, 8, 32)]
+    levels = np.array(IQ4_LEVELS, "i1")[
+        _split_fields(x[:, 8:].reshape(-1, 8, 16), 4).reshape(-1, 8, 32)
+    ]
     return Blocks(levels, d * ((low | high.astype("u1") << 4).view("i1") - 32)[:, :, None], None, d)
 
 
@@ -208,7 +229,10 @@ def _tq1_0(x: Array) -> Blocks:
 
 def _tq2_0(x: Array) -> Blocks:
     """256 ternary values of 2 bits."""
-    return Blocks(_split_fields(x[:, :64].reshape(-1, 2, 32), 2).reshape(-1, 1, 256).view("i1") - 1, _float16(x, 64))
+    return Blocks(
+        _split_fields(x[:, :64].reshape(-1, 2, 32), 2).reshape(-1, 1, 256).view("i1") - 1,
+        _float16(x, 64),
+    )
 
 
 def _q1_0(x: Array) -> Blocks:
@@ -218,7 +242,9 @@ def _q1_0(x: Array) -> Blocks:
 
 def _q2_0(x: Array) -> Blocks:
     """64 values of 2 bits with zero point 1."""
-    return Blocks(_split_fields(x[:, 2:, None], 2).reshape(-1, 1, 64).view("i1") - 1, _float16(x, 0))
+    return Blocks(
+        _split_fields(x[:, 2:, None], 2).reshape(-1, 1, 64).view("i1") - 1, _float16(x, 0)
+    )
 
 
 def _fp4_levels(x: Array) -> Array:
@@ -233,11 +259,15 @@ def _mxfp4(x: Array) -> Blocks:
 
 
 def _nvfp4(x: Array) -> Blocks:
-    """Four groups of 16 values of E2M1; their scales are E4M3 without a sign, in which 0x7F is 0."""
+    """Four groups of 16 values of E2M1; their scales are E4M3 without a sign, in which 0x7F is
+    0.
+    """
     np = require_numpy()
     code = np.arange(256)
     exponent, fraction = code >> 3 & 15, code & 7
-    table = np.ldexp(np.where(exponent, 8 + fraction, fraction).astype("f4"), np.maximum(exponent, 1) - 11).astype("f4")
+    table = np.ldexp(
+        np.where(exponent, 8 + fraction, fraction).astype("f4"), np.maximum(exponent, 1) - 11
+    ).astype("f4")
     table[127] = 0
     levels = _fp4_levels(_split_fields(x[:, 4:].reshape(-1, 4, 8), 4).reshape(-1, 4, 16))
     return Blocks(levels, table[x[:, :4]][:, :, None])
@@ -252,10 +282,17 @@ def _iq2_xxs(x: Array) -> Blocks:
     """Eight groups of 32; a group is four codes of 8 bits, four of signs of 7, and a scale of 4."""
     np = require_numpy()
     words = _words(x[:, 2:], "<u4").reshape(-1, 8, 2)
-    signs = sign_bits()[(words[:, :, 1:] >> np.arange(0, 28, 7, dtype="u4")) & 127].reshape(-1, 8, 32)
+    signs = sign_bits()[(words[:, :, 1:] >> np.arange(0, 28, 7, dtype="u4")) & 127].reshape(
+        -1, 8, 32
+    )
     levels = grid("IQ2_XXS")[x[:, 2:].reshape(-1, 8, 8)[:, :, :4]].reshape(-1, 8, 32)
     d = _float16(x, 0)
-    return Blocks(_signed(levels, signs), d * (np.float32(0.5) + (words[:, :, 1:] >> 28).astype("f4")) * np.float32(0.25), None, d)
+    return Blocks(
+        _signed(levels, signs),
+        d * (np.float32(0.5) + (words[:, :, 1:] >> 28).astype("f4")) * np.float32(0.25),
+        None,
+        d,
+    )
 
 
 def _iq2_scales(x: Array, packed: Array) -> tuple[Array, Array]:
@@ -275,14 +312,19 @@ def _iq2_xs(x: Array) -> Blocks:
 
 def _iq2_s(x: Array) -> Blocks:
     """iq2_xs with codes of 10 bits and a bit for each sign."""
-    codes = x[:, 2:34].astype("u2") | _split_fields(x[:, 66:74], 2).swapaxes(1, 2).reshape(-1, 32).astype("u2") << 8
+    codes = (
+        x[:, 2:34].astype("u2")
+        | _split_fields(x[:, 66:74], 2).swapaxes(1, 2).reshape(-1, 32).astype("u2") << 8
+    )
     scale, d = _iq2_scales(x, x[:, 74:82])
     levels = grid("IQ2_S")[codes].reshape(-1, 16, 16)
     return Blocks(_signed(levels, _bits(x[:, 34:66]).reshape(-1, 16, 16)), scale, None, d)
 
 
 def _iq3_xxs(x: Array) -> Blocks:
-    """Eight groups of 32; a group is eight codes of 8 bits, four of signs of 7, and a scale of 4."""
+    """Eight groups of 32; a group is eight codes of 8 bits, four of signs of 7, and a scale of
+    4.
+    """
     np = require_numpy()
     words = _words(x[:, 66:98], "<u4")[:, :, None]
     signs = sign_bits()[(words >> np.arange(0, 28, 7, dtype="u4")) & 127].reshape(-1, 8, 32)
@@ -292,9 +334,13 @@ def _iq3_xxs(x: Array) -> Blocks:
 
 
 def _iq3_s(x: Array) -> Blocks:
-    """Eight groups of 32; a group is eight codes of 9 bits, a bit for each sign, and a scale of 4."""
+    """Eight groups of 32; a group is eight codes of 9 bits, a bit for each sign, and a scale of
+    4.
+    """
     codes = x[:, 2:66].astype("u2") | _bits(x[:, 66:74]).astype("u2") << 8
-    levels = _signed(grid("IQ3_S")[codes].reshape(-1, 8, 32), _bits(x[:, 74:106]).reshape(-1, 8, 32))
+    levels = _signed(
+        grid("IQ3_S")[codes].reshape(-1, 8, 32), _bits(x[:, 74:106]).reshape(-1, 8, 32)
+    )
     d = _float16(x, 0)
     scales = _split_fields(x[:, 106:110], 4).swapaxes(1, 2).reshape(-1, 8, 1)
     return Blocks(levels, d * (1 + 2 * scales), None, d)
@@ -309,20 +355,36 @@ def _shifted_grid(codes: Array, down: Array) -> Array:
 
 
 def _iq1_s(x: Array) -> Blocks:
-    """Eight groups of 32; a group is four codes of 11 bits, a scale of 3, and the sign of a shift."""
+    """Eight groups of 32; a group is four codes of 11 bits, a scale of 3, and the sign of a
+    shift.
+    """
     np = require_numpy()
     high = _words(x[:, 34:50], "<u2")[:, :, None]
-    codes = x[:, 2:34].reshape(-1, 8, 4).astype("u2") | ((high >> np.arange(0, 12, 3, dtype="u2")) & 7) << 8
+    codes = (
+        x[:, 2:34].reshape(-1, 8, 4).astype("u2")
+        | ((high >> np.arange(0, 12, 3, dtype="u2")) & 7) << 8
+    )
     d = _float16(x, 0)
-    return Blocks(_shifted_grid(codes, high & 0x8000).reshape(-1, 8, 32), d * (2 * (high >> 12 & 7) + 1), None, d)
+    return Blocks(
+        _shifted_grid(codes, high & 0x8000).reshape(-1, 8, 32),
+        d * (2 * (high >> 12 & 7) + 1),
+        None,
+        d,
+    )
 
 
 def _iq1_m(x: Array) -> Blocks:
-    """Sixteen groups of 16; a group is two codes of 11 bits with a shift each, and a scale of 3; the block's scale is in pieces."""
+    """Sixteen groups of 16; a group is two codes of 11 bits with a shift each, and a scale of 3;
+    the block's scale is in pieces.
+    """
     np = require_numpy()
     words = _words(x[:, 48:56], "<u2")
     pieces = (words & 0xF000) >> np.array((12, 8, 4, 0), "u2")
-    d = (pieces[:, 0] | pieces[:, 1] | pieces[:, 2] | pieces[:, 3]).view("<f2").astype("f4")[:, None, None]
+    d = (
+        (pieces[:, 0] | pieces[:, 1] | pieces[:, 2] | pieces[:, 3])
+        .view("<f2")
+        .astype("f4")[:, None, None]
+    )
     scales = ((words[:, :, None] >> np.array((0, 3, 6, 9), "u2")) & 7).reshape(-1, 16, 1)
     high = _split_fields(x[:, 32:48], 4).swapaxes(1, 2).reshape(-1, 32)
     codes = x[:, :32].astype("u2") | (high & 7).astype("u2") << 8

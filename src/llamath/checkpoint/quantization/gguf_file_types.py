@@ -1,10 +1,13 @@
-"""GGUF file types: llama.cpp's rules for the block type of each tensor, as file types like Q4_K_M are mixtures.
+"""GGUF file types: llama.cpp's rules for the block type of each tensor, as file types like Q4_K_M
+are mixtures.
 
-The rules are those of `src/llama-quant.cpp` of ggml-org/llama.cpp at commit 007dbbf: the choice by tensor and layer, and the fallback for
-rows that are not a whole number of blocks. Tensor names are GGUF's, and tensors are visited in their order.
+The rules are those of `src/llama-quant.cpp` of ggml-org/llama.cpp at commit 007dbbf: the choice by
+tensor and layer, and the fallback for rows that are not a whole number of blocks. Tensor names are
+GGUF's, and tensors are visited in their order.
 
-A matrix of q, k and v of softmax attention (GPT-2, Phi-3, Falcon) has one type in all layers, as in published files: until 2026, the code
-chose it by a rule that is still there but not reached any more, because such a matrix now counts as one of v.
+A matrix of q, k and v of softmax attention (GPT-2, Phi-3, Falcon) has one type in all layers, as in
+published files: until 2026, the code chose it by a rule that is still there but not reached any
+more, because such a matrix now counts as one of v.
 """
 
 from __future__ import annotations
@@ -28,7 +31,15 @@ _FALLBACK = {
 }
 """Type → replacement where rows are not a whole number of its blocks."""
 _NEVER_QUANTIZED = (
-    *("_norm.weight", "ffn_gate_inp.weight", "altup", "laurel", "per_layer_model_proj", "position_embd", "token_types"),
+    *(
+        "_norm.weight",
+        "ffn_gate_inp.weight",
+        "altup",
+        "laurel",
+        "per_layer_model_proj",
+        "position_embd",
+        "token_types",
+    ),
     *("ssm_conv1d", "shortconv.conv.weight", "attn_rel_b.weight"),
 )
 """Substrings of the names of matrices that are never quantized."""
@@ -45,13 +56,15 @@ _ROLES = {
     "ffn_gate": "gate",
     "ffn_down": "down",
 }
-"""Substring of a tensor's name → its role in the rules. A matrix of q, k and v, or of k and v, counts as v."""
+"""Substring of a tensor's name → its role in the rules. A matrix of q, k and v, or of k and v,
+counts as v."""
 _FUSED = "attn_qkv.weight"
 
 FALCON_ARCHS = ("falcon",)
 """Values of `general.architecture` with their own rules."""
 ARCHS_70B, ARCHS_70B_WITH_GQA = ("qwen2",), ("llama",)
-"""Architectures whose 80-layer models count as 70B, with more bits for v; the latter only with grouped-query attention."""
+"""Architectures whose 80-layer models count as 70B, with more bits for v; the latter only with
+grouped-query attention."""
 
 
 class GGUFTensor(NamedTuple):
@@ -64,7 +77,9 @@ class GGUFTensor(NamedTuple):
     @property
     def ndim(self) -> int:
         """Number of dimensions in ggml, without outermost ones of length 1."""
-        return len(self.shape) - next((i for i, x in enumerate(self.shape) if x > 1), len(self.shape) - 1)
+        return len(self.shape) - next(
+            (i for i, x in enumerate(self.shape) if x > 1), len(self.shape) - 1
+        )
 
     @property
     def role(self) -> str:
@@ -76,7 +91,11 @@ class GGUFTensor(NamedTuple):
     @property
     def is_quantized(self) -> bool:
         """Whether llama.cpp quantizes it."""
-        return self.ndim > 1 and self.name.endswith("weight") and not any(x in self.name for x in _NEVER_QUANTIZED)
+        return (
+            self.ndim > 1
+            and self.name.endswith("weight")
+            and not any(x in self.name for x in _NEVER_QUANTIZED)
+        )
 
 
 class ModelTraits(NamedTuple):
@@ -91,7 +110,9 @@ class ModelTraits(NamedTuple):
 
 
 class _Position(NamedTuple):
-    """A tensor's position: the file type and its default block type, its index `i` of the `n` tensors of its role, and the model."""
+    """A tensor's position: the file type and its default block type, its index `i` of the `n`
+    tensors of its role, and the model.
+    """
 
     file_type: str
     base: str
@@ -103,7 +124,9 @@ class _Position(NamedTuple):
 
     @property
     def gets_more_bits(self) -> bool:
-        """Whether a layer gets more bits: the first and the last eighth, and every third between."""
+        """Whether a layer gets more bits: the first and the last eighth, and every third
+        between.
+        """
         eighth = self.n // 8
         return self.i < eighth or self.i >= 7 * self.n // 8 or (self.i - eighth) % 3 == 2
 
@@ -117,11 +140,18 @@ _Rule = Callable[[_Position], str]
 
 
 def assign_types(
-    mix: str, tensors: Iterable[GGUFTensor], model: ModelTraits, imatrix: bool = False, pure: bool = False, *, fallback: bool = True
+    mix: str,
+    tensors: Iterable[GGUFTensor],
+    model: ModelTraits,
+    imatrix: bool = False,
+    pure: bool = False,
+    *,
+    fallback: bool = True,
 ) -> Iterator[tuple[GGUFTensor, str]]:
     """Yield each tensor with its type; the tensors are in the order of layers and names.
 
-    `pure` gives all quantized tensors the same type. Without `fallback`, types are kept where rows are not a whole number of blocks.
+    `pure` gives all quantized tensors the same type. Without `fallback`, types are kept where rows
+    are not a whole number of blocks.
     """
     all_tensors = list(tensors)
     base = FILE_TYPES.get(mix, mix)
@@ -158,12 +188,16 @@ def type_for_rows(block_type: str, columns: int) -> str:
 
 
 def _unquantized_type(x: GGUFTensor, base: str) -> str:
-    """Return F32 for vectors, norms, routers and small convolutions, and the source file's type for other matrices."""
+    """Return F32 for vectors, norms, routers and small convolutions, and the source file's type
+    for other matrices.
+    """
     return "F32" if is_kept_f32(x) else base if DTYPES[base].block == 1 else "F16"
 
 
 def is_kept_f32(x: GGUFTensor) -> bool:
-    """Whether files store a tensor in F32 whatever the type of the matrices: vectors, norms, routers and small convolutions."""
+    """Whether files store a tensor in F32 whatever the type of the matrices: vectors, norms,
+    routers and small convolutions.
+    """
     is_matrix = x.ndim > 1 and x.name.endswith(".weight") and not x.name.endswith("_norm.weight")
     return not is_matrix or any(piece in x.name for piece in _KEPT_F32)
 
@@ -182,7 +216,12 @@ def _type_of_role(role: str, at: _Position, x: GGUFTensor) -> str:
 
 
 def _head(at: _Position, columns: int) -> str:
-    if at.file_type == "MXFP4_MOE" or at.model.is_falcon or columns % DTYPES[at.base].block or at.base == "Q8_0":
+    if (
+        at.file_type == "MXFP4_MOE"
+        or at.model.is_falcon
+        or columns % DTYPES[at.base].block
+        or at.base == "Q8_0"
+    ):
         return "Q8_0"
     return "Q5_K" if at.file_type in _BELOW_3_BITS | {"IQ3_XXS"} else "Q6_K"
 
@@ -231,13 +270,25 @@ def _value_by_file(at: _Position) -> str:
         n, early, late = first[at.file_type]
         return early if at.i < n else late
     always = {"Q2_K": "Q4_K" if is_grouped else "Q3_K", "IQ3_M": "Q4_K", "Q3_K_L": "Q5_K"}
-    grouped = {"Q2_K_S": "Q4_K", "IQ3_XS": "Q4_K", "IQ3_S": "Q4_K", "IQ4_NL": "Q5_K", "IQ4_XS": "Q5_K"}
-    return always.get(at.file_type) or (grouped.get(at.file_type, at.base) if is_grouped else at.base)
+    grouped = {
+        "Q2_K_S": "Q4_K",
+        "IQ3_XS": "Q4_K",
+        "IQ3_S": "Q4_K",
+        "IQ4_NL": "Q5_K",
+        "IQ4_XS": "Q5_K",
+    }
+    return always.get(at.file_type) or (
+        grouped.get(at.file_type, at.base) if is_grouped else at.base
+    )
 
 
 def _qkv(at: _Position) -> str:
     """Return the type of a matrix of q, k and v in published files."""
-    types = {**dict.fromkeys(("Q3_K_M", "Q3_K_L", "IQ3_M"), "Q4_K"), "Q4_K_M": "Q5_K", "Q5_K_M": "Q6_K"}
+    types = {
+        **dict.fromkeys(("Q3_K_M", "Q3_K_L", "IQ3_M"), "Q4_K"),
+        "Q4_K_M": "Q5_K",
+        "Q5_K_M": "Q6_K",
+    }
     return types.get(at.file_type, at.base)
 
 
@@ -255,7 +306,13 @@ def _out(at: _Position) -> str:
     if at.model.experts == 8:
         five = "Q2_K IQ3_XS IQ3_XXS Q3_K_S Q3_K_M IQ4_NL Q4_K_S Q4_K_M IQ3_S IQ3_M IQ4_XS"
         return "Q5_K" if at.file_type in five.split() else at.base
-    return {"Q2_K": "Q3_K", "IQ3_XXS": "IQ3_S", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K", "IQ3_M": "Q4_K"}.get(at.file_type, at.base)
+    return {
+        "Q2_K": "Q3_K",
+        "IQ3_XXS": "IQ3_S",
+        "Q3_K_M": "Q4_K",
+        "Q3_K_L": "Q5_K",
+        "IQ3_M": "Q4_K",
+    }.get(at.file_type, at.base)
 
 
 def _down(at: _Position) -> str:
@@ -278,7 +335,11 @@ _DOWN_RULES: dict[str, _Rule] = {
     "Q2_K_S": lambda at: "Q4_K" if at.is_in_first_eighth else at.base,
     "IQ3_XXS": lambda at: at.base if at.imatrix else "Q4_K" if at.is_in_first_eighth else "Q3_K",
     "Q3_K_M": lambda at: _sixteenth(at, "Q5_K", "Q4_K"),
-    "IQ3_M": lambda at: "Q4_K" if at.is_in_first_eighth or (at.model.experts == 8 and at.gets_more_bits) else at.base,
+    "IQ3_M": lambda at: (
+        "Q4_K"
+        if at.is_in_first_eighth or (at.model.experts == 8 and at.gets_more_bits)
+        else at.base
+    ),
     "Q3_K_L": lambda _: "Q5_K",
     "Q4_K_M": lambda at: "Q6_K" if at.gets_more_bits else at.base,
     "Q5_K_M": lambda at: "Q6_K" if at.gets_more_bits else at.base,
@@ -294,4 +355,13 @@ _DOWN_RULES_FALCON: dict[str, _Rule] = {
     "Q4_K_M": lambda at: _sixteenth(at, "Q6_K", "Q5_K" if at.gets_more_bits else "Q4_K"),
     "Q4_K_S": lambda at: at.base,
 }
-_RULES: dict[str, _Rule] = {"value": _value, "qkv": _qkv, "key": _key, "query": _query, "out": _out, "down": _down, "up": _up, "gate": _up}
+_RULES: dict[str, _Rule] = {
+    "value": _value,
+    "qkv": _qkv,
+    "key": _key,
+    "query": _query,
+    "out": _out,
+    "down": _down,
+    "up": _up,
+    "gate": _up,
+}

@@ -1,6 +1,8 @@
-"""`MatrixFormat`: the tensors that a quantizer stores for one matrix [out, in], with their dtypes, shapes and bytes.
+"""`MatrixFormat`: the tensors that a quantizer stores for one matrix [out, in], with their dtypes,
+shapes and bytes.
 
-An axis is written once, as a whole number of units of `out` or `in`; shapes, bytes and the formula that users read come from it.
+An axis is written once, as a whole number of units of `out` or `in`; shapes, bytes and the formula
+that users read come from it.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Axis(NamedTuple):
             return Expr.const(self.times)
         if self.letter != "out·in" and (self.times, self.per, self.each) == (1, 1, 1):
             return Expr.const(out if self.letter == "out" else into)
-        length = Expr.const({"out": out, "in": into, "out·in": out * into}[self.letter] * self.times)
+        length = Expr.const(
+            {"out": out, "in": into, "out·in": out * into}[self.letter] * self.times
+        )
         if self.per > 1:
             length = Expr.const(ceil_div(length, self.per))
         return length if self.each == 1 else product((length, Expr.factor(self.each)))
@@ -78,24 +82,33 @@ class MatrixFormat(Record):
     name: str  # short, as in `awq-4bit-g128`
     title: str  # in words
     parts: tuple[MatrixPart, ...]
-    compute_rate: str = ""  # the GPU rate that applies to its products; empty: it is unpacked to 16 bits first
+    # the GPU rate that applies to its products; empty: it is unpacked to 16 bits first
+    compute_rate: str = ""
     divides: int = 1  # matrices whose inputs are no multiple of it stay unquantized
 
     def tensors(self, out: int, into: int) -> tuple[StoredMatrixTensor, ...]:
         """Return the tensors stored for a matrix of this shape."""
-        return tuple(StoredMatrixTensor(x.suffix, x.dtype, tuple(axis.length(out, into) for axis in x.axes)) for x in self.parts)
+        return tuple(
+            StoredMatrixTensor(x.suffix, x.dtype, tuple(axis.length(out, into) for axis in x.axes))
+            for x in self.parts
+        )
 
     def bytes(self, out: int, into: int) -> int:
         """Return the bytes stored for a matrix of this shape."""
         return _bytes(self.parts, out, into)
 
     def scale_elements(self, out: int, into: int) -> int:
-        """Return the elements stored for a matrix in addition to its values: scales, zero points, indices."""
+        """Return the elements stored for a matrix in addition to its values: scales, zero
+        points, indices.
+        """
         return sum(prod(x.shape) for x in self.tensors(out, into)[1:])
 
     def expression(self, out: int, into: int) -> Expr:
         """Return the bytes as an expression of the matrix's dimensions."""
-        return total(product((DTYPES[x.dtype].bytes, *(axis.expression(out, into) for axis in x.axes))) for x in self.parts)
+        return total(
+            product((DTYPES[x.dtype].bytes, *(axis.expression(out, into) for axis in x.axes)))
+            for x in self.parts
+        )
 
     @cached_property
     def formula(self) -> str:
@@ -105,7 +118,9 @@ class MatrixFormat(Record):
 
 @lru_cache(maxsize=4096)
 def _bytes(parts: tuple[MatrixPart, ...], out: int, into: int) -> int:
-    return sum(DTYPES[x.dtype].bytes * prod(axis.length(out, into) for axis in x.axes) for x in parts)
+    return sum(
+        DTYPES[x.dtype].bytes * prod(axis.length(out, into) for axis in x.axes) for x in parts
+    )
 
 
 def _constant(n: int) -> tuple[Axis, ...]:
@@ -119,29 +134,40 @@ def fp8_format(
     dtype: str = "F32",
     axes_between: bool = False,
 ) -> MatrixFormat:
-    """Return FP8 with a scale for each block, or for the tensor; `static` names the scale of static activations.
+    """Return FP8 with a scale for each block, or for the tensor; `static` names the scale of static
+    activations.
 
     With `axes_between`, axes of length 1 follow those of the blocks.
     """
     axes: tuple[Axis, ...] = (per(OUT, block[0]), per(IN, block[1])) if block else ()
     axes = (axes[0], Axis(""), axes[1], Axis("")) if axes_between and axes else axes
     parts = [MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(f".{scale}", dtype, axes)]
-    title = f"FP8, a scale for each block of {block[0]}×{block[1]}" if block else "FP8, a scale for the matrix"
+    title = (
+        f"FP8, a scale for each block of {block[0]}×{block[1]}"
+        if block
+        else ("FP8, a scale for the matrix")
+    )
     if static:
         parts.append(MatrixPart(f".{static}", dtype))
     name = "fp8" if block == (128, 128) else f"fp8-{block[0]}x{block[1]}" if block else "fp8-tensor"
     return MatrixFormat(name=name, title=title, parts=tuple(parts), compute_rate="fp8")
 
 
-def fp8_rows_format(dtype: str = "F32", input_scale: bool = False, axes: tuple[Axis, ...] = (OUT, Axis(""))) -> MatrixFormat:
+def fp8_rows_format(
+    dtype: str = "F32", input_scale: bool = False, axes: tuple[Axis, ...] = (OUT, Axis(""))
+) -> MatrixFormat:
     """Return FP8 with a scale for each row."""
     parts = [MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(".weight_scale", dtype, axes)]
     if input_scale:
         parts.append(MatrixPart(".input_scale", dtype, _constant(1)))
-    return MatrixFormat(name="fp8-rows", title="FP8, a scale for each row", parts=tuple(parts), compute_rate="fp8")
+    return MatrixFormat(
+        name="fp8-rows", title="FP8, a scale for each row", parts=tuple(parts), compute_rate="fp8"
+    )
 
 
-def nvfp4_format(input_scale: bool = True, group: int = 16, pre_quant_scale: str = "") -> MatrixFormat:
+def nvfp4_format(
+    input_scale: bool = True, group: int = 16, pre_quant_scale: str = ""
+) -> MatrixFormat:
     """Return NVFP4 as ModelOpt stores it; weight-only recipes have no input scale."""
     parts = [
         MatrixPart(".weight", "U8", (OUT, per(IN, 2))),
@@ -153,28 +179,47 @@ def nvfp4_format(input_scale: bool = True, group: int = 16, pre_quant_scale: str
     if pre_quant_scale:
         parts.append(MatrixPart(".pre_quant_scale", pre_quant_scale, (IN,)))
     name = ("nvfp4" if input_scale else "nvfp4-w4a16") + ("-awq" if pre_quant_scale else "")
-    title = f"NVFP4, an FP8 scale for {group} weights" + ("" if input_scale else ", activations in 16 bits")
-    return MatrixFormat(name=name, title=title, parts=tuple(parts), compute_rate="fp4" if input_scale else "")
+    title = f"NVFP4, an FP8 scale for {group} weights" + (
+        "" if input_scale else ", activations in 16 bits"
+    )
+    return MatrixFormat(
+        name=name, title=title, parts=tuple(parts), compute_rate="fp4" if input_scale else ""
+    )
 
 
 def mxfp4_format(stacked: bool = False) -> MatrixFormat:
-    """Return MXFP4: two values in a byte, an 8-bit exponent for 32 values; `stacked` as gpt-oss stores experts, in blocks of 16 bytes."""
+    """Return MXFP4: two values in a byte, an 8-bit exponent for 32 values; `stacked` as gpt-oss
+    stores experts, in blocks of 16 bytes.
+    """
     parts = (
-        (MatrixPart("_blocks", "U8", (OUT, per(IN, 32), Axis("", 16))), MatrixPart("_scales", "U8", (OUT, per(IN, 32))))
+        (
+            MatrixPart("_blocks", "U8", (OUT, per(IN, 32), Axis("", 16))),
+            MatrixPart("_scales", "U8", (OUT, per(IN, 32))),
+        )
         if stacked
-        else (MatrixPart(".weight", "U8", (OUT, per(IN, 2))), MatrixPart(".weight_scale", "U8", (OUT, per(IN, 32))))
+        else (
+            MatrixPart(".weight", "U8", (OUT, per(IN, 2))),
+            MatrixPart(".weight_scale", "U8", (OUT, per(IN, 32))),
+        )
     )
     return MatrixFormat(name="mxfp4", title="MXFP4, an 8-bit exponent for 32 weights", parts=parts)
 
 
 def fp4_experts_format() -> MatrixFormat:
     """Return MXFP4 as DeepSeek-V4 stores experts."""
-    parts = (MatrixPart(".weight", "I8", (OUT, per(IN, 2))), MatrixPart(".scale", "F8_E8M0", (OUT, per(IN, 32))))
+    parts = (
+        MatrixPart(".weight", "I8", (OUT, per(IN, 2))),
+        MatrixPart(".scale", "F8_E8M0", (OUT, per(IN, 32))),
+    )
     return MatrixFormat(name="mxfp4", title="MXFP4, an 8-bit exponent for 32 weights", parts=parts)
 
 
-def packed_nvfp4_format(group: int = 16, is_activation: bool = True, has_input_scale: bool | None = None) -> MatrixFormat:
-    """Return NVFP4 as compressed-tensors stores it, also by other quantizers, with or without quantized activations."""
+def packed_nvfp4_format(
+    group: int = 16, is_activation: bool = True, has_input_scale: bool | None = None
+) -> MatrixFormat:
+    """Return NVFP4 as compressed-tensors stores it, also by other quantizers, with or without
+    quantized activations.
+    """
     parts = [
         MatrixPart(".weight_packed", "U8", (OUT, per(IN, 2))),
         MatrixPart(".weight_scale", "F8_E4M3", (OUT, per(IN, group))),
@@ -190,15 +235,20 @@ def packed_mxfp_format(bits: int, group: int = 32) -> MatrixFormat:
     """Return MXFP4 or MXFP6 as compressed-tensors stores it, also by other quantizers."""
     packed = MatrixPart(".weight_packed", "U8", (OUT, per(IN, 8, bits)))
     parts = (packed, MatrixPart(".weight_scale", "U8", (OUT, per(IN, group))))
-    return MatrixFormat(name=f"mxfp{bits}", title=f"MXFP{bits}, an 8-bit exponent for {group} weights", parts=parts)
+    return MatrixFormat(
+        name=f"mxfp{bits}", title=f"MXFP{bits}, an 8-bit exponent for {group} weights", parts=parts
+    )
 
 
 def sparse_24_format(dense: MatrixFormat | None, dtype: str) -> MatrixFormat:
-    """Return 2:4 sparsity of a matrix in a plain dtype, or in a format of 8 bits: of four values in a row, two are stored."""
+    """Return 2:4 sparsity of a matrix in a plain dtype, or in a format of 8 bits: of four values
+    in a row, two are stored.
+    """
     values, *rest = dense.parts if dense is not None else (MatrixPart(".weight", dtype, (OUT, IN)),)
     if values.suffix != ".weight" or values.axes != (OUT, IN):
         raise UnknownQuantization(
-            f"quantization_config: sparse-24-bitmask of {dense.title if dense is not None else dtype} is unknown",
+            "quantization_config: sparse-24-bitmask of "
+            f"{dense.title if dense is not None else dtype} is unknown",
             hint="--dtype sets the format of the weights",
         )
     parts = (
@@ -207,19 +257,36 @@ def sparse_24_format(dense: MatrixFormat | None, dtype: str) -> MatrixFormat:
         MatrixPart(".shape", "I64", (Axis("", 2), Axis(""))),
     )
     name = "sparse-24" + (f"-{dense.name}" if dense is not None else "")
-    return MatrixFormat(name=name, title="2:4 sparsity, half of the values and a bit for each", parts=(*parts, *rest))
+    return MatrixFormat(
+        name=name,
+        title="2:4 sparsity, half of the values and a bit for each",
+        parts=(*parts, *rest),
+    )
 
 
 def fp8_table_format() -> MatrixFormat:
     """Return an embedding in FP8 with a scale for the table."""
-    parts = (MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(".weight_scale", "F32", _constant(1)))
-    return MatrixFormat(name="fp8-table", title="FP8, a scale for the table", parts=parts, compute_rate="fp8")
+    parts = (
+        MatrixPart(".weight", "F8_E4M3", (OUT, IN)),
+        MatrixPart(".weight_scale", "F32", _constant(1)),
+    )
+    return MatrixFormat(
+        name="fp8-table", title="FP8, a scale for the table", parts=parts, compute_rate="fp8"
+    )
 
 
 def mxfp8_format(scale: str = "weight_scale") -> MatrixFormat:
     """Return MXFP8: an 8-bit exponent for 32 values."""
-    parts = (MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(f".{scale}", "U8", (OUT, per(IN, 32))))
-    return MatrixFormat(name="mxfp8", title="MXFP8, an 8-bit exponent for 32 weights", parts=parts, compute_rate="fp8")
+    parts = (
+        MatrixPart(".weight", "F8_E4M3", (OUT, IN)),
+        MatrixPart(f".{scale}", "U8", (OUT, per(IN, 32))),
+    )
+    return MatrixFormat(
+        name="mxfp8",
+        title="MXFP8, an 8-bit exponent for 32 weights",
+        parts=parts,
+        compute_rate="fp8",
+    )
 
 
 def _groups(group: int) -> Axis:
@@ -232,13 +299,18 @@ def _group_name(method: str, bits: int, group: int) -> str:
 
 
 def _group_title(method: str, bits: int, group: int) -> str:
-    return f"{method} with {bits} bits, a scale for " + (f"{group} weights" if group > 0 else "each row")
+    return f"{method} with {bits} bits, a scale for " + (
+        f"{group} weights" if group > 0 else "each row"
+    )
 
 
 def awq_format(bits: int = 4, group: int = 128, layout: str = "gemm") -> MatrixFormat:
-    """Return AWQ in one of its layouts: GEMM; GEMV, whose zeros fill whole words; GEMV-fast, which packs four rows in 16 bits."""
+    """Return AWQ in one of its layouts: GEMM; GEMV, whose zeros fill whole words; GEMV-fast,
+    which packs four rows in 16 bits.
+    """
     word, groups = 32 // bits, _groups(group)
-    words = 128 // group if 0 < group < 128 else 1  # AutoAWQ rounds the words of zeros up to a multiple of this many
+    # AutoAWQ rounds the words of zeros up to a multiple of this many
+    words = 128 // group if 0 < group < 128 else 1
     wide = Axis("in", 1, group * word * words, words) if group > 0 else Axis("")
     tall = wide._replace(each=word * words) if group > 0 else Axis("", word)
     if layout == "gemv":
@@ -259,10 +331,14 @@ def awq_format(bits: int = 4, group: int = 128, layout: str = "gemm") -> MatrixF
             MatrixPart(".qzeros", "I32", (groups, per(OUT, word))),
             MatrixPart(".scales", "F16", (groups, OUT)),
         )
-    return MatrixFormat(name=_group_name("awq", bits, group), title=_group_title("AWQ", bits, group), parts=parts)
+    return MatrixFormat(
+        name=_group_name("awq", bits, group), title=_group_title("AWQ", bits, group), parts=parts
+    )
 
 
-def gptq_format(bits: int = 4, group: int = 128, index: bool = True, method: str = "gptq") -> MatrixFormat:
+def gptq_format(
+    bits: int = 4, group: int = 128, index: bool = True, method: str = "gptq"
+) -> MatrixFormat:
     """Return GPTQ, also as AutoRound stores it; `index` is the group of each input."""
     groups = _groups(group)
     parts = [
@@ -272,7 +348,11 @@ def gptq_format(bits: int = 4, group: int = 128, index: bool = True, method: str
     ]
     if index:
         parts.append(MatrixPart(".g_idx", "I32", (IN,)))
-    return MatrixFormat(name=_group_name(method, bits, group), title=_group_title(method.upper(), bits, group), parts=tuple(parts))
+    return MatrixFormat(
+        name=_group_name(method, bits, group),
+        title=_group_title(method.upper(), bits, group),
+        parts=tuple(parts),
+    )
 
 
 def marlin_format(bits: int = 4, group: int = 128) -> MatrixFormat:
@@ -282,17 +362,29 @@ def marlin_format(bits: int = 4, group: int = 128) -> MatrixFormat:
         MatrixPart(".s", "F16", (_groups(group), OUT)),
         MatrixPart(".workspace", "I32", (Axis("out", 1, 128, 16),)),
     )
-    return MatrixFormat(name=_group_name("marlin", bits, group), title=_group_title("Marlin", bits, group), parts=parts)
+    return MatrixFormat(
+        name=_group_name("marlin", bits, group),
+        title=_group_title("Marlin", bits, group),
+        parts=parts,
+    )
 
 
 def bnb_int8_format() -> MatrixFormat:
     """Return bitsandbytes LLM.int8(): a scale for each row."""
-    parts = (MatrixPart(".weight", "I8", (OUT, IN)), MatrixPart(".SCB", "F32", (OUT,)), MatrixPart(".weight_format", "U8"))
-    return MatrixFormat(name="bnb-int8", title="LLM.int8(), a scale for each row", parts=parts, compute_rate="int8")
+    parts = (
+        MatrixPart(".weight", "I8", (OUT, IN)),
+        MatrixPart(".SCB", "F32", (OUT,)),
+        MatrixPart(".weight_format", "U8"),
+    )
+    return MatrixFormat(
+        name="bnb-int8", title="LLM.int8(), a scale for each row", parts=parts, compute_rate="int8"
+    )
 
 
 def bnb_4bit_format(kind: str = "nf4", nested: bool = False, words: str = "U8") -> MatrixFormat:
-    """Return bitsandbytes NF4 or FP4, without the JSON of its state; `nested` is double quantization, `words` what it is packed in."""
+    """Return bitsandbytes NF4 or FP4, without the JSON of its state; `nested` is double
+    quantization, `words` what it is packed in.
+    """
     parts = [
         MatrixPart(".weight", words, (per(ALL, 2 * DTYPES[words].size(1)), Axis(""))),
         MatrixPart(".weight.absmax", "U8" if nested else "F32", (per(ALL, 64),)),
@@ -301,11 +393,15 @@ def bnb_4bit_format(kind: str = "nf4", nested: bool = False, words: str = "U8") 
         *([MatrixPart(".weight.nested_quant_map", "F32", _constant(256))] if nested else ()),
     ]
     title = f"{kind.upper()}, a scale for 64 weights" + (", scales in 8 bits" if nested else "")
-    return MatrixFormat(name=f"bnb-{kind}" + ("-dq" if nested else ""), title=title, parts=tuple(parts))
+    return MatrixFormat(
+        name=f"bnb-{kind}" + ("-dq" if nested else ""), title=title, parts=tuple(parts)
+    )
 
 
 def mlx_format(bits: int, group: int, dtype: str = "BF16", mode: str = "affine") -> MatrixFormat:
-    """Return MLX's packed rows: scales and biases of groups, or the 8-bit scales of its FP4 and FP8 modes."""
+    """Return MLX's packed rows: scales and biases of groups, or the 8-bit scales of its FP4 and
+    FP8 modes.
+    """
     values = MatrixPart(".weight", "U32", (OUT, per(IN, 32, bits)))
     groups = (OUT, per(IN, group))
     parts: tuple[MatrixPart, ...]
@@ -316,12 +412,17 @@ def mlx_format(bits: int, group: int, dtype: str = "BF16", mode: str = "affine")
         parts = (values, MatrixPart(".scales", "U8", groups))
         name = f"mlx-{mode}"
     return MatrixFormat(
-        name=name, title=_group_title("MLX" if mode == "affine" else f"MLX {mode}", bits, group), parts=parts, divides=group
+        name=name,
+        title=_group_title("MLX" if mode == "affine" else f"MLX {mode}", bits, group),
+        parts=parts,
+        divides=group,
     )
 
 
 def int4_blocks_format(group: int, dtype: str, second_scale: bool) -> MatrixFormat:
-    """Return ModelOpt's INT4 AWQ: two rows in a byte, a scale for each group, and a scale for each input."""
+    """Return ModelOpt's INT4 AWQ: two rows in a byte, a scale for each group, and a scale for
+    each input.
+    """
     parts = [
         MatrixPart(".weight", "U8", (per(OUT, 2), IN)),
         MatrixPart(".weight_scale", "F32", (OUT, _groups(group))),
@@ -329,13 +430,28 @@ def int4_blocks_format(group: int, dtype: str, second_scale: bool) -> MatrixForm
     ]
     if second_scale:
         parts += [MatrixPart(".weight_scale_2", "F32"), MatrixPart(".input_scale", "F32")]
-    return MatrixFormat(name="w4a8-awq" if second_scale else "w4a16-awq", title=_group_title("ModelOpt AWQ", 4, group), parts=tuple(parts))
+    return MatrixFormat(
+        name="w4a8-awq" if second_scale else "w4a16-awq",
+        title=_group_title("ModelOpt AWQ", 4, group),
+        parts=tuple(parts),
+    )
 
 
-def int8_format(name: str = "int8", dtype: str = "F32", extra: tuple[MatrixPart, ...] = ()) -> MatrixFormat:
+def int8_format(
+    name: str = "int8", dtype: str = "F32", extra: tuple[MatrixPart, ...] = ()
+) -> MatrixFormat:
     """Return INT8 with a scale for each row."""
-    parts = (MatrixPart(".weight", "I8", (OUT, IN)), MatrixPart(".weight_scale", dtype, (OUT,)), *extra)
-    return MatrixFormat(name=name, title="INT8, a scale for each row", parts=parts, compute_rate="int8" if extra else "")
+    parts = (
+        MatrixPart(".weight", "I8", (OUT, IN)),
+        MatrixPart(".weight_scale", dtype, (OUT,)),
+        *extra,
+    )
+    return MatrixFormat(
+        name=name,
+        title="INT8, a scale for each row",
+        parts=parts,
+        compute_rate="int8" if extra else "",
+    )
 
 
 def eetq_format() -> MatrixFormat:
@@ -346,17 +462,29 @@ def eetq_format() -> MatrixFormat:
 
 def bitnet_format(dtype: str = "BF16") -> MatrixFormat:
     """Return BitNet: four rows of ternary values in one, a scale for the matrix."""
-    parts = (MatrixPart(".weight", "U8", (per(OUT, 4), IN)), MatrixPart(".weight_scale", dtype, _constant(1)))
+    parts = (
+        MatrixPart(".weight", "U8", (per(OUT, 4), IN)),
+        MatrixPart(".weight_scale", dtype, _constant(1)),
+    )
     return MatrixFormat(name="bitnet", title="BitNet, ternary weights, four in a byte", parts=parts)
 
 
 def hqq_format(bits: int, group: int, axis: int, dtype: str) -> MatrixFormat:
-    """Return HQQ: groups of the flat matrix as rows (axis 1) or columns, packed along the first axis, and the settings of each matrix."""
+    """Return HQQ: groups of the flat matrix as rows (axis 1) or columns, packed along the first
+    axis, and the settings of each matrix.
+    """
     count, packed = (10, "I32") if bits == 3 else (8 // bits, "U8")
     groups = per(ALL, group)
-    values = (per(ALL, group * count), Axis("", group)) if axis == 1 else (Axis("", -(-group // count)), groups)
+    values = (
+        (per(ALL, group * count), Axis("", group))
+        if axis == 1
+        else (Axis("", -(-group // count)), groups)
+    )
     scale = (groups, Axis("")) if axis == 1 else (Axis(""), groups)
-    flags = "view_as_float quant_scale quant_zero encoded_state_dict stores_quant_config channel_wise optimize round_zero"
+    flags = (
+        "view_as_float quant_scale quant_zero encoded_state_dict stores_quant_config "
+        "channel_wise optimize round_zero"
+    )
     names = {"BF16": "torch.bfloat16", "F16": "torch.float16", "F32": "torch.float32"}
     parts = (
         MatrixPart(".W_q", packed, values),
@@ -369,12 +497,26 @@ def hqq_format(bits: int, group: int, axis: int, dtype: str) -> MatrixFormat:
         MatrixPart(".compute_dtype", "U8", (Axis("", len(names[dtype])),)),
         *(MatrixPart(f".{x}", "U8") for x in flags.split()),
     )
-    return MatrixFormat(name=f"hqq-{bits}bit-g{group}", title=f"HQQ with {bits} bits, groups of {group}", parts=parts)
+    return MatrixFormat(
+        name=f"hqq-{bits}bit-g{group}",
+        title=f"HQQ with {bits} bits, groups of {group}",
+        parts=parts,
+    )
 
 
-def torchao_format(name: str, dtype: str, axes: tuple[Axis, ...], zero: bool = False) -> MatrixFormat:
+def torchao_format(
+    name: str, dtype: str, axes: tuple[Axis, ...], zero: bool = False
+) -> MatrixFormat:
     """Return a quantized tensor of torchao, as its safetensors support flattens it."""
-    parts = [MatrixPart("._weight_qdata", dtype, (OUT, IN)), MatrixPart("._weight_scale", "F32", axes)]
+    parts = [
+        MatrixPart("._weight_qdata", dtype, (OUT, IN)),
+        MatrixPart("._weight_scale", "F32", axes),
+    ]
     if zero:
         parts.append(MatrixPart("._weight_zero_point", "I8", axes))
-    return MatrixFormat(name=name, title=f"{dtype} of torchao", parts=tuple(parts), compute_rate="int8" if zero else "fp8")
+    return MatrixFormat(
+        name=name,
+        title=f"{dtype} of torchao",
+        parts=tuple(parts),
+        compute_rate="int8" if zero else "fp8",
+    )

@@ -1,4 +1,6 @@
-"""`Packing`, the role of a stored tensor in a quantized weight, and `Detection`, the state of a search for packed tensors."""
+"""`Packing`, the role of a stored tensor in a quantized weight, and `Detection`, the state of a
+search for packed tensors.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +18,43 @@ _SUFFIX_ROLES = {
 }  # fmt: skip
 """Suffixes of the companions of `X.weight` (or of a stack of experts, `X`), and their roles."""
 _SIBLING_ROLES = {
-    "scale": "scale", "scale_weight": "scale", "qscale_weight": "scale", "input_scale": "scale", "input_global_scale": "scale",
-    "input_scale_ub": "scale", "activation_scale": "scale", "scale_input": "scale", "qscale_act": "scale", "k_scale": "scale",
-    "v_scale": "scale", "pre_quant_scale": "scale", "input_zero_point": "zero", "weight_format": "meta", "input_scale_2": "scale",
+    "scale": "scale", "scale_weight": "scale", "qscale_weight": "scale", "input_scale": "scale",
+    "input_global_scale": "scale",
+    "input_scale_ub": "scale", "activation_scale": "scale", "scale_input": "scale",
+    "qscale_act": "scale", "k_scale": "scale",
+    "v_scale": "scale", "pre_quant_scale": "scale", "input_zero_point": "zero",
+    "weight_format": "meta", "input_scale_2": "scale",
     "output_scale": "scale", "output_zero_point": "zero",
 }  # fmt: skip
 """Names of companions next to `X.weight`, as `X.scale`, and their roles."""
-GROUP_ROLES = {"scales": "scale", "qzeros": "zero", "scaled_zeros": "zero", "g_idx": "index", "biases": "zero", "workspace": "meta"}
+GROUP_ROLES = {
+    "scales": "scale",
+    "qzeros": "zero",
+    "scaled_zeros": "zero",
+    "g_idx": "index",
+    "biases": "zero",
+    "workspace": "meta",
+}
 """Names of companions of weights that are quantized in groups, and their roles."""
 _ROLES = _SUFFIX_ROLES | _SIBLING_ROLES
 _TRANSPOSABLE = frozenset(("awq", "gptq", "mxfp4"))
-"""Kinds that also store weights which some models define transposed (GPT-2's Conv1D, gpt-oss's experts)."""
+"""Kinds that also store weights which some models define transposed (GPT-2's Conv1D, gpt-oss's
+experts)."""
 
 
 class Packing(NamedTuple):
-    """The role of a stored tensor in a quantized weight: its values, or data needed to unpack them."""
+    """The role of a stored tensor in a quantized weight: its values, or data needed to unpack
+    them.
+    """
 
     kind: str
     weight: str  # the name that the weight would have if it were not quantized
     role: str  # values, scale, zero, index or meta
     shape: Shape | None = None  # of the weight, if the headers determine it
     elements: int = 0  # of the weight; 0 for companions
-    known: bool = True  # False: the number of values per stored number is not in the headers, and stored numbers are counted
+    # False: the number of values per stored number is not in the headers, and stored numbers are
+    # counted
+    known: bool = True
 
     @classmethod
     def of_values(cls, kind: str, weight: str, shape: Shape) -> Self:
@@ -58,7 +75,9 @@ class Packing(NamedTuple):
         if self.shape is None:
             return prod(shape) in (self.elements, self.elements - 1)
         transposed = (*shape[:-2], *reversed(shape[-2:]))
-        return self.shape == tuple(shape) or (self.kind in _TRANSPOSABLE and self.shape == transposed)
+        return self.shape == tuple(shape) or (
+            self.kind in _TRANSPOSABLE and self.shape == transposed
+        )
 
 
 class Detection:
@@ -83,22 +102,32 @@ class Detection:
         return x if x is not None and (not dtypes or x.dtype in dtypes) else None
 
     def companions(self, weight: str) -> list[tuple[str, str]]:
-        """Return the names of a weight's companions, each with the suffix or sibling name that it was found by."""
+        """Return the names of a weight's companions, each with the suffix or sibling name that
+        it was found by.
+        """
         tensors = self.tensors
-        companions = [(name, suffix) for suffix in self._suffixes if (name := weight + suffix) in tensors]
+        companions = [
+            (name, suffix) for suffix in self._suffixes if (name := weight + suffix) in tensors
+        ]
         if self._siblings and weight.endswith(".weight"):
             base = weight[:-6]
-            companions += [(name, sibling) for sibling in self._siblings if (name := base + sibling) in tensors]
+            companions += [
+                (name, sibling) for sibling in self._siblings if (name := base + sibling) in tensors
+            ]
         return companions
 
     def record(self, x: Tensor, values: Packing, roles: Mapping[str, str]) -> None:
-        """Record the values of a weight, and those of its companions, given as name → role, that exist."""
+        """Record the values of a weight, and those of its companions, given as name → role, that
+        exist.
+        """
         self.packings[x.name] = values
         for name, role in roles.items():
             if name in self.tensors:
                 self.packings[name] = Packing(values.kind, values.weight, role)
 
-    def record_with_companions(self, x: Tensor, values: Packing, companions: Sequence[tuple[str, str]] | None = None) -> None:
+    def record_with_companions(
+        self, x: Tensor, values: Packing, companions: Sequence[tuple[str, str]] | None = None
+    ) -> None:
         """Record the values of a weight and its companions."""
         self.packings[x.name] = values
         for name, end in self.companions(values.weight) if companions is None else companions:
@@ -121,6 +150,14 @@ def bits_of_config(config: object) -> Iterator[tuple[int, int | None]]:
 
 
 def values_per_scale(x: Tensor, scale: Tensor) -> int:
-    """Return the number of stored numbers of a row that share a scale; 0 if that is not a whole number or the rows differ."""
-    same = x.shape and scale.shape and x.shape[:-1] == scale.shape[:-1] and scale.shape[-1] and x.shape[-1] % scale.shape[-1] == 0
+    """Return the number of stored numbers of a row that share a scale; 0 if that is not a whole
+    number or the rows differ.
+    """
+    same = (
+        x.shape
+        and scale.shape
+        and x.shape[:-1] == scale.shape[:-1]
+        and scale.shape[-1]
+        and x.shape[-1] % scale.shape[-1] == 0
+    )
     return x.shape[-1] // scale.shape[-1] if same else 0

@@ -1,14 +1,16 @@
 """Rounding bounds: how far from a stored value the value that was rounded to it can lie.
 
-A plain float stands for the numbers that round to it: half the distance to its neighbors. A level of a block type stands for the numbers
-nearest to it, half a level to each side, in units of its group's scale; K types and IQ4 choose levels with the scales that they store, the
-others before the scale is rounded to 16 bits. Beyond the lowest and the highest level lie the values that the quantizer clipped: at most
-`beyond` levels, and as far as the rounding of the group's scale and minimum (to 4 or 6 bits of the block's) moved them. With an importance
-matrix, llama.cpp fits the scales of Q4_0, Q4_1, Q5_0 and Q5_1 again after it chose the levels: three half levels
-to each side, four levels at the ends.
+A plain float stands for the numbers that round to it: half the distance to its neighbors. A level
+of a block type stands for the numbers nearest to it, half a level to each side, in units of its
+group's scale; K types and IQ4 choose levels with the scales that they store, the others before the
+scale is rounded to 16 bits. Beyond the lowest and the highest level lie the values that the
+quantizer clipped: at most `beyond` levels, and as far as the rounding of the group's scale and
+minimum (to 4 or 6 bits of the block's) moved them. With an importance matrix, llama.cpp fits the
+scales of Q4_0, Q4_1, Q5_0 and Q5_1 again after it chose the levels: three half levels to each side,
+four levels at the ends.
 
-A code of the IQ1, IQ2 and IQ3 types stands for four or eight values, so there is no bound for a single one: their tensors are compared by
-the relative error of all values.
+A code of the IQ1, IQ2 and IQ3 types stands for four or eight values, so there is no bound for a
+single one: their tensors are compared by the relative error of all values.
 """
 
 from __future__ import annotations
@@ -26,9 +28,19 @@ Array = Any
 MANTISSA_BITS = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7, "F8_E4M3": 3, "F8_E5M2": 2}
 """Stored bits of the mantissa of float types."""
 _MIN_EXPONENT = {"F64": -1022, "F32": -126, "F16": -14, "BF16": -126, "F8_E4M3": -6, "F8_E5M2": -14}
-"""The exponents of their smallest normal numbers; smaller numbers are multiples of the same step."""
-CODEBOOK_ERRORS = {"IQ1_S": 0.8, "IQ1_M": 0.7, "IQ2_XXS": 0.8, "IQ2_XS": 0.7, "IQ2_S": 0.65, "IQ3_XXS": 0.45, "IQ3_S": 0.4}
-"""The largest relative error (root mean square) of a tensor of these types that counts as rounding; unrelated weights have 1.4."""
+"""The exponents of their smallest normal numbers; smaller numbers are multiples of the same
+step."""
+CODEBOOK_ERRORS = {
+    "IQ1_S": 0.8,
+    "IQ1_M": 0.7,
+    "IQ2_XXS": 0.8,
+    "IQ2_XS": 0.7,
+    "IQ2_S": 0.65,
+    "IQ3_XXS": 0.45,
+    "IQ3_S": 0.4,
+}
+"""The largest relative error (root mean square) of a tensor of these types that counts as
+rounding; unrelated weights have 1.4."""
 _SLACK = 2.0**-20
 """Relative error of the float32 arithmetic of quantizers."""
 _F16_STEP = 2.0**-25
@@ -69,29 +81,40 @@ _LEVELS = {
     "MXFP4": _Levels(-12, 12, 4, False, _FP4),
     "NVFP4": _Levels(-12, 12, 1, True, _FP4),
 }
-SMALLEST_HALF_GAP = {dtype: min(b - a for a, b in pairwise(rule.gaps)) / 2 for dtype, rule in _LEVELS.items() if rule.gaps}
+SMALLEST_HALF_GAP = {
+    dtype: min(b - a for a, b in pairwise(rule.gaps)) / 2
+    for dtype, rule in _LEVELS.items()
+    if rule.gaps
+}
 """Half the smallest distance of two levels, where it is not a half."""
 _REFITTED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")
 """Types whose scales are fitted again after the levels were chosen, given an importance matrix."""
 
 
 def float_radius(values: Array, dtype: str, outward: Array) -> Array:
-    """Return how far the number that was rounded to each of these values lies at most, in the direction `outward` (True: away from 0)."""
+    """Return how far the number that was rounded to each of these values lies at most, in the
+    direction `outward` (True: away from 0).
+    """
     np = require_numpy()
     smallest, half_step = 2.0 ** _MIN_EXPONENT[dtype], 2.0 ** -(MANTISSA_BITS[dtype] + 1)
     bits = np.abs(values.astype("f8")).view("u8")
-    power = np.clip((bits & np.uint64(0x7FF << 52)).view("f8"), smallest, 2.0**1023)  # the largest power of two up to each value
-    is_power = (bits & np.uint64((1 << 52) - 1) == 0) & (power > smallest) & ~outward  # the neighbor towards 0 is twice as close
+    # the largest power of two up to each value
+    power = np.clip((bits & np.uint64(0x7FF << 52)).view("f8"), smallest, 2.0**1023)
+    # the neighbor towards 0 is twice as close
+    is_power = (bits & np.uint64((1 << 52) - 1) == 0) & (power > smallest) & ~outward
     return np.where(is_power, half_step / 2, half_step) * power
 
 
 def surely_within(blocks: Blocks, dtype: str, positions: Array, distance: Array) -> Array:
-    """Return which of these distances (the number less the value, float32) are within `block_radius`, without most of its terms."""
+    """Return which of these distances (the number less the value, float32) are within
+    `block_radius`, without most of its terms.
+    """
     np = require_numpy()
     rule = _LEVELS[dtype]
     groups, in_group = np.divmod(positions, blocks.levels.shape[2])
     in_block = np.divmod(groups, blocks.levels.shape[1])
-    scale, level = blocks.scale.reshape(-1)[groups], blocks.levels[(*in_block, in_group)]  # of Q8_0, a flat view would be a copy
+    # of Q8_0, a flat view would be a copy
+    scale, level = blocks.scale.reshape(-1)[groups], blocks.levels[(*in_block, in_group)]
     size = np.abs(scale)
     bound = size * np.float32(SMALLEST_HALF_GAP.get(dtype, 0.5))
     if rule.rounds_scale_last and blocks.super_scale is None and dtype != "NVFP4":
@@ -102,26 +125,38 @@ def surely_within(blocks: Blocks, dtype: str, positions: Array, distance: Array)
 
 
 def _power_of_two_below(x: Array) -> Array:
-    """Return the largest power of two up to each positive float32, and 0 for the smallest numbers."""
+    """Return the largest power of two up to each positive float32, and 0 for the smallest
+    numbers.
+    """
     np = require_numpy()
     return (x.view("u4") & np.uint32(0x7F800000)).view("f4")
 
 
-def block_radius(blocks: Blocks, dtype: str, positions: Array, upward: Array, importance: bool = False) -> Array:
-    """Return the same for the values of a block type at these positions; `upward` says whether the number is larger than the value."""
+def block_radius(
+    blocks: Blocks, dtype: str, positions: Array, upward: Array, importance: bool = False
+) -> Array:
+    """Return the same for the values of a block type at these positions; `upward` says whether
+    the number is larger than the value.
+    """
     np = require_numpy()
     rule = _LEVELS[dtype]
     refitted = importance and dtype in _REFITTED
     groups, level = positions // blocks.levels.shape[2], blocks.levels.reshape(-1)[positions]
     is_dense = len(positions) > blocks.scale.size
-    bounds = _group_bounds(blocks, dtype, np.arange(blocks.scale.size) if is_dense else groups, refitted)
+    bounds = _group_bounds(
+        blocks, dtype, np.arange(blocks.scale.size) if is_dense else groups, refitted
+    )
     if is_dense:
         bounds = _GroupBounds(*(x[groups] for x in bounds))
     ascending = upward == bounds.is_positive
     below, above = _half_gaps(rule, level)
     is_end = np.where(ascending, level >= rule.high - refitted, level <= rule.low + refitted)
     step = bounds.step * np.where(ascending, above, below)
-    return np.where(is_end | bounds.is_zero, bounds.clipped, step) + np.abs(level.astype("f8")) * bounds.scale_error + bounds.rest
+    return (
+        np.where(is_end | bounds.is_zero, bounds.clipped, step)
+        + np.abs(level.astype("f8")) * bounds.scale_error
+        + bounds.rest
+    )
 
 
 class _GroupBounds(NamedTuple):
@@ -141,18 +176,38 @@ def _group_bounds(blocks: Blocks, dtype: str, groups: Array, refitted: bool) -> 
     in_block = groups // blocks.levels.shape[1]
     scale = blocks.scale.reshape(-1)[groups].astype("f8")
     block_scale, block_minimum = (
-        np.zeros(1) if x is None else np.abs(x.reshape(-1)[in_block].astype("f8")) for x in (blocks.super_scale, blocks.super_minimum)
+        np.zeros(1) if x is None else np.abs(x.reshape(-1)[in_block].astype("f8"))
+        for x in (blocks.super_scale, blocks.super_minimum)
     )
     size = np.abs(scale)
-    error = _scale_error(blocks, dtype, size, block_scale) if rule.rounds_scale_last else np.zeros(len(size))
+    error = (
+        _scale_error(blocks, dtype, size, block_scale)
+        if rule.rounds_scale_last
+        else np.zeros(len(size))
+    )
     clipped = (4 if refitted else rule.beyond) * (size + error + block_scale)
     if blocks.super_scale is not None:
         clipped += (rule.high - rule.low) * block_scale + block_minimum
-    minimum = np.zeros(1) if blocks.minimum is None else np.abs(blocks.minimum.reshape(-1)[groups].astype("f8"))
-    rest = _SLACK * ((rule.high - rule.low) * size + minimum) + _F16_STEP + np.where(size, 0.0, rule.high * error)
+    minimum = (
+        np.zeros(1)
+        if blocks.minimum is None
+        else np.abs(blocks.minimum.reshape(-1)[groups].astype("f8"))
+    )
+    rest = (
+        _SLACK * ((rule.high - rule.low) * size + minimum)
+        + _F16_STEP
+        + np.where(size, 0.0, rule.high * error)
+    )
     if blocks.minimum is not None and rule.rounds_scale_last:
         rest += float_radius(minimum, "F16", np.True_)
-    return _GroupBounds(scale > 0, size == 0, (size + error) * (3 if refitted else 1), clipped, np.where(size, error, 0.0), rest)
+    return _GroupBounds(
+        scale > 0,
+        size == 0,
+        (size + error) * (3 if refitted else 1),
+        clipped,
+        np.where(size, error, 0.0),
+        rest,
+    )
 
 
 def _scale_error(blocks: Blocks, dtype: str, size: Array, block_scale: Array) -> Any:
@@ -171,6 +226,8 @@ def _half_gaps(rule: _Levels, level: Array) -> tuple[Any, Any]:
         return 0.5, 0.5
     np = require_numpy()
     levels = np.array(rule.gaps, "f8")
-    gaps = np.concatenate((levels[1:2] - levels[:1], np.diff(levels), levels[-1:] - levels[-2:-1])) / 2
+    gaps = (
+        np.concatenate((levels[1:2] - levels[:1], np.diff(levels), levels[-1:] - levels[-2:-1])) / 2
+    )
     index = np.searchsorted(levels, level)
     return gaps[index], gaps[index + 1]

@@ -1,8 +1,10 @@
-"""The table of quantization schemes: the declaration, detection, layout, size and dequantization of each.
+"""The table of quantization schemes: the declaration, detection, layout, size and dequantization of
+each.
 
-A row of `SCHEMES` has all properties of one scheme. `find_packings` detects the schemes of a checkpoint's tensors,
-`parse_weight_format` parses the names that users write, and `recipes.read_recipe` reads a `quantization_config`. `dequantizers`
-has the dequantization by the kind of a packing.
+A row of `SCHEMES` has all properties of one scheme. `find_packings` detects the schemes of a
+checkpoint's tensors, `parse_weight_format` parses the names that users write, and
+`recipes.read_recipe` reads a `quantization_config`. `dequantizers` has the dequantization by the
+kind of a packing.
 """
 
 from __future__ import annotations
@@ -75,7 +77,11 @@ SCHEMES = (
         name="bnb-int8",
         value_dtypes=("I8",),
         detect=detect.detect_bnb_int8,
-        formats=(WeightFormat(name="bnb-int8", unpacked_dtype="F16", packing="bnb-int8", matrix=bnb_int8_format()),),
+        formats=(
+            WeightFormat(
+                name="bnb-int8", unpacked_dtype="F16", packing="bnb-int8", matrix=bnb_int8_format()
+            ),
+        ),
     ),
     _QuantizationScheme(
         name="bnb-",
@@ -85,7 +91,9 @@ SCHEMES = (
             WeightFormat(name="bnb-nf4", packing="bnb-nf4", matrix=bnb_4bit_format()),
             WeightFormat(name="bnb-nf4-dq", packing="bnb-nf4", matrix=bnb_4bit_format(nested=True)),
             WeightFormat(name="bnb-fp4", packing="bnb-fp4", matrix=bnb_4bit_format("fp4")),
-            WeightFormat(name="bnb-fp4-dq", packing="bnb-fp4", matrix=bnb_4bit_format("fp4", nested=True)),
+            WeightFormat(
+                name="bnb-fp4-dq", packing="bnb-fp4", matrix=bnb_4bit_format("fp4", nested=True)
+            ),
         ),
     ),
     _QuantizationScheme(name="bitnet", value_dtypes=("U8", "F4"), detect=detect.detect_bitnet),
@@ -94,7 +102,12 @@ SCHEMES = (
         value_dtypes=(*_WORDS, "I8"),
         detect=detect.detect_awq_or_gptq,
         scale_layouts=tuple(
-            _ScaleLayout(name=f"AWQ, groups of {n}", elements=_awq_elements(n), formula=f"out·in/{n} + out·in/{8 * n:,}") for n in _GROUPS
+            _ScaleLayout(
+                name=f"AWQ, groups of {n}",
+                elements=_awq_elements(n),
+                formula=f"out·in/{n} + out·in/{8 * n:,}",
+            )
+            for n in _GROUPS
         ),
     ),
     _QuantizationScheme(
@@ -102,33 +115,57 @@ SCHEMES = (
         value_dtypes=(*_WORDS, "I8"),
         detect=detect.detect_awq_or_gptq,
         scale_layouts=tuple(
-            _ScaleLayout(name=f"GPTQ, groups of {n}", elements=_gptq_elements(n), formula=f"out·in/{n} + out·in/{8 * n:,} + in")
+            _ScaleLayout(
+                name=f"GPTQ, groups of {n}",
+                elements=_gptq_elements(n),
+                formula=f"out·in/{n} + out·in/{8 * n:,} + in",
+            )
             for n in _GROUPS
         ),
     ),
     _QuantizationScheme(name="sparse-24", value_dtypes=("U8",), detect=detect.detect_sparse_24),
-    _QuantizationScheme(name="sparse-bitmask", value_dtypes=("U8",), detect=detect.detect_sparse_bitmask),
+    _QuantizationScheme(
+        name="sparse-bitmask", value_dtypes=("U8",), detect=detect.detect_sparse_bitmask
+    ),
     _QuantizationScheme(name="marlin-24", value_dtypes=("I32",), detect=detect.detect_marlin_24),
     _QuantizationScheme(name="marlin", value_dtypes=_WORDS, detect=detect.detect_marlin),
-    _QuantizationScheme(name="compressed-int", value_dtypes=_WORDS, detect=detect.detect_compressed_tensors),
+    _QuantizationScheme(
+        name="compressed-int", value_dtypes=_WORDS, detect=detect.detect_compressed_tensors
+    ),
     _QuantizationScheme(name="mlx", value_dtypes=("U32",), detect=detect.detect_mlx),
     _QuantizationScheme(
         name="mxfp4",
         value_dtypes=("U8", "F4"),
         detect=detect.detect_mxfp4,
-        formats=(WeightFormat(name="mxfp4", packing="mxfp4", matrix=mxfp4_format(), experts_only=True),),
-        scale_layouts=(_ScaleLayout(name="MXFP4", elements=lambda out, into: out * _ceil(into, 32), formula="out·⌈in/32⌉"),),
+        formats=(
+            WeightFormat(name="mxfp4", packing="mxfp4", matrix=mxfp4_format(), experts_only=True),
+        ),
+        scale_layouts=(
+            _ScaleLayout(
+                name="MXFP4",
+                elements=lambda out, into: out * _ceil(into, 32),
+                formula="out·⌈in/32⌉",
+            ),
+        ),
     ),
     _QuantizationScheme(
         name="nvfp4",
         value_dtypes=("U8", "F4"),
         detect=detect.detect_nvfp4,
         formats=(WeightFormat(name="nvfp4", packing="nvfp4", matrix=nvfp4_format()),),
-        scale_layouts=(_ScaleLayout(name="NVFP4", elements=lambda out, into: out * _ceil(into, 16) + 2, formula="out·⌈in/16⌉ + 2"),),
+        scale_layouts=(
+            _ScaleLayout(
+                name="NVFP4",
+                elements=lambda out, into: out * _ceil(into, 16) + 2,
+                formula="out·⌈in/16⌉ + 2",
+            ),
+        ),
     ),
     _QuantizationScheme(name="eetq", value_dtypes=("I8",), detect=detect.detect_eetq),
     _QuantizationScheme(name="hqq", value_dtypes=("U8", "I32"), detect=detect.detect_hqq),
-    _QuantizationScheme(name="torchao", value_dtypes=("I8", "F8_E4M3"), detect=detect.detect_torchao),
+    _QuantizationScheme(
+        name="torchao", value_dtypes=("I8", "F8_E4M3"), detect=detect.detect_torchao
+    ),
     _QuantizationScheme(name="int4-awq", value_dtypes=("U8",), detect=detect.detect_int4_awq),
     _QuantizationScheme(name="mxfp6", value_dtypes=("U8",), detect=detect.detect_mxfp6),
     _QuantizationScheme(name="quark-int4", value_dtypes=("I32",), detect=detect.detect_quark_int4),
@@ -154,7 +191,8 @@ SCHEMES = (
         detect=detect.detect_ggml,
     ),
 )
-"""All schemes; where several look at tensors of one dtype, the first that recognizes the tensor wins."""
+"""All schemes; where several look at tensors of one dtype, the first that recognizes the tensor
+wins."""
 
 SCALE_LAYOUTS = {layout.name: layout for scheme in SCHEMES for layout in scheme.scale_layouts}
 
@@ -170,8 +208,12 @@ def _detectors() -> dict[str, tuple[Callable[[Detection, Tensor], None], ...]]:
 _DETECTORS = _detectors()
 
 
-def find_packings(tensors: Sequence[Tensor], config: Mapping[str, Any] | None = None) -> dict[str, Packing]:
-    """Return the packing of each tensor that is part of a quantized weight, by name; `config` is the `quantization_config`."""
+def find_packings(
+    tensors: Sequence[Tensor], config: Mapping[str, Any] | None = None
+) -> dict[str, Packing]:
+    """Return the packing of each tensor that is part of a quantized weight, by name; `config` is
+    the `quantization_config`.
+    """
     if _DETECTORS.keys().isdisjoint({x.dtype for x in tensors}):
         return {}
     detection = Detection(tensors, config or {})
@@ -187,7 +229,8 @@ def find_packings(tensors: Sequence[Tensor], config: Mapping[str, Any] | None = 
 
 _FIXED_FORMATS = PLAIN_FORMATS | {x.name: x for scheme in SCHEMES for x in scheme.formats}
 COMPUTE_RATES = {name: x.compute_rate for name, x in _FIXED_FORMATS.items() if x.compute_rate}
-"""Weight format → the GPU rate that applies to products of its matrices; others are unpacked to 16 bits first."""
+"""Weight format → the GPU rate that applies to products of its matrices; others are unpacked to
+16 bits first."""
 _ALIASES = {
     "float8": "fp8",
     "int8": "bnb-int8",
@@ -197,7 +240,10 @@ _ALIASES = {
     "nf4-dq": "bnb-nf4-dq",
 }
 _GROUPED = re.compile(r"(awq|gptq)(?:-([2348])bit)?(?:-g(\d{1,6}))?")
-_UNIFORM = "F32 F16 BF16 Q1_0 Q2_0 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q6_K TQ1_0 TQ2_0 IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ3_XXS IQ3_S IQ4_NL IQ4_XS NVFP4"
+_UNIFORM = (
+    "F32 F16 BF16 Q1_0 Q2_0 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q6_K TQ1_0 TQ2_0 IQ1_S IQ1_M IQ2_XXS "
+    "IQ2_XS IQ3_XXS IQ3_S IQ4_NL IQ4_XS NVFP4"
+)
 _MIXED = {
     "Q2_K": "Q2_K Q2_K_S",
     "Q3_K": "Q3_K_S Q3_K_M Q3_K_L",
@@ -208,7 +254,9 @@ _MIXED = {
     "IQ3_S": "IQ3_XS IQ3_M",
     "MXFP4": "MXFP4_MOE",
 }
-FILE_TYPES = {x: x for x in _UNIFORM.split()} | {x: base for base, names in _MIXED.items() for x in names.split()}
+FILE_TYPES = {x: x for x in _UNIFORM.split()} | {
+    x: base for base, names in _MIXED.items() for x in names.split()
+}
 """File type → its default block type."""
 _DEFAULT_VARIANTS = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 """Block types that `llama-quantize` accepts as names of file types."""
@@ -222,7 +270,19 @@ _GGUF_FILE_TYPES = {
 _PURE_TYPES = tuple(x.name for x in GGML.values() if x.block > 1 and x.name not in ("Q8_1", "Q8_K"))
 """Block types that a whole file can have; the two left out are for intermediate results."""
 WEIGHT_FORMATS = (
-    *("fp32", "fp16", "bf16", "fp8", "bnb-int8", "bnb-nf4", "bnb-nf4-dq", "mxfp4", "nvfp4", "awq", "gptq"),
+    *(
+        "fp32",
+        "fp16",
+        "bf16",
+        "fp8",
+        "bnb-int8",
+        "bnb-nf4",
+        "bnb-nf4-dq",
+        "mxfp4",
+        "nvfp4",
+        "awq",
+        "gptq",
+    ),
     *_GGUF_FILE_TYPES,
     *(f"{x.lower()}-pure" for x in _PURE_TYPES),
 )
@@ -232,7 +292,9 @@ _FOUR_BITS = ("q4_k_m", "awq", "gptq", "bnb-nf4")
 
 
 def parse_weight_format(name: str) -> WeightFormat:
-    """Parse a dtype or quantization scheme: `bf16`, `fp8`, `awq`, `gptq-8bit-g32`, `q4_k_m`, `q4_k-pure`."""
+    """Parse a dtype or quantization scheme: `bf16`, `fp8`, `awq`, `gptq-8bit-g32`, `q4_k_m`,
+    `q4_k-pure`.
+    """
     word = name.strip().lower()
     word = _ALIASES.get(word, word)
     if (dtype := find_dtype(word)) is not None and dtype.short_name in PLAIN_FORMATS:
@@ -241,9 +303,15 @@ def parse_weight_format(name: str) -> WeightFormat:
         return _FIXED_FORMATS[word]
     if word in _GGUF_FILE_TYPES:
         file_type = _GGUF_FILE_TYPES[word]
-        return WeightFormat(name=word if word.startswith("gguf") else file_type, unpacked_dtype="F32", gguf_file_type=file_type)
+        return WeightFormat(
+            name=word if word.startswith("gguf") else file_type,
+            unpacked_dtype="F32",
+            gguf_file_type=file_type,
+        )
     if word.endswith("-pure") and word[:-5].upper() in _PURE_TYPES:
-        return WeightFormat(name=word, unpacked_dtype="F32", gguf_file_type=word[:-5].upper(), is_pure=True)
+        return WeightFormat(
+            name=word, unpacked_dtype="F32", gguf_file_type=word[:-5].upper(), is_pure=True
+        )
     if match := _GROUPED.fullmatch(word):
         return _grouped_format(word, match[1], int(match[2] or 4), int(match[3] or 128))
     near = _FOUR_BITS if word in ("int4", "4bit", "4-bit", "q4") else nearest(word, WEIGHT_FORMATS)
@@ -256,6 +324,9 @@ def _grouped_format(name: str, method: str, bits: int, group: int) -> WeightForm
     if method == "awq" and bits != 4:
         raise LlamathError(f"AWQ has 4 bits, not {bits}", hint=f"gptq-{bits}bit")
     if not group or group % 32:
-        raise LlamathError(f"expected a group size that is a multiple of 32 for {method}, found {group}", hint="-g32, -g64, -g128")
+        raise LlamathError(
+            f"expected a group size that is a multiple of 32 for {method}, found {group}",
+            hint="-g32, -g64, -g128",
+        )
     matrix = awq_format(4, group) if method == "awq" else gptq_format(bits, group)
     return WeightFormat(name=name, unpacked_dtype="F16", packing=method, matrix=matrix)

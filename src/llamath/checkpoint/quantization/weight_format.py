@@ -1,6 +1,8 @@
-"""`WeightFormat`: how weights are stored: in a plain dtype, packed by one scheme, as a recipe chooses, or as a GGUF file type.
+"""`WeightFormat`: how weights are stored: in a plain dtype, packed by one scheme, as a recipe
+chooses, or as a GGUF file type.
 
-`schemes.parse_weight_format` parses the names that users write; `declared_weight_format` reads what a configuration declares.
+`schemes.parse_weight_format` parses the names that users write; `declared_weight_format` reads what
+a configuration declares.
 """
 
 from __future__ import annotations
@@ -21,12 +23,15 @@ _MatrixFunction = Callable[[int, int], int]
 
 
 class WeightFormat(Record):
-    """A storage format of weights: the matrices of linear layers are packed, everything else has a plain dtype."""
+    """A storage format of weights: the matrices of linear layers are packed, everything else has
+    a plain dtype.
+    """
 
     name: str  # as users write it
     unpacked_dtype: str = "BF16"  # of everything that is not packed
     packing: str = ""  # the scheme of the packed matrices, or the short name of the plain dtype
-    matrix: MatrixFormat | None = None  # how packed matrices are stored; None: nothing is packed, or as the recipe chooses
+    # how packed matrices are stored; None: nothing is packed, or as the recipe chooses
+    matrix: MatrixFormat | None = None
     recipe: Recipe | None = None  # the format of each matrix, if a quantization config declares it
     experts_only: bool = False  # in mixtures of experts, only the experts are packed
     gguf_file_type: str = ""  # llama.cpp chooses a type for every tensor
@@ -50,7 +55,9 @@ class WeightFormat(Record):
 
     @property
     def compute_rate(self) -> str:
-        """The GPU rate that applies to products of packed matrices; empty: that of `compute_dtype`."""
+        """The GPU rate that applies to products of packed matrices; empty: that of
+        `compute_dtype`.
+        """
         return self.own_rate if self.matrix is None else self.matrix.compute_rate
 
     @property
@@ -69,9 +76,13 @@ PLAIN_FORMATS = {
 
 
 def declared_weight_format(config: Mapping[str, Any]) -> WeightFormat:
-    """Return the format that a model's configuration declares for its weights: a plain dtype, or a quantization recipe."""
+    """Return the format that a model's configuration declares for its weights: a plain dtype, or
+    a quantization recipe.
+    """
     dtype = find_dtype(str(config.get("dtype") or config.get("torch_dtype") or ""))
-    plain = PLAIN_FORMATS[dtype.short_name if dtype is not None and dtype.name in ("F32", "F16") else "bf16"]
+    plain = PLAIN_FORMATS[
+        dtype.short_name if dtype is not None and dtype.name in ("F32", "F16") else "bf16"
+    ]
     for key in QUANTIZATION_KEYS:
         if isinstance(section := config.get(key), Mapping):
             from .recipes import read_recipe
@@ -79,14 +90,24 @@ def declared_weight_format(config: Mapping[str, Any]) -> WeightFormat:
             if "expert_dtype" in config:  # DeepSeek-V4 has it outside of the section
                 section = {"expert_dtype": config["expert_dtype"], **section}
 
-            recipe = read_recipe(section, _unpacked_dtype(section, dtype, plain), is_mlx=key == "quantization")
-            return WeightFormat(name=recipe.name, unpacked_dtype=_unpacked_dtype(section, dtype, plain), recipe=recipe)
+            recipe = read_recipe(
+                section, _unpacked_dtype(section, dtype, plain), is_mlx=key == "quantization"
+            )
+            return WeightFormat(
+                name=recipe.name,
+                unpacked_dtype=_unpacked_dtype(section, dtype, plain),
+                recipe=recipe,
+            )
     return plain
 
 
 def _unpacked_dtype(section: Mapping[str, Any], dtype: DType | None, plain: WeightFormat) -> str:
-    """Return the dtype of what a recipe leaves unquantized: the config's; AWQ, GPTQ and LLM.int8() write F16 if it has none."""
+    """Return the dtype of what a recipe leaves unquantized: the config's; AWQ, GPTQ and
+    LLM.int8() write F16 if it has none.
+    """
     method = str(section.get("quant_method", "")).lower()
-    if dtype is None and (method in ("awq", "gptq") or (method == "bitsandbytes" and not section.get("load_in_4bit"))):
+    if dtype is None and (
+        method in ("awq", "gptq") or (method == "bitsandbytes" and not section.get("load_in_4bit"))
+    ):
         return "F16"
     return plain.unpacked_dtype

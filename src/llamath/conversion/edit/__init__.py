@@ -1,1 +1,3 @@
-"""Edits of checkpoints: layers removed, the vocabulary resized, tensor-parallel shards cut and joined."""
+"""Edits of checkpoints: layers removed, the vocabulary resized, tensor-parallel shards cut and
+joined.
+"""

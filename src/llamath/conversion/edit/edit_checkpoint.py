@@ -1,6 +1,8 @@
-"""`edit_checkpoint`: write a checkpoint with fewer layers, another vocabulary, or one rank's part of it.
+"""`edit_checkpoint`: write a checkpoint with fewer layers, another vocabulary, or one rank's part
+of it.
 
-The edited tree says what the new config.json has to describe. Before anything is written, the planned tensors are verified against it.
+The edited tree says what the new config.json has to describe. Before anything is written, the
+planned tensors are verified against it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,11 @@ from .packed_cuts import packed_cuts
 from .plan_edit import plan_edit
 from .plan_shards import plan_shard, stored_cuts
 
-_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+_PROCESSOR_FILES = (
+    "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
+)
 """Files of multimodal models, copied like the tokenizer."""
 
 
@@ -66,7 +72,20 @@ class EditReport(Report):
     """The change that an edit makes, and the files that it wrote."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model", "folder", "edits", "parameters", "bytes", "flops", "context", "config", "tensors", "files", "kept", "notes"),
+        *(
+            "model",
+            "folder",
+            "edits",
+            "parameters",
+            "bytes",
+            "flops",
+            "context",
+            "config",
+            "tensors",
+            "files",
+            "kept",
+            "notes",
+        ),
     )
 
     model: str
@@ -85,12 +104,18 @@ class EditReport(Report):
     @property
     def summary(self) -> str:
         """The result in one line."""
-        return f"{self.model}, {'; '.join(self.edits)}: {self.parameters.before:,} → {self.parameters.after:,} parameters in {self.folder}"
+        return (
+            f"{self.model}, {'; '.join(self.edits)}: {self.parameters.before:,} → "
+            f"{self.parameters.after:,} parameters in {self.folder}"
+        )
 
     def html_tables(self) -> list[str]:
         """The table of changes, and the files."""
         rows = [(name, x.before, x.after, x.difference) for name, x in self.changes.items()]
-        return [html_table(("", "before", "after", "change"), rows), html_table(("file", "bytes"), self.files)]
+        return [
+            html_table(("", "before", "after", "change"), rows),
+            html_table(("file", "bytes"), self.files),
+        ]
 
     @property
     def changes(self) -> Mapping[str, Change]:
@@ -115,12 +140,20 @@ class _Edited(NamedTuple):
     recipes: Mapping[str, bytes]  # the new files beside config.json that have a recipe, by name
 
 
-def edit_checkpoint(source: str, target: str, options: EditOptions, progress: Progress = lambda _done, _all: None) -> EditReport:
+def edit_checkpoint(
+    source: str, target: str, options: EditOptions, progress: Progress = lambda _done, _all: None
+) -> EditReport:
     """Write an edited copy of the checkpoint in a folder to another folder."""
     options.check()
     edited: _Edited | None = None
     try:
-        edited = _join(source) if options.join_shards else _shard(source, options) if options.tp_shard else _edit(source, options)
+        edited = (
+            _join(source)
+            if options.join_shards
+            else _shard(source, options)
+            if options.tp_shard
+            else _edit(source, options)
+        )
         _check_result(edited)
         output = OutputFolder(path=target, force=options.force, stale=STALE_HF_FILES)
         files = _files(edited)
@@ -160,13 +193,18 @@ def _edit(path: str, options: EditOptions) -> _Edited:
 def _plan_tree_edit(source: EditSource, options: EditOptions) -> _Edited:
     model, tree = source.model, source.model.tree
     if shard_of(model) is not None:
-        raise ConvertError(f"{safe(source.path)} is one rank's part of a checkpoint", hint="join the ranks first: --join-shards")
+        raise ConvertError(
+            f"{safe(source.path)} is one rank's part of a checkpoint",
+            hint="join the ranks first: --join-shards",
+        )
     edit, edits, notes = TreeEdit(), list[str](), list[str]()
     if options.drop_layers is not None:
         count = int(tree.layers.n)
         dropped = select_layers(options.drop_layers, count)
         if len(dropped) == count:
-            raise ConvertError(f"--drop-layers: expected at least one layer to remain, found all {count} dropped")
+            raise ConvertError(
+                f"--drop-layers: expected at least one layer to remain, found all {count} dropped"
+            )
         gone = set(dropped)
         edit = edit.replace(layers=tuple(x for x in range(count) if x not in gone))
         edits.append(f"dropped {describe_layers(dropped, count)}")
@@ -175,7 +213,11 @@ def _plan_tree_edit(source: EditSource, options: EditOptions) -> _Edited:
         edits.append(f"resized the vocabulary from {int(tree.vocab):,} to {options.resize_vocab:,}")
         if (more := options.resize_vocab - int(tree.vocab)) > 0:
             first = int(tree.vocab)
-            rows = f"row {first:,} is" if more == 1 else f"rows {first:,}–{options.resize_vocab - 1:,} are"
+            rows = (
+                f"row {first:,} is"
+                if more == 1
+                else (f"rows {first:,}–{options.resize_vocab - 1:,} are")
+            )
             notes.append(f"{rows} the mean of the rows before, in the embedding and in the head")
     edited_tree = edit_tree(tree, edit)
     config, after = edit_config(model, dict(source.config), edited_tree, edit)
@@ -192,7 +234,9 @@ def _plan_tree_edit(source: EditSource, options: EditOptions) -> _Edited:
         edits=tuple(edits),
         notes=tuple(notes),
         parameters=_change(model.parameters.total, after.parameters.total),
-        stored_bytes=_change(sum(x.bytes for x in source.tensors.values()), sum(x.size for x in tensors)),
+        stored_bytes=_change(
+            sum(x.bytes for x in source.tensors.values()), sum(x.size for x in tensors)
+        ),
         folder=source.folder,
         recipes=_recipes(source.folder, names),
     )
@@ -206,11 +250,17 @@ def _check_vocab(source: EditSource, vocab: int) -> int:
         raise ConvertError(f"--resize-vocab {vocab}: the vocabulary has this size already")
     ids = list(special_token_ids(source.config, ""))
     if os.path.isfile(os.path.join(source.folder, "generation_config.json")):
-        ids += special_token_ids(read_json(resolve_inside(source.folder, "generation_config.json")), "generation_config.json: ")
-    used = [x for x in ids if vocab <= x[0] < int(source.model.tree.vocab)]  # one beyond the old rows was never in use
+        ids += special_token_ids(
+            read_json(resolve_inside(source.folder, "generation_config.json")),
+            "generation_config.json: ",
+        )
+    # one beyond the old rows was never in use
+    used = [x for x in ids if vocab <= x[0] < int(source.model.tree.vocab)]
     if used:
         number, key = max(used)
-        raise ConvertError(f"--resize-vocab {vocab}: {key} is {number}, which needs at least {number + 1:,} rows")
+        raise ConvertError(
+            f"--resize-vocab {vocab}: {key} is {number}, which needs at least {number + 1:,} rows"
+        )
     return vocab
 
 
@@ -221,7 +271,10 @@ def _shard(path: str, options: EditOptions) -> _Edited:
     try:
         model = source.model
         if shard_of(model) is not None:
-            raise ConvertError(f"{safe(path)} is one rank's part already", hint="join the ranks first: --join-shards")
+            raise ConvertError(
+                f"{safe(path)} is one rank's part already",
+                hint="join the ranks first: --join-shards",
+            )
         check_shardable(model.tree, shard.world_size)
         cuts = stored_cuts(source.scheme, model.tree, shard)
         packed = packed_cuts(
@@ -244,7 +297,9 @@ def _shard(path: str, options: EditOptions) -> _Edited:
             edits=(f"cut rank {shard.rank} of {shard.world_size}",),
             notes=("the config is that of the whole model; the ranks together compute its FLOPs",),
             parameters=_change(model.parameters.total, rank.parameters.total),
-            stored_bytes=_change(sum(x.bytes for x in source.tensors.values()), sum(x.size for x in tensors)),
+            stored_bytes=_change(
+                sum(x.bytes for x in source.tensors.values()), sum(x.size for x in tensors)
+            ),
             folder=source.folder,
             recipes=_recipes(source.folder, None),
         )
@@ -259,8 +314,13 @@ def _join(path: str) -> _Edited:
     try:
         tensors = join_ranks(ranks)
         first = ranks.sources[0]
-        shards = [TensorParallelShard(rank, len(ranks.sources)) for rank in range(len(ranks.sources))]
-        before = sum(ranks.model.replace(tree=shard_tree(ranks.model.tree, x)).parameters.total for x in shards)
+        shards = [
+            TensorParallelShard(rank, len(ranks.sources)) for rank in range(len(ranks.sources))
+        ]
+        before = sum(
+            ranks.model.replace(tree=shard_tree(ranks.model.tree, x)).parameters.total
+            for x in shards
+        )
         return _Edited(
             source=ranks,
             before=ranks.model,
@@ -271,7 +331,10 @@ def _join(path: str) -> _Edited:
             edits=(f"joined {len(ranks.sources)} ranks",),
             notes=(),
             parameters=_change(before, ranks.model.parameters.total),
-            stored_bytes=_change(sum(x.bytes for rank in ranks.sources for x in rank.tensors.values()), sum(x.size for x in tensors)),
+            stored_bytes=_change(
+                sum(x.bytes for rank in ranks.sources for x in rank.tensors.values()),
+                sum(x.size for x in tensors),
+            ),
             folder=first.folder,
             recipes=_recipes(first.folder, None),
         )
@@ -288,13 +351,25 @@ def _check_result(edited: _Edited) -> None:
         stored.append(Tensor(x.name, x.dtype, x.shape, 0, start, start + x.size))
     files = (CheckpointFile("model.safetensors", stored[-1].end if stored else 0),)
     manifest = Manifest(format="safetensors", files=files, tensors=tuple(stored))
-    keys = with_recipe_file(edited.config, lambda name: parse_json(edited.recipes[name], name) if name in edited.recipes else None)
+    keys = with_recipe_file(
+        edited.config,
+        lambda name: parse_json(edited.recipes[name], name) if name in edited.recipes else None,
+    )
     planned = _PlannedCheckpoint(name=edited.folder, manifest=manifest, keys=keys)
     report = verify_opened(planned, edited.folder, load(keys), own_config=True)
-    known = {x.code for x in edited.source.report.findings} if isinstance(edited.source, EditSource) else set()
+    known = (
+        {x.code for x in edited.source.report.findings}
+        if isinstance(edited.source, EditSource)
+        else set()
+    )
     for finding in report.findings:
-        if finding.severity != "info" and not (finding.code in KEPT_FINDINGS and finding.code in known):
-            raise ConvertError(f"the edited checkpoint would not match its config: {finding.message}", hint=finding.hint)
+        if finding.severity != "info" and not (
+            finding.code in KEPT_FINDINGS and finding.code in known
+        ):
+            raise ConvertError(
+                f"the edited checkpoint would not match its config: {finding.message}",
+                hint=finding.hint,
+            )
 
 
 class _PlannedCheckpoint(OpenedCheckpoint):
@@ -313,13 +388,27 @@ class _PlannedCheckpoint(OpenedCheckpoint):
 
 
 def _files(edited: _Edited) -> list[ConcatFile]:
-    """Return the files to write. The configuration is the last one: with it, a folder is a model."""
+    """Return the files to write. The configuration is the last one: with it, a folder is a
+    model.
+    """
     folder = edited.folder
-    paths = {name: path for name, path in find_tokenizer_files(folder).items() if os.path.dirname(path) == folder}
-    paths |= {name: resolve_inside(folder, name) for name in _PROCESSOR_FILES if os.path.isfile(os.path.join(folder, name))}
+    paths = {
+        name: path
+        for name, path in find_tokenizer_files(folder).items()
+        if os.path.dirname(path) == folder
+    }
+    paths |= {
+        name: resolve_inside(folder, name)
+        for name in _PROCESSOR_FILES
+        if os.path.isfile(os.path.join(folder, name))
+    }
     copies = [ConcatFile(name, [read_tokenizer_file(path)]) for name, path in paths.items()]
     copies += [ConcatFile(name, [data]) for name, data in edited.recipes.items()]
-    return [*safetensors_files(edited.tensors, MAX_SHARD_SIZE), *copies, ConcatFile("config.json", [_json_bytes(edited.config)])]
+    return [
+        *safetensors_files(edited.tensors, MAX_SHARD_SIZE),
+        *copies,
+        ConcatFile("config.json", [_json_bytes(edited.config)]),
+    ]
 
 
 def _recipes(folder: str, names: LayerNumbers | None) -> dict[str, bytes]:
@@ -339,7 +428,9 @@ def _json_bytes(keys: Mapping[str, Any]) -> bytes:
 
 
 def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of config.json that an edit changes, with their new values; null for those that are gone."""
+    """Return the keys of config.json that an edit changes, with their new values; null for those
+    that are gone.
+    """
     changed: dict[str, Any] = {}
     for key in (*after, *(x for x in before if x not in after)):
         old, new = before.get(key), after.get(key)
@@ -355,7 +446,12 @@ def _change(before: int, after: int) -> Change:
 
 
 def _flops(before: Decoder, after: Decoder) -> tuple[Change, int]:
-    """Return the FLOPs of a forward pass over one sequence as long as the model's context, and its length."""
+    """Return the FLOPs of a forward pass over one sequence as long as the model's context, and
+    its length.
+    """
     context = default_context(before)
-    old, new = (int(forward_flops(record(x, new_tokens=context, past_tokens=Expr.const(0))).total) for x in (before, after))
+    old, new = (
+        int(forward_flops(record(x, new_tokens=context, past_tokens=Expr.const(0))).total)
+        for x in (before, after)
+    )
     return _change(old, new), context

@@ -23,7 +23,8 @@ from ...utils.strict_json import read_json
 from ..source_files import SourceFiles, take_stamps
 
 KEPT_FINDINGS = frozenset({"dtype", "total_size", "index"})
-"""Codes of findings of `verify` that an edit neither makes nor has to repair; indexes are written anew."""
+"""Codes of findings of `verify` that an edit neither makes nor has to repair; indexes are
+written anew."""
 
 
 class EditSource(SourceFiles):
@@ -44,10 +45,14 @@ class EditSource(SourceFiles):
     @property
     def _tied_name(self) -> str:
         head = self.model.tree.head
-        return self.scheme.stored_name("head.weight") if head is not None and head.weight.tied else ""
+        return (
+            self.scheme.stored_name("head.weight") if head is not None and head.weight.tied else ""
+        )
 
     def expected(self, tree: Decoder) -> dict[str, StoredTensor]:
-        """Return the tensors that a tree has in a file, by name; with those of multi-token prediction and a stored copy of the head."""
+        """Return the tensors that a tree has in a file, by name; with those of multi-token
+        prediction and a stored copy of the head.
+        """
         found = {x.name: x for x in (*self.scheme.tensors(tree), *self.scheme.mtp_tensors(tree))}
         if self.has_tied_copy and tree.head is not None:
             head = tree.replace(head=tree.head.replace(weight=tree.head.weight.replace(tied="")))
@@ -56,7 +61,9 @@ class EditSource(SourceFiles):
 
 
 def open_edit_source(path: str) -> EditSource:
-    """Open the checkpoint in this folder if it is complete, matches its config.json, and its tensors can be copied."""
+    """Open the checkpoint in this folder if it is complete, matches its config.json, and its
+    tensors can be copied.
+    """
     path = local_copy(path)
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     before = take_stamps(path, folder)
@@ -72,9 +79,13 @@ def open_edit_source(path: str) -> EditSource:
     model = report.model.text
     problems = [x for x in report.findings if x.severity != "info" and x.code not in KEPT_FINDINGS]
     if problems:
-        first, more = problems[0], f"; and {len(problems) - 1} more findings" if len(problems) > 1 else ""
+        first, more = (
+            problems[0],
+            f"; and {len(problems) - 1} more findings" if len(problems) > 1 else "",
+        )
         raise ConvertError(
-            f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or f"llamath verify {safe(path)}"
+            f"{safe(path)} does not match its config: {first.message}{more}",
+            hint=first.hint or f"llamath verify {safe(path)}",
         )
     check_listable(model.tree)
     manifest = report.checkpoint.manifest  # without the state of an optimizer
@@ -98,21 +109,31 @@ def open_edit_source(path: str) -> EditSource:
     )
 
 
-def find_scheme(model: Model, tensors: Mapping[str, Tensor], packings: Mapping[str, Packing], path: str) -> Scheme:
+def find_scheme(
+    model: Model, tensors: Mapping[str, Tensor], packings: Mapping[str, Packing], path: str
+) -> Scheme:
     """Return the Hugging Face scheme of the tensors' names."""
     hf = model.family.hf
-    schemes = [x for x in (hf, *model.family.hf_forms, headless_scheme(hf), fused_scheme(hf)) if x is not None]
+    schemes = [
+        x
+        for x in (hf, *model.family.hf_forms, headless_scheme(hf), fused_scheme(hf))
+        if x is not None
+    ]
     names = dict.fromkeys((*tensors, *(x.weight for x in packings.values())), ())
     match = detect_scheme(model.tree, schemes, names)
     if match.overlap < len(match.names):
-        missing = next(x for x, shape in zip(match.names, match.found, strict=True) if shape is None)
+        missing = next(
+            x for x, shape in zip(match.names, match.found, strict=True) if shape is None
+        )
         raise ConvertError(
-            f"{safe(path)}: expected the tensor names of transformers, and {safe(missing)} is missing",
+            f"{safe(path)}: expected the tensor names of transformers, and {safe(missing)} is "
+            "missing",
             hint="convert it first: llamath convert SRC DST --names hf",
         )
     if match.scheme.chunked:
         raise ConvertError(
-            f"{safe(path)}: expected one weight in a tensor, found {safe(match.scheme.chunked[0])} and others in chunks of several",
+            f"{safe(path)}: expected one weight in a tensor, found "
+            f"{safe(match.scheme.chunked[0])} and others in chunks of several",
             hint="convert it first: llamath convert SRC DST --names hf",
         )
     return match.scheme

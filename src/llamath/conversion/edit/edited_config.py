@@ -1,7 +1,8 @@
 """`edit_config`: the config.json of an edited model, checked against the edited tree.
 
-A config can express an edit if the family builds the edited tree from it. Lists with one entry per layer are sliced, lists of layers'
-numbers are renumbered, and where a pattern (every sixth layer, …) no longer describes the layers, they are listed one by one.
+A config can express an edit if the family builds the edited tree from it. Lists with one entry per
+layer are sliced, lists of layers' numbers are renumbered, and where a pattern (every sixth layer,
+…) no longer describes the layers, they are listed one by one.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from .edited_tree import TreeEdit, equal_trees
 
 Keys = dict[str, Any]
 
-_PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list attention_layers mlp_layer_types
-    no_rope_layers rope_layers layer_rope_theta sliding_window_layers indexer_types index_topk_pattern
-    num_attention_heads_per_layer swiglu_limits swiglu_limits_shared partial_rotary_factors rope_theta
-    intermediate_size activation_sparsity_pattern
-    block_configs ffn_multipliers hybrid_layer_pattern moe_layer_freq num_kv_heads num_query_heads""".split()
+_PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list
+    attention_layers mlp_layer_types no_rope_layers rope_layers layer_rope_theta
+    sliding_window_layers indexer_types index_topk_pattern num_attention_heads_per_layer
+    swiglu_limits swiglu_limits_shared partial_rotary_factors rope_theta intermediate_size
+    activation_sparsity_pattern block_configs ffn_multipliers hybrid_layer_pattern moe_layer_freq
+    num_kv_heads num_query_heads""".split()
 """Keys with one entry (of a list or a text) for each layer."""
 _LAYER_NUMBERS = (
-    "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices local_layer_ids cross_attention_layers hybrid_layer_ids".split()
+    "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices local_layer_ids "
+    "cross_attention_layers hybrid_layer_ids".split()
 )
 """Keys with a list of layers' numbers."""
 _FIRST_LAYERS = "first_k_dense_replace num_dense_layers max_window_layers dense_mlp_idx".split()
@@ -47,7 +50,9 @@ class LayerNumbers:
     """Renumbers layers in module names of a quantization recipe."""
 
     def __init__(self, edit: TreeEdit, layer_word: str) -> None:
-        self._layers = None if edit.layers is None else {old: new for new, old in enumerate(edit.layers)}
+        self._layers = (
+            None if edit.layers is None else {old: new for new, old in enumerate(edit.layers)}
+        )
         self._layer = re.compile(rf"(?<![\w])({re.escape(layer_word)}\.)(\d{{1,9}})(?![\w])")
 
     def rename(self, text: str) -> str | None:
@@ -55,15 +60,25 @@ class LayerNumbers:
         if self._layers is None or (match := self._layer.search(text)) is None:
             return text
         number = self._layers.get(int(match[2]))
-        return None if number is None else f"{text[: match.start()]}{match[1]}{number}{text[match.end() :]}"
+        return (
+            None
+            if number is None
+            else f"{text[: match.start()]}{match[1]}{number}{text[match.end() :]}"
+        )
 
     def rename_all(self, value: Any) -> Any:
-        """Return a section of a config with the names in it renamed, and those of removed modules left out."""
+        """Return a section of a config with the names in it renamed, and those of removed
+        modules left out.
+        """
         if isinstance(value, str):
             return self.rename(value)
         if isinstance(value, list):
             renamed = [self.rename_all(x) for x in value]
-            return [new for new, old in zip(renamed, value, strict=True) if new is not None or old is None]
+            return [
+                new
+                for new, old in zip(renamed, value, strict=True)
+                if new is not None or old is None
+            ]
         if isinstance(value, Mapping):
             pairs = ((self.rename(key), self.rename_all(x)) for key, x in value.items())
             return {key: x for key, x in pairs if key is not None}
@@ -71,7 +86,9 @@ class LayerNumbers:
 
 
 def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> tuple[Keys, Model]:
-    """Return the keys of the new config.json, and the model that they describe, whose tree is the edited one."""
+    """Return the keys of the new config.json, and the model that they describe, whose tree is
+    the edited one.
+    """
     reason = ""
     for keys in _candidates(model, stored, tree, edit):
         try:
@@ -82,11 +99,15 @@ def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> tu
         if equal_trees(edited.tree, tree):
             return keys, edited.replace(name=model.name, source=model.source)
     reason = reason or _first_difference(model, stored, tree, edit)
-    raise ConvertError(f"a config of the {model.family.name} family cannot express this edit{reason}")
+    raise ConvertError(
+        f"a config of the {model.family.name} family cannot express this edit{reason}"
+    )
 
 
 def _candidates(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> Iterator[Keys]:
-    """Yield configs that may describe the tree: with the patterns of the original, then with layers listed one by one."""
+    """Yield configs that may describe the tree: with the patterns of the original, then with
+    layers listed one by one.
+    """
     base = _edit_keys(model, stored, edit)
     yield base
     if edit.layers is None:
@@ -94,7 +115,12 @@ def _candidates(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> It
     lists = _layer_lists(model, tree)
     for chosen in product((False, True), repeat=len(lists)):
         if any(chosen):
-            added = {key: x for take, keys in zip(chosen, lists, strict=True) if take for key, x in keys.items()}
+            added = {
+                key: x
+                for take, keys in zip(chosen, lists, strict=True)
+                if take
+                for key, x in keys.items()
+            }
             yield _with_text_keys(base, added)
 
 
@@ -104,7 +130,10 @@ def _first_difference(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit)
     for new, (a, b) in enumerate(zip(built.layers, tree.layers, strict=False)):
         if a != b:
             old = edit.layers[new] if edit.layers is not None else new
-            return f": layer {new}, layer {old} of the original, would have another {_differing_field(a, b)}"
+            return (
+                f": layer {new}, layer {old} of the original, would have another "
+                f"{_differing_field(a, b)}"
+            )
     return ": it would describe another model"
 
 
@@ -114,7 +143,11 @@ def _differing_field(a: Block, b: Block) -> str:
         return type(b).__name__
     name = next(x for x in b.fields if getattr(a, x) != getattr(b, x))
     inner = getattr(a, name), getattr(b, name)
-    if isinstance(inner[0], Block) and isinstance(inner[1], Block) and type(inner[0]) is type(inner[1]):
+    if (
+        isinstance(inner[0], Block)
+        and isinstance(inner[1], Block)
+        and type(inner[0]) is type(inner[1])
+    ):
         return f"{name}.{_differing_field(*inner)}"
     return name
 
@@ -146,13 +179,21 @@ def _text_key(stored: Keys) -> str:
 def _with_text_keys(stored: Keys, changes: Keys) -> Keys:
     """Return the config with keys of the text model changed."""
     text_key = _text_key(stored)
-    return {**stored, text_key: {**stored[text_key], **changes}} if text_key else {**stored, **changes}
+    return (
+        {**stored, text_key: {**stored[text_key], **changes}} if text_key else {**stored, **changes}
+    )
 
 
 def _renamed_number(model: Model, text: Keys, symbol: str, key: str, value: int) -> Keys:
-    """Return a number under each of its names in the config; if it has none, under the one that the family reads."""
+    """Return a number under each of its names in the config; if it has none, under the one that
+    the family reads.
+    """
     read = model.config.key_by_symbol.get(symbol, key)
-    present = [x for x in dict.fromkeys((read, *any_name(key).split("|"))) if text.get(x) is not None and type(text[x]) is int]
+    present = [
+        x
+        for x in dict.fromkeys((read, *any_name(key).split("|")))
+        if text.get(x) is not None and type(text[x]) is int
+    ]
     return dict.fromkeys(present or [read], value)
 
 
@@ -160,7 +201,9 @@ def _layer_keys(model: Model, text: Keys, layers: Sequence[int]) -> Keys:
     """Return the keys on layers after some are dropped."""
     old = int(model.tree.layers.n)
     changes: Keys = {}
-    if "L" in model.config.key_by_symbol or any(x in text for x in any_name("num_hidden_layers").split("|")):
+    if "L" in model.config.key_by_symbol or any(
+        x in text for x in any_name("num_hidden_layers").split("|")
+    ):
         changes |= _renamed_number(model, text, "L", "num_hidden_layers", len(layers))
     for key in _PER_LAYER:
         if isinstance(value := text.get(key), list | str) and len(value) >= old:
@@ -180,8 +223,13 @@ def _layer_keys(model: Model, text: Keys, layers: Sequence[int]) -> Keys:
         changes["scale_depth"] = factor * sqrt(len(layers) / old)
     for key in _BY_LAYER:
         if isinstance(value := text.get(key), Mapping):
-            by_number = {int(x): settings for x, settings in value.items() if x.isdecimal() and len(x) < 10}  # "5" or "05"
-            changes[key] = {str(new): by_number[i] for new, i in enumerate(layers) if i in by_number}
+            # "5" or "05"
+            by_number = {
+                int(x): settings for x, settings in value.items() if x.isdecimal() and len(x) < 10
+            }
+            changes[key] = {
+                str(new): by_number[i] for new, i in enumerate(layers) if i in by_number
+            }
     return changes
 
 
@@ -195,29 +243,54 @@ def _layer_lists(model: Model, tree: Decoder) -> list[Keys]:
     if "layer_types" in read and "layers_block_type" not in read:
         lists.append({"layer_types": [_layer_type(x) for x in mixers]})
     if "no_rope_layers" in read:
-        lists.append({"no_rope_layers": [int(isinstance(x, AttentionBase) and x.rope is not None) for x in mixers]})
+        lists.append(
+            {
+                "no_rope_layers": [
+                    int(isinstance(x, AttentionBase) and x.rope is not None) for x in mixers
+                ]
+            }
+        )
     if "mlp_only_layers" in read and "decoder_sparse_step" in read:
-        lists.append({"mlp_only_layers": [i for i in numbers if not sparse[i]], "decoder_sparse_step": 1})
+        lists.append(
+            {"mlp_only_layers": [i for i in numbers if not sparse[i]], "decoder_sparse_step": 1}
+        )
     if "mlp_layer_types" in read:
         lists.append({"mlp_layer_types": ["sparse" if x else "dense" for x in sparse]})
     if "indexer_types" in read:
-        lists.append({"indexer_types": ["full" if getattr(x, "indexer", None) else "shared" for x in mixers]})
+        lists.append(
+            {"indexer_types": ["full" if getattr(x, "indexer", None) else "shared" for x in mixers]}
+        )
     if "moe_layer_start_index" in read:
         lists += _moe_interval(sparse)
     if "attention_types" in read:
-        lists.append({"attention_types": [[["global" if _layer_type(x) == "full_attention" else "local"], 1] for x in mixers]})
+        lists.append(
+            {
+                "attention_types": [
+                    [["global" if _layer_type(x) == "full_attention" else "local"], 1]
+                    for x in mixers
+                ]
+            }
+        )
     if "moe_layers" in read:
         lists.append({"moe_layers": [i for i in numbers if sparse[i]]})
     return lists
 
 
 def _moe_interval(sparse: Sequence[bool]) -> list[Keys]:
-    """Return the keys for every nth layer from a first to a last one, if that describes the layers with experts (ERNIE)."""
+    """Return the keys for every nth layer from a first to a last one, if that describes the
+    layers with experts (ERNIE).
+    """
     numbers = [i for i, x in enumerate(sparse) if x] or [len(sparse)]
     first, last = numbers[0], numbers[-1]
     for every in range(1, len(sparse) + 1):
         if numbers == [i for i in range(first, last + 1) if (i + 1) % every == 0]:
-            return [{"moe_layer_start_index": first, "moe_layer_end_index": last, "moe_layer_interval": every}]
+            return [
+                {
+                    "moe_layer_start_index": first,
+                    "moe_layer_end_index": last,
+                    "moe_layer_interval": every,
+                }
+            ]
     return []
 
 
@@ -225,8 +298,20 @@ def _layer_type(mixer: object) -> str:
     """Return the entry of `layer_types` for a mixer."""
     if isinstance(mixer, AttentionBase):
         window = mixer.window
-        return "sliding_attention" if window.size is not None else "chunked_attention" if window.chunk is not None else "full_attention"
-    return "conv" if isinstance(mixer, ShortConv) else "linear_attention" if isinstance(mixer, RecurrentMixer) else "full_attention"
+        return (
+            "sliding_attention"
+            if window.size is not None
+            else "chunked_attention"
+            if window.chunk is not None
+            else "full_attention"
+        )
+    return (
+        "conv"
+        if isinstance(mixer, ShortConv)
+        else "linear_attention"
+        if isinstance(mixer, RecurrentMixer)
+        else "full_attention"
+    )
 
 
 def _is_sparse(layer: Block) -> bool:

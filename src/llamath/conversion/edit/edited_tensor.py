@@ -1,4 +1,6 @@
-"""`EditedTensor`: a stored tensor to write that is made of slices of others along one axis; their bytes are copied."""
+"""`EditedTensor`: a stored tensor to write that is made of slices of others along one axis;
+their bytes are copied.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Slice(NamedTuple):
 
 
 class EditedTensor(NamedTuple):
-    """Slices, concatenated along one axis, with rows appended to them; without slices, `whole` is copied."""
+    """Slices, concatenated along one axis, with rows appended to them; without slices, `whole`
+    is copied.
+    """
 
     name: str
     dtype: str
@@ -69,7 +73,9 @@ class EditedTensor(NamedTuple):
 
     @property
     def _outer(self) -> int:
-        """The number of parts of each slice: the slices may have another shape than the tensor that is written."""
+        """The number of parts of each slice: the slices may have another shape than the tensor
+        that is written.
+        """
         return prod(self.slices[0].tensor.shape[: self.axis]) if self.slices else 1
 
     @property
@@ -77,27 +83,35 @@ class EditedTensor(NamedTuple):
         return self.size // self.shape[0] if self.shape and self.shape[0] else 0
 
     def _slice_rows(self, reader: TensorReader) -> Iterator[bytes]:
-        """Yield slices along the first axis (or one with nothing before it), which are contiguous, in whole rows."""
+        """Yield slices along the first axis (or one with nothing before it), which are
+        contiguous, in whole rows.
+        """
         for x in self.slices:
             row = x.tensor.bytes // x.tensor.shape[self.axis]
             for first, last in x.ranges:
                 yield from _copy(x.tensor, first * row, (last - first) * row, reader, row)
 
     def _slice_columns(self, reader: TensorReader) -> Iterator[bytes]:
-        """Yield slices along another axis: a block of outer rows is read whole, and the parts of each row are joined."""
+        """Yield slices along another axis: a block of outer rows is read whole, and the parts of
+        each row are joined.
+        """
         outer = self._outer
         widths = [x.tensor.bytes // outer for x in self.slices]
         step = max(1, CHUNK_BYTES // max(1, sum(widths)))
         for start in range(0, outer, step):
             count = min(step, outer - start)
             views = [
-                memoryview(reader.read_bytes(x.tensor, start * width, count * width)) for x, width in zip(self.slices, widths, strict=True)
+                memoryview(reader.read_bytes(x.tensor, start * width, count * width))
+                for x, width in zip(self.slices, widths, strict=True)
             ]
             parts: list[memoryview] = []
             for row in range(count):
                 for x, view, width in zip(self.slices, views, widths, strict=True):
                     inner = width // x.tensor.shape[self.axis]
-                    parts += [view[row * width + first * inner : row * width + last * inner] for first, last in x.ranges]
+                    parts += [
+                        view[row * width + first * inner : row * width + last * inner]
+                        for first, last in x.ranges
+                    ]
             yield b"".join(parts)
 
 
@@ -106,7 +120,10 @@ class _MeanRow:
 
     def __init__(self, dtype: str, row_bytes: int) -> None:
         if dtype not in FLOAT_BYTES:
-            raise ConvertError(f"rows of {dtype} have no mean that can be stored; only {', '.join(FLOAT_BYTES)} can be extended")
+            raise ConvertError(
+                f"rows of {dtype} have no mean that can be stored; only "
+                f"{', '.join(FLOAT_BYTES)} can be extended"
+            )
         self._np = require_numpy()
         self._dtype, self._row_bytes, self._rows = dtype, row_bytes, 0
         self._sum: Any = self._np.zeros(row_bytes // FLOAT_BYTES[dtype], "<f8")
@@ -131,10 +148,14 @@ def copy_tensor(tensor: Tensor, name: str) -> EditedTensor:
 
 def new_tensor(like: Tensor, data: bytes) -> EditedTensor:
     """Return a vector with the name and dtype of a stored one, and other numbers."""
-    return EditedTensor(like.name, like.dtype, (len(data) // PLAIN[like.dtype].bytes,), len(data), data=data)
+    return EditedTensor(
+        like.name, like.dtype, (len(data) // PLAIN[like.dtype].bytes,), len(data), data=data
+    )
 
 
-def slice_tensor(name: str, axis: int, slices: Iterable[Slice], appended: int = 0, fill: Fill = "") -> EditedTensor:
+def slice_tensor(
+    name: str, axis: int, slices: Iterable[Slice], appended: int = 0, fill: Fill = ""
+) -> EditedTensor:
     """Return slices of stored tensors, concatenated along an axis, with rows appended."""
     kept = tuple(x for x in slices if x.ranges)
     first = kept[0].tensor
@@ -145,8 +166,21 @@ def slice_tensor(name: str, axis: int, slices: Iterable[Slice], appended: int = 
     shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
     whole = prod(first.shape[: axis + 1]) * inner == first.bytes
     if not whole or (appended and axis):
-        raise ConvertError(f"{safe(first.name)} is {first.dtype} {list(first.shape)}, which cannot be cut along axis {axis}")
-    return EditedTensor(name, first.dtype, shape, prod(shape[: axis + 1]) * inner, None, axis, kept, appended, fill if appended else "")
+        raise ConvertError(
+            f"{safe(first.name)} is {first.dtype} {list(first.shape)}, which "
+            f"cannot be cut along axis {axis}"
+        )
+    return EditedTensor(
+        name,
+        first.dtype,
+        shape,
+        prod(shape[: axis + 1]) * inner,
+        None,
+        axis,
+        kept,
+        appended,
+        fill if appended else "",
+    )
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
@@ -164,11 +198,14 @@ def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
 def _check_contiguous(x: Tensor) -> None:
     if x.strides is not None:
         raise ConvertError(
-            f"{safe(x.name)} is not contiguous", hint="convert the checkpoint to safetensors first: llamath convert --names hf"
+            f"{safe(x.name)} is not contiguous",
+            hint="convert the checkpoint to safetensors first: llamath convert --names hf",
         )
 
 
-def _copy(tensor: Tensor, start: int, length: int, reader: TensorReader, unit: int = 1) -> Iterator[bytes]:
+def _copy(
+    tensor: Tensor, start: int, length: int, reader: TensorReader, unit: int = 1
+) -> Iterator[bytes]:
     """Yield bytes of a tensor in chunks of whole units."""
     step = max(1, CHUNK_BYTES // max(1, unit)) * unit
     for at in range(start, start + length, step):

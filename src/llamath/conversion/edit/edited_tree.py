@@ -1,4 +1,6 @@
-"""The tree of an edited model, made from the tree of the original: what the new config has to describe."""
+"""The tree of an edited model, made from the tree of the original: what the new config has to
+describe.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ def equal_trees(a: Decoder, b: Decoder) -> bool:
 
 def _keep_layers(tree: Decoder, layers: Sequence[int]) -> Decoder:
     if any(x.weight.tied.startswith("layers.") for x in fold_field(tree, "layers")):
-        raise ConvertError("--drop-layers: layers of this model share blocks, which a config without some of them cannot describe")
+        raise ConvertError(
+            "--drop-layers: layers of this model share blocks, which a config "
+            "without some of them cannot describe"
+        )
     number = {old: new for new, old in enumerate(layers)}
     old_layers = list(tree.layers)
     renumbered: dict[tuple[int, int], Block] = {}
@@ -47,7 +52,9 @@ def _keep_layers(tree: Decoder, layers: Sequence[int]) -> Decoder:
             return block
         if attn.kv_layer not in number:
             raise ConvertError(
-                f"--drop-layers: layer {attn.kv_layer} has the keys and values that later layers use", hint="drop these layers as well"
+                f"--drop-layers: layer {attn.kv_layer} has the keys and values that later layers "
+                "use",
+                hint="drop these layers as well",
             )
         key = (id(block), attn.kv_layer)
         if key not in renumbered:
@@ -70,25 +77,40 @@ def _resize_per_layer(block: PerLayerEmbedding, layers: int) -> PerLayerEmbeddin
 
 def _resize_vocab(tree: Decoder, vocab: int) -> Decoder:
     old = int(tree.vocab)
-    if int(tree.embed.weight.shape[0]) > old and any(isinstance(x, CrossAttentionLayer) for x, _ in tree.layers.distinct()):
-        raise ConvertError(f"--resize-vocab {vocab}: the embedding has rows for images after those of the vocabulary")
+    if int(tree.embed.weight.shape[0]) > old and any(
+        isinstance(x, CrossAttentionLayer) for x, _ in tree.layers.distinct()
+    ):
+        raise ConvertError(
+            f"--resize-vocab {vocab}: the embedding has rows for images after "
+            "those of the vocabulary"
+        )
     if any(isinstance(x.block, HashMoE) for x in fold_blocks(tree)):
-        raise ConvertError(f"--resize-vocab {vocab}: the first layers have a table of the experts of each token")
+        raise ConvertError(
+            f"--resize-vocab {vocab}: the first layers have a table of the experts of each token"
+        )
     embed = tree.embed.replace(weight=_with_size(tree.embed.weight, 0, vocab))
     head = tree.head
     if head is not None and int(head.weight.shape[0]) == old:
         head = _map_rows(head, vocab)
     mtp = tree.mtp
     if mtp is not None:
-        mtp = _map_stack(mtp, lambda x: x.replace(embed=_map_rows(x.embed, vocab), head=_map_rows(x.head, vocab)))  # type: ignore[attr-defined]
+        mtp = _map_stack(
+            mtp, lambda x: x.replace(embed=_map_rows(x.embed, vocab), head=_map_rows(x.head, vocab))
+        )  # type: ignore[attr-defined]
     if tree.per_layer is not None and vocab > (rows := int(tree.per_layer.embed.weight.shape[0])):
-        raise ConvertError(f"--resize-vocab {vocab}: the per-layer embedding has {rows:,} rows, one for each token")
+        raise ConvertError(
+            f"--resize-vocab {vocab}: the per-layer embedding has {rows:,} rows, one for each token"
+        )
     return tree.replace(embed=embed, head=head, mtp=mtp, vocab=Expr.const(vocab))
 
 
 def _map_rows(block: _B, rows: int) -> _B:
     """Return a head or an embedding with another number of rows; what is inside it stays."""
-    changes = {x: _with_size(w, 0, rows) for x in ("weight", "bias") if isinstance(w := getattr(block, x, None), Weight)}
+    changes = {
+        x: _with_size(w, 0, rows)
+        for x in ("weight", "bias")
+        if isinstance(w := getattr(block, x, None), Weight)
+    }
     return block.replace(**changes)
 
 
@@ -107,7 +129,9 @@ def _map_stack(stack: Stack, change: Callable[[Block], Block]) -> Stack:
 
 
 def _expanded(tree: Decoder) -> tuple[object, ...]:
-    """Return the fields of a tree with its layers one by one, and their residual multipliers without errors of rounding."""
+    """Return the fields of a tree with its layers one by one, and their residual multipliers
+    without errors of rounding.
+    """
     values = {name: getattr(tree, name) for name in tree.fields}
     for name in ("layers", "mtp"):
         if (stack := values[name]) is not None:

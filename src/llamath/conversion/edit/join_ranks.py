@@ -1,4 +1,6 @@
-"""`open_ranks`: the folders of all ranks of a checkpoint that was cut for tensor parallelism, and `join_ranks`, their tensors joined."""
+"""`open_ranks`: the folders of all ranks of a checkpoint that was cut for tensor parallelism,
+and `join_ranks`, their tensors joined.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def open_ranks(path: str) -> Ranks:
             other = {key: x for key, x in source.config.items() if key != SHARD_KEY}
             if other != config:
                 key = next(x for x in (*config, *other) if config.get(x) != other.get(x))
-                raise _mismatch(sources[0], source, f"different values of {safe(key, 60)} in config.json")
+                raise _mismatch(
+                    sources[0], source, f"different values of {safe(key, 60)} in config.json"
+                )
             if source.tensors.keys() != sources[0].tensors.keys():
                 name = min(source.tensors.keys() ^ sources[0].tensors.keys())
                 raise _mismatch(sources[0], source, f"{safe(name)} in one of them alone")
@@ -58,7 +62,11 @@ def open_ranks(path: str) -> Ranks:
     manifest = Manifest(
         format="safetensors",
         files=tuple(file for source in sources for file in source.manifest.files),
-        tensors=tuple(x for source, first in zip(sources, _first_files(sources), strict=True) for x in _numbered(source, first).values()),
+        tensors=tuple(
+            x
+            for source, first in zip(sources, _first_files(sources), strict=True)
+            for x in _numbered(source, first).values()
+        ),
     )
     return Ranks(
         path=path,
@@ -76,11 +84,21 @@ def join_ranks(ranks: Ranks) -> list[EditedTensor]:
     """Plan the tensors of the whole checkpoint."""
     scheme, tree, count = ranks.sources[0].scheme, ranks.model.tree, len(ranks.sources)
     cuts = [stored_cuts(scheme, tree, TensorParallelShard(rank, count)) for rank in range(count)]
-    tensors = [_numbered(source, first) for source, first in zip(ranks.sources, _first_files(ranks.sources), strict=True)]
+    tensors = [
+        _numbered(source, first)
+        for source, first in zip(ranks.sources, _first_files(ranks.sources), strict=True)
+    ]
     data: dict[str, bytes] = {}
     for source, own, stored in zip(ranks.sources, cuts, tensors, strict=True):
         recipe = source.report.checkpoint.quantization_config
-        packed = packed_cuts(own, stored, source.packings, recipe, lambda x: ranks.reader.read_bytes(x, 0, x.bytes), is_rank=True)
+        packed = packed_cuts(
+            own,
+            stored,
+            source.packings,
+            recipe,
+            lambda x: ranks.reader.read_bytes(x, 0, x.bytes),
+            is_rank=True,
+        )
         own |= packed.cuts
         data = data or packed.data
     return plan_join(tensors, cuts, ranks.reader, data)
@@ -99,32 +117,49 @@ def _numbered(source: EditSource, first: int) -> dict[str, Any]:
 def _find_ranks(path: str) -> list[str]:
     """Return the subfolders with the ranks, in the order of the ranks; links are not followed."""
     if not os.path.isdir(path):
-        raise ConvertError(f"{safe(path)} is not a folder", hint="--join-shards expects a folder with one subfolder for each rank")
+        raise ConvertError(
+            f"{safe(path)} is not a folder",
+            hint="--join-shards expects a folder with one subfolder for each rank",
+        )
     found: dict[int, str] = {}
     sizes: dict[int, str] = {}
     for name in LocalFolder(path).names():
         folder = os.path.join(path, name)
         if os.path.islink(folder) or not os.path.isfile(os.path.join(folder, "config.json")):
             continue
-        shard = parse_shard(read_json(resolve_inside(folder, "config.json")), safe(os.path.join(folder, "config.json")))
+        shard = parse_shard(
+            read_json(resolve_inside(folder, "config.json")),
+            safe(os.path.join(folder, "config.json")),
+        )
         if shard is None:
             continue
         sizes.setdefault(shard.world_size, folder)
         if shard.rank in found:
-            raise ConvertError(f"{safe(path)}: {safe(os.path.basename(found[shard.rank]))} and {safe(name)} are both rank {shard.rank}")
+            raise ConvertError(
+                f"{safe(path)}: {safe(os.path.basename(found[shard.rank]))} and "
+                f"{safe(name)} are both rank {shard.rank}"
+            )
         found[shard.rank] = folder
     if not found:
         raise ConvertError(
             f"{safe(path)} has no subfolder with one rank of a checkpoint",
-            hint="llamath edit SRC DST/0 --tp-shard 0/2 writes one; llamath convert joins Meta's consolidated.NN.pth",
+            hint="llamath edit SRC DST/0 --tp-shard 0/2 writes one; llamath convert joins Meta's "
+            "consolidated.NN.pth",
         )
     if len(sizes) > 1:
-        raise ConvertError(f"{safe(path)}: expected ranks of one cut, found ranks of {' and of '.join(map(str, sorted(sizes)))}")
+        raise ConvertError(
+            f"{safe(path)}: expected ranks of one cut, found ranks of "
+            f"{' and of '.join(map(str, sorted(sizes)))}"
+        )
     count = min(next(iter(sizes)), _MAX_RANKS)
     if missing := [x for x in range(count) if x not in found]:
-        raise ConvertError(f"{safe(path)}: rank {missing[0]} of {next(iter(sizes))} is missing, found {len(found)}")
+        raise ConvertError(
+            f"{safe(path)}: rank {missing[0]} of {next(iter(sizes))} is missing, found {len(found)}"
+        )
     return [found[x] for x in range(count)]
 
 
 def _mismatch(a: EditSource, b: EditSource, what: str) -> ConvertError:
-    return ConvertError(f"{safe(a.path)} and {safe(b.path)}: expected two ranks of one checkpoint, found {what}")
+    return ConvertError(
+        f"{safe(a.path)} and {safe(b.path)}: expected two ranks of one checkpoint, found {what}"
+    )

@@ -1,8 +1,10 @@
-"""`packed_cuts`: the parts of the tensors of packed weights on one rank: values, scales, zero points, and what describes them.
+"""`packed_cuts`: the parts of the tensors of packed weights on one rank: values, scales, zero
+points, and what describes them.
 
-A cut is made where no stored number and no group is split, as vLLM cuts such weights when it loads them: AWQ's and GPTQ's tensors have the
-inputs first; with GPTQ's `desc_act`, inputs of one group are on several ranks, which all have its scales; gpt-oss's experts are stacked;
-bitsandbytes' 4 bits are blocks of the flat matrix. Everything else is refused by name.
+A cut is made where no stored number and no group is split, as vLLM cuts such weights when it loads
+them: AWQ's and GPTQ's tensors have the inputs first; with GPTQ's `desc_act`, inputs of one group
+are on several ranks, which all have its scales; gpt-oss's experts are stacked; bitsandbytes' 4 bits
+are blocks of the flat matrix. Everything else is refused by name.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ Read = Callable[[Tensor], bytes]
 
 
 class PackedCuts(NamedTuple):
-    """The cuts of the tensors of packed weights, and the bytes of those that are written anew, by name."""
+    """The cuts of the tensors of packed weights, and the bytes of those that are written anew,
+    by name.
+    """
 
     cuts: dict[str, StoredCut]
     data: dict[str, bytes]
@@ -53,7 +57,11 @@ class _Weight(NamedTuple):
     @property
     def length(self) -> int:
         """The number of outputs or inputs that the tensors have along the axis of the cut."""
-        return self.cut.size if not self.is_rank else sum(b - a for a, b in self.cut.ranges) + self.cut.appended
+        return (
+            self.cut.size
+            if not self.is_rank
+            else sum(b - a for a, b in self.cut.ranges) + self.cut.appended
+        )
 
     def find(self, end: str) -> str:
         """Return the name of the tensor with this end, or an empty string."""
@@ -68,27 +76,39 @@ class _Weight(NamedTuple):
     def refuse(self, why: str) -> ConvertError:
         """Return the error for a weight that cannot be cut."""
         hint = "cut the unquantized checkpoint, or use fewer ranks"
-        return ConvertError(f"{safe(self.values)} is packed as {safe(self.kind, 40)}, {why}", hint=hint)
+        return ConvertError(
+            f"{safe(self.values)} is packed as {safe(self.kind, 40)}, {why}", hint=hint
+        )
 
     def scaled_cut(self, name: str, axis: int, group: int = 0, per: int = 1) -> StoredCut:
-        """Return the cut of a tensor along an axis with as many numbers for each output or input as its shape says.
+        """Return the cut of a tensor along an axis with as many numbers for each output or input as
+        its shape says.
 
-        `group` is the number of outputs or inputs that one number has to stand for, if that is known; `per` multiplies both.
+        `group` is the number of outputs or inputs that one number has to stand for, if that is
+        known; `per` multiplies both.
         """
         shape = self.tensors[name].shape
         if axis >= len(shape):
-            raise self.refuse(f"and {safe(name)} has the shape {list(shape)}, without the axis to cut")
+            raise self.refuse(
+                f"and {safe(name)} has the shape {list(shape)}, without the axis to cut"
+            )
         n, length = shape[axis], self.length * per
         common = gcd(n, length)
         step, numbers = (length // common, n // common) if common else (0, 0)
         if not step or (group and (step, numbers) != (group, 1)) or self.cut.appended:
-            raise self.refuse(f"and {safe(name)} has {n:,} numbers for {length:,} values: its last group is not full")
+            raise self.refuse(
+                f"and {safe(name)} has {n:,} numbers for {length:,} values: its "
+                "last group is not full"
+            )
         if any(a * per % step or b * per % step for a, b in self.cut.ranges):
             where = next(x for span in self.cut.ranges for x in span if x * per % step)
             raise self.refuse(
-                f"in groups that a cut would split: {safe(name)} has one for {step:,} values, and the cut is at {where * per:,}"
+                f"in groups that a cut would split: {safe(name)} has one for {step:,} values, "
+                f"and the cut is at {where * per:,}"
             )
-        ranges = tuple((a * per // step * numbers, b * per // step * numbers) for a, b in self.cut.ranges)
+        ranges = tuple(
+            (a * per // step * numbers, b * per // step * numbers) for a, b in self.cut.ranges
+        )
         return StoredCut(axis, ranges, self.cut.size * per // step * numbers)
 
 
@@ -101,7 +121,9 @@ def packed_cuts(
     *,
     is_rank: bool = False,
 ) -> PackedCuts:
-    """Return the cuts of the tensors of packed weights; `is_rank` says that the tensors are those of one rank, to be joined."""
+    """Return the cuts of the tensors of packed weights; `is_rank` says that the tensors are
+    those of one rank, to be joined.
+    """
     weights: dict[str, dict[str, Packing]] = {}
     for name, packing in packings.items():
         if packing.weight in cuts:
@@ -112,7 +134,10 @@ def packed_cuts(
         cut = _CUTTERS.get(kind, _cut_in_order if kind in _IN_ORDER else None)
         weight = _Weight(name, kind, cuts[name], tensors, own, recipe or {}, read, is_rank)
         if not kind or cut is None:
-            raise weight.refuse("whose layout is not cut: it has no axis of outputs and of inputs that is known here")
+            raise weight.refuse(
+                "whose layout is not cut: it has no axis of outputs and of "
+                "inputs that is known here"
+            )
         new = cut(weight)
         found.cuts.update(new.cuts)
         found.data.update(new.data)
@@ -120,7 +145,9 @@ def packed_cuts(
 
 
 def _cut_in_order(x: _Weight) -> PackedCuts:
-    """Cut tensors that have the axes of the weight; a last block of rows or columns may not be full."""
+    """Cut tensors that have the axes of the weight; a last block of rows or columns may not be
+    full.
+    """
     cuts = {}
     block = _scale_block(x.recipe)
     for name, packing in x.packings.items():
@@ -131,9 +158,18 @@ def _cut_in_order(x: _Weight) -> PackedCuts:
         if packing.role in ("index", "meta") or len(shape) != 2 or cut.axis > 1:
             raise split
         is_block_scale = block is not None and packing.kind == "fp8" and packing.role == "scale"
-        if packing.kind in ("fp8", "int8") and packing.role == "scale" and not is_block_scale and shape[cut.axis] == 1:
+        if (
+            packing.kind in ("fp8", "int8")
+            and packing.role == "scale"
+            and not is_block_scale
+            and shape[cut.axis] == 1
+        ):
             continue  # one scale for all rows or columns
-        unit = block[cut.axis] if block is not None and is_block_scale else x.length // max(1, shape[cut.axis])
+        unit = (
+            block[cut.axis]
+            if block is not None and is_block_scale
+            else x.length // max(1, shape[cut.axis])
+        )
         if not unit or shape[cut.axis] != -(-x.length // unit) or (cut.appended and unit > 1):
             raise split
         if any(a % unit or (b % unit and b < cut.size) for a, b in cut.ranges):
@@ -146,10 +182,19 @@ def _cut_in_order(x: _Weight) -> PackedCuts:
 def _scale_block(recipe: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return the rows and columns that share a scale, if a recipe says so."""
     groups = recipe.get("config_groups")
-    weights = [x.get("weights") for x in groups.values() if isinstance(x, Mapping)] if isinstance(groups, Mapping) else []
-    blocks = [recipe.get("weight_block_size"), *(x.get("block_structure") for x in weights if isinstance(x, Mapping))]
+    weights = (
+        [x.get("weights") for x in groups.values() if isinstance(x, Mapping)]
+        if isinstance(groups, Mapping)
+        else []
+    )
+    blocks = [
+        recipe.get("weight_block_size"),
+        *(x.get("block_structure") for x in weights if isinstance(x, Mapping)),
+    ]
     block = next((x for x in blocks if x is not None), None)
-    is_valid = isinstance(block, list) and len(block) == 2 and all(type(x) is int and x > 0 for x in block)
+    is_valid = (
+        isinstance(block, list) and len(block) == 2 and all(type(x) is int and x > 0 for x in block)
+    )
     return (block[0], block[1]) if isinstance(block, list) and is_valid else None
 
 
@@ -171,10 +216,16 @@ def _cut_awq(x: _Weight) -> PackedCuts:
 
 
 def _cut_groups(x: _Weight) -> dict[str, StoredCut]:
-    """Cut scales and zero points by groups of inputs; one scale for all inputs is whole on every rank."""
+    """Cut scales and zero points by groups of inputs; one scale for all inputs is whole on every
+    rank.
+    """
     names = [name for name, packing in x.packings.items() if packing.role in ("scale", "zero")]
     size = _group_size(x)
-    return {name: x.scaled_cut(name, 0, size) for name in names if x.tensors[name].shape[:1] != (1,) or size == x.length}
+    return {
+        name: x.scaled_cut(name, 0, size)
+        for name in names
+        if x.tensors[name].shape[:1] != (1,) or size == x.length
+    }
 
 
 def _cut_gptq(x: _Weight) -> PackedCuts:
@@ -191,7 +242,10 @@ def _cut_gptq(x: _Weight) -> PackedCuts:
     group, ranges = _group_size(x) or x.length, x.cut.ranges
     count = x.cut.size if x.is_rank else sum(b - a for a, b in ranges)
     group = group if _group_size(x) else count
-    return PackedCuts({**values, **_cut_groups(x)}, {index: array("i", [i // group for i in range(count)]).tobytes()})
+    return PackedCuts(
+        {**values, **_cut_groups(x)},
+        {index: array("i", [i // group for i in range(count)]).tobytes()},
+    )
 
 
 def _is_shuffled(x: _Weight, index: str) -> bool:
@@ -213,24 +267,39 @@ def _is_shuffled(x: _Weight, index: str) -> bool:
 def _cut_mxfp4(x: _Weight) -> PackedCuts:
     of_weight = x.packings[x.values].shape
     axis = (len(of_weight) - 2 if of_weight is not None else 0) + (not x.cut.is_output)
-    return PackedCuts({name: x.scaled_cut(name, axis) for name, packing in x.packings.items() if packing.role in ("values", "scale")}, {})
+    return PackedCuts(
+        {
+            name: x.scaled_cut(name, axis)
+            for name, packing in x.packings.items()
+            if packing.role in ("values", "scale")
+        },
+        {},
+    )
 
 
 def _cut_bnb_int8(x: _Weight) -> PackedCuts:
     cuts = {x.values: x.scaled_cut(x.values, 0 if x.cut.is_output else 1)}
     if x.cut.is_output:
-        cuts |= {name: x.scaled_cut(name, 0) for name, packing in x.packings.items() if packing.role == "scale"}
+        cuts |= {
+            name: x.scaled_cut(name, 0)
+            for name, packing in x.packings.items()
+            if packing.role == "scale"
+        }
     return PackedCuts(cuts, {})
 
 
 def _cut_bnb_4bit(x: _Weight) -> PackedCuts:
-    """Cut blocks of the flat matrix: rows are ranges of them, and columns are columns of blocks if a row is whole blocks."""
+    """Cut blocks of the flat matrix: rows are ranges of them, and columns are columns of blocks
+    if a row is whole blocks.
+    """
     name = next((y for y in x.packings if _STATE in y), "")
     state = _bnb_state(x, name)
     out, into = state["shape"]
     block, nested = state.get("blocksize"), x.find(".nested_absmax")
     if type(block) is not int or block < 1 or (out if x.cut.is_output else into) != x.length:
-        raise x.refuse(f"and its quantization state does not describe {x.length:,} rows or columns in blocks")
+        raise x.refuse(
+            f"and its quantization state does not describe {x.length:,} rows or columns in blocks"
+        )
     absmax, of_nested = x.require(".absmax"), state.get("nested_blocksize")
     if x.cut.is_output:
         names = [x.values, absmax, *([nested] if nested else [])]
@@ -239,14 +308,19 @@ def _cut_bnb_4bit(x: _Weight) -> PackedCuts:
         groups = {absmax: block, nested: block * (of_nested or 0)}
         cuts = {y: x.scaled_cut(y, 0, groups.get(y, 0), per=into) for y in names}
     elif nested:
-        raise x.refuse("with double quantization, whose blocks of scales go across rows, and cannot be cut by columns")
+        raise x.refuse(
+            "with double quantization, whose blocks of scales go across rows, and "
+            "cannot be cut by columns"
+        )
     else:
         if into % block:
             raise x.refuse(f"in blocks of {block} values that go across rows of {into:,}")
         cuts = {}
         for y, of_block in ((x.values, 0), (absmax, block)):
             n = (x.tensors[y].shape or (1,))[0]
-            view = x._replace(tensors={**x.tensors, y: x.tensors[y]._replace(shape=(out, n // out))})
+            view = x._replace(
+                tensors={**x.tensors, y: x.tensors[y]._replace(shape=(out, n // out))}
+            )
             cuts[y] = view.scaled_cut(y, 1, of_block)._replace(view=(out, n // out))
     length = x.cut.size if x.is_rank else sum(b - a for a, b in x.cut.ranges)
     shape = [length, into] if x.cut.is_output else [out, length]
@@ -256,11 +330,20 @@ def _cut_bnb_4bit(x: _Weight) -> PackedCuts:
 def _bnb_state(x: _Weight, name: str) -> dict[str, Any]:
     tensor = x.tensors.get(name)
     try:
-        state = json.loads(x.read(tensor)) if tensor is not None and tensor.bytes <= _MAX_STATE_BYTES else None
+        state = (
+            json.loads(x.read(tensor))
+            if tensor is not None and tensor.bytes <= _MAX_STATE_BYTES
+            else None
+        )
     except (ValueError, RecursionError):
         state = None
     shape = state.get("shape") if isinstance(state, dict) else None
-    if not isinstance(state, dict) or not isinstance(shape, list) or [type(n) for n in shape] != [int, int] or min(shape) < 1:
+    if (
+        not isinstance(state, dict)
+        or not isinstance(shape, list)
+        or [type(n) for n in shape] != [int, int]
+        or min(shape) < 1
+    ):
         raise x.refuse("and its quantization state is no JSON with the shape of a matrix")
     return state
 

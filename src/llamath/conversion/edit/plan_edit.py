@@ -1,4 +1,6 @@
-"""`plan_edit`: the tensors of a checkpoint without the dropped layers, or with another vocabulary."""
+"""`plan_edit`: the tensors of a checkpoint without the dropped layers, or with another
+vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -29,22 +31,36 @@ class _Names:
 
     def __init__(self, source: EditSource, edit: TreeEdit) -> None:
         self._scheme, self._old_layers = source.scheme, int(source.model.tree.layers.n)
-        self._layers = None if edit.layers is None else {old: new for new, old in enumerate(edit.layers)}
+        self._layers = (
+            None if edit.layers is None else {old: new for new, old in enumerate(edit.layers)}
+        )
 
     def rename(self, name: str) -> str | None:
-        """Return the new name of a tensor; None if its layer is gone. Later layers are those of multi-token prediction."""
+        """Return the new name of a tensor; None if its layer is gone. Later layers are those of
+        multi-token prediction.
+        """
         number, pattern = self._scheme.split_layer(name)
         if number < 0 or self._layers is None:
             return name
         if number < self._old_layers and number not in self._layers:
             return None
-        number = self._layers[number] if number < self._old_layers else number - self._old_layers + len(self._layers)
+        number = (
+            self._layers[number]
+            if number < self._old_layers
+            else number - self._old_layers + len(self._layers)
+        )
         return self._scheme.in_layer(pattern, number)
 
 
 def plan_edit(source: EditSource, edit: TreeEdit, tree: Decoder) -> list[EditedTensor]:
-    """Plan the tensors of the edited checkpoint, in the order of the source; `tree` is the edited one."""
-    names, old, new = _Names(source, edit), source.expected(source.model.tree), source.expected(tree)
+    """Plan the tensors of the edited checkpoint, in the order of the source; `tree` is the
+    edited one.
+    """
+    names, old, new = (
+        _Names(source, edit),
+        source.expected(source.model.tree),
+        source.expected(tree),
+    )
     tensors: list[EditedTensor] = []
     for name, x in source.tensors.items():
         packing = source.packings.get(name)
@@ -59,12 +75,21 @@ def plan_edit(source: EditSource, edit: TreeEdit, tree: Decoder) -> list[EditedT
         chosen = _choose(source, edit, before, axis)
         if packing is not None:
             if not _can_cut(x, packing.kind, before, axis, chosen):
-                why = "and rows cannot be appended to it" if chosen.appended else "in groups that this edit would split"
-                raise ConvertError(f"{safe(name)} is packed as {packing.kind}, {why}", hint="edit the unquantized checkpoint")
+                why = (
+                    "and rows cannot be appended to it"
+                    if chosen.appended
+                    else ("in groups that this edit would split")
+                )
+                raise ConvertError(
+                    f"{safe(name)} is packed as {packing.kind}, {why}",
+                    hint="edit the unquantized checkpoint",
+                )
             if not x.shape or x.shape[0] != before.shape[0]:
                 tensors.append(copy_tensor(x, target))  # one scale for the whole matrix
                 continue
-        tensors.append(slice_tensor(target, axis, [Slice(x, chosen.ranges)], chosen.appended, "mean"))
+        tensors.append(
+            slice_tensor(target, axis, [Slice(x, chosen.ranges)], chosen.appended, "mean")
+        )
     return tensors
 
 
@@ -87,5 +112,12 @@ def _choose(source: EditSource, edit: TreeEdit, tensor: StoredTensor, axis: int)
 
 
 def _can_cut(x: Tensor, kind: str, weight: StoredTensor, axis: int, chosen: _Chosen) -> bool:
-    """Whether a tensor of a packed weight can be cut along the first axis: rows are packed by themselves."""
-    return axis == 0 and not chosen.appended and kind in _ROW_PACKINGS and (not x.shape or x.shape[0] in (1, weight.shape[0]))
+    """Whether a tensor of a packed weight can be cut along the first axis: rows are packed by
+    themselves.
+    """
+    return (
+        axis == 0
+        and not chosen.appended
+        and kind in _ROW_PACKINGS
+        and (not x.shape or x.shape[0] in (1, weight.shape[0]))
+    )

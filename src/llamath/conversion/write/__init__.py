@@ -1,1 +1,3 @@
-"""Writing a converted checkpoint: its tensors, tokenizer and configuration in each format, staged so that it appears at once."""
+"""Writing a converted checkpoint: its tensors, tokenizer and configuration in each format,
+staged so that it appears at once.
+"""

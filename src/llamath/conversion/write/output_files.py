@@ -54,7 +54,9 @@ class OutputFile(Protocol):
         """Write the file."""
 
     def identity(self) -> bytes:
-        """Return bytes that differ for files with different contents, without reading the tensors."""
+        """Return bytes that differ for files with different contents, without reading the
+        tensors.
+        """
 
 
 class ConcatFile:

@@ -1,13 +1,17 @@
-"""`StagingFolder`: files are written in a hidden folder in the target folder, synced, and moved to their places when all are complete.
+"""`StagingFolder`: files are written in a hidden folder in the target folder, synced, and moved to
+their places when all are complete.
 
-A killed conversion leaves the previous files as they were, and the same command continues with the complete files. The folder contains the
-files under their names, the one being written with the suffix `.part`, and a marker with the conversion's fingerprint and the names of its
-files: `plan`, which is renamed to `moving` before the first file is moved, and to `moved` after the last one. The previous files are moved
-to the folder `old` first, configuration first, and deleted when all are moved: until then, the same conversion finishes the move, and any
-other undoes it. While `moving` exists, no command reads the target folder.
+A killed conversion leaves the previous files as they were, and the same command continues with the
+complete files. The folder contains the files under their names, the one being written with the
+suffix `.part`, and a marker with the conversion's fingerprint and the names of its files: `plan`,
+which is renamed to `moving` before the first file is moved, and to `moved` after the last one. The
+previous files are moved to the folder `old` first, configuration first, and deleted when all are
+moved: until then, the same conversion finishes the move, and any other undoes it. While `moving`
+exists, no command reads the target folder.
 
-A hidden folder from elsewhere is refused as it is: without a marker that this user has sealed on this machine, it must be empty. Both
-folders are opened once, the hidden one and `old` only if they are real folders, and files are named in them by the open folder.
+A hidden folder from elsewhere is refused as it is: without a marker that this user has sealed on
+this machine, it must be empty. Both folders are opened once, the hidden one and `old` only if they
+are real folders, and files are named in them by the open folder.
 """
 
 from __future__ import annotations
@@ -76,19 +80,24 @@ class _StagedFile:
 class StagingFolder:
     """The hidden folder of one conversion."""
 
-    def __init__(self, folder: str, suffix: str, files: Sequence[OutputFile], fingerprint: str) -> None:
+    def __init__(
+        self, folder: str, suffix: str, files: Sequence[OutputFile], fingerprint: str
+    ) -> None:
         self.folder, self.files, self.fingerprint = folder, files, fingerprint
         self.name = STAGING_FOLDER + suffix
         self.path = os.path.join(folder, self.name)
         self.is_moving = False
-        """Whether this conversion was interrupted while its files were being moved, so that some are in their places."""
+        """Whether this conversion was interrupted while its files were being moved, so that some
+        are in their places."""
         self._created: list[str] = []
         self._key, self._key_is_kept = b"", False
         self._target = self._staging = -1
         self._is_locked = False
 
     def check_own(self) -> bool:
-        """Refuse a hidden folder that this user did not make on this machine; returns whether files are being moved."""
+        """Refuse a hidden folder that this user did not make on this machine; returns whether
+        files are being moved.
+        """
         try:
             folder = open_folder(self.path)
         except OSError as error:
@@ -100,7 +109,9 @@ class StagingFolder:
             os.close(folder)
 
     def lock(self) -> None:
-        """Create and lock the folder, and remove everything that is not a complete file of this conversion."""
+        """Create and lock the folder, and remove everything that is not a complete file of this
+        conversion.
+        """
         try:
             for path in _missing_folders(self.folder or "."):
                 os.mkdir(path)
@@ -128,9 +139,15 @@ class StagingFolder:
             if moving is not None:
                 self._undo(moving.names)
                 plan = None
-            known = {x.name: x.size for x in self.files} if plan is not None and plan.fingerprint == self.fingerprint else {}
+            known = (
+                {x.name: x.size for x in self.files}
+                if plan is not None and plan.fingerprint == self.fingerprint
+                else {}
+            )
             for name in os.listdir(self._staging):
-                if name not in _MARKERS and (name not in known or _file_size(self._staging, name) != known[name]):
+                if name not in _MARKERS and (
+                    name not in known or _file_size(self._staging, name) != known[name]
+                ):
                     _remove(self._staging, name)
             if not known:
                 self._write_plan()
@@ -150,7 +167,8 @@ class StagingFolder:
         free = shutil.disk_usage(self._staging).free
         if needed > free:
             raise ConvertError(
-                f"not enough disk space in {safe(self.folder)}: {needed:,} bytes needed, {free:,} free",
+                f"not enough disk space in {safe(self.folder)}: {needed:,} bytes needed, "
+                f"{free:,} free",
                 hint="free some space or choose another target",
             )
 
@@ -160,7 +178,9 @@ class StagingFolder:
         try:
             staged = _StagedFile(self._staging, partial, on_bytes)
             file.write(staged, reader)
-            assert staged.size == file.size, f"{file.name} has {staged.size:,} bytes, not the {file.size:,} that were planned"
+            assert staged.size == file.size, (
+                f"{file.name} has {staged.size:,} bytes, not the {file.size:,} that were planned"
+            )
             staged.sync()
             _move(self._staging, partial, self._staging, file.name)
             os.fsync(self._staging)
@@ -171,15 +191,19 @@ class StagingFolder:
                 staged.close()
 
     def publish(self, stale: Iterable[str]) -> None:
-        """Move all files to the target folder, and remove stale files of the checkpoint that they replace.
+        """Move all files to the target folder, and remove stale files of the checkpoint that they
+        replace.
 
-        A failure restores the previous files; if that fails, too, the marker stays and nothing reads the folder.
+        A failure restores the previous files; if that fails, too, the marker stays and nothing
+        reads the folder.
         """
         names, stale = [x.name for x in self.files], list(stale)
         try:
             for name in (*names, *stale):
                 if _is_folder(self._target, name):
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.path.join(self.folder, name))
+                    raise IsADirectoryError(
+                        errno.EISDIR, os.strerror(errno.EISDIR), os.path.join(self.folder, name)
+                    )
             if len(names) == 1 and not stale:
                 _move(self._staging, names[0], self._target, names[0])  # this is atomic
                 with suppress(OSError):  # a power failure could only bring the previous file back
@@ -206,7 +230,8 @@ class StagingFolder:
                 raise self._error(error, self.folder) from None
             raise
         try:
-            _move(self._staging, MOVING, self._staging, MOVED)  # from here on, the new files, which are synced, are the checkpoint
+            # from here on, the new files, which are synced, are the checkpoint
+            _move(self._staging, MOVING, self._staging, MOVED)
             self.is_moving = False
         except OSError as error:
             raise self._error(error, self.folder) from None
@@ -228,7 +253,9 @@ class StagingFolder:
         os.fsync(self._target)
 
     def _undo(self, names: Sequence[str]) -> None:
-        """Move the new files with these names back, which are those that are not in the hidden folder, and then the previous ones."""
+        """Move the new files with these names back, which are those that are not in the hidden
+        folder, and then the previous ones.
+        """
         for name in names:
             if not _exists(self._staging, name):
                 with suppress(FileNotFoundError):
@@ -246,7 +273,9 @@ class StagingFolder:
         os.fsync(self._staging)
 
     def remove_if_finished(self) -> None:
-        """Remove the folder if a conversion was killed after it had moved the last file, and none is running."""
+        """Remove the folder if a conversion was killed after it had moved the last file, and
+        none is running.
+        """
         if self._is_locked:
             return
         with suppress(OSError, ConvertError):
@@ -255,7 +284,10 @@ class StagingFolder:
                 self._staging = open_folder(self.name, self._target)
                 fcntl.flock(self._staging, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._key = own_key(create=False)[0]
-                if MOVED in self._read_markers(self._staging) or set(os.listdir(self._staging)) <= {PLAN, _NEW_PLAN}:
+                if MOVED in self._read_markers(self._staging) or set(os.listdir(self._staging)) <= {
+                    PLAN,
+                    _NEW_PLAN,
+                }:
                     self._remove_folder()
             finally:
                 self.unlock()
@@ -269,7 +301,9 @@ class StagingFolder:
                 os.rmdir(path)
 
     def keep_completed(self) -> int:
-        """Keep the complete files for the next run, if it can know them again, and return their number; otherwise remove the folder."""
+        """Keep the complete files for the next run, if it can know them again, and return their
+        number; otherwise remove the folder.
+        """
         complete = sum(self.is_complete(x) for x in self.files) if self._key_is_kept else 0
         if not complete:
             self.discard()
@@ -287,17 +321,28 @@ class StagingFolder:
         self._staging = self._target = -1
 
     def _remove_folder(self) -> None:
-        """Remove the hidden folder and everything in it, the marker last, so that what a kill leaves is known by it."""
+        """Remove the hidden folder and everything in it, the marker last, so that what a kill
+        leaves is known by it.
+        """
         with suppress(OSError):
             names = os.listdir(self._staging)
-            for name in (*(x for x in names if x not in _MARKERS), *(x for x in _MARKERS if x in names)):
+            for name in (
+                *(x for x in names if x not in _MARKERS),
+                *(x for x in _MARKERS if x in names),
+            ):
                 _remove(self._staging, name)
             os.rmdir(self.name, dir_fd=self._target)
 
     def _read_markers(self, folder: int) -> dict[str, Marker]:
-        """Return the markers in the open hidden folder; refuse it if it is not of this user and machine, or is not known to be."""
+        """Return the markers in the open hidden folder; refuse it if it is not of this user and
+        machine, or is not known to be.
+        """
         try:
-            found = {x: marker for x in _MARKERS if (marker := read_marker(folder, x, self._key)) is not None}
+            found = {
+                x: marker
+                for x in _MARKERS
+                if (marker := read_marker(folder, x, self._key)) is not None
+            }
             if not found and not set(os.listdir(folder)) <= {_NEW_PLAN}:
                 raise ForeignMarkerError
         except ForeignMarkerError:
@@ -308,11 +353,17 @@ class StagingFolder:
 
     def _foreign(self) -> ConvertError:
         what = "of a conversion that this user has not begun on this machine"
-        return ConvertError(f"{safe(self.path)} is {what}: no file has been moved", hint=FOREIGN_HINT)
+        return ConvertError(
+            f"{safe(self.path)} is {what}: no file has been moved", hint=FOREIGN_HINT
+        )
 
     def _is_no_folder(self, error: OSError) -> bool:
-        """Return False where there is no hidden folder, or none that can be read yet; refuse something else in its place."""
-        if error.errno in (errno.ELOOP, errno.ENXIO) or (error.errno == errno.ENOTDIR and os.path.lexists(self.path)):
+        """Return False where there is no hidden folder, or none that can be read yet; refuse
+        something else in its place.
+        """
+        if error.errno in (errno.ELOOP, errno.ENXIO) or (
+            error.errno == errno.ENOTDIR and os.path.lexists(self.path)
+        ):
             raise self._foreign() from None
         return False
 
@@ -321,7 +372,9 @@ class StagingFolder:
             raise self._foreign()
 
     def _may_be_moving(self) -> bool:
-        """Whether the move of this or another conversion is unfinished, or that cannot be ruled out."""
+        """Whether the move of this or another conversion is unfinished, or that cannot be ruled
+        out.
+        """
         try:
             return _exists(self._staging, MOVING)
         except OSError:
@@ -333,7 +386,13 @@ class StagingFolder:
             os.unlink(_NEW_PLAN, dir_fd=self._staging)
         file = _StagedFile(self._staging, _NEW_PLAN, lambda _: None)
         try:
-            file.write(seal_marker(file.file, Marker(self.fingerprint, tuple(x.name for x in self.files)), self._key))
+            file.write(
+                seal_marker(
+                    file.file,
+                    Marker(self.fingerprint, tuple(x.name for x in self.files)),
+                    self._key,
+                )
+            )
             file.sync()
             _move(self._staging, _NEW_PLAN, self._staging, PLAN)
             os.fsync(self._staging)
@@ -345,8 +404,15 @@ class StagingFolder:
         if self._staging >= 0 and self._may_be_moving():
             hint = "some files have been moved; run the same command again to move the others"
             if not self._key_is_kept:
-                hint = f"some files have been moved; the previous ones are in {safe(os.path.join(self.path, _OLD))}"
-        where = error.filename if isinstance(error.filename, str) and os.path.isabs(error.filename) else path
+                hint = (
+                    "some files have been moved; the previous ones are in "
+                    f"{safe(os.path.join(self.path, _OLD))}"
+                )
+        where = (
+            error.filename
+            if isinstance(error.filename, str) and os.path.isabs(error.filename)
+            else path
+        )
         return ConvertError(f"{safe(where)} cannot be written: {os_error_reason(error)}", hint=hint)
 
 

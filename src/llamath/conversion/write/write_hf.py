@@ -28,7 +28,9 @@ _TORCH_DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
 def safetensors_files(tensors: Sequence[TensorToWrite], max_shard_size: int) -> list[ConcatFile]:
-    """Return one file, or shards with an index; a shard is larger than the maximum only if a single tensor is."""
+    """Return one file, or shards with an index; a shard is larger than the maximum only if a
+    single tensor is.
+    """
     shards: list[list[TensorToWrite]] = [[]]
     size = 0
     for x in tensors:
@@ -41,23 +43,40 @@ def safetensors_files(tensors: Sequence[TensorToWrite], max_shard_size: int) -> 
         return [_safetensors_file("model.safetensors", shards[0])]
     names = [f"model-{i + 1:05}-of-{len(shards):05}.safetensors" for i in range(len(shards))]
     weight_map = {x.name: name for name, shard in zip(names, shards, strict=True) for x in shard}
-    index = {"metadata": {"total_size": sum(x.size for x in tensors)}, "weight_map": dict(sorted(weight_map.items()))}
+    index = {
+        "metadata": {"total_size": sum(x.size for x in tensors)},
+        "weight_map": dict(sorted(weight_map.items())),
+    }
     files = [_safetensors_file(name, shard) for name, shard in zip(names, shards, strict=True)]
-    return [*files, ConcatFile("model.safetensors.index.json", [(json.dumps(index, indent=2) + "\n").encode()])]
+    return [
+        *files,
+        ConcatFile("model.safetensors.index.json", [(json.dumps(index, indent=2) + "\n").encode()]),
+    ]
 
 
-def config_json(source: ConversionSource, plan: TensorPlan, token_ids: Mapping[str, int], *, with_mtp: bool) -> dict[str, Any]:
-    """Return the keys of config.json: those of the source's configuration, with what changes: class, dtype and quantization."""
+def config_json(
+    source: ConversionSource, plan: TensorPlan, token_ids: Mapping[str, int], *, with_mtp: bool
+) -> dict[str, Any]:
+    """Return the keys of config.json: those of the source's configuration, with what changes:
+    class, dtype and quantization.
+    """
     keys = _standalone_config(source)
     name = CAUSAL_CLASSES.get(str(keys.get("model_type")))
     if name is not None and ("architectures" not in keys or source.model.wrapper):
-        keys = {"architectures": [name], **{key: x for key, x in keys.items() if key != "architectures"}}
+        keys = {
+            "architectures": [name],
+            **{key: x for key, x in keys.items() if key != "architectures"},
+        }
         if not source.model.wrapper:
-            keys |= {f"{word}_token_id": x for word, x in token_ids.items() if word in ("bos", "eos")}
+            keys |= {
+                f"{word}_token_id": x for word, x in token_ids.items() if word in ("bos", "eos")
+            }
     if not plan.keeps_packed:
         keys = {key: x for key, x in keys.items() if key not in QUANTIZATION_KEYS}
     elif source.model.wrapper:
-        keys |= {key: _without_wrapper(keys[key], source) for key in QUANTIZATION_KEYS if key in keys}
+        keys |= {
+            key: _without_wrapper(keys[key], source) for key in QUANTIZATION_KEYS if key in keys
+        }
     if source.mtp and not with_mtp:
         keys |= {key: 0 for key in MTP_KEYS if key in keys}
     key = next((x for x in ("dtype", "torch_dtype") if x in keys), "torch_dtype")
@@ -65,17 +84,27 @@ def config_json(source: ConversionSource, plan: TensorPlan, token_ids: Mapping[s
 
 
 def _standalone_config(source: ConversionSource) -> dict[str, Any]:
-    """Return the source's configuration; a type that exists only inside multimodal models becomes that of the same model by itself."""
+    """Return the source's configuration; a type that exists only inside multimodal models
+    becomes that of the same model by itself.
+    """
     keys = dict(source.model.config.data)
     model_type = STANDALONE_TYPES.get(str(keys.get("model_type")))
     if model_type is None:
         return keys
     defaults = source.model.config.defaults_used  # of the two types, which may differ
-    stated = {key: int(x) if isinstance(x, Expr) else x for key, x in defaults.items() if isinstance(x, (bool, int, float, str))}
+    stated = {
+        key: int(x) if isinstance(x, Expr) else x
+        for key, x in defaults.items()
+        if isinstance(x, (bool, int, float, str))
+    }
     changed = stated | keys | {"model_type": model_type}
     for name in ("rope_scaling", "rope_parameters"):
         if isinstance(rope := keys.get(name), Mapping):
-            kept = {key: x for key, x in rope.items() if key not in ("mrope_section", "mrope_interleaved")}
+            kept = {
+                key: x
+                for key, x in rope.items()
+                if key not in ("mrope_section", "mrope_interleaved")
+            }
             kept |= {key: "default" for key in ("type", "rope_type") if kept.get(key) == "mrope"}
             changed[name] = kept
     return changed if load(changed).tree == source.model.tree else keys
@@ -91,7 +120,8 @@ def _without_wrapper(section: Any, source: ConversionSource) -> Any:
         if isinstance(x, str):
             if x.startswith("re:") and old.rstrip(".").rpartition(".")[2] in x:
                 raise ConvertError(
-                    f"the quantization config matches names inside {safe(source.model.wrapper)} by {safe(x, 80)}",
+                    f"the quantization config matches names inside {safe(source.model.wrapper)} "
+                    f"by {safe(x, 80)}",
                     hint="give --dtype to dequantize the weights",
                 )
             return new + x.removeprefix(old) if x.startswith(old) else x
@@ -108,7 +138,11 @@ def _safetensors_file(name: str, tensors: Sequence[TensorToWrite]) -> ConcatFile
     header: dict[str, object] = {"__metadata__": _METADATA}
     at = 0
     for x in ordered:
-        header[x.name] = {"dtype": x.dtype, "shape": list(x.shape), "data_offsets": [at, at + x.size]}
+        header[x.name] = {
+            "dtype": x.dtype,
+            "shape": list(x.shape),
+            "data_offsets": [at, at + x.size],
+        }
         at += x.size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -1,4 +1,6 @@
-"""`write_output`: write the files of a new checkpoint into a hidden folder, and move them to their places when all are complete."""
+"""`write_output`: write the files of a new checkpoint into a hidden folder, and move them to
+their places when all are complete.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,31 @@ class OutputFolder(Record):
 
     path: str
     force: bool = False  # overwrite existing files
-    stale: re.Pattern[str] = re.compile(r"(?!)")  # files in the folder that would be taken for a part of the new checkpoint
-    staging_suffix: str = ""  # of the hidden folder, so that several files can be written to one folder
+    # files in the folder that would be taken for a part of the new checkpoint
+    stale: re.Pattern[str] = re.compile(r"(?!)")
+    # of the hidden folder, so that several files can be written to one folder
+    staging_suffix: str = ""
     shared: bool = False  # other files may be in the folder
 
 
 def write_output(
-    source: SourceFiles, files: Sequence[OutputFile], output: OutputFolder, progress: Progress, *, dry_run: bool = False, also: str = ""
+    source: SourceFiles,
+    files: Sequence[OutputFile],
+    output: OutputFolder,
+    progress: Progress,
+    *,
+    dry_run: bool = False,
+    also: str = "",
 ) -> tuple[str, ...]:
-    """Write the files, or only check that they can be written; returns the names of those that an interrupted run had completed.
+    """Write the files, or only check that they can be written; returns the names of those that an
+    interrupted run had completed.
 
     `also` identifies what the files depend on in addition to the source.
     """
     _check_not_source(source, output.path, files)
-    staging = StagingFolder(output.path, output.staging_suffix, files, _fingerprint(source, files, also))
+    staging = StagingFolder(
+        output.path, output.staging_suffix, files, _fingerprint(source, files, also)
+    )
     if not staging.check_own():
         _check_not_existing(staging, output)
     return () if dry_run else tuple(_write_files(staging, source, output, progress))
@@ -45,18 +58,30 @@ def write_output(
 def write_error(error: OSError, target: str) -> ConvertError:
     """Return the error for an operating system's error outside of the hidden folder."""
     where = safe(os.fsdecode(error.filename or target))
-    return ConvertError(f"{where}: {os_error_reason(error)}", hint="existing files have not been changed")
+    return ConvertError(
+        f"{where}: {os_error_reason(error)}", hint="existing files have not been changed"
+    )
 
 
 def _check_not_source(source: SourceFiles, folder: str, files: Sequence[OutputFile]) -> None:
     """Refuse to write into the folder of the source, or over its files."""
     source_folder, target_folder = os.path.realpath(source.folder), os.path.realpath(folder)
-    if os.path.isdir(source.path) and (target_folder == source_folder or target_folder.startswith(os.path.join(source_folder, ""))):
-        raise ConvertError(f"{safe(folder)} is inside the source folder {safe(source.path)}", hint="write to another folder")
+    if os.path.isdir(source.path) and (
+        target_folder == source_folder or target_folder.startswith(os.path.join(source_folder, ""))
+    ):
+        raise ConvertError(
+            f"{safe(folder)} is inside the source folder {safe(source.path)}",
+            hint="write to another folder",
+        )
     source_files = {os.path.realpath(x.name) for x in source.manifest.files}
     source_files |= {os.path.join(source_folder, x) for x in ("config.json", "params.json")}
-    if overwritten := [x.name for x in files if os.path.join(target_folder, x.name) in source_files]:
-        raise ConvertError(f"{safe(os.path.join(folder, overwritten[0]))} belongs to the source", hint="write to another folder")
+    if overwritten := [
+        x.name for x in files if os.path.join(target_folder, x.name) in source_files
+    ]:
+        raise ConvertError(
+            f"{safe(os.path.join(folder, overwritten[0]))} belongs to the source",
+            hint="write to another folder",
+        )
 
 
 def _fingerprint(source: SourceFiles, files: Sequence[OutputFile], also: str) -> str:
@@ -69,22 +94,32 @@ def _fingerprint(source: SourceFiles, files: Sequence[OutputFile], also: str) ->
 
 
 def _check_not_existing(staging: StagingFolder, output: OutputFolder) -> None:
-    """Refuse to overwrite files, except with `force`; where a move was interrupted, they are checked once it is undone."""
+    """Refuse to overwrite files, except with `force`; where a move was interrupted, they are
+    checked once it is undone.
+    """
     folder = staging.folder
     if output.force or staging.is_moving or not os.path.lexists(folder):
         return
     if not os.path.isdir(folder):
-        raise ConvertError(f"{safe(folder)} is a file; expected a folder", hint="choose another target")
+        raise ConvertError(
+            f"{safe(folder)} is a file; expected a folder", hint="choose another target"
+        )
     existing = sorted(x for x in os.listdir(folder) if not x.startswith(STAGING_FOLDER))
     if output.shared:
         existing = [x.name for x in staging.files if x.name in existing]
     if existing:
         staging.remove_if_finished()
-        raise ConvertError(f"{safe(folder)} already contains {safe(existing[0])}", hint="use force to overwrite it")
+        raise ConvertError(
+            f"{safe(folder)} already contains {safe(existing[0])}", hint="use force to overwrite it"
+        )
 
 
-def _write_files(staging: StagingFolder, source: SourceFiles, output: OutputFolder, progress: Progress) -> list[str]:
-    """Write the files that are not complete yet, and publish all; returns the names of the others."""
+def _write_files(
+    staging: StagingFolder, source: SourceFiles, output: OutputFolder, progress: Progress
+) -> list[str]:
+    """Write the files that are not complete yet, and publish all; returns the names of the
+    others.
+    """
     try:
         staging.lock()  # and undo the move of another conversion
         _check_not_existing(staging, output)
@@ -102,11 +137,16 @@ def _write_files(staging: StagingFolder, source: SourceFiles, output: OutputFold
                 staging.write(file, source.reader, count_bytes)
         names = {x.name for x in staging.files}
         source.check_unchanged()
-        staging.publish([x for x in os.listdir(staging.folder) if output.stale.fullmatch(x) and x not in names])
+        staging.publish(
+            [x for x in os.listdir(staging.folder) if output.stale.fullmatch(x) and x not in names]
+        )
         return [x.name for x in kept]
     except KeyboardInterrupt as stopped:
         if complete := staging.keep_completed():
-            stopped.add_note(f"{complete} of {len(staging.files)} files are complete; run the same command again to continue")
+            stopped.add_note(
+                f"{complete} of {len(staging.files)} files are complete; run the "
+                "same command again to continue"
+            )
         raise
     except BaseException:
         staging.discard()

@@ -1,1 +1,3 @@
-"""Blocks beyond the plain transformer: several residual streams, attention to compressed windows, tables of n-grams."""
+"""Blocks beyond the plain transformer: several residual streams, attention to compressed
+windows, tables of n-grams.
+"""

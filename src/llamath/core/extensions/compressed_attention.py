@@ -1,6 +1,7 @@
 """Attention to the last tokens, and to compressed windows of tokens farther back (DeepSeek-V4).
 
-Letters: H heads of size h, in G groups; Hi and hi the heads of the indexer and their size; W windows.
+Letters: H heads of size h, in G groups; Hi and hi the heads of the indexer and their size; W
+windows.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from ..tree import Cut, Weight
 
 
 class Compressor(AttentionBase):
-    """One vector for each window of `ratio` tokens, a weighted mean of kv x, normalized and rotated (DeepSeek-V4).
+    """One vector for each window of `ratio` tokens, a weighted mean of kv x, normalized and rotated
+    (DeepSeek-V4).
 
-    With `overlap`, a window also has the tokens of the one before: x is projected twice, for its own window and for the next.
+    With `overlap`, a window also has the tokens of the one before: x is projected twice, for its
+    own window and for the next.
     """
 
     unquantized: ClassVar[frozenset[str]] = frozenset({"kv", "weights"})
@@ -49,10 +52,11 @@ class CompressedIndexer(Indexer):
 
 
 class CompressedAttention(AttentionBase):
-    """Attention to the last tokens, and to windows of tokens farther back: to all of them, or to those that an indexer selects.
+    """Attention to the last tokens, and to windows of tokens farther back: to all of them, or to
+    those that an indexer selects.
 
-    All heads share one key for each token, which is its value, too; the output is rotated back and projected in groups of heads
-    (DeepSeek-V4).
+    All heads share one key for each token, which is its value, too; the output is rotated back and
+    projected in groups of heads (DeepSeek-V4).
     """
 
     cuts: ClassVar[dict[str, Cut]] = {
@@ -95,22 +99,31 @@ class CompressedAttention(AttentionBase):
 
 
 def _queries_and_keys(attn: CompressedAttention, m: Machine[X], x: X, latent: X) -> tuple[X, X]:
-    """Return the queries of this pass, `(B, T, H, h)`, and the keys of the last tokens, `(B, S, 1, h)`."""
+    """Return the queries of this pass, `(B, T, H, h)`, and the keys of the last tokens, `(B, S,
+    1, h)`.
+    """
     q = m.split_heads(attn.q_up(m, latent), attn.head_dim)
-    q = _rotate_last(attn, m, q if attn.head_norm is None else m.norm_heads(attn.head_norm, q), attn.rope)
-    k = _rotate_last(attn, m, m.split_heads(attn.kv_norm(m, attn.kv(m, x)), attn.head_dim), attn.rope)
+    q = _rotate_last(
+        attn, m, q if attn.head_norm is None else m.norm_heads(attn.head_norm, q), attn.rope
+    )
+    k = _rotate_last(
+        attn, m, m.split_heads(attn.kv_norm(m, attn.kv(m, x)), attn.head_dim), attn.rope
+    )
     (k,) = m.update_cache(attn, k)
     return q, k
 
 
 def _project_groups(attn: CompressedAttention, m: Machine[X], y: X) -> X:
     """Rotate the heads' output back and project it, first by groups of heads."""
-    y = m.split_heads(m.merge_heads(_rotate_last(attn, m, y, attn.reverse)), attn.group_dim)  # (B, T, G, H·h/G)
+    # (B, T, G, H·h/G)
+    y = m.split_heads(m.merge_heads(_rotate_last(attn, m, y, attn.reverse)), attn.group_dim)
     return attn.o_up(m, m.merge_heads(m.per_head_linear(y, attn.o_down.weight, attn.o_rank)))
 
 
 def _vectors_of_windows(compressor: Compressor, m: Machine[X], x: X) -> X:
-    """Return the vectors of the windows that end in this pass, before their rotation, `(B, W, 1, h)`."""
+    """Return the vectors of the windows that end in this pass, before their rotation, `(B, W, 1,
+    h)`.
+    """
     kv = compressor.kv(m, x)
     gate = None if compressor.weights is None else compressor.weights(m, x)
     return compressor.norm(m, m.compress(compressor, kv, gate, compressor.bias))
@@ -130,14 +143,27 @@ def _rotate_last(attn: CompressedAttention, m: Machine[X], x: X, rope: Rope | No
     return m.concat(plain, m.rope(rotary, rope))
 
 
-def compressor(d: Expr, h: Expr, ratio: int, eps: float, rope: Rope | None, *, overlap: bool) -> Compressor:
+def compressor(
+    d: Expr, h: Expr, ratio: int, eps: float, rope: Rope | None, *, overlap: bool
+) -> Compressor:
     """Windows of `ratio` tokens, which a bias for each place in a window weighs, too."""
     width = 2 * h if overlap else h
     kv, bias = linear(width, d), weight(ratio, width, role="bias")
-    return Compressor(kv=kv, weights=kv, bias=bias, norm=rms(h, eps), head_dim=h, ratio=ratio, overlap=overlap, rope=rope)
+    return Compressor(
+        kv=kv,
+        weights=kv,
+        bias=bias,
+        norm=rms(h, eps),
+        head_dim=h,
+        ratio=ratio,
+        overlap=overlap,
+        rope=rope,
+    )
 
 
-def compressed_indexer(d: Expr, into: Expr, sizes: IndexerSizes, ratio: int, eps: float, rope: Rope | None) -> CompressedIndexer:
+def compressed_indexer(
+    d: Expr, into: Expr, sizes: IndexerSizes, ratio: int, eps: float, rope: Rope | None
+) -> CompressedIndexer:
     """An indexer with windows of its own, whose queries are projected from `into` numbers."""
     Hi, hi, ki = sizes
     return CompressedIndexer(

@@ -1,4 +1,6 @@
-"""`EncoderDecoder`: an encoder reads the prompt once, in both directions; the decoder attends to its output (BART)."""
+"""`EncoderDecoder`: an encoder reads the prompt once, in both directions; the decoder attends to
+its output (BART).
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,28 @@ ENCODER = "encoder"
 
 
 class EncodedLayer(PostNormLayer):
-    """x = attn_norm(x + attn x); x = cross_norm(x + cross_attn(x, encoder)); x = mlp_norm(x + mlp x)."""
+    """x = attn_norm(x + attn x); x = cross_norm(x + cross_attn(x, encoder)); x = mlp_norm(x +
+    mlp x).
+    """
 
     cross_attn: CrossAttention
     cross_norm: Norm
 
     def forward(self, m: Machine[X], x: X, *states: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        x = apply_optional(self.attn_norm, m, m.add(x, residual_branch(self, m, self.attn, x, None)))
+        x = apply_optional(
+            self.attn_norm, m, m.add(x, residual_branch(self, m, self.attn, x, None))
+        )
         x = self.cross_norm(m, m.add(x, m.dropout(self.cross_attn(m, x, *states))))
-        return apply_optional(self.mlp_norm, m, m.add(x, residual_branch(self, m, self.mlp, x, None)))
+        return apply_optional(
+            self.mlp_norm, m, m.add(x, residual_branch(self, m, self.mlp, x, None))
+        )
 
 
 class TextEncoder(Block):
-    """The encoder: embedded tokens, learned positions, and layers whose attention sees all tokens."""
+    """The encoder: embedded tokens, learned positions, and layers whose attention sees all
+    tokens.
+    """
 
     groups: ClassVar[dict[str, str]] = {"embed": "embedding", "positions": "embedding"}
     embed: Embedding
@@ -41,7 +51,9 @@ class TextEncoder(Block):
 
 
 class EncoderDecoder(Decoder):
-    """An encoder and a decoder; the fields of `Decoder` are the decoder's. A pass after the first does not run the encoder again."""
+    """An encoder and a decoder; the fields of `Decoder` are the decoder's. A pass after the
+    first does not run the encoder again.
+    """
 
     encoder: TextEncoder
     unread: Block | None = None  # stored, but not used

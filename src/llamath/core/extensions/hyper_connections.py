@@ -1,4 +1,6 @@
-"""Several residual streams: hyper-connections (arXiv:2409.19606) and gated means; the streams are joined, `(B, T, n · d)`."""
+"""Several residual streams: hyper-connections (arXiv:2409.19606) and gated means; the streams
+are joined, `(B, T, n · d)`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from ..tree import Block, Weight
 
 
 class StreamGate(Block):
-    """factor · sigmoid(scale · W x + b) + eps: one number for each residual stream, from all streams (n · d numbers)."""
+    """factor · sigmoid(scale · W x + b) + eps: one number for each residual stream, from all
+    streams (n · d numbers).
+    """
 
     weight: Weight
     bias: Weight
@@ -25,7 +29,9 @@ class StreamGate(Block):
 
 
 class StreamMixer(Block):
-    """An n × n matrix for each token, whose rows and columns sum to 1: sinkhorn(scale · W x + b) (arXiv:2512.24880)."""
+    """An n × n matrix for each token, whose rows and columns sum to 1: sinkhorn(scale · W x + b)
+    (arXiv:2512.24880).
+    """
 
     weight: Weight
     bias: Weight
@@ -52,14 +58,18 @@ class StreamSum(Block):
 
 
 class HyperConnection(StreamSum):
-    """Hyper-connections (arXiv:2409.19606): a branch reads Σ preₙ · xₙ, and postₙ · y is added to stream n, or to a mixture of streams."""
+    """Hyper-connections (arXiv:2409.19606): a branch reads Σ preₙ · xₙ, and postₙ · y is added
+    to stream n, or to a mixture of streams.
+    """
 
     post: StreamGate
     mix: StreamMixer | None = None
 
 
 class HyperLayer(Layer):
-    """A layer on several residual streams, `(B, T, n · d)`, each branch with hyper-connections (Hy4)."""
+    """A layer on several residual streams, `(B, T, n · d)`, each branch with hyper-connections
+    (Hy4).
+    """
 
     group: ClassVar[str] = "mlp"
     attn_hc: HyperConnection
@@ -68,10 +78,14 @@ class HyperLayer(Layer):
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
         y, normed = _read_streams(self.attn_hc, m, x)
-        y = residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, y), self.attn_out_norm)
+        y = residual_branch(
+            self, m, self.attn, apply_optional(self.attn_norm, m, y), self.attn_out_norm
+        )
         x = _add_to_streams(self.attn_hc, m, x, y, normed)
         y, normed = _read_streams(self.mlp_hc, m, x)
-        y = residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, y), self.mlp_out_norm)
+        y = residual_branch(
+            self, m, self.mlp, apply_optional(self.mlp_norm, m, y), self.mlp_out_norm
+        )
         return _add_to_streams(self.mlp_hc, m, x, y, normed)
 
 
@@ -89,7 +103,9 @@ class StreamMean(Block):
 
 
 class LowRankSum(StreamMean):
-    """The mean of gate · y over streams y, each normalized by itself, with gate = sigmoid(up silu(down y / n)) (Qwen4-Exp)."""
+    """The mean of gate · y over streams y, each normalized by itself, with gate = sigmoid(up
+    silu(down y / n)) (Qwen4-Exp).
+    """
 
     group: ClassVar[str] = "mlp"
     norm: Norm
@@ -101,13 +117,17 @@ class LowRankSum(StreamMean):
 
 
 class LowRankConnection(LowRankSum):
-    """A branch reads such a mean of the n streams; what it computes is added to each, times 2 sigmoid(inject y / n)."""
+    """A branch reads such a mean of the n streams; what it computes is added to each, times 2
+    sigmoid(inject y / n).
+    """
 
     inject: Linear
 
 
 class LowRankLayer(Layer):
-    """A layer on several residual streams, `(B, T, n · d)`, to which features of n-grams may be added first (Qwen4-Exp)."""
+    """A layer on several residual streams, `(B, T, n · d)`, to which features of n-grams may be
+    added first (Qwen4-Exp).
+    """
 
     attn_hc: LowRankConnection
     mlp_hc: LowRankConnection
@@ -120,7 +140,9 @@ class LowRankLayer(Layer):
 
 
 class HyperDecoder(Decoder):
-    """A decoder with several residual streams, which begin as copies of the embedding and are summed at the end (Hy4)."""
+    """A decoder with several residual streams, which begin as copies of the embedding and are
+    summed at the end (Hy4).
+    """
 
     collapse: Block  # a StreamSum, a StreamMean
     sizes: tuple[int, ...]  # of the streams
@@ -155,7 +177,9 @@ def _weighted_sum(sizes: tuple[int, ...], m: Machine[X], flat: X, weights: X) ->
 
 
 def _add_to_streams(connection: HyperConnection, m: Machine[X], x: X, y: X, normed: X) -> X:
-    """Return xₙ + postₙ · y for all streams, `(B, T, n·d)`; with `mix`, x are sums of the streams."""
+    """Return xₙ + postₙ · y for all streams, `(B, T, n·d)`; with `mix`, x are sums of the
+    streams.
+    """
     wide, post = m.to_float32(y), connection.post(m, normed)
     branches = [m.multiply(wide, each) for each in m.split(post, *[1 for _ in connection.sizes])]
     if connection.mix is not None:
@@ -167,12 +191,22 @@ def _add_to_streams(connection: HyperConnection, m: Machine[X], x: X, y: X, norm
 def _gated_mean(connection: LowRankSum, m: Machine[X], normed: X) -> X:
     """Return the gated mean of normalized streams, `(B, T, d)`."""
     low = m.act(m.scale(connection.down(m, normed), 1 / connection.streams), "silu")
-    return StreamMean.forward(connection, m, m.multiply(m.act(connection.up(m, low), "sigmoid"), normed))
+    return StreamMean.forward(
+        connection, m, m.multiply(m.act(connection.up(m, low), "sigmoid"), normed)
+    )
 
 
 def _inject(connection: LowRankConnection, m: Machine[X], x: X, branch: Block) -> X:
     """Return the streams with the result of a branch added to each."""
     normed = connection.norm(m, x)
     y = m.dropout(branch(m, _gated_mean(connection, m, normed)))
-    shares = m.scale(m.act(m.scale(connection.inject(m, normed), 1 / connection.streams), "sigmoid"), 2.0)  # (B, T, n)
-    return m.add(x, m.concat(*[m.multiply(y, each) for each in m.split(shares, *[1 for _ in connection.sizes])]))
+    # (B, T, n)
+    shares = m.scale(
+        m.act(m.scale(connection.inject(m, normed), 1 / connection.streams), "sigmoid"), 2.0
+    )
+    return m.add(
+        x,
+        m.concat(
+            *[m.multiply(y, each) for each in m.split(shares, *[1 for _ in connection.sizes])]
+        ),
+    )

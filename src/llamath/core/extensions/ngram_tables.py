@@ -1,4 +1,6 @@
-"""Tables of hashed n-grams, of which a token reads a row for each hash of each length (Qwen4-Exp)."""
+"""Tables of hashed n-grams, of which a token reads a row for each hash of each length
+(Qwen4-Exp).
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,11 @@ MAX_ROWS = 1 << 40
 
 
 class NGramInput(RecurrentMixer):
-    """Features of the n-grams that end at each token, for every residual stream: g + silu(conv(norm g)) (Qwen4-Exp).
+    """Features of the n-grams that end at each token, for every residual stream: g + silu(conv(norm
+    g)) (Qwen4-Exp).
 
-    Hashes of the n-grams choose rows e of a table. In each stream, g = value e · sigmoid(s √|r| / √√d), with the sign s of r = k · q, the
-    product of the normalized key e and stream.
+    Hashes of the n-grams choose rows e of a table. In each stream, g = value e · sigmoid(s √|r| /
+    √√d), with the sign s of r = k · q, the product of the normalized key e and stream.
     """
 
     group: ClassVar[str] = "mlp"
@@ -44,13 +47,19 @@ class NGramInput(RecurrentMixer):
     end_token: int
 
     def forward(self, m: Machine[X], x: X) -> X:
-        rows = m.hash_ngrams(self, self.multipliers, self.head_sizes, self.head_offsets)  # (B, T, hashes)
+        # (B, T, hashes)
+        rows = m.hash_ngrams(self, self.multipliers, self.head_sizes, self.head_offsets)
         e = m.merge_heads(m.lookup_in_parts(rows, self.table))
         k, q = self.key_norm(m, self.key(m, e)), self.query_norm(m, x)
-        r = m.scale(m.dot(m.split_heads(k, self.width), m.split_heads(q, self.width)), self.width**-0.5)  # (B, T, n, 1)
+        # (B, T, n, 1)
+        r = m.scale(
+            m.dot(m.split_heads(k, self.width), m.split_heads(q, self.width)), self.width**-0.5
+        )
         gates = m.act(m.merge_heads(m.signed_root(r, 1e-6)), "sigmoid")
         value = self.value(m, e)
-        g = m.concat(*[m.multiply(value, each) for each in m.split(gates, *[1 for _ in self.sizes])])
+        g = m.concat(
+            *[m.multiply(value, each) for each in m.split(gates, *[1 for _ in self.sizes])]
+        )
         return m.add(g, m.act(self.conv(m, self.conv_norm(m, g)), "silu"))
 
 
@@ -68,12 +77,23 @@ def streams_norm(d: Expr, n: Expr, eps: float, offset: float = 0.0) -> GroupedRM
 
 
 def ngram_input(
-    d: Expr, n: Expr, eps: float, parts: tuple[int, int], widths: tuple[Expr, Expr], kernel: int, facts: HashFacts
+    d: Expr,
+    n: Expr,
+    eps: float,
+    parts: tuple[int, int],
+    widths: tuple[Expr, Expr],
+    kernel: int,
+    facts: HashFacts,
 ) -> NGramInput:
-    """A table of `parts[0]` rows in so many parts and what adds its rows to n residual streams; `widths` are those of a row and of all."""
+    """A table of `parts[0]` rows in so many parts and what adds its rows to n residual streams;
+    `widths` are those of a row and of all.
+    """
     (rows, count), (width, e), heads = parts, widths, (facts.ngram_size - 1) * facts.heads_per_ngram
     size = -(-rows // count)  # as torch.chunk does; the last part is the rest
-    wide, whole = streams_norm(d, n, eps, offset=1.0), (((_part(size, width, heads),), rows // size))
+    wide, whole = (
+        streams_norm(d, n, eps, offset=1.0),
+        (((_part(size, width, heads),), rows // size)),
+    )
     rest = [((_part(rows % size, width, heads),), 1)] if rows % size else []
     return NGramInput(
         multipliers=_numbers(facts.ngram_size),
@@ -95,7 +115,9 @@ def ngram_input(
 
 
 def _part(rows: int, width: Expr, hashes: int) -> Embedding:
-    """A part of a table, as if a token read all its rows in one of them: only their number is known."""
+    """A part of a table, as if a token read all its rows in one of them: only their number is
+    known.
+    """
     return side_table(rows, width, rows_read=hashes)
 
 
@@ -104,7 +126,9 @@ def _numbers(count: int) -> Weight:
 
 
 def rows_of_hashes(least: int, place: int, hashes: int) -> list[int]:
-    """Return the rows of each hash of the table with this number: primes from `least` on, each used once in all tables."""
+    """Return the rows of each hash of the table with this number: primes from `least` on, each
+    used once in all tables.
+    """
     return list(islice(_primes(least), place * hashes, (place + 1) * hashes))
 
 

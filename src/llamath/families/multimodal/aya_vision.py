@@ -14,7 +14,15 @@ from ..wrappers import LLAVA_FORMS
 
 @multimodal(forms=LLAVA_FORMS)
 def aya_vision(c: Config, text: Decoder) -> Assembly:
-    tower = with_features(c, read_tower(c, "siglip_vision_model", AYA_TOWER), default=-1, strategy="full")
+    tower = with_features(
+        c, read_tower(c, "siglip_vision_model", AYA_TOWER), default=-1, strategy="full"
+    )
     width = feature_width(tower.block) * c.get("downsample_factor", 2) ** 2
-    projector = shuffled_projector(c, tower.block, text, layer_norm(width, c.get("adapter_layer_norm_eps", 1e-6)))
-    return assemble(text, vision=("vision_tower.", with_crops(tower)), projector=("multi_modal_projector.", projector))
+    projector = shuffled_projector(
+        c, tower.block, text, layer_norm(width, c.get("adapter_layer_norm_eps", 1e-6))
+    )
+    return assemble(
+        text,
+        vision=("vision_tower.", with_crops(tower)),
+        projector=("multi_modal_projector.", projector),
+    )

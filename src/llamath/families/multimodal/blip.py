@@ -1,4 +1,6 @@
-"""BLIP that writes captions: a vision transformer, to whose features layers of the text model attend; no token stands for the image."""
+"""BLIP that writes captions: a vision transformer, to whose features layers of the text model
+attend; no token stands for the image.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from ..tower_parts import check_class, part_config
 
 @multimodal()
 def blip(c: Config, text: Decoder) -> Assembly:
-    c.ignore("projection_dim", "image_text_hidden_size", "logit_scale_init_value", "label_smoothing", "initializer_factor")
+    c.ignore(
+        "projection_dim",
+        "image_text_hidden_size",
+        "logit_scale_init_value",
+        "label_smoothing",
+        "initializer_factor",
+    )
     check_class(c, "BlipForConditionalGeneration")
     v = part_config(c, "vision_config", {})
     v.ignore("projection_dim")

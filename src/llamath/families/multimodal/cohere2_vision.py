@@ -16,5 +16,7 @@ def cohere2_vision(c: Config, text: Decoder) -> Assembly:
     tower = read_tower(c, "siglip_vision_model", COMMAND_A_TOWER)
     projector = shuffled_projector(c, tower.block, text)
     return assemble(
-        text, vision=("model.vision_tower.", with_crops(tower, LeastScaledImage)), projector=("model.multi_modal_projector.", projector)
+        text,
+        vision=("model.vision_tower.", with_crops(tower, LeastScaledImage)),
+        projector=("model.multi_modal_projector.", projector),
     )

@@ -23,13 +23,21 @@ _SAVED = {f"layers.{{l}}.mlp.{x}": f"encoder.layers.{{l}}.mlp.{x}_proj" for x in
 _TEXT = {x: f"model.language_model.{x}" for x in ("embed_tokens", "layers.", "norm")}
 
 
-@multimodal(inside={x: DIFFUSERS[x] for x in ("attn.q", "attn.k", "attn.v", "attn.o")}, modules=_MODULES, forms={"hf-modules": _TEXT})
+@multimodal(
+    inside={x: DIFFUSERS[x] for x in ("attn.q", "attn.k", "attn.v", "attn.o")},
+    modules=_MODULES,
+    forms={"hf-modules": _TEXT},
+)
 def cosmos3_edge(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     tower = cosmos3_edge_tower(v)
     in_memory = {path: name.removeprefix("vision_model.") for path, name in tower.names.items()}
     names = {path: _SAVED.get(path, name) for path, name in in_memory.items()}
-    d, k, p = tower.block.patches.weight.shape[0], v.get("spatial_merge_size", 2), int(tower.block.patch_size)
+    d, k, p = (
+        tower.block.patches.weight.shape[0],
+        v.get("spatial_merge_size", 2),
+        int(tower.block.patch_size),
+    )
     inner, joined = c.dim("F_p", "projector_hidden_size", default=11_520), product((k, k, d))
     sizes = PixelBudget(patch=p, multiple=p * k, fewest=256**2, most=4096**2, enlarges_both=True)
     projector = MLPProjector(
@@ -42,4 +50,8 @@ def cosmos3_edge(c: Config, text: Decoder) -> Assembly:
     of_modules = {path: f"model.visual.{name}" for path, name in in_memory.items()}
     vision = Part(tower.block.replace(image_sizes=sizes), names, in_memory=of_modules)
     steps = {"patch_norm": "norm", "linear_1": "linear_fc1", "linear_2": "linear_fc2"}
-    return assemble(text, vision=("model.visual.", vision), projector=("model.projector.", Part(projector, steps)))
+    return assemble(
+        text,
+        vision=("model.visual.", vision),
+        projector=("model.projector.", Part(projector, steps)),
+    )

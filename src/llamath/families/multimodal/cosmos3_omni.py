@@ -1,4 +1,6 @@
-"""Cosmos 3 as a model that reads images: Qwen3-VL, under the names of files that have models for images, sound and actions as well."""
+"""Cosmos 3 as a model that reads images: Qwen3-VL, under the names of files that have models for
+images, sound and actions as well.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,10 @@ from ..multimodal_registry import Assembly, assemble, multimodal
 from ..qwen_towers import qwen3_merger, qwen3_tower
 from ..tower_parts import part_config
 
-_PARTS = {x: f"model.visual.{x}" for x in ("blocks.", "merger.", "patch_embed.", "pos_embed.", "deepstack_merger_list.")}
+_PARTS = {
+    x: f"model.visual.{x}"
+    for x in ("blocks.", "merger.", "patch_embed.", "pos_embed.", "deepstack_merger_list.")
+}
 _TEXT = {x: f"model.language_model.{x}" for x in ("embed_tokens", "layers.", "norm")}
 DIFFUSERS = {
     **{f"attn.{x}": f"self_attn.to_{x}" for x in "qkv"},
@@ -21,4 +26,6 @@ DIFFUSERS = {
 def cosmos3_omni(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen3_tower(vision)
-    return assemble(text, vision=("", tower), projector=("", qwen3_merger(vision, tower.block, text)))
+    return assemble(
+        text, vision=("", tower), projector=("", qwen3_merger(vision, tower.block, text))
+    )

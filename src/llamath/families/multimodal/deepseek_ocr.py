@@ -1,4 +1,6 @@
-"""DeepSeek-OCR: SAM's encoder, whose features CLIP reads in place of patches, and one linear layer on the features of both."""
+"""DeepSeek-OCR: SAM's encoder, whose features CLIP reads in place of patches, and one linear
+layer on the features of both.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ def deepseek_ocr(c: Config, text: Decoder) -> Assembly:
     own, sam = v.sub("width").sub("clip-l-14-224"), v.sub("width").sub("sam_vit_b")
     if (kind := p.get("projector_type", "linear")) != "linear":
         raise p.error("projector_type", f"should be linear, not {safe(repr(kind), 40)}")
-    d, side, size = own.dim("d_c", "width"), own.dim("p_c", "patch_size"), own.dim("s_c", "image_size")
+    d, side, size = (
+        own.dim("d_c", "width"),
+        own.dim("p_c", "patch_size"),
+        own.dim("s_c", "image_size"),
+    )
     into, out = p.dim("d_p", "input_dim"), p.dim("d_o", "n_embed")
     if (into, out) != (2 * d, text.width):
         hint = f"the features have {2 * d} channels, and the text model reads {text.width}"
@@ -34,7 +40,11 @@ def deepseek_ocr(c: Config, text: Decoder) -> Assembly:
     sizes = d, 4 * d, own.dim("L_c", "layers"), own.dim("H_c", "heads", default=16)
     encoder = feature_encoder(own, sizes, (size // side) ** 2, unread)
     tower = deep_tower(sam, _sam(sam), encoder, d, _TILES)
-    return assemble(text, vision=("model.", Part(tower, DEEP_NAMES)), projector=("model.", deep_projector(d, text)))
+    return assemble(
+        text,
+        vision=("model.", Part(tower, DEEP_NAMES)),
+        projector=("model.", deep_projector(d, text)),
+    )
 
 
 def _sam(c: Config) -> CountedTower:

@@ -14,6 +14,12 @@ from ..towers import read_tower
 @multimodal(forms={"hf-5": {"model.vision_model.vision_model.": "model.vision_model."}})
 def deepseek_vl(c: Config, text: Decoder) -> Assembly:
     tower, d = read_tower(c, "siglip_vision_model", {}), text.width
-    block = MLPProjector(linear_1=linear(d, feature_width(tower.block), True), linear_2=linear(d, d, True), activation="gelu")
+    block = MLPProjector(
+        linear_1=linear(d, feature_width(tower.block), True),
+        linear_2=linear(d, d, True),
+        activation="gelu",
+    )
     projector = Part(block, {"linear_1": "linear1", "linear_2": "linear2"})
-    return assemble(text, vision=("model.vision_model.", tower), projector=("model.aligner.", projector))
+    return assemble(
+        text, vision=("model.vision_model.", tower), projector=("model.aligner.", projector)
+    )

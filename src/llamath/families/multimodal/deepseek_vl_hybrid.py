@@ -1,4 +1,6 @@
-"""DeepSeek-VL 7B: SigLIP and, for a larger image, SAM's encoder, whose features are projected together."""
+"""DeepSeek-VL 7B: SigLIP and, for a larger image, SAM's encoder, whose features are projected
+together.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from ..towers import read_tower
 
 @multimodal(forms={"hf-5": {"model.vision_model.vision_model.": "model.vision_model."}})
 def deepseek_vl_hybrid(c: Config, text: Decoder) -> Assembly:
-    d, low, v = text.width, read_tower(c, "siglip_vision_model", {}), part_config(c, "high_res_vision_config", {})
+    d, low, v = (
+        text.width,
+        read_tower(c, "siglip_vision_model", {}),
+        part_config(c, "high_res_vision_config", {}),
+    )
     o = v.dim("o_s", "output_channels", default=256)
     after: Modules = {
         "high_res_vision_alpha": weight(1, role="scale"),
@@ -33,4 +39,6 @@ def deepseek_vl_hybrid(c: Config, text: Decoder) -> Assembly:
         "high_res_vision_proj": linear(d // 2, 4 * o, True),
         "proj": linear(d, d, True),
     }
-    return assemble(text, vision=("model.", tower), projector=("model.aligner.", counted_part(projector)))
+    return assemble(
+        text, vision=("model.", tower), projector=("model.aligner.", counted_part(projector))
+    )

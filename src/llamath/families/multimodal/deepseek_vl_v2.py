@@ -1,4 +1,5 @@
-"""DeepSeek-VL2: SigLIP on an image and its tiles, squares of 2 × 2 patches joined, padded where they are not full, and two linear layers.
+"""DeepSeek-VL2: SigLIP on an image and its tiles, squares of 2 × 2 patches joined, padded where
+they are not full, and two linear layers.
 
 The names are those of timm's vision transformer.
 """
@@ -44,13 +45,22 @@ def deepseek_vl_v2(c: Config, text: Decoder) -> Assembly:
     tower = _siglip(c, c.sub("vision_config"))
     p, d = c.sub("projector_config"), feature_width(tower.block)
     p.ignore("model_type")
-    if (kind := p.get("projector_type", "downsample_mlp_gelu")) != "downsample_mlp_gelu" or p.get("depth", 2) != 2:
-        raise p.error("projector_type", f"should be downsample_mlp_gelu of two layers, not {safe(repr(kind), 40)}")
+    if (kind := p.get("projector_type", "downsample_mlp_gelu")) != "downsample_mlp_gelu" or p.get(
+        "depth", 2
+    ) != 2:
+        raise p.error(
+            "projector_type",
+            f"should be downsample_mlp_gelu of two layers, not {safe(repr(kind), 40)}",
+        )
     into, out = p.get("input_dim", 1152), p.dim("d_p", "n_embed", default=2048)
     if (into, out) != (d, text.width):
         hint = f"the features have {d} channels, and the text model reads {text.width}"
         raise p.error("n_embed", f"is {out}, and input_dim {into}", hint)
-    k, inner, token = p.dim("k_v", "downsample_ratio", default=2), p.get("mlp_ratio", 1) * out, weight(out, role="scale")
+    k, inner, token = (
+        p.dim("k_v", "downsample_ratio", default=2),
+        p.get("mlp_ratio", 1) * out,
+        weight(out, role="scale"),
+    )
     block = MLPProjector(
         linear_1=linear(inner, product((k, k, d)), True),
         linear_2=linear(out, inner, True),
@@ -61,7 +71,12 @@ def deepseek_vl_v2(c: Config, text: Decoder) -> Assembly:
         by_channel=True,
         padded=True,
     )
-    names = {"linear_1": "projector.layers.0", "linear_2": "projector.layers.2", "newline": "image_newline", "separator": "view_seperator"}
+    names = {
+        "linear_1": "projector.layers.0",
+        "linear_2": "projector.layers.2",
+        "newline": "image_newline",
+        "separator": "view_seperator",
+    }
     return assemble(text, vision=("vision.", tower), projector=("", Part(block, names)))
 
 
@@ -69,8 +84,19 @@ def _siglip(c: Config, v: Config) -> Tower:
     """Read the tower, whose sizes have other keys than SigLIP's in transformers."""
     name = v.get("model_name", "siglip_so400m_patch14_384")
     if not isinstance(name, str) or "siglip" not in name:
-        raise UnknownModel(f"{c.source}: vision_config.model_name is {safe(repr(name), 60)}", hint="known: siglip_so400m_patch14_384")
-    v.ignore("model_type", "weight_init", "ignore_head", "use_checkpoint", "num_classes", "deterministic", "num_recomputing_layers")
+        raise UnknownModel(
+            f"{c.source}: vision_config.model_name is {safe(repr(name), 60)}",
+            hint="known: siglip_so400m_patch14_384",
+        )
+    v.ignore(
+        "model_type",
+        "weight_init",
+        "ignore_head",
+        "use_checkpoint",
+        "num_classes",
+        "deterministic",
+        "num_recomputing_layers",
+    )
     if v.get("class_token", False) or v.get("global_pool", "map") != "map":
         raise v.error("global_pool", "should be map, without a class token")
     width, size = v.dim("d_v", "width", default=1024), v.get("image_size", 384)
@@ -84,8 +110,15 @@ def _siglip(c: Config, v: Config) -> Tower:
     }
     block = siglip_tower(Config(keys, v.source, "vision_config.")).block
     found = c.get("candidate_resolutions", [[size, size]])
-    if not all(isinstance(x, list) and len(x) == 2 and all(type(y) is int and y > 0 for y in x) for x in found):
-        raise c.error("candidate_resolutions", "should be a list of widths and heights, like [[384, 768]]")
-    sizes = WholeAndTiles(patch=keys["patch_size"], size=size, resolutions=tuple((h, w) for w, h in found))
+    if not all(
+        isinstance(x, list) and len(x) == 2 and all(type(y) is int and y > 0 for y in x)
+        for x in found
+    ):
+        raise c.error(
+            "candidate_resolutions", "should be a list of widths and heights, like [[384, 768]]"
+        )
+    sizes = WholeAndTiles(
+        patch=keys["patch_size"], size=size, resolutions=tuple((h, w) for w, h in found)
+    )
     positions = weight(1, Expr("N_v", (size // keys["patch_size"]) ** 2), width, role="lookup")
     return Tower(block.replace(image_sizes=sizes, positions=positions), _NAMES)

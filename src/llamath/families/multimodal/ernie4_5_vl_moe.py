@@ -1,4 +1,6 @@
-"""ERNIE 4.5 VL: Qwen2-VL's tower with a norm at its end, squares of patches joined, then pairs of frames, of which an image is both."""
+"""ERNIE 4.5 VL: Qwen2-VL's tower with a norm at its end, squares of patches joined, then pairs
+of frames, of which an image is both.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
 _STEPS = {"first": "0", "second": "2", "norm": "3"}
 _PROJECTOR = {
-    **{f"{part}_{path}": f"{part}_linear.{i}" for part in ("spatial", "temporal") for path, i in _STEPS.items()},
+    **{
+        f"{part}_{path}": f"{part}_linear.{i}"
+        for part in ("spatial", "temporal")
+        for path, i in _STEPS.items()
+    },
     "linear": "mlp",
     "norm": "after_norm",
 }
@@ -29,11 +35,14 @@ _IN_MEMORY = {
 }  # fmt: skip
 _MOE = {"text": "", "vision": "vision_"}
 _MODULES = {
-    **{f"layers.{{l}}.mlp.{ours}router.weight": f"mlp.{x}_moe.gate.weight" for x, ours in _MOE.items()},
-    **{f"layers.{{l}}.mlp.{ours}correction": f"mlp.{x}_moe.gate.moe_statics.e_score_correction_bias" for x, ours in _MOE.items()},
+    **{f"layers.{{l}}.mlp.{ours}router.weight": f"mlp.{x}_moe.gate.weight"
+       for x, ours in _MOE.items()},
+    **{f"layers.{{l}}.mlp.{ours}correction":
+       f"mlp.{x}_moe.gate.moe_statics.e_score_correction_bias" for x, ours in _MOE.items()},
     **{f"layers.{{l}}.mlp.{ours}experts.{{e}}.{y}.weight": f"mlp.{x}_moe.experts.gate_up_proj"
        for x, ours in _MOE.items() for y in ("gate", "up")},
-    **{f"layers.{{l}}.mlp.{ours}experts.{{e}}.down.weight": f"mlp.{x}_moe.experts.down_proj" for x, ours in _MOE.items()},
+    **{f"layers.{{l}}.mlp.{ours}experts.{{e}}.down.weight": f"mlp.{x}_moe.experts.down_proj"
+       for x, ours in _MOE.items()},
 }  # fmt: skip
 
 
@@ -43,17 +52,29 @@ _ROUTERS = frozenset(f"mlp.{x}router.weight" for x in _MOE.values())
 @multimodal(forms={"hf-modules": _IN_MEMORY}, modules=_MODULES, plain=_ROUTERS)
 def ernie4_5_vl_moe(c: Config, text: Decoder) -> Assembly:
     v, out = part_config(c, "vision_config", {}), text.width
-    d, F = v.dim("d_v", "hidden_size", default=1280), v.dim("F_v", "intermediate_size", default=5120)
-    H, p, k = v.dim("H_v", "num_heads", default=16), side(v, "p_v", "patch_size", 14), v.get("spatial_merge_size", 2)
+    d, F = (
+        v.dim("d_v", "hidden_size", default=1280),
+        v.dim("F_v", "intermediate_size", default=5120),
+    )
+    H, p, k = (
+        v.dim("H_v", "num_heads", default=16),
+        side(v, "p_v", "patch_size", 14),
+        v.get("spatial_merge_size", 2),
+    )
     if (frames := v.get("temporal_merge_size", 2)) != 2:
         raise v.error("temporal_merge_size", f"is {frames}; pairs of frames are joined")
     rope, eps = v.sub("rope_parameters"), v.get("rms_norm_eps", 1e-6)
     rope.ignore("rope_type")
     axial = AxialRope(theta=rope.get("rope_theta", 1e4), dim=d // H, by_halves=True)
-    norm, feed_forward = layer_norm(d, eps), mlp(d, F, v.activation("hidden_act", "quick_gelu"), bias=True)
+    norm, feed_forward = (
+        layer_norm(d, eps),
+        mlp(d, F, v.activation("hidden_act", "quick_gelu"), bias=True),
+    )
     layer = vit_layer(norm, encoder_attention(v, d, H, bias=True, rope=axial), feed_forward)
     tower = VisionTower(
-        patches=PatchEmbedding(weight=weight(d, product((v.dim("C_v", "in_channels", default=Expr.const(3)), p, p)))),
+        patches=PatchEmbedding(
+            weight=weight(d, product((v.dim("C_v", "in_channels", default=Expr.const(3)), p, p)))
+        ),
         layers=repeat(layer, v.dim("L_v", "depth", default=32)),
         norm_after=norm,
         patch_size=p,
@@ -74,5 +95,7 @@ def ernie4_5_vl_moe(c: Config, text: Decoder) -> Assembly:
     )
     names = QWEN_NAMES | FC_NAMES | {"norm_after": "ln"}
     return assemble(
-        text, vision=("model.vision_model.", Tower(tower, names)), projector=("model.resampler_model.", Part(projector, _PROJECTOR))
+        text,
+        vision=("model.vision_model.", Tower(tower, names)),
+        projector=("model.resampler_model.", Part(projector, _PROJECTOR)),
     )

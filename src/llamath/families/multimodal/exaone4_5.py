@@ -14,5 +14,9 @@ from ..tower_parts import part_config
 def exaone4_5(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen2_5_tower(vision, kv_heads=8)
-    projector = qwen_merger(vision, tower.block, text, "out_hidden_size", rms(tower.block.patches.weight.shape[0], 1e-6))
-    return assemble(text, vision=("model.visual.", tower), projector=("model.visual.merger.", projector))
+    projector = qwen_merger(
+        vision, tower.block, text, "out_hidden_size", rms(tower.block.patches.weight.shape[0], 1e-6)
+    )
+    return assemble(
+        text, vision=("model.visual.", tower), projector=("model.visual.merger.", projector)
+    )

@@ -1,6 +1,8 @@
-"""FastVLM: FastViTHD, convolutions and attention on a grid that halves five times, and LLaVA's MLP on its features (arXiv:2412.13303).
+"""FastVLM: FastViTHD, convolutions and attention on a grid that halves five times, and LLaVA's MLP
+on its features (arXiv:2412.13303).
 
-The sizes of the tower are those of its name in timm, `fastvit_mci3`; files have its branches joined to single convolutions.
+The sizes of the tower are those of its name in timm, `fastvit_mci3`; files have its branches joined
+to single convolutions.
 """
 
 from __future__ import annotations
@@ -26,11 +28,31 @@ def fast_vlm(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     name, args = v.get("architecture", _TOWER), v.get("model_args", _ARGUMENTS)
     if name != _TOWER or dict(args) != _ARGUMENTS:
-        raise UnknownModel(f"{c.source}: vision_config.architecture is {safe(repr(name), 60)}", hint=f"known: {_TOWER} in inference_mode")
-    v.ignore("do_pooling", "global_pool", "hidden_size", "initializer_range", "label_names", "model_type", "num_classes", "pretrained_cfg")
-    c.ignore("image_seq_length", "vision_feature_select_strategy", "vision_feature_layer", "projector_hidden_act")
+        raise UnknownModel(
+            f"{c.source}: vision_config.architecture is {safe(repr(name), 60)}",
+            hint=f"known: {_TOWER} in inference_mode",
+        )
+    v.ignore(
+        "do_pooling",
+        "global_pool",
+        "hidden_size",
+        "initializer_range",
+        "label_names",
+        "model_type",
+        "num_classes",
+        "pretrained_cfg",
+    )
+    c.ignore(
+        "image_seq_length",
+        "vision_feature_select_strategy",
+        "vision_feature_layer",
+        "projector_hidden_act",
+    )
     out, bias = text.width, c.get("multimodal_projector_bias", True)
-    projector: Modules = {"linear_1": linear(out, _FEATURES, bias), "linear_2": linear(out, out, bias)}
+    projector: Modules = {
+        "linear_1": linear(out, _FEATURES, bias),
+        "linear_2": linear(out, out, bias),
+    }
     return assemble(
         text,
         vision=("model.vision_tower.timm_model.", counted_part(_fastvit())),

@@ -1,4 +1,6 @@
-"""Fuyu: a linear layer on the pixels of each patch, without a tower; a token of the text stands after each row of patches."""
+"""Fuyu: a linear layer on the pixels of each patch, without a tower; a token of the text stands
+after each row of patches.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,14 @@ _MODULES = {
 @multimodal(forms={"hf-modules": _MODULES})
 def fuyu(c: Config, text: Decoder) -> Assembly:
     c.ignore("image_size", "pad_token_id", "image_token_id")
-    p, channels, d = side(c, "p_v", "patch_size", 30), c.dim("C_v", "num_channels", default=Expr.const(3)), text.width
-    patches = PatchEmbedding(weight=weight(d, product((channels, p, p))), bias=weight(d, role="bias"))
+    p, channels, d = (
+        side(c, "p_v", "patch_size", 30),
+        c.dim("C_v", "num_channels", default=Expr.const(3)),
+        text.width,
+    )
+    patches = PatchEmbedding(
+        weight=weight(d, product((channels, p, p))), bias=weight(d, role="bias")
+    )
     sizes = LinedImage(patch=p, height=1080, width=1920)
     tower = VisionTower(patches=patches, layers=Stack(), patch_size=p, image_sizes=sizes)
     return assemble(text, vision=("", Tower(tower, {"patches": "vision_embed_tokens"})))

@@ -19,4 +19,6 @@ def gemma3(c: Config, text: Decoder) -> Assembly:
     assert isinstance(projector.block, PooledProjector)
     if not projector.block.merge:
         tower = without_images(tower, "an image has fewer patches than mm_tokens_per_image")
-    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector)).seeing_later("image")
+    return assemble(
+        text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector)
+    ).seeing_later("image")

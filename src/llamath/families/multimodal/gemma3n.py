@@ -1,4 +1,6 @@
-"""Gemma 3n: MobileNet-V5 for images, a conformer for sound, and for each an embedding of its own tokens and a linear layer."""
+"""Gemma 3n: MobileNet-V5 for images, a conformer for sound, and for each an embedding of its own
+tokens and a linear layer.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,21 @@ def gemma3n(c: Config, text: Decoder) -> Assembly:
     v, a = part_config(c, "vision_config", {}), part_config(c, "audio_config", {})
     if (name := v.get("architecture", _MOBILENET)) != _MOBILENET or v.get("model_args", {}):
         raise UnknownModel(
-            f"{c.source}: vision_config.architecture is {safe(repr(name), 60)}", hint=f"known: {_MOBILENET} without model_args"
+            f"{c.source}: vision_config.architecture is {safe(repr(name), 60)}",
+            hint=f"known: {_MOBILENET} without model_args",
         )
-    v.ignore("do_pooling", "initializer_range", "label_names", "model_type", "num_classes", "pretrained_cfg")
+    v.ignore(
+        "do_pooling",
+        "initializer_range",
+        "label_names",
+        "model_type",
+        "num_classes",
+        "pretrained_cfg",
+    )
     if (width := v.dim("d_v", "hidden_size", default=FEATURES)) != FEATURES:
-        raise v.error("hidden_size", f"is {width}, but the features of {_MOBILENET} have {FEATURES} channels")
+        raise v.error(
+            "hidden_size", f"is {width}, but the features of {_MOBILENET} have {FEATURES} channels"
+        )
     sound = a.dim("d_a", "hidden_size", default=1536)
     return assemble(
         text,
@@ -36,8 +48,14 @@ def gemma3n(c: Config, text: Decoder) -> Assembly:
 
 
 def _embedder(c: Config, d: int, text: Decoder) -> Modules:
-    """Read the embedding of the tokens that stand for images or sound, and the linear layer on features."""
+    """Read the embedding of the tokens that stand for images or sound, and the linear layer on
+    features.
+    """
     c.ignore("vocab_offset", "rms_norm_eps")
     norm = rms(d, 1e-6)
     rows = table(c.dim("V_m", "vocab_size", default=128), d)
-    return {"embedding": rows, **each("", "hard_embedding_norm soft_embedding_norm", norm), "embedding_projection": linear(text.width, d)}
+    return {
+        "embedding": rows,
+        **each("", "hard_embedding_norm soft_embedding_norm", norm),
+        "embedding_projection": linear(text.width, d),
+    }

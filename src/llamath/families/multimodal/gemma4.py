@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..gemma4_towers import gemma4_audio_tower, gemma4_projector, gemma4_sees_later, gemma4_vision_tower
+from ..gemma4_towers import (
+    gemma4_audio_tower,
+    gemma4_projector,
+    gemma4_sees_later,
+    gemma4_vision_tower,
+)
 from ..multimodal_registry import Assembly, assemble, multimodal
 
 
@@ -16,12 +21,18 @@ def gemma4(c: Config, text: Decoder) -> Assembly:
         tower = gemma4_vision_tower(own, c.get("vision_soft_tokens_per_image", 280))
         vision = ("model.vision_tower.", tower)
         eps = own.get("rms_norm_eps", 1e-6)
-        projector = ("model.embed_vision.", gemma4_projector(tower.block.patches.weight.shape[0], eps, text))
+        projector = (
+            "model.embed_vision.",
+            gemma4_projector(tower.block.patches.weight.shape[0], eps, text),
+        )
     if "audio_config" in c:
         own = c.sub("audio_config")
         audio = ("model.audio_tower.", gemma4_audio_tower(own))
         width = own.dim("out_a", "output_proj_dims", default=1536)
-        audio_projector = ("model.embed_audio.", gemma4_projector(width, own.get("rms_norm_eps", 1e-6), text))
-    return assemble(text, vision=vision, projector=projector, audio=audio, audio_projector=audio_projector).seeing_later(
-        gemma4_sees_later(c)
-    )
+        audio_projector = (
+            "model.embed_audio.",
+            gemma4_projector(width, own.get("rms_norm_eps", 1e-6), text),
+        )
+    return assemble(
+        text, vision=vision, projector=projector, audio=audio, audio_projector=audio_projector
+    ).seeing_later(gemma4_sees_later(c))

@@ -9,7 +9,9 @@ from ..multimodal_registry import Assembly, assemble, multimodal
 
 MODULES = {
     "model.vision_embedder.": "model.embed_vision.",
-    "model.embed_vision.embedding_projection": "model.embed_vision.multimodal_embedder.embedding_projection",
+    "model.embed_vision.embedding_projection": (
+        "model.embed_vision.multimodal_embedder.embedding_projection"
+    ),
 }
 """Names of the modules in memory."""
 
@@ -19,11 +21,22 @@ def gemma4_unified(c: Config, text: Decoder) -> Assembly:
     vision = projector = audio_projector = None
     if "vision_config" in c:
         own = c.sub("vision_config")
-        vision = ("model.vision_embedder.", gemma4_patch_embedder(own, c.get("vision_soft_tokens_per_image", 280)))
+        vision = (
+            "model.vision_embedder.",
+            gemma4_patch_embedder(own, c.get("vision_soft_tokens_per_image", 280)),
+        )
         width = own.dim("out_v", "output_proj_dims", default=3840)
-        projector = ("model.embed_vision.", gemma4_projector(width, own.get("rms_norm_eps", 1e-6), text))
+        projector = (
+            "model.embed_vision.",
+            gemma4_projector(width, own.get("rms_norm_eps", 1e-6), text),
+        )
     if "audio_config" in c:
         own = c.sub("audio_config")
         width = own.dim("d_a", "audio_embed_dim", default=640)
-        audio_projector = ("model.embed_audio.", gemma4_projector(width, own.get("rms_norm_eps", 1e-6), text))
-    return assemble(text, vision=vision, projector=projector, audio_projector=audio_projector).seeing_later(gemma4_sees_later(c))
+        audio_projector = (
+            "model.embed_audio.",
+            gemma4_projector(width, own.get("rms_norm_eps", 1e-6), text),
+        )
+    return assemble(
+        text, vision=vision, projector=projector, audio_projector=audio_projector
+    ).seeing_later(gemma4_sees_later(c))

@@ -1,4 +1,6 @@
-"""GIT: CLIP, all of whose features, the class token's too, are projected and stand before the text."""
+"""GIT: CLIP, all of whose features, the class token's too, are projected and stand before the
+text.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,21 @@ def git(c: Config, text: Decoder) -> Assembly:
     v, d = part_config(c, "vision_config", {}), text.width
     tower = clip_tower(v, patch=16)
     width = feature_width(tower.block)
-    block = LinearProjector(linear=linear(d, width, bias=True), out_norm=layer_norm(d, v.get("layer_norm_eps", 1e-5)))
-    projector = Part(block, {"linear": "visual_projection.visual_projection.0", "out_norm": "visual_projection.visual_projection.1"})
+    block = LinearProjector(
+        linear=linear(d, width, bias=True), out_norm=layer_norm(d, v.get("layer_norm_eps", 1e-5))
+    )
+    projector = Part(
+        block,
+        {
+            "linear": "visual_projection.visual_projection.0",
+            "out_norm": "visual_projection.visual_projection.1",
+        },
+    )
     if frames := c.get("num_image_with_embedding", 0):
-        of_frames = {f"img_temporal_embedding.{i}": weight(1, 1, width, role="scale") for i in range(frames)}
+        of_frames = {
+            f"img_temporal_embedding.{i}": weight(1, 1, width, role="scale") for i in range(frames)
+        }
         projector = with_unread(projector, of_frames)
-    return assemble(text, vision=("git.image_encoder.", tower), projector=("git.", projector)).seeing_later("images")
+    return assemble(
+        text, vision=("git.image_encoder.", tower), projector=("git.", projector)
+    ).seeing_later("images")

@@ -1,4 +1,6 @@
-"""GLM-4.1V, GLM-4.5V, GLM-4.6V and GLM-OCR: a tower with gated MLPs, whose squares of patches become one token by a convolution."""
+"""GLM-4.1V, GLM-4.5V, GLM-4.6V and GLM-OCR: a tower with gated MLPs, whose squares of patches
+become one token by a convolution.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,12 @@ def glm4v(c: Config, text: Decoder) -> Assembly:
     return glm_vision(c, text, is_ocr=c.get("model_type", "") == "glm_ocr")
 
 
-def glm_vision(c: Config, text: Decoder, is_ocr: bool, limit: Limit = lambda _, x: x, inner: int = 0) -> Assembly:
-    """Read the tower and projector; in GLM-5.3 Flash `limit` changes their MLPs, and `inner` is the default width of the projector."""
+def glm_vision(
+    c: Config, text: Decoder, is_ocr: bool, limit: Limit = lambda _, x: x, inner: int = 0
+) -> Assembly:
+    """Read the tower and projector; in GLM-5.3 Flash `limit` changes their MLPs, and `inner` is
+    the default width of the projector.
+    """
     v = part_config(c, "vision_config", {})
     v.sub("rope_parameters").ignore("rope_type", "rope_theta")
     v.ignore("attention_dropout", "hidden_dropout_prob", "initializer_range")
@@ -47,26 +53,39 @@ def glm_vision(c: Config, text: Decoder, is_ocr: bool, limit: Limit = lambda _, 
         v.dim("d_v", "hidden_size", default=1024 if is_ocr else 1536),
         v.dim("d_o", "out_hidden_size", default=1536 if is_ocr else 4096),
     )
-    F, L = v.dim("F_v", "intermediate_size", default=4096 if is_ocr else 13_696), v.dim("L_v", "depth", default=24)
+    F, L = (
+        v.dim("F_v", "intermediate_size", default=4096 if is_ocr else 13_696),
+        v.dim("L_v", "depth", default=24),
+    )
     H, k = v.dim("H_v", "num_heads", default=16 if is_ocr else 12), v.get("spatial_merge_size", 2)
     p, s = side(v, "p_v", "patch_size", 14), side(v, "s_v", "image_size", 336)
-    channels, times = v.dim("C_v", "in_channels", default=Expr.const(3)), v.dim("t_v", "temporal_patch_size", default=Expr.const(2))
+    channels, times = (
+        v.dim("C_v", "in_channels", default=Expr.const(3)),
+        v.dim("t_v", "temporal_patch_size", default=Expr.const(2)),
+    )
     bias, eps = v.get("attention_bias", is_ocr), v.get("rms_norm_eps", 1e-5)
     activation, norm = v.activation("hidden_act", "silu"), rms(d, eps)
     rope = AxialRope(theta=1e4, dim=d // H, by_halves=True)
     attention = encoder_attention(v, d, H, bias=bias, rope=rope, o_bias=bias if is_ocr else False)
     if is_ocr:
-        attention = attention.replace(q_norm=rms(attention.head_dim, eps), k_norm=rms(attention.head_dim, eps))
-    feed_forward = limit(v, swiglu(d, F, activation, bias=bias) if is_ocr else swiglu(d, out, activation))
+        attention = attention.replace(
+            q_norm=rms(attention.head_dim, eps), k_norm=rms(attention.head_dim, eps)
+        )
+    feed_forward = limit(
+        v, swiglu(d, F, activation, bias=bias) if is_ocr else swiglu(d, out, activation)
+    )
     tower = VisionTower(
-        patches=PatchEmbedding(weight=weight(d, channels, times, p, p), bias=weight(d, role="bias")),
+        patches=PatchEmbedding(
+            weight=weight(d, channels, times, p, p), bias=weight(d, role="bias")
+        ),
         patch_norm=None if is_ocr else norm,
         positions=None if is_ocr else weight(Expr("N_v", int(s // p) ** 2), d, role="lookup"),
         resizing="bicubic",
         layers=repeat(vit_layer(norm, attention, feed_forward), L),
         norm_after=norm,
         patch_size=p,
-        image_sizes=PixelBudget(patch=p, multiple=p * k, fewest=12_544 // 2, most=9_633_792 // 2),  # published limits count two frames
+        # published limits count two frames
+        image_sizes=PixelBudget(patch=p, multiple=p * k, fewest=12_544 // 2, most=9_633_792 // 2),
     )
     joined = product((out, channels)) if is_ocr else F
     if inner:
@@ -78,4 +97,8 @@ def glm_vision(c: Config, text: Decoder, is_ocr: bool, limit: Limit = lambda _, 
         mlp=limit(v, swiglu(out, joined, activation)),
         merge=k,
     )
-    return assemble(text, vision=("model.visual.", Tower(tower, _NAMES)), projector=("model.visual.", Part(projector, _PROJECTOR)))
+    return assemble(
+        text,
+        vision=("model.visual.", Tower(tower, _NAMES)),
+        projector=("model.visual.", Part(projector, _PROJECTOR)),
+    )

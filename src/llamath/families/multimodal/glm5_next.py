@@ -9,7 +9,10 @@ from ..multimodal_registry import Assembly, multimodal
 from .glm4v import glm_vision
 
 _MODULES = {
-    **{f"layers.{{l}}.attn.{x}_conv.weight": "self_attn.conv1d.weight" for x in ("query", "key", "value")},
+    **{
+        f"layers.{{l}}.attn.{x}_conv.weight": "self_attn.conv1d.weight"
+        for x in ("query", "key", "value")
+    },
     "layers.{l}.attn.forget_down": "self_attn.forget_gate.f_a_proj",
     "layers.{l}.attn.forget": "self_attn.forget_gate.f_b_proj",
     "layers.{l}.attn.dt_bias": "self_attn.forget_gate.dt_bias",

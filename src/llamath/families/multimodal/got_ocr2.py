@@ -1,4 +1,6 @@
-"""GOT-OCR 2 and PP-Chart2Table: SAM's encoder, two convolutions that halve the grid of its features, and a linear layer."""
+"""GOT-OCR 2 and PP-Chart2Table: SAM's encoder, two convolutions that halve the grid of its
+features, and a linear layer.
+"""
 
 from __future__ import annotations
 
@@ -24,4 +26,6 @@ def got_ocr2(c: Config, text: Decoder) -> Assembly:
         "linear": linear(d, d, True),
     }
     vision, projector = Part(tower, SAM_NAMES), Part(counted(modules), _NAMES)
-    return assemble(text, vision=("vision_tower.", vision), projector=("multi_modal_projector.", projector))
+    return assemble(
+        text, vision=("vision_tower.", vision), projector=("multi_modal_projector.", projector)
+    )

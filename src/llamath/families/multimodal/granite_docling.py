@@ -1,4 +1,6 @@
-"""Granite Docling 2: SigLIP on tiles, and a coarse and a fine path of joined patches, each with mergers of earlier hidden states."""
+"""Granite Docling 2: SigLIP on tiles, and a coarse and a fine path of joined patches, each with
+mergers of earlier hidden states.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,16 @@ from ..towers import granite_docling_tower
 def granite_docling(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     if c.get("density_router_hidden_size", None) is not None:
-        raise c.error("density_router_hidden_size", "asks for a router between the two paths, which is not known")
+        raise c.error(
+            "density_router_hidden_size",
+            "asks for a router between the two paths, which is not known",
+        )
     tower = granite_docling_tower(v)
-    d, out, k = tower.block.patches.weight.shape[0], v.dim("d_o", "out_hidden_size", default=1024), v.dim("k_v", "scale_factor", default=4)
+    d, out, k = (
+        tower.block.patches.weight.shape[0],
+        v.dim("d_o", "out_hidden_size", default=1024),
+        v.dim("k_v", "scale_factor", default=4),
+    )
     n = Expr("deepstack", len(v.get("deepstack_visual_indexes", [3, 7, 10])))
 
     def path(side: int) -> Modules:
@@ -34,13 +43,20 @@ def granite_docling(c: Config, text: Decoder) -> Assembly:
     projector: Modules = {
         "ln_in": layer_norm(d, 1e-5),
         **{f"coarse.{name}": x for name, x in path(k).items()},
-        **({f"fine.{name}": x for name, x in path(Expr("k_f", int(k) // 2)).items()} if v.get("use_fine_route", True) else {}),
+        **(
+            {f"fine.{name}": x for name, x in path(Expr("k_f", int(k) // 2)).items()}
+            if v.get("use_fine_route", True)
+            else {}
+        ),
         **each("", "ln_mid ln_out", layer_norm(out, 1e-5)),
         "mlp_fc2": linear(out, out),
     }
     connector = counted_part(projector)
     return assemble(
         text,
-        vision=("model.vision_model.", Part(CountedBlock(parts=dict(tower.block.children)), tower.names)),
+        vision=(
+            "model.vision_model.",
+            Part(CountedBlock(parts=dict(tower.block.children)), tower.names),
+        ),
         projector=("model.vision_model.connector.", connector),
     )

@@ -1,4 +1,6 @@
-"""Hunyuan-VL and HunyuanOCR: a tower for images of any shape, and convolutions that make one token of a square of patches."""
+"""Hunyuan-VL and HunyuanOCR: a tower for images of any shape, and convolutions that make one
+token of a square of patches.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from ...core.towers import VisionTower
 from ...core.tree import repeat
 from ..counted_towers import Modules, conv, counted, counted_tower, each
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes
+from ..tower_parts import (
+    encoder_attention,
+    part_config,
+    patch_embedding,
+    side,
+    vit_layer,
+    vit_sizes,
+)
 
 _LAYER = "vit.layers.{l}."
 _IN_MEMORY = {
@@ -57,10 +66,20 @@ _PROJECTOR = {
 @multimodal(forms={"hf-modules": _IN_MEMORY})
 def hunyuan_vl(c: Config, text: Decoder) -> Assembly:
     v, out = part_config(c, "vision_config", {}), text.width
-    v.ignore("img_max_token_num", "min_image_size", "max_vit_seq_len", "out_hidden_size", "temporal_patch_size")
+    v.ignore(
+        "img_max_token_num",
+        "min_image_size",
+        "max_vit_seq_len",
+        "out_hidden_size",
+        "temporal_patch_size",
+    )
     v.ignore("attention_dropout", "text_hidden_size", "num_key_value_heads")
     d, F, L, H = vit_sizes(v, width=1152, mlp_width=4304, layers=27, heads=16)
-    p, s, k = side(v, "p_v", "patch_size", 16), side(v, "s_v", "max_image_size", 2048), v.dim("k_v", "spatial_merge_size", default=2)
+    p, s, k = (
+        side(v, "p_v", "patch_size", 16),
+        side(v, "s_v", "max_image_size", 2048),
+        v.dim("k_v", "spatial_merge_size", default=2),
+    )
     eps, activation = v.get("rms_norm_eps", 1e-5), v.activation("hidden_act", "gelu")
     if (mode := v.get("interpolate_mode", "bilinear")) not in ("bilinear", "bicubic"):
         raise v.error("interpolate_mode", f"should be bilinear or bicubic, not {mode!r:.40}")
@@ -68,7 +87,12 @@ def hunyuan_vl(c: Config, text: Decoder) -> Assembly:
     tower = VisionTower(
         patches=patch_embedding(v, d, p, bias=True),
         positions=weight(Expr("N_v", (s // p) ** 2 + 1), d, role="lookup"),
-        layers=repeat(vit_layer(norm, encoder_attention(v, d, H, bias=True), mlp(d, F, activation, bias=True)), L),
+        layers=repeat(
+            vit_layer(
+                norm, encoder_attention(v, d, H, bias=True), mlp(d, F, activation, bias=True)
+            ),
+            L,
+        ),
         patch_size=p,
         image_sizes=FramedBudget(patch=p, multiple=p * k, fewest=512**2, most=2048**2),
     )
@@ -82,5 +106,8 @@ def hunyuan_vl(c: Config, text: Decoder) -> Assembly:
         "norm": rms(d, eps),
         "out_norm": rms(out, eps),
     }
-    vision, after = counted_tower(Tower(tower, _TOWER), merge=int(k)), Part(counted(projector), _PROJECTOR)
+    vision, after = (
+        counted_tower(Tower(tower, _TOWER), merge=int(k)),
+        Part(counted(projector), _PROJECTOR),
+    )
     return assemble(text, vision=("vit.", vision), projector=("vit.perceive.", after))

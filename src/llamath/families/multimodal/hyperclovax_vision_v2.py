@@ -1,4 +1,6 @@
-"""HyperCLOVA X Vision: the tower and merger of Qwen2.5-VL, whose tokens one more linear layer brings to the width of the text model."""
+"""HyperCLOVA X Vision: the tower and merger of Qwen2.5-VL, whose tokens one more linear layer
+brings to the width of the text model.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from ..qwen_towers import qwen2_5_tower, qwen_merger
 from ..tower_parts import part_config
 
 _SAVED = {"model.language_model.model.": "model.language_model."}
-_MODULES = {"model.language_model.lm_head": "lm_head", **_SAVED, "model.vision_projector": "model.projector"}
+_MODULES = {
+    "model.language_model.lm_head": "lm_head",
+    **_SAVED,
+    "model.vision_projector": "model.projector",
+}
 
 
 @multimodal(forms={"hf-5": _SAVED, "hf-modules": _MODULES})
@@ -19,7 +25,13 @@ def hyperclovax_vision_v2(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen2_5_tower(vision)
     width = vision.get("out_hidden_size", 3584)
-    merger = qwen_merger(vision, tower.block, text, "out_hidden_size", rms(tower.block.patches.weight.shape[0], 1e-6))
+    merger = qwen_merger(
+        vision, tower.block, text, "out_hidden_size", rms(tower.block.patches.weight.shape[0], 1e-6)
+    )
     block = ChainedProjector(merger=merger.block, linear=linear(text.width, width, bias=True))
-    names = {f"merger.{path}": f"vision_model.merger.{name}" for path, name in merger.names.items()} | {"linear": "vision_projector"}
-    return assemble(text, vision=("model.vision_model.", tower), projector=("model.", Part(block, names)))
+    names = {
+        f"merger.{path}": f"vision_model.merger.{name}" for path, name in merger.names.items()
+    } | {"linear": "vision_projector"}
+    return assemble(
+        text, vision=("model.vision_model.", tower), projector=("model.", Part(block, names))
+    )

@@ -1,4 +1,6 @@
-"""Idefics: CLIP, and perhaps a perceiver whose learned latents read its features; layers among those of the text attend to the result."""
+"""Idefics: CLIP, and perhaps a perceiver whose learned latents read its features; layers among
+those of the text attend to the result.
+"""
 
 from __future__ import annotations
 
@@ -46,19 +48,41 @@ def idefics(c: Config, text: Decoder) -> Assembly:
     tower = clip_tower(v, 768, 5120, 32, 16, patch=14, activation="gelu")
     sizes = tower.block.image_sizes
     assert isinstance(sizes, FixedImage)
-    tower = tower._replace(block=tower.block.replace(feature_layers=(-1,), image_sizes=sizes.replace(in_text=1)))  # without norm_after
+    # without norm_after
+    tower = tower._replace(
+        block=tower.block.replace(feature_layers=(-1,), image_sizes=sizes.replace(in_text=1))
+    )
     names = {path: name.removeprefix("vision_model.") for path, name in tower.names.items()}
-    perceiver = ("model.perceiver_resampler.", _perceiver(c, feature_width(tower.block))) if c.get("use_resampler", False) else None
-    crossed = text.extended(CrossedDecoder, cross_layers=_cross_layers(c, text, feature_width(tower.block)))
-    found = assemble(crossed, vision=("model.vision_model.", counted_tower(tower._replace(names=names))), projector=perceiver)
-    return found._replace(names={**found.names, **{f"cross_layers.{{l}}.{path}": _CROSS + name for path, name in _CROSS_LAYER.items()}})
+    perceiver = (
+        ("model.perceiver_resampler.", _perceiver(c, feature_width(tower.block)))
+        if c.get("use_resampler", False)
+        else None
+    )
+    crossed = text.extended(
+        CrossedDecoder, cross_layers=_cross_layers(c, text, feature_width(tower.block))
+    )
+    found = assemble(
+        crossed,
+        vision=("model.vision_model.", counted_tower(tower._replace(names=names))),
+        projector=perceiver,
+    )
+    return found._replace(
+        names={
+            **found.names,
+            **{f"cross_layers.{{l}}.{path}": _CROSS + name for path, name in _CROSS_LAYER.items()},
+        }
+    )
 
 
 def _cross_layers(c: Config, text: Decoder, features: Expr) -> Stack:
     """Read the gated layers that attend to images, before every few layers of the text model."""
     d, own = text.width, text.layers[0]
     attn, feed_forward = own.child("attn"), own.child("mlp")
-    assert isinstance(attn, Attention) and isinstance(text.norm, RMSNorm) and isinstance(feed_forward, Block)
+    assert (
+        isinstance(attn, Attention)
+        and isinstance(text.norm, RMSNorm)
+        and isinstance(feed_forward, Block)
+    )
     if (kind := c.get("alpha_type", "float")) not in ("float", "vector"):
         raise c.error("alpha_type", f"should be float or vector, not {safe(repr(kind), 40)}")
     gate = weight(1, 1, d, role="scale") if kind == "vector" else weight(1, role="scale")
@@ -66,7 +90,9 @@ def _cross_layers(c: Config, text: Decoder, features: Expr) -> Stack:
     norms = dict.fromkeys(("q_norm", "k_norm"), head_norm) if c.get("qk_layer_norms", False) else {}
     layer = CountedBlock(
         parts={
-            "attn": CountedBlock(kind="attention", parts={"q": q, "k": kv, "v": kv, "o": q, **norms}),
+            "attn": CountedBlock(
+                kind="attention", parts={"q": q, "k": kv, "v": kv, "o": q, **norms}
+            ),
             "attn_norm": text.norm,
             "attn_gate": gate,
             "mlp_norm": text.norm,
@@ -81,12 +107,23 @@ def _cross_layers(c: Config, text: Decoder, features: Expr) -> Stack:
 def _perceiver(c: Config, d: Expr) -> Part:
     r = part_config(c, "perceiver_config", {})
     r.ignore("use_resampler")
-    H, h = r.dim("H_p", "resampler_n_heads", default=16), r.dim("h_p", "resampler_head_dim", default=96)
+    H, h = (
+        r.dim("H_p", "resampler_n_heads", default=16),
+        r.dim("h_p", "resampler_head_dim", default=96),
+    )
     norm, head_norm, into = layer_norm(d, 1e-5), layer_norm(h, 1e-5), linear(H * h, d)
-    attn = CrossAttention(q=into, k=into, v=into, o=linear(d, H * h), heads=H, kv_heads=H, head_dim=h)
+    attn = CrossAttention(
+        q=into, k=into, v=into, o=linear(d, H * h), heads=H, kv_heads=H, head_dim=h
+    )
     if r.get("qk_layer_norms_perceiver", False):
         attn = attn.replace(q_norm=head_norm, k_norm=head_norm)
-    layer: Modules = {"attn_norm": norm, "attn": attn, "mlp_norm": norm, "mlp": mlp(d, 4 * d, "relu"), "feature_norm": norm}
+    layer: Modules = {
+        "attn_norm": norm,
+        "attn": attn,
+        "mlp_norm": norm,
+        "mlp": mlp(d, 4 * d, "relu"),
+        "feature_norm": norm,
+    }
     latents = weight(r.dim("n_p", "resampler_n_latents", default=64), d, role="lookup")
     layers = stack(r.dim("L_p", "resampler_depth", default=6), layer)
     return Part(counted({"latents": latents, "layers": layers, "norm": norm}), _PERCEIVER)

@@ -1,4 +1,6 @@
-"""Idefics 2: SigLIP for images of any shape, a gated MLP, and a perceiver whose learned latents read the features."""
+"""Idefics 2: SigLIP for images of any shape, a gated MLP, and a perceiver whose learned latents
+read the features.
+"""
 
 from __future__ import annotations
 
@@ -28,29 +30,57 @@ _PROJECTOR = {
 
 @multimodal()
 def idefics2(c: Config, text: Decoder) -> Assembly:
-    tower, r, d = plain_siglip_tower(part_config(c, "vision_config", {})), part_config(c, "perceiver_config", {}), text.width
+    tower, r, d = (
+        plain_siglip_tower(part_config(c, "vision_config", {})),
+        part_config(c, "perceiver_config", {}),
+        text.width,
+    )
     r.ignore("hidden_size", "attention_dropout", "initializer_range", "model_type")
-    H, h = r.dim("H_p", "resampler_n_heads", default=16), r.dim("h_p", "resampler_head_dim", default=96)
-    K, n = r.dim("K_p", "num_key_value_heads", default=4), r.dim("n_p", "resampler_n_latents", default=64)
-    mlp, dv, norm = text.layers[0].child("mlp"), feature_width(tower.block), rms(d, r.get("rms_norm_eps", 1e-6))
+    H, h = (
+        r.dim("H_p", "resampler_n_heads", default=16),
+        r.dim("h_p", "resampler_head_dim", default=96),
+    )
+    K, n = (
+        r.dim("K_p", "num_key_value_heads", default=4),
+        r.dim("n_p", "resampler_n_latents", default=64),
+    )
+    mlp, dv, norm = (
+        text.layers[0].child("mlp"),
+        feature_width(tower.block),
+        rms(d, r.get("rms_norm_eps", 1e-6)),
+    )
     assert isinstance(mlp, MLP)
     F = mlp.up.weight.shape[0]
     layer: Modules = {
         "attn_norm": norm,
         "attn": CrossAttention(
-            q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), heads=H, kv_heads=K, head_dim=h
+            q=linear(H * h, d),
+            k=linear(K * h, d),
+            v=linear(K * h, d),
+            o=linear(d, H * h),
+            heads=H,
+            kv_heads=K,
+            head_dim=h,
         ),
         "mlp_norm": norm,
         "mlp": swiglu(d, 4 * d, r.activation("hidden_act", "silu")),
         "feature_norm": norm,
     }
     projector: Modules = {
-        "inner": MLP(gate=linear(F, dv), up=linear(F, dv), down=linear(d, F), activation=mlp.activation),
+        "inner": MLP(
+            gate=linear(F, dv), up=linear(F, dv), down=linear(d, F), activation=mlp.activation
+        ),
         "latents": weight(n, d, role="lookup"),
         "layers": stack(r.dim("L_p", "resampler_depth", default=3), layer),
         "norm": norm,
     }
     p = int(tower.block.patch_size)
-    tower = tower._replace(block=tower.block.replace(image_sizes=BoundedImage(patch=p, shortest=378, longest=980)))
+    tower = tower._replace(
+        block=tower.block.replace(image_sizes=BoundedImage(patch=p, shortest=378, longest=980))
+    )
     vision = counted_tower(tower, per_tile=int(n))
-    return assemble(text, vision=("model.vision_model.", vision), projector=("model.connector.", Part(counted(projector), _PROJECTOR)))
+    return assemble(
+        text,
+        vision=("model.vision_model.", vision),
+        projector=("model.connector.", Part(counted(projector), _PROJECTOR)),
+    )

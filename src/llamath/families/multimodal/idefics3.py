@@ -14,4 +14,6 @@ from ..towers import idefics3_tower
 def idefics3(c: Config, text: Decoder) -> Assembly:
     tower = idefics3_tower(part_config(c, "vision_config", {}))
     projector = joined_projector(c, tower.block, text)
-    return assemble(text, vision=("model.vision_model.", tower), projector=("model.connector.", projector))
+    return assemble(
+        text, vision=("model.vision_model.", tower), projector=("model.connector.", projector)
+    )

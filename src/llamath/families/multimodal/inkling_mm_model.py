@@ -1,4 +1,6 @@
-"""Inkling: patches that linear layers fold step by step into one token each, and an embedding of the bins of sound."""
+"""Inkling: patches that linear layers fold step by step into one token each, and an embedding of
+the bins of sound.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,18 @@ def inkling_mm_model(c: Config, text: Decoder) -> Assembly:
     a.ignore("initializer_range", "rms_norm_eps", "text_hidden_size")
     L = int(v.dim("L_v", "n_layers|num_hidden_layers", default=24))
     tower = folding_tower(v, L, d)
-    names = {"layers.{l}.linear": "layers.linear_{l}", "layers.{l}.norm": "layers.norm_{l}", "final_norm": "final_norm"}
-    bins = product((a.dim("m_a", "n_mel_bins|num_codebooks", default=80), a.dim("V_a", "mel_vocab_size|codebook_size", default=256)))
+    names = {
+        "layers.{l}.linear": "layers.linear_{l}",
+        "layers.{l}.norm": "layers.norm_{l}",
+        "final_norm": "final_norm",
+    }
+    bins = product(
+        (
+            a.dim("m_a", "n_mel_bins|num_codebooks", default=80),
+            a.dim("V_a", "mel_vocab_size|codebook_size", default=256),
+        )
+    )
     sound = counted_part({"encoder": table(bins, d), "final_norm": rms(d, 1e-6)})
-    return assemble(text, vision=("model.visual.", Part(tower, names)), audio=("model.audio.", sound))
+    return assemble(
+        text, vision=("model.visual.", Part(tower, names)), audio=("model.audio.", sound)
+    )

@@ -1,4 +1,6 @@
-"""InternVL, as converted to transformers: InternViT on tiles, squares of patches joined, a norm and an MLP of two layers."""
+"""InternVL, as converted to transformers: InternViT on tiles, squares of patches joined, a norm
+and an MLP of two layers.
+"""
 
 from __future__ import annotations
 
@@ -17,4 +19,8 @@ def internvl(c: Config, text: Decoder) -> Assembly:
     if tower.block.feature_layers == (-1,):  # after the norm
         tower = tower._replace(block=tower.block.replace(feature_layers=()))
     projector = internvl_projector(c, tower.block, text)
-    return assemble(text, vision=("vision_tower.", with_crops(tower)), projector=("multi_modal_projector.", projector))
+    return assemble(
+        text,
+        vision=("vision_tower.", with_crops(tower)),
+        projector=("multi_modal_projector.", projector),
+    )

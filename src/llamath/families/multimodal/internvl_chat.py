@@ -1,4 +1,6 @@
-"""InternVL, as its authors publish it: the same model under other names, with queries, keys and values in one matrix."""
+"""InternVL, as its authors publish it: the same model under other names, with queries, keys and
+values in one matrix.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,25 @@ VISION = {
     "layers.{l}.mlp.down": "encoder.layers.{l}.mlp.fc2",
     "layers.{l}.mlp_out_norm.weight": "encoder.layers.{l}.ls2",
 }
-REQUIRED = "hidden_size intermediate_size num_hidden_layers num_attention_heads qkv_bias qk_normalization norm_type".split()
+REQUIRED = (
+    "hidden_size intermediate_size num_hidden_layers num_attention_heads qkv_bias "
+    "qk_normalization norm_type"
+).split()
 """Keys of the tower whose defaults are those of another size."""
 PROJECTOR = {"norm": "mlp1.0", "linear_1": "mlp1.1", "linear_2": "mlp1.3"}
 
 
 @multimodal()
 def internvl_chat(c: Config, text: Decoder) -> Assembly:
-    c.ignore("ps_version", "template", "hidden_size", "force_image_size", "dynamic_image_size", "min_dynamic_patch", "pad2square")
+    c.ignore(
+        "ps_version",
+        "template",
+        "hidden_size",
+        "force_image_size",
+        "dynamic_image_size",
+        "min_dynamic_patch",
+        "pad2square",
+    )
     own = part_config(c, "vision_config")
     for key in REQUIRED:
         if key not in own:

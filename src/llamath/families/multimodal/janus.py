@@ -1,4 +1,6 @@
-"""Janus: a vision transformer and an MLP to read images, and a quantizer, an embedding and a head to make them."""
+"""Janus: a vision transformer and an MLP to read images, and a quantizer, an embedding and a
+head to make them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from ...core.tree import repeat
 from ..counted_towers import Modules, table, with_unread
 from ..image_quantizer import image_quantizer
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer, without_images
+from ..tower_parts import (
+    encoder_attention,
+    part_config,
+    patch_embedding,
+    side,
+    vit_layer,
+    without_images,
+)
 
 _LAYER = "vision_model.encoder.layers.{l}."
 _TOWER = {
@@ -35,9 +44,17 @@ def janus(c: Config, text: Decoder) -> Assembly:
     v, q = part_config(c, "vision_config", {}), part_config(c, "vq_config", {})
     d, out = v.dim("d_v", "hidden_size", default=1024), v.dim("d_p", "projection_dim", default=2048)
     activation = v.activation("hidden_act", "gelu")
-    tower = with_unread(_tower(v, d, activation), {f"vqmodel.{name}": x for name, x in image_quantizer(q).items()})
-    rows, embedded = q.dim("V_q", "num_embeddings", default=16_384), q.dim("d_q", "embed_dim", default=8)
-    made, inner = q.dim("d_g", "projection_dim", default=2048), q.dim("d_h", "image_token_embed_dim", default=2048)
+    tower = with_unread(
+        _tower(v, d, activation), {f"vqmodel.{name}": x for name, x in image_quantizer(q).items()}
+    )
+    rows, embedded = (
+        q.dim("V_q", "num_embeddings", default=16_384),
+        q.dim("d_q", "embed_dim", default=8),
+    )
+    made, inner = (
+        q.dim("d_g", "projection_dim", default=2048),
+        q.dim("d_h", "image_token_embed_dim", default=2048),
+    )
     aligner = _mlp(embedded, made, q.dim("n_g", "num_hidden_layers", default=2))
     making: Modules = {
         "generation_embeddings": table(rows, embedded),
@@ -47,7 +64,9 @@ def janus(c: Config, text: Decoder) -> Assembly:
     }
     hidden = repeat(linear(out, out, True), v.dim("n_p", "depth", default=2) - 1)
     reader = DeepMLPProjector(linear=linear(out, d, True), hidden=hidden, activation=activation)
-    projector = with_unread(Part(reader, {"linear": "aligner.fc1", "hidden.{l}": "aligner.hidden_layers.{l}"}), making)
+    projector = with_unread(
+        Part(reader, {"linear": "aligner.fc1", "hidden.{l}": "aligner.hidden_layers.{l}"}), making
+    )
     return assemble(text, vision=("model.", tower), projector=("model.", projector))
 
 
@@ -56,22 +75,42 @@ def _mlp(d: Expr, out: Expr, depth: Expr) -> Modules:
 
 
 def _tower(v: Config, d: Expr, activation: str) -> Tower:
-    v.ignore("attention_dropout", "hidden_dropout_rate", "initializer_range", "projection_dropout", "num_image_tokens")
-    F, norm = Expr("F_v", int(d * v.get("mlp_ratio", 4.0))), layer_norm(d, v.get("layer_norm_eps", 1e-6))
-    p, s, H = side(v, "p_v", "patch_size", 16), side(v, "s_v", "image_size", 384), v.dim("H_v", "num_attention_heads", default=16)
+    v.ignore(
+        "attention_dropout",
+        "hidden_dropout_rate",
+        "initializer_range",
+        "projection_dropout",
+        "num_image_tokens",
+    )
+    F, norm = (
+        Expr("F_v", int(d * v.get("mlp_ratio", 4.0))),
+        layer_norm(d, v.get("layer_norm_eps", 1e-6)),
+    )
+    p, s, H = (
+        side(v, "p_v", "patch_size", 16),
+        side(v, "s_v", "image_size", 384),
+        v.dim("H_v", "num_attention_heads", default=16),
+    )
     attention = encoder_attention(v, d, H, v.get("attention_bias", True), o_bias=True)
     if normed := v.get("use_qk_norm", False):
         whole = layer_norm(d, 1e-5)
-        attention = attention.replace(q_norm=whole, k_norm=whole, qk_preprocess=QKPreprocess(across_heads=True))
+        attention = attention.replace(
+            q_norm=whole, k_norm=whole, qk_preprocess=QKPreprocess(across_heads=True)
+        )
     tower = VisionTower(
         patches=patch_embedding(v, d, p, bias=True),
         positions=weight(Expr("N_v", (s // p) ** 2), d, role="lookup"),
-        layers=repeat(vit_layer(norm, attention, mlp(d, F, activation, bias=True)), v.dim("L_v", "num_hidden_layers", default=24)),
+        layers=repeat(
+            vit_layer(norm, attention, mlp(d, F, activation, bias=True)),
+            v.dim("L_v", "num_hidden_layers", default=24),
+        ),
         norm_after=norm,
         patch_size=p,
         image_sizes=FixedImage(patch=p, size=s),
     )
     found = Tower(tower, _TOWER)
     if normed and H > 1:
-        return without_images(found, "use_qk_norm has norms as wide as all heads, which its class applies to one head")
+        return without_images(
+            found, "use_qk_norm has norms as wide as all heads, which its class applies to one head"
+        )
     return found

@@ -1,4 +1,6 @@
-"""Kimi K3: MoonViT with RMS norms and without biases, wider inside its attention, then an MLP on squares of patches and a norm."""
+"""Kimi K3: MoonViT with RMS norms and without biases, wider inside its attention, then an MLP on
+squares of patches and a norm.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,24 @@ def kimi_k3(c: Config, text: Decoder) -> Assembly:
     d, F = v.dim("d_v", "vt_hidden_size"), v.dim("F_v", "vt_intermediate_size")
     inner, L = v.dim("q_v", "qkv_hidden_size"), v.dim("L_v", "vt_num_hidden_layers")
     H, p = v.dim("H_v", "vt_num_attention_heads", default=12), side(v, "p_v", "patch_size", 14)
-    rows, columns = v.dim("N_v", "init_pos_emb_height", default=64), v.dim("N_v", "init_pos_emb_width", default=64)
+    rows, columns = (
+        v.dim("N_v", "init_pos_emb_height", default=64),
+        v.dim("N_v", "init_pos_emb_width", default=64),
+    )
     k, norm = int(side(v, "k_v", "merge_kernel_size", 2)), rms(d, _EPS)
     if v.get("mm_hidden_size", int(d)) != d:
         raise v.error("mm_hidden_size", f"is not the width {d} of the tower")
     if rows != columns:
-        raise v.error("init_pos_emb_width", f"is {columns}, unlike the height {rows}", "only square grids of positions are known")
+        raise v.error(
+            "init_pos_emb_width",
+            f"is {columns}, unlike the height {rows}",
+            "only square grids of positions are known",
+        )
     if inner % H:
-        raise v.error("vt_num_attention_heads", f"is {H}, which does not divide the width {inner} of the attention")
+        raise v.error(
+            "vt_num_attention_heads",
+            f"is {H}, which does not divide the width {inner} of the attention",
+        )
     into, h = linear(inner, d), Expr("h_v", inner // H)
     attention = EncoderAttention(
         q=into,
@@ -68,7 +80,12 @@ def kimi_k3(c: Config, text: Decoder) -> Assembly:
         patches=PatchEmbedding(weight=weight(d, Expr("C_v", 3), p, p)),
         positions=weight(rows, columns, d, role="lookup"),
         resizing="centers",
-        layers=repeat(vit_layer(norm, attention, mlp(d, F, v.activation("activation_func", "gelu_pytorch_tanh"))), L),
+        layers=repeat(
+            vit_layer(
+                norm, attention, mlp(d, F, v.activation("activation_func", "gelu_pytorch_tanh"))
+            ),
+            L,
+        ),
         norm_after=norm,
         patch_size=p,
         image_sizes=PatchBudget(patch=p, multiple=p * k, most=_PATCHES, longest=_LONGEST),

@@ -15,7 +15,11 @@ def kosmos2_5(c: Config, text: Decoder) -> Assembly:
     v, out = part_config(c, "vision_config", {}), text.width
     d, F, L, H = vit_sizes(v, 1536, 3968, 18, 24)
     v.ignore("dense_act_fn", "dropout_rate", "initializer_factor", "layer_norm_eps")
-    heads, norm, places = H * v.dim("h_v", "head_dim", default=64), rms(d, 1e-6), v.dim("N_v", "max_num_patches", default=4096)
+    heads, norm, places = (
+        H * v.dim("h_v", "head_dim", default=64),
+        rms(d, 1e-6),
+        v.dim("N_v", "max_num_patches", default=4096),
+    )
     layer: Modules = {
         **each("attention.", "query key value", linear(heads, d)),
         "attention.output": linear(d, heads),
@@ -24,7 +28,9 @@ def kosmos2_5(c: Config, text: Decoder) -> Assembly:
         **each("", "pre_mlp_layer_norm pre_attention_layer_norm", norm),
     }
     tower: Modules = {
-        "embeddings.patch_projection": linear(d, v.dim("p_v", "patch_embed_hidden_size", default=768), bias=True),
+        "embeddings.patch_projection": linear(
+            d, v.dim("p_v", "patch_embed_hidden_size", default=768), bias=True
+        ),
         **each("embeddings.", "row_embedder column_embedder", table(places, d)),
         "encoder.layer": stack(L, layer),
         "layernorm": norm,
@@ -34,5 +40,8 @@ def kosmos2_5(c: Config, text: Decoder) -> Assembly:
         "dense": linear(out, d, bias=True),
         **each("x_attn.", "q_proj k_proj v_proj out_proj", linear(out, out, bias=True)),
     }
-    parts = {"vision": ("vision_model.", counted_part(tower)), "projector": ("image_to_text_projection.", counted_part(projector))}
+    parts = {
+        "vision": ("vision_model.", counted_part(tower)),
+        "projector": ("image_to_text_projection.", counted_part(projector)),
+    }
     return assemble(text, **parts)

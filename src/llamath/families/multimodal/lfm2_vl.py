@@ -1,4 +1,6 @@
-"""LFM2-VL: SigLIP 2 for images of any shape, squares of patches joined, a norm and an MLP of two layers."""
+"""LFM2-VL: SigLIP 2 for images of any shape, squares of patches joined, a norm and an MLP of two
+layers.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,21 @@ from ..towers import siglip2_tower
 @multimodal(forms={"hf-5": {"model.vision_tower.vision_model.": "model.vision_tower."}})
 def lfm2_vl(c: Config, text: Decoder) -> Assembly:
     tower, k = siglip2_tower(part_config(c, "vision_config", {})), c.get("downsample_factor", 2)
-    p, d, inner = int(tower.block.patch_size), text.width, c.dim("F_p", "projector_hidden_size", default=2560)
+    p, d, inner = (
+        int(tower.block.patch_size),
+        text.width,
+        c.dim("F_p", "projector_hidden_size", default=2560),
+    )
     square = (p * k) ** 2
-    sizes = SplitBudget(patch=p, multiple=p * k, fewest=64 * square, most=256 * square, size=32 * p, min_tiles=2, max_tiles=10)
+    sizes = SplitBudget(
+        patch=p,
+        multiple=p * k,
+        fewest=64 * square,
+        most=256 * square,
+        size=32 * p,
+        min_tiles=2,
+        max_tiles=10,
+    )
     tower = tower._replace(block=tower.block.replace(image_sizes=sizes))
     joined, bias = product((k, k, feature_width(tower.block))), c.get("projector_bias", True)
     block = MLPProjector(
@@ -29,4 +43,8 @@ def lfm2_vl(c: Config, text: Decoder) -> Assembly:
         merge=k,
     )
     projector = Part(block, {"norm": "layer_norm", "linear_1": "linear_1", "linear_2": "linear_2"})
-    return assemble(text, vision=("model.vision_tower.", tower), projector=("model.multi_modal_projector.", projector))
+    return assemble(
+        text,
+        vision=("model.vision_tower.", tower),
+        projector=("model.multi_modal_projector.", projector),
+    )

@@ -1,4 +1,6 @@
-"""LFM3-VL: convolutions over the grid of patches in most layers, attention in the others, and an MLP on squares of patches."""
+"""LFM3-VL: convolutions over the grid of patches in most layers, attention in the others, and an
+MLP on squares of patches.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,19 @@ _TOWER = {
     **{f"layers.{{l}}.attn.{x}_norm": f"layers.{{l}}.self_attn.{x}_layernorm" for x in "qk"},
     "layers.{l}.attn.o": "layers.{l}.self_attn.out_proj",
     "layers.{l}.mlp_norm": "layers.{l}.ffn_norm",
-    **{f"layers.{{l}}.mlp.{x}": f"layers.{{l}}.feed_forward.{name}" for x, name in (("gate", "w1"), ("up", "w3"), ("down", "w2"))},
+    **{
+        f"layers.{{l}}.mlp.{x}": f"layers.{{l}}.feed_forward.{name}"
+        for x, name in (("gate", "w1"), ("up", "w3"), ("down", "w2"))
+    },
 }
 _PROJECTOR = {"patch_norm": "layer_norm", "linear_1": "linear_1", "linear_2": "linear_2"}
 _MODULES = {
     "layers.{l}.attn.gate": "self_attn.g_proj",
     "vision.patches": "model.vision_tower.patch_embed",
-    **{f"vision.layers.{{l}}.attn.{x}_norm": f"model.vision_tower.layers.{{l}}.self_attn.{x}_norm" for x in "qk"},
+    **{
+        f"vision.layers.{{l}}.attn.{x}_norm": f"model.vision_tower.layers.{{l}}.self_attn.{x}_norm"
+        for x in "qk"
+    },
 }
 _NO_LIMITS = "the limits on the size of its images are in no published file"
 
@@ -43,11 +51,26 @@ _NO_LIMITS = "the limits on the size of its images are in no published file"
 def lfm3_vl(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     v.ignore("initializer_range")
-    d, F = v.dim("d_v", "hidden_size", default=1024), v.dim("F_v", "intermediate_size", default=2560)
-    L, H = v.dim("L_v", "num_hidden_layers", default=14), v.dim("H_v", "num_attention_heads", default=16)
-    K, taps = v.dim("K_v", "num_key_value_heads", default=8), v.dim("k_v", "conv_kernel_size", default=3)
-    p, channels = side(v, "p_v", "patch_size", 16), v.dim("C_v", "in_channels", default=Expr.const(3))
-    times, k = v.dim("t_v", "temporal_patch_size", default=Expr.const(2)), v.get("spatial_merge_size", 2)
+    d, F = (
+        v.dim("d_v", "hidden_size", default=1024),
+        v.dim("F_v", "intermediate_size", default=2560),
+    )
+    L, H = (
+        v.dim("L_v", "num_hidden_layers", default=14),
+        v.dim("H_v", "num_attention_heads", default=16),
+    )
+    K, taps = (
+        v.dim("K_v", "num_key_value_heads", default=8),
+        v.dim("k_v", "conv_kernel_size", default=3),
+    )
+    p, channels = (
+        side(v, "p_v", "patch_size", 16),
+        v.dim("C_v", "in_channels", default=Expr.const(3)),
+    )
+    times, k = (
+        v.dim("t_v", "temporal_patch_size", default=Expr.const(2)),
+        v.get("spatial_merge_size", 2),
+    )
     h, eps, ropes = Expr("h_v", d // H), v.get("norm_eps", 1e-5), v.sub("rope_parameters")
     ropes.ignore("rope_type")
     norm, head_norm, kv = rms(d, eps), rms(h, eps), linear(K * h, d)
@@ -64,13 +87,20 @@ def lfm3_vl(c: Config, text: Decoder) -> Assembly:
         window=AttentionWindow(causal=False),
         rope=AxialRope(theta=ropes.get("rope_theta", 1e6), dim=h, by_halves=True),
     )
-    short = {"into": linear(3 * d, d), "conv": conv(d, 1, taps, taps, bias=False), "out": linear(d, d)}
+    short = {
+        "into": linear(3 * d, d),
+        "conv": conv(d, 1, taps, taps, bias=False),
+        "out": linear(d, d),
+    }
     mixers: dict[str, Block] = {
         "conv": CountedBlock(kind="attention", parts=short),
         "full_attention": attention,
     }
     order = layer_kinds(v, L, mixers, lambda i: "conv" if i < 2 or i % 2 else "full_attention")
-    kinds = {x: Layer(attn_norm=norm, attn=mixer, mlp_norm=norm, mlp=swiglu(d, F)) for x, mixer in mixers.items()}
+    kinds = {
+        x: Layer(attn_norm=norm, attn=mixer, mlp_norm=norm, mlp=swiglu(d, F))
+        for x, mixer in mixers.items()
+    }
     tower = VisionTower(
         patches=PatchEmbedding(weight=weight(d, product((channels, times, p, p)))),
         norm_before=norm,

@@ -15,4 +15,8 @@ def lighton_ocr(c: Config, text: Decoder) -> Assembly:
     tower = read_tower(c, "pixtral", PIXTRAL_LARGE | {"hidden_act": "silu"})
     projector = merging_projector(c, tower.block, text)
     tower = with_merged_patches(tower, c.get("spatial_merge_size", 2))
-    return assemble(text, vision=("model.vision_encoder.", tower), projector=("model.vision_projection.", projector))
+    return assemble(
+        text,
+        vision=("model.vision_encoder.", tower),
+        projector=("model.vision_projection.", projector),
+    )

@@ -1,4 +1,6 @@
-"""Llama 4: a tower whose class token comes last, squares of patches joined and projected in three steps."""
+"""Llama 4: a tower whose class token comes last, squares of patches joined and projected in
+three steps.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,23 @@ _ADAPTER = {
 @multimodal()
 def llama4(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
-    vision.ignore("norm_eps", "hidden_act", "vision_feature_layer", "multi_modal_projector_bias", "projector_dropout", "attention_dropout")
+    vision.ignore(
+        "norm_eps",
+        "hidden_act",
+        "vision_feature_layer",
+        "multi_modal_projector_bias",
+        "projector_dropout",
+        "attention_dropout",
+    )
     vision.ignore("vision_feature_select_strategy", "rope_theta")
     d, F, L, H = vit_sizes(vision, width=768, mlp_width=5632, layers=34, heads=16)
     p, s = side(vision, "p_v", "patch_size", 14), side(vision, "s_v", "image_size", 448)
     patches = int(s // p) ** 2
     norm, channels = layer_norm(d, 1e-5), vision.dim("C_v", "num_channels", default=Expr.const(3))
     vision.sub("rope_parameters").ignore("rope_type", "rope_theta")
-    layer = vit_layer(norm, encoder_attention(vision, d, H, bias=True), mlp(d, F, "gelu", bias=True))
+    layer = vit_layer(
+        norm, encoder_attention(vision, d, H, bias=True), mlp(d, F, "gelu", bias=True)
+    )
     tower = VisionTower(
         class_token=weight(d, role="scale"),
         patches=PatchEmbedding(weight=weight(d, product((channels, p, p)))),
@@ -53,13 +64,22 @@ def llama4(c: Config, text: Decoder) -> Assembly:
         patch_size=p,
         image_sizes=CanvasImage(patch=p, size=s, most=16, adds_whole=True),
     )
-    into, out = vision.dim("d_p", "projector_input_dim", default=4096), vision.dim("d_o", "projector_output_dim", default=4096)
+    into, out = (
+        vision.dim("d_p", "projector_input_dim", default=4096),
+        vision.dim("d_o", "projector_output_dim", default=4096),
+    )
     k = round(1 / vision.get("pixel_shuffle_ratio", 0.5))
     projector = AdapterProjector(
         linear_1=linear(into, F),
         linear_2=linear(out, out),
-        linear=linear(text.embed.weight.shape[1], vision.dim("d_f", "vision_output_dim", default=7680)),
+        linear=linear(
+            text.embed.weight.shape[1], vision.dim("d_f", "vision_output_dim", default=7680)
+        ),
         activation="gelu",
         merge=k,
     )
-    return assemble(text, vision=("vision_model.", counted_tower(Tower(tower, _NAMES), merge=k)), projector=("", Part(projector, _ADAPTER)))
+    return assemble(
+        text,
+        vision=("vision_model.", counted_tower(Tower(tower, _NAMES), merge=k)),
+        projector=("", Part(projector, _ADAPTER)),
+    )

@@ -15,4 +15,6 @@ from ..wrappers import LLAVA_FORMS
 def llava(c: Config, text: Decoder) -> Assembly:
     tower = with_features(c, read_tower(c, "clip_vision_model", CLIP_LARGE), default=-2)
     projector = mlp_projector(c, tower.block, text)
-    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))
+    return assemble(
+        text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector)
+    )

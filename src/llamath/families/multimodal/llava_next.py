@@ -17,4 +17,6 @@ RESOLUTIONS = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
 def llava_next(c: Config, text: Decoder) -> Assembly:
     tower = with_features(c, read_tower(c, "clip_vision_model", CLIP_LARGE), default=-2)
     projector = with_newlines(mlp_projector(c, tower.block, text), "multi_modal_projector.", text)
-    return assemble(text, vision=("vision_tower.", with_tiles(c, tower, RESOLUTIONS)), projector=("", projector))
+    return assemble(
+        text, vision=("vision_tower.", with_tiles(c, tower, RESOLUTIONS)), projector=("", projector)
+    )

@@ -1,4 +1,6 @@
-"""LLaVA-OneVision: SigLIP, with a single image cut into tiles and a learned token after each row."""
+"""LLaVA-OneVision: SigLIP, with a single image cut into tiles and a learned token after each
+row.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,14 @@ RESOLUTIONS = tuple((384 * h, 384 * w) for h in range(1, 7) for w in range(1, 7)
 
 @multimodal(forms=LLAVA_FORMS)
 def llava_onevision(c: Config, text: Decoder) -> Assembly:
-    tower = with_features(c, read_tower(c, "siglip_vision_model", SIGLIP_LARGE), default=-1, strategy="full")
+    tower = with_features(
+        c, read_tower(c, "siglip_vision_model", SIGLIP_LARGE), default=-1, strategy="full"
+    )
     projector = with_newlines(mlp_projector(c, tower.block, text), "multi_modal_projector.", text)
     aspect = c.get("vision_aspect_ratio", "anyres_max_9")
     if not aspect.startswith("anyres_max_") or not aspect[11:].isdecimal():
-        raise c.error("vision_aspect_ratio", f"should be anyres_max_N, not {safe(repr(aspect), 40)}")
+        raise c.error(
+            "vision_aspect_ratio", f"should be anyres_max_N, not {safe(repr(aspect), 40)}"
+        )
     tower = with_tiles(c, tower, RESOLUTIONS, max_tiles=int(aspect[11:]))
     return assemble(text, vision=("vision_tower.", tower), projector=("", projector))

@@ -13,7 +13,16 @@ from ..towers import plain_siglip_tower
 
 @multimodal()
 def minicpmv2_6(c: Config, text: Decoder) -> Assembly:
-    c.ignore("batch_vision_input", "image_size", "patch_size", "slice_config", "slice_mode", "use_image_id", "version", "vision_batch_size")
+    c.ignore(
+        "batch_vision_input",
+        "image_size",
+        "patch_size",
+        "slice_config",
+        "slice_mode",
+        "use_image_id",
+        "version",
+        "vision_batch_size",
+    )
     if c.get("drop_vision_last_layer", False):
         raise c.error("drop_vision_last_layer", "is true; only false is supported, as published")
     v = part_config(c, "vision_config")

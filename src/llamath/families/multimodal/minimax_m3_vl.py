@@ -1,4 +1,6 @@
-"""MiniMax-M3: a tower with rotary positions in time, rows and columns, then one MLP on patches and one on squares of them."""
+"""MiniMax-M3: a tower with rotary positions in time, rows and columns, then one MLP on patches
+and one on squares of them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ _MODULES = {
     "projector.joined_1": "model.multi_modal_projector.merge_linear_1",
     "projector.joined_2": "model.multi_modal_projector.merge_linear_2",
     **dict.fromkeys(("layers.{l}.mlp.gate", "layers.{l}.mlp.up"), "mlp.gate_up_proj"),
-    **dict.fromkeys(("layers.{l}.mlp.shared.gate", "layers.{l}.mlp.shared.up"), "mlp.shared_experts.gate_up_proj"),
+    **dict.fromkeys(
+        ("layers.{l}.mlp.shared.gate", "layers.{l}.mlp.shared.up"),
+        "mlp.shared_experts.gate_up_proj",
+    ),
     "layers.{l}.mlp.correction": "mlp.gate.e_score_correction_bias",
     **{f"layers.{{l}}.attn.indexer.{x}": f"self_attn.indexer.{x}_proj" for x in "qk"},
     **{f"layers.{{l}}.attn.indexer.{x}_norm": f"self_attn.indexer.{x}_norm" for x in "qk"},
@@ -46,16 +51,28 @@ def minimax_m3_vl(c: Config, text: Decoder) -> Assembly:
     v.ignore("image_size")
     d, F, L, H = vit_sizes(v, width=1280, mlp_width=5120, layers=32, heads=16)
     p, k = side(v, "p_v", "patch_size", 14), v.get("spatial_merge_size", 2)
-    channels, times = v.dim("C_v", "num_channels", default=Expr.const(3)), v.dim("t_v", "temporal_patch_size", default=Expr.const(2))
-    theta, eps = v.sub("rope_parameters").get("rope_theta", v.get("rope_theta", 1e4)), v.get("layer_norm_eps", 1e-5)
+    channels, times = (
+        v.dim("C_v", "num_channels", default=Expr.const(3)),
+        v.dim("t_v", "temporal_patch_size", default=Expr.const(2)),
+    )
+    theta, eps = (
+        v.sub("rope_parameters").get("rope_theta", v.get("rope_theta", 1e4)),
+        v.get("layer_norm_eps", 1e-5),
+    )
     v.sub("rope_parameters").ignore("rope_type")
-    pairs = int(d // H) // 3 // 2  # of each of time, rows and columns; the rest of a head does not turn
-    norm, rope = layer_norm(d, eps), AxialRope(theta=theta, dim=4 * pairs, by_halves=True, still=pairs)
+    # of each of time, rows and columns; the rest of a head does not turn
+    pairs = int(d // H) // 3 // 2
+    norm, rope = (
+        layer_norm(d, eps),
+        AxialRope(theta=theta, dim=4 * pairs, by_halves=True, still=pairs),
+    )
     feed_forward = mlp(d, F, v.activation("hidden_act", "gelu"), bias=True)
     tower = VisionTower(
         patches=PatchEmbedding(weight=weight(d, channels, times, p, p)),
         norm_before=norm,
-        layers=repeat(vit_layer(norm, encoder_attention(v, d, H, bias=True, rope=rope), feed_forward), L),
+        layers=repeat(
+            vit_layer(norm, encoder_attention(v, d, H, bias=True, rope=rope), feed_forward), L
+        ),
         patch_size=p,
         image_sizes=PixelBudget(patch=p, multiple=p * k, fewest=4 * 28 * 28, most=451_584),
     )
@@ -68,4 +85,8 @@ def minimax_m3_vl(c: Config, text: Decoder) -> Assembly:
         activation="gelu",
         merge=k,
     )
-    return assemble(text, vision=("vision_tower.", Tower(tower, CLIP_NAMES)), projector=("", Part(projector, _PROJECTOR)))
+    return assemble(
+        text,
+        vision=("vision_tower.", Tower(tower, CLIP_NAMES)),
+        projector=("", Part(projector, _PROJECTOR)),
+    )

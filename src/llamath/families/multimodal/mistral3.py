@@ -16,4 +16,6 @@ def mistral3(c: Config, text: Decoder) -> Assembly:
     tower = with_features(c, read_tower(c, "pixtral", PIXTRAL_LARGE), default=-1, strategy=None)
     projector = merging_projector(c, tower.block, text)
     tower = with_merged_patches(tower, c.get("spatial_merge_size", 2))
-    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))
+    return assemble(
+        text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector)
+    )

@@ -1,4 +1,6 @@
-"""Mistral Large 4: Pixtral and the projector of Mistral 3, with the names of Mistral's own files."""
+"""Mistral Large 4: Pixtral and the projector of Mistral 3, with the names of Mistral's own
+files.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,17 @@ from ..tower_parts import with_features, with_merged_patches
 from ..towers import PIXTRAL_NAMES, read_tower
 
 _TOWER = {
-    "model_type": "pixtral", "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 30, "num_attention_heads": 16,
+    "model_type": "pixtral", "hidden_size": 2048, "intermediate_size": 6144,
+    "num_hidden_layers": 30, "num_attention_heads": 16,
     "patch_size": 14, "image_size": 1540, "hidden_act": "silu",
 }  # fmt: skip
 _PUBLISHED = {
     **PIXTRAL_NAMES,
     **{f"layers.{{l}}.attn.{x}": f"transformer.layers.{{l}}.attention.w{x}" for x in "qkvo"},
-    **{f"layers.{{l}}.mlp.{x}": f"transformer.layers.{{l}}.feed_forward.{y}" for x, y in (("gate", "w1"), ("up", "w3"), ("down", "w2"))},
+    **{
+        f"layers.{{l}}.mlp.{x}": f"transformer.layers.{{l}}.feed_forward.{y}"
+        for x, y in (("gate", "w1"), ("up", "w3"), ("down", "w2"))
+    },
 }
 _PROJECTOR = {
     "patch_norm": "pre_mm_projector_norm",
@@ -50,7 +56,11 @@ _ENDS = {
 
 
 def _in_memory(name: str) -> str:
-    old = next(x for x in _IN_LAYERS if name == x or (name.startswith(x) and (x.endswith(".") or name[len(x)] == ".")))
+    old = next(
+        x
+        for x in _IN_LAYERS
+        if name == x or (name.startswith(x) and (x.endswith(".") or name[len(x)] == "."))
+    )
     name = _IN_LAYERS[old] + name[len(old) :]
     end = next((x for x in _ENDS if name.endswith(x)), "")
     return name.removesuffix(end) + _ENDS.get(end, "")
@@ -75,4 +85,8 @@ def mistral_large4(c: Config, text: Decoder) -> Assembly:
     projector = merging_projector(c, tower.block, text)._replace(names=_PROJECTOR)
     tower = with_merged_patches(tower, c.get("spatial_merge_size", 2))
     layouts = dict.fromkeys(("layers.{l}.attn.q", "layers.{l}.attn.k"), "rotary")
-    return assemble(text, vision=("vision_encoder.", tower._replace(names=_PUBLISHED, layouts=layouts)), projector=("", projector))
+    return assemble(
+        text,
+        vision=("vision_encoder.", tower._replace(names=_PUBLISHED, layouts=layouts)),
+        projector=("", projector),
+    )

@@ -1,4 +1,6 @@
-"""Llama 3.2 Vision: all tiles of an image in one tower, whose features the cross-attention layers of the text model read."""
+"""Llama 3.2 Vision: all tiles of an image in one tower, whose features the cross-attention
+layers of the text model read.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,18 @@ _FORMS = {
 @multimodal(forms=_FORMS)
 def mllama(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
-    d, F = v.dim("d_v", "hidden_size", default=1280), v.dim("F_v", "intermediate_size", default=5120)
-    L, G = v.dim("L_v", "num_hidden_layers", default=32), v.dim("G_v", "num_global_layers", default=8)
-    H, tiles = v.dim("H_v", "attention_heads|num_attention_heads", default=16), v.dim("t_v", "max_num_tiles", default=4)
+    d, F = (
+        v.dim("d_v", "hidden_size", default=1280),
+        v.dim("F_v", "intermediate_size", default=5120),
+    )
+    L, G = (
+        v.dim("L_v", "num_hidden_layers", default=32),
+        v.dim("G_v", "num_global_layers", default=8),
+    )
+    H, tiles = (
+        v.dim("H_v", "attention_heads|num_attention_heads", default=16),
+        v.dim("t_v", "max_num_tiles", default=4),
+    )
     p, s = side(v, "p_v", "patch_size", 14), side(v, "s_v", "image_size", 448)
     arrangements = len(v.get("supported_aspect_ratios", [[1, 1]] * 8)) + 1
     v.ignore("intermediate_layers_indices")
@@ -68,7 +79,9 @@ def mllama(c: Config, text: Decoder) -> Assembly:
     rows = weight(arrangements, product((tiles, d)), role="lookup")
     tower = VisionTower(
         class_token=weight(d, role="scale"),
-        patches=PatchEmbedding(weight=weight(d, v.dim("C_v", "num_channels", default=Expr.const(3)), p, p)),
+        patches=PatchEmbedding(
+            weight=weight(d, v.dim("C_v", "num_channels", default=Expr.const(3)), p, p)
+        ),
         positions=weight(N, d, role="lookup"),
         norm_before=layer_norm(d, 1e-5),
         layers=repeat(layer, L),
@@ -85,7 +98,9 @@ def mllama(c: Config, text: Decoder) -> Assembly:
         "gate_after": gate,
         "global_layers": stack(G, gated),
     }
-    projector = LinearProjector(linear=linear(text.width, v.dim("d_f", "vision_output_dim", default=7680), bias=True))
+    projector = LinearProjector(
+        linear=linear(text.width, v.dim("d_f", "vision_output_dim", default=7680), bias=True)
+    )
     return assemble(
         text,
         vision=("vision_model.", counted_tower(Tower(tower, _NAMES), more)),

@@ -1,4 +1,6 @@
-"""Moondream 2: SigLIP on an image and overlapping tiles of it, joined, two linear layers, and modules for places and sizes in images."""
+"""Moondream 2: SigLIP on an image and overlapping tiles of it, joined, two linear layers, and
+modules for places and sizes in images.
+"""
 
 from __future__ import annotations
 
@@ -36,26 +38,41 @@ def moondream(c: Config, text: Decoder) -> Assembly:
     d, F = v.dim("d_v", "enc_dim", default=1152), v.dim("F_v", "enc_ff_dim", default=4304)
     L, H = v.dim("L_v", "enc_n_layers", default=27), v.dim("H_v", "enc_n_heads", default=16)
     p, s = v.dim("p_v", "enc_patch_size", default=14), v.dim("s_v", "crop_size", default=378)
-    out, inner = v.dim("d_p", "proj_out_dim", default=2048), v.dim("F_p", "proj_inner_dim", default=8192)
+    out, inner = (
+        v.dim("d_p", "proj_out_dim", default=2048),
+        v.dim("F_p", "proj_inner_dim", default=8192),
+    )
     if out != text.width:
         raise v.error("proj_out_dim", f"is {out}, and the text model reads {text.width}")
     margin, norm = v.get("overlap_margin", 4), layer_norm(d, 1e-5)
     tower = VisionTower(
         patches=PatchEmbedding(
-            weight=weight(d, product((p, p, v.dim("C_v", "in_channels", default=Expr.const(3))))), bias=weight(d, role="bias")
+            weight=weight(d, product((p, p, v.dim("C_v", "in_channels", default=Expr.const(3))))),
+            bias=weight(d, role="bias"),
         ),
         positions=weight(1, Expr("N_v", (s // p) ** 2), d, role="lookup"),
-        layers=repeat(vit_layer(norm, encoder_attention(v, d, H, bias=True), mlp(d, F, _ACTIVATION, bias=True)), L),
+        layers=repeat(
+            vit_layer(
+                norm, encoder_attention(v, d, H, bias=True), mlp(d, F, _ACTIVATION, bias=True)
+            ),
+            L,
+        ),
         norm_after=norm,
         patch_size=p,
-        image_sizes=OverlappingTiles(patch=int(p), size=int(s), margin=margin, most=v.get("max_crops", 12)),
+        image_sizes=OverlappingTiles(
+            patch=int(p), size=int(s), margin=margin, most=v.get("max_crops", 12)
+        ),
     )
     joined = linear(inner, product((2, d)), True)
     modules: Modules = {"linear_1": joined, "linear_2": linear(out, inner, True)}
     unread = UnreadBlock(parts=counted(_region(part_config(c, "region_config", {}))).parts)
     names = _PROJECTOR | {f"unread.{x.pattern}": x.pattern for x in fold(unread)}
     projector = Part(counted({**modules, "unread": unread}), names)
-    return assemble(text, vision=("model.vision.", counted_tower(Tower(tower, _NAMES))), projector=("model.", projector))
+    return assemble(
+        text,
+        vision=("model.vision.", counted_tower(Tower(tower, _NAMES))),
+        projector=("model.", projector),
+    )
 
 
 def _region(c: Config) -> Modules:

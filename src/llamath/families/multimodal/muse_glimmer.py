@@ -1,4 +1,6 @@
-"""Muse Glimmer: attention in windows in most layers of the tower, squares of patches joined, three linear layers and a plain norm."""
+"""Muse Glimmer: attention in windows in most layers of the tower, squares of patches joined,
+three linear layers and a plain norm.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ _NAMES = {
     "layers.{l}.mlp.down": "layers.{l}.mlp.fc2",
     "norm_after": "ln_post",
 }
-_PROJECTOR = {"linear_1": "vision_adapter.fc1", "linear_2": "vision_adapter.fc2", "linear": "vision_projection"}
+_PROJECTOR = {
+    "linear_1": "vision_adapter.fc1",
+    "linear_2": "vision_adapter.fc2",
+    "linear": "vision_projection",
+}
 _WINDOW, _FULL = "window_attention", "full_attention"
 
 
@@ -40,18 +46,32 @@ def glimmer_parts(c: Config, text: Decoder) -> dict[str, tuple[str, Part | Tower
     v = part_config(c, "vision_config", {})
     v.ignore("max_position_embeddings")
     d, F, L, H = vit_sizes(v, width=1536, mlp_width=8960, layers=50, heads=16)
-    p, k, times = side(v, "p_v", "patch_size", 14), v.get("merge_size", 2), v.dim("t_v", "patch_temporal", default=Expr.const(2))
+    p, k, times = (
+        side(v, "p_v", "patch_size", 14),
+        v.get("merge_size", 2),
+        v.dim("t_v", "patch_temporal", default=Expr.const(2)),
+    )
     rows, columns = v.get("pos_emb_height", 32), v.get("pos_emb_width", 32)
     if rows != columns:
-        raise v.error("pos_emb_width", f"is {columns}, unlike the height {rows}", "only square grids of positions are known")
+        raise v.error(
+            "pos_emb_width",
+            f"is {columns}, unlike the height {rows}",
+            "only square grids of positions are known",
+        )
     theta, eps = v.sub("rope_parameters").get("rope_theta", 1e4), v.get("layer_norm_eps", 1e-5)
     v.sub("rope_parameters").ignore("rope_type")
     rope = AxialRope(theta=theta, dim=d // H, by_halves=True, columns_first=True, offset=1)
     norm, attention = layer_norm(d, 1e-5), encoder_attention(v, d, H, bias=True, rope=rope)
     feed_forward = mlp(d, F, v.activation("hidden_act", "gelu"), bias=True)
-    kinds = {_FULL: vit_layer(norm, attention, feed_forward), _WINDOW: vit_layer(norm, attention.replace(window_side=rows), feed_forward)}
+    kinds = {
+        _FULL: vit_layer(norm, attention, feed_forward),
+        _WINDOW: vit_layer(norm, attention.replace(window_side=rows), feed_forward),
+    }
     n = int(L)
-    types = v.get("layer_types", [_FULL if (i + 1) % 4 == 0 or i == n - 1 else _WINDOW for i in listed_layers(v, n)])
+    types = v.get(
+        "layer_types",
+        [_FULL if (i + 1) % 4 == 0 or i == n - 1 else _WINDOW for i in listed_layers(v, n)],
+    )
     if len(types) != n or not all(x in kinds for x in types):
         raise v.error("layer_types", f"should be a list of {n} words, {_FULL} or {_WINDOW}")
     outer = layer_norm(d, eps)
@@ -77,5 +97,10 @@ def glimmer_parts(c: Config, text: Decoder) -> dict[str, tuple[str, Part | Tower
     )
     vision = Tower(tower, _NAMES)
     if width != joined:
-        vision = without_images(vision, f"out_hidden_size is {width}, but squares of patches have {joined} features")
-    return {"vision": ("model.vision_tower.", vision), "projector": ("model.", Part(projector, _PROJECTOR))}
+        vision = without_images(
+            vision, f"out_hidden_size is {width}, but squares of patches have {joined} features"
+        )
+    return {
+        "vision": ("model.vision_tower.", vision),
+        "projector": ("model.", Part(projector, _PROJECTOR)),
+    }

@@ -20,13 +20,24 @@ def muse_spark(c: Config, text: Decoder) -> Assembly:
     prefix, tower = parts["vision"]
     assert isinstance(tower, Tower)
     vision = (prefix, tower._replace(block=tower.block.replace(resizing="transposed")))
-    return assemble(text, vision=vision, projector=parts["projector"], audio=("model.audio_tower.", audio))
+    return assemble(
+        text, vision=vision, projector=parts["projector"], audio=("model.audio_tower.", audio)
+    )
 
 
 def _audio(c: Config) -> Part:
-    """Read the audio tower: each layer joins samples or features to fewer, wider ones, then mixes them over time."""
-    patches, widths = c.get("patch_sizes", [16, 6, 5, 4]), c.get("hidden_sizes", [256, 512, 1024, 2048])
-    depths, ratio, taps = c.get("depths", [2, 2, 2, 2]), c.get("mlp_ratio", 4.0), c.dim("taps", "conv_kernel_size", default=7)
+    """Read the audio tower: each layer joins samples or features to fewer, wider ones, then
+    mixes them over time.
+    """
+    patches, widths = (
+        c.get("patch_sizes", [16, 6, 5, 4]),
+        c.get("hidden_sizes", [256, 512, 1024, 2048]),
+    )
+    depths, ratio, taps = (
+        c.get("depths", [2, 2, 2, 2]),
+        c.get("mlp_ratio", 4.0),
+        c.dim("taps", "conv_kernel_size", default=7),
+    )
     if not len(patches) == len(widths) == len(depths):
         raise c.error("hidden_sizes", f"should have an entry for each of the {len(patches)} layers")
     layers, before = [], 1

@@ -23,7 +23,9 @@ _PUBLISHED = {
     "embeddings.video_patch_projection": "radio_model.model.patch_generator.video_embedder",
     "summary_idxs": "radio_model.summary_idxs",
 }
-_MODULES = {f"layers.{{l}}.mlp.experts.{{e}}.{x}.weight": f"mixer.experts.{x}_proj" for x in ("up", "down")}
+_MODULES = {
+    f"layers.{{l}}.mlp.experts.{{e}}.{x}.weight": f"mixer.experts.{x}_proj" for x in ("up", "down")
+}
 _PROJECTOR = {"norm": "0", "linear_1": "1", "linear_2": "3"}
 _LAYER = "encoder.layer.{l}."
 _IN_MEMORY = {
@@ -49,10 +51,16 @@ def radio(c: Config, frames: Expr) -> Tower:
     )
     F, p = Expr("F_v", int(d * c.get("mlp_ratio", 4.0))), side(c, "p_v", "patch_size", 16)
     first = c.dim("cls", "num_cls_tokens", default=3) + c.dim("reg", "num_registers", default=7)
-    places, channels = Expr("N_v", int(c.get("max_img_size", 2048) // p) ** 2), c.dim("C_v", "num_channels", default=Expr.const(3))
+    places, channels = (
+        Expr("N_v", int(c.get("max_img_size", 2048) // p) ** 2),
+        c.dim("C_v", "num_channels", default=Expr.const(3)),
+    )
     if c.get("use_swiglu_ffn", False):
         raise c.error("use_swiglu_ffn", "asks for gated MLPs, which are not known in this tower")
-    norm, scaled = layer_norm(d, c.get("layer_norm_eps", 1e-6)), LayerScale(weight=weight(d, role="scale"))
+    norm, scaled = (
+        layer_norm(d, c.get("layer_norm_eps", 1e-6)),
+        LayerScale(weight=weight(d, role="scale")),
+    )
     attention = encoder_attention(c, d, H, c.get("qkv_bias", True), o_bias=True)
     layer = vit_layer(norm, attention, mlp(d, F, c.activation("hidden_act", "gelu"), bias=True))
     pixels = product((channels, p, p))
@@ -67,21 +75,29 @@ def radio(c: Config, frames: Expr) -> Tower:
         registers=int(first),
     )
     unread: Modules = {
-        "summary_idxs": weight(len(c.get("summary_idxs", [0, 1])), role="scale").replace(buffer=True),
+        "summary_idxs": weight(len(c.get("summary_idxs", [0, 1])), role="scale").replace(
+            buffer=True
+        ),
         "embeddings.video_patch_projection": linear(d, frames * pixels),
     }
     return with_unread(Tower(tower, _IN_MEMORY), unread)
 
 
-@multimodal(forms={"hf-modules": {"language_model.backbone.": "language_model.model."}}, modules=_MODULES)
+@multimodal(
+    forms={"hf-modules": {"language_model.backbone.": "language_model.model."}}, modules=_MODULES
+)
 def nemotron_h_omni(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     if c.data.get("audio_config") is not None:
         raise c.error("audio_config", "describes a tower for sound, which is not known")
     tower = radio(v, c.dim("t_v", "video_temporal_patch_size", default=2))
     k = round(1 / c.get("downsample_ratio", 0.5))
-    joined, inner = product((k, k, c.dim("d_p", "vision_hidden_size", default=1280))), c.dim("F_p", "projector_hidden_size", default=4096)
-    normed = c.sub("text_config").get("num_nextn_predict_layers", 0) > 0  # by a norm whose factors no file stores: they are 1
+    joined, inner = (
+        product((k, k, c.dim("d_p", "vision_hidden_size", default=1280))),
+        c.dim("F_p", "projector_hidden_size", default=4096),
+    )
+    # by a norm whose factors no file stores: they are 1
+    normed = c.sub("text_config").get("num_nextn_predict_layers", 0) > 0
     projector = MLPProjector(
         patch_norm=LayerNorm(eps=v.get("layer_norm_eps", 1e-6)) if normed else None,
         norm=rms(joined, 1e-5),
@@ -93,9 +109,17 @@ def nemotron_h_omni(c: Config, text: Decoder) -> Assembly:
     sizes, names = tower.block.image_sizes, dict(tower.names)
     for old, new in _PUBLISHED.items():
         names = {path: name.replace(old, new) for path, name in names.items()}
-    vision = Part(tower.block.replace(image_sizes=sizes.replace(side=k)), names, in_memory=_with_prefix("vision_model.", tower.names))
+    vision = Part(
+        tower.block.replace(image_sizes=sizes.replace(side=k)),
+        names,
+        in_memory=_with_prefix("vision_model.", tower.names),
+    )
     read = Part(
-        projector, _PROJECTOR, in_memory=_with_prefix("multi_modal_projector.", {x: x.replace("norm", "layer_norm") for x in _PROJECTOR})
+        projector,
+        _PROJECTOR,
+        in_memory=_with_prefix(
+            "multi_modal_projector.", {x: x.replace("norm", "layer_norm") for x in _PROJECTOR}
+        ),
     )
     return assemble(text, vision=("vision_model.", vision), projector=("mlp1.", read))
 

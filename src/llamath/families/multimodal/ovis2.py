@@ -1,4 +1,6 @@
-"""Ovis 2: a tower whose head chooses among visual tokens, as a distribution over the rows of an embedding of their own."""
+"""Ovis 2: a tower whose head chooses among visual tokens, as a distribution over the rows of an
+embedding of their own.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from ...core.tree import repeat
 from ...utils.errors import safe
 from ..counted_towers import Modules, counted, counted_tower
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes, with_crops
+from ..tower_parts import (
+    encoder_attention,
+    part_config,
+    patch_embedding,
+    side,
+    vit_layer,
+    vit_sizes,
+    with_crops,
+)
 
 _LAYER = "transformer.encoder.layers.{l}."
 _NAMES = {
@@ -26,7 +36,11 @@ _NAMES = {
     **{f"layers.{{l}}.mlp.{x}": f"{_LAYER}ffn.{x}_proj" for x in ("gate", "up", "down")},
     "norm_after": "transformer.rms_norm",
 }
-_PROJECTOR = {"linear": "vision_tower.head_linear", "norm": "vision_tower.head_norm", "table": "visual_embeddings_table.weight"}
+_PROJECTOR = {
+    "linear": "vision_tower.head_linear",
+    "norm": "vision_tower.head_norm",
+    "table": "visual_embeddings_table.weight",
+}
 _CHOICES = ("softmax", "st_argmax", "gumbel_argmax")
 
 
@@ -37,7 +51,10 @@ def ovis2(c: Config, text: Decoder) -> Assembly:
     d, F, L, H = vit_sizes(v, width=1024, mlp_width=2816, layers=24, heads=8)
     p, s = side(v, "p_v", "patch_size", 14), side(v, "s_v", "image_size", 224)
     k, V = v.dim("k_v", "hidden_stride", default=1), v.dim("V_v", "vocab_size", default=16_384)
-    logits, norm = Expr.const(V - v.get("num_visual_indicator_tokens", 5)), rms(d, v.get("rms_norm_eps", 1e-5))
+    logits, norm = (
+        Expr.const(V - v.get("num_visual_indicator_tokens", 5)),
+        rms(d, v.get("rms_norm_eps", 1e-5)),
+    )
     attention = encoder_attention(v, d, H, v.get("qkv_bias", False))
     feed_forward = swiglu(d, F, v.activation("hidden_act", "silu"), bias=v.get("mlp_bias", False))
     tower = VisionTower(
@@ -50,7 +67,9 @@ def ovis2(c: Config, text: Decoder) -> Assembly:
         image_sizes=FixedImage(patch=int(p), size=int(s)),
     )
     if (choice := v.get("tokenize_function", "softmax")) not in _CHOICES:
-        raise v.error("tokenize_function", f"is {safe(repr(choice), 40)}", f"known: {', '.join(_CHOICES)}")
+        raise v.error(
+            "tokenize_function", f"is {safe(repr(choice), 40)}", f"known: {', '.join(_CHOICES)}"
+        )
     vision = with_crops(Tower(tower, _NAMES), CoveringTiles)
     e = c.dim("d_e", "hidden_size", default=1536)
     c.ignore("visual_indicator_token_ids", "vocab_size")

@@ -1,4 +1,6 @@
-"""PaddleOCR-VL: SigLIP for images of any shape, with rotary positions as well, then a norm and an MLP on squares of patches."""
+"""PaddleOCR-VL: SigLIP for images of any shape, with rotary positions as well, then a norm and
+an MLP on squares of patches.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,18 @@ def paddleocr_vl(c: Config, text: Decoder) -> Assembly:
 
 def _with_rotary_positions(c: Config, tower: Tower, merge: int) -> Tower:
     """Return SigLIP with positions resized to each image, and with rotary ones."""
-    settings, layer, patch = c.sub("rope_parameters"), tower.block.layers[0], int(tower.block.patch_size)
+    settings, layer, patch = (
+        c.sub("rope_parameters"),
+        tower.block.layers[0],
+        int(tower.block.patch_size),
+    )
     settings.ignore("rope_type")
     assert isinstance(layer, Layer) and isinstance(layer.attn, EncoderAttention)
     rope = AxialRope(theta=settings.get("rope_theta", 1e4), dim=layer.attn.head_dim, by_halves=True)
-    sizes = PixelBudget(patch=patch, multiple=patch * merge, fewest=384**2, most=1536**2, enlarges=True)
+    sizes = PixelBudget(
+        patch=patch, multiple=patch * merge, fewest=384**2, most=1536**2, enlarges=True
+    )
     layers = repeat(layer.replace(attn=layer.attn.replace(rope=rope)), tower.block.layers.n)
-    return tower._replace(block=tower.block.replace(layers=layers, resizing="centers", image_sizes=sizes))
+    return tower._replace(
+        block=tower.block.replace(layers=layers, resizing="centers", image_sizes=sizes)
+    )

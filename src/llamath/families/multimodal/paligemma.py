@@ -13,5 +13,9 @@ from ..wrappers import LLAVA_FORMS
 @multimodal(forms=LLAVA_FORMS)
 def paligemma(c: Config, text: Decoder) -> Assembly:
     tower = read_tower(c, "siglip_vision_model", PALIGEMMA_TOWER)
-    projector = linear_projector(True, c.dim("d_p", "projection_dim", default=text.embed.weight.shape[1]), tower.block)
-    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector)).seeing_later("prompt")
+    projector = linear_projector(
+        True, c.dim("d_p", "projection_dim", default=text.embed.weight.shape[1]), tower.block
+    )
+    return assemble(
+        text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector)
+    ).seeing_later("prompt")

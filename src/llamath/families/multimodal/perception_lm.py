@@ -1,4 +1,6 @@
-"""Perception LM: the Perception Encoder, a vision transformer of timm, and an MLP of two layers on the features of each patch."""
+"""Perception LM: the Perception Encoder, a vision transformer of timm, and an MLP of two layers
+on the features of each patch.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,15 @@ _ENCODERS = {
     "vit_pe_core_gigantic_patch14_448": _Sizes(1536, 8960, False),
 }
 """What the name of an architecture fixes."""
-_ARGUMENTS = ("depth", "embed_dim", "global_pool", "img_size", "init_values", "ref_feat_shape", "use_post_transformer_norm")
+_ARGUMENTS = (
+    "depth",
+    "embed_dim",
+    "global_pool",
+    "img_size",
+    "init_values",
+    "ref_feat_shape",
+    "use_post_transformer_norm",
+)
 
 
 @multimodal()
@@ -35,17 +45,33 @@ def perception_lm(c: Config, text: Decoder) -> Assembly:
     name, given = v.get("architecture", ""), v.sub("model_args")
     args: dict[str, Any] = dict(given.data)
     sizes = _ENCODERS.get(name)
-    if sizes is None or args.keys() - set(_ARGUMENTS) or args.get("global_pool") != "" or args.get("embed_dim") != sizes.width:
+    if (
+        sizes is None
+        or args.keys() - set(_ARGUMENTS)
+        or args.get("global_pool") != ""
+        or args.get("embed_dim") != sizes.width
+    ):
         raise UnknownModel(
-            f"{c.source}: vision_config describes another tower: {safe(repr(name), 60)} with {safe(repr(args), 200)}",
+            f"{c.source}: vision_config describes another tower: {safe(repr(name), 60)} with "
+            f"{safe(repr(args), 200)}",
             hint=f"known: {', '.join(_ENCODERS)}, of their width, with global_pool empty",
         )
     given.ignore(*_ARGUMENTS)
-    v.ignore("do_pooling", "initializer_range", "label_names", "model_type", "num_classes", "num_features", "pretrained_cfg")
+    v.ignore(
+        "do_pooling",
+        "initializer_range",
+        "label_names",
+        "model_type",
+        "num_classes",
+        "num_features",
+        "pretrained_cfg",
+    )
     c.ignore("vision_use_cls_token", "projector_pooling_ratio", "image_token_id", "video_token_id")
     sides = given.get("img_size", [0, 0])
     if len(sides) != 2 or not all(type(x) is int and x >= _PATCH for x in sides):
-        raise given.error("img_size", f"should be a height and a width in pixels, not {safe(repr(sides), 40)}")
+        raise given.error(
+            "img_size", f"should be a height and a width in pixels, not {safe(repr(sides), 40)}"
+        )
     d, F = Expr("d_v", sizes.width), Expr("F_v", sizes.mlp_width)
     places = Expr("N_v", sides[0] // _PATCH * (sides[1] // _PATCH) + sizes.classed)
     norm, factors = layer_norm(d, 1e-5), weight(d, role="scale")
@@ -66,7 +92,10 @@ def perception_lm(c: Config, text: Decoder) -> Assembly:
         "norm": norm if given.get("use_post_transformer_norm", True) else None,
     }
     out = text.width
-    projector: Modules = {"linear_1": linear(out, d, bias=True), "linear_2": linear(out, out, bias=True)}
+    projector: Modules = {
+        "linear_1": linear(out, d, bias=True),
+        "linear_2": linear(out, out, bias=True),
+    }
     return assemble(
         text,
         vision=("model.vision_tower.timm_model.", counted_part(tower)),

@@ -1,4 +1,6 @@
-"""Phi-3 Vision and Phi-3.5 Vision: CLIP on tiles of an image, squares of four patches joined, two linear layers."""
+"""Phi-3 Vision and Phi-3.5 Vision: CLIP on tiles of an image, squares of four patches joined,
+two linear layers.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,14 @@ _CLIP = "openai/clip-vit-large-patch14-336"
 """The only tower of published models; it has the sizes of LLaVA's."""
 _SIZE = 336
 _TILES = 16
-"""Tiles of an image: those of Phi-3 Vision's processor, and what Phi-3.5 Vision recommends for one image."""
-_PROJECTOR = {"separator": "glb_GN", "newline": "sub_GN", "linear_1": "img_projection.0", "linear_2": "img_projection.2"}
+"""Tiles of an image: those of Phi-3 Vision's processor, and what Phi-3.5 Vision recommends for
+one image."""
+_PROJECTOR = {
+    "separator": "glb_GN",
+    "newline": "sub_GN",
+    "linear_1": "img_projection.0",
+    "linear_2": "img_projection.2",
+}
 
 
 @multimodal()
@@ -32,11 +40,18 @@ def phi3_v(c: Config, text: Decoder) -> Assembly:
         raise layer.error("projection_cls", "should be mlp, with use_hd_transform")
     layer.ignore("embedding_cls", "hd_transform_order", "with_learnable_separator")
     if (features := (v.get("layer_idx", -2), v.get("type_feature", "patch"))) != (-2, "patch"):
-        raise v.error("layer_idx", f"should be -2, with the type_feature patch, not {safe(repr(features), 40)}")
+        raise v.error(
+            "layer_idx",
+            f"should be -2, with the type_feature patch, not {safe(repr(features), 40)}",
+        )
     v.ignore("name", "num_img_tokens")
     tower, d = clip_tower(Config(CLIP_LARGE, c.source, "img_processor.")), text.width
     if (width := v["image_dim_out"]) != tower.block.patches.weight.shape[0]:
-        raise v.error("image_dim_out", f"is {width}, but the features of CLIP have {tower.block.patches.weight.shape[0]} channels")
+        raise v.error(
+            "image_dim_out",
+            f"is {width}, but the features of CLIP have "
+            f"{tower.block.patches.weight.shape[0]} channels",
+        )
     joined = product((4, Expr("d_v", width)))
     sizes = EnlargedImage(patch=int(tower.block.patch_size), size=_SIZE, most=_TILES)
     tower = tower._replace(block=tower.block.replace(image_sizes=sizes))

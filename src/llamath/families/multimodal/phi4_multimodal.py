@@ -1,4 +1,6 @@
-"""Phi-4 Multimodal: SigLIP for images, a Conformer with learned distances for sound, and two linear layers for each."""
+"""Phi-4 Multimodal: SigLIP for images, a Conformer with learned distances for sound, and two
+linear layers for each.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from ..tower_parts import part_config
 from ..towers import SIGLIP_NAMES, siglip_tower
 
 _SIGLIP = {
-    "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16, "patch_size": 14, "image_size": 448,
+    "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+    "num_attention_heads": 16, "patch_size": 14, "image_size": 448,
 }  # fmt: skip
 _IMAGES, _SOUND = "model.embed_tokens_extend.image_embed.", "model.embed_tokens_extend.audio_embed."
 
@@ -21,8 +24,19 @@ _IMAGES, _SOUND = "model.embed_tokens_extend.image_embed.", "model.embed_tokens_
 @multimodal()
 def phi4_multimodal(c: Config, text: Decoder) -> Assembly:
     v, a, d = part_config(c, "vision_config", {}), part_config(c, "audio_config", {}), text.width
-    v.ignore("crop_size", "feature_layer", "image_token_id", "attention_dropout", "initializer_range", "model_type")
-    given = Config({**_SIGLIP, **{key: x for key, x in v.data.items() if x is not None}}, c.source, "vision_config.")
+    v.ignore(
+        "crop_size",
+        "feature_layer",
+        "image_token_id",
+        "attention_dropout",
+        "initializer_range",
+        "model_type",
+    )
+    given = Config(
+        {**_SIGLIP, **{key: x for key, x in v.data.items() if x is not None}},
+        c.source,
+        "vision_config.",
+    )
     v.ignore(*_SIGLIP, "num_channels", "layer_norm_eps", "hidden_act")
     tower = siglip_tower(given)
     width = tower.block.patches.weight.shape[0]
@@ -44,8 +58,14 @@ def phi4_multimodal(c: Config, text: Decoder) -> Assembly:
             _SOUND,
             counted_part(
                 {
-                    **{f"up_proj_for_{x}": linear(d, sound, True) for x in ("speech", "vision_speech")},
-                    **{f"down_proj_for_{x}": linear(d, d, True) for x in ("speech", "vision_speech")},
+                    **{
+                        f"up_proj_for_{x}": linear(d, sound, True)
+                        for x in ("speech", "vision_speech")
+                    },
+                    **{
+                        f"down_proj_for_{x}": linear(d, d, True)
+                        for x in ("speech", "vision_speech")
+                    },
                 }
             ),
         ),

@@ -19,6 +19,13 @@ def qwen2_5_omni_thinker(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen2_5_tower(vision)
     tower = tower._replace(names={**tower.names, **_SPLIT})
-    projector = qwen_merger(vision, tower.block, text, "out_hidden_size", rms(tower.block.patches.weight.shape[0], 1e-6))
+    projector = qwen_merger(
+        vision, tower.block, text, "out_hidden_size", rms(tower.block.patches.weight.shape[0], 1e-6)
+    )
     audio = qwen2_5_omni_audio(part_config(c, "audio_config", {}))
-    return assemble(text, vision=("visual.", tower), projector=("visual.merger.", projector), audio=("audio_tower.", audio))
+    return assemble(
+        text,
+        vision=("visual.", tower),
+        projector=("visual.merger.", projector),
+        audio=("audio_tower.", audio),
+    )

@@ -1,4 +1,6 @@
-"""Qwen2-VL and Qwen2.5-VL: a tower for images of any shape, whose squares of patches become one token each."""
+"""Qwen2-VL and Qwen2.5-VL: a tower for images of any shape, whose squares of patches become one
+token each.
+"""
 
 from __future__ import annotations
 

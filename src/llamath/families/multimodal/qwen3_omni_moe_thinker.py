@@ -28,4 +28,9 @@ def qwen3_omni_moe_thinker(c: Config, text: Decoder) -> Assembly:
     for old, new in _WORDS.items():
         names = {path: name.replace(old, new) for path, name in names.items()}
     audio = qwen3_omni_audio(part_config(c, "audio_config", {}))
-    return assemble(text, vision=("visual.", tower), projector=("visual.", projector._replace(names=names)), audio=("audio_tower.", audio))
+    return assemble(
+        text,
+        vision=("visual.", tower),
+        projector=("visual.", projector._replace(names=names)),
+        audio=("audio_tower.", audio),
+    )

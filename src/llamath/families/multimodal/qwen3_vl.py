@@ -1,4 +1,6 @@
-"""Qwen3-VL, Qwen3.5 and their mixtures of experts: a tower for images of any shape; features of several of its layers reach the text."""
+"""Qwen3-VL, Qwen3.5 and their mixtures of experts: a tower for images of any shape; features of
+several of its layers reach the text.
+"""
 
 from __future__ import annotations
 
@@ -15,4 +17,8 @@ def qwen3_vl(c: Config, text: Decoder) -> Assembly:
     if c.get("model_type", "").startswith("qwen3_5"):
         vision.data = {**vision.data, "deepstack_visual_indexes": []}
     tower = qwen3_tower(vision)
-    return assemble(text, vision=("model.visual.", tower), projector=("model.visual.", qwen3_merger(vision, tower.block, text)))
+    return assemble(
+        text,
+        vision=("model.visual.", tower),
+        projector=("model.visual.", qwen3_merger(vision, tower.block, text)),
+    )

@@ -9,7 +9,10 @@ from ..qwen_towers import qwen3_merger, qwen3_tower
 from ..tower_parts import part_config
 
 _MODULES = {
-    **{f"layers.{{l}}.mlp.experts.{{e}}.{x}.weight": "mlp.experts.gate_up_proj" for x in ("gate", "up")},
+    **{
+        f"layers.{{l}}.mlp.experts.{{e}}.{x}.weight": "mlp.experts.gate_up_proj"
+        for x in ("gate", "up")
+    },
     "layers.{l}.mlp.experts.{e}.down.weight": "mlp.experts.down_proj",
 }
 
@@ -18,4 +21,8 @@ _MODULES = {
 def qwen4_exp(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen3_tower(vision, deepstack=())
-    return assemble(text, vision=("model.visual.", tower), projector=("model.visual.", qwen3_merger(vision, tower.block, text)))
+    return assemble(
+        text,
+        vision=("model.visual.", tower),
+        projector=("model.visual.", qwen3_merger(vision, tower.block, text)),
+    )

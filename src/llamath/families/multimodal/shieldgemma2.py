@@ -1,4 +1,6 @@
-"""ShieldGemma 2: Gemma 3, of whose logits two are read; its files hold it as a module of a classifier."""
+"""ShieldGemma 2: Gemma 3, of whose logits two are read; its files hold it as a module of a
+classifier.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,24 @@ from ..multimodal_registry import Assembly, assemble, multimodal
 from ..projectors import pooled_projector
 from ..towers import read_tower
 
-_SAVED = {"model.vision_tower.vision_model.": "model.vision_tower.", "model.language_model.lm_head": "lm_head"}
+_SAVED = {
+    "model.vision_tower.vision_model.": "model.vision_tower.",
+    "model.language_model.lm_head": "lm_head",
+}
 
 
-@multimodal(forms={"hf-5": _SAVED, "hf-modules": _SAVED | {"model.language_model.model.": "model.language_model."}})
+@multimodal(
+    forms={
+        "hf-5": _SAVED,
+        "hf-modules": _SAVED | {"model.language_model.model.": "model.language_model."},
+    }
+)
 def shieldgemma2(c: Config, text: Decoder) -> Assembly:
     tower = read_tower(c, "siglip_vision_model")
     projector = pooled_projector(c, tower.block, text)
-    model = assemble(text, vision=("model.vision_tower.", tower), projector=("model.multi_modal_projector.", projector))
+    model = assemble(
+        text,
+        vision=("model.vision_tower.", tower),
+        projector=("model.multi_modal_projector.", projector),
+    )
     return model.seeing_later("image")

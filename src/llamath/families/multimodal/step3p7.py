@@ -1,4 +1,6 @@
-"""Step 3.7: a tower with factors for the channels of each branch, two convolutions that halve each side, one linear layer."""
+"""Step 3.7: a tower with factors for the channels of each branch, two convolutions that halve
+each side, one linear layer.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ _PUBLISHED = {
     "positions": "positional_embedding",
     "norm_before": "ln_pre",
     "layers.{l}.attn_norm": f"{_BLOCK}ln_1",
-    **{f"layers.{{l}}.attn.{x}.{kind}": f"{_BLOCK}attn.in_proj_{kind}" for x in "qkv" for kind in ("weight", "bias")},
+    **{
+        f"layers.{{l}}.attn.{x}.{kind}": f"{_BLOCK}attn.in_proj_{kind}"
+        for x in "qkv"
+        for kind in ("weight", "bias")
+    },
     "layers.{l}.attn.o": f"{_BLOCK}attn.out_proj",
     "layers.{l}.attn_out_norm.weight": f"{_BLOCK}ls_1.gamma",
     "layers.{l}.mlp_norm": f"{_BLOCK}ln_2",
@@ -34,7 +40,11 @@ _IN_MEMORY = {
     "positions": "model.vision_model.embeddings.position_embedding.weight",
     "norm_before": "model.vision_model.pre_layernorm",
     "layers.{l}.attn_norm": f"{_LAYER}layernorm_before",
-    **{f"layers.{{l}}.attn.{x}.{kind}": f"{_LAYER}self_attn.{x}_proj.{kind}" for x in "qkv" for kind in ("weight", "bias")},
+    **{
+        f"layers.{{l}}.attn.{x}.{kind}": f"{_LAYER}self_attn.{x}_proj.{kind}"
+        for x in "qkv"
+        for kind in ("weight", "bias")
+    },
     "layers.{l}.attn.o": f"{_LAYER}self_attn.out_proj",
     "layers.{l}.attn_out_norm.weight": f"{_LAYER}lambda_1",
     "layers.{l}.mlp_norm": f"{_LAYER}layernorm_after",
@@ -55,9 +65,15 @@ _PROJECTOR_IN_MEMORY = {
 _MODULES = {
     "layers.{l}.mlp.router": "mlp.gate",
     "layers.{l}.mlp.correction": "mlp.gate.e_score_correction_bias",
-    **{f"layers.{{l}}.mlp.experts.{{e}}.{x}.weight": "mlp.experts.gate_up_proj" for x in ("gate", "up")},
+    **{
+        f"layers.{{l}}.mlp.experts.{{e}}.{x}.weight": "mlp.experts.gate_up_proj"
+        for x in ("gate", "up")
+    },
     "layers.{l}.mlp.experts.{e}.down.weight": "mlp.experts.down_proj",
-    **{f"layers.{{l}}.mlp.shared.{x}": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")},
+    **{
+        f"layers.{{l}}.mlp.shared.{x}": f"mlp.shared_experts.{x}_proj"
+        for x in ("gate", "up", "down")
+    },
 }
 _TILE, _LONGEST = 504, 3024
 """Sides of windows, and of the largest image, in the processor of transformers."""
@@ -66,14 +82,29 @@ _TILE, _LONGEST = 504, 3024
 @multimodal(modules=_MODULES, forms={"hf-modules": {"model.": "model.language_model."}})
 def step3p7(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
-    d, L = v.dim("d_v", "hidden_size|width", default=1536), v.dim("L_v", "num_hidden_layers|layers", default=47)
-    H, F = v.dim("H_v", "num_attention_heads|heads", default=16), Expr("F_v", int(d * v.get("mlp_ratio", 8960 / 1536)))
+    d, L = (
+        v.dim("d_v", "hidden_size|width", default=1536),
+        v.dim("L_v", "num_hidden_layers|layers", default=47),
+    )
+    H, F = (
+        v.dim("H_v", "num_attention_heads|heads", default=16),
+        Expr("F_v", int(d * v.get("mlp_ratio", 8960 / 1536))),
+    )
     p, s = side(v, "p_v", "patch_size", 14), side(v, "s_v", "image_size", 728)
-    v.ignore("max_position_embeddings", "layer_scale_init_value", "ls_init_value", "intermediate_size", "attention_dropout")
+    v.ignore(
+        "max_position_embeddings",
+        "layer_scale_init_value",
+        "ls_init_value",
+        "intermediate_size",
+        "attention_dropout",
+    )
     v.sub("rope_parameters").ignore("rope_type")
     theta = v.sub("rope_parameters").get("rope_theta", 1e4)
     rope = AxialRope(theta=theta, dim=d // H, by_halves=True, columns_first=True)
-    norm, scaled = layer_norm(d, v.get("layer_norm_eps", 1e-5)), LayerScale(weight=weight(d, role="scale"))
+    norm, scaled = (
+        layer_norm(d, v.get("layer_norm_eps", 1e-5)),
+        LayerScale(weight=weight(d, role="scale")),
+    )
     feed_forward = mlp(d, F, v.activation("hidden_act", "quick_gelu"), bias=True)
     layer = vit_layer(norm, encoder_attention(v, d, H, bias=True, rope=rope), feed_forward)
     tower = VisionTower(

@@ -1,4 +1,6 @@
-"""Unlimited OCR: SAM, whose features CLIP's layers read instead of patches, and one linear layer on both."""
+"""Unlimited OCR: SAM, whose features CLIP's layers read instead of patches, and one linear layer
+on both.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,29 @@ _PROJECTOR_IN_MEMORY = {
 
 @multimodal(forms={"hf-modules": {"model.": "model.language_model."}})
 def unlimited_ocr(c: Config, text: Decoder) -> Assembly:
-    windows = {x.attn.window.after_prompt for x, _ in text.layers.distinct() if isinstance(x, Layer) and isinstance(x.attn, Attention)}
+    windows = {
+        x.attn.window.after_prompt
+        for x, _ in text.layers.distinct()
+        if isinstance(x, Layer) and isinstance(x.attn, Attention)
+    }
     if (window := c.positive_int("sliding_window")) is not None and window not in windows:
-        raise c.error("sliding_window", f"is {window}, unlike that of the text model", "give both the same")
+        raise c.error(
+            "sliding_window", f"is {window}, unlike that of the text model", "give both the same"
+        )
     v = part_config(c, "vision_config", {})
     own, sam = part_config(v, "encoder_config", {}), part_config(v, "sam_config", {})
-    places = (int(side(own, "s_v", "image_size", 224)) // int(side(own, "p_v", "patch_size", 14))) ** 2
+    places = (
+        int(side(own, "s_v", "image_size", 224)) // int(side(own, "p_v", "patch_size", 14))
+    ) ** 2
     sizes = vit_sizes(own, 1024, 4096, 24, 16)
-    tower = deep_tower(sam, sam_tower(sam, "s"), feature_encoder(own, sizes, places), sizes[0], _TILES)
+    tower = deep_tower(
+        sam, sam_tower(sam, "s"), feature_encoder(own, sizes, places), sizes[0], _TILES
+    )
     return assemble(
         text,
         vision=("model.", Part(tower, DEEP_NAMES, in_memory=_IN_MEMORY)),
-        projector=("model.", deep_projector(sizes[0], text)._replace(in_memory=_PROJECTOR_IN_MEMORY)),
+        projector=(
+            "model.",
+            deep_projector(sizes[0], text)._replace(in_memory=_PROJECTOR_IN_MEMORY),
+        ),
     )

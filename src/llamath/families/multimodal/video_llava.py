@@ -1,4 +1,6 @@
-"""Video-LLaVA: two CLIP towers, one for images and one for the frames of videos, and LLaVA's projector for both."""
+"""Video-LLaVA: two CLIP towers, one for images and one for the frames of videos, and LLaVA's
+projector for both.
+"""
 
 from __future__ import annotations
 

@@ -14,9 +14,19 @@ from ..wrappers import LLAVA_FORMS
 
 @multimodal(forms=LLAVA_FORMS)
 def vipllava(c: Config, text: Decoder) -> Assembly:
-    tower = with_features(c, read_tower(c, "clip_vision_model", CLIP_LARGE), default=(-2, -5, -8, -11, 6), strategy=None)
+    tower = with_features(
+        c,
+        read_tower(c, "clip_vision_model", CLIP_LARGE),
+        default=(-2, -5, -8, -11, 6),
+        strategy=None,
+    )
     tower = tower._replace(block=tower.block.replace(drops_class_token=True))
     projector = mlp_projector(c, tower.block, text)
     norm = layer_norm(feature_width(tower.block), c.get("projector_layernorm_eps", 1e-5))
-    projector = projector._replace(block=projector.block.replace(norm=norm), names={**projector.names, "norm": "projector_layernorm"})
-    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))
+    projector = projector._replace(
+        block=projector.block.replace(norm=norm),
+        names={**projector.names, "norm": "projector_layernorm"},
+    )
+    return assemble(
+        text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector)
+    )

@@ -1,7 +1,9 @@
-"""The layout of a block diagram: rows by dependency depth, lanes for parallel branches, and routed edges.
+"""The layout of a block diagram: rows by dependency depth, lanes for parallel branches, and routed
+edges.
 
-A step is below its inputs; a step with several inputs is in the leftmost lane that is free down to it, and the others come in
-from theirs. What is added to the stream keeps to the left, as the residual arm.
+A step is below its inputs; a step with several inputs is in the leftmost lane that is free down to
+it, and the others come in from theirs. What is added to the stream keeps to the left, as the
+residual arm.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from ...utils.record_type import Record
 
 
 class Edge(NamedTuple):
-    """An edge from one step to another, down a lane; `arm` marks the residual edge, which is routed on the left."""
+    """An edge from one step to another, down a lane; `arm` marks the residual edge, which is
+    routed on the left.
+    """
 
     source: str
     target: str
@@ -58,12 +62,19 @@ def layout_block(steps: Sequence[Operation]) -> Layout:
     return Layout(rows=rows, lanes=lanes, edges=tuple(edges))
 
 
-def _place(x: Operation, rows: dict[str, int], lanes: dict[str, int], taken: set[tuple[int, int]]) -> Iterator[Edge]:
+def _place(
+    x: Operation, rows: dict[str, int], lanes: dict[str, int], taken: set[tuple[int, int]]
+) -> Iterator[Edge]:
     """Choose the lane of a step, and yield the edges to it."""
     row, arms = rows[x.name], x.inputs[:1] if x.kind == "add" and len(x.inputs) > 1 else ()
-    inputs = sorted((name for name in x.inputs if name not in arms), key=lambda name: (lanes[name], -rows[name]))
+    inputs = sorted(
+        (name for name in x.inputs if name not in arms), key=lambda name: (lanes[name], -rows[name])
+    )
     yield from (Edge(name, x.name, -1, True) for name in arms)
-    straight = next((name for name in inputs if _is_free(taken, lanes[name], range(rows[name] + 1, row + 1))), None)
+    straight = next(
+        (name for name in inputs if _is_free(taken, lanes[name], range(rows[name] + 1, row + 1))),
+        None,
+    )
     above = straight or max(inputs, key=lambda name: rows[name])
     span = range(rows[above] + 1, row + 1)
     lanes[x.name] = lanes[above] if straight else _first_free_lane(taken, span)
@@ -72,7 +83,11 @@ def _place(x: Operation, rows: dict[str, int], lanes: dict[str, int], taken: set
     for name in inputs:
         if name != above:
             between = range(rows[name] + 1, row)
-            lane = lanes[name] if _is_free(taken, lanes[name], between) else _first_free_lane(taken, between)
+            lane = (
+                lanes[name]
+                if _is_free(taken, lanes[name], between)
+                else _first_free_lane(taken, between)
+            )
             taken.update((lane, i) for i in between)
             yield Edge(name, x.name, lane)
 

@@ -1,4 +1,6 @@
-"""A decoder block as an SVG diagram: a box for each step with its weights and shape, the residual stream on the left."""
+"""A decoder block as an SVG diagram: a box for each step with its weights and shape, the
+residual stream on the left.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ _BEHIND = 4
 """The offset, in pixels, of the boxes behind an expert that stand for the other experts."""
 GROUPS = 8
 """Limits: groups of heads, and heads per group."""
-_COLORS = {"norm": "norm", "cache": "embedding", "add": "page", "input": "page", "choice": "router", "ids": "other"}
+_COLORS = {
+    "norm": "norm",
+    "cache": "embedding",
+    "add": "page",
+    "input": "page",
+    "choice": "router",
+    "ids": "other",
+}
 Point = tuple[float, float]
 
 
@@ -36,8 +45,12 @@ class _BlockDiagram:
         self.lane = max(244, round(longest * SMALL * CHAR_WIDTH * 0.9) + 24)
         self.groups = [x for x in stage.steps if x.kind == "scores" and len(x.inputs) == 2]
         side = 232 if self.groups else 0
-        labels = max(self.at(x.name)[0] + 8 + len(format_shape(x)) * SMALL * CHAR_WIDTH for x in stage.steps)
-        self.width = max(680, round(EDGE + ARM + self.plan.width * self.lane + side + EDGE), round(labels) + 8)
+        labels = max(
+            self.at(x.name)[0] + 8 + len(format_shape(x)) * SMALL * CHAR_WIDTH for x in stage.steps
+        )
+        self.width = max(
+            680, round(EDGE + ARM + self.plan.width * self.lane + side + EDGE), round(labels) + 8
+        )
         self.height = TOP + self.plan.height * _PITCH + 24
         self._buses: dict[tuple[int, str], int] = {}
 
@@ -50,7 +63,9 @@ class _BlockDiagram:
         return EDGE + 10 if lane < 0 else EDGE + ARM + (lane + 0.5) * self.lane
 
     def bus(self, gap: int, key: str) -> float:
-        """Return the y coordinate of a horizontal line in the gap under a row; each key gets its own."""
+        """Return the y coordinate of a horizontal line in the gap under a row; each key gets its
+        own.
+        """
         mine = self._buses.setdefault((gap, key), sum(1 for row, _ in self._buses if row == gap))
         return TOP + gap * _PITCH + BOX + LABEL + 5 + (mine * 5) % (BUS - 8)
 
@@ -60,7 +75,9 @@ class _BlockDiagram:
 
     def head(self, name: str) -> float:
         """Return the y coordinate at which edges enter a step."""
-        return self.at(name)[1] - (14 if self.round(name) else BOX / 2 + (2 * _BEHIND if "{e}" in name else 0))
+        return self.at(name)[1] - (
+            14 if self.round(name) else BOX / 2 + (2 * _BEHIND if "{e}" in name else 0)
+        )
 
     def round(self, name: str) -> bool:
         """Return whether a step is drawn as a circle: sums and inputs."""
@@ -69,11 +86,17 @@ class _BlockDiagram:
 
 def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
     """Return the diagram of the requested layer, or of the most frequent kind of layer."""
-    stage = next((x for x in walk.layers if layer is not None and x.layer == layer), None) or max(walk.layers, key=lambda x: x.times)
+    stage = next((x for x in walk.layers if layer is not None and x.layer == layer), None) or max(
+        walk.layers, key=lambda x: x.times
+    )
     p = _BlockDiagram(stage)
-    which = f"layer {stage.layer}" + (f" (same as {format_ranges(stage.indices)})" if stage.times > 1 and stage.indices else "")
+    which = f"layer {stage.layer}" + (
+        f" (same as {format_ranges(stage.indices)})" if stage.times > 1 and stage.indices else ""
+    )
     title = f"{model.name}: {which}"
-    label = "; ".join(f"{x.name}: {x.description}, {format_shape(x)}, {_weights(x)}" for x in stage.steps)
+    label = "; ".join(
+        f"{x.name}: {x.description}, {format_shape(x)}, {_weights(x)}" for x in stage.steps
+    )
     legend = _legend(p, walk, model)
     size = (p.width, p.height + 20 * len(legend))
     return svg_document(size, title, label, _shapes(p, walk, title, legend))
@@ -122,7 +145,11 @@ def _edge(p: _BlockDiagram, edge: Edge) -> Iterator[str]:
 
 def _num_side_inputs_before(p: _BlockDiagram, edge: Edge) -> int:
     """Return the number of side inputs before this one."""
-    side = [x for x in p.plan.edges if x.target == edge.target and not x.arm and p.across(x.lane) != p.at(x.target)[0]]
+    side = [
+        x
+        for x in p.plan.edges
+        if x.target == edge.target and not x.arm and p.across(x.lane) != p.at(x.target)[0]
+    ]
     return side.index(edge)
 
 
@@ -130,15 +157,24 @@ def _step(p: _BlockDiagram, name: str) -> Iterator[str]:
     (x, y), step = p.at(name), p.steps.get(name)
     if step is None:
         yield _circle((x, y), "from the previous layer" if name == HIDDEN_STATES else name)
-        yield text((x, y + 5), "x" if name == HIDDEN_STATES else "e", "ink", "middle", 14, bold=True)
-        yield text((x + 22, y + 4), "residual stream" if name == HIDDEN_STATES else "per-layer input", "faint", size=12)
+        yield text(
+            (x, y + 5), "x" if name == HIDDEN_STATES else "e", "ink", "middle", 14, bold=True
+        )
+        yield text(
+            (x + 22, y + 4),
+            "residual stream" if name == HIDDEN_STATES else "per-layer input",
+            "faint",
+            size=12,
+        )
         shown = format_shape(p.stage.steps[-1]) if name == HIDDEN_STATES else ""
         yield text((x + 8, y + BOX / 2 + 12), shown, "faint", size=SMALL)
         return
     if step.kind == "add":
         yield _circle((x, y), f"{name}: {step.description}")
         yield text((x, y + 6), "+", "ink", "middle", 18, bold=True)
-        yield text((x + 22, y + 4), truncate_text(step.description, p.lane - 40, 12), "faint", size=12)
+        yield text(
+            (x + 22, y + 4), truncate_text(step.description, p.lane - 40, 12), "faint", size=12
+        )
     else:
         yield from _box(p, step, (x, y))
     yield text((x + 8, y + BOX / 2 + 14), format_shape(step), "faint", size=SMALL)
@@ -147,13 +183,22 @@ def _step(p: _BlockDiagram, name: str) -> Iterator[str]:
 def _box(p: _BlockDiagram, step: Operation, at: Point) -> Iterator[str]:
     wide = p.lane - 26
     left, top = at[0] - wide / 2, at[1] - BOX / 2
-    note = f"{step.name}: {step.description}; {_weights(step)}" + (f"; {int(step.flops):,} FLOPs" if int(step.flops) else "")
+    note = f"{step.name}: {step.description}; {_weights(step)}" + (
+        f"; {int(step.flops):,} FLOPs" if int(step.flops) else ""
+    )
     style = step_color(p.steps, step)
     if "{e}" in step.name:
-        yield from (_outlined_rect((left + _BEHIND * i, top - _BEHIND * i, wide, BOX), style) for i in (2, 1))
+        yield from (
+            _outlined_rect((left + _BEHIND * i, top - _BEHIND * i, wide, BOX), style)
+            for i in (2, 1)
+        )
     yield _outlined_rect((left, top, wide, BOX), style, note)
     mark = " ↻" if step.kind == "rope" else ""
-    yield text((left + 10, top + 19), truncate_text(step.name.replace(".{e}", "") + mark, wide - 16), bold=True)
+    yield text(
+        (left + 10, top + 19),
+        truncate_text(step.name.replace(".{e}", "") + mark, wide - 16),
+        bold=True,
+    )
     if step.kind in ("scores", "softmax", "mix") and not step.weights:
         yield text((left + wide - 10, top + 19), "no weights", "ink", "end", SMALL)
     for i, label in enumerate(_box_lines(step, wide - 16)):
@@ -161,28 +206,44 @@ def _box(p: _BlockDiagram, step: Operation, at: Point) -> Iterator[str]:
 
 
 def _box_lines(step: Operation, room: float) -> list[str]:
-    """Return the lines of a box below its name: its weights and its description, which gets two lines without weights."""
-    head = [f"{format_weights(step.weights)}: {short_count(step.parameters)}"] if step.weights else []
+    """Return the lines of a box below its name: its weights and its description, which gets two
+    lines without weights.
+    """
+    head = (
+        [f"{format_weights(step.weights)}: {short_count(step.parameters)}"] if step.weights else []
+    )
     most = int(room / (12 * 0.54))
     lines = wrap(step.description, indent="", width=most)
     rest = 2 - len(head)
-    shown = lines[:rest] if len(lines) <= rest else [*lines[: rest - 1], truncate_text(" ".join(lines[rest - 1 :]), room, 11)]
+    shown = (
+        lines[:rest]
+        if len(lines) <= rest
+        else [*lines[: rest - 1], truncate_text(" ".join(lines[rest - 1 :]), room, 11)]
+    )
     return [*head, *shown]
 
 
 def _weights(step: Operation) -> str:
-    return f"weights {format_weights(step.weights)}, {step.parameters:,} parameters" if step.weights else "no weights"
+    return (
+        f"weights {format_weights(step.weights)}, {step.parameters:,} parameters"
+        if step.weights
+        else "no weights"
+    )
 
 
 def step_color(steps: Mapping[str, Operation], step: Operation) -> str:
-    """Return the color class of a step: by kind, else by the group of its weights, else that of its inputs."""
+    """Return the color class of a step: by kind, else by the group of its weights, else that of
+    its inputs.
+    """
     if step.kind in _COLORS:
         return _COLORS[step.kind]
     if "{e}" in step.name:
         return "experts"
     if step.weights:
         return step.weights[0].group or "other"
-    colors = [step_color(steps, y) for name in step.inputs if (y := _source(steps, name)) is not None]
+    colors = [
+        step_color(steps, y) for name in step.inputs if (y := _source(steps, name)) is not None
+    ]
     return next((x for x in colors if x not in ("page", "embedding")), "other")
 
 
@@ -203,9 +264,16 @@ def _heads(p: _BlockDiagram, scores: Operation) -> Iterator[str]:
     yield text((x, y - 10), f"{K:,} key and value head{'s' * (K != 1)} ({keys[2].symbol})", size=12)
     for i in range(shown):
         top = y + 22 * i
-        yield _outlined_rect((x, top, 30 + 16 * min(each, GROUPS), 18), "page", f"{each} query heads share a key and a value head")
+        yield _outlined_rect(
+            (x, top, 30 + 16 * min(each, GROUPS), 18),
+            "page",
+            f"{each} query heads share a key and a value head",
+        )
         yield circle((x + 12, top + 9), 6, "embedding", "key and value head")
-        yield from (circle((x + 34 + 16 * j, top + 9), 5, "attention", "query head") for j in range(min(each, GROUPS)))
+        yield from (
+            circle((x + 34 + 16 * j, top + 9), 5, "attention", "query head")
+            for j in range(min(each, GROUPS))
+        )
         if each > GROUPS:
             yield text((x + 36 + 16 * GROUPS, top + 13), "…", "faint")
     label = f"{each} queries to a key" + (f", {K:,} times" if K > 1 else "")
@@ -231,7 +299,12 @@ def _line(points: list[Point]) -> str:
 
 def _arrow(tip: Point, sideways: bool = False) -> str:
     x, y = tip
-    return path([tip, (x - 7, y - 4), (x - 7, y + 4)] if sideways else [tip, (x - 4, y - 7), (x + 4, y - 7)], "line")
+    return path(
+        [tip, (x - 7, y - 4), (x - 7, y + 4)]
+        if sideways
+        else [tip, (x - 4, y - 7), (x + 4, y - 7)],
+        "line",
+    )
 
 
 def _circle(at: Point, note: str) -> str:

@@ -1,4 +1,6 @@
-"""A placement as SVG: a bar for each device, and two rows of cells for the layers: what every token uses, and the experts."""
+"""A placement as SVG: a bar for each device, and two rows of cells for the layers: what every
+token uses, and the experts.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,23 @@ _STYLES = ("attention", "mixer", "head", "router", "mlp", "embedding")
 def placement_svg(report: Placement) -> str:
     """Return the picture of a placement."""
     title = f"{report.model.name}: where each weight goes"
-    sequences = f"{format_count(report.batch, 'sequence')} of {format_count(report.context, 'token')}"
-    detail = f"{report.dtype}, cache in {report.kv_dtype}; {sequences}; decode at most {report.decode_ceiling:,.3g} tokens/s"
+    sequences = (
+        f"{format_count(report.batch, 'sequence')} of {format_count(report.context, 'token')}"
+    )
+    detail = (
+        f"{report.dtype}, cache in {report.kv_dtype}; {sequences}; decode at most "
+        f"{report.decode_ceiling:,.3g} tokens/s"
+    )
     height = TOP + STEP * len(report.devices) + 150
-    shapes = [text((LEFT, 40), title, size=18, bold=True), text((LEFT, 64), truncate_text(detail, RIGHT - LEFT), "faint")]
+    shapes = [
+        text((LEFT, 40), title, size=18, bold=True),
+        text((LEFT, 64), truncate_text(detail, RIGHT - LEFT), "faint"),
+    ]
     for i, (_, style, what) in enumerate((*_PARTS, ("", "other", "free"))):
-        shapes += [rect((LEFT + i * 130, 82, 14, 14), style), text((LEFT + i * 130 + 20, 94), what, "faint")]
+        shapes += [
+            rect((LEFT + i * 130, 82, 14, 14), style),
+            text((LEFT + i * 130 + 20, 94), what, "faint"),
+        ]
     scale = max(max(x.memory, x.used) for x in report.devices)
     for i, x in enumerate(report.devices):
         shapes += _device_bar(x, TOP + STEP * i, scale)
@@ -41,7 +54,11 @@ def _device_bar(x: PlacedShare, y: float, scale: int) -> Iterator[str]:
     used, memory, read = (format_giga(round(n), 2**30) for n in (x.used, x.memory, x.read))
     label = f"{x.device}: {used} of {memory} GiB, {read} GiB read a step"
     yield text((LEFT, y - 8), truncate_text(label, room))
-    yield rect((LEFT, y, max(x.memory, x.used) / scale * room, BAR), "other", f"{x.device}: {x.memory:,} bytes")
+    yield rect(
+        (LEFT, y, max(x.memory, x.used) / scale * room, BAR),
+        "other",
+        f"{x.device}: {x.memory:,} bytes",
+    )
     at = float(LEFT)
     for name, style, what in _PARTS:
         width = getattr(x, name) / scale * room
@@ -51,7 +68,9 @@ def _device_bar(x: PlacedShare, y: float, scale: int) -> Iterator[str]:
 
 
 def _layer_cells(report: Placement, y: float) -> Iterator[str]:
-    """Yield the layers: a cell for what every token uses, and one below for the experts, in the color of their device."""
+    """Yield the layers: a cell for what every token uses, and one below for the experts, in the
+    color of their device.
+    """
     count = len(report.owners)
     width = (RIGHT - LEFT - 90) / max(count, 1)
     yield text((LEFT, y + 16), "attention")
@@ -60,13 +79,22 @@ def _layer_cells(report: Placement, y: float) -> Iterator[str]:
         yield text((LEFT, y + 44), "experts")
     for i, owner in enumerate(report.owners):
         x = LEFT + 90 + i * width
-        yield rect((x, y, max(width - 1, 0.5), 22), _style(owner), f"layer {i}: {_name(report, owner)}")
+        yield rect(
+            (x, y, max(width - 1, 0.5), 22), _style(owner), f"layer {i}: {_name(report, owner)}"
+        )
         if report.sizes.layers[i].experts:
             place = -1 if i < report.cpu_experts else owner
-            yield rect((x, y + 28, max(width - 1, 0.5), 22), _style(place), f"experts of layer {i}: {_name(report, place)}")
+            yield rect(
+                (x, y + 28, max(width - 1, 0.5), 22),
+                _style(place),
+                f"experts of layer {i}: {_name(report, place)}",
+            )
     yield text((LEFT + 90, y + 72), "layer 0", "faint")
     yield text((RIGHT, y + 72), f"layer {count - 1}", "faint", "end")
-    names = [*((g, x.device) for g, x in enumerate(y for y in report.devices if y.kind == "gpu")), (-1, "RAM or disk")]
+    names = [
+        *((g, x.device) for g, x in enumerate(y for y in report.devices if y.kind == "gpu")),
+        (-1, "RAM or disk"),
+    ]
     for k, (owner, name) in enumerate(names):
         at = LEFT + 90 + k * 200
         yield rect((at, y + 86, 14, 14), _style(owner))

@@ -1,4 +1,6 @@
-"""The roofline of a GPU as SVG: attainable FLOP/s over FLOPs per byte, with decode and prefill as points."""
+"""The roofline of a GPU as SVG: attainable FLOP/s over FLOPs per byte, with decode and prefill
+as points.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,14 @@ class Plane(NamedTuple):
 def roofline_svg(model: Model, sizes: MemoryCalculator, report: FitReport) -> str:
     """Return the roofline plot as SVG; the GPU needs a published bandwidth and peak FLOP/s."""
     if report.ceilings is None:
-        raise LlamathError(f"a roofline needs the memory bandwidth of {report.gpu.title}", hint="add bw=1TB/s")
+        raise LlamathError(
+            f"a roofline needs the memory bandwidth of {report.gpu.title}", hint="add bw=1TB/s"
+        )
     roof = report.ceilings.roof
     if roof.peak is None:
-        raise LlamathError(f"no FLOP/s figure is published for {report.gpu.title}, so it has no roofline")
+        raise LlamathError(
+            f"no FLOP/s figure is published for {report.gpu.title}, so it has no roofline"
+        )
     points = list(_points(sizes, report))
     ridge = roof.peak / roof.bandwidth
     intensities = [ridge, *(x.speed.intensity for x in points)]
@@ -58,17 +64,27 @@ def roofline_svg(model: Model, sizes: MemoryCalculator, report: FitReport) -> st
     plane = Plane(across, (floor(log10(slowest) - 0.3), ceil(log10(roof.peak) + 0.2)))
     title = f"{model.name} on {report.gpu.title}: the roofline of one GPU"
     detail = "; ".join(f"{x.name}: {x.detail}" for x in points)
-    return svg_document((WIDTH, HEIGHT), title, f"{detail}. Ceilings, not predictions.", _shapes(model, report, plane, points))
+    return svg_document(
+        (WIDTH, HEIGHT),
+        title,
+        f"{detail}. Ceilings, not predictions.",
+        _shapes(model, report, plane, points),
+    )
 
 
 def _points(sizes: MemoryCalculator, report: FitReport) -> Iterator[Point]:
-    """Yield decode at batch 1, at the requested batch and at the largest batch that fits, then prefill."""
+    """Yield decode at batch 1, at the requested batch and at the largest batch that fits, then
+    prefill.
+    """
     assert report.ceilings is not None
     shards = ShardedModel(sizes, report.layout)
     for batch in sorted({1, report.batch, *([report.max_batch] if report.max_batch else [])}):
         speed = decode_limit(shards, report.ceilings.roof, report.context, batch)
         yield Point(
-            speed, "up", f"decode, {batch:,} sequence{'s' if batch > 1 else ''}", f"≤ {format_rate(speed.tokens_per_second)} tokens/s"
+            speed,
+            "up",
+            f"decode, {batch:,} sequence{'s' if batch > 1 else ''}",
+            f"≤ {format_rate(speed.tokens_per_second)} tokens/s",
         )
     if (reading := report.ceilings.prefill) is not None:
         yield Point(
@@ -81,15 +97,24 @@ def _points(sizes: MemoryCalculator, report: FitReport) -> Iterator[Point]:
 
 def _shapes(model: Model, report: FitReport, plane: Plane, points: list[Point]) -> Iterator[str]:
     count = f"{report.count:,} × " if report.count > 1 else ""
-    yield text((24, 38), truncate_text(f"{model.name} on {count}{report.gpu.title}", 900, 20), size=20, bold=True)
-    settings = f"{report.dtype}, cache in {report.kv_dtype}, {split_text(report.layout)}; decode at {report.context:,} tokens of context"
+    yield text(
+        (24, 38),
+        truncate_text(f"{model.name} on {count}{report.gpu.title}", 900, 20),
+        size=20,
+        bold=True,
+    )
+    settings = (
+        f"{report.dtype}, cache in {report.kv_dtype}, {split_text(report.layout)}; decode "
+        f"at {report.context:,} tokens of context"
+    )
     yield text((24, 62), truncate_text(settings, 910), "faint")
     yield from _grid(plane)
     yield from _roof(report, plane)
     yield from _labeled_points(plane, points)
     yield text(
         (24, HEIGHT - 20),
-        "upper bounds: bytes at full bandwidth and FLOPs at the dense peak; other costs are ignored",
+        "upper bounds: bytes at full bandwidth and FLOPs at the dense peak; other costs are "
+        "ignored",
         "faint",
         size=11,
     )
@@ -99,7 +124,13 @@ def _grid(plane: Plane) -> Iterator[str]:
     for power in range(plane.x[0], plane.x[1] + 1):
         x, _ = plane.at(10.0**power, 10.0 ** plane.y[0])
         yield line((x, TOP), (x, BOTTOM))
-        yield text((x, BOTTOM + 20), f"{10**power:,}" if power >= 0 else f"{10.0**power:g}", "faint", "middle", 11)
+        yield text(
+            (x, BOTTOM + 20),
+            f"{10**power:,}" if power >= 0 else f"{10.0**power:g}",
+            "faint",
+            "middle",
+            11,
+        )
     for power in range(plane.y[0], plane.y[1] + 1):
         _, y = plane.at(10.0 ** plane.x[0], 10.0**power)
         yield line((LEFT, y), (RIGHT, y))
@@ -121,25 +152,44 @@ def _roof(report: FitReport, plane: Plane) -> Iterator[str]:
     start = max(first, 10.0 ** plane.y[0] / roof.bandwidth)
     corners = [plane.at(start, start * roof.bandwidth), plane.at(ridge, peak), plane.at(last, peak)]
     for a, b in pairwise(corners):
-        yield path([(a[0], a[1] - 1.5), (b[0], b[1] - 1.5), (b[0], b[1] + 1.5), (a[0], a[1] + 1.5)], "total")
+        yield path(
+            [(a[0], a[1] - 1.5), (b[0], b[1] - 1.5), (b[0], b[1] + 1.5), (a[0], a[1] + 1.5)],
+            "total",
+        )
     x, y = corners[1]
-    yield text((RIGHT, y - 12), f"{_format_flops_rate(peak)} dense in {roof.dtype}", "total", "end", 12, bold=True)
+    yield text(
+        (RIGHT, y - 12),
+        f"{_format_flops_rate(peak)} dense in {roof.dtype}",
+        "total",
+        "end",
+        12,
+        bold=True,
+    )
     yield text((x - 14, y + 4), f"{roof.bandwidth / 1e12:g} TB/s", "total", "end", 12, bold=True)
     yield line((x, y), (x, BOTTOM))
     yield text((x + 6, BOTTOM - 8), f"ridge at {ridge:,.0f}", "faint", size=11)
 
 
 def _labeled_points(plane: Plane, points: list[Point]) -> Iterator[str]:
-    """Yield a diamond with a two-line label for each point; overlapping labels are moved down and connected by a line."""
+    """Yield a diamond with a two-line label for each point; overlapping labels are moved down
+    and connected by a line.
+    """
     placed = [(*plane.at(x.speed.intensity, x.speed.flops / x.speed.seconds), x) for x in points]
     taken: list[tuple[float, float, float]] = []
     for x, y, point in sorted(placed, key=lambda one: one[:2]):
-        yield path([(x, y - 7), (x + 7, y), (x, y + 7), (x - 7, y)], point.style, f"{point.name}: {point.detail}")
+        yield path(
+            [(x, y - 7), (x + 7, y), (x, y + 7), (x - 7, y)],
+            point.style,
+            f"{point.name}: {point.detail}",
+        )
     for x, y, point in sorted(placed, key=lambda one: (one[1], -one[0])):
         wide = max(len(point.name), len(point.detail)) * 12 * CHAR_WIDTH
         left = min(x + 14, RIGHT - wide)
         top = first = y + (14 if left >= x + 14 else 26)
-        while any(abs(top - other) < 36 and left < end and start < left + wide for other, start, end in taken):
+        while any(
+            abs(top - other) < 36 and left < end and start < left + wide
+            for other, start, end in taken
+        ):
             top += 6
         taken.append((top, left, left + wide))
         if top > first:

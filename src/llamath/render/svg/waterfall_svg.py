@@ -1,4 +1,6 @@
-"""The difference of two models as an SVG waterfall chart: an arrow for each cause, from one total to the other."""
+"""The difference of two models as an SVG waterfall chart: an arrow for each cause, from one
+total to the other.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,16 @@ def waterfall_svg(report: DiffReport) -> str:
     """Return the chart as SVG, with a row for each total and each cause."""
     a, b = report.a, report.b
     title = f"{a.name} → {b.name}: {format_signed(report.delta)} parameters"
-    summary = "; ".join(f"{x.label}: {format_signed(x.delta)} ({x.where})" for x in report.causes) or "nothing differs"
+    summary = (
+        "; ".join(f"{x.label}: {format_signed(x.delta)} ({x.where})" for x in report.causes)
+        or "nothing differs"
+    )
     height = TOP + ROW * (len(report.causes) + 2) + 34
     return svg_document(
-        (WIDTH, height), title, f"From {report.total.a:,} to {report.total.b:,}: {summary}. {METHOD}", _shapes(report, height)
+        (WIDTH, height),
+        title,
+        f"From {report.total.a:,} to {report.total.b:,}: {summary}. {METHOD}",
+        _shapes(report, height),
     )
 
 
@@ -33,19 +41,32 @@ def _shapes(report: DiffReport, height: int) -> Iterator[str]:
         return LEFT + (n - low) * (RIGHT - LEFT) / ((high - low) or 1)
 
     yield text((24, 38), truncate_text(f"{a.name} → {b.name}", 900, 20), size=20, bold=True)
-    yield text((24, 62), f"{format_signed(report.delta)} parameters: {report.total.a:,} → {report.total.b:,}", "faint")
+    yield text(
+        (24, 62),
+        f"{format_signed(report.delta)} parameters: {report.total.a:,} → {report.total.b:,}",
+        "faint",
+    )
     y, level = float(TOP), report.total.a
     yield from _total(y, at(level), a.name, level, low > 0)
     for cause in report.causes:
         yield line((at(level), y + 32), (at(level), y + ROW + 8))
         y += ROW
-        yield from _row_labels(y, cause.label, cause.describe_weights(format_short_signed), format_signed(cause.delta))
-        yield _arrow(y, at(level), at(level + cause.delta), f"{cause.label}: {format_signed(cause.delta)}")
+        yield from _row_labels(
+            y, cause.label, cause.describe_weights(format_short_signed), format_signed(cause.delta)
+        )
+        yield _arrow(
+            y, at(level), at(level + cause.delta), f"{cause.label}: {format_signed(cause.delta)}"
+        )
         level += cause.delta
     yield line((at(level), y + 32), (at(level), y + ROW + 8))
     yield from _total(y + ROW, at(level), b.name, level, low > 0)
     start = f"bars start at {short_count(low)}, not at 0; " if low else ""
-    yield text((24, height - 16), f"{start}▶ more, ◀ fewer; causes in order, each measured with the earlier ones applied", "faint", size=11)
+    yield text(
+        (24, height - 16),
+        f"{start}▶ more, ◀ fewer; causes in order, each measured with the earlier ones applied",
+        "faint",
+        size=11,
+    )
 
 
 def _total(y: float, end: float, name: str, n: int, broken: bool) -> Iterator[str]:
@@ -53,7 +74,10 @@ def _total(y: float, end: float, name: str, n: int, broken: bool) -> Iterator[st
     yield text((LEFT - 16, y + 25), f"{n:,}", anchor="end", bold=True)
     yield rect((LEFT, y + 8, max(end - LEFT, 1.5), 24), "total", f"{name}: {n:,}")
     if broken:
-        yield path([(LEFT + 8, y + 34), (LEFT + 16, y + 6), (LEFT + 20, y + 6), (LEFT + 12, y + 34)], "page")
+        yield path(
+            [(LEFT + 8, y + 34), (LEFT + 16, y + 6), (LEFT + 20, y + 6), (LEFT + 12, y + 34)],
+            "page",
+        )
 
 
 def _row_labels(y: float, name: str, place: str, number: str) -> Iterator[str]:

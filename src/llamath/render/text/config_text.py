@@ -42,16 +42,23 @@ def config_text(report: ConfigReport) -> str:
     model = report.model
     lines = [
         *(bold(line) for line in wrap(f"{model.name}: the config, key by key", indent="")),
-        *(dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", indent="")),
+        *(
+            dim(line)
+            for line in wrap(f"{model.family.name} family, from {model.source}", indent="")
+        ),
         *map(dim, wrap("below each key: its meaning → what it changes", "")),
     ]
     if any(x.absent for x in report.keys):
-        lines += map(dim, wrap("(default): the key is absent or null; this is the family's default", ""))
+        lines += map(
+            dim, wrap("(default): the key is absent or null; this is the family's default", "")
+        )
     width = min(max(len(safe(x.key, 60)) for x in report.keys if "." not in x.key), 32)
     meta_heading = "Meta's ModelArgs" if report.meta else ""
     for group, keys in _grouped(report.keys):
         lines += ["", bold(_with_meta(_HEADINGS[group], meta_heading))]
-        lines += [line for x in keys if x.moves != "nothing" for line in _entry(x, width, report.meta)]
+        lines += [
+            line for x in keys if x.moves != "nothing" for line in _entry(x, width, report.meta)
+        ]
         lines += _without_effect([x for x in keys if x.moves == "nothing"])
         meta_heading = ""
     return "\n".join([*lines, *_derived(report), "", *_meta(report)])
@@ -60,7 +67,10 @@ def config_text(report: ConfigReport) -> str:
 def _grouped(keys: tuple[ConfigKey, ...]) -> Iterator[tuple[str, list[ConfigKey]]]:
     """Return the keys grouped by effect; keys inside an object stay with it."""
     group = {x.key: x.group for x in keys}
-    return ((str(name), list(group_keys)) for name, group_keys in groupby(keys, lambda x: group.get(x.key.partition(".")[0], x.group)))
+    return (
+        (str(name), list(group_keys))
+        for name, group_keys in groupby(keys, lambda x: group.get(x.key.partition(".")[0], x.group))
+    )
 
 
 def _entry(x: ConfigKey, width: int, meta: ModelArgs | None) -> Iterator[str]:
@@ -69,7 +79,11 @@ def _entry(x: ConfigKey, width: int, meta: ModelArgs | None) -> Iterator[str]:
     mark = " (default)" if x.absent else ""
     start = f"{'':{depth}}{name:{max(width + 2 - depth, 0)}} = "
     empty = x.absent and (x.value is None or x.value in ("", {}, []))
-    value = "none" if empty else format_value(x.value, max(terminal_width() - len(start) - len(mark), 20))
+    value = (
+        "none"
+        if empty
+        else format_value(x.value, max(terminal_width() - len(start) - len(mark), 20))
+    )
     if len(start) + len(value) + len(mark) > terminal_width():
         yield start.rstrip()
         start = " " * (depth + 4)
@@ -81,17 +95,26 @@ def _explained(says: str, moves: str, indent: int) -> list[str]:
     """Return a key's meaning and effect, on one line or on one each."""
     space = " " * indent
     lines = wrap(f"{says} → {moves}", space)
-    return [dim(x) for x in (lines if len(lines) == 1 else [*wrap(says, space), *wrap(f"→ {moves}", space)])]
+    return [
+        dim(x)
+        for x in (lines if len(lines) == 1 else [*wrap(says, space), *wrap(f"→ {moves}", space)])
+    ]
 
 
 def _meta_field(x: ConfigKey, meta: ModelArgs | None) -> str:
     if meta is None or not x.meta:
         return ""
-    return "two fields, below" if len(x.meta) > 1 else f"{x.meta[0]} = {json.dumps(getattr(meta, x.meta[0]))}"
+    return (
+        "two fields, below"
+        if len(x.meta) > 1
+        else (f"{x.meta[0]} = {json.dumps(getattr(meta, x.meta[0]))}")
+    )
 
 
 def _with_meta(left: str, right: str) -> str:
-    """Return a text with one in the column of Meta's arguments, which is on the next line if there is no room."""
+    """Return a text with one in the column of Meta's arguments, which is on the next line if
+    there is no room.
+    """
     if not right:
         return "\n".join(wrap(left, "")) if left == left.lstrip() else left
     start = terminal_width() - _META_WIDTH
@@ -105,7 +128,9 @@ def _without_effect(keys: list[ConfigKey]) -> Iterator[str]:
     """Yield keys without effect, those with one meaning together."""
     by_meaning: dict[str, list[str]] = {}
     for x in keys:
-        by_meaning.setdefault(x.says, []).append(f"{safe(x.key, 60)} = {format_value(x.value, 40)}{' (default)' if x.absent else ''}")
+        by_meaning.setdefault(x.says, []).append(
+            f"{safe(x.key, 60)} = {format_value(x.value, 40)}{' (default)' if x.absent else ''}"
+        )
     for why, group in by_meaning.items():
         first, *rest = wrap(f"{', '.join(group)}: {why}", indent="    ")
         yield from (first[2:], *rest)
@@ -117,20 +142,29 @@ def _derived(report: ConfigReport) -> list[str]:
 
 
 def _meta(report: ConfigReport) -> Iterator[str]:
-    """Yield the arguments that no key expresses alone, the MLP width that they give, and the properties that they cannot express."""
+    """Yield the arguments that no key expresses alone, the MLP width that they give, and the
+    properties that they cannot express.
+    """
     if (args := report.meta) is None:
         yield from wrap(f"no params.json: {report.why}", indent="")
         return
     yield bold("other arguments of Meta's")
     single = {x.meta[0] for x in report.keys if len(x.meta) == 1}
     for name in (x for x in args.fields if x not in single):
-        yield f"  {name} = {json.dumps(getattr(args, name))}{' (default)' if name.startswith('max_') else ''}"
+        yield (
+            f"  {name} = "
+            f"{json.dumps(getattr(args, name))}{' (default)' if name.startswith('max_') else ''}"
+        )
         yield from _explained(*MODEL_ARGS[name], 6)
     yield from wrap(f"F = {args.ffn_width} = {_width(args)}")
     if same := [x for x in report.widths if x != (args.multiple_of, args.ffn_dim_multiplier)]:
-        pairs = ", ".join(f"{m} and {factor or 'none'}".replace(" ", _NO_BREAK) for m, factor in same[:5])
+        pairs = ", ".join(
+            f"{m} and {factor or 'none'}".replace(" ", _NO_BREAK) for m, factor in same[:5]
+        )
         more = f", and {len(same) - 5} more pairs" if len(same) > 5 else ""
-        lines = wrap(f"the same F follows from a multiple_of and ffn_dim_multiplier of {pairs}{more}")
+        lines = wrap(
+            f"the same F follows from a multiple_of and ffn_dim_multiplier of {pairs}{more}"
+        )
         yield from (line.replace(_NO_BREAK, " ") for line in lines)
     for remark in report.remarks:
         yield from note_lines([remark])

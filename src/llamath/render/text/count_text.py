@@ -1,4 +1,6 @@
-"""The parameter count on a terminal: the folded table, the groups, the totals and the formula; or the module tree."""
+"""The parameter count on a terminal: the folded table, the groups, the totals and the formula;
+or the module tree.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,39 @@ from ...model import Model
 from ...utils.errors import safe
 from ...utils.number_format import format_count, format_percent, format_ranges, short_count
 from ...utils.record_type import Record
-from ..table import align, bold, dim, fit_table, note_lines, side_by_side, terminal_width, wrap, wrap_hanging
+from ..table import (
+    align,
+    bold,
+    dim,
+    fit_table,
+    note_lines,
+    side_by_side,
+    terminal_width,
+    wrap,
+    wrap_hanging,
+)
 from .checkpoints.ls_text import codec_lines, dtype_lines, table_lines
 
 _HEADER = ("group", "weight", "shape", "", "parameters", "×", "total", "share")
 
 
 def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = None) -> str:
-    """Return the folded table with totals and formula; with `layer`, only the rows of that layer."""
+    """Return the folded table with totals and formula; with `layer`, only the rows of that
+    layer.
+    """
     report = model.count
     total = report.parameters.total
     text = f", text model {report.parameters.parts['text']:,}" if report.parameters.parts else ""
-    head = [bold(line) for line in wrap(f"{model.name}: {format_count(total, 'parameter')} ({short_count(total)}){text}", indent="")]
-    head += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", indent="")]
+    head = [
+        bold(line)
+        for line in wrap(
+            f"{model.name}: {format_count(total, 'parameter')} ({short_count(total)}){text}",
+            indent="",
+        )
+    ]
+    head += [
+        dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", indent="")
+    ]
     body = fit_table(list(_rows(report, layer, scheme)), right=(4, 5, 6, 7), drop=(4, 2, 0, 7))
     lines = [*head, "", bold(body[0]), *body[1:], ""]
     if layer is None:
@@ -34,16 +56,24 @@ def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = N
 
 
 def header_count_text(report: HeaderCount, unfold: bool = False) -> Iterator[str]:
-    """Yield the total, the folded tensors, dtypes and codecs of a checkpoint of an unsupported family."""
+    """Yield the total, the folded tensors, dtypes and codecs of a checkpoint of an unsupported
+    family.
+    """
     listing = report.listing
     tensors = format_count(listing.total.tensors, "tensor")
     yield from map(bold, wrap(report.summary, ""))
     yield from map(
         dim,
-        wrap(f"{'' if report.has_family else 'no family, '}from the header of {report.source}: {listing.manifest.format}, {tensors}", ""),
+        wrap(
+            f"{'' if report.has_family else 'no family, '}from the header of {report.source}: "
+            f"{listing.manifest.format}, {tensors}",
+            "",
+        ),
     )
     yield ""
-    yield from table_lines([x for x in listing.unfolded() if not is_rotary_table(x)] if unfold else report.rows)
+    yield from table_lines(
+        [x for x in listing.unfolded() if not is_rotary_table(x)] if unfold else report.rows
+    )
     for heading, lines in (("by dtype", dtype_lines(listing)), ("by codec", codec_lines(listing))):
         if lines:
             yield from ("", heading, *(f"  {line}" for line in lines))
@@ -54,11 +84,18 @@ def _rows(report: Count, layer: int | None, scheme: Scheme | None) -> Iterator[t
     yield _HEADER
     for section in report.sections:
         many = section.name == "layers" or bool(section.indices)
-        if layer is not None and not (many and any(a <= layer <= b and (layer - a) % step == 0 for a, b, step in section.indices)):
+        if layer is not None and not (
+            many
+            and any(a <= layer <= b and (layer - a) % step == 0 for a, b, step in section.indices)
+        ):
             continue
         times = 1 if layer is not None else int(section.times)
         if many:
-            where = str(layer) if layer is not None else format_ranges(section.indices) or f"{times:,} of them"
+            where = (
+                str(layer)
+                if layer is not None
+                else format_ranges(section.indices) or f"{times:,} of them"
+            )
             parameters = section.each * times
             label = "layer" if section.name == "layers" and where.isdigit() else section.name
             yield (
@@ -75,13 +112,20 @@ def _rows(report: Count, layer: int | None, scheme: Scheme | None) -> Iterator[t
             yield _row(report, section, row, times, scheme)
 
 
-def _row(report: Count, section: Section, row: WeightRow, times: int, scheme: Scheme | None) -> tuple[str, ...]:
+def _row(
+    report: Count, section: Section, row: WeightRow, times: int, scheme: Scheme | None
+) -> tuple[str, ...]:
     weight, copies = row.weight, times * int(row.copies)
     name = row.pattern
     if scheme:
-        name = scheme.stored_name(f"layers.{{l}}.{name}" if section.indices else name).removeprefix(scheme.prefix + scheme.layer)
+        name = scheme.stored_name(f"layers.{{l}}.{name}" if section.indices else name).removeprefix(
+            scheme.prefix + scheme.layer
+        )
     name = name.removesuffix(".weight")
-    symbols, numbers = "×".join(x.symbol for x in weight.shape), "×".join(str(int(x)) for x in weight.shape)
+    symbols, numbers = (
+        "×".join(x.symbol for x in weight.shape),
+        "×".join(str(int(x)) for x in weight.shape),
+    )
     parameters = int(weight.parameters) * copies
     share = "tied" if weight.tied else format_percent(report.share(parameters))
     return (
@@ -115,18 +159,27 @@ def _counts(report: Count) -> list[str]:
         ("active per token", p.active),
         ("tied head counted twice", p.tied_counted_twice),
     ]
-    rows += [("without embeddings", p.without_embeddings), ("without head", p.without_head), ("without both", p.blocks)]
+    rows += [
+        ("without embeddings", p.without_embeddings),
+        ("without head", p.without_head),
+        ("without both", p.blocks),
+    ]
     if p.per_layer is not None:
         rows.append(("per layer", p.per_layer))
     if p.buffers:
         rows.append(("without buffers", p.total - p.buffers))
     rows += [(f"not included: {name}", n) for name, n in p.extras.items()]
-    return ["counts", *(f"  {line}" for line in align([(what, f"{n:,}") for what, n in rows], right=(1,)))]
+    return [
+        "counts",
+        *(f"  {line}" for line in align([(what, f"{n:,}") for what, n in rows], right=(1,))),
+    ]
 
 
 def _formula(report: Count, keys: Mapping[str, str]) -> list[str]:
     formula = report.formula
-    legend = ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in formula.letters.items())
+    legend = ", ".join(
+        f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in formula.letters.items()
+    )
     return [
         "formula",
         *wrap(formula.symbols),
@@ -137,7 +190,9 @@ def _formula(report: Count, keys: Mapping[str, str]) -> list[str]:
 
 
 def tree_text(model: Model) -> str:
-    """Return the module tree in the style of PyTorch's `print(model)`, equal layers folded, with the parameters of each branch."""
+    """Return the module tree in the style of PyTorch's `print(model)`, equal layers folded, with
+    the parameters of each branch.
+    """
     claim = f", {model.claim}" if model.claim else ""
     head = wrap(f"{model.name}: {model.parameters.total:,} parameters{claim}", "")
     return "\n".join([*map(bold, head), *_block_lines("", model.tree, "")])
@@ -147,17 +202,28 @@ def _block_lines(name: str, block: Block, indent: str, times: str = "") -> Itera
     label = f"({name}): " if name else ""
     kind = type(block).__name__
     children = [(x, child) for x, child in block.children if not isinstance(child, Weight)]
-    weights = [f"{x} [{', '.join(map(_format_dim, w.shape))}]{' tied to ' + w.tied if w.tied else ''}" for x, w in _own_weights(block)]
+    weights = [
+        f"{x} [{', '.join(map(_format_dim, w.shape))}]{' tied to ' + w.tied if w.tied else ''}"
+        for x, w in _own_weights(block)
+    ]
     facts = [
         f"{x}={_format_setting(value)}"
         for x in block.fields
-        if _is_setting(value := getattr(block, x)) and value != getattr(type(block), x, None) and x != "claim"
+        if _is_setting(value := getattr(block, x))
+        and value != getattr(type(block), x, None)
+        and x != "claim"
     ]
     inside = ", ".join([*weights, *facts])
-    first = f"{label}{times}{kind}({inside}{')' if not children else ''}" + (f"  # {num_parameters(block):,}" if children else "")
+    first = f"{label}{times}{kind}({inside}{')' if not children else ''}" + (
+        f"  # {num_parameters(block):,}" if children else ""
+    )
     yield from wrap_hanging(first, indent, indent + "    ")
     for x, child in children:
-        yield from _stack_lines(x, child, indent + "  ") if isinstance(child, Stack) else _block_lines(x, child, indent + "  ")
+        yield from (
+            _stack_lines(x, child, indent + "  ")
+            if isinstance(child, Stack)
+            else _block_lines(x, child, indent + "  ")
+        )
     if children:
         yield f"{indent})"
 
@@ -186,6 +252,10 @@ def _is_setting(value: object) -> bool:
 
 def _format_setting(value: object) -> str:
     if isinstance(value, Record):
-        facts = (f"{x}={_format_setting(y)}" for x in value.fields if (y := getattr(value, x)) != getattr(type(value), x, None))
+        facts = (
+            f"{x}={_format_setting(y)}"
+            for x in value.fields
+            if (y := getattr(value, x)) != getattr(type(value), x, None)
+        )
         return f"{type(value).__name__}({', '.join(facts)})"
     return str(value)

@@ -1,4 +1,6 @@
-"""The difference of two models, or of several from the first, on a terminal, and as CSV and Markdown tables."""
+"""The difference of two models, or of several from the first, on a terminal, and as CSV and
+Markdown tables.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,29 @@ from fractions import Fraction
 from itertools import accumulate
 
 from ...analysis.diff.causes import CAUSE_TITLES, METHOD, short_path
-from ...analysis.diff.model_diff import ConfigDifference, DiffReport, MultiDiffReport, WeightEntry, WeightPair
-from ...analysis.diff.storage_diff import ModuleFormats, StorageDifference, StoredSize, format_layers, join_formats
+from ...analysis.diff.model_diff import (
+    ConfigDifference,
+    DiffReport,
+    MultiDiffReport,
+    WeightEntry,
+    WeightPair,
+)
+from ...analysis.diff.storage_diff import (
+    ModuleFormats,
+    StorageDifference,
+    StoredSize,
+    format_layers,
+    join_formats,
+)
 from ...model import Model
 from ...utils.errors import safe
-from ...utils.number_format import format_count, format_percent, format_short_signed, format_signed, short_count
+from ...utils.number_format import (
+    format_count,
+    format_percent,
+    format_short_signed,
+    format_signed,
+    short_count,
+)
 from ..csv_rows import format_table
 from ..table import bold, dim, fit_table, note_lines, terminal_width, wrap
 from .config_text import format_value
@@ -22,7 +42,17 @@ _MIN_WATERFALL_WIDTH = 12
 """A narrower chart is left out."""
 _MAX_NAME = 30
 _SHORT_NAME = 14
-_WEIGHT_HEADER = ("group", "weight", "a shape", "b shape", "a copies", "b copies", "a", "b", "difference")
+_WEIGHT_HEADER = (
+    "group",
+    "weight",
+    "a shape",
+    "b shape",
+    "a copies",
+    "b copies",
+    "a",
+    "b",
+    "difference",
+)
 
 
 def diff_text(report: DiffReport) -> str:
@@ -44,11 +74,17 @@ def diff_text(report: DiffReport) -> str:
 
 def _head(report: DiffReport) -> Iterator[str]:
     a, b, total = report.a, report.b, report.total
-    what = f"{format_signed(report.delta)} parameters" if report.delta else f"{total.a:,} parameters both"
+    what = (
+        f"{format_signed(report.delta)} parameters"
+        if report.delta
+        else (f"{total.a:,} parameters both")
+    )
     share = f", {_format_share(report)}" if total.a else ""
     sizes = f" ({short_count(total.a)} → {short_count(total.b)}{share})" if report.delta else ""
     yield from (bold(x) for x in wrap(f"{safe(a.name)} → {safe(b.name)}: {what}{sizes}", ""))
-    families = a.family.name if a.family.name == b.family.name else f"{a.family.name} → {b.family.name}"
+    families = (
+        a.family.name if a.family.name == b.family.name else (f"{a.family.name} → {b.family.name}")
+    )
     kind = "" if a.claim or b.claim else f"{families} family; "
     for line in (f"{kind}from {a.source}{_claim(a)}", f"to {b.source}{_claim(b)}"):
         yield from map(dim, wrap(line, ""))
@@ -67,11 +103,21 @@ def _causes(report: DiffReport) -> Iterator[str]:
     """Yield the waterfall chart, with the changed weights below each cause."""
     deltas = [x.delta for x in report.causes]
     numbers = [f"{report.total.a:,}", *map(format_signed, deltas), f"{report.total.b:,}"]
-    names = [safe(report.a.name, _MAX_NAME), *(x.label for x in report.causes), safe(report.b.name, _MAX_NAME)]
+    names = [
+        safe(report.a.name, _MAX_NAME),
+        *(x.label for x in report.causes),
+        safe(report.b.name, _MAX_NAME),
+    ]
     number_width = max(map(len, numbers))
-    name_width = min(max(map(len, names)), max(terminal_width() - number_width - _MIN_WATERFALL_WIDTH - 4, 24))
+    name_width = min(
+        max(map(len, names)), max(terminal_width() - number_width - _MIN_WATERFALL_WIDTH - 4, 24)
+    )
     width = terminal_width() - name_width - number_width - 4
-    bars = _waterfall(report.total.a, deltas, width) if width >= _MIN_WATERFALL_WIDTH else [""] * len(names)
+    bars = (
+        _waterfall(report.total.a, deltas, width)
+        if width >= _MIN_WATERFALL_WIDTH
+        else [""] * len(names)
+    )
     places = ["", *(x.where for x in report.causes), ""]
     for name, number, bar, place in zip(names, numbers, bars, places, strict=True):
         *first, last = wrap(name, "", name_width)
@@ -84,7 +130,9 @@ def _causes(report: DiffReport) -> Iterator[str]:
 
 
 def waterfall_bounds(start: int, deltas: Sequence[int]) -> tuple[int, int]:
-    """Return the ends of the axis: it starts at 0, or below the lowest level if all changes are near the top."""
+    """Return the ends of the axis: it starts at 0, or below the lowest level if all changes are
+    near the top.
+    """
     levels = list(accumulate(deltas, initial=start))
     low, high = min(levels), max(levels)
     margin = (high - low) // 8
@@ -119,7 +167,11 @@ def _change_bar(start: int, end: int, up: bool, width: int) -> str:
 
 def _weights(report: DiffReport) -> list[str]:
     names = (_cut(report.a.name), _cut(report.b.name))
-    lines = fit_table([("weight", *names, "×", "difference"), *_weight_rows(report.weights)], right=(1, 2, 3, 4), drop=(3,))
+    lines = fit_table(
+        [("weight", *names, "×", "difference"), *_weight_rows(report.weights)],
+        right=(1, 2, 3, 4),
+        drop=(3,),
+    )
     return [bold("weights"), dim(lines[0]), *lines[1:]]
 
 
@@ -128,9 +180,21 @@ def _weight_rows(pairs: Sequence[WeightPair]) -> Iterator[tuple[str, ...]]:
     for x in pairs:
         in_layers = x.path.startswith("layers.{l}.")
         if in_layers and not inside:
-            yield ("layers", "", "", "", format_signed(sum(y.delta for y in pairs if y.path.startswith("layers.{l}."))))
+            yield (
+                "layers",
+                "",
+                "",
+                "",
+                format_signed(sum(y.delta for y in pairs if y.path.startswith("layers.{l}."))),
+            )
         inside = in_layers
-        yield ("  " * in_layers + short_path(x.path), _format_entry(x.a), _format_entry(x.b), _format_copies(x), format_signed(x.delta))
+        yield (
+            "  " * in_layers + short_path(x.path),
+            _format_entry(x.a),
+            _format_entry(x.b),
+            _format_copies(x),
+            format_signed(x.delta),
+        )
 
 
 def _format_entry(entry: WeightEntry | None) -> str:
@@ -139,15 +203,29 @@ def _format_entry(entry: WeightEntry | None) -> str:
 
 def _format_copies(pair: WeightPair) -> str:
     ours, theirs = map(str, pair.copies)
-    return ours if ours == theirs else theirs if ours == "0" else ours if theirs == "0" else f"{ours}→{theirs}"
+    return (
+        ours
+        if ours == theirs
+        else theirs
+        if ours == "0"
+        else ours
+        if theirs == "0"
+        else f"{ours}→{theirs}"
+    )
 
 
 def _config(report: DiffReport) -> Iterator[str]:
     """Yield the config keys that differ, each with its effect."""
-    keys = [safe(x.key if len(x.key) <= _MAX_KEY else x.key.rpartition(".")[2], 60) for x in report.config]
+    keys = [
+        safe(x.key if len(x.key) <= _MAX_KEY else x.key.rpartition(".")[2], 60)
+        for x in report.config
+    ]
     room = max((terminal_width() - max(map(len, keys)) - 14) // 2, 12)
     rows = [("configuration", _cut(report.a.name, room), _cut(report.b.name, room), "changes")]
-    rows += [(key, format_setting(x, 0, room), format_setting(x, 1, room), x.moves) for key, x in zip(keys, report.config, strict=True)]
+    rows += [
+        (key, format_setting(x, 0, room), format_setting(x, 1, room), x.moves)
+        for key, x in zip(keys, report.config, strict=True)
+    ]
     header, *lines = fit_table(rows, drop=(3,))
     yield bold(header)
     yield from lines
@@ -156,7 +234,9 @@ def _config(report: DiffReport) -> Iterator[str]:
 
 
 def format_setting(setting: ConfigDifference, side: int, room: int = 60) -> str:
-    """Return one side's value: a dash if its family has no such key, with a star if it is the default."""
+    """Return one side's value: a dash if its family has no such key, with a star if it is the
+    default.
+    """
     if not setting.known[side]:
         return "–"
     mark = "*" if setting.default[side] else ""
@@ -164,18 +244,33 @@ def format_setting(setting: ConfigDifference, side: int, room: int = 60) -> str:
 
 
 def _format_config_value(value: object, room: int) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 10**15 and value == int(value):
+    if (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) < 10**15
+        and value == int(value)
+    ):
         return f"{int(value):,}"
     return "none" if value is None else format_value(value, room)
 
 
 def _storage(storage: StorageDifference, report: DiffReport) -> Iterator[str]:
-    """Yield the bytes and bits per weight of each group, and the modules that two recipes store differently."""
-    rows: list[tuple[str, ...]] = [("stored", _cut(report.a.name), "bits", _cut(report.b.name), "bits", "bytes")]
+    """Yield the bytes and bits per weight of each group, and the modules that two recipes store
+    differently.
+    """
+    rows: list[tuple[str, ...]] = [
+        ("stored", _cut(report.a.name), "bits", _cut(report.b.name), "bits", "bytes")
+    ]
     for x in storage.groups:
-        sides = (cell for side in (x.a, x.b) for cell in (join_formats(side.formats[:2]) if side.bytes else "–", _format_bits(side)))
+        sides = (
+            cell
+            for side in (x.a, x.b)
+            for cell in (join_formats(side.formats[:2]) if side.bytes else "–", _format_bits(side))
+        )
         rows.append((x.group, *sides, format_signed(x.delta) if x.delta else ""))
-    totals = (cell for side in (storage.a, storage.b) for cell in (f"{side.bytes:,}", _format_bits(side)))
+    totals = (
+        cell for side in (storage.a, storage.b) for cell in (f"{side.bytes:,}", _format_bits(side))
+    )
     rows.append(("total, bytes", *totals, format_signed(storage.delta) if storage.delta else ""))
     header, *lines = fit_table(rows, right=(2, 4, 5), drop=(5,))
     yield bold(header)
@@ -188,7 +283,11 @@ def _storage(storage: StorageDifference, report: DiffReport) -> Iterator[str]:
             key = module.layers, " → ".join(_sides_of(module))
             alike.setdefault(key, []).append(safe(module.module.rpartition("{l}.")[2], 80))
         for (layers, change), names in list(alike.items())[:_MAX_MODULES]:
-            where = f" in layer{'s' if len(layers) > 1 else ''} {format_layers(layers)}" if layers else ""
+            where = (
+                f" in layer{'s' if len(layers) > 1 else ''} {format_layers(layers)}"
+                if layers
+                else ""
+            )
             yield from wrap(f"{', '.join(names)}{safe(where, 200)}: {change}", indent="  ")
         if len(alike) > _MAX_MODULES:
             yield f"  and {len(alike) - _MAX_MODULES:,} more (--json lists all)"
@@ -212,7 +311,11 @@ def _equal_parts(report: DiffReport) -> Iterator[str]:
     """Summarize the equal weights in one line."""
     same = report.same
     keys = format_count(len(same.config), "config key")
-    if not report.weights and not report.config and (report.storage is None or not report.storage.delta):
+    if (
+        not report.weights
+        and not report.config
+        and (report.storage is None or not report.storage.delta)
+    ):
         yield f"nothing differs: {format_count(len(same.weights), 'weight')}, {keys}"
         return
     names = [short_path(x) for x in same.weights]
@@ -227,12 +330,19 @@ def _equal_parts(report: DiffReport) -> Iterator[str]:
 
 def _first_names(names: list[str], total: int) -> str:
     more = total - len(names)
-    return ", ".join(names) + (f" and {more} more" if more and names else format_count(more, "weight") if more else "")
+    return ", ".join(names) + (
+        f" and {more} more" if more and names else format_count(more, "weight") if more else ""
+    )
 
 
 def multi_diff_text(report: MultiDiffReport) -> str:
     """Return a table of totals, and one of causes in as many pieces as the terminal is narrow."""
-    lines = [bold(x) for x in wrap(f"{format_count(len(report.differences), 'model')} compared with {report.against}", "")]
+    lines = [
+        bold(x)
+        for x in wrap(
+            f"{format_count(len(report.differences), 'model')} compared with {report.against}", ""
+        )
+    ]
     header, *rest = fit_table(list(_total_rows(report)), right=(1, 2, 3, 4), drop=(4, 3))
     lines += ["", bold(header), *rest]
     if any(x.causes for x in report.differences):
@@ -242,25 +352,49 @@ def multi_diff_text(report: MultiDiffReport) -> str:
 
 
 def multi_diff_rows(report: MultiDiffReport, form: str) -> Iterator[str]:
-    """Return one row for each model: its parameters, the difference, and the contribution of each cause."""
+    """Return one row for each model: its parameters, the difference, and the contribution of
+    each cause.
+    """
     kinds = _kinds(report)
     header = ("model", "parameters", "difference", *(CAUSE_TITLES.get(x, x) for x in kinds))
     rows = [(safe(report.against), str(report.differences[0].total.a), "0", *("0" for _ in kinds))]
-    rows += [(safe(x.b.name), str(x.total.b), str(x.delta), *(str(_sum_of_kind(x, kind)) for kind in kinds)) for x in report.differences]
+    rows += [
+        (
+            safe(x.b.name),
+            str(x.total.b),
+            str(x.delta),
+            *(str(_sum_of_kind(x, kind)) for kind in kinds),
+        )
+        for x in report.differences
+    ]
     return format_table(header, rows, form)
 
 
 def _total_rows(report: MultiDiffReport) -> Iterator[tuple[str, ...]]:
     first = report.differences[0]
     yield "model", "parameters", "difference", "", "layers"
-    yield safe(first.a.name, _MAX_NAME), f"{first.total.a:,}", "", "", f"{int(first.a.tree.layers.n):,}"
+    yield (
+        safe(first.a.name, _MAX_NAME),
+        f"{first.total.a:,}",
+        "",
+        "",
+        f"{int(first.a.tree.layers.n):,}",
+    )
     for x in report.differences:
         layers = f"{int(x.b.tree.layers.n):,}"
-        yield safe(x.b.name, _MAX_NAME), f"{x.total.b:,}", format_signed(x.delta), _format_share(x), layers
+        yield (
+            safe(x.b.name, _MAX_NAME),
+            f"{x.total.b:,}",
+            format_signed(x.delta),
+            _format_share(x),
+            layers,
+        )
 
 
 def _cause_tables(report: MultiDiffReport) -> Iterator[str]:
-    """Yield the causes in full if all columns fit, else to three digits, in several tables that fit."""
+    """Yield the causes in full if all columns fit, else to three digits, in several tables that
+    fit.
+    """
     differences, kinds = report.differences, _kinds(report)
     titles = [CAUSE_TITLES.get(x, x) for x in kinds]
     room = terminal_width() - max(map(len, (*titles, "difference")))
@@ -271,7 +405,12 @@ def _cause_tables(report: MultiDiffReport) -> Iterator[str]:
         names = (safe(x.b.name, 40) if write is format_signed else _cut(x.b.name) for x in shown)
         rows: list[tuple[str, ...]] = [("cause", *names)]
         for kind, title in zip(kinds, titles, strict=True):
-            rows.append((title, *(write(_sum_of_kind(x, kind)) if _sum_of_kind(x, kind) else "" for x in shown)))
+            rows.append(
+                (
+                    title,
+                    *(write(_sum_of_kind(x, kind)) if _sum_of_kind(x, kind) else "" for x in shown),
+                )
+            )
         rows.append(("difference", *(write(x.delta) for x in shown)))
         header, *rest = fit_table(rows, right=range(1, len(shown) + 1))
         yield from (bold(header), *rest)
@@ -279,8 +418,12 @@ def _cause_tables(report: MultiDiffReport) -> Iterator[str]:
             yield ""
 
 
-def _choose_number_format(differences: Sequence[DiffReport], kinds: Sequence[str], room: int) -> Callable[[int], str]:
-    width = 2 + max(len(format_signed(_sum_of_kind(x, kind))) for x in differences for kind in kinds)
+def _choose_number_format(
+    differences: Sequence[DiffReport], kinds: Sequence[str], room: int
+) -> Callable[[int], str]:
+    width = 2 + max(
+        len(format_signed(_sum_of_kind(x, kind))) for x in differences for kind in kinds
+    )
     return format_signed if width * len(differences) <= room else format_short_signed
 
 
@@ -319,8 +462,16 @@ def diff_markdown(report: DiffReport) -> Iterator[str]:
 
 
 def _csv_row(pair: WeightPair) -> tuple[str, ...]:
-    return pair.group, pair.path, _csv_shape(pair.a), _csv_shape(pair.b), *map(str, (*pair.copies, *pair.parameters, pair.delta))
+    return (
+        pair.group,
+        pair.path,
+        _csv_shape(pair.a),
+        _csv_shape(pair.b),
+        *map(str, (*pair.copies, *pair.parameters, pair.delta)),
+    )
 
 
 def _csv_shape(entry: WeightEntry | None) -> str:
-    return "" if entry is None else "×".join(map(str, entry.shape)) + (" tied" if entry.tied else "")
+    return (
+        "" if entry is None else "×".join(map(str, entry.shape)) + (" tied" if entry.tied else "")
+    )

@@ -25,19 +25,31 @@ def explain_text(report: Explanation) -> str:
 def _head(report: Explanation) -> Iterator[str]:
     if report.name:
         low, high = report.bounds
-        verdict = "models of this size" if report.explained else "no model of this size" + "; nearest" * bool(report.candidates)
-        yield from map(bold, wrap(f"{safe(report.name, 40)}, {low:,} to {high - 1:,}: {verdict}", indent=""))
+        verdict = (
+            "models of this size"
+            if report.explained
+            else "no model of this size" + ("; nearest") * bool(report.candidates)
+        )
+        yield from map(
+            bold, wrap(f"{safe(report.name, 40)}, {low:,} to {high - 1:,}: {verdict}", indent="")
+        )
         return
     if report.explained:
         best = report.candidates[0]
-        verdict = f": {best.likelihood}" + (f", {best.confidence:.0%}" if best.confidence is not None else "")
+        verdict = f": {best.likelihood}" + (
+            f", {best.confidence:.0%}" if best.confidence is not None else ""
+        )
     else:
         verdict = ": no exact explanation" + "; near misses" * bool(report.candidates)
-    yield from map(bold, wrap(f"{report.number:,} ({short_count(report.number)}){verdict}", indent=""))
+    yield from map(
+        bold, wrap(f"{report.number:,} ({short_count(report.number)}){verdict}", indent="")
+    )
 
 
 def _candidate(report: Explanation, x: Candidate, i: int) -> Iterator[str]:
-    """Yield one explanation as a sum: values flush right, descriptions next to them, formulas below."""
+    """Yield one explanation as a sum: values flush right, descriptions next to them, formulas
+    below.
+    """
     total = f"{x.value:,}" if report.name or not x.exact else f"{report.number:,}"
     values = [f"{x.terms[0].value:,}", *(format_signed(y.value) for y in x.terms[1:])]
     width = max(map(len, (total, *values)))
@@ -47,17 +59,27 @@ def _candidate(report: Explanation, x: Candidate, i: int) -> Iterator[str]:
         yield f"{start if j == 0 else '    '}{value:>{width}}  {bold(first) if j == 0 else first}"
         yield from (gap + line for line in rest)
         if formula := _formula(x, j, i):
-            yield from (dim(gap + line) for line in wrap(formula, indent="", width=terminal_width() - len(gap)))
+            yield from (
+                dim(gap + line)
+                for line in wrap(formula, indent="", width=terminal_width() - len(gap))
+            )
     if len(values) > 1 or not x.exact:
         yield f"    {total:>{width}}  {_verdict(report, x)}".rstrip()
     if x.also:
         more = f" and {len(x.also) - _MAX_NAMES} more" if len(x.also) > _MAX_NAMES else ""
         names = ", ".join(safe(name, 60) for name in x.also[:_MAX_NAMES])
-        yield from (dim(gap + line) for line in wrap(f"also fits {names}{more}", indent="", width=terminal_width() - len(gap)))
+        yield from (
+            dim(gap + line)
+            for line in wrap(
+                f"also fits {names}{more}", indent="", width=terminal_width() - len(gap)
+            )
+        )
 
 
 def _formula(x: Candidate, term: int, place: int) -> str:
-    """Return a term's formula; the formula of a whole model is shown only in the first candidate."""
+    """Return a term's formula; the formula of a whole model is shown only in the first
+    candidate.
+    """
     return x.terms[term].formula if term or place == 1 else ""
 
 
@@ -65,9 +87,16 @@ def _verdict(report: Explanation, x: Candidate) -> str:
     if report.name:
         low, high = report.bounds
         if low <= x.value < high:
-            return f"{'rounds' if x.value < 2 * report.number - low else 'cut'} to {safe(report.name, 40)}"
+            return (
+                f"{'rounds' if x.value < 2 * report.number - low else 'cut'} to "
+                f"{safe(report.name, 40)}"
+            )
         return f"near miss: off by {format_signed(x.value - report.number)}"
-    return f"exactly ({x.likelihood})" if x.exact else f"near miss: {format_signed(x.residue)} unexplained"
+    return (
+        f"exactly ({x.likelihood})"
+        if x.exact
+        else (f"near miss: {format_signed(x.residue)} unexplained")
+    )
 
 
 def _footer(report: Explanation) -> Iterator[str]:
@@ -75,13 +104,20 @@ def _footer(report: Explanation) -> Iterator[str]:
     where = f"from {safe(report.like, 60)}" if report.like else f"from {report.models} presets"
     lines = []
     if report.more:
-        lines.append(f"{report.more:,} more, less likely explanation{'s' if report.more > 1 else ''}; --all lists them")
+        lines.append(
+            f"{report.more:,} more, less likely "
+            f"explanation{'s' if report.more > 1 else ''}; --all lists them"
+        )
     if report.name:
-        lines.append(f"tried {where}: counting conventions, packed weights, and combinations of two")
+        lines.append(
+            f"tried {where}: counting conventions, packed weights, and combinations of two"
+        )
     else:
         lines.append(
-            f"tried {where}: combinations of up to three changes. An explanation counts if it is at least {MIN_BITS_SAVED:g} bits shorter "
-            f"than the number itself ({log2(report.number):.0f} bits); those within {LISTED_BITS:g} bits of the shortest are listed"
+            f"tried {where}: combinations of up to three changes. An explanation counts if it is "
+            f"at least {MIN_BITS_SAVED:g} bits shorter "
+            f"than the number itself ({log2(report.number):.0f} bits); those within "
+            f"{LISTED_BITS:g} bits of the shortest are listed"
         )
     for line in lines:
         yield from map(dim, wrap(line, indent=""))

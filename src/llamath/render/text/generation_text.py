@@ -30,7 +30,10 @@ def printable(text: str) -> str:
 def speed_text(tokens: int, prompt: int, seconds: float, rate: float) -> str:
     """Format `41 tokens, 93.4 tokens/s; prompt of 12 tokens processed in 0.05 s`."""
     count = f"{tokens:,} token{'s' if tokens != 1 else ''}"
-    return f"{count}, {rate:,.1f} tokens/s; prompt of {prompt:,} token{'s' if prompt != 1 else ''} processed in {seconds:.2f} s"
+    return (
+        f"{count}, {rate:,.1f} tokens/s; prompt of {prompt:,} "
+        f"token{'s' if prompt != 1 else ''} processed in {seconds:.2f} s"
+    )
 
 
 def finish_text(finish: str) -> str:
@@ -39,9 +42,21 @@ def finish_text(finish: str) -> str:
 
 
 def sampling_text(sampling: Mapping[str, float | None], seed: int, from_config: bool) -> str:
-    """Describe the sampling parameters that are not the defaults, and the seed that reproduces the text."""
-    defaults = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
-    changed = [f"{name.replace('_', '-')} {sampling[name]:g}" for name, x in defaults.items() if sampling[name] != x]
+    """Describe the sampling parameters that are not the defaults, and the seed that reproduces
+    the text.
+    """
+    defaults = {
+        "temperature": 0.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+    }
+    changed = [
+        f"{name.replace('_', '-')} {sampling[name]:g}"
+        for name, x in defaults.items()
+        if sampling[name] != x
+    ]
     if not sampling["temperature"]:
         return ", ".join(["greedy", *changed])
     return f"{', '.join(changed)}{' (generation_config.json)' if from_config else ''}, seed {seed}"
@@ -57,19 +72,27 @@ def completion_json(completion: Completion, token_text: _TokenText | None = None
     document = completion.to_json()
     if token_text is not None:
         tops = completion.top or [()] * len(completion.ids)
-        document["logprobs"] = [_logprob_json(*x, token_text) for x in zip(completion.ids, completion.logprobs, tops, strict=True)]
+        document["logprobs"] = [
+            _logprob_json(*x, token_text)
+            for x in zip(completion.ids, completion.logprobs, tops, strict=True)
+        ]
     return document
 
 
 def _logprob_json(token: int, logprob: float, top: Top, token_text: _TokenText) -> dict[str, Any]:
     others = [{"id": i, "token": token_text(i), "logprob": round(x, 6)} for i, x in top]
-    return {"id": token, "token": token_text(token), "logprob": round(logprob, 6)} | ({"top": others} if top else {})
+    return {"id": token, "token": token_text(token), "logprob": round(logprob, 6)} | (
+        {"top": others} if top else {}
+    )
 
 
 def logprob_text(token: int, logprob: float, top: Top, token_text: _TokenText) -> str:
-    """Format one token on a line: its log-probability, its text, and the most likely other tokens."""
+    """Format one token on a line: its log-probability, its text, and the most likely other
+    tokens.
+    """
     others = "  ".join(f"{_quoted(token_text(i))} {x:.2f}" for i, x in top if i != token)
-    return f"{logprob:8.3f}  {_quoted(token_text(token)):<16}{f'  {others}' if others else ''}".rstrip()
+    line = f"{logprob:8.3f}  {_quoted(token_text(token)):<16}{f'  {others}' if others else ''}"
+    return line.rstrip()
 
 
 def _quoted(text: str) -> str:

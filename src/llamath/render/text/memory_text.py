@@ -1,4 +1,6 @@
-"""The memory of inference and of a training step on a terminal: each part with its bytes, in GB and in GiB, and its formula."""
+"""The memory of inference and of a training step on a terminal: each part with its bytes, in GB
+and in GiB, and its formula.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,28 @@ if TYPE_CHECKING:
 
 
 def training_text(report: TrainReport) -> str:
-    """Return the report as text: memory of the largest stage, its saved activations, the stages, and the adapters."""
+    """Return the report as text: memory of the largest stage, its saved activations, the stages,
+    and the adapters.
+    """
     from ...analysis.training.optimizers import OPTIMIZERS
 
     model, request, full = report.model, report.request, report.largest_stage
-    where = "each GPU of the largest stage" if request.layout.pp > 1 else "each GPU" if request.layout.gpus > 1 else "one GPU"
-    what = f"adapters of rank {request.rank} on {request.dtype}" if report.adapter_totals else f"training in {request.dtype}"
-    head = f"{model.name}, {what} with {OPTIMIZERS[request.optimizer.lower()].title}: {format_bytes(full.total)} on {where}"
+    where = (
+        "each GPU of the largest stage"
+        if request.layout.pp > 1
+        else "each GPU"
+        if request.layout.gpus > 1
+        else "one GPU"
+    )
+    what = (
+        f"adapters of rank {request.rank} on {request.dtype}"
+        if report.adapter_totals
+        else f"training in {request.dtype}"
+    )
+    head = (
+        f"{model.name}, {what} with {OPTIMIZERS[request.optimizer.lower()].title}: "
+        f"{format_bytes(full.total)} on {where}"
+    )
     lines = [bold(line) for line in wrap(head, "")]
     lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", "")]
     lines += wrap(_setting(report), "")
@@ -35,7 +52,13 @@ def training_text(report: TrainReport) -> str:
         *_memory_lines(_merge_activation_lines(full)),
         "",
         *_saved_activations(full),
-        *map(dim, wrap(f"with {_legend(model, report.context, request.layout.microbatch, full.letters)}", "")),
+        *map(
+            dim,
+            wrap(
+                f"with {_legend(model, report.context, request.layout.microbatch, full.letters)}",
+                "",
+            ),
+        ),
     ]
     if report.adapter_totals:
         lines += ["", *wrap(_adapter_summary(report.adapter_totals), "")]
@@ -43,12 +66,17 @@ def training_text(report: TrainReport) -> str:
         lines += ["", *_stages(report)]
     if report.limit is not None:
         lines += ["", *wrap(_fits(report.limit.within, report.limit.max_batch, report), "")]
-    return "\n".join([*lines, *(line for note in report.notes for line in wrap(f"note: {note}", ""))])
+    return "\n".join(
+        [*lines, *(line for note in report.notes for line in wrap(f"note: {note}", ""))]
+    )
 
 
 def _setting(report: TrainReport) -> str:
     layout, request = report.request.layout, report.request
-    sequences = f"{layout.microbatch:,} sequence{'s' if layout.microbatch > 1 else ''} of {report.context:,} tokens"
+    sequences = (
+        f"{layout.microbatch:,} sequence{'s' if layout.microbatch > 1 else ''} of "
+        f"{report.context:,} tokens"
+    )
     kernels = "fused kernels" if request.fused else "eager kernels"
     attention = "FlashAttention" if layout.flash else "eager attention"
     recomputed = {
@@ -60,10 +88,17 @@ def _setting(report: TrainReport) -> str:
     drop = ", dropout" if request.dropout else ""
     loss = loss_text(request.loss)
     loss += f", {RECIPES[request.fp8].title}" if request.fp8 else ""
-    loss += f", inputs of layers on the host ({format_bytes(report.largest_stage.host)})" if request.offload else ""
+    loss += (
+        f", inputs of layers on the host ({format_bytes(report.largest_stage.host)})"
+        if request.offload
+        else ""
+    )
     loss += f", adapters in {request.adapter_dtype}" if request.adapter_dtype != "fp32" else ""
     loss += "" if request.accumulate else ", one microbatch per step"
-    return f"microbatch of {sequences}; {_layout_text(layout)}; {kernels}{drop}, {attention}, {recomputed[layout.recompute]}{loss}"
+    return (
+        f"microbatch of {sequences}; {_layout_text(layout)}; {kernels}{drop}, {attention}, "
+        f"{recomputed[layout.recompute]}{loss}"
+    )
 
 
 def loss_text(name: str) -> str:
@@ -96,7 +131,10 @@ def _merge_activation_lines(stage: StageReport) -> list[MemoryLine]:
     """Return the lines with all activations as one."""
     note = "saved for the backward pass, see below"
     activations = MemoryLine(
-        what="activations", bytes=int(stage.activations), note=note, exact=all(x.exact for x in stage.activation_lines)
+        what="activations",
+        bytes=int(stage.activations),
+        note=note,
+        exact=all(x.exact for x in stage.activation_lines),
     )
     first = stage.lines.index(stage.activation_lines[0])
     rest = [x for x in stage.lines[first:] if x not in stage.activation_lines]
@@ -105,7 +143,10 @@ def _merge_activation_lines(stage: StageReport) -> list[MemoryLine]:
 
 def _saved_activations(stage: StageReport) -> Iterator[str]:
     rows = [("saved activations", "GB", "copies·tokens·elements·bytes")]
-    rows += [(f"  {x.what}", format_giga(x.bytes, 10**9), x.formula) for x in sorted(stage.activation_lines, key=lambda x: -x.bytes)]
+    rows += [
+        (f"  {x.what}", format_giga(x.bytes, 10**9), x.formula)
+        for x in sorted(stage.activation_lines, key=lambda x: -x.bytes)
+    ]
     table = align([row[:2] for row in rows], right=(1,))
     for i, (line, row) in enumerate(zip(table, rows, strict=True)):
         text = f"{line}  {row[2]}"
@@ -122,7 +163,8 @@ def _adapter_summary(x: AdapterTotals) -> str:
     full_names = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.modules_to_save))
     fully_trained = f"; fully trained: {full_names}" if full_names else ""
     return (
-        f"trainable: {x.trainable:,} of {x.all_parameters:,} parameters ({share:.4f}%), {x.bytes:,} bytes: "
+        f"trainable: {x.trainable:,} of {x.all_parameters:,} parameters ({share:.4f}%), "
+        f"{x.bytes:,} bytes: "
         f"r·(in + out) with r = {x.lora.rank} for each {names}{fully_trained}"
     )
 
@@ -130,11 +172,30 @@ def _adapter_summary(x: AdapterTotals) -> str:
 def _stages(report: TrainReport) -> Iterator[str]:
     """Yield the first, the last and the largest stage."""
     first, last, full = report.stages[0], report.stages[-1], report.largest_stage
-    stages = sorted({x.stage.index: x for x in (first, full, last)}.values(), key=lambda x: x.stage.index)
-    rows: list[tuple[str, ...]] = [("stage", "layers", "weights", "gradients", "optimizer", "activations", "logits", "total GB")]
+    stages = sorted(
+        {x.stage.index: x for x in (first, full, last)}.values(), key=lambda x: x.stage.index
+    )
+    rows: list[tuple[str, ...]] = [
+        (
+            "stage",
+            "layers",
+            "weights",
+            "gradients",
+            "optimizer",
+            "activations",
+            "logits",
+            "total GB",
+        )
+    ]
     for x in stages:
         parts = (x.weights, x.gradients, x.master + x.optimizer, x.activations, x.logits, x.total)
-        rows.append((f"{x.stage.index + 1} of {len(report.stages)}", f"{x.stage.layers}", *(format_giga(n, 10**9) for n in parts)))
+        rows.append(
+            (
+                f"{x.stage.index + 1} of {len(report.stages)}",
+                f"{x.stage.layers}",
+                *(format_giga(n, 10**9) for n in parts),
+            )
+        )
     table = fit_table(rows, right=range(1, 8), drop=((2, 3, 4, 6), 5))
     yield bold(table[0])
     yield from table[1:]
@@ -142,8 +203,16 @@ def _stages(report: TrainReport) -> Iterator[str]:
 
 def _fits(within: int, most: int | None, report: TrainReport) -> str:
     verdict = "fits" if report.largest_stage.total <= within else "does not fit"
-    sequences = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"
-    more = f"at most {sequences} of {report.context:,} tokens at a time" if most != 0 else "not even one sequence does"
+    sequences = (
+        "any number of sequences"
+        if most is None
+        else (f"{most:,} sequence{'s' if most != 1 else ''}")
+    )
+    more = (
+        f"at most {sequences} of {report.context:,} tokens at a time"
+        if most != 0
+        else ("not even one sequence does")
+    )
     return f"this {verdict} in {format_bytes(within)}; {more}"
 
 
@@ -155,7 +224,12 @@ def memory_text(report: MemoryReport) -> str:
     """Return the lines at the longest context, a table of all contexts, and the limits."""
     model = report.model
     lines = [bold(line) for line in wrap(report.replace(limit=None).summary, "")]
-    lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}; cache in {report.kv_dtype}", "")]
+    lines += [
+        dim(line)
+        for line in wrap(
+            f"{model.family.name} family, from {model.source}; cache in {report.kv_dtype}", ""
+        )
+    ]
     lines += [
         "",
         *_memory_lines(report.lines),
@@ -179,10 +253,21 @@ def weights_only_text(report: WeightsReport) -> str:
 
 def _memory_lines(lines: Sequence[MemoryLine]) -> Iterator[str]:
     """Return lines and their sum, each with its formula below it; estimates are marked."""
-    total = MemoryLine(what="total", bytes=int(sum(x.bytes for x in lines)), exact=all(x.exact for x in lines))
+    total = MemoryLine(
+        what="total", bytes=int(sum(x.bytes for x in lines)), exact=all(x.exact for x in lines)
+    )
     rows = [
         _HEADER,
-        *((x.what, f"{x.bytes:,}", format_giga(x.bytes, 10**9), format_giga(x.bytes, 2**30), _mark(x)) for x in (*lines, total)),
+        *(
+            (
+                x.what,
+                f"{x.bytes:,}",
+                format_giga(x.bytes, 10**9),
+                format_giga(x.bytes, 2**30),
+                _mark(x),
+            )
+            for x in (*lines, total)
+        ),
     ]
     header, *table = fit_table(rows, right=(1, 2, 3), drop=(2,))
     yield bold(header)
@@ -191,7 +276,9 @@ def _memory_lines(lines: Sequence[MemoryLine]) -> Iterator[str]:
         if x.formula:
             yield from map(dim, wrap(x.formula))
     if not total.exact:
-        yield from map(dim, wrap(f"{_ESTIMATE} depends on the implementation, which the formula names", ""))
+        yield from map(
+            dim, wrap(f"{_ESTIMATE} depends on the implementation, which the formula names", "")
+        )
 
 
 def _mark(line: MemoryLine) -> str:
@@ -208,24 +295,55 @@ def _legend(model: Model, context: int, batch: int, values: Mapping[str, int]) -
 def _passes(report: MemoryReport) -> list[str]:
     """Return the cache per token, and the activations of prefill and decode."""
     cache = report.cache
-    later = f"{cache.kv_per_later_token:,} once windows are full" if cache.kv_per_later_token != cache.kv_per_token else ""
+    later = (
+        f"{cache.kv_per_later_token:,} once windows are full"
+        if cache.kv_per_later_token != cache.kv_per_token
+        else ""
+    )
     rows = [("cache per token", f"{cache.kv_per_token:,} bytes", later)]
     if cache.state:
-        rows.append(("state per sequence", f"{cache.state // report.batch:,} bytes", "at any context"))
-    option = "" if isinstance(report.model.tree, EncoderDecoder) else " (--chunk)"  # an encoder reads whole prompts
-    rows.append(("activations, prefill", f"{report.prefill:,} bytes", f"{format_count(report.chunk, 'token')} at once{option}"))
+        rows.append(
+            ("state per sequence", f"{cache.state // report.batch:,} bytes", "at any context")
+        )
+    # an encoder reads whole prompts
+    option = "" if isinstance(report.model.tree, EncoderDecoder) else " (--chunk)"
+    rows.append(
+        (
+            "activations, prefill",
+            f"{report.prefill:,} bytes",
+            f"{format_count(report.chunk, 'token')} at once{option}",
+        )
+    )
     rows.append(("activations, decode", f"{report.decode:,} bytes", "one token of each sequence"))
     return fit_table(rows, right=(1,), drop=(2,))
 
 
 def _contexts(report: MemoryReport) -> Iterator[str]:
     limit = report.limit
-    header = ("context", "weights", "cache", "rest", "total GB", "total GiB", *(["fits"] if limit else []))
+    header = (
+        "context",
+        "weights",
+        "cache",
+        "rest",
+        "total GB",
+        "total GiB",
+        *(["fits"] if limit else []),
+    )
     rows: list[tuple[str, ...]] = [header]
     for x in report.contexts:
         verdict = [] if limit is None else ["yes" if x.total <= limit.within else "no"]
-        parts = (format_giga(n, 2**30) for n in (x.weights, x.kv_cache, x.total - x.weights - x.kv_cache))
-        rows.append((f"{x.context:,}", *parts, format_giga(x.total, 10**9), format_giga(x.total, 2**30), *verdict))
+        parts = (
+            format_giga(n, 2**30) for n in (x.weights, x.kv_cache, x.total - x.weights - x.kv_cache)
+        )
+        rows.append(
+            (
+                f"{x.context:,}",
+                *parts,
+                format_giga(x.total, 10**9),
+                format_giga(x.total, 2**30),
+                *verdict,
+            )
+        )
     table = fit_table(rows, right=range(6), drop=(4,))
     yield bold(table[0])
     yield from table[1:]
@@ -236,9 +354,19 @@ def _limit(limit: MemoryLimit, report: MemoryReport) -> str:
     within, most, batch = format_bytes(limit.within), limit.max_context, limit.max_batch
     if most == 0:
         least = report.total - report.kv_cache - report.activations - report.logits
-        return f"not even one token fits in {within}: weights and overhead alone are {format_bytes(least)}"
+        return (
+            f"not even one token fits in {within}: weights and overhead alone are "
+            f"{format_bytes(least)}"
+        )
     own = report.model.tree.context
     tokens = "any number of tokens" if most is None else f"up to {format_count(most, 'token')}"
-    beyond = f" (the model's own context is {own:,})" if own and (most is None or most > own) else ""
-    sequences = "any number of sequences" if batch is None else f"up to {format_count(batch, 'sequence')}"
-    return f"{within} holds {format_count(report.batch, 'sequence')} of {tokens}{beyond}, or {sequences} of {report.context:,} tokens"
+    beyond = (
+        f" (the model's own context is {own:,})" if own and (most is None or most > own) else ""
+    )
+    sequences = (
+        "any number of sequences" if batch is None else (f"up to {format_count(batch, 'sequence')}")
+    )
+    return (
+        f"{within} holds {format_count(report.batch, 'sequence')} of {tokens}{beyond}, or "
+        f"{sequences} of {report.context:,} tokens"
+    )

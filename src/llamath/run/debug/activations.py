@@ -1,4 +1,6 @@
-"""`capture_activations`: the outputs of every module for some tokens, kept for a comparison with another model's."""
+"""`capture_activations`: the outputs of every module for some tokens, kept for a comparison with
+another model's.
+"""
 
 from __future__ import annotations
 
@@ -53,20 +55,35 @@ def capture_activations(loaded: LoadedModel, name: str, ids: Sequence[int]) -> A
     check = nonfinite_check(loaded.module)
     handles = [watch(path) for path, _ in loaded.module.named_modules() if path]
     try:
-        logits = loaded.module(torch.tensor([list(ids)], device=loaded.options.device))[0].float().cpu()
+        logits = (
+            loaded.module(torch.tensor([list(ids)], device=loaded.options.device))[0].float().cpu()
+        )
     finally:
         for handle in handles:
             handle.remove()
     finite = bool(torch.isfinite(logits).all())
-    clean = finite and check.is_clean and all(bool(torch.isfinite(x).all()) for x in outputs.values())
+    clean = (
+        finite and check.is_clean and all(bool(torch.isfinite(x).all()) for x in outputs.values())
+    )
     problem = "" if clean else loaded.first_nonfinite_weight()
     if problem or not finite:
         dtype = dtype_name(loaded.options.dtype)
-        problem = problem or f"its logits are NaN or infinite, though every weight is finite: the range of {dtype} is too small"
+        problem = problem or (
+            "its logits are NaN or infinite, though every weight is finite: "
+            f"the range of {dtype} is too small"
+        )
         raise LlamathError(f"{safe(name)}: {problem}", hint=HINT)
-    kept = {f"layers.{i}.attn.{x}.weight" for i in range(len(loaded.model.tree.layers)) for x in "qk"}
-    columns = {path: x[:, :_QK_COLUMNS].float().cpu().clone() for path, x in loaded.module.state_dict().items() if path in kept}
-    return Activations(_side(loaded, name), loaded.model.tree, loaded.scheme, logits, outputs, inputs, columns)
+    kept = {
+        f"layers.{i}.attn.{x}.weight" for i in range(len(loaded.model.tree.layers)) for x in "qk"
+    }
+    columns = {
+        path: x[:, :_QK_COLUMNS].float().cpu().clone()
+        for path, x in loaded.module.state_dict().items()
+        if path in kept
+    }
+    return Activations(
+        _side(loaded, name), loaded.model.tree, loaded.scheme, logits, outputs, inputs, columns
+    )
 
 
 def _side(loaded: LoadedModel, name: str) -> ComparedCheckpoint:

@@ -1,7 +1,9 @@
-"""Comparison of two models on the same tokens, module by module: where they first differ, and possible causes.
+"""Comparison of two models on the same tokens, module by module: where they first differ, and
+possible causes.
 
-One cause is checked on the weights: rows of q and k that were permuted for the rotary embedding once too often or not at all. Row i of a
-head forms a pair with row i + h/2 (Hugging Face) or with its neighbor (Meta, and llama.cpp's `llama`), so converters permute rows once.
+One cause is checked on the weights: rows of q and k that were permuted for the rotary embedding
+once too often or not at all. Row i of a head forms a pair with row i + h/2 (Hugging Face) or with
+its neighbor (Meta, and llama.cpp's `llama`), so converters permute rows once.
 """
 
 from __future__ import annotations
@@ -23,17 +25,23 @@ from ..memory_budget import dtype_name
 from .activations import Activations
 
 _SAME_ROWS_TOLERANCE = 0.2
-"""Rows that differ by less than this fraction of the largest value are the same, apart from rounding and quantization."""
+"""Rows that differ by less than this fraction of the largest value are the same, apart from
+rounding and quantization."""
 MIN_LOSS_GAP, MAX_LOSS_FRACTION = 0.5, 0.8
-"""A model whose loss is higher by this many nats per token is the faulty one, if the other's is below this fraction of guessing."""
+"""A model whose loss is higher by this many nats per token is the faulty one, if the other's is
+below this fraction of guessing."""
 
 
-def compare_activations(a: Activations, b: Activations, ids: Sequence[int], text: str, tolerance: float) -> LogitsComparison:
+def compare_activations(
+    a: Activations, b: Activations, ids: Sequence[int], text: str, tolerance: float
+) -> LogitsComparison:
     """Compare two models' activations; `text` is the text of the tokens, or empty for token ids."""
     width = min(a.logits.shape[-1], b.logits.shape[-1])
     ours, theirs = a.logits[:, :width].double(), b.logits[:, :width].double()
     difference = (ours - theirs).abs()
-    divergence = F.kl_div(theirs.log_softmax(-1), ours.log_softmax(-1), log_target=True, reduction="none").sum(-1)
+    divergence = F.kl_div(
+        theirs.log_softmax(-1), ours.log_softmax(-1), log_target=True, reduction="none"
+    ).sum(-1)
     losses = (_loss(ours, ids), _loss(theirs, ids)) if text else None
     result = LogitsComparison(
         a=a.side,
@@ -51,7 +59,9 @@ def compare_activations(a: Activations, b: Activations, ids: Sequence[int], text
         losses=losses,
         layers=tuple(_layers(a, b)),
         first=_first(a, b, tolerance),
-        divergence=measure_divergence(a.logits[:, :width], b.logits[:, :width], ids) if len(ids) > 1 else None,
+        divergence=measure_divergence(a.logits[:, :width], b.logits[:, :width], ids)
+        if len(ids) > 1
+        else None,
     )
     if result.same:
         return result
@@ -63,7 +73,9 @@ _ROWS_AT_ONCE = 64
 
 
 def measure_divergence(a: Tensor, b: Tensor, ids: Sequence[int]) -> Divergence:
-    """Measure how far the next-token probabilities of two models are apart, at each token that another one follows."""
+    """Measure how far the next-token probabilities of two models are apart, at each token that
+    another one follows.
+    """
     columns: list[list[float]] = [[], [], [], [], []]
     same_top = 0
     targets = torch.tensor(list(ids[1:]), device=a.device)[:, None]
@@ -74,7 +86,9 @@ def measure_divergence(a: Tensor, b: Tensor, ids: Sequence[int]) -> Divergence:
         same_top += int((x.argmax(-1) == y.argmax(-1)).sum())
         divergence = F.kl_div(y, x, log_target=True, reduction="none").sum(-1)
         of_a, of_b = (p.gather(1, following)[:, 0] for p in (x, y))
-        for column, found in zip(columns, (divergence, of_a.exp(), of_b.exp(), -of_a, -of_b), strict=True):
+        for column, found in zip(
+            columns, (divergence, of_a.exp(), of_b.exp(), -of_a, -of_b), strict=True
+        ):
             column += found.tolist()
     kld, p_a, p_b, nll_a, nll_b = columns
     return divergence_statistics(kld, p_a, p_b, nll_a, nll_b, same_top)
@@ -102,7 +116,9 @@ def _layers(a: Activations, b: Activations) -> Iterator[float]:
 
 
 def _first(a: Activations, b: Activations, tolerance: float) -> FirstDifference | None:
-    """Return the first module, in order of execution, whose output differs; or its parent, where the input already differs."""
+    """Return the first module, in order of execution, whose output differs; or its parent, where
+    the input already differs.
+    """
     for path, x in a.outputs.items():
         y = b.outputs.get(path)
         if y is None or x.shape != y.shape:
@@ -132,10 +148,17 @@ def _hints(result: LogitsComparison, a: Activations, b: Activations) -> Iterator
     if result.facts:
         yield "the configs differ, as listed above"
     first = result.first
-    if first is None or permutations or any(x.path.startswith(_pattern(first.module)) for x in result.facts):
+    if (
+        first is None
+        or permutations
+        or any(x.path.startswith(_pattern(first.module)) for x in result.facts)
+    ):
         return
     if a.side.dtype != b.side.dtype:
-        yield f"A is {a.side.dtype} and B {b.side.dtype}: rounding causes small differences everywhere; allow for them with --tolerance"
+        yield (
+            f"A is {a.side.dtype} and B {b.side.dtype}: rounding causes small differences "
+            "everywhere; allow for them with --tolerance"
+        )
     elif all(first.stored):
         same = first.stored[0] == first.stored[1]
         names = first.stored[0] if same else f"{first.stored[0]} in A, {first.stored[1]} in B"
@@ -145,8 +168,12 @@ def _hints(result: LogitsComparison, a: Activations, b: Activations) -> Iterator
 
 
 def _largest_inner_gap(a: Activations, b: Activations, module: str) -> float:
-    """Largest difference in the outputs of a module's submodules, without those that follow a computation outside a module."""
-    inside = [x for x in a.outputs if x.startswith(f"{module}.") and x in b.outputs and x not in a.inputs]
+    """Largest difference in the outputs of a module's submodules, without those that follow a
+    computation outside a module.
+    """
+    inside = [
+        x for x in a.outputs if x.startswith(f"{module}.") and x in b.outputs and x not in a.inputs
+    ]
     return max((_gap(a.outputs[x], b.outputs[x]) for x in inside), default=0.0)
 
 
@@ -164,12 +191,18 @@ def permutation_hint(a: Activations, b: Activations, result: LogitsComparison) -
         n = len({path.split(".")[1] for path in paths})
         plural = " and " in what
         look = "look" if plural else "looks"
-        fault_of_a, fault_of_b = _describe_permutation(a, -direction), _describe_permutation(b, direction)
+        fault_of_a, fault_of_b = (
+            _describe_permutation(a, -direction),
+            _describe_permutation(b, direction),
+        )
         blame = f"B's {look} {fault_of_b}, or A's {fault_of_a}"
         if worse := _worse(result, log(a.logits.shape[-1])):
             blame = f"{worse}'s {look} {fault_of_b if worse == 'B' else fault_of_a}"
         layers = f"{n} {'layer' if n == 1 else 'layers'}"
-        yield f"{what} of {layers} {'are' if plural else 'is'} the same once the rows of each head are permuted: {blame}"
+        yield (
+            f"{what} of {layers} {'are' if plural else 'is'} the same once the rows of each "
+            f"head are permuted: {blame}"
+        )
 
 
 def _worse(result: LogitsComparison, guessing: float) -> str:
@@ -184,10 +217,18 @@ def _worse(result: LogitsComparison, guessing: float) -> str:
 
 
 def _direction(a: Activations, b: Activations, path: str) -> int:
-    """Return 1 if B's rows are A's permuted from pairs to halves, −1 for halves to pairs, 0 for neither or no difference."""
+    """Return 1 if B's rows are A's permuted from pairs to halves, −1 for halves to pairs, 0 for
+    neither or no difference.
+    """
     x, y = a.qk_columns[path], b.qk_columns.get(path)
     block = a.tree.layers[int(path.split(".")[1])].attn  # type: ignore[attr-defined]
-    if y is None or x.shape != y.shape or not isinstance(block, Attention) or block.rope is None or block.rope.dim != block.head_dim:
+    if (
+        y is None
+        or x.shape != y.shape
+        or not isinstance(block, Attention)
+        or block.rope is None
+        or block.rope.dim != block.head_dim
+    ):
         return 0
     size = int(block.head_dim)
     if size % 2 or _same_rows(x, y):
@@ -206,6 +247,8 @@ def _same_rows(x: Tensor, y: Tensor) -> bool:
 
 
 def _describe_permutation(side: Activations, direction: int) -> str:
-    """Describe a model whose rows are the correct ones permuted once too often, to halves (1) or to pairs (−1)."""
+    """Describe a model whose rows are the correct ones permuted once too often, to halves (1) or
+    to pairs (−1).
+    """
     is_permuted = "rotary" in side.scheme.layout_of("layers.{l}.attn.q.weight")
     return "unpermuted" if (direction > 0) == is_permuted else "permuted twice"

@@ -1,7 +1,8 @@
 """`NonFiniteCheck`: finds weights that are NaN or infinite when a pass first reads them.
 
-A matrix product passes a NaN on; a fused attention kernel, a clamp, or the choice of experts may not. So a layer's weights are summed just
-before its first pass, an expert's before the first token routed to it: once, at memory bandwidth.
+A matrix product passes a NaN on; a fused attention kernel, a clamp, or the choice of experts may
+not. So a layer's weights are summed just before its first pass, an expert's before the first token
+routed to it: once, at memory bandwidth.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ HINT = "the file is damaged, or was written in a dtype of too small a range"
 
 
 def has_nonfinite(x: Tensor) -> bool:
-    """Whether x contains NaN or infinity. The sum tells, unless it overflows: then every value is checked."""
+    """Whether x contains NaN or infinity. The sum tells, unless it overflows: then every value
+    is checked.
+    """
     return not bool(torch.isfinite(x.sum())) and not bool(torch.isfinite(x).all())
 
 
@@ -30,19 +33,29 @@ def describe_nonfinite(x: Tensor) -> str:
 
 
 class _NonFiniteCheck:
-    """Sums of the weights that were read and not yet checked. Ranks that share a model check all weights at once, experts too."""
+    """Sums of the weights that were read and not yet checked. Ranks that share a model check all
+    weights at once, experts too.
+    """
 
     def __init__(self, module: Decoder) -> None:
         self._module = ref(module)  # the registry below must not keep a model alive
         self._sums: list[tuple[str, Tensor, Tensor]] = []
         self._summed: set[tuple[int, int]] = set()
         for name, child in module.named_children():
-            children = [(f"{name}.{i}", x) for i, x in enumerate(child)] if isinstance(child, nn.ModuleList) else [(name, child)]
+            children = (
+                [(f"{name}.{i}", x) for i, x in enumerate(child)]
+                if isinstance(child, nn.ModuleList)
+                else [(name, child)]
+            )
             for path, part in children:
-                self._watch(path, part, dict(_expert_modules(path, part)) if module.mesh is None else {})
+                self._watch(
+                    path, part, dict(_expert_modules(path, part)) if module.mesh is None else {}
+                )
 
     def _watch(self, path: str, module: nn.Module, experts: dict[str, nn.Module]) -> None:
-        """Sum a module's weights when it first runs, and those of its experts when they first run."""
+        """Sum a module's weights when it first runs, and those of its experts when they first
+        run.
+        """
         for name, expert in experts.items():
             self._watch(name, expert, {})
         inside = tuple(f"{name}." for name in experts)
@@ -61,15 +74,26 @@ class _NonFiniteCheck:
     @property
     def is_clean(self) -> bool:
         """Whether all sums are finite; a sum that overflows its dtype is not."""
-        return not self._sums or bool(torch.isfinite(torch.stack([x.float() for *_, x in self._sums])).all())
+        return not self._sums or bool(
+            torch.isfinite(torch.stack([x.float() for *_, x in self._sums])).all()
+        )
 
     def raise_if_bad(self) -> None:
-        """Raise an error that names the first weight that is not finite, of those read since the last call."""
+        """Raise an error that names the first weight that is not finite, of those read since the
+        last call.
+        """
         if not self._sums:
             return
         problem = ""
         if not self.is_clean:
-            problem = next((f"the weight {path} {describe_nonfinite(x)}" for path, x, _ in self._sums if has_nonfinite(x)), "")
+            problem = next(
+                (
+                    f"the weight {path} {describe_nonfinite(x)}"
+                    for path, x, _ in self._sums
+                    if has_nonfinite(x)
+                ),
+                "",
+            )
         self._sums = []
         module = self._module()
         if module is not None and (problem := module.first_from_any_rank(problem)):
@@ -97,20 +121,42 @@ def _expert_modules(path: str, module: nn.Module) -> Iterator[tuple[str, nn.Modu
     for name, child in module.named_modules():
         for field in child.spec.expert_parallel if isinstance(child, Module) else ():
             experts = child.get_submodule(field)
-            yield from ((".".join(x for x in (path, name, field, e) if x), expert) for e, expert in experts.named_children())
+            yield from (
+                (".".join(x for x in (path, name, field, e) if x), expert)
+                for e, expert in experts.named_children()
+            )
 
 
 @torch.inference_mode()
 def explain_nonfinite(module: Decoder, ids: Sequence[int]) -> LlamathError:
-    """Return the error for logits that are not finite: it names the first weight, or else the first module, that is not."""
+    """Return the error for logits that are not finite: it names the first weight, or else the
+    first module, that is not.
+    """
     problem = f"the model's logits after {len(ids):,} tokens are NaN or infinite"
-    weight = next((f"{path} {describe_nonfinite(x)}" for path, x in local_tensors(module) if has_nonfinite(x)), "")
+    weight = next(
+        (
+            f"{path} {describe_nonfinite(x)}"
+            for path, x in local_tensors(module)
+            if has_nonfinite(x)
+        ),
+        "",
+    )
     if weight := module.first_from_any_rank(weight):
         return LlamathError(f"{problem}: the weight {weight}", hint=HINT)
     first = next(module.parameters())
-    source = module.first_from_any_rank(_first_nonfinite_module(module, torch.tensor([list(ids)], device=first.device)))
-    hint = "float16 ends at 65,504: compute in bfloat16 or float32" if first.dtype == torch.float16 else "the dtype float32 may help"
-    return LlamathError(f"{problem}, though every weight is finite: the first output that is not is that of {source}", hint=hint)
+    source = module.first_from_any_rank(
+        _first_nonfinite_module(module, torch.tensor([list(ids)], device=first.device))
+    )
+    hint = (
+        "float16 ends at 65,504: compute in bfloat16 or float32"
+        if first.dtype == torch.float16
+        else "the dtype float32 may help"
+    )
+    return LlamathError(
+        f"{problem}, though every weight is finite: the first output that is not "
+        f"is that of {source}",
+        hint=hint,
+    )
 
 
 def _first_nonfinite_module(module: Decoder, ids: Tensor) -> str:
@@ -124,7 +170,9 @@ def _first_nonfinite_module(module: Decoder, ids: Tensor) -> str:
 
         return module.get_submodule(name).register_forward_hook(check)
 
-    handles = [watch(name) for name, child in module.named_modules() if name and not list(child.children())]
+    handles = [
+        watch(name) for name, child in module.named_modules() if name and not list(child.children())
+    ]
     try:
         module(ids)
     finally:

@@ -1,4 +1,6 @@
-"""`OperationLog`: a torch machine that logs the shape of every operation's result; `match_operations` compares the log with a graph."""
+"""`OperationLog`: a torch machine that logs the shape of every operation's result;
+`match_operations` compares the log with a graph.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class LoggedOperation(NamedTuple):
 class OperationLog(TorchMachine):
     """The machine of one pass, with a log of its operations in execution order.
 
-    The operations of all experts are logged as one: the rows of their inputs and outputs are added up.
+    The operations of all experts are logged as one: the rows of their inputs and outputs are added
+    up.
     """
 
     def __init__(self, ids: Tensor, cache: Cache, last_only: bool = False) -> None:
@@ -78,7 +81,9 @@ class OperationLog(TorchMachine):
                 self._add(op, x)
         return tokens
 
-    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, *facts: Any, **more: Any) -> Tensor:
+    def encoder_attention(
+        self, q: Tensor, k: Tensor, v: Tensor, *facts: Any, **more: Any
+    ) -> Tensor:
         y = super().encoder_attention(q, k, v, *facts, **more)
         probs = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
         self._add("encoder_attention", y, shapes=(probs, probs))
@@ -96,7 +101,9 @@ class OperationLog(TorchMachine):
             self._add("read_encoded", x)
         return kept
 
-    def gated_delta_rule(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
+    def gated_delta_rule(
+        self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor
+    ) -> Tensor:
         y = super().gated_delta_rule(mixer, q, k, v, g, beta)
         self._add_recurrence("gated_delta_rule", mixer, y)
         return y
@@ -106,19 +113,25 @@ class OperationLog(TorchMachine):
         self._add_recurrence("linear_attention", mixer, y)
         return y
 
-    def ssm_scan(self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor) -> Tensor:
+    def ssm_scan(
+        self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor
+    ) -> Tensor:
         outer, self.log = self.log, []
         y = super().ssm_scan(mixer, x, b, c, dt, a_log)
         self.log = outer
         self._add_recurrence("ssm_scan", mixer, y)
         return y
 
-    def selective_scan(self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor, skip: Tensor) -> Tensor:
+    def selective_scan(
+        self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor, skip: Tensor
+    ) -> Tensor:
         y = super().selective_scan(mixer, x, b, c, dt, a_log, skip)
         self._add_recurrence("selective_scan", mixer, y)
         return y
 
-    def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    def experts(
+        self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor
+    ) -> Tensor:
         outer = self.log
         inputs: list[Shape] = []
         logs: list[list[LoggedOperation]] = []
@@ -135,8 +148,13 @@ class OperationLog(TorchMachine):
 
         y = super().experts(moe, [start(expert) for expert in experts], x, chosen, weights)  # type: ignore[arg-type]
         self.log = outer
-        idle = 0 if x.is_meta else int((chosen >= len(experts)).sum())  # rows for experts without weights, which return their input
-        outer.append(LoggedOperation("dispatch", (_total_rows(inputs, idle),), x.element_size(), False, self._layer))
+        # rows for experts without weights, which return their input
+        idle = 0 if x.is_meta else int((chosen >= len(experts)).sum())
+        outer.append(
+            LoggedOperation(
+                "dispatch", (_total_rows(inputs, idle),), x.element_size(), False, self._layer
+            )
+        )
         for same in zip(*logs, strict=True):
             outer.append(same[0]._replace(shapes=(_total_rows((x.shape for x in same), idle),)))
         self._add("combine", y)
@@ -161,8 +179,19 @@ class OperationLog(TorchMachine):
         self._add("layers", y)
         return y
 
-    def _add(self, op: str, y: Tensor, is_view: bool = False, shapes: tuple[Shape, ...] = ()) -> None:
-        self.log.append(LoggedOperation(op, (*shapes, tuple(y.shape)), y.element_size(), is_view, self._layer, self._in_encoder))
+    def _add(
+        self, op: str, y: Tensor, is_view: bool = False, shapes: tuple[Shape, ...] = ()
+    ) -> None:
+        self.log.append(
+            LoggedOperation(
+                op,
+                (*shapes, tuple(y.shape)),
+                y.element_size(),
+                is_view,
+                self._layer,
+                self._in_encoder,
+            )
+        )
 
     def _add_recurrence(self, op: str, mixer: Any, y: Tensor) -> None:
         state = self._state(mixer).recurrent_state
@@ -171,7 +200,9 @@ class OperationLog(TorchMachine):
 
 
 def _total_rows(shapes: Iterable[Shape], idle: int) -> Shape:
-    """Return the shape of all rows of the experts together, `idle` ones for experts without weights included."""
+    """Return the shape of all rows of the experts together, `idle` ones for experts without
+    weights included.
+    """
     rows = list(shapes)
     return idle + sum(_num_rows(x) for x in rows), rows[0][-1]
 
@@ -191,11 +222,23 @@ _RESULTS = {
     "to_model_dtype": ("cast",),
     "token_positions": ("positions",),
 }
-"""The operations of the graph for the results of a machine's operation, where they are named differently."""
+"""The operations of the graph for the results of a machine's operation, where they are named
+differently."""
 _SIMPLE = (
     "bounded_decay",
     *("add_open_window", "dot", "hash_ngrams", "lookup_in_parts", "signed_root"),
-    *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
+    *(
+        "act",
+        "add",
+        "add_sinusoids",
+        "causal_conv",
+        "clamp",
+        "clamped_gated",
+        "compress",
+        "compressed_attention",
+        "concat",
+        "decay",
+    ),
     *(
         "gated",
         "l2_norm",
@@ -206,17 +249,35 @@ _SIMPLE = (
         "merge_heads",
         "mix_streams",
     ),
-    *("multiply", "normalize_sum", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm"),
+    *(
+        "multiply",
+        "normalize_sum",
+        "offset",
+        "per_head_linear",
+        "read_cache",
+        "reuse_selection",
+        "rms_norm",
+    ),
     *("rope", "rope_windows", "route", "route_by_token", "scale", "scale_by_expert"),
     "scale_by_position",
-    *("scale_by_weight", "select_blocks", "select_keys", "sinkhorn", "softcap", "softmax", "softplus"),
+    *(
+        "scale_by_weight",
+        "select_blocks",
+        "select_keys",
+        "sinkhorn",
+        "softcap",
+        "softmax",
+        "softplus",
+    ),
     *("split", "split_heads"),
     *("to_float32", "to_model_dtype", "token_positions", "update_cache", "update_windows"),
 )
 
 
 def _log_results(name: str) -> Callable[..., Any]:
-    """Return an operation that logs its results; an operation that returns its input has done nothing."""
+    """Return an operation that logs its results; an operation that returns its input has done
+    nothing.
+    """
     operation, ops = getattr(TorchMachine, name), _RESULTS.get(name, (name,))
 
     def run(machine: OperationLog, *inputs: Any, **options: Any) -> Any:
@@ -224,7 +285,9 @@ def _log_results(name: str) -> Callable[..., Any]:
         source = next((x for x in inputs if isinstance(x, Tensor)), None)
         for i, y in enumerate(result if isinstance(result, (list, tuple)) else [result]):
             if y is not source:
-                machine._add(ops[min(i, len(ops) - 1)], y, source is not None and _shares_storage(y, source))
+                machine._add(
+                    ops[min(i, len(ops) - 1)], y, source is not None and _shares_storage(y, source)
+                )
         return result
 
     return run
@@ -238,8 +301,14 @@ def _shares_storage(x: Tensor, y: Tensor) -> bool:
     return x.untyped_storage()._cdata == y.untyped_storage()._cdata
 
 
-def match_operations(nodes: Sequence[Node], log: Sequence[LoggedOperation]) -> Iterator[tuple[Node, LoggedOperation]]:
-    """Pair the nodes of a graph with the operations that were executed; casts depend on the dtype and are left out."""
+def match_operations(
+    nodes: Sequence[Node], log: Sequence[LoggedOperation]
+) -> Iterator[tuple[Node, LoggedOperation]]:
+    """Pair the nodes of a graph with the operations that were executed; casts depend on the
+    dtype and are left out.
+    """
     expected, found = [x for x in nodes if x.op != "cast"], [x for x in log if x.op != "cast"]
-    assert [x.op for x in expected] == [x.op for x in found], f"recorded {[x.op for x in expected]}, executed {[x.op for x in found]}"
+    assert [x.op for x in expected] == [x.op for x in found], (
+        f"recorded {[x.op for x in expected]}, executed {[x.op for x in found]}"
+    )
     return zip(expected, found, strict=True)

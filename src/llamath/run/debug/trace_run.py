@@ -1,4 +1,6 @@
-"""`trace`: the steps of a forward pass over a prompt and one more token, each checked against the tensors of a running module."""
+"""`trace`: the steps of a forward pass over a prompt and one more token, each checked against
+the tensors of a running module.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,11 @@ class TracedPass(Record):
         """The stages with the recorded shape of each step."""
         pairs = zip(self.walk.stages, self.shapes, strict=True)
         return tuple(
-            _TracedStage(stage=x, steps=tuple(_TracedStep(step=y, tensor=shapes.get(y.name)) for y in x.steps)) for x, shapes in pairs
+            _TracedStage(
+                stage=x,
+                steps=tuple(_TracedStep(step=y, tensor=shapes.get(y.name)) for y in x.steps),
+            )
+            for x, shapes in pairs
         )
 
     @property
@@ -82,7 +88,11 @@ class TracedPass(Record):
             for x in stage.steps
             if x.name in shapes
         ]
-        return [f"{step.name} should have shape {_int_shape(step)}, found {shape}" for step, shape in pairs if _int_shape(step) != shape]
+        return [
+            f"{step.name} should have shape {_int_shape(step)}, found {shape}"
+            for step, shape in pairs
+            if _int_shape(step) != shape
+        ]
 
 
 class TracedImages(Record):
@@ -108,7 +118,15 @@ class Trace(Report):
     """A forward pass over a prompt, and one over the token after it."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "family=model.family.name", "source=model.source", "numbers=has_values", "dtype", "device", "tokens"),
+        *(
+            "model=model.name",
+            "family=model.family.name",
+            "source=model.source",
+            "numbers=has_values",
+            "dtype",
+            "device",
+            "tokens",
+        ),
         *("prompt=first", "next=following", "cached=cache", "likely", "images", "notes"),
     )
 
@@ -120,9 +138,11 @@ class Trace(Report):
     first: TracedPass
     following: TracedPass | None  # None for a model without a KV cache
     cache: _CacheSize
-    top_tokens: tuple[tuple[int, float], ...] = ()  # the most likely next tokens with their probabilities
+    # the most likely next tokens with their probabilities
+    top_tokens: tuple[tuple[int, float], ...] = ()
     images: TracedImages | None = None  # whose tokens are part of the prompt
-    texts: Mapping[int, str] = MappingProxyType({})  # the text of each token, if there is a tokenizer
+    # the text of each token, if there is a tokenizer
+    texts: Mapping[int, str] = MappingProxyType({})
 
     @property
     def tokens(self) -> list[dict[str, Any]]:
@@ -132,16 +152,24 @@ class Trace(Report):
     @property
     def likely(self) -> list[dict[str, Any]]:
         """The most likely next tokens."""
-        return [{"id": x, "text": self.texts.get(x), "probability": share} for x, share in self.top_tokens]
+        return [
+            {"id": x, "text": self.texts.get(x), "probability": share}
+            for x, share in self.top_tokens
+        ]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """The model's notes, and remarks about attention and the context."""
-        remarks = [] if (wiring := attention_wiring(self.model.text.tree)) is None else [wiring.remark]
+        remarks = (
+            [] if (wiring := attention_wiring(self.model.text.tree)) is None else [wiring.remark]
+        )
         if self.following is None and self.cache.tokens:
             remarks.append("the prompt fills the context, so there is no next token")
         elif self.following is None:
-            remarks.append("attention is bidirectional, so nothing is cached and there is no token-by-token decoding")
+            remarks.append(
+                "attention is bidirectional, so nothing is cached and there is no "
+                "token-by-token decoding"
+            )
         return (*self.model.notes, *remarks)
 
 
@@ -160,7 +188,8 @@ def trace(
 ) -> Trace:
     """Trace a pass over these ids and one over the next token; without a module on the meta device.
 
-    On the meta device only one layer of each kind is built. The tokens of `images` are part of the ids.
+    On the meta device only one layer of each kind is built. The tokens of `images` are part of the
+    ids.
     """
     tree, has_cache = model.text.tree, reads_on(model.text.tree)
     encoded = None if images is None else image_pass(model.tree, images)
@@ -169,18 +198,28 @@ def trace(
     traces_next = has_cache and len(ids) != tree.context
     walk = walkthrough(prompt_graph(tree, len(ids)), layer)
     shown = [x.layer for x in walk.layers if x.layer is not None]
-    runnable, index_of = (module, {i: i for i in shown}) if module is not None else _build_on_meta(tree, shown)
+    runnable, index_of = (
+        (module, {i: i for i in shown}) if module is not None else _build_on_meta(tree, shown)
+    )
     first = next(runnable.parameters())
     if module is not None:
-        _check_memory(model, TensorOptions(first.dtype, first.device), len(ids), len(ids) + traces_next)
-    prompt = None if not isinstance(tree, EncoderDecoder) else ids  # of the encoder; the decoder begins with one token
+        _check_memory(
+            model, TensorOptions(first.dtype, first.device), len(ids), len(ids) + traces_next
+        )
+    # of the encoder; the decoder begins with one token
+    prompt = None if not isinstance(tree, EncoderDecoder) else ids
     read = ids if prompt is None else [0]
     run = _TraceRun(runnable, index_of, len(read) + traces_next if has_cache else 0)
     first_pass = run.read(walk, read, prompt)
-    top_tokens = run.top_tokens(ids, top) if module is not None and runnable.head is not None else ()
+    top_tokens = (
+        run.top_tokens(ids, top) if module is not None and runnable.head is not None else ()
+    )
     next_pass = None
     if traces_next:
-        next_pass = run.read(walkthrough(decode_graph(tree, len(ids)), layer), [top_tokens[0][0] if top_tokens else 0])
+        next_pass = run.read(
+            walkthrough(decode_graph(tree, len(ids)), layer),
+            [top_tokens[0][0] if top_tokens else 0],
+        )
     return Trace(
         model=model,
         ids=tuple(ids),
@@ -193,12 +232,16 @@ def trace(
         top_tokens=top_tokens,
         images=None
         if encoded is None
-        else TracedImages(images=encoded, stages=tuple(x for graph in encoded.graphs for x in tower_stages(graph))),
+        else TracedImages(
+            images=encoded, stages=tuple(x for graph in encoded.graphs for x in tower_stages(graph))
+        ),
     )
 
 
 def _check_memory(model: Model, options: TensorOptions, tokens: int, context: int) -> None:
-    """Raise an error if memory does not suffice for the cache, the activations and the logits of every token."""
+    """Raise an error if memory does not suffice for the cache, the activations and the logits of
+    every token.
+    """
     request = MemoryRequest(context=context, chunk=tokens, kv_dtype=MEMORY_DTYPES[options.dtype])
     logits = tokens * int(model.tree.vocab) * options.dtype.itemsize
     need = check_memory_for(model, request, options, loaded=True) + logits
@@ -210,7 +253,9 @@ def _check_ids(tree: Tree, ids: Sequence[int]) -> None:
         raise LlamathError("the prompt is empty", hint="a forward pass needs at least one token")
     if tree.context is not None and len(ids) > tree.context:
         raise LlamathError(
-            f"the prompt of {len(ids):,} tokens is longer than the context of {int(tree.context):,}", hint="use a shorter prompt"
+            f"the prompt of {len(ids):,} tokens is longer than the context of "
+            f"{int(tree.context):,}",
+            hint="use a shorter prompt",
         )
     rows = int(tree.embed.weight.shape[0])
     if unknown := [x for x in ids if not 0 <= x < rows]:
@@ -221,14 +266,22 @@ def _check_ids(tree: Tree, ids: Sequence[int]) -> None:
 
 
 def _build_on_meta(tree: Tree, shown: Sequence[int]) -> tuple[Decoder, dict[int, int]]:
-    """Build the layers shown on the meta device, with one of identical experts; return the module, and each layer's index in it."""
+    """Build the layers shown on the meta device, with one of identical experts; return the
+    module, and each layer's index in it.
+    """
     blocks = {i: tree.layers[i] for i in shown}
-    blocks |= {i: tree.layers[i] for block in list(blocks.values()) if (i := _kv_source(block)) is not None}
-    blocks |= {i: tree.layers[i] for layer in list(blocks) for i in _selection_sources(tree.layers, layer)}
+    blocks |= {
+        i: tree.layers[i] for block in list(blocks.values()) if (i := _kv_source(block)) is not None
+    }
+    blocks |= {
+        i: tree.layers[i] for layer in list(blocks) for i in _selection_sources(tree.layers, layer)
+    }
     index_of = {i: new for new, i in enumerate(sorted(blocks))}
     layers = [_without_ties(_renumber_kv_source(blocks[i], index_of)) for i in sorted(blocks)]
     shown_tree = tree.replace(layers=sequence(layers), mtp=None)
-    module = Decoder(shown_tree, TensorOptions(torch.bfloat16, torch.device("meta"), one_expert=True))
+    module = Decoder(
+        shown_tree, TensorOptions(torch.bfloat16, torch.device("meta"), one_expert=True)
+    )
     for x in fold(shown_tree):  # those in layers have weights of their own
         if x.weight.tied and "{l}" not in x.pattern:
             set_weight(module, x.pattern, module.get_parameter(x.weight.tied))
@@ -236,7 +289,9 @@ def _build_on_meta(tree: Tree, shown: Sequence[int]) -> tuple[Decoder, dict[int,
 
 
 def _selection_sources(layers: Stack, layer: int) -> Iterator[int]:
-    """Yield the layer whose choice of keys a layer without an indexer uses: the nearest earlier one that has an indexer."""
+    """Yield the layer whose choice of keys a layer without an indexer uses: the nearest earlier
+    one that has an indexer.
+    """
     attn = _mixer(layers[layer])
     if not isinstance(attn, IndexedAttention) or attn.indexer is not None:
         return
@@ -248,7 +303,9 @@ def _selection_sources(layers: Stack, layer: int) -> Iterator[int]:
 
 
 def _without_ties(block: Block) -> Block:
-    """Return a layer whose shared blocks have weights of their own, as the layer that they are tied to may not be built."""
+    """Return a layer whose shared blocks have weights of their own, as the layer that they are
+    tied to may not be built.
+    """
     if not any(x.weight.tied.startswith("layers.") for x in fold(block)):
         return block
     changes: dict[str, Weight | Block | Stack] = {}
@@ -277,7 +334,11 @@ def _mixer(block: Block) -> Block:
 
 def _renumber_kv_source(block: Block, index_of: Mapping[int, int]) -> Block:
     source = _kv_source(block)
-    return block if source is None else block.replace(attn=_mixer(block).replace(kv_layer=index_of[source]))
+    return (
+        block
+        if source is None
+        else block.replace(attn=_mixer(block).replace(kv_layer=index_of[source]))
+    )
 
 
 def _step_shapes(stage: WalkthroughStage, log: Sequence[LoggedOperation]) -> dict[str, Shape]:
@@ -286,11 +347,17 @@ def _step_shapes(stage: WalkthroughStage, log: Sequence[LoggedOperation]) -> dic
     for x in stage.steps:
         names.setdefault(id(x.node), []).append(x.name)
     pairs = match_operations(stage.nodes, log)
-    return {name: shape for node, found in pairs for name, shape in zip(names.get(id(node), ()), found.shapes, strict=False)}
+    return {
+        name: shape
+        for node, found in pairs
+        for name, shape in zip(names.get(id(node), ()), found.shapes, strict=False)
+    }
 
 
 class _TraceRun:
-    """Consecutive passes of a module whose tensors are recorded; `index_of` maps a model's layers to the module's."""
+    """Consecutive passes of a module whose tensors are recorded; `index_of` maps a model's
+    layers to the module's.
+    """
 
     def __init__(self, module: Decoder, index_of: Mapping[int, int], capacity: int) -> None:
         self.module, self.index_of = module, index_of
@@ -299,12 +366,18 @@ class _TraceRun:
         self.logits: Tensor | None = None
 
     @torch.inference_mode()
-    def read(self, walk: Walkthrough, ids: Sequence[int], prompt: Sequence[int] | None = None) -> TracedPass:
-        """Run one pass over tokens that follow those in the cache; in the first, an encoder reads the prompt."""
+    def read(
+        self, walk: Walkthrough, ids: Sequence[int], prompt: Sequence[int] | None = None
+    ) -> TracedPass:
+        """Run one pass over tokens that follow those in the cache; in the first, an encoder
+        reads the prompt.
+        """
         rows = torch.tensor([list(ids)], device=next(self.module.parameters()).device)
         self.cache.reserve(len(ids), None)
         machine = OperationLog(rows, self.cache)
-        machine.encoder_ids = None if prompt is None else torch.tensor([list(prompt)], device=rows.device)
+        machine.encoder_ids = (
+            None if prompt is None else torch.tensor([list(prompt)], device=rows.device)
+        )
         self.logits = self.module.compute(machine, rows)
         self.cache.length += len(ids)
         nonfinite_check(self.module).raise_if_bad()
@@ -313,11 +386,21 @@ class _TraceRun:
         shapes = []
         for stage in walk.stages:
             if stage.layer is None:
-                log = encoder if stage.name == ENCODER else outside[:middle] if stage.name == "embedding" else outside[middle:]
+                log = (
+                    encoder
+                    if stage.name == ENCODER
+                    else outside[:middle]
+                    if stage.name == "embedding"
+                    else outside[middle:]
+                )
             elif stage.name != "layers":
                 log = [x for x in machine.log if x.in_encoder and x.layer == stage.layer]
             else:
-                log = [x for x in machine.log if not x.in_encoder and x.layer == self.index_of[stage.layer]]
+                log = [
+                    x
+                    for x in machine.log
+                    if not x.in_encoder and x.layer == self.index_of[stage.layer]
+                ]
             shapes.append(_step_shapes(stage, log))
         if self.module.head is not None:
             shapes[-1]["probabilities"] = tuple(self.logits.to("meta").softmax(-1).shape)
@@ -336,12 +419,22 @@ class _TraceRun:
         return tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
 
     def cache_size(self, walk: Walkthrough) -> _CacheSize:
-        """Return the cache's size for the whole model: each layer shown counts for all layers of its kind."""
+        """Return the cache's size for the whole model: each layer shown counts for all layers of
+        its kind.
+        """
         elements = nbytes = 0
         for stage in walk.layers:
-            caches = [] if stage.layer is None else self.module.caches_of_layer(self.cache, self.index_of[stage.layer])
+            caches = (
+                []
+                if stage.layer is None
+                else self.module.caches_of_layer(self.cache, self.index_of[stage.layer])
+            )
             tensors = [x for cache in caches if cache is not None for x in cache.tensors]
-            tensors += () if stage.layer is None else self.cache.encoded.get(self.index_of[stage.layer], ())
+            tensors += (
+                ()
+                if stage.layer is None
+                else self.cache.encoded.get(self.index_of[stage.layer], ())
+            )
             elements += stage.times * sum(x.numel() for x in tensors)
             nbytes += stage.times * sum(x.nbytes for x in tensors)
         return _CacheSize(tokens=self.cache.length, elements=elements, nbytes=nbytes)

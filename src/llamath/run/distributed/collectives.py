@@ -20,13 +20,17 @@ _MAX_MESSAGE_BYTES = 4096
 
 
 def shard_bounds(size: int, rank: int, ranks: int) -> tuple[int, int]:
-    """Return the first and last (exclusive) index of a rank's shard; the last shards are shorter where the size is not divisible."""
+    """Return the first and last (exclusive) index of a rank's shard; the last shards are shorter
+    where the size is not divisible.
+    """
     step = -(-size // ranks)
     return min(rank * step, size), min((rank + 1) * step, size)
 
 
 def _local_shard(x: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> Tensor:
-    """Return this rank's shard of a weight: a view of a mapped file where it is contiguous, else a copy, so that the rest is freed."""
+    """Return this rank's shard of a weight: a view of a mapped file where it is contiguous, else
+    a copy, so that the rest is freed.
+    """
     coordinate = mesh.get_coordinate()
     assert coordinate is not None
     for rank, ranks, placement in zip(coordinate, mesh.shape, placements, strict=True):
@@ -45,13 +49,21 @@ def distribute(x: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> 
     return _make_dtensor(_local_shard(x, mesh, placements), x, mesh, placements)
 
 
-def _make_dtensor(local: Tensor, full: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
+def _make_dtensor(
+    local: Tensor, full: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]
+) -> DTensor:
     strides = torch.empty(full.shape, device="meta").stride()
-    return DTensor.from_local(local, mesh, placements, run_check=False, shape=full.shape, stride=strides)
+    return DTensor.from_local(
+        local, mesh, placements, run_check=False, shape=full.shape, stride=strides
+    )
 
 
-def iter_local_shards(module: nn.Module, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yield this rank's shards of the weights of a sharded module; of mapped weights only the shards are read."""
+def iter_local_shards(
+    module: nn.Module, weights: Iterable[tuple[str, Tensor]]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield this rank's shards of the weights of a sharded module; of mapped weights only the
+    shards are read.
+    """
     known = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
     for path, x in weights:
         target = known.get(path)
@@ -68,7 +80,9 @@ def translate_dist_errors() -> Iterator[None]:
         yield
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise LlamathError("another rank has exited or does not respond", hint=f"torch.distributed: {reason}") from error
+        raise LlamathError(
+            "another rank has exited or does not respond", hint=f"torch.distributed: {reason}"
+        ) from error
 
 
 def all_reduce_hook(mesh: DeviceMesh) -> Callable[[nn.Module, Any, Tensor], Tensor]:
@@ -95,7 +109,9 @@ def _output_placements(placements: Sequence[Placement], y: Tensor) -> list[Place
     return [Shard(y.dim() - 1) if isinstance(x, Shard) else x for x in placements]
 
 
-def _all_gather_outputs(y: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], size: int) -> Tensor:
+def _all_gather_outputs(
+    y: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], size: int
+) -> Tensor:
     """Concatenate the outputs of a linear layer whose weight's rows have these placements."""
     full = y.new_empty(*y.shape[:-1], size, device="meta")
     with translate_dist_errors():
@@ -119,7 +135,9 @@ class GatherHooks:
 
 
 class VocabParallelHooks:
-    """Hooks around a row-sharded lookup table; this rank has rows `first` to `last`: other rows are zero here; ranks are summed."""
+    """Hooks around a row-sharded lookup table; this rank has rows `first` to `last`: other rows
+    are zero here; ranks are summed.
+    """
 
     def __init__(self, mesh: DeviceMesh, size: int) -> None:
         self.first, self.last = shard_bounds(size, mesh.get_local_rank(), mesh.size())
@@ -146,7 +164,9 @@ def broadcast(mesh: DeviceMesh, number: int) -> int:
 
 
 def run_on_all_ranks(mesh: DeviceMesh, work: Callable[[], T]) -> T:
-    """Return the result of `work` once it has ended on all ranks; an error on one rank is raised on all."""
+    """Return the result of `work` once it has ended on all ranks; an error on one rank is raised
+    on all.
+    """
     own_error: LlamathError | None = None
     results: list[T] = []
     try:

@@ -1,8 +1,10 @@
-"""`parallelize`: tensor parallelism. Blocks declare which weights are sharded, and along which axis (`Block.cuts`).
+"""`parallelize`: tensor parallelism. Blocks declare which weights are sharded, and along which axis
+(`Block.cuts`).
 
-A sharded weight becomes a DTensor: it has the full shape, and each rank holds and computes with its shard. Heads are never divided; where
-there are more ranks than key/value heads, neighboring ranks hold the same ones. The scheme is Megatron's (Shoeybi et al. 2019,
-arXiv:1909.08053): column-parallel, then row-parallel linear layers, with one all-reduce at the end of each branch.
+A sharded weight becomes a DTensor: it has the full shape, and each rank holds and computes with its
+shard. Heads are never divided; where there are more ranks than key/value heads, neighboring ranks
+hold the same ones. The scheme is Megatron's (Shoeybi et al. 2019, arXiv:1909.08053):
+column-parallel, then row-parallel linear layers, with one all-reduce at the end of each branch.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ from ...core.tree import Block, Split, Stack, Weight
 from ...utils.errors import LlamathError
 from ..forward_context import shared_pattern
 from ..module import Decoder, Module, tie_weights
-from .collectives import GatherHooks, VocabParallelHooks, all_gather_hook, all_reduce_hook, distribute, shard_bounds
+from .collectives import (
+    GatherHooks,
+    VocabParallelHooks,
+    all_gather_hook,
+    all_reduce_hook,
+    distribute,
+    shard_bounds,
+)
 
 _SHARDABLE = (
     blocks.Attention,
@@ -50,8 +59,10 @@ class _ParallelContext(NamedTuple):
 
     mesh: DeviceMesh
     expert_parallel: bool
-    kv_meshes: dict[int, DeviceMesh]  # by number of key/value heads, where these are fewer than the ranks
-    moe_modules: frozenset[Module]  # modules inside mixtures of experts, whose outputs are summed at the mixture
+    # by number of key/value heads, where these are fewer than the ranks
+    kv_meshes: dict[int, DeviceMesh]
+    # modules inside mixtures of experts, whose outputs are summed at the mixture
+    moe_modules: frozenset[Module]
 
     @property
     def size(self) -> int:
@@ -60,17 +71,23 @@ class _ParallelContext(NamedTuple):
 
 
 def layout_for(ranks: int, expert_parallel: bool = False) -> Layout:
-    """Return the layout in the terms of `analysis`: tensor parallelism, with whole experts per rank under expert parallelism."""
+    """Return the layout in the terms of `analysis`: tensor parallelism, with whole experts per
+    rank under expert parallelism.
+    """
     return Layout(tp=ranks, ep=ranks, etp=1) if expert_parallel else Layout(tp=ranks)
 
 
 def parallelize(module: Decoder, mesh: DeviceMesh, expert_parallel: bool = False) -> Decoder:
-    """Shard a model for inference over the ranks of a one-dimensional mesh; with `expert_parallel` each rank holds whole experts.
+    """Shard a model for inference over the ranks of a one-dimensional mesh; with `expert_parallel`
+    each rank holds whole experts.
 
-    For a model on the meta device, `iter_local_shards` then yields the weights to load; one with weights frees those of other ranks.
+    For a model on the meta device, `iter_local_shards` then yields the weights to load; one with
+    weights frees those of other ranks.
     """
     if mesh.ndim != 1:
-        raise LlamathError(f"expected a mesh of one dimension, found {mesh.ndim}", hint='mesh["tp"] selects one')
+        raise LlamathError(
+            f"expected a mesh of one dimension, found {mesh.ndim}", hint='mesh["tp"] selects one'
+        )
     if any(hasattr(x, "to_local") for x in module.parameters()):
         raise LlamathError("the model is sharded already")
     ranks, tree = mesh.size(), module.spec
@@ -79,9 +96,17 @@ def parallelize(module: Decoder, mesh: DeviceMesh, expert_parallel: bool = False
     check_layout(tree, layout_for(ranks, expert_parallel))
     for child in module.modules():
         if isinstance(child, Module) and (what := _unsupported(child, ranks)):
-            raise LlamathError(f"tensor parallelism is not supported for {what}", hint="run it on one rank")
-    mixtures = [child for child in module.modules() if isinstance(child, Module) and isinstance(child.spec, blocks.MoE)]
-    moe_modules = frozenset(x for mixture in mixtures for x in mixture.modules() if isinstance(x, Module))
+            raise LlamathError(
+                f"tensor parallelism is not supported for {what}", hint="run it on one rank"
+            )
+    mixtures = [
+        child
+        for child in module.modules()
+        if isinstance(child, Module) and isinstance(child.spec, blocks.MoE)
+    ]
+    moe_modules = frozenset(
+        x for mixture in mixtures for x in mixture.modules() if isinstance(x, Module)
+    )
     ctx = _ParallelContext(mesh, expert_parallel, {}, moe_modules)
     module.requires_grad_(False)
     for sharded in list(_sharded_modules(module, ctx)):
@@ -104,14 +129,26 @@ def _unsupported(module: Module, ranks: int) -> str:
     if isinstance(spec, blocks.Attention) and spec.indexer is not None:
         return "attention to blocks of keys that differ from head to head"
     if isinstance(spec, blocks.Attention):
-        return "per-head norms" if isinstance(spec.q_norm, Stack) or isinstance(spec.k_norm, Stack) else ""
+        return (
+            "per-head norms"
+            if isinstance(spec.q_norm, Stack) or isinstance(spec.k_norm, Stack)
+            else ""
+        )
     if isinstance(spec, blocks.NormedLinear):
         return "a norm of all channels between column- and row-parallel matrices"
     if spec.cuts and type(spec) not in _SHARDABLE:
         return type(spec).__name__
-    tables = [int(x.weight.shape[0]) for name in spec.cuts if isinstance(x := getattr(spec, name), blocks.Embedding)]
+    tables = [
+        int(x.weight.shape[0])
+        for name in spec.cuts
+        if isinstance(x := getattr(spec, name), blocks.Embedding)
+    ]
     small = next((rows for rows in tables if shard_bounds(rows, ranks - 1, ranks)[0] == rows), None)
-    return "" if small is None else f"a table of {small:,} rows on {ranks} ranks: some ranks would have no rows"
+    return (
+        ""
+        if small is None
+        else (f"a table of {small:,} rows on {ranks} ranks: some ranks would have no rows")
+    )
 
 
 def _sharded_modules(module: nn.Module, ctx: _ParallelContext) -> Iterator[Module]:
@@ -119,7 +156,11 @@ def _sharded_modules(module: nn.Module, ctx: _ParallelContext) -> Iterator[Modul
     if isinstance(module, Module) and module.spec.cuts:
         yield module
     for name, child in module.named_children():
-        is_expert_list = ctx.expert_parallel and isinstance(module, Module) and name in module.spec.expert_parallel
+        is_expert_list = (
+            ctx.expert_parallel
+            and isinstance(module, Module)
+            and name in module.spec.expert_parallel
+        )
         if is_expert_list and isinstance(child, nn.ModuleList):
             _keep_local_experts(child, ctx)
         else:
@@ -140,7 +181,11 @@ def _adapt_attention(attn: Module, ctx: _ParallelContext) -> None:
     if attn.pattern.alibi is not None:
         first, last = shard_bounds(attn.spec.heads, ctx.mesh.get_local_rank(), ctx.size)
         attn.pattern = shared_pattern(attn.pattern._replace(first_head=first, last_head=last))
-    for norm, linear in ((attn.q_norm, attn.q), (attn.k_norm, attn.k)) if attn.spec.qk_preprocess.across_heads else ():
+    for norm, linear in (
+        ((attn.q_norm, attn.q), (attn.k_norm, attn.k))
+        if attn.spec.qk_preprocess.across_heads
+        else ()
+    ):
         if isinstance(norm, Module) and linear is not None:
             weight = linear.weight
             assert isinstance(weight, DTensor)
@@ -157,7 +202,9 @@ def _shard_field(module: Module, name: str, ctx: _ParallelContext) -> None:
     child = getattr(module, name)
     if not isinstance(child, Module):
         return
-    splits = {x: module.spec.split(name, w) for x, w in child.spec.children if isinstance(w, Weight)}
+    splits = {
+        x: module.spec.split(name, w) for x, w in child.spec.children if isinstance(w, Weight)
+    }
     for x, split in splits.items():
         _shard_weight(child, x, split, ctx)
     if (split := splits.get("weight")) is not None:
@@ -170,7 +217,9 @@ def _shard_weight(owner: Module, name: str, split: Split | None, ctx: _ParallelC
     if split is None or x is None:
         return
     mesh, placements = _placements(split, ctx)
-    setattr(owner, name, nn.Parameter(distribute(x.detach(), mesh, placements), requires_grad=False))
+    setattr(
+        owner, name, nn.Parameter(distribute(x.detach(), mesh, placements), requires_grad=False)
+    )
 
 
 def _placements(split: Split, ctx: _ParallelContext) -> tuple[DeviceMesh, list[Placement]]:
@@ -185,12 +234,17 @@ def _placements(split: Split, ctx: _ParallelContext) -> tuple[DeviceMesh, list[P
 def _kv_mesh(mesh: DeviceMesh, kv_heads: int) -> DeviceMesh:
     """Return the ranks as a mesh with one row per key/value head."""
     if mesh.size() != dist.get_world_size():
-        raise LlamathError(f"{mesh.size()} ranks share {kv_heads} key/value heads, which needs a mesh of all {dist.get_world_size()} ranks")
+        raise LlamathError(
+            f"{mesh.size()} ranks share {kv_heads} key/value heads, which needs a "
+            f"mesh of all {dist.get_world_size()} ranks"
+        )
     return DeviceMesh(mesh.device_type, mesh.mesh.view(kv_heads, -1), mesh_dim_names=("kv", "copy"))
 
 
 def _add_hooks(module: Module, child: Module, split: Split, ctx: _ParallelContext) -> None:
-    """Combine the outputs of ranks: rows of a table, partial sums, or channels that no later linear layer reduces."""
+    """Combine the outputs of ranks: rows of a table, partial sums, or channels that no later
+    linear layer reduces.
+    """
     if isinstance(child.spec, blocks.Embedding):
         hooks = VocabParallelHooks(ctx.mesh, split.parts)
         child.register_forward_pre_hook(hooks.before)
@@ -206,4 +260,6 @@ def _add_hooks(module: Module, child: Module, split: Split, ctx: _ParallelContex
 def _bias_on_one_rank(child: Module, ctx: _ParallelContext) -> None:
     """Keep the bias of a row-parallel layer on one rank, so that it is added once."""
     if child.bias is not None:
-        child.bias = nn.Parameter(distribute(child.bias.detach(), ctx.mesh, [Partial()]), requires_grad=False)
+        child.bias = nn.Parameter(
+            distribute(child.bias.detach(), ctx.mesh, [Partial()]), requires_grad=False
+        )

@@ -1,4 +1,6 @@
-"""Dequantization of packed weights into torch tensors, by the table of `checkpoint.quantization.dequantizers`."""
+"""Dequantization of packed weights into torch tensors, by the table of
+`checkpoint.quantization.dequantizers`.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,20 @@ from ...checkpoint.formats.number_arrays import StoredArray
 from ...checkpoint.quantization.dequantizers import PackedWeight, iter_dequantized
 
 _OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
-"""Kinds whose values are [out, in] also where the model stores the plain matrix transposed (GPT-2's Conv1D, gpt-oss's experts)."""
+"""Kinds whose values are [out, in] also where the model stores the plain matrix transposed
+(GPT-2's Conv1D, gpt-oss's experts)."""
 
 
 def dequantize(
-    x: PackedWeight, read: Callable[[str], StoredArray], config: Mapping[str, Any], dtype: torch.dtype, is_transposed: bool = False
+    x: PackedWeight,
+    read: Callable[[str], StoredArray],
+    config: Mapping[str, Any],
+    dtype: torch.dtype,
+    is_transposed: bool = False,
 ) -> Tensor:
-    """Return a packed weight in a dtype, as its model stores it: `is_transposed` for matrices that plain files store as [in, out]."""
+    """Return a packed weight in a dtype, as its model stores it: `is_transposed` for matrices
+    that plain files store as [in, out].
+    """
     shape, pieces = iter_dequantized(x, read, config)
     result, at = torch.empty((prod(shape[:-1]), shape[-1]), dtype=dtype), 0
     for piece in pieces:

@@ -1,4 +1,6 @@
-"""A checkpoint's tensors: memory-mapped where the file has the dtype and alignment that torch needs, else converted."""
+"""A checkpoint's tensors: memory-mapped where the file has the dtype and alignment that torch
+needs, else converted.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,17 @@ class MappedTensors(MappedFiles):
         """Return a flat view of a tensor's bytes, or of its elements of this dtype."""
         with catch_warnings():
             simplefilter("ignore", UserWarning)  # about a read-only mapping
-            return torch.frombuffer(self.map_file(x.file)[0], dtype=dtype, count=x.bytes // dtype.itemsize, offset=x.start)
+            return torch.frombuffer(
+                self.map_file(x.file)[0],
+                dtype=dtype,
+                count=x.bytes // dtype.itemsize,
+                offset=x.start,
+            )
 
     def plain_tensor(self, x: Entry) -> Tensor:
-        """Return a tensor of a plain dtype, as a view where the file is little-endian and the tensor aligned."""
+        """Return a tensor of a plain dtype, as a view where the file is little-endian and the
+        tensor aligned.
+        """
         dtype = TORCH_DTYPES[x.dtype]
         if not x.bytes:
             return torch.empty(x.shape, dtype=dtype)
@@ -61,24 +70,38 @@ class MappedTensors(MappedFiles):
     def dequantized_tensor(self, x: Entry, dtype: torch.dtype) -> Tensor:
         """Return a tensor of a ggml block type, dequantized."""
         block_type, (_, big_endian) = DTYPES[x.dtype], self.map_file(x.file)
-        blocks, result = self.bytes(x).view(-1, block_type.bytes), torch.empty(x.elements, dtype=dtype)
+        blocks, result = (
+            self.bytes(x).view(-1, block_type.bytes),
+            torch.empty(x.elements, dtype=dtype),
+        )
         step = CHUNK_ELEMENTS // block_type.block
         for first in range(0, len(blocks), step):
             data = blocks[first : first + step].numpy()
-            values = torch.from_numpy(dequantize_ggml(swap_ggml_bytes(data, x.dtype) if big_endian else data, x.dtype)).flatten()
+            values = torch.from_numpy(
+                dequantize_ggml(swap_ggml_bytes(data, x.dtype) if big_endian else data, x.dtype)
+            ).flatten()
             result[first * block_type.block :][: len(values)] = values
         return result.view(x.shape)
 
 
 class TensorsByName(Mapping[str, Tensor]):
-    """The tensors of a checkpoint by name, read on access; quantized weights are dequantized to `dtype`.
+    """The tensors of a checkpoint by name, read on access; quantized weights are dequantized to
+    `dtype`.
 
     `transposed` are the names of matrices that plain files store as [in, out].
     """
 
-    def __init__(self, files: MappedTensors, stored: StoredTensors, dtype: torch.dtype, transposed: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        files: MappedTensors,
+        stored: StoredTensors,
+        dtype: torch.dtype,
+        transposed: frozenset[str] = frozenset(),
+    ) -> None:
         self.files, self.stored, self.dtype, self.transposed = files, stored, dtype, transposed
-        self.packed = {name: x for name, x in packed_weights(stored.packings).items() if x.kind != "ggml"}
+        self.packed = {
+            name: x for name, x in packed_weights(stored.packings).items() if x.kind != "ggml"
+        }
 
     def __getitem__(self, name: str) -> Tensor:
         if name in self.packed:
@@ -94,22 +117,39 @@ class TensorsByName(Mapping[str, Tensor]):
         return sum(1 for _ in self)
 
     def _read(self, x: Entry) -> Tensor:
-        return self.files.plain_tensor(x) if x.dtype in TORCH_DTYPES else self.files.dequantized_tensor(x, self.dtype)
+        return (
+            self.files.plain_tensor(x)
+            if x.dtype in TORCH_DTYPES
+            else self.files.dequantized_tensor(x, self.dtype)
+        )
 
     def _dequantize(self, name: str) -> Tensor:
-        return dequantize(self.packed[name], self._stored_array, self.stored.quantization, self.dtype, name in self.transposed)
+        return dequantize(
+            self.packed[name],
+            self._stored_array,
+            self.stored.quantization,
+            self.dtype,
+            name in self.transposed,
+        )
 
     def _stored_array(self, name: str) -> StoredArray:
         x = self.stored.tensors[name].parts[0]
         if x.strides is not None:
             raise LlamathError(f"{safe(name)} is not contiguous", hint="save it with .contiguous()")
-        return StoredArray(x.dtype, x.shape, memoryview(self.files.map_file(x.file)[0])[x.start : x.end])
+        return StoredArray(
+            x.dtype, x.shape, memoryview(self.files.map_file(x.file)[0])[x.start : x.end]
+        )
 
 
 def _drop_copies(merged: MergedTensor, parts: list[Tensor]) -> list[Tensor]:
-    """Return the parts of a tensor without the copies that several files contain, after checking that these are equal."""
+    """Return the parts of a tensor without the copies that several files contain, after checking
+    that these are equal.
+    """
     copies = sum(x.shape[0] for x in parts) // merged.shape[0] if merged.axis == 0 else 1
     for i, x in enumerate(parts):
         if i % copies and not torch.equal(x, parts[i - i % copies]):
-            raise LlamathError(f"{safe(merged.name)} must be the same in all files, but differs", hint="are the files from one checkpoint?")
+            raise LlamathError(
+                f"{safe(merged.name)} must be the same in all files, but differs",
+                hint="are the files from one checkpoint?",
+            )
     return parts[::copies]

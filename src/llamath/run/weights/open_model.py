@@ -1,4 +1,6 @@
-"""`open_model`: a verified checkpoint as a torch module whose weights are memory-mapped from its files where possible."""
+"""`open_model`: a verified checkpoint as a torch module whose weights are memory-mapped from its
+files where possible.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,12 @@ class LoadedModel(Record):
         return self.scheme.name_of(leaf)
 
     def first_nonfinite_weight(self) -> str:
-        """Describe the first weight that contains NaN or infinity; empty if none does. Reads all weights."""
-        problems = (self._describe(path, x) for path, x in local_tensors(self.module) if has_nonfinite(x))
+        """Describe the first weight that contains NaN or infinity; empty if none does. Reads all
+        weights.
+        """
+        problems = (
+            self._describe(path, x) for path, x in local_tensors(self.module) if has_nonfinite(x)
+        )
         return self.module.first_from_any_rank(next(problems, ""))
 
     def _describe(self, path: str, x: Tensor) -> str:
@@ -76,16 +82,23 @@ def open_model(
     progress: Progress = no_progress,
     changes: Mapping[str, Any] | None = None,
 ) -> LoadedModel:
-    """Open the checkpoint in this folder or file; `dtype` None: that of the file, or bfloat16 for quantized weights.
+    """Open the checkpoint in this folder or file; `dtype` None: that of the file, or bfloat16 for
+    quantized weights.
 
-    A checkpoint that `verify` finds faults in, an unsupported quantization or too little memory raise an error before memory is allocated.
-    Where `device` is a mesh, every rank opens the checkpoint and loads its shard.
+    A checkpoint that `verify` finds faults in, an unsupported quantization or too little memory
+    raise an error before memory is allocated. Where `device` is a mesh, every rank opens the
+    checkpoint and loads its shard.
     """
-    return load_verified(on_all_ranks(device, lambda: open_verified(path, changes or {})), dtype, device, progress)
+    return load_verified(
+        on_all_ranks(device, lambda: open_verified(path, changes or {})), dtype, device, progress
+    )
 
 
 def load_verified(
-    checkpoint: VerifiedCheckpoint, dtype: str | torch.dtype | None, device: Device, progress: Progress = no_progress
+    checkpoint: VerifiedCheckpoint,
+    dtype: str | torch.dtype | None,
+    device: Device,
+    progress: Progress = no_progress,
 ) -> LoadedModel:
     """Load the weights of a verified checkpoint."""
     options = on_all_ranks(device, lambda: _resolve_options(checkpoint, dtype, device))
@@ -112,8 +125,16 @@ def load_verified(
 
 def _transposed_names(checkpoint: VerifiedCheckpoint) -> frozenset[str]:
     """Return the names of the matrices that plain files store as [in, out]."""
-    groups = group_by_stored_name(checkpoint.model.tree, checkpoint.scheme) if checkpoint.stored.packings else {}
-    return frozenset(name for name, leaves in groups.items() if "flip" in checkpoint.scheme.layout_of(leaves[0].pattern))
+    groups = (
+        group_by_stored_name(checkpoint.model.tree, checkpoint.scheme)
+        if checkpoint.stored.packings
+        else {}
+    )
+    return frozenset(
+        name
+        for name, leaves in groups.items()
+        if "flip" in checkpoint.scheme.layout_of(leaves[0].pattern)
+    )
 
 
 def on_all_ranks(device: Device, work: Callable[[], T]) -> T:
@@ -125,25 +146,40 @@ def on_all_ranks(device: Device, work: Callable[[], T]) -> T:
     return run_on_all_ranks(device, work)
 
 
-def _resolve_options(checkpoint: VerifiedCheckpoint, dtype: str | torch.dtype | None, device: Device) -> TensorOptions:
+def _resolve_options(
+    checkpoint: VerifiedCheckpoint, dtype: str | torch.dtype | None, device: Device
+) -> TensorOptions:
     """Return the dtype and device of the parameters."""
     check_readable(checkpoint)
     target = device if isinstance(device, (str, torch.device)) else device.device_type
-    return resolve_device(target, _native_dtype(checkpoint) if dtype is None else parse_dtype(dtype))
+    return resolve_device(
+        target, _native_dtype(checkpoint) if dtype is None else parse_dtype(dtype)
+    )
 
 
 def _load_weights(
-    module: Decoder, checkpoint: VerifiedCheckpoint, tensors: TensorsByName, options: TensorOptions, progress: Progress
+    module: Decoder,
+    checkpoint: VerifiedCheckpoint,
+    tensors: TensorsByName,
+    options: TensorOptions,
+    progress: Progress,
 ) -> None:
     """Load this rank's weights into a module on the meta device."""
     size = sum(local_tensor(x).nbytes for x in (*module.parameters(), *module.buffers()))
     what = f"{safe(checkpoint.path)}: the weights in {dtype_name(options.dtype)}"
     check_memory(size * ranks_per_host(module), what, options.device)
-    load_weights(module, _weights_on_device(checkpoint, module, tensors, options, lambda done: progress(done, size)))
+    load_weights(
+        module,
+        _weights_on_device(checkpoint, module, tensors, options, lambda done: progress(done, size)),
+    )
 
 
 def _weights_on_device(
-    checkpoint: VerifiedCheckpoint, module: Decoder, tensors: TensorsByName, options: TensorOptions, on_bytes: Callable[[int], None]
+    checkpoint: VerifiedCheckpoint,
+    module: Decoder,
+    tensors: TensorsByName,
+    options: TensorOptions,
+    on_bytes: Callable[[int], None],
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield every weight by path on its device; for a sharded module, this rank's shard."""
     done = 0
@@ -159,6 +195,12 @@ def _weights_on_device(
 
 
 def _native_dtype(checkpoint: VerifiedCheckpoint) -> torch.dtype:
-    """Return the dtype of most parameters; bfloat16 if any are quantized, since it covers their range with more precision."""
+    """Return the dtype of most parameters; bfloat16 if any are quantized, since it covers their
+    range with more precision.
+    """
     counts = count_dtypes(checkpoint)
-    return TORCH_DTYPES[counts.most_common(1)[0][0]] if counts.keys() <= set(FLOAT_DTYPES) else torch.bfloat16
+    return (
+        TORCH_DTYPES[counts.most_common(1)[0][0]]
+        if counts.keys() <= set(FLOAT_DTYPES)
+        else torch.bfloat16
+    )

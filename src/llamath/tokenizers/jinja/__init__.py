@@ -1,4 +1,6 @@
-"""Chat templates in Jinja: evaluated node by node, with a budget of operations and with the origin of every character."""
+"""Chat templates in Jinja: evaluated node by node, with a budget of operations and with the
+origin of every character.
+"""
 
 from __future__ import annotations
 

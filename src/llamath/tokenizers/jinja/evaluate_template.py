@@ -1,4 +1,6 @@
-"""Evaluates a parsed template: each node of its tree by a method of its own, with nothing of Python in reach."""
+"""Evaluates a parsed template: each node of its tree by a method of its own, with nothing of
+Python in reach.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class _Scope:
 class _Macro:
     """A macro, or the body of a call block."""
 
-    def __init__(self, run: Evaluator, node: nodes.Macro | nodes.CallBlock, scope: _Scope, name: str) -> None:
+    def __init__(
+        self, run: Evaluator, node: nodes.Macro | nodes.CallBlock, scope: _Scope, name: str
+    ) -> None:
         self.run, self.node, self.scope, self.name = run, node, scope, name
         self.parameters = [x.name for x in node.args]
         self.takes = run.special_names(node)
@@ -70,11 +74,21 @@ class _Macro:
         if caller is not None and "caller" not in self.takes:
             raise TemplateError(f"macro {self.name!r} was called with a call block, and takes none")
         if extra and "varargs" not in self.takes:
-            raise TemplateError(f"macro {self.name!r} takes not more than {len(self.parameters)} argument(s)")
+            raise TemplateError(
+                f"macro {self.name!r} takes not more than {len(self.parameters)} argument(s)"
+            )
         if kwargs and "kwargs" not in self.takes:
-            raise TemplateError(f"macro {self.name!r} takes no keyword argument {next(iter(kwargs))!r}")
+            raise TemplateError(
+                f"macro {self.name!r} takes no keyword argument {next(iter(kwargs))!r}"
+            )
         with self.run.nested():
-            defaults = dict(zip(self.parameters[len(self.parameters) - len(self.node.defaults) :], self.node.defaults, strict=True))
+            defaults = dict(
+                zip(
+                    self.parameters[len(self.parameters) - len(self.node.defaults) :],
+                    self.node.defaults,
+                    strict=True,
+                )
+            )
             for name in self.parameters:
                 if name in values:
                     scope.variables[name] = values[name]
@@ -87,7 +101,9 @@ class _Macro:
             if "kwargs" in self.takes:
                 scope.variables["kwargs"] = kwargs
             if "caller" in self.takes and "caller" not in self.parameters:
-                scope.variables["caller"] = Undefined("no caller defined: it") if caller is None else caller
+                scope.variables["caller"] = (
+                    Undefined("no caller defined: it") if caller is None else caller
+                )
             return self.run.capture(self.node.body, scope)
 
 
@@ -133,7 +149,11 @@ class Evaluator:
 
     def _output_node(self, node: nodes.Output, scope: _Scope) -> None:
         for part in node.nodes:
-            self._write(TemplateText(part.data) if isinstance(part, nodes.TemplateData) else self.to_text(self.expression(part, scope)))
+            self._write(
+                TemplateText(part.data)
+                if isinstance(part, nodes.TemplateData)
+                else self.to_text(self.expression(part, scope))
+            )
 
     def _if(self, node: nodes.If, scope: _Scope) -> None:
         for branch in (node, *node.elif_):
@@ -147,7 +167,9 @@ class Evaluator:
     def _loop(self, node: nodes.For, scope: _Scope, value: Any, depth: int) -> None:
         items = self.iterate(value)
         if node.test is not None:
-            items = [x for x in items if self.expression(node.test, self._bind_item(node, scope, x))]
+            items = [
+                x for x in items if self.expression(node.test, self._bind_item(node, scope, x))
+            ]
 
         def recurse(inner: Any, inner_depth: int) -> str:
             with self.nested():
@@ -199,7 +221,9 @@ class Evaluator:
         elif isinstance(target, nodes.Tuple):
             values = self.iterate(value)
             if len(values) != len(target.items):
-                raise TemplateError(f"expected {len(target.items)} values to unpack, found {len(values)}")
+                raise TemplateError(
+                    f"expected {len(target.items)} values to unpack, found {len(values)}"
+                )
             for part, x in zip(target.items, values, strict=True):
                 self._assign(part, x, scope)
         else:
@@ -209,7 +233,9 @@ class Evaluator:
         scope.variables[node.name] = Function(node.name, _Macro(self, node, scope, node.name))
 
     def special_names(self, macro: nodes.Macro | nodes.CallBlock) -> frozenset[str]:
-        """Return which names with a meaning the body of a macro mentions; it is searched once, not at every definition."""
+        """Return which names with a meaning the body of a macro mentions; it is searched once,
+        not at every definition.
+        """
         if id(macro) not in self._special_names:
             rest, found = list(macro.body), set()
             while rest:
@@ -226,7 +252,11 @@ class Evaluator:
         self._write(self.to_text(self._call(node.call, scope, {"caller": caller})))
 
     def _filter_block(self, node: nodes.FilterBlock, scope: _Scope) -> None:
-        self._write(self.to_text(self._filter_text(node.filter, scope, self.capture(node.body, _Scope(scope, {})))))
+        self._write(
+            self.to_text(
+                self._filter_text(node.filter, scope, self.capture(node.body, _Scope(scope, {})))
+            )
+        )
 
     def _with(self, node: nodes.With, scope: _Scope) -> None:
         inner = _Scope(scope, {})
@@ -255,7 +285,11 @@ class Evaluator:
         return evaluate(self, node, scope)
 
     def _constant(self, node: nodes.Const, _scope: _Scope) -> Any:
-        return TemplateText(node.value) if isinstance(node.value, str) else self.budget.check_number(node.value)
+        return (
+            TemplateText(node.value)
+            if isinstance(node.value, str)
+            else self.budget.check_number(node.value)
+        )
 
     def _template_data(self, node: nodes.TemplateData, _scope: _Scope) -> Any:
         return TemplateText(node.data)
@@ -277,7 +311,10 @@ class Evaluator:
         return tuple(self.expression(x, scope) for x in node.items)
 
     def _dict(self, node: nodes.Dict, scope: _Scope) -> dict[Any, Any]:
-        return {self._key(self.expression(x.key, scope)): self.expression(x.value, scope) for x in node.items}
+        return {
+            self._key(self.expression(x.key, scope)): self.expression(x.value, scope)
+            for x in node.items
+        }
 
     def _key(self, value: Any) -> Any:
         self.budget.charge_value(value)  # hashing a tuple visits all of it
@@ -382,10 +419,17 @@ class Evaluator:
         self._check_operands("+", left, right, (list, tuple))
         return left + right
 
-    def _check_operands(self, operator: str, left: Any, right: Any, others: tuple[type, ...] = ()) -> None:
+    def _check_operands(
+        self, operator: str, left: Any, right: Any, others: tuple[type, ...] = ()
+    ) -> None:
         numbers = isinstance(left, int | float) and isinstance(right, int | float)
-        if not numbers and not any(isinstance(left, kind) and isinstance(right, kind) for kind in others):
-            raise TemplateError(f"unsupported operands for {operator}: {type(left).__name__} and {type(right).__name__}")
+        if not numbers and not any(
+            isinstance(left, kind) and isinstance(right, kind) for kind in others
+        ):
+            raise TemplateError(
+                f"unsupported operands for {operator}: {type(left).__name__} and "
+                f"{type(right).__name__}"
+            )
 
     def _refuse_markup(self, operator: str, *operands: Any) -> None:
         if any(isinstance(x, texts.MarkupText) for x in operands):
@@ -428,7 +472,9 @@ class Evaluator:
     def _power(self, left: Any, right: Any) -> Any:
         self._check_operands("**", left, right)
         if isinstance(left, int) and isinstance(right, int) and abs(right) > _MAX_EXPONENT:
-            raise BudgetExceeded(f"expected an exponent of at most {_MAX_EXPONENT:,}, found {right:,}")
+            raise BudgetExceeded(
+                f"expected an exponent of at most {_MAX_EXPONENT:,}, found {right:,}"
+            )
         return left**right
 
     def _attribute_node(self, node: nodes.Getattr, scope: _Scope) -> Any:
@@ -460,7 +506,11 @@ class Evaluator:
         if isinstance(value, Mapping | list | tuple):
             return container_method(value, name, self.budget)
         if isinstance(value, Cycler) and name in ("current", "next", "reset"):
-            return value.current if name == "current" else Function(f"cycler.{name}", getattr(value, name))
+            return (
+                value.current
+                if name == "current"
+                else Function(f"cycler.{name}", getattr(value, name))
+            )
         if isinstance(value, Function) and isinstance(value.call, _Macro) and name == "name":
             return TemplateText(value.name)
         if isinstance(value, int | float) and hasattr(value, name):
@@ -470,13 +520,21 @@ class Evaluator:
     def _item_node(self, node: nodes.Getitem, scope: _Scope) -> Any:
         value = self.expression(node.node, scope)
         if isinstance(node.arg, nodes.Slice):
-            return self._slice(value, *(x and self.expression(x, scope) for x in (node.arg.start, node.arg.stop, node.arg.step)))
+            return self._slice(
+                value,
+                *(
+                    x and self.expression(x, scope)
+                    for x in (node.arg.start, node.arg.stop, node.arg.step)
+                ),
+            )
         return self.item(value, self.expression(node.arg, scope))
 
     def _slice(self, value: Any, *bounds: Any) -> Any:
         if isinstance(value, Undefined):
             raise value.error()
-        if not isinstance(value, str | list | tuple | range) or not all(x is None or isinstance(x, int) for x in bounds):
+        if not isinstance(value, str | list | tuple | range) or not all(
+            x is None or isinstance(x, int) for x in bounds
+        ):
             raise TemplateError(f"{_kind(value)!r} cannot be sliced so")
         key = slice(*bounds)
         if isinstance(value, str):
@@ -497,17 +555,31 @@ class Evaluator:
                 pass
         elif isinstance(value, str | list | tuple | range) and isinstance(key, int):
             try:
-                return texts.cut(value, range(len(value))[key]) if isinstance(value, str) else value[key]
+                return (
+                    texts.cut(value, range(len(value))[key])
+                    if isinstance(value, str)
+                    else value[key]
+                )
             except IndexError:
                 return Undefined(f"{_kind(value)!r} has no item {key}: it")
         method = self._method(value, key) if isinstance(key, str) else None
-        return Undefined(f"{_kind(value)!r} has no item {_short(key)}: it") if method is None else method
+        return (
+            Undefined(f"{_kind(value)!r} has no item {_short(key)}: it")
+            if method is None
+            else method
+        )
 
     def attribute_path(self, value: Any, path: Any) -> Any:
-        """Return the attribute of a filter's argument: a name, an index, or several joined by dots."""
+        """Return the attribute of a filter's argument: a name, an index, or several joined by
+        dots.
+        """
         if isinstance(path, str):
             self.budget.charge(len(path))
-        parts = [int(x) if x.isdigit() else x for x in path.split(".")] if isinstance(path, str) else [path]
+        parts = (
+            [int(x) if x.isdigit() else x for x in path.split(".")]
+            if isinstance(path, str)
+            else [path]
+        )
         for part in parts:
             self.budget.charge(1)
             value = self.item(value, part)
@@ -529,9 +601,13 @@ class Evaluator:
             raise TemplateError(f"{_kind(function)!r} cannot be called")
         return self.budget.check_number(function.call(*args, **kwargs, **extra))
 
-    def _arguments(self, node: nodes.Call | nodes.Filter | nodes.Test, scope: _Scope) -> tuple[list[Any], dict[str, Any]]:
+    def _arguments(
+        self, node: nodes.Call | nodes.Filter | nodes.Test, scope: _Scope
+    ) -> tuple[list[Any], dict[str, Any]]:
         args = [self.expression(x, scope) for x in node.args or ()]
-        kwargs: dict[str, Any] = {str(x.key): self.expression(x.value, scope) for x in node.kwargs or ()}
+        kwargs: dict[str, Any] = {
+            str(x.key): self.expression(x.value, scope) for x in node.kwargs or ()
+        }
         if node.dyn_args is not None:
             args += self.iterate(self.expression(node.dyn_args, scope))
         if node.dyn_kwargs is not None:
@@ -543,13 +619,21 @@ class Evaluator:
         return args, kwargs
 
     def _apply_filter(self, node: nodes.Filter, scope: _Scope) -> Any:
-        value = self.expression(node.node, scope) if node.node is not None else Undefined("the value of the filter")
+        value = (
+            self.expression(node.node, scope)
+            if node.node is not None
+            else Undefined("the value of the filter")
+        )
         args, kwargs = self._arguments(node, scope)
         return self.filter(node.name, value, args, kwargs)
 
     def _filter_text(self, node: nodes.Filter, scope: _Scope, text: Any) -> Any:
         """Apply the filters of a block to its text."""
-        value = self._filter_text(node.node, scope, text) if isinstance(node.node, nodes.Filter) else text
+        value = (
+            self._filter_text(node.node, scope, text)
+            if isinstance(node.node, nodes.Filter)
+            else text
+        )
         args, kwargs = self._arguments(node, scope)
         return self.filter(node.name, value, args, kwargs)
 
@@ -621,7 +705,10 @@ class Evaluator:
     def _range(self, *bounds: Any) -> range:
         numbers = range(*bounds)
         if len(numbers) > self.budget.limits.range_length:
-            raise BudgetExceeded(f"expected a range of at most {self.budget.limits.range_length:,} numbers, found {len(numbers):,}")
+            raise BudgetExceeded(
+                "expected a range of at most "
+                f"{self.budget.limits.range_length:,} numbers, found {len(numbers):,}"
+            )
         return numbers
 
     def _new_dict(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
@@ -652,7 +739,9 @@ class _Nested:
     def __enter__(self) -> None:
         self.run._depth += 1
         if self.run._depth > self.run.budget.limits.macro_depth:
-            raise BudgetExceeded(f"expected calls at most {self.run.budget.limits.macro_depth} deep, found more")
+            raise BudgetExceeded(
+                f"expected calls at most {self.run.budget.limits.macro_depth} deep, found more"
+            )
 
     def __exit__(self, *_: object) -> None:
         self.run._depth -= 1
@@ -663,7 +752,13 @@ def _kind(value: object) -> str:
 
 
 def _short(key: object) -> str:
-    return repr(key[:60]) if isinstance(key, str) else repr(key)[:60] if isinstance(key, int | float) else type(key).__name__
+    return (
+        repr(key[:60])
+        if isinstance(key, str)
+        else repr(key)[:60]
+        if isinstance(key, int | float)
+        else type(key).__name__
+    )
 
 
 _STATEMENTS: dict[type[nodes.Node], Callable[[Evaluator, Any, _Scope], None]] = {
@@ -700,7 +795,10 @@ _EXPRESSIONS: dict[type[nodes.Node], Callable[[Evaluator, Any, _Scope], Any]] = 
     nodes.Call: Evaluator._call_node,
     nodes.Filter: Evaluator._apply_filter,
     nodes.Test: Evaluator._apply_test,
-    **dict.fromkeys((nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow), Evaluator._binary),
+    **dict.fromkeys(
+        (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow),
+        Evaluator._binary,
+    ),
 }
 _OPERATORS: dict[str, Callable[[Evaluator, Any, Any], Any]] = {
     "+": Evaluator.add,

@@ -1,7 +1,8 @@
-"""`JinjaTemplate`: renders a chat template as transformers does, within limits, and says where each character comes from.
+"""`JinjaTemplate`: renders a chat template as transformers does, within limits, and says where each
+character comes from.
 
-The text of a stranger's file is rendered by `TemplateProcess`, in a process that does the same; here, nothing but the counter protects
-this process.
+The text of a stranger's file is rendered by `TemplateProcess`, in a process that does the same;
+here, nothing but the counter protects this process.
 """
 
 from __future__ import annotations
@@ -20,16 +21,24 @@ if TYPE_CHECKING:
     from jinja2 import nodes
 
 _ROLES = frozenset(
-    "assistant context control developer document documents environment function ipython observation system tool user".split()
+    "assistant context control developer document documents environment function ipython "
+    "observation system tool user".split()
 )
-"""Roles that a template may put together with text of its own to a control token, such as `<|user|>`."""
+"""Roles that a template may put together with text of its own to a control token, such as
+`<|user|>`."""
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class JinjaTemplate:
     """A chat template, and the special tokens that it refers to."""
 
-    def __init__(self, text: str, source: str, special_tokens: Mapping[str, str] | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        source: str,
+        special_tokens: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         self.text, self.source = text, source
         self.special_tokens = dict(special_tokens or {})
         self.limits = limits or Limits()
@@ -47,7 +56,12 @@ class JinjaTemplate:
         Tools and documents are arguments.
         """
         request = make_request(
-            self.text, self.special_tokens, messages, add_generation_prompt=add_generation_prompt, arguments=arguments, now=now
+            self.text,
+            self.special_tokens,
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            arguments=arguments,
+            now=now,
         )
         return read_answer(answer_request(request, self.limits), self.source)
 
@@ -67,7 +81,9 @@ def answer_request(request: Mapping[str, Any], limits: Limits) -> dict[str, Any]
 def parse_template(text: str) -> nodes.Template:
     """Return the tree of a template, or raise `TemplateError`."""
     if len(text) > MAX_TEMPLATE_CHARACTERS:
-        raise TemplateError(f"expected at most {MAX_TEMPLATE_CHARACTERS:,} characters, found {len(text):,}")
+        raise TemplateError(
+            f"expected at most {MAX_TEMPLATE_CHARACTERS:,} characters, found {len(text):,}"
+        )
     try:
         return _parse(text)
     except _syntax_error() as error:
@@ -96,7 +112,9 @@ def _render(request: Mapping[str, Any], limits: Limits) -> str:
     }
     variables.setdefault("tools", None)
     variables.setdefault("documents", None)
-    run = Evaluator(Budget(limits, characters + more), variables, datetime.fromisoformat(request["now"]))
+    run = Evaluator(
+        Budget(limits, characters + more), variables, datetime.fromisoformat(request["now"])
+    )
     try:
         return run.render(tree)
     except BudgetExceeded as error:
@@ -106,7 +124,9 @@ def _render(request: Mapping[str, Any], limits: Limits) -> str:
     except RecursionError:
         raise TemplateError(f"line {run.line}: it is nested too deeply") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise TemplateError(f"line {run.line}: {safe(str(error) or type(error).__name__, 400)}") from None
+        raise TemplateError(
+            f"line {run.line}: {safe(str(error) or type(error).__name__, 400)}"
+        ) from None
 
 
 def _prepare_message(message: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +134,11 @@ def _prepare_message(message: dict[str, Any]) -> dict[str, Any]:
     if isinstance(role := message.get("role"), str) and role in _ROLES:
         message["role"] = TemplateText(role)
     reasoning = next((message[name] for name in _REASONING if message.get(name) is not None), None)
-    return message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
+    return (
+        message
+        if reasoning is None
+        else {"thinking": reasoning, **message, "reasoning_content": reasoning}
+    )
 
 
 def _syntax_error() -> type[Any]:
@@ -127,16 +151,24 @@ def _syntax_error() -> type[Any]:
 
 @lru_cache(maxsize=8)
 def _parse(text: str) -> nodes.Template:
-    """Return the tree of a template. Jinja only parses: it neither compiles nor evaluates anything."""
+    """Return the tree of a template. Jinja only parses: it neither compiles nor evaluates
+    anything.
+    """
     from jinja2 import Environment, ext, nodes
 
     class Generation(ext.Extension):
-        """`{% generation %}`: marks an answer in a conversation for training, and is a scope of its own."""
+        """`{% generation %}`: marks an answer in a conversation for training, and is a scope of
+        its own.
+        """
 
         tags = {"generation"}  # noqa: RUF012
 
         def parse(self, parser: Any) -> nodes.Node:
             line = next(parser.stream).lineno
-            return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
+            return nodes.Scope(
+                parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            ).set_lineno(line)
 
-    return Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols]).parse(text)
+    return Environment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols]
+    ).parse(text)

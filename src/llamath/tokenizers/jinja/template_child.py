@@ -1,8 +1,10 @@
-"""The process that renders chat templates: it answers requests on its standard streams, and can do little else.
+"""The process that renders chat templates: it answers requests on its standard streams, and can do
+little else.
 
-It is started by `TemplateProcess`, with nothing but these streams. Where the system has such limits, it gives itself a limit of memory for
-all requests and one of time for each, and none of files and sockets: it can open no more of them. The kernel ends it at a limit, and when
-the process that asks is gone, also while a function in C does not return.
+It is started by `TemplateProcess`, with nothing but these streams. Where the system has such
+limits, it gives itself a limit of memory for all requests and one of time for each, and none of
+files and sockets: it can open no more of them. The kernel ends it at a limit, and when the process
+that asks is gone, also while a function in C does not return.
 """
 
 from __future__ import annotations
@@ -28,8 +30,12 @@ except ImportError:  # Windows has no such limits; the process that asks has one
     fcntl, resource = None, None  # type: ignore[assignment]
 
 _ENDS = ("SIGINT", "SIGALRM", "SIGXCPU", "SIGIO", "SIGPIPE")
-"""Signals that end this process, whatever it was started with. Ctrl-C in a terminal is the business of the process that asks."""
-_FIRST_TEMPLATE = "{% for x in messages %}{{ x | tojson(indent=1) }}{{ '\\n' ~ strftime_now('%d %b %Y') }}{{ '%s' % x.role }}{% endfor %}"
+"""Signals that end this process, whatever it was started with. Ctrl-C in a terminal is the
+business of the process that asks."""
+_FIRST_TEMPLATE = (
+    "{% for x in messages %}{{ x | tojson(indent=1) }}{{ '\\n' ~ strftime_now('%d "
+    "%b %Y') }}{{ '%s' % x.role }}{% endfor %}"
+)
 
 
 def serve() -> None:
@@ -52,15 +58,22 @@ def serve() -> None:
     for name in ("RLIMIT_NOFILE", "RLIMIT_FSIZE"):
         _limit(name, 0)
     while message := read_message(requests):
-        request, seconds = json.loads(message.decode("utf-8", "surrogatepass")), limits.processor_seconds(len(message))
+        request, seconds = (
+            json.loads(message.decode("utf-8", "surrogatepass")),
+            limits.processor_seconds(len(message)),
+        )
         del message
         with _Alarm(requests, seconds, seconds * limits.clock):
             answer = _answer(request)
-        write_message(answers, json.dumps(answer, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        write_message(
+            answers, json.dumps(answer, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        )
 
 
 def _answer(request: Mapping[str, object]) -> dict[str, object]:
-    """Return a rendering; of a request without messages, which only announces a template, nothing."""
+    """Return a rendering; of a request without messages, which only announces a template,
+    nothing.
+    """
     if "messages" in request:
         return answer_request(request, Limits())
     with suppress(TemplateError, MemoryError):
@@ -69,12 +82,17 @@ def _answer(request: Mapping[str, object]) -> dict[str, object]:
 
 
 def _import_everything() -> None:
-    """Render once, so that all modules are imported before no more files can be opened, those of errors as well."""
+    """Render once, so that all modules are imported before no more files can be opened, those of
+    errors as well.
+    """
     from .template_request import make_request
 
     for text in (_FIRST_TEMPLATE, "{% if", "{{ [] | "):
         messages = [{"role": "user", "content": "x"}]
-        answer_request(make_request(text, {}, messages, add_generation_prompt=True, arguments=None, now=None), Limits())
+        answer_request(
+            make_request(text, {}, messages, add_generation_prompt=True, arguments=None, now=None),
+            Limits(),
+        )
 
 
 def _limit(name: str, value: int) -> None:
@@ -88,7 +106,9 @@ def _limit(name: str, value: int) -> None:
 
 
 class _Alarm:
-    """While a request is answered: lets the kernel end this process after a time, and when nobody waits for the answer."""
+    """While a request is answered: lets the kernel end this process after a time, and when
+    nobody waits for the answer.
+    """
 
     def __init__(self, requests: BinaryIO, processor_seconds: float, seconds: float) -> None:
         self.requests, self.processor_seconds, self.seconds = requests, processor_seconds, seconds
@@ -115,6 +135,9 @@ class _Alarm:
         with suppress(OSError):
             flags = fcntl.fcntl(self.requests, fcntl.F_GETFL)
             fcntl.fcntl(self.requests, fcntl.F_SETOWN, os.getpid())
-            fcntl.fcntl(self.requests, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags & ~os.O_ASYNC)
-        if on and select.select([self.requests], [], [], 0)[0]:  # closed before; nothing else comes before the answer
+            fcntl.fcntl(
+                self.requests, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags & ~os.O_ASYNC
+            )
+        # closed before; nothing else comes before the answer
+        if on and select.select([self.requests], [], [], 0)[0]:
             sys.exit()

@@ -23,7 +23,12 @@ _WORD_BEGINNINGS = re.compile(r"([-\s({\[<]+)")
 
 
 def _tojson(
-    run: Evaluator, value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+    run: Evaluator,
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: Any = None,
+    separators: Any = None,
+    sort_keys: bool = False,
 ) -> str:
     if not isinstance(indent, int | str | None):
         raise TemplateError(f"tojson: expected an indentation, found {type(indent).__name__}")
@@ -33,8 +38,12 @@ def _tojson(
     before = run.budget.left
     run.budget.charge_value(value, indent=width, separators=sum(map(len, parts or ())))
     if sort_keys:
-        _charge_comparisons(run, before, len(value) if isinstance(value, Mapping) else before - run.budget.left)
-    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=parts, sort_keys=sort_keys)
+        _charge_comparisons(
+            run, before, len(value) if isinstance(value, Mapping) else before - run.budget.left
+        )
+    text = json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=parts, sort_keys=sort_keys
+    )
     run.budget.charge_text(len(text))
     return derived(text, value) if isinstance(value, str) else text
 
@@ -54,7 +63,9 @@ def _default(_: Evaluator, value: Any, default_value: Any = "", boolean: bool = 
 
 def _length(run: Evaluator, value: Any) -> int:
     if not hasattr(value, "__len__"):
-        raise TemplateError(f"length: expected text, a list or a dict, found {type(value).__name__}")
+        raise TemplateError(
+            f"length: expected text, a list or a dict, found {type(value).__name__}"
+        )
     run.budget.charge(1)
     return len(value)
 
@@ -79,10 +90,18 @@ def _join(run: Evaluator, value: Any, d: Any = "", attribute: Any = None) -> str
 
 
 def _replace(run: Evaluator, value: Any, old: Any, new: Any, count: int | None = None) -> str:
-    return replace_text(run.budget, run.to_text(value), run.to_text(old), run.to_text(new), -1 if count is None else count)
+    return replace_text(
+        run.budget,
+        run.to_text(value),
+        run.to_text(old),
+        run.to_text(new),
+        -1 if count is None else count,
+    )
 
 
-def _indent(run: Evaluator, value: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+def _indent(
+    run: Evaluator, value: Any, width: int | str = 4, first: bool = False, blank: bool = False
+) -> str:
     run.budget.check_padding(width if isinstance(width, int) else len(width))
     if not isinstance(value, str):
         raise TemplateError(f"indent: expected text, found {type(value).__name__}")
@@ -127,7 +146,9 @@ def _map(run: Evaluator, value: Any, *args: Any, **kwargs: Any) -> Any:
             raise TemplateError(f"map: unexpected argument {min(unknown)!r}")
         default = kwargs.get("default")
         found = [run.attribute_path(x, kwargs["attribute"]) for x in _items_of(run, value)]
-        return iter([default if isinstance(x, Undefined) and default is not None else x for x in found])
+        return iter(
+            [default if isinstance(x, Undefined) and default is not None else x for x in found]
+        )
     if not args:
         raise TemplateError("map requires a filter argument")
     return iter([run.filter(args[0], x, args[1:], kwargs) for x in _items_of(run, value)])
@@ -140,7 +161,9 @@ def _items_of(run: Evaluator, value: Any) -> list[Any]:
 
 def _title(run: Evaluator, value: Any) -> str:
     text = run.to_text(value)
-    return texts.change_case(text, "".join(x[:1].upper() + x[1:].lower() for x in _WORD_BEGINNINGS.split(text)))
+    return texts.change_case(
+        text, "".join(x[:1].upper() + x[1:].lower() for x in _WORD_BEGINNINGS.split(text))
+    )
 
 
 def _select(keep: bool, by_attribute: bool) -> Filter:
@@ -177,7 +200,9 @@ def _sort_key(run: Evaluator, attribute: Any, case_sensitive: bool) -> Callable[
 
 
 def _charge_sorting(run: Evaluator, items: list[Any]) -> None:
-    """Take the comparisons of a sort off the budget: as many of each item as the number of items has bits."""
+    """Take the comparisons of a sort off the budget: as many of each item as the number of items
+    has bits.
+    """
     before = run.budget.left
     run.budget.charge_value(items)
     _charge_comparisons(run, before, len(items))
@@ -187,13 +212,21 @@ def _charge_comparisons(run: Evaluator, before: int, number: int) -> None:
     run.budget.charge((before - run.budget.left) * number.bit_length())
 
 
-def _sort(run: Evaluator, value: Any, reverse: bool = False, case_sensitive: bool = False, attribute: Any = None) -> list[Any]:
+def _sort(
+    run: Evaluator,
+    value: Any,
+    reverse: bool = False,
+    case_sensitive: bool = False,
+    attribute: Any = None,
+) -> list[Any]:
     items = run.iterate(value)
     _charge_sorting(run, items)
     return sorted(items, key=_sort_key(run, attribute, case_sensitive), reverse=reverse)
 
 
-def _dictsort(run: Evaluator, value: Any, case_sensitive: bool = False, by: str = "key", reverse: bool = False) -> list[tuple[Any, Any]]:
+def _dictsort(
+    run: Evaluator, value: Any, case_sensitive: bool = False, by: str = "key", reverse: bool = False
+) -> list[tuple[Any, Any]]:
     if by not in ("key", "value"):
         raise TemplateError('dictsort: expected by="key" or by="value"')
     if isinstance(value, Undefined):
@@ -226,7 +259,9 @@ def _unique(run: Evaluator, value: Any, case_sensitive: bool = False, attribute:
     return iter(kept)
 
 
-def _groupby(run: Evaluator, value: Any, attribute: Any, default: Any = None, case_sensitive: bool = False) -> list[Any]:
+def _groupby(
+    run: Evaluator, value: Any, attribute: Any, default: Any = None, case_sensitive: bool = False
+) -> list[Any]:
     def found(item: Any) -> Any:
         x = run.attribute_path(item, attribute)
         return default if isinstance(x, Undefined) and default is not None else x
@@ -260,15 +295,23 @@ def _slice(run: Evaluator, value: Any, slices: int, fill_with: Any = None) -> An
     rows, at = [], 0
     for i in range(slices):
         size = each + (i < longer)
-        rows.append(items[at : at + size] + ([fill_with] if fill_with is not None and i >= longer else []))
+        rows.append(
+            items[at : at + size] + ([fill_with] if fill_with is not None and i >= longer else [])
+        )
         at += size
     return iter(rows)
 
 
 def _extreme(choose: Callable[..., Any], name: str) -> Filter:
-    def find(run: Evaluator, value: Any, case_sensitive: bool = False, attribute: Any = None) -> Any:
+    def find(
+        run: Evaluator, value: Any, case_sensitive: bool = False, attribute: Any = None
+    ) -> Any:
         items = run.iterate(value)
-        return choose(items, key=_sort_key(run, attribute, case_sensitive)) if items else Undefined(f"the {name} of an empty list")
+        return (
+            choose(items, key=_sort_key(run, attribute, case_sensitive))
+            if items
+            else Undefined(f"the {name} of an empty list")
+        )
 
     return find
 
@@ -386,7 +429,10 @@ _FILTERS: dict[str, Filter] = {
     "wordcount": _wordcount,
 }
 
-_OTHERS = frozenset("e escape filesizeformat forceescape pprint random striptags truncate urlencode urlize wordwrap xmlattr".split())
+_OTHERS = frozenset(
+    "e escape filesizeformat forceescape pprint random striptags truncate "
+    "urlencode urlize wordwrap xmlattr".split()
+)
 """Filters of Jinja for HTML and for people; no published chat template needs them."""
 
 
@@ -399,7 +445,11 @@ def find_filter(name: str, value: object) -> Filter:
         raise TemplateError(f"the filter {name[:60]!r} is not supported after the filter 'safe'")
     if name in _FILTERS:
         return _FILTERS[name]
-    raise TemplateError(f"the filter {name!r} is not supported" if name in _OTHERS else f"there is no filter {name[:60]!r}")
+    raise TemplateError(
+        f"the filter {name!r} is not supported"
+        if name in _OTHERS
+        else f"there is no filter {name[:60]!r}"
+    )
 
 
 def _is_iterable(value: Any) -> bool:
@@ -442,7 +492,8 @@ _TESTS: dict[str, Callable[..., Any]] = {
     "upper": lambda run, x: run.to_text(x).isupper(),
 }
 for _names, _operator in {
-    "eq equalto ==": "eq", "ne !=": "ne", "lt lessthan <": "lt", "le <=": "lteq", "gt greaterthan >": "gt", "ge >=": "gteq",
+    "eq equalto ==": "eq", "ne !=": "ne", "lt lessthan <": "lt", "le <=": "lteq", "gt "
+        "greaterthan >": "gt", "ge >=": "gteq",
 }.items():  # fmt: skip
     for _name in _names.split():
         _TESTS[_name] = lambda run, x, y, operator=_operator: run.compare(operator, x, y)

@@ -1,4 +1,6 @@
-"""Messages between this process and the one that renders templates: their length, and JSON; and the limits of that process."""
+"""Messages between this process and the one that renders templates: their length, and JSON; and
+the limits of that process.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class ProcessLimits(NamedTuple):
     clock: float = 4.0  # seconds of the clock per second of the processor: a machine may be busy
 
     def processor_seconds(self, size: int) -> float:
-        """Return the time that a rendering may take of the processor, for a request of this length in bytes."""
+        """Return the time that a rendering may take of the processor, for a request of this
+        length in bytes.
+        """
         return self.cpu_seconds + 1e-6 * size * self.cpu_seconds_per_megabyte
 
 

@@ -1,4 +1,6 @@
-"""The methods of text, lists and dicts that a template may call: those of Python that change nothing."""
+"""The methods of text, lists and dicts that a template may call: those of Python that change
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ CONTAINER_METHODS = {
     tuple: frozenset({"count", "index"}),
 }
 """Those that change nothing; Jinja's sandbox forbids the others."""
-_FIELD = re.compile(r"%(?:\((?P<key>[^()]*)\))?(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?(?P<kind>.?)", re.DOTALL)
+_FIELD = re.compile(
+    r"%(?:\((?P<key>[^()]*)\))?(?P<flags>[-+ #0]*)(?P<width>\*"
+    r"|\d*)(?:\.(?P<precision>\*|\d*))?(?P<kind>.?)",
+    re.DOTALL,
+)
 _MAX_WIDTH_DIGITS = 3
 _WIDTH = 10**_MAX_WIDTH_DIGITS
 
@@ -48,13 +54,17 @@ def text_method(text: str, name: str, budget: Budget) -> Function | None:
     return None
 
 
-def container_method(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], name: str, budget: Budget) -> Function | None:
+def container_method(
+    value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], name: str, budget: Budget
+) -> Function | None:
     """Return a method of a dict, list or tuple; None if it has none of that name."""
     kind = dict if isinstance(value, Mapping) else list if isinstance(value, list) else tuple
     if not hasattr(kind, name) or name.startswith("__"):
         return None
     if name not in CONTAINER_METHODS[kind]:
-        raise TemplateError(f"the method {name} would change a {kind.__name__}, which a template may not do")
+        raise TemplateError(
+            f"the method {name} would change a {kind.__name__}, which a template may not do"
+        )
 
     def call(*args: Any) -> Any:
         if name == "fromkeys":
@@ -83,13 +93,17 @@ class _Call:
 
 
 def _found(name: str) -> Callable[..., Any]:
-    """Return `str.find` and the like; those that search from the end take linear time here, not in Python."""
+    """Return `str.find` and the like; those that search from the end take linear time here, not
+    in Python.
+    """
 
     def find(call: _Call, part: Any, *bounds: Any) -> int:
         call.budget.charge_search(call.text, _text(part))
         if not name.startswith("r") or not part or len(bounds) > 2:
             return int(getattr(str, name)(call.text, part, *bounds))
-        start, stop, _ = slice(*(bounds if len(bounds) > 1 else (*bounds, None))).indices(len(call.text))
+        start, stop, _ = slice(*(bounds if len(bounds) > 1 else (*bounds, None))).indices(
+            len(call.text)
+        )
         at = call.text[start:stop][::-1].find(part[::-1])
         if at < 0 and name == "rindex":
             raise ValueError("substring not found")
@@ -116,7 +130,10 @@ def _without(name: str) -> Callable[..., str]:
     def remove(call: _Call, affix: Any) -> str:
         call.budget.charge_text(len(_text(affix)))
         removed = len(call.text) - len(getattr(str, name)(call.text, affix))
-        return texts.cut(call.text, slice(removed, None) if name == "removeprefix" else slice(0, len(call.text) - removed))
+        return texts.cut(
+            call.text,
+            slice(removed, None) if name == "removeprefix" else slice(0, len(call.text) - removed),
+        )
 
     return remove
 
@@ -240,8 +257,15 @@ def format_percent(budget: Budget, template: str, values: Any) -> str:
         if kind == "%":
             parts.append(texts.cut(template, slice(field.end() - 1, field.end())))
             continue
-        if len(width) > _MAX_WIDTH_DIGITS or len(precision) > _MAX_WIDTH_DIGITS or "*" in width + precision:
-            raise BudgetExceeded(f"expected a field width of at most {_MAX_WIDTH_DIGITS} digits, found {field[0][:40]!r}")
+        if (
+            len(width) > _MAX_WIDTH_DIGITS
+            or len(precision) > _MAX_WIDTH_DIGITS
+            or "*" in width + precision
+        ):
+            raise BudgetExceeded(
+                f"expected a field width of at most {_MAX_WIDTH_DIGITS} digits, "
+                f"found {field[0][:40]!r}"
+            )
         if field["key"] is not None:
             if not is_mapping:
                 raise TemplateError("format requires a mapping")
@@ -255,7 +279,9 @@ def format_percent(budget: Budget, template: str, values: Any) -> str:
         if kind == "s" and isinstance(value, str) and field[0] in ("%s", f"%({field['key']})s"):
             parts.append(value)
             continue
-        conversion = field[0].replace(f"({field['key']})", "", 1) if field["key"] is not None else field[0]
+        conversion = (
+            field[0].replace(f"({field['key']})", "", 1) if field["key"] is not None else field[0]
+        )
         result = conversion % (value,)
         parts.append(_formatted(result, value, is_own))
     parts.append(texts.cut(template, slice(at, None)))
@@ -266,7 +292,9 @@ def format_percent(budget: Budget, template: str, values: Any) -> str:
 
 
 def _formatted(result: str, value: object, is_own: bool) -> str:
-    """Return a formatted value; it is the template's if the format is, and the value is a number or a text of the template."""
+    """Return a formatted value; it is the template's if the format is, and the value is a number
+    or a text of the template.
+    """
     is_scalar = value is None or isinstance(value, str | int | float | Undefined)
     is_own = is_own and is_scalar and (not isinstance(value, str) or texts.is_from_template(value))
     return texts.TemplateText(result) if is_own else result
@@ -296,7 +324,14 @@ def format_braces(call: _Call, *args: Any, **kwargs: Any) -> str:
         if isinstance(value, str) and not spec and conversion != "r":
             parts.append(value)
             continue
-        result = format(repr(value) if conversion == "r" else str(value) if conversion == "s" or not spec else value, spec or "")
+        result = format(
+            repr(value)
+            if conversion == "r"
+            else str(value)
+            if conversion == "s" or not spec
+            else value,
+            spec or "",
+        )
         parts.append(_formatted(result, value, is_own))
     call.budget.charge_text(sum(map(len, parts)))
     return texts.concat(parts)
@@ -305,7 +340,8 @@ def format_braces(call: _Call, *args: Any, **kwargs: Any) -> str:
 _CHANGES_CASE = frozenset({"capitalize", "casefold", "lower", "swapcase", "title", "upper"})
 _QUESTIONS = frozenset(
     {
-        "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable", "isspace",
+        "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower",
+        "isnumeric", "isprintable", "isspace",
         "istitle", "isupper",
     }
 )  # fmt: skip
@@ -331,5 +367,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "startswith": _affix("startswith"),
     "endswith": _affix("endswith"),
     **{name: _found(name) for name in ("count", "find", "index", "rfind", "rindex")},
-    "replace": lambda call, old, new, count=-1: replace_text(call.budget, call.text, old, new, count),
+    "replace": lambda call, old, new, count=-1: replace_text(
+        call.budget, call.text, old, new, count
+    ),
 }

@@ -1,4 +1,5 @@
-"""What a template is rendered from, and the result, as JSON: the process that renders gets the one and answers with the other.
+"""What a template is rendered from, and the result, as JSON: the process that renders gets the one
+and answers with the other.
 
 Each text keeps the origin of its characters. The answer is untrusted, as the template is.
 """
@@ -31,7 +32,9 @@ def make_request(
 ) -> dict[str, Any]:
     """Return what the rendering of a template depends on."""
     if not messages:
-        raise LlamathError("the conversation is empty", hint="a chat template needs at least one message")
+        raise LlamathError(
+            "the conversation is empty", hint="a chat template needs at least one message"
+        )
     return {
         "template": text,
         "special_tokens": dict(special_tokens),
@@ -43,9 +46,13 @@ def make_request(
 
 
 def pack(value: Any, depth: int = 0) -> Any:
-    """Return a value as JSON: a dict as the list of its keys and values, and with a text of the model itself its origins."""
+    """Return a value as JSON: a dict as the list of its keys and values, and with a text of the
+    model itself its origins.
+    """
     if depth > _MAX_DEPTH:
-        raise LlamathError(f"expected messages, tools and arguments at most {_MAX_DEPTH} levels deep, found more")
+        raise LlamathError(
+            f"expected messages, tools and arguments at most {_MAX_DEPTH} levels deep, found more"
+        )
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, TemplateText):
@@ -56,7 +63,9 @@ def pack(value: Any, depth: int = 0) -> Any:
         return {"dict": [pack(x, depth + 1) for pair in value.items() for x in pair]}
     if isinstance(value, list | tuple):
         return [pack(x, depth + 1) for x in value]
-    raise LlamathError(f"expected messages, tools and arguments of JSON values, found {type(value).__name__}")
+    raise LlamathError(
+        f"expected messages, tools and arguments of JSON values, found {type(value).__name__}"
+    )
 
 
 def unpack(value: Any) -> tuple[Any, int]:
@@ -86,7 +95,12 @@ def pack_text(text: str) -> dict[str, str]:
 def unpack_text(packed: Mapping[str, str]) -> str:
     """Return the text that `pack_text` packed."""
     text, origins = packed["text"], packed["origins"]
-    if not isinstance(text, str) or not isinstance(origins, str) or len(text) != len(origins) or origins.strip("01"):
+    if (
+        not isinstance(text, str)
+        or not isinstance(origins, str)
+        or len(text) != len(origins)
+        or origins.strip("01")
+    ):
         raise ValueError("expected a text and the origin of each of its characters")
     return with_origins(text, origins.encode("ascii").translate(_TO_ORIGINS))
 
@@ -97,7 +111,9 @@ def read_answer(answer: Any, source: str) -> str:
         if answer.keys() == {"text", "origins"}:
             return unpack_text(answer)
         if answer.keys() == {"problem", "exceeded"} and isinstance(answer["problem"], str):
-            raise template_error(source, safe(answer["problem"], 500), exceeded=answer["exceeded"] is True)
+            raise template_error(
+                source, safe(answer["problem"], 500), exceeded=answer["exceeded"] is True
+            )
     except (AttributeError, ValueError):
         pass
     raise template_error(source, "expected a text or an error, found something else")

@@ -1,7 +1,8 @@
 """`TemplateText`: a string that knows which of its characters the template wrote.
 
-A plain `str` is text from elsewhere: messages, tools, documents, arguments. Operations that are not listed here return a plain `str`, so
-that an origin can be lost but never gained: what a user wrote is never taken for text of the template.
+A plain `str` is text from elsewhere: messages, tools, documents, arguments. Operations that are not
+listed here return a plain `str`, so that an origin can be lost but never gained: what a user wrote
+is never taken for text of the template.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ _LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
 class TemplateText(str):
-    """A string with a byte per character: 1 where the template wrote it, 0 where it was passed in."""
+    """A string with a byte per character: 1 where the template wrote it, 0 where it was passed
+    in.
+    """
 
     __slots__ = ("origins",)
     origins: bytes
@@ -28,7 +31,9 @@ class TemplateText(str):
 
 
 class MarkupText(TemplateText):
-    """The result of the filter `safe`: a text that is added to it has its HTML characters escaped, as Jinja's own does."""
+    """The result of the filter `safe`: a text that is added to it has its HTML characters
+    escaped, as Jinja's own does.
+    """
 
     __slots__ = ()
 
@@ -44,13 +49,20 @@ def mark_safe(text: str) -> MarkupText:
 def add(left: str, right: str) -> str:
     """Return two texts one after the other; if one is safe, the other is escaped."""
     if isinstance(left, MarkupText) or isinstance(right, MarkupText):
-        return mark_safe(concat([x if isinstance(x, MarkupText) else _escape(x) for x in (left, right)]))
+        return mark_safe(
+            concat([x if isinstance(x, MarkupText) else _escape(x) for x in (left, right)])
+        )
     return concat([left, right])
 
 
 def _escape(text: str) -> str:
     escaped = [_ESCAPES.get(x, x) for x in text]
-    return with_origins("".join(escaped), b"".join(bytes([origin]) * len(x) for x, origin in zip(escaped, origins_of(text), strict=True)))
+    return with_origins(
+        "".join(escaped),
+        b"".join(
+            bytes([origin]) * len(x) for x, origin in zip(escaped, origins_of(text), strict=True)
+        ),
+    )
 
 
 def origins_of(text: str) -> bytes:
@@ -86,7 +98,8 @@ def cut(text: str, key: slice | int) -> str:
     """Return a slice or a character."""
     key = slice(key, key + 1 or None) if isinstance(key, int) else key
     if not isinstance(text, TemplateText):
-        return str.__getitem__(text, key)  # not as much work as the rest of the text, which is cut into many parts
+        # not as much work as the rest of the text, which is cut into many parts
+        return str.__getitem__(text, key)
     return with_origins(str.__getitem__(text, key), origins_of(text)[key])
 
 
@@ -139,7 +152,11 @@ def lines(text: str, keep_ends: bool) -> Iterator[str]:
 
 def partition(text: str, at: int, length: int) -> tuple[str, str, str]:
     """Return the parts of a text before, in and after a place."""
-    return cut(text, slice(0, at)), cut(text, slice(at, at + length)), cut(text, slice(at + length, None))
+    return (
+        cut(text, slice(0, at)),
+        cut(text, slice(at, at + length)),
+        cut(text, slice(at + length, None)),
+    )
 
 
 def join(separator: str, parts: Iterable[str]) -> str:
@@ -159,7 +176,11 @@ def replace(text: str, old: str, new: str, count: int = -1) -> str:
 
 def change_case(text: str, changed: str) -> str:
     """Give a text whose characters were changed one by one their origins."""
-    return with_origins(changed, origins_of(text)) if len(changed) == len(text) else derived(changed, text)
+    return (
+        with_origins(changed, origins_of(text))
+        if len(changed) == len(text)
+        else derived(changed, text)
+    )
 
 
 def derived(result: str, *sources: str) -> str:

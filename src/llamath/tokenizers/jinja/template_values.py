@@ -1,4 +1,6 @@
-"""Values that a template computes with besides text, numbers, lists and dicts, and the budget that bounds them."""
+"""Values that a template computes with besides text, numbers, lists and dicts, and the budget
+that bounds them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ class BudgetExceeded(TemplateError):
 class Limits:
     """The limits of one rendering, per text that is passed in and in all."""
 
-    operations: int = 3_000_000  # nodes evaluated, elements visited, and characters written, eight of which count as one
+    # nodes evaluated, elements visited, and characters written, eight of which count as one
+    operations: int = 3_000_000
     operations_per_character: int = 4  # of the messages, tools and arguments
     integer_bits: int = 1024
     macro_depth: int = 48
@@ -33,7 +36,8 @@ VIEWS: tuple[type[Any], ...] = (type({}.keys()), type({}.items()), type({}.value
 CONTAINERS: tuple[type[Any], ...] = (list, tuple, Mapping, *VIEWS)
 """What is compared and written element by element."""
 _SHORT = 2500
-"""Characters of a text that Python searches by comparing at every position; longer ones take linear time."""
+"""Characters of a text that Python searches by comparing at every position; longer ones take
+linear time."""
 
 
 class Budget:
@@ -41,7 +45,9 @@ class Budget:
 
     def __init__(self, limits: Limits, input_characters: int) -> None:
         self.limits = limits
-        self.total = self.left = limits.operations + limits.operations_per_character * input_characters
+        self.total = self.left = (
+            limits.operations + limits.operations_per_character * input_characters
+        )
 
     def charge(self, operations: int) -> None:
         """Take operations off the budget."""
@@ -59,16 +65,19 @@ class Budget:
         self.charge_text(len(text) + len(part) + short * min(short, len(part)) // 128)
 
     def charge_value(self, value: object, *, indent: int = 0, separators: int = 0) -> None:
-        """Take what hashing, comparing or writing a value costs, every element of a list as often as it occurs, off the budget.
+        """Take what hashing, comparing or writing a value costs, every element of a list as often
+        as it occurs, off the budget.
 
-        Written as JSON, an element has separators, and an indentation for each list that it is in. A value that is nested so deeply that
-        these could exhaust the stack is refused.
+        Written as JSON, an element has separators, and an indentation for each list that it is in.
+        A value that is nested so deeply that these could exhaust the stack is refused.
         """
         level: list[Any] = [value]
         depth = 0
         while level:
             if depth > self.limits.nesting:
-                raise BudgetExceeded(f"a value is nested too deeply: expected at most {self.limits.nesting} levels")
+                raise BudgetExceeded(
+                    f"a value is nested too deeply: expected at most {self.limits.nesting} levels"
+                )
             depth += 1
             around = (indent * depth + separators) // 8
             inner: list[Any] = []
@@ -95,18 +104,25 @@ class Budget:
         """Refuse a width that no prompt needs, and take as many characters off the budget."""
         if isinstance(width, int):
             if abs(width) > self.limits.padding:
-                raise BudgetExceeded(f"expected a width of at most {self.limits.padding:,}, found {width:,}")
+                raise BudgetExceeded(
+                    f"expected a width of at most {self.limits.padding:,}, found {width:,}"
+                )
             self.charge_text(abs(width))
 
     def check_number(self, value: Any) -> Any:
         """Return a number; refuse an integer that no prompt needs."""
         if isinstance(value, int) and value.bit_length() > self.limits.integer_bits:
-            raise BudgetExceeded(f"expected integers of at most {self.limits.integer_bits:,} bits, found one of {value.bit_length():,}")
+            raise BudgetExceeded(
+                f"expected integers of at most {self.limits.integer_bits:,} "
+                f"bits, found one of {value.bit_length():,}"
+            )
         return value
 
 
 class Undefined:
-    """A name or key that does not exist: empty as text and in loops, false, and an error in everything else."""
+    """A name or key that does not exist: empty as text and in loops, false, and an error in
+    everything else.
+    """
 
     __slots__ = ("what",)
 
@@ -209,7 +225,9 @@ class Cycler:
 class Loop:
     """The variable `loop` of a for loop."""
 
-    def __init__(self, items: Sequence[Any], depth: int, recurse: Callable[..., Any] | None, budget: Budget) -> None:
+    def __init__(
+        self, items: Sequence[Any], depth: int, recurse: Callable[..., Any] | None, budget: Budget
+    ) -> None:
         self.items, self.depth, self.at = items, depth, 0
         self._recurse, self._budget = recurse, budget
         self._last: tuple[Any, ...] | None = None

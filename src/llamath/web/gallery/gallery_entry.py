@@ -1,4 +1,6 @@
-"""`gallery_entry`: what the gallery shows of one model: its facts, its picture in bars, and the shapes of its weights."""
+"""`gallery_entry`: what the gallery shows of one model: its facts, its picture in bars, and the
+shapes of its weights.
+"""
 
 from __future__ import annotations
 
@@ -97,12 +99,28 @@ def _facts(facts: FactSheet) -> dict[str, Any]:
     sizes = {x.dtype: x for x in facts.weights}
     four_bits = next((sizes[x] for x in ("q4_k_m", "awq") if x in sizes), None)
     released = next((x for x in facts.weights if x.released), None)
-    found |= {"bf16": sizes["bf16"].bytes if "bf16" in sizes else None, "fp8": sizes["fp8"].bytes if "fp8" in sizes else None}
-    found |= {"four_bits": four_bits and four_bits.bytes, "released_dtype": released and format_name(released.dtype)}
+    found |= {
+        "bf16": sizes["bf16"].bytes if "bf16" in sizes else None,
+        "fp8": sizes["fp8"].bytes if "fp8" in sizes else None,
+    }
+    found |= {
+        "four_bits": four_bits and four_bits.bytes,
+        "released_dtype": released and format_name(released.dtype),
+    }
     runs = next((x.gpu for x in facts.runs_on if x.gpu is not None), None)
-    found["runs_on"] = f"{runs.count} × {short_title(runs.device.title)}" if runs is not None and facts.runs_on[0].gpu is runs else None
-    origin = {"organization": facts.organization, "released": facts.released, "license": license_name(facts.license)}
-    return {key: _number(value) for key, value in found.items()} | (origin if facts.released or facts.license else {})
+    found["runs_on"] = (
+        f"{runs.count} × {short_title(runs.device.title)}"
+        if runs is not None and facts.runs_on[0].gpu is runs
+        else None
+    )
+    origin = {
+        "organization": facts.organization,
+        "released": facts.released,
+        "license": license_name(facts.license),
+    }
+    return {key: _number(value) for key, value in found.items()} | (
+        origin if facts.released or facts.license else {}
+    )
 
 
 def _number(value: Any) -> Any:
@@ -112,9 +130,15 @@ def _number(value: Any) -> Any:
 
 
 def _picture(model: Model) -> dict[str, Any]:
-    """Return bars to scale: towers, embedding, the layers in order as runs of one kind, norm and head; parts as [colour, all, active]."""
+    """Return bars to scale: towers, embedding, the layers in order as runs of one kind, norm and
+    head; parts as [colour, all, active].
+    """
     layers = [x for x in model.count.sections if x.name == "layers"]
-    places = sorted((start, last, step, kind) for kind, x in enumerate(layers) for start, last, step in x.indices)
+    places = sorted(
+        (start, last, step, kind)
+        for kind, x in enumerate(layers)
+        for start, last, step in x.indices
+    )
     order: dict[int, int] = {}
     for start, last, step, kind in places:
         order |= dict.fromkeys(range(start, last + 1, step), kind)
@@ -124,8 +148,16 @@ def _picture(model: Model) -> dict[str, Any]:
             runs[-1][1] += 1
         else:
             runs.append([kind, 1])
-    shares = {x.pattern.removeprefix("layers.{l}."): (int(x.active), int(x.copies)) for x in fold(model.tree) if x.num_experts}
-    outside = {x.name: bar for x in model.count.sections if x.name not in ("layers", *model.tree.excluded) and (bar := _bar(x, shares))}
+    shares = {
+        x.pattern.removeprefix("layers.{l}."): (int(x.active), int(x.copies))
+        for x in fold(model.tree)
+        if x.num_experts
+    }
+    outside = {
+        x.name: bar
+        for x in model.count.sections
+        if x.name not in ("layers", *model.tree.excluded) and (bar := _bar(x, shares))
+    }
     return {
         "before": [bar for name, bar in outside.items() if name not in _AFTER_LAYERS],
         "kinds": [_bar(x, shares) for x in layers],
@@ -135,7 +167,9 @@ def _picture(model: Model) -> dict[str, Any]:
 
 
 def _bar(section: Section, shares: Mapping[str, tuple[int, int]]) -> list[list[Any]]:
-    """Return the parts of a bar from its foot: colour, parameters, and those that one token uses."""
+    """Return the parts of a bar from its foot: colour, parameters, and those that one token
+    uses.
+    """
     parts: dict[str, list[int]] = {}
     times = 1 if section.name == "layers" else int(section.times)
     for row in section.rows:
@@ -144,13 +178,24 @@ def _bar(section: Section, shares: Mapping[str, tuple[int, int]]) -> list[list[A
         whole, active = parts.setdefault(colour, [0, 0])
         used, copies = shares.get(row.pattern, (1, 1))
         parts[colour] = [whole + n, active + n * used // copies]
-    return [[colour, _number(parts[colour][0]), _number(parts[colour][1])] for colour in _STACKING if parts.get(colour, [0])[0]]
+    return [
+        [colour, _number(parts[colour][0]), _number(parts[colour][1])]
+        for colour in _STACKING
+        if parts.get(colour, [0])[0]
+    ]
 
 
 def _shapes(model: Model) -> Iterator[list[Any]]:
-    """Yield the weights: path, shape, copies, colour; a weight that has the same path in several kinds of layers is listed for each."""
+    """Yield the weights: path, shape, copies, colour; a weight that has the same path in several
+    kinds of layers is listed for each.
+    """
     for section in model.count.sections:
         for row in section.rows:
             path = f"layers.{row.pattern}" if section.name == "layers" else row.pattern
             copies = _number(int(section.times) * int(row.copies))
-            yield [path, [_number(int(x)) for x in row.weight.shape], copies, _COLOURS.get(row.group, "ffn")]
+            yield [
+                path,
+                [_number(int(x)) for x in row.weight.shape],
+                copies,
+                _COLOURS.get(row.group, "ffn"),
+            ]

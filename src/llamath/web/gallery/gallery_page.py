@@ -18,12 +18,19 @@ PLOTTED = ("kv", "total", "active", "context", "flops", "layers", "width", "voca
 
 
 def gallery_data(
-    entries: Sequence[Mapping[str, Any]], *, link: str, pair_link: str = "", chunks: int = 0, hub: bool = False, forms: str = ""
+    entries: Sequence[Mapping[str, Any]],
+    *,
+    link: str,
+    pair_link: str = "",
+    chunks: int = 0,
+    hub: bool = False,
+    forms: str = "",
 ) -> dict[str, Any]:
     """Return the data of the page.
 
-    `link` is the address of a model's page, with `{id}`; `pair_link` that of a comparison, with `{a}` and `{b}`, if Python makes one;
-    `chunks` the number of requests that bring the rest of the entries; and `forms` the address of the script with the closed forms.
+    `link` is the address of a model's page, with `{id}`; `pair_link` that of a comparison, with
+    `{a}` and `{b}`, if Python makes one; `chunks` the number of requests that bring the rest of the
+    entries; and `forms` the address of the script with the closed forms.
     """
     return {
         "models": list(entries),

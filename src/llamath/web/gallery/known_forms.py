@@ -1,4 +1,5 @@
-"""The closed forms of a gallery's models as a script, which its pages load when a config is opened there.
+"""The closed forms of a gallery's models as a script, which its pages load when a config is opened
+there.
 
 Pages from a disk may load scripts, and no other files.
 """
@@ -29,6 +30,19 @@ def forms_script(forms: Sequence[Mapping[str, Any]]) -> str:
 def _structure(design: Mapping[str, Any]) -> str:
     """Return what decides which configs a design counts, and its letters, as text."""
     neutral = set(design["neutral"])
-    fixed = [[x["key"], x["text"]] for x in design["config"] if x["form"] is None and x["key"] not in neutral]
+    fixed = [
+        [x["key"], x["text"]]
+        for x in design["config"]
+        if x["form"] is None and x["key"] not in neutral
+    ]
     letters = [[x["letter"], x["key"], x["absent"]] for x in design["letters"]]
-    return json.dumps([design["type"], sorted(fixed), letters, design["defaults"], design["neutral"], design["tied"] is None])
+    return json.dumps(
+        [
+            design["type"],
+            sorted(fixed),
+            letters,
+            design["defaults"],
+            design["neutral"],
+            design["tied"] is None,
+        ]
+    )

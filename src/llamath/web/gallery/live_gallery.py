@@ -1,4 +1,6 @@
-"""The gallery of the local server: the page at once with what the catalog knows, and the computed facts in chunks."""
+"""The gallery of the local server: the page at once with what the catalog knows, and the
+computed facts in chunks.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,17 @@ class LiveGallery:
         return -(-len(slugs()) // _CHUNK)
 
     def page(self, posted: Sequence[dict[str, Any]] = ()) -> str:
-        """Return the page, with the models of this launch, the entries of configs that were sent, and what the catalog knows of presets."""
+        """Return the page, with the models of this launch, the entries of configs that were
+        sent, and what the catalog knows of presets.
+        """
         own = [gallery_entry(model, model_id) for model_id, model in self.own.items()]
         entries = [*own, *posted, *map(catalog_entry, presets())]
-        data = gallery_data(entries, link=_LINK, pair_link="models/{a}/{b}", chunks=self.num_chunks, hub=self.hub)
-        return document("Choose a model", data, "gallery", plain_links(entries, _LINK), connects=True)
+        data = gallery_data(
+            entries, link=_LINK, pair_link="models/{a}/{b}", chunks=self.num_chunks, hub=self.hub
+        )
+        return document(
+            "Choose a model", data, "gallery", plain_links(entries, _LINK), connects=True
+        )
 
     def chunk(self, i: int) -> dict[str, Any]:
         """Return the entries of the presets of one chunk."""

@@ -1,4 +1,6 @@
-"""`write_gallery`: write the static site of models into a folder, in several processes, at once or not at all."""
+"""`write_gallery`: write the static site of models into a folder, in several processes, at once
+or not at all.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,15 @@ class GallerySite(Report):
     @property
     def summary(self) -> str:
         """The numbers of models and bytes."""
-        left = f"; without {format_count(self.left_out, 'preset')} that are counted only" if self.left_out else ""
-        return f"{format_count(self.models, 'model')} in {format_count(self.files, 'file')}, {self.bytes / 1e6:,.1f} MB{left}"
+        left = (
+            f"; without {format_count(self.left_out, 'preset')} that are counted only"
+            if self.left_out
+            else ""
+        )
+        return (
+            f"{format_count(self.models, 'model')} in {format_count(self.files, 'file')}, "
+            f"{self.bytes / 1e6:,.1f} MB{left}"
+        )
 
 
 def write_gallery(
@@ -64,12 +73,14 @@ def write_gallery(
 ) -> GallerySite:
     """Write the gallery of some models, or of all presets, into a folder.
 
-    A folder that is a gallery is replaced, and keeps the files that are not of the gallery; any other folder that is not empty is
-    refused unless `force` is given, which overwrites the files of the same names.
+    A folder that is a gallery is replaced, and keeps the files that are not of the gallery; any
+    other folder that is not empty is refused unless `force` is given, which overwrites the files of
+    the same names.
     """
     folder = os.path.realpath(folder)
     old_files = _check_folder(folder, force)
-    # what is written into a folder is moved within it, and so on one disk; a whole gallery takes the place of another one
+    # what is written into a folder is moved within it, and so on one disk; a whole gallery takes
+    # the place of another one
     parent = folder if os.path.isdir(folder) and not old_files else os.path.dirname(folder)
     created: list[str] = []
     new = ""
@@ -83,7 +94,11 @@ def write_gallery(
         written = [x for x in found if x is not None]
         entries = [entry for entry, _ in written]
         _write_shared(new, entries, [form for _, form in written if form])
-        files = sorted(os.path.relpath(os.path.join(where, x), new) for where, _, names in os.walk(new) for x in names)
+        files = sorted(
+            os.path.relpath(os.path.join(where, x), new)
+            for where, _, names in os.walk(new)
+            for x in names
+        )
         size = sum(os.path.getsize(os.path.join(new, x)) for x in files)
         _write(new, MARKER, json.dumps({"llamath_gallery": 1, "files": files}, indent=0))
         os.chmod(new, 0o777 & ~_umask())
@@ -96,7 +111,13 @@ def write_gallery(
         for path in reversed(created):
             with suppress(OSError):
                 os.rmdir(path)
-    return GallerySite(output=folder, models=len(entries), files=len(files) + 1, bytes=size, left_out=len(found) - len(written))
+    return GallerySite(
+        output=folder,
+        models=len(entries),
+        files=len(files) + 1,
+        bytes=size,
+        left_out=len(found) - len(written),
+    )
 
 
 def _first_missing(path: str) -> str:
@@ -118,21 +139,31 @@ def _check_folder(folder: str, force: bool) -> list[str]:
             pass
         if os.listdir(folder) and not force:
             raise LlamathError(
-                f"{safe(folder)} is a folder that is not a gallery", hint="an empty or new folder, or --force to write into it"
+                f"{safe(folder)} is a folder that is not a gallery",
+                hint="an empty or new folder, or --force to write into it",
             )
     elif os.path.lexists(folder):
         raise LlamathError(f"{safe(folder)} is not a folder", hint="the name of a new folder")
     return []
 
 
-def _write_pages(new: str, sources: Sequence[str], processes: int | None, on_progress: _OnProgress) -> list[_Written | None]:
-    """Write the page of each model, and return their entries and closed forms; None of a preset that is counted only."""
+def _write_pages(
+    new: str, sources: Sequence[str], processes: int | None, on_progress: _OnProgress
+) -> list[_Written | None]:
+    """Write the page of each model, and return their entries and closed forms; None of a preset
+    that is counted only.
+    """
     with writing("models"):
         os.mkdir(os.path.join(new, "models"))
     ids = _ids_of(sources) if sources else dict.fromkeys(slugs(), "")
     tasks = [(new, model_id, source, bool(sources)) for model_id, source in ids.items()]
     written: list[_Written | None] = []
-    most = min(processes or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(tasks))
+    most = min(
+        processes or len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
+        len(tasks),
+    )
     on_progress(0, len(tasks))
     if most == 1:
         for task in tasks:
@@ -151,12 +182,23 @@ def _write_pages(new: str, sources: Sequence[str], processes: int | None, on_pro
 
 
 def _ids_of(sources: Sequence[str]) -> dict[str, str]:
-    """Return the source of each model by its id, which is a file name: the slug of a preset, else a part of its path."""
+    """Return the source of each model by its id, which is a file name: the slug of a preset,
+    else a part of its path.
+    """
     ids: dict[str, str] = {}
     known = frozenset(slugs())
     for source in sources:
-        words = re.sub(r"[^a-z0-9.]+", "-", os.path.basename(source.rstrip("/")).lower()).strip("-.") or "model"
-        model_id = source if source in known else words if words not in known | ids.keys() else f"{words}-{len(ids) + 1}"
+        words = (
+            re.sub(r"[^a-z0-9.]+", "-", os.path.basename(source.rstrip("/")).lower()).strip("-.")
+            or "model"
+        )
+        model_id = (
+            source
+            if source in known
+            else words
+            if words not in known | ids.keys()
+            else f"{words}-{len(ids) + 1}"
+        )
         if model_id in ids:
             raise LlamathError(f"{safe(source)} is given twice", hint="each MODEL once")
         ids[model_id] = "" if source in known else source
@@ -164,11 +206,18 @@ def _ids_of(sources: Sequence[str]) -> dict[str, str]:
 
 
 def _write_model(task: tuple[str, str, str, bool]) -> _Written | None:
-    """Write one page, and return the model's entry and closed forms; None of one that is counted only, unless it was asked for."""
+    """Write one page, and return the model's entry and closed forms; None of one that is counted
+    only, unless it was asked for.
+    """
     new, model_id, source, is_wanted = task
     model: Model = load_with_checkpoint(source) if source else load_preset(model_id)
     refuse_huge(model)
-    links = {"all": "../index.html", "with": f"../index.html#with={model_id}", "forms": f"../{FORMS}", "link": "{id}.html"}
+    links = {
+        "all": "../index.html",
+        "with": f"../index.html#with={model_id}",
+        "forms": f"../{FORMS}",
+        "link": "{id}.html",
+    }
     try:
         data = build_page_data([model]) | {"gallery": links}
     except CountedOnly:
@@ -176,7 +225,13 @@ def _write_model(task: tuple[str, str, str, bool]) -> _Written | None:
             raise
         return None
     name = str(data["models"][0]["name"])
-    text = site_page(name, data, "page", "../", [f"{model.parameters.total:,} parameters", '<a href="../index.html">All models</a>'])
+    text = site_page(
+        name,
+        data,
+        "page",
+        "../",
+        [f"{model.parameters.total:,} parameters", '<a href="../index.html">All models</a>'],
+    )
     _write(new, f"models/{model_id}.html", text)
     return gallery_entry(model, model_id), form_of(model_id, name, data["models"][0]["design"])
 
@@ -189,7 +244,11 @@ def _write_shared(new: str, entries: list[dict[str, Any]], forms: list[dict[str,
         _write(new, f"assets/{name}", text)
     _write(new, FORMS, forms_script(forms))
     data = gallery_data(entries, link=_LINK, forms=FORMS)
-    _write(new, "index.html", site_page("Gallery of language models", data, "gallery", "", plain_links(entries, _LINK)))
+    _write(
+        new,
+        "index.html",
+        site_page("Gallery of language models", data, "gallery", "", plain_links(entries, _LINK)),
+    )
 
 
 def _write(new: str, name: str, text: str) -> None:
@@ -198,7 +257,9 @@ def _write(new: str, name: str, text: str) -> None:
 
 
 def _move_into_place(new: str, folder: str, old_files: list[str]) -> None:
-    """Put the new folder in the place of the old one, which keeps files that are not of the gallery."""
+    """Put the new folder in the place of the old one, which keeps files that are not of the
+    gallery.
+    """
     if not os.path.isdir(folder):
         os.rename(new, folder)
         return
@@ -225,7 +286,9 @@ def _move_into_place(new: str, folder: str, old_files: list[str]) -> None:
 
 
 def _move_entries(new: str, folder: str) -> None:
-    """Move what is in a folder into another one, over files of the same names, without a new file for which a disk can be too full."""
+    """Move what is in a folder into another one, over files of the same names, without a new
+    file for which a disk can be too full.
+    """
     for name in os.listdir(new):
         source, target = os.path.join(new, name), os.path.join(folder, name)
         if os.path.isdir(source) and os.path.isdir(target) and not os.path.islink(target):

@@ -1,4 +1,6 @@
-"""The HTML of a static site: a page with its data, whose script and style are files that all pages share."""
+"""The HTML of a static site: a page with its data, whose script and style are files that all
+pages share.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,19 @@ SITE_POLICY = "; ".join(
         "trusted-types llamath-forms",
     )
 )
-"""Pages of a site load its own scripts and style, and nothing else; the one trusted type is the address of `known_forms`' script."""
+"""Pages of a site load its own scripts and style, and nothing else; the one trusted type is the
+address of `known_forms`' script."""
 
 
 def site_assets() -> dict[str, str]:
-    """Return the script and style of each bundle by the file name, which contains a hash of the content."""
-    return {asset_name(f"{bundle}.{kind}"): read_asset(f"{bundle}.{kind}") for bundle in BUNDLES for kind in ("js", "css")}
+    """Return the script and style of each bundle by the file name, which contains a hash of the
+    content.
+    """
+    return {
+        asset_name(f"{bundle}.{kind}"): read_asset(f"{bundle}.{kind}")
+        for bundle in BUNDLES
+        for kind in ("js", "css")
+    }
 
 
 def asset_name(name: str) -> str:
@@ -34,7 +43,9 @@ def asset_name(name: str) -> str:
     return f"{stem}-{hashlib.sha256(read_asset(name).encode()).hexdigest()[:12]}.{kind}"
 
 
-def site_page(title: str, data: Mapping[str, Any], bundle: str, up: str, without_script: Sequence[str]) -> str:
+def site_page(
+    title: str, data: Mapping[str, Any], bundle: str, up: str, without_script: Sequence[str]
+) -> str:
     """Return a page of a site; `up` leads from it to the site's root."""
     script, style = (f"{up}assets/{asset_name(f'{bundle}.{kind}')}" for kind in ("js", "css"))
     return html_document(

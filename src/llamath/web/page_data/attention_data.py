@@ -1,4 +1,6 @@
-"""The attention of each kind of layer: its heads, its mask, what a token leaves in the KV cache, and the wavelengths of its positions."""
+"""The attention of each kind of layer: its heads, its mask, what a token leaves in the KV cache,
+and the wavelengths of its positions.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,17 @@ from ...core.attention_facts import AttentionWindow
 from ...core.expr import Expr, floor_div, product, total
 from ...core.latent_attention import LatentAttention
 from ...core.parameter_count import layer_ranges
-from ...core.positions import Alibi, DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, QwenDynamicRope, Rope, YarnRope
+from ...core.positions import (
+    Alibi,
+    DynamicRope,
+    LinearRope,
+    Llama3Rope,
+    LongRope,
+    ProportionalRope,
+    QwenDynamicRope,
+    Rope,
+    YarnRope,
+)
 from ...generation.rope_frequencies import rope_frequencies
 from ...model import Model
 from ...utils.number_format import format_ranges
@@ -55,11 +67,15 @@ class _Heads(NamedTuple):
         """MHA, GQA, MQA or MLA."""
         if self.latent:
             return "MLA"
-        return "MHA" if self.key_heads == int(self.query) else "MQA" if self.key_heads == 1 else "GQA"
+        return (
+            "MHA" if self.key_heads == int(self.query) else "MQA" if self.key_heads == 1 else "GQA"
+        )
 
 
 def build_attention(model: Model) -> dict[str, Any]:
-    """Return the kinds of attention in order of their first layer, the alternatives to the most frequent one, and the rotary positions."""
+    """Return the kinds of attention in order of their first layer, the alternatives to the most
+    frequent one, and the rotary positions.
+    """
     graph = record(model.tree)
     found: dict[str, tuple[dict[str, Any], int, set[int]]] = {}
     ropes: dict[Rope, int] = {}
@@ -67,7 +83,9 @@ def build_attention(model: Model) -> dict[str, Any]:
     for region in graph.layers:
         for node in (x for x in region.nodes if x.op == "attention"):
             heads, rope = _heads(region, node), _rope_of(region, node)
-            kind = _attention(graph, region, node, heads) | {"rope": None if rope is None else ropes.setdefault(rope, len(ropes))}
+            kind = _attention(graph, region, node, heads) | {
+                "rope": None if rope is None else ropes.setdefault(rope, len(ropes))
+            }
             key = repr(sorted((name, repr(x)) for name, x in kind.items()))
             first, layers, ids = found.get(key, (kind, 0, set()))
             found[key] = (first, layers := layers + int(region.times), ids | {id(region.block)})
@@ -75,7 +93,8 @@ def build_attention(model: Model) -> dict[str, Any]:
                 most, most_layers = heads, layers
     return {
         "kinds": [
-            kind | {"layers": str(layers), "where": format_ranges(layer_ranges(model.tree.layers, ids))}
+            kind
+            | {"layers": str(layers), "where": format_ranges(layer_ranges(model.tree.layers, ids))}
             for kind, layers, ids in found.values()
         ],
         "of": str(int(model.tree.layers.n)),
@@ -88,11 +107,19 @@ def build_attention(model: Model) -> dict[str, Any]:
 def _heads(region: Region, node: Node) -> _Heads:
     """Return the heads of an attention node."""
     own = [
-        x for x in region.nodes if x.op == "update_cache" and x.path == node.path and x.attributes["window"] == node.attributes["window"]
+        x
+        for x in region.nodes
+        if x.op == "update_cache"
+        and x.path == node.path
+        and x.attributes["window"] == node.attributes["window"]
     ]
     cached = tuple((x.shape[2], x.shape[3]) for x in own if len(x.shape) == 4)
     return _Heads(
-        node.shape[2], node.inputs[0].shape[3], node.shape[3], cached, isinstance(_mixer(region.block, node.path), LatentAttention)
+        node.shape[2],
+        node.inputs[0].shape[3],
+        node.shape[3],
+        cached,
+        isinstance(_mixer(region.block, node.path), LatentAttention),
     )
 
 
@@ -113,10 +140,20 @@ def _attention(graph: Graph, region: Region, node: Node, heads: _Heads) -> dict[
     window: AttentionWindow = node.attributes["window"]
     mixer, transform = _mixer(region.block, node.path), node.attributes["transform"]
     specs = [x for x in cache_specs(graph, layers={id(region.block): 1}) if x.rows]
-    top_k, blocks, windows = node.attributes["top_k"], node.attributes.get("blocks"), node.attributes.get("windows")
-    seen = window if top_k is None else AttentionWindow(size=top_k)  # as many keys as in a window of that size
-    pairs = pairs_in_blocks(blocks, TOKENS) if blocks else pairs_in_window(seen, TOKENS, Expr.const(0))
-    pairs, chosen = pairs_in_selected_windows(windows, TOKENS, Expr.const(0)) if windows else pairs, blocks or windows
+    top_k, blocks, windows = (
+        node.attributes["top_k"],
+        node.attributes.get("blocks"),
+        node.attributes.get("windows"),
+    )
+    # as many keys as in a window of that size
+    seen = window if top_k is None else AttentionWindow(size=top_k)
+    pairs = (
+        pairs_in_blocks(blocks, TOKENS) if blocks else pairs_in_window(seen, TOKENS, Expr.const(0))
+    )
+    pairs, chosen = (
+        pairs_in_selected_windows(windows, TOKENS, Expr.const(0)) if windows else pairs,
+        blocks or windows,
+    )
     positions = "learned" if graph.tree.positions is not None else "none"
     if any(x.op == "rope" and x.path == node.path for x in region.nodes):
         positions = "RoPE"
@@ -126,12 +163,21 @@ def _attention(graph: Graph, region: Region, node: Node, heads: _Heads) -> dict[
         "kvHeads": str(heads.key_heads),
         "keySize": str(int(heads.key_size)),
         "valueSize": str(int(heads.value_size)),
-        "rows": [{"heads": str(int(n)), "size": str(int(size)), "of": _product_lines((n, size))} for n, size in heads.cached],
-        "cached": total(_token_bytes(x) for x in specs).to_expression_json() if specs and heads.cached else None,
+        "rows": [
+            {"heads": str(int(n)), "size": str(int(size)), "of": _product_lines((n, size))}
+            for n, size in heads.cached
+        ],
+        "cached": total(_token_bytes(x) for x in specs).to_expression_json()
+        if specs and heads.cached
+        else None,
         "window": None if window.size is None else str(window.size),
         "chunk": None if window.chunk is None else str(window.chunk),
         "causal": window.causal,
-        "selected": str(int(top_k)) if top_k is not None else str(int(chosen[0] * chosen[1])) if chosen else None,
+        "selected": str(int(top_k))
+        if top_k is not None
+        else str(int(chosen[0] * chosen[1]))
+        if chosen
+        else None,
         "sinks": getattr(mixer, "sinks", None) is not None,
         "softcap": transform.softcap,
         "positions": "ALiBi" if isinstance(transform.alibi, Alibi) else positions,
@@ -140,13 +186,17 @@ def _attention(graph: Graph, region: Region, node: Node, heads: _Heads) -> dict[
 
 
 def _token_bytes(spec: CacheSpec) -> Expr:
-    """Return the bytes that a token adds to the cache of one layer, on average where several tokens share a row."""
+    """Return the bytes that a token adds to the cache of one layer, on average where several
+    tokens share a row.
+    """
     grown = spec.replace(layers=1).growing_bytes(spec.every, 1, SIZES.cache)
     return floor_div(grown, spec.every) if spec.every > 1 else grown
 
 
 def _alternatives(own: _Heads) -> Iterator[dict[str, Any]]:
-    """Yield MHA, GQA, MQA and MLA with the query heads of this model, its own kind exactly as it is."""
+    """Yield MHA, GQA, MQA and MLA with the query heads of this model, its own kind exactly as it
+    is.
+    """
     heads, sizes = own.query, (own.key_size, own.value_size)
     for kind in ("MHA", "GQA", "MQA", "MLA"):
         note = ""
@@ -154,7 +204,9 @@ def _alternatives(own: _Heads) -> Iterator[dict[str, Any]]:
             rows = own.cached
         elif kind == "MLA":
             example = read_preset(_LATENT_EXAMPLE).config
-            rows = ((Expr.const(1), Expr.const(example["kv_lora_rank"] + example["qk_rope_head_dim"])),)
+            rows = (
+                (Expr.const(1), Expr.const(example["kv_lora_rank"] + example["qk_rope_head_dim"])),
+            )
             note = "with the latent of DeepSeek V3"
         elif (shared := {"MHA": int(heads), "GQA": _grouped(int(heads)), "MQA": 1}[kind]) is None:
             continue
@@ -169,12 +221,16 @@ def _alternatives(own: _Heads) -> Iterator[dict[str, Any]]:
             "own": kind == own.kind,
             "note": note,
             "cached": _token_bytes(spec).to_expression_json(),
-            "elements": [" + ".join(each) for each in zip(*(_product_lines(x) for x in rows), strict=True)],
+            "elements": [
+                " + ".join(each) for each in zip(*(_product_lines(x) for x in rows), strict=True)
+            ],
         }
 
 
 def _grouped(heads: int) -> int | None:
-    """Return the number of KV heads of an example of GQA: 8 as in most models, or fewer; None if there is none between 1 and `heads`."""
+    """Return the number of KV heads of an example of GQA: 8 as in most models, or fewer; None if
+    there is none between 1 and `heads`.
+    """
     return next((n for n in (8, 4, 2) if n < heads and heads % n == 0), None)
 
 
@@ -184,7 +240,9 @@ def _product_lines(x: Sequence[Expr]) -> list[str]:
 
 
 def _wavelengths(rope: Rope, context: int) -> dict[str, Any]:
-    """Return the wavelength of each rotary pair in tokens, as trained without scaling and as used at the model's context."""
+    """Return the wavelength of each rotary pair in tokens, as trained without scaling and as
+    used at the model's context.
+    """
     original = getattr(rope, "original_context", None)
     base = rope_frequencies(Rope(theta=rope.theta, dim=rope.dim)).angles
     if isinstance(rope, ProportionalRope):

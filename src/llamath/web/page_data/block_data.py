@@ -1,4 +1,6 @@
-"""The steps of the embedding, of each kind of layer and of the head, with symbolic shapes, and the heads and experts that are drawn."""
+"""The steps of the embedding, of each kind of layer and of the head, with symbolic shapes, and
+the heads and experts that are drawn.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,25 @@ _TOKENS, _BATCH = 3, 2
 
 
 def build_block_diagrams(model: Model) -> dict[str, Any]:
-    """Return the stages of the prefill, and of the decode pass if there is one; T is the number of tokens so far."""
+    """Return the stages of the prefill, and of the decode pass if there is one; T is the number
+    of tokens so far.
+    """
     tree, tokens = model.tree, Expr.variable("T", _TOKENS)
     graphs = {"prompt": record(tree, batch=_BATCH, new_tokens=tokens, past_tokens=Expr.const(0))}
     if reads_on(tree):
         graphs["next"] = record(tree, batch=_BATCH, past_tokens=tokens - 1, decode=True)
-    return {name: [_stage(x, graph) for x in walkthrough(graph).stages] for name, graph in graphs.items()}
+    return {
+        name: [_stage(x, graph) for x in walkthrough(graph).stages]
+        for name, graph in graphs.items()
+    }
 
 
 def _stage(stage: WalkthroughStage, graph: Graph) -> dict[str, Any]:
-    stream = (Expr.variable("B", _BATCH), Expr.const(1) if graph.decode else Expr.variable("T", _TOKENS), Expr.const(graph.tree.width))
+    stream = (
+        Expr.variable("B", _BATCH),
+        Expr.const(1) if graph.decode else Expr.variable("T", _TOKENS),
+        Expr.const(graph.tree.width),
+    )
     return encode_stage(stage, stream)
 
 
@@ -54,13 +65,29 @@ def _title(stage: WalkthroughStage) -> str:
     """Return the label of a stage."""
     if stage.name != "layers":
         return stage.name
-    place = f"layer {stage.layer}" if stage.times == 1 else f"layers {format_ranges(stage.indices)}" if stage.indices else "layers"
+    place = (
+        f"layer {stage.layer}"
+        if stage.times == 1
+        else (f"layers {format_ranges(stage.indices)}")
+        if stage.indices
+        else "layers"
+    )
     mixers = {"state": "a state", "conv": "a convolution"}
-    attention = next((x.description for x in stage.steps if x.kind == "softmax" and x.description != OVER_CACHED_KEYS), "")
-    recurrence = [text for kind, text in mixers.items() if any(x.kind == kind for x in stage.steps)][:1]
+    attention = next(
+        (
+            x.description
+            for x in stage.steps
+            if x.kind == "softmax" and x.description != OVER_CACHED_KEYS
+        ),
+        "",
+    )
+    recurrence = [
+        text for kind, text in mixers.items() if any(x.kind == kind for x in stage.steps)
+    ][:1]
     experts = ["experts"] if any(x.kind == "choice" for x in stage.steps) else []
     details = ", ".join(filter(None, [attention, *recurrence, *experts]))
-    return f"{place}{f' (× {stage.times:,})' if stage.times > 1 else ''}{f': {details}' if details else ''}"
+    times = f" (× {stage.times:,})" if stage.times > 1 else ""
+    return f"{place}{times}{f': {details}' if details else ''}"
 
 
 def _step(step: Operation) -> dict[str, Any]:
@@ -73,7 +100,11 @@ def _step(step: Operation) -> dict[str, Any]:
         "uses": [_encode_weight(y) for y in step.weights],
         "parameters": str(step.parameters),
         "flops": step.flops.to_expression_json(),
-        "each": [product((2, y.live, y.weight.size)).to_expression_json() for y in step.weights if y.weight.role == "matmul"],
+        "each": [
+            product((2, y.live, y.weight.size)).to_expression_json()
+            for y in step.weights
+            if y.weight.role == "matmul"
+        ],
         "keeps": step.cached.to_expression_json(),
     }
 
@@ -97,29 +128,61 @@ def _head_groups_and_experts(steps: Sequence[Operation]) -> Iterator[dict[str, A
     cache = next((x for x in nodes if x.op in ("update_cache", "read_cache")), None)
     for x in nodes:
         if x.op == "encoder_attention":
-            yield _heads(("query head", x.shape[2]), ("key and value head", x.inputs[1].shape[2]), "not cached: every image is read once")
+            yield _heads(
+                ("query head", x.shape[2]),
+                ("key and value head", x.inputs[1].shape[2]),
+                "not cached: every image is read once",
+            )
         elif x.op == "attention" and cache is not None:
             if cache.attributes["name"] == "latents":
                 few, note = "latent vector", "cached; each head unpacks its own keys and values"
             else:
-                few, note = "key and value head", "of another layer" if cache.op == "read_cache" else "cached"
+                few, note = (
+                    "key and value head",
+                    "of another layer" if cache.op == "read_cache" else "cached",
+                )
             yield _heads(("query head", x.shape[2]), (few, cache.shape[2]), note)
         elif x.op == "gated_delta_rule":
             key_heads = x.inputs[0].shape[2]
-            yield _heads(("value head with a state", x.shape[2]), ("query and key head", key_heads), "not cached: the states are")
+            yield _heads(
+                ("value head with a state", x.shape[2]),
+                ("query and key head", key_heads),
+                "not cached: the states are",
+            )
         elif x.op == "linear_attention":
-            yield _heads(("query head with a state", x.shape[2]), ("key and value head", x.shape[2]), "not cached: the states are")
+            yield _heads(
+                ("query head with a state", x.shape[2]),
+                ("key and value head", x.shape[2]),
+                "not cached: the states are",
+            )
         elif x.op == "ssm_scan":
-            yield _heads(("head with a state", x.shape[2]), ("group of b and c", x.inputs[1].shape[2]), "not cached: the states are")
+            yield _heads(
+                ("head with a state", x.shape[2]),
+                ("group of b and c", x.inputs[1].shape[2]),
+                "not cached: the states are",
+            )
         elif x.op == "dispatch":
             moe: MoE = x.attributes["moe"]
             groups = moe.expert_groups.groups if moe.expert_groups else 1
             n, k = _count(moe.experts.n), _count(moe.top_k)
-            yield {"kind": "experts", "n": n, "k": k, "shared": moe.shared is not None, "groups": int(groups)}
+            yield {
+                "kind": "experts",
+                "n": n,
+                "k": k,
+                "shared": moe.shared is not None,
+                "groups": int(groups),
+            }
 
 
 def _heads(many: tuple[str, int], few: tuple[str, int], note: str) -> dict[str, Any]:
-    return {"kind": "heads", "many": _plural(*many), "n": _count(many[1]), "few": _plural(*few), "k": _count(few[1]), "says": note}
+    return {
+        "kind": "heads",
+        "many": _plural(*many),
+        "n": _count(many[1]),
+        "few": _plural(*few),
+        "k": _count(few[1]),
+        "says": note,
+    }
 
 
 def _plural(name: str, n: int) -> str:

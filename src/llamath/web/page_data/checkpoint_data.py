@@ -1,4 +1,6 @@
-"""The page's data about a checkpoint: the contents of its files, and whether they match its config."""
+"""The page's data about a checkpoint: the contents of its files, and whether they match its
+config.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from ...model import Model
 from ...utils.errors import FormatError, safe
 
 _NAME_CODES = frozenset(
-    "duplicate further layers missing missing_shard unexpected other_part packed tied_copy untied_copy not_compared buffer".split()
+    "duplicate further layers missing missing_shard unexpected other_part packed tied_copy "
+    "untied_copy not_compared buffer".split()
 )
 _VOCABULARY_CODES = frozenset(("padded_vocabulary", "tokenizer", "vocabulary"))
 _MAX_TENSORS, _MAX_FILES = 50, 200
@@ -55,7 +58,11 @@ def load_with_checkpoint(source: str) -> Model:
         note = f"its files were not verified: {error}" + (f"; {error.hint}" if error.hint else "")
         return model.replace(notes=(*model.notes, note))
     model = with_stored_head(report.model, report.checkpoint)
-    return CheckpointModel(**{name: getattr(model, name) for name in model.fields}, report=report, listing=list_tensors(report.manifest))
+    return CheckpointModel(
+        **{name: getattr(model, name) for name in model.fields},
+        report=report,
+        listing=list_tensors(report.manifest),
+    )
 
 
 def checkpoint_findings(model: Model) -> dict[str, Any] | None:
@@ -66,10 +73,14 @@ def checkpoint_findings(model: Model) -> dict[str, Any] | None:
     num_files, num_bytes = len(listing.files), sum(x.size for x in listing.files)
     return {
         "ok": model.report.verdict.ok,
-        "says": f"{listing.total.tensors:,} tensors, {num_files:,} {'file' if num_files == 1 else 'files'}, {num_bytes:,} bytes",
+        "says": f"{listing.total.tensors:,} tensors, {num_files:,} "
+        f"{'file' if num_files == 1 else 'files'}, {num_bytes:,} bytes",
         "of": _size_formulas(listing),
         "bytes": str(listing.total.bytes),
-        "verdicts": [_check_result(model, check, [x for x in findings if _check_of(x) == check]) for check in _CHECKS],
+        "verdicts": [
+            _check_result(model, check, [x for x in findings if _check_of(x) == check])
+            for check in _CHECKS
+        ],
     }
 
 
@@ -94,17 +105,31 @@ def _check_of(finding: Finding) -> str:
         return "names"
     if finding.code in _VOCABULARY_CODES:
         return "vocabulary"
-    return "files" if not finding.tensors or finding.code == "index" else "types" if finding.code == "dtype" else "shapes"
+    return (
+        "files"
+        if not finding.tensors or finding.code == "index"
+        else "types"
+        if finding.code == "dtype"
+        else "shapes"
+    )
 
 
-def _check_result(model: CheckpointModel, check: str, findings: Sequence[Finding]) -> dict[str, Any]:
+def _check_result(
+    model: CheckpointModel, check: str, findings: Sequence[Finding]
+) -> dict[str, Any]:
     problem = next((x for x in findings if x.severity != "info"), None)
     tables = {"types": _dtype_rows, "files": _file_rows}
     return {
         "what": check,
         "ok": problem is None,
-        "says": _text_without_findings(model, check) if problem is None else f"does not match: {safe(problem.message, 2000)}",
-        "of": _name_formulas(model) if check == "names" else _size_formulas(model.listing)[-1:] if check == "files" else [],
+        "says": _text_without_findings(model, check)
+        if problem is None
+        else f"does not match: {safe(problem.message, 2000)}",
+        "of": _name_formulas(model)
+        if check == "names"
+        else _size_formulas(model.listing)[-1:]
+        if check == "files"
+        else [],
         "findings": [_encode_finding(x) for x in findings],
         "table": tables[check](model.listing) if check in tables else None,
     }
@@ -117,7 +142,11 @@ def _size_formulas(listing: Listing) -> list[list[str]]:
     return [
         ["tensors of each file", tensors, f"{listing.total.tensors:,} tensors"],
         ["files", f"{len(listing.files):,}"],
-        ["bytes of each file, with its header", sizes, f"{sum(x.size for x in listing.files):,} bytes"],
+        [
+            "bytes of each file, with its header",
+            sizes,
+            f"{sum(x.size for x in listing.files):,} bytes",
+        ],
     ]
 
 
@@ -128,7 +157,11 @@ def _name_formulas(model: CheckpointModel) -> list[list[str]]:
     expected = ["names expected from the config", f"{verdict.expected:,}"]
     if scheme is not None:
         tree = model.tree
-        num_outside = sum(len(list(scheme.tensors_of_field(tree, field))) for field, x in tree.children if not isinstance(x, Stack))
+        num_outside = sum(
+            len(list(scheme.tensors_of_field(tree, field)))
+            for field, x in tree.children
+            if not isinstance(x, Stack)
+        )
         names_per_layer = [
             (int(n), len(list(scheme.tensors_of_block(field, x))))
             for field, y in tree.children
@@ -142,15 +175,24 @@ def _name_formulas(model: CheckpointModel) -> list[list[str]]:
             ]
     return [
         expected,
-        ["expected − missing", f"{verdict.expected:,} − {verdict.expected - verdict.matched:,}", f"{verdict.matched:,} found"],
+        [
+            "expected − missing",
+            f"{verdict.expected:,} − {verdict.expected - verdict.matched:,}",
+            f"{verdict.matched:,} found",
+        ],
     ]
 
 
 def _encode_finding(finding: Finding) -> dict[str, Any]:
     names = [safe(name) for name in finding.tensors[:_MAX_TENSORS]]
-    more = [f"and {len(finding.tensors) - _MAX_TENSORS:,} more"] if len(finding.tensors) > _MAX_TENSORS else []
+    more = (
+        [f"and {len(finding.tensors) - _MAX_TENSORS:,} more"]
+        if len(finding.tensors) > _MAX_TENSORS
+        else []
+    )
     return {
-        "says": f"{_SEVERITY_SIGNS[finding.severity]} {finding.severity}: {safe(finding.message, 2000)}",
+        "says": f"{_SEVERITY_SIGNS[finding.severity]} {finding.severity}: "
+        f"{safe(finding.message, 2000)}",
         "hint": safe(finding.hint, 2000),
         "tensors": "\n".join(names + more),
     }
@@ -158,21 +200,37 @@ def _encode_finding(finding: Finding) -> dict[str, Any]:
 
 def _dtype_rows(listing: Listing) -> list[list[str]]:
     """Return a row for each stored dtype."""
-    rows = [[safe(name), f"{x.tensors:,}", f"{x.elements:,}", f"{x.bytes:,}"] for name, x in listing.dtypes.items()]
+    rows = [
+        [safe(name), f"{x.tensors:,}", f"{x.elements:,}", f"{x.bytes:,}"]
+        for name, x in listing.dtypes.items()
+    ]
     return [["dtype", "tensors", "elements", "bytes"], *rows]
 
 
 def _file_rows(listing: Listing) -> list[list[str]]:
     """Return a row for each of the first files, and one for the rest."""
-    rows = [[safe(x.name), f"{x.tensors:,}", f"{x.bytes:,}", f"{x.size:,}"] for x in listing.files[:_MAX_FILES]]
+    rows = [
+        [safe(x.name), f"{x.tensors:,}", f"{x.bytes:,}", f"{x.size:,}"]
+        for x in listing.files[:_MAX_FILES]
+    ]
     if rest := listing.files[_MAX_FILES:]:
-        rows.append([f"{len(rest):,} more", *(f"{sum(getattr(x, y) for x in rest):,}" for y in ("tensors", "bytes", "size"))])
-    all_files = ["all", *(f"{sum(getattr(x, y) for x in listing.files):,}" for y in ("tensors", "bytes", "size"))]
+        rows.append(
+            [
+                f"{len(rest):,} more",
+                *(f"{sum(getattr(x, y) for x in rest):,}" for y in ("tensors", "bytes", "size")),
+            ]
+        )
+    all_files = [
+        "all",
+        *(f"{sum(getattr(x, y) for x in listing.files):,}" for y in ("tensors", "bytes", "size")),
+    ]
     return [["file", "tensors", "tensor bytes", "file bytes"], *rows, all_files]
 
 
 def stored_weights(model: CheckpointModel) -> Iterator[StoredWeight]:
-    """Yield the stored bytes of each weight including scales; each part of a fused weight gets its share."""
+    """Yield the stored bytes of each weight including scales; each part of a fused weight gets
+    its share.
+    """
     manifest, tree = model.report.manifest, model.tree
     bytes_by_weight = _bytes_by_weight(manifest)
     schemes = expectation_of(model, model.report.checkpoint).schemes
@@ -198,7 +256,9 @@ def _bytes_by_weight(manifest: Manifest) -> Mapping[str, int]:
     return bytes_by_weight
 
 
-def _split_bytes(tensor: StoredTensor, num_bytes: int | None, layer: int | None) -> Iterator[StoredWeight]:
+def _split_bytes(
+    tensor: StoredTensor, num_bytes: int | None, layer: int | None
+) -> Iterator[StoredWeight]:
     num_elements = sum(int(part.weight.size) for part in tensor.parts)
     if num_bytes is None or not num_elements:
         return

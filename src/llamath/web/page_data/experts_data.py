@@ -1,4 +1,6 @@
-"""The mixture of experts: its layers and routing, and the experts and bytes that a decode step reads at a batch size."""
+"""The mixture of experts: its layers and routing, and the experts and bytes that a decode step
+reads at a batch size.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _HUNDREDTHS = 100
 """The expected number of distinct experts is given in hundredths."""
 
 
-def build_experts(model: Model, memory_by_dtype: Mapping[str, MemoryCalculator]) -> dict[str, Any] | None:
+def build_experts(
+    model: Model, memory_by_dtype: Mapping[str, MemoryCalculator]
+) -> dict[str, Any] | None:
     """Return the layers with experts; None for a dense model."""
     graph = record(model.tree)
     kinds: dict[tuple[str, ...], tuple[dict[str, Any], int, set[int]]] = {}
@@ -41,10 +45,17 @@ def build_experts(model: Model, memory_by_dtype: Mapping[str, MemoryCalculator])
         ],
         "of": str(int(model.tree.layers.n)),
         "read": {
-            f"{missed}/{experts}": WeightRead(variable("X"), 1, 0, missed, experts).of(BATCH).to_expression_json()
-            for missed, experts in dict.fromkeys(key for each in reads.values() for key in each if key[0])
+            f"{missed}/{experts}": WeightRead(variable("X"), 1, 0, missed, experts)
+            .of(BATCH)
+            .to_expression_json()
+            for missed, experts in dict.fromkeys(
+                key for each in reads.values() for key in each if key[0]
+            )
         },
-        "bytes": {name: {f"{missed}/{experts}": str(n) for (missed, experts), n in each.items()} for name, each in reads.items()},
+        "bytes": {
+            name: {f"{missed}/{experts}": str(n) for (missed, experts), n in each.items()}
+            for name, each in reads.items()
+        },
     }
 
 
@@ -60,18 +71,26 @@ def _kind(moe: MoE) -> dict[str, Any]:
         "shared": moe.shared is not None or getattr(moe, "num_shared", None) is not None,
         "sharedParameters": _parameters(moe.shared),
         "each": _parameters(moe.experts[0]),
-        "groups": None if moe.expert_groups is None else [str(moe.expert_groups.groups), str(moe.expert_groups.kept)],
+        "groups": None
+        if moe.expert_groups is None
+        else [str(moe.expert_groups.groups), str(moe.expert_groups.kept)],
         "scoring": moe.scoring,
         "distinct": WeightRead(_HUNDREDTHS * n, 1, 0, missed, of).of(BATCH).to_expression_json(),
     }
 
 
 def _parameters(block: Block | None) -> str:
-    return "0" if block is None else str(sum(int(x.weight.parameters) * int(x.copies) for x in fold(block)))
+    return (
+        "0"
+        if block is None
+        else str(sum(int(x.weight.parameters) * int(x.copies) for x in fold(block)))
+    )
 
 
 def _reads(found: MemoryCalculator) -> dict[tuple[int, int], int]:
-    """Return the bytes of experts by (experts that a token does not use, experts), and under (0, 1) those of all other matrices."""
+    """Return the bytes of experts by (experts that a token does not use, experts), and under (0,
+    1) those of all other matrices.
+    """
     sizes: dict[tuple[int, int], Fraction] = {}
     for x in ShardedModel(found, Layout()).reads[0]:
         if not x.rows:

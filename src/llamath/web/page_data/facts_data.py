@@ -1,4 +1,6 @@
-"""The fact sheet of the page: rows of short texts, each number with its derivation, and the smallest hardware."""
+"""The fact sheet of the page: rows of short texts, each number with its derivation, and the
+smallest hardware.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,30 @@ def facts_data(model: Model) -> dict[str, Any]:
     """Return the data of the fact sheet."""
     facts = fact_sheet(model)
     return {
-        "origin": [safe(x) for x in (facts.organization, month_of(facts.released), license_name(facts.license)) if x],
+        "origin": [
+            safe(x)
+            for x in (facts.organization, month_of(facts.released), license_name(facts.license))
+            if x
+        ],
         "kinds": [_KIND_NAMES.get(x, x) for x in facts.kinds],
         "description": facts.description,
         "rows": list(_rows(facts)),
-        "weights": [{"dtype": x.dtype, "name": format_name(x.dtype), "bytes": str(x.bytes), "released": x.released} for x in facts.weights],
+        "weights": [
+            {
+                "dtype": x.dtype,
+                "name": format_name(x.dtype),
+                "bytes": str(x.bytes),
+                "released": x.released,
+            }
+            for x in facts.weights
+        ],
         "hardware": [_hardware(x) for x in facts.runs_on],
     }
 
 
-_MONTHS = "January February March April May June July August September October November December".split()
+_MONTHS = (
+    "January February March April May June July August September October November December"
+).split()
 
 
 def month_of(date: str | None) -> str | None:
@@ -66,9 +82,16 @@ def format_name(dtype: str) -> str:
 
 
 def _rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
-    """Yield the rows: a name, a value, a note, and either the letters that the value has in formulas or the lines of its derivation."""
+    """Yield the rows: a name, a value, a note, and either the letters that the value has in
+    formulas or the lines of its derivation.
+    """
     tree = facts.model.tree
-    yield _row("Layers", f"{facts.layers:,}", "; ".join(facts.patterns) or ("all alike" if facts.layers > 1 else ""), letters=tree.layers.n)
+    yield _row(
+        "Layers",
+        f"{facts.layers:,}",
+        "; ".join(facts.patterns) or ("all alike" if facts.layers > 1 else ""),
+        letters=tree.layers.n,
+    )
     yield _row("Hidden size", f"{facts.width:,}", "", letters=tree.width)
     yield from _mixer_rows(facts)
     value, _, note = facts.positions.partition("; " if ";" in facts.positions else ", ")
@@ -77,34 +100,68 @@ def _rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
         yield from (_ffn_row(x, len(facts.ffns) > 1) for x in facts.ffns)
     else:
         widths = [x.width for x in facts.ffns]
-        yield _row("FFN size", f"{min(widths):,} – {max(widths):,}", f"{facts.ffns[0].kind}, in {len(widths)} sizes")
+        yield _row(
+            "FFN size",
+            f"{min(widths):,} – {max(widths):,}",
+            f"{facts.ffns[0].kind}, in {len(widths)} sizes",
+        )
     yield _row(
         "Context length",
-        f"{facts.context:,}" if facts.context is not None else "not limited" if facts.states_context else "not known",
+        f"{facts.context:,}"
+        if facts.context is not None
+        else "not limited"
+        if facts.states_context
+        else "not known",
         "" if facts.context is None else "tokens",
     )
-    yield _row("Vocabulary", f"{facts.vocabulary:,}", "tied head" if facts.tied_head else "untied head", letters=tree.vocab)
+    yield _row(
+        "Vocabulary",
+        f"{facts.vocabulary:,}",
+        "tied head" if facts.tied_head else "untied head",
+        letters=tree.vocab,
+    )
     if facts.kv_per_token is not None:
         yield from _pass_rows(facts)
 
 
 def _mixer_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
-    """Yield a row for the mixers of each kind and number of heads, one for their windows, and one for the size of a head."""
-    shapes = dict.fromkeys((x.kind, x.heads, x.kv_heads, x.latent_dim, x.selected) for x in facts.mixers)
+    """Yield a row for the mixers of each kind and number of heads, one for their windows, and
+    one for the size of a head.
+    """
+    shapes = dict.fromkeys(
+        (x.kind, x.heads, x.kv_heads, x.latent_dim, x.selected) for x in facts.mixers
+    )
     if len(shapes) <= _MAX_SHAPES:
         for shape in shapes:
-            same = [x for x in facts.mixers if (x.kind, x.heads, x.kv_heads, x.latent_dim, x.selected) == shape]
-            where = f" in {format_count(sum(x.layers for x in same), 'layer')}" if len(shapes) > 1 else ""
+            same = [
+                x
+                for x in facts.mixers
+                if (x.kind, x.heads, x.kv_heads, x.latent_dim, x.selected) == shape
+            ]
+            where = (
+                f" in {format_count(sum(x.layers for x in same), 'layer')}"
+                if len(shapes) > 1
+                else ""
+            )
             yield _row(
-                "Attention" if same[0].is_attention else "Mixer", f"{same[0].kind}{where}", _mixer_note(same[0]), letters=same[0].heads
+                "Attention" if same[0].is_attention else "Mixer",
+                f"{same[0].kind}{where}",
+                _mixer_note(same[0]),
+                letters=same[0].heads,
             )
     else:
         heads = [x.heads for x in facts.mixers if x.heads is not None]
-        yield _row("Attention", facts.attention, f"{min(heads):,} – {max(heads):,} query heads, by layer")
+        yield _row(
+            "Attention", facts.attention, f"{min(heads):,} – {max(heads):,} query heads, by layer"
+        )
     windows = dict.fromkeys((x.window, x.chunked) for x in facts.mixers if x.is_attention)
     for window, chunked in (x for x in windows if x[0] is not None):
         layers = sum(x.layers for x in facts.mixers if (x.window, x.chunked) == (window, chunked))
-        yield _row("Chunks" if chunked else "Window", f"{window:,} tokens", f"in {format_count(layers, 'layer')}")
+        yield _row(
+            "Chunks" if chunked else "Window",
+            f"{window:,} tokens",
+            f"in {format_count(layers, 'layer')}",
+        )
     sizes = dict.fromkeys(x.head_dim for x in facts.mixers if x.head_dim and x.is_attention)
     if sizes:
         value = " and ".join(f"{x:,}" for x in sizes) if len(sizes) <= _MAX_SHAPES else "several"
@@ -118,7 +175,10 @@ def _pass_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
     if later != facts.kv_per_token and later is not None:
         notes.insert(0, f"{short_bytes(later)} once windows are full")
     note = " · ".join(["per token", *notes])
-    lines = [_formula(facts.kv_per_token, "bytes"), *([] if full is None else [_formula(full, "bytes")])]
+    lines = [
+        _formula(facts.kv_per_token, "bytes"),
+        *([] if full is None else [_formula(full, "bytes")]),
+    ]
     yield _row("KV cache", short_bytes(int(facts.kv_per_token or 0)), note, of=lines)
     first, at_full = facts.flops_first_token, facts.flops_full_context
     if first is not None:
@@ -127,12 +187,31 @@ def _pass_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
         yield _row("Decode", format_flops(first), f"per token{later_note}", of=of)
 
 
-def _row(name: str, value: str, note: str, *, letters: int | None = None, of: list[list[str]] | None = None) -> dict[str, Any]:
+def _row(
+    name: str,
+    value: str,
+    note: str,
+    *,
+    letters: int | None = None,
+    of: list[list[str]] | None = None,
+) -> dict[str, Any]:
     found = list(letters.atoms) if isinstance(letters, Expr) else []
     lines = list(of or [])
     if isinstance(letters, Expr) and len(found) > 1:
-        lines.append(list(dict.fromkeys((safe(letters.symbol, _MAX_FORMULA_CHARS), letters.numbers, f"{int(letters):,}"))))
-    return {"name": name, "value": safe(value), "note": safe(note, 300), "letters": found, "of": lines}
+        lines.append(
+            list(
+                dict.fromkeys(
+                    (safe(letters.symbol, _MAX_FORMULA_CHARS), letters.numbers, f"{int(letters):,}")
+                )
+            )
+        )
+    return {
+        "name": name,
+        "value": safe(value),
+        "note": safe(note, 300),
+        "letters": found,
+        "of": lines,
+    }
 
 
 def _formula(n: int | None, unit: str) -> list[str]:
@@ -160,7 +239,12 @@ def _ffn_row(x: FFNFacts, is_one_of_several: bool) -> dict[str, Any]:
     if x.experts is None:
         return _row("FFN size", f"{x.width:,}", f"{x.kind}{where}", letters=x.width)
     shared = f" + {x.shared_experts:,} shared" if x.shared_experts else ""
-    return _row("Experts", f"{x.active_experts:,} of {x.experts:,}{shared}", f"{x.kind} {x.width:,}{where}", letters=x.experts)
+    return _row(
+        "Experts",
+        f"{x.active_experts:,} of {x.experts:,}{shared}",
+        f"{x.kind} {x.width:,}{where}",
+        letters=x.experts,
+    )
 
 
 def _hardware(x: RunsOn) -> dict[str, Any]:
@@ -172,11 +256,14 @@ def _hardware(x: RunsOn) -> dict[str, Any]:
         "name": f"{x.gpu.count} × {short_title(x.gpu.device.title)}",
         "dtype": format_name(x.dtype),
         "context": context,
-        "used": f"{x.gpu.total / gib:,.1f} of {memory / gib:,.1f} GiB" + (" each" if x.gpu.count > 1 else ""),
+        "used": f"{x.gpu.total / gib:,.1f} of {memory / gib:,.1f} GiB"
+        + (" each" if x.gpu.count > 1 else ""),
         "longest": f"its full context of {short_tokens(x.gpu.max_context)}"
         if x.gpu.whole_context
         else f"up to {x.gpu.max_context:,} tokens",
-        "speed": f"≤ {_three_digits(x.gpu.decode_ceiling)} tokens/s" if x.gpu.decode_ceiling else "",
+        "speed": f"≤ {_three_digits(x.gpu.decode_ceiling)} tokens/s"
+        if x.gpu.decode_ceiling
+        else "",
     }
 
 
@@ -195,7 +282,11 @@ def short_bytes(n: int) -> str:
     for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if n >= unit:
             value = n / unit
-            return f"{value:,.0f} {name}" if value >= 99.95 or value == int(value) else f"{value:.3g} {name}"
+            return (
+                f"{value:,.0f} {name}"
+                if value >= 99.95 or value == int(value)
+                else f"{value:.3g} {name}"
+            )
     return f"{n:,} B"
 
 

@@ -1,4 +1,6 @@
-"""What the page needs to read dropped files: dtypes, limits, and patterns of files that stand in the place of others."""
+"""What the page needs to read dropped files: dtypes, limits, and patterns of files that stand in
+the place of others.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,17 @@ from typing import Any
 
 from ...checkpoint.formats import safetensors
 from ...checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
-from ...checkpoint.formats.gguf import KINDS, MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, MAX_NAME, MAX_STRINGS, MAX_TENSORS, REQUIRED_TYPES
+from ...checkpoint.formats.gguf import (
+    KINDS,
+    MAX_ARRAY,
+    MAX_DIMS,
+    MAX_KEY,
+    MAX_KEYS,
+    MAX_NAME,
+    MAX_STRINGS,
+    MAX_TENSORS,
+    REQUIRED_TYPES,
+)
 from ...config_keys import NO_EFFECT
 from ...families.classes import HEADED
 from ...utils.file_diagnosis import page_objects, page_patterns
@@ -33,9 +45,11 @@ _ELSEWHERE = [
 
 
 def file_formats() -> dict[str, Any]:
-    """Return the dtypes, metadata types and limits by which the page reads the headers of dropped files.
+    """Return the dtypes, metadata types and limits by which the page reads the headers of dropped
+    files.
 
-    A dtype is (name, elements per block, bytes per block), a metadata type is (name, bytes, DataView method).
+    A dtype is (name, elements per block, bytes per block), a metadata type is (name, bytes,
+    DataView method).
     """
     return {
         "types": [[x.name, x.block, x.bytes] for x in DTYPES.values()],
@@ -69,4 +83,8 @@ def file_formats() -> dict[str, Any]:
 
 def _getter(name: str) -> str:
     """Return the DataView method, such as getBigUint64 for UINT64."""
-    return "getUint8" if name == "BOOL" else f"get{'Big' if 'INT64' in name else ''}{name.capitalize()}"
+    return (
+        "getUint8"
+        if name == "BOOL"
+        else f"get{'Big' if 'INT64' in name else ''}{name.capitalize()}"
+    )

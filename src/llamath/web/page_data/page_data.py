@@ -54,12 +54,26 @@ def _diff_data(report: DiffReport) -> dict[str, Any]:
             for x in report.causes
         ],
         "weights": [
-            {"path": x.path, "group": x.group or "other", "a": _weight_entry(x.a), "b": _weight_entry(x.b), "delta": str(x.delta)}
+            {
+                "path": x.path,
+                "group": x.group or "other",
+                "a": _weight_entry(x.a),
+                "b": _weight_entry(x.b),
+                "delta": str(x.delta),
+            }
             for x in report.weights
         ],
-        "shared": {"weights": [safe(x) for x in report.same.weights], "parameters": str(report.same.parameters)},
+        "shared": {
+            "weights": [safe(x) for x in report.same.weights],
+            "parameters": str(report.same.parameters),
+        },
         "config": [
-            {"key": safe(x.key), "a": safe(format_setting(x, 0), 500), "b": safe(format_setting(x, 1), 500), "moves": x.moves}
+            {
+                "key": safe(x.key),
+                "a": safe(format_setting(x, 0), 500),
+                "b": safe(format_setting(x, 1), 500),
+                "moves": x.moves,
+            }
             for x in report.config
         ],
         "agreed": [safe(x) for x in report.same.config],
@@ -75,7 +89,9 @@ def _deltas_by_group(cause: Cause) -> list[list[str]]:
 
 
 def _cause_formulas(cause: Cause) -> Iterator[list[str]]:
-    """Yield the formulas of a cause: its dimension, its layers, its difference per weight, and its total."""
+    """Yield the formulas of a cause: its dimension, its layers, its difference per weight, and
+    its total.
+    """
     if cause.a is not None and cause.b is not None:
         yield [safe(cause.cause), f"{cause.a:,} → {cause.b:,}"]
     for n in sorted({x.layers for x in cause.parts if x.layers}):
@@ -90,7 +106,11 @@ def _cause_formulas(cause: Cause) -> Iterator[list[str]]:
 
 def _sum_formula(parts: Sequence[CausePart]) -> list[str]:
     names = (x.path if x.layers is None else f"{x.path} of {x.layers} layers" for x in parts)
-    return [" + ".join(names), " ".join(format_signed(x.delta) for x in parts), format_signed(sum(x.delta for x in parts))]
+    return [
+        " + ".join(names),
+        " ".join(format_signed(x.delta) for x in parts),
+        format_signed(sum(x.delta for x in parts)),
+    ]
 
 
 def _weight_entry(x: WeightEntry | None) -> dict[str, Any] | None:
@@ -156,38 +176,77 @@ def _model(model: Model) -> dict[str, Any]:
         "copy": model_texts(model),
         "sizes": (sized := sizes(model, memory_by_dtype))
         | {"training": (trained := training(model)), "spine": component_bytes(parameters["tiles"])},
-        "parallel": layouts(model, next(iter(memory_by_dtype.values())), int(sized["start"]), int(trained["start"]["trainers"])),
+        "parallel": layouts(
+            model,
+            next(iter(memory_by_dtype.values())),
+            int(sized["start"]),
+            int(trained["start"]["trainers"]),
+        ),
     }
 
 
 def _letters(model: Model) -> Iterator[dict[str, Any]]:
-    """Yield the dimensions, each with its origin: a config key, other dimensions, or a default of the family."""
+    """Yield the dimensions, each with its origin: a config key, other dimensions, or a default
+    of the family.
+    """
     values = model.count.formula.letters
     for letter, value in values.items():
         key, form = model.config.key_by_symbol.get(letter, ""), derived_dimension(values, letter)
         in_config = key in model.config.data
-        lines = [key] if in_config else [_FAMILY_DEFAULT] if form is None else [form.symbol, form.numbers]
-        description = {"says": CAUSE_TITLES.get(letter, ""), "key": safe(key), "from": _FROM_CONFIG if in_config else ""}
-        yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, lines), f"{value:,}"]} | description
+        lines = (
+            [key]
+            if in_config
+            else [_FAMILY_DEFAULT]
+            if form is None
+            else [form.symbol, form.numbers]
+        )
+        description = {
+            "says": CAUSE_TITLES.get(letter, ""),
+            "key": safe(key),
+            "from": _FROM_CONFIG if in_config else "",
+        }
+        yield {
+            "letter": letter,
+            "value": str(value),
+            "of": [letter, *map(safe, lines), f"{value:,}"],
+        } | description
 
 
 def _counts(model: Model) -> Iterator[dict[str, str]]:
     p, formula, groups = model.parameters, model.count.formula, model.count.groups
-    yield _count("total", p.total, "every weight; a tied matrix counts once", formula.symbols, formula.numbers)
+    yield _count(
+        "total",
+        p.total,
+        "every weight; a tied matrix counts once",
+        formula.symbols,
+        formula.numbers,
+    )
     leaves = fold(model.tree)
     if p.active != p.total:
         active = total(product((x.active, x.weight.active_parameters)) for x in leaves)
-        yield _count("active", p.active, "the parameters that one token uses", active.symbol, active.numbers)
+        yield _count(
+            "active", p.active, "the parameters that one token uses", active.symbol, active.numbers
+        )
     if p.tied_counted_twice != p.total:
         tied = p.tied_counted_twice - p.total
-        yield _count("tied counted twice", p.tied_counted_twice, "the sum over the list of tensors", "total + tied", f"{p.total} + {tied}")
+        yield _count(
+            "tied counted twice",
+            p.tied_counted_twice,
+            "the sum over the list of tensors",
+            "total + tied",
+            f"{p.total} + {tied}",
+        )
     for name, n, subtracted in (
         ("without embeddings", p.without_embeddings, ("embedding",)),
         ("without head", p.without_head, ("head",)),
         ("layers and norms", p.blocks, ("embedding", "head")),
     ):
         yield _count(
-            name, n, "", " − ".join(("total", *subtracted)), " − ".join(str(x) for x in (p.total, *(groups[y] for y in subtracted)))
+            name,
+            n,
+            "",
+            " − ".join(("total", *subtracted)),
+            " − ".join(str(x) for x in (p.total, *(groups[y] for y in subtracted))),
         )
     if p.per_layer is not None:
         layer = next(x for x in model.count.sections if x.name == "layers")
@@ -195,11 +254,21 @@ def _counts(model: Model) -> Iterator[dict[str, str]]:
     if p.buffers:
         buffers = _total_parameters(x for x in leaves if x.weight.buffer)
         yield _count(
-            "buffers", p.buffers, "included in the total; buffers in the reference implementation", buffers.symbol, buffers.numbers
+            "buffers",
+            p.buffers,
+            "included in the total; buffers in the reference implementation",
+            buffers.symbol,
+            buffers.numbers,
         )
     for name, n in p.extras.items():
         extra = _total_parameters(fold_field(model.tree, name))
-        yield _count(f"additional: {name}", n, "part of the checkpoint, not of the total", extra.symbol, extra.numbers)
+        yield _count(
+            f"additional: {name}",
+            n,
+            "part of the checkpoint, not of the total",
+            extra.symbol,
+            extra.numbers,
+        )
 
 
 def _total_parameters(leaves: Iterable[Folded]) -> Expr:
@@ -218,7 +287,10 @@ def _count(name: str, n: int, says: str, symbols: str, numbers: str) -> dict[str
 
 
 def _section(model: Model, section: Section) -> dict[str, Any]:
-    layers, num_layers = bool(section.indices) or section.name == "layers", Expr.const(section.times)
+    layers, num_layers = (
+        bool(section.indices) or section.name == "layers",
+        Expr.const(section.times),
+    )
     where = f"layers {format_ranges(section.indices)}" if section.indices else section.name
     section_total = section.each * int(section.times)
     return {
@@ -238,12 +310,24 @@ def _section(model: Model, section: Section) -> dict[str, Any]:
 
 def _of_section(section: Section, num_layers: Expr, section_total: int) -> list[list[str]]:
     """Return the formulas of the size, the copies and the total of a section."""
-    symbols, numbers = (section.formula.symbol, section.formula.numbers) if int(section.each) else ("no weights of its own", "0")
+    symbols, numbers = (
+        (section.formula.symbol, section.formula.numbers)
+        if int(section.each)
+        else ("no weights of its own", "0")
+    )
     letter = num_layers.symbol if num_layers.atoms else "layers of this kind"
     num_text = f"{int(num_layers):,}"
     copies_formula = ["from the builder", num_text] if int(num_layers) == 1 else [letter, num_text]
-    total_formula = [symbols, numbers] if int(num_layers) == 1 else [f"{letter}·({symbols})", f"{num_text}·({numbers})"]
-    return [[symbols, numbers, f"{int(section.each):,}"], copies_formula, [*total_formula, f"{section_total:,}"]]
+    total_formula = (
+        [symbols, numbers]
+        if int(num_layers) == 1
+        else [f"{letter}·({symbols})", f"{num_text}·({numbers})"]
+    )
+    return [
+        [symbols, numbers, f"{int(section.each):,}"],
+        copies_formula,
+        [*total_formula, f"{section_total:,}"],
+    ]
 
 
 def _row(model: Model, section: Section, row: WeightRow, layers: bool) -> dict[str, Any]:
@@ -251,7 +335,9 @@ def _row(model: Model, section: Section, row: WeightRow, layers: bool) -> dict[s
     row_total = row.parameters * int(section.times)
     return {
         "path": path,
-        "names": {name: _name(model.family.schemes.get(name), path) for name in ("hf", "meta", "gguf")},
+        "names": {
+            name: _name(model.family.schemes.get(name), path) for name in ("hf", "meta", "gguf")
+        },
         "group": row.group or "other",
         "dims": [x.symbol for x in row.weight.shape],
         "numbers": ["" if x.numbers == str(int(x)) else x.numbers for x in row.weight.shape],

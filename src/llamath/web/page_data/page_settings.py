@@ -8,8 +8,12 @@ from typing import Any
 _MEMORY_AND_SPEED = ("memory", "speed", "parameters")
 
 
-def page_settings(models: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-    """Return (name, initial value, values or kind of input, parts); a setting without parts redraws the whole page."""
+def page_settings(
+    models: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[str, Any]]
+) -> list[list[Any]]:
+    """Return (name, initial value, values or kind of input, parts); a setting without parts
+    redraws the whole page.
+    """
     size_data, is_comparison = [x["sizes"] for x in models], len(models) > 1
     views = ["a", *(["b", "difference"] if is_comparison else []), "design"]
     training = size_data[0]["training"]
@@ -30,9 +34,19 @@ def page_settings(models: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[st
         ["gpus", size_data[0]["start"], option_names("gpus", "count"), _MEMORY_AND_SPEED],
         ["mode", "run", ["run", "train"], ["memory"]],
         ["tp", "", ["1", "2", "4", "8", "16"], _MEMORY_AND_SPEED],
-        ["trainers", training["start"]["trainers"], [y for x in size_data for y in x["training"]["gpus"]], ["memory"]],
+        [
+            "trainers",
+            training["start"]["trainers"],
+            [y for x in size_data for y in x["training"]["gpus"]],
+            ["memory"],
+        ],
         *(
-            [x["name"], training["start"].get(x["name"], x["options"][0][0]), [y[0] for y in x["options"]], ["memory"]]
+            [
+                x["name"],
+                training["start"].get(x["name"], x["options"][0][0]),
+                [y[0] for y in x["options"]],
+                ["memory"],
+            ]
             for x in training["choices"]
         ),
         ["job", "training", ["training", "long", "serving"], ["layouts"]],

@@ -1,4 +1,6 @@
-"""Where the parameters are: weights by kind of layer, with their bytes under each dtype, their FLOPs and the cache."""
+"""Where the parameters are: weights by kind of layer, with their bytes under each dtype, their
+FLOPs and the cache.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +47,26 @@ class _WeightBytes(NamedTuple):
     each: int  # bytes of one copy
 
 
-def build_parameters(model: Model, memory_by_dtype: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
-    """Return the weights by section, the FLOPs of attention products, the cache, and the layers one by one."""
+def build_parameters(
+    model: Model, memory_by_dtype: Mapping[str, MemoryCalculator]
+) -> dict[str, Any]:
+    """Return the weights by section, the FLOPs of attention products, the cache, and the layers
+    one by one.
+    """
     parts = list(_parts(model))
     graph = record(model.tree, batch=Expr.const(1), past_tokens=TOKENS - 1, decode=True)
-    bytes_by_dtype = {name: list(_weight_bytes(model.tree, parts, x)) for name, x in memory_by_dtype.items()}
+    bytes_by_dtype = {
+        name: list(_weight_bytes(model.tree, parts, x)) for name, x in memory_by_dtype.items()
+    }
     if isinstance(model, CheckpointModel):
         bytes_by_dtype[AS_STORED] = list(_stored_bytes(model, parts))
     return {
         "tiles": _tiles(graph, parts, bytes_by_dtype),
-        "mixing": [_encode_product(part, path, group, flops) for part in parts for path, group, flops in _attention_products(graph, part)],
+        "mixing": [
+            _encode_product(part, path, group, flops)
+            for part in parts
+            for path, group, flops in _attention_products(graph, part)
+        ],
         "cached": [x for part in parts for x in _cache_of_part(graph, part)],
         "layers": _layers_one_by_one(graph, parts, bytes_by_dtype),
     }
@@ -63,12 +75,20 @@ def build_parameters(model: Model, memory_by_dtype: Mapping[str, MemoryCalculato
 def _parts(model: Model) -> Iterator[_Part]:
     """Yield the parts in tree order, each with its section of `count`."""
     sections, tree = model.count.sections, model.tree
-    rows = {_signature((y.pattern, y.weight, y.copies) for y in x.rows): i for i, x in enumerate(sections) if x.name == "layers"}
+    rows = {
+        _signature((y.pattern, y.weight, y.copies) for y in x.rows): i
+        for i, x in enumerate(sections)
+        if x.name == "layers"
+    }
     for name, child in tree.children:
         if name == "layers" and isinstance(child, Stack):
             for block, n in child.distinct():
                 leaves = fold(block)
-                section = rows[_signature((y.pattern.replace("{l}", "{e}"), y.weight, y.copies) for y in leaves)]
+                section = rows[
+                    _signature(
+                        (y.pattern.replace("{l}", "{e}"), y.weight, y.copies) for y in leaves
+                    )
+                ]
                 yield _Part(section, f"{name}.{{l}}.", block, leaves, int(n))
         else:
             section = next(i for i, x in enumerate(sections) if x.name == name)
@@ -76,7 +96,10 @@ def _parts(model: Model) -> Iterator[_Part]:
 
 
 def _signature(rows: Iterable[tuple[str, Weight, int]]) -> tuple[object, ...]:
-    return tuple((pattern, tuple(d.symbol for d in x.shape), tuple(map(int, x.shape)), x.tied, int(copies)) for pattern, x, copies in rows)
+    return tuple(
+        (pattern, tuple(d.symbol for d in x.shape), tuple(map(int, x.shape)), x.tied, int(copies))
+        for pattern, x, copies in rows
+    )
 
 
 def _key(part: _Part, x: Folded) -> _WeightKey:
@@ -84,7 +107,9 @@ def _key(part: _Part, x: Folded) -> _WeightKey:
     return part.prefix + pattern, tuple(map(int, x.weight.shape))
 
 
-def _weight_bytes(tree: Decoder, parts: Sequence[_Part], calculator: MemoryCalculator) -> Iterator[_WeightBytes]:
+def _weight_bytes(
+    tree: Decoder, parts: Sequence[_Part], calculator: MemoryCalculator
+) -> Iterator[_WeightBytes]:
     """Yield the bytes of every weight under a dtype."""
     storage = calculator.storage
     if storage is None:
@@ -92,32 +117,59 @@ def _weight_bytes(tree: Decoder, parts: Sequence[_Part], calculator: MemoryCalcu
     if not any(x.layers for x in storage.weights):
         untied = ((part, x) for part in parts for x in part.leaves if not x.weight.tied)
         for (part, x), weight in zip(untied, storage.weights, strict=True):
-            yield _WeightBytes(part, _key(part, x), None, weight.bytes * int(x.copies) * part.times, weight.codec, weight.bytes)
+            yield _WeightBytes(
+                part,
+                _key(part, x),
+                None,
+                weight.bytes * int(x.copies) * part.times,
+                weight.codec,
+                weight.bytes,
+            )
         return
     part_of_block = {id(part.block): part for part in parts}
-    part_of_weight = {_key(part, x): part for part in parts if part.block is None for x in part.leaves}
+    part_of_weight = {
+        _key(part, x): part for part in parts if part.block is None for x in part.leaves
+    }
     part_of_layer = [part_of_block[id(x)] for x in tree.layers]
     for weight in storage.weights:
         key = weight.leaf.pattern, tuple(map(int, weight.leaf.weight.shape))
         if weight.layers:
             each = weight.total // len(weight.layers)
-            yield from (_WeightBytes(part_of_layer[i], key, i, each, weight.codec, weight.bytes) for i in weight.layers)
+            yield from (
+                _WeightBytes(part_of_layer[i], key, i, each, weight.codec, weight.bytes)
+                for i in weight.layers
+            )
         else:
-            yield _WeightBytes(part_of_weight[key], key, None, weight.total, weight.codec, weight.bytes)
+            yield _WeightBytes(
+                part_of_weight[key], key, None, weight.total, weight.codec, weight.bytes
+            )
 
 
 def _stored_bytes(model: CheckpointModel, parts: Sequence[_Part]) -> Iterator[_WeightBytes]:
     """Yield the bytes of the weights in the files of a checkpoint."""
     part_of_block = {id(part.block): part for part in parts}
-    part_of_weight = {_key(part, x)[0]: part for part in parts if part.block is None for x in part.leaves}
+    part_of_weight = {
+        _key(part, x)[0]: part for part in parts if part.block is None for x in part.leaves
+    }
     part_of_layer = [part_of_block[id(x)] for x in model.tree.layers]
     for layer, piece, num_bytes in stored_weights(model):
         key = piece.pattern, tuple(map(int, piece.weight.shape))
-        yield _WeightBytes(part_of_weight[piece.pattern] if layer is None else part_of_layer[layer], key, layer, num_bytes, "", num_bytes)
+        yield _WeightBytes(
+            part_of_weight[piece.pattern] if layer is None else part_of_layer[layer],
+            key,
+            layer,
+            num_bytes,
+            "",
+            num_bytes,
+        )
 
 
-def _tiles(graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, list[_WeightBytes]]) -> list[dict[str, Any]]:
-    """Return the weights of each section: parameters, FLOPs per token, and bytes under each dtype."""
+def _tiles(
+    graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, list[_WeightBytes]]
+) -> list[dict[str, Any]]:
+    """Return the weights of each section: parameters, FLOPs per token, and bytes under each
+    dtype.
+    """
     flops = [_matmul_flops(_region(graph, part)) for part in parts]
     tiles: dict[tuple[int, _WeightKey], dict[str, Any]] = {}
     for part, flops_by_path in zip(parts, flops, strict=True):
@@ -132,7 +184,10 @@ def _tiles(graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, li
                 "kept": {dtype: {} for dtype in bytes_by_dtype},
             }
             tile = tiles.setdefault(
-                (part.section, key), {"section": part.section, "path": key[0], "group": x.group or "other"} | shape | counts
+                (part.section, key),
+                {"section": part.section, "path": key[0], "group": x.group or "other"}
+                | shape
+                | counts,
             )
             tile["copies"] += int(x.copies) * part.times
             tile["live"] += int(x.active) * part.times
@@ -143,7 +198,9 @@ def _tiles(graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, li
             if weight.each:
                 tile = tiles[weight.part.section, weight.key]
                 copies_by_codec, codec_and_bytes = tile["kept"][dtype], (weight.codec, weight.each)
-                copies_by_codec[codec_and_bytes] = copies_by_codec.get(codec_and_bytes, 0) + weight.bytes // weight.each
+                copies_by_codec[codec_and_bytes] = (
+                    copies_by_codec.get(codec_and_bytes, 0) + weight.bytes // weight.each
+                )
     return [_encode_tile(x) for x in tiles.values()]
 
 
@@ -171,7 +228,9 @@ def _matmul_flops(region: Region) -> Mapping[str, int]:
 
 
 def _attention_products(graph: Graph, part: _Part) -> Iterator[tuple[str, str, Expr]]:
-    """Yield path, group and FLOPs per token of the products of each mixer in all layers of a kind."""
+    """Yield path, group and FLOPs per token of the products of each mixer in all layers of a
+    kind.
+    """
     if part.block is None:
         return
     mixing = [x for x in list_flops(_region(graph, part)) if x.mixing]
@@ -180,7 +239,12 @@ def _attention_products(graph: Graph, part: _Part) -> Iterator[tuple[str, str, E
 
 
 def _encode_product(part: _Part, path: str, group: str, flops: Expr) -> dict[str, Any]:
-    return {"section": part.section, "path": path, "group": group, "flops": flops.to_expression_json()}
+    return {
+        "section": part.section,
+        "path": path,
+        "group": group,
+        "flops": flops.to_expression_json(),
+    }
 
 
 def _cache_of_part(graph: Graph, part: _Part) -> Iterator[dict[str, Any]]:
@@ -191,15 +255,24 @@ def _cache_of_part(graph: Graph, part: _Part) -> Iterator[dict[str, Any]]:
     paths = {found(x).kind: x.path for x in nodes if (found := RULES[x.op].cached) is not None}
     for spec in cache_specs(graph, layers={id(part.block): part.times}):
         path = paths["row"] if spec.rows else paths.get("state", paths.get("conv", ""))
-        yield {"section": part.section, "path": path, "what": spec.kind, "form": cache_expression(spec)}
+        yield {
+            "section": part.section,
+            "path": path,
+            "what": spec.kind,
+            "form": cache_expression(spec),
+        }
 
 
-def _layers_one_by_one(graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, list[_WeightBytes]]) -> dict[str, Any]:
+def _layers_one_by_one(
+    graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, list[_WeightBytes]]
+) -> dict[str, Any]:
     """Return the distinct layers, and the index of each layer in that list."""
     tree = graph.tree
     if int(tree.layers.n) > _MAX_LISTED_LAYERS:
         return {"kinds": [], "order": []}
-    layer_of_block = {id(part.block): _single_layer(graph, part) for part in parts if part.block is not None}
+    layer_of_block = {
+        id(part.block): _single_layer(graph, part) for part in parts if part.block is not None
+    }
     order = [id(x) for x in tree.layers]
     sizes = {dtype: _bytes_by_layer(order, weights) for dtype, weights in bytes_by_dtype.items()}
     index_of: dict[str, int] = {}
@@ -207,7 +280,12 @@ def _layers_one_by_one(graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Map
     order_of_layers = []
     for i, kind in enumerate(order):
         one = layer_of_block[kind]
-        layer = one | {"of": {dtype: [str(each[i].get(path, 0)) for path in one["paths"]] for dtype, each in sizes.items()}}
+        layer = one | {
+            "of": {
+                dtype: [str(each[i].get(path, 0)) for path in one["paths"]]
+                for dtype, each in sizes.items()
+            }
+        }
         key = repr(layer)
         if key not in index_of:
             index_of[key] = len(distinct_layers)
@@ -216,7 +294,9 @@ def _layers_one_by_one(graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Map
     return {"kinds": distinct_layers, "order": order_of_layers}
 
 
-def _bytes_by_layer(order: Sequence[int], weights: Sequence[_WeightBytes]) -> list[Mapping[str, int]]:
+def _bytes_by_layer(
+    order: Sequence[int], weights: Sequence[_WeightBytes]
+) -> list[Mapping[str, int]]:
     """Return the bytes of each layer, weight by weight."""
     shared: dict[int, Counter[str]] = {}
     per_layer = [Counter[str]() for _ in order]
@@ -241,11 +321,30 @@ def _sum_json(parts: list[Json]) -> Json:
 
 
 def component_bytes(tiles: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Return the bytes of each component of the weights, by dtype; in the order in which tokens pass them."""
-    order = ("vision", "audio", "projector", "embedding", "attention", "mixer", "mlp", "router", "experts", "norm", "other", "head")
+    """Return the bytes of each component of the weights, by dtype; in the order in which tokens
+    pass them.
+    """
+    order = (
+        "vision",
+        "audio",
+        "projector",
+        "embedding",
+        "attention",
+        "mixer",
+        "mlp",
+        "router",
+        "experts",
+        "norm",
+        "other",
+        "head",
+    )
     found: dict[str, dict[str, int]] = {name: {} for name in order}
     for tile in tiles:
         sizes = found.setdefault(tile["group"], {})
         for dtype, kept in tile["kept"].items():
             sizes[dtype] = sizes.get(dtype, 0) + sum(int(n) * int(each) for _, n, each in kept)
-    return {name: {dtype: str(n) for dtype, n in sizes.items()} for name, sizes in found.items() if any(sizes.values())}
+    return {
+        name: {dtype: str(n) for dtype, n in sizes.items()}
+        for name, sizes in found.items()
+        if any(sizes.values())
+    }

@@ -1,4 +1,6 @@
-"""The data of the picture of the model: the parts outside the layers, the kinds of layers, and which layer is of which kind."""
+"""The data of the picture of the model: the parts outside the layers, the kinds of layers, and
+which layer is of which kind.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _AFTER_LAYERS = ("norm", "head")
 
 
 def build_plate(model: Model, stages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the parts and layers with their parameters; `stages` are those of the block diagram of the prefill."""
+    """Return the parts and layers with their parameters; `stages` are those of the block diagram
+    of the prefill.
+    """
     tree = model.tree
     parts = {name: _part(tree, name) for name, child in tree.children if name != "layers"}
     names = [name for name, _ in tree.children]
@@ -38,9 +42,19 @@ def _is_after_layers(part: Mapping[str, Any]) -> bool:
 def _part(tree: Decoder, name: str) -> dict[str, Any]:
     """Return a part outside the layers; `layers` counts those of a tower."""
     child = tree.child(name)
-    stacks = [child] if isinstance(child, Stack) else list(iter_stacks(child)) if isinstance(child, Block) else []
+    stacks = (
+        [child]
+        if isinstance(child, Stack)
+        else list(iter_stacks(child))
+        if isinstance(child, Block)
+        else []
+    )
     layers = max((int(x.n) for x in stacks), default=0)
-    return {"name": name, "layers": str(layers), "tied": _tied_to(fold_field(tree, name))} | layer_sizes(fold_field(tree, name))
+    return {
+        "name": name,
+        "layers": str(layers),
+        "tied": _tied_to(fold_field(tree, name)),
+    } | layer_sizes(fold_field(tree, name))
 
 
 def _tied_to(leaves: Iterable[Folded]) -> str:
@@ -54,8 +68,15 @@ def layer_sizes(leaves: Iterable[Folded]) -> dict[str, Any]:
         size = groups.setdefault(x.group or "other", [0, 0])
         size[0] += int(x.weight.parameters) * int(x.copies)
         size[1] += int(x.weight.active_parameters) * int(x.active)
-    rows = [{"group": name, "parameters": str(n), "active": str(active)} for name, (n, active) in groups.items()]
-    return {"groups": rows, "parameters": str(sum(n for n, _ in groups.values())), "active": str(sum(n for _, n in groups.values()))}
+    rows = [
+        {"group": name, "parameters": str(n), "active": str(active)}
+        for name, (n, active) in groups.items()
+    ]
+    return {
+        "groups": rows,
+        "parameters": str(sum(n for n, _ in groups.values())),
+        "active": str(sum(n for _, n in groups.values())),
+    }
 
 
 def _layers(tree: Decoder, stages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -64,7 +85,11 @@ def _layers(tree: Decoder, stages: Sequence[Mapping[str, Any]]) -> dict[str, Any
     order: list[list[int]] = []
     for block, n in _runs(tree.layers):
         if id(block) not in index_of_block:
-            key = {"sizes": layer_sizes(fold(block, 1)), "label": describe_layer(block), "stage": _stage_of_layer(stages, first)}
+            key = {
+                "sizes": layer_sizes(fold(block, 1)),
+                "label": describe_layer(block),
+                "stage": _stage_of_layer(stages, first),
+            }
             same = next((i for i, x in enumerate(kinds) if key.items() <= x.items()), len(kinds))
             if same == len(kinds):
                 kinds.append(key | {"weights": list(layer_weights(block))})
@@ -77,13 +102,18 @@ def _layers(tree: Decoder, stages: Sequence[Mapping[str, Any]]) -> dict[str, Any
 def _stage_of_layer(stages: Sequence[Mapping[str, Any]], layer: int) -> int | None:
     """Return the index of the stage that shows a layer."""
     for i, stage in enumerate(stages):
-        if any(first <= layer <= last and (layer - first) % step == 0 for first, last, step in stage["ranges"]):
+        if any(
+            first <= layer <= last and (layer - first) % step == 0
+            for first, last, step in stage["ranges"]
+        ):
             return i
     return None
 
 
 def layer_weights(block: Block) -> Iterator[dict[str, Any]]:
-    """Yield the weights of a layer, each with the axis, number and name of the parts that tensor parallelism never splits."""
+    """Yield the weights of a layer, each with the axis, number and name of the parts that tensor
+    parallelism never splits.
+    """
     for x in fold(block, 1):
         split = None if x.split is None else [x.split.axis, x.split.parts, x.split.unit]
         yield {

@@ -1,4 +1,6 @@
-"""The steps of one image in the tower and the projector of a multimodal model; of parts without known steps, why there are none."""
+"""The steps of one image in the tower and the projector of a multimodal model; of parts without
+known steps, why there are none.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ def build_towers(model: Model) -> dict[str, Any]:
     tree = model.tree
     images, unknown = None, ""
     try:
-        images = image_pass(tree, _IMAGE) if isinstance(tree, Multimodal) and tree.vision is not None else None
+        images = (
+            image_pass(tree, _IMAGE)
+            if isinstance(tree, Multimodal) and tree.vision is not None
+            else None
+        )
     except LlamathError as error:
         unknown = safe(str(error), 500)
     stages = [] if images is None else list(_stages(images.graph))
@@ -49,12 +55,23 @@ def build_towers(model: Model) -> dict[str, Any]:
 def _describe(images: ImagePass) -> str:
     """Return what becomes of an image, and which of its passes the stages are."""
     beside = images.beside
-    return images.summary + ("" if beside is None else "; here, the pass of the whole image, whose steps its other tiles pass, too")
+    return images.summary + (
+        ""
+        if beside is None
+        else "; here, the pass of the whole image, whose steps its other tiles pass, too"
+    )
 
 
 def _unread(part: Block, name: str, stages: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return the weights that are stored but in no step, with their parameters: such as the norm after the last layer of CLIP."""
-    used = {stage["prefix"] + use["path"] for stage in stages for step in stage["steps"] for use in step["uses"]}
+    """Return the weights that are stored but in no step, with their parameters: such as the norm
+    after the last layer of CLIP.
+    """
+    used = {
+        stage["prefix"] + use["path"]
+        for stage in stages
+        for step in stage["steps"]
+        for use in step["uses"]
+    }
     leaves = ((f"{name}.{x.pattern}", int(x.weight.parameters) * int(x.copies)) for x in fold(part))
     return [[path, str(n)] for path, n in leaves if path not in used]
 
@@ -64,7 +81,9 @@ def _reads_sound(name: str) -> bool:
 
 
 def _stages(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each stage with its part: the operations outside of layers, in runs between the stacks, and each kind of layer."""
+    """Yield each stage with its part: the operations outside of layers, in runs between the
+    stacks, and each kind of layer.
+    """
     layers: dict[str, list[WalkthroughStage]] = {}
     for x in tower_stages(graph):
         if x.name == "layers":
@@ -78,17 +97,25 @@ def _stages(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
         if steps:
             part = _part(nodes[-1].path)
             stage = WalkthroughStage(name=part, steps=steps, nodes=tuple(nodes))
-            yield part, encode_stage(stage, nodes[-1].shape) | {"name": _run_title(part, stack, nodes), "prefix": "", "kind": None}
+            yield (
+                part,
+                encode_stage(stage, nodes[-1].shape)
+                | {"name": _run_title(part, stack, nodes), "prefix": "", "kind": None},
+            )
         given |= dict.fromkeys(nodes, "features")
 
 
 def _runs(graph: Graph) -> Iterator[tuple[str, list[Node]]]:
-    """Yield the operations outside of layers in runs of one part, each with the path of the stack that it begins with."""
+    """Yield the operations outside of layers in runs of one part, each with the path of the
+    stack that it begins with.
+    """
     stacks = iter(dict.fromkeys(x.path for x in graph.layers))
     stack, run = "", list[Node]()
     for node in graph.regions[0].nodes[1:]:
         last = run[-1] if run else None
-        is_stack = node.op == "layers" and (last is None or last.op != "layers" or last in node.inputs)
+        is_stack = node.op == "layers" and (
+            last is None or last.op != "layers" or last in node.inputs
+        )
         if run and (is_stack or _part(node.path) != _part(run[-1].path)):
             yield stack, run
             stack, run = "", []
@@ -119,20 +146,37 @@ def _run_title(part: str, stack: str, nodes: Sequence[Node]) -> str:
     return "patches and positions" if any(x.op == "linear" for x in nodes) else "before the layers"
 
 
-def _layer_stage(graph: Graph, stage: WalkthroughStage, stack: str, several: bool) -> dict[str, Any]:
+def _layer_stage(
+    graph: Graph, stage: WalkthroughStage, stack: str, several: bool
+) -> dict[str, Any]:
     block = next(x.block for x in graph.layers if x.nodes[0] is stage.nodes[0])
     leaves = fold(block, 1)
     if not isinstance(block, Layer):  # without a residual stream
         steps = list_operations(graph, stage.nodes, leaves, stack, {stage.nodes[0]: "features"})
         stage = stage.replace(steps=steps)
     groups = {x.pattern: x.group for x in leaves}
-    own = (x.replace(weights=tuple(y.replace(group=groups[y.path] or y.group) for y in x.weights)) for x in stage.steps)
-    stage = stage.replace(steps=tuple(own))  # attention and FFN have their own colors inside a tower
+    own = (
+        x.replace(weights=tuple(y.replace(group=groups[y.path] or y.group) for y in x.weights))
+        for x in stage.steps
+    )
+    # attention and FFN have their own colors inside a tower
+    stage = stage.replace(steps=tuple(own))
     windows = [x.attributes.get("window_side") for x in stage.nodes if x.op == "encoder_attention"]
-    kind = ("" if not several or not windows else "full attention " if windows[0] is None else "window attention ") + _block_name(stack)
+    kind = (
+        ""
+        if not several or not windows
+        else "full attention "
+        if windows[0] is None
+        else "window attention "
+    ) + _block_name(stack)
     label = describe_layer(block) if isinstance(block, Layer) else kind
     return encode_stage(stage, stage.nodes[0].shape) | {
         "name": kind,
         "prefix": f"{stack}.{LETTERS[0]}.",
-        "kind": {"label": label, "stage": None, "sizes": layer_sizes(leaves), "weights": list(layer_weights(block))},
+        "kind": {
+            "label": label,
+            "stage": None,
+            "sizes": layer_sizes(leaves),
+            "weights": list(layer_weights(block)),
+        },
     }

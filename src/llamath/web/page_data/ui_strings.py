@@ -22,7 +22,8 @@ _SETTINGS = {
     "R": "R: bytes of a lookup table, of which each token reads one row",
     "X": "X: bytes of expert matrices; the expected number of distinct experts is read",
 }
-"""The variables of the page's expressions, and letters that no count of parameters has; no other letter is one of these symbols."""
+"""The variables of the page's expressions, and letters that no count of parameters has; no other
+letter is one of these symbols."""
 _NAMED_EXPRESSIONS = {
     "M": "M: keys that a query attends to",
     "A": "A: query-key pairs",
@@ -84,7 +85,8 @@ _FILE_ERRORS = {
     "values": "more than {0} values",
     "deep": "the file is too long or too deeply nested",
     "text": "the file is not UTF-8",
-    "mark": "it begins with a byte order mark, which JSON has none of: save it as UTF-8 without one",
+    "mark": "it begins with a byte order mark, which JSON has none of: save it as UTF-8 without "
+    "one",
     "whole": "{0} is not a whole number of at least 1",
     "large": "{0} is {1}; at most {2}",
     "meta": "this is Meta's params.json of {0}, whose FFN size this page cannot compute",
@@ -97,13 +99,17 @@ _FILE_ERRORS = {
     "no forms": "this page has no closed forms. The command line reads it: `llamath count {0}`",
     "no type": "it has no model_type, which every config.json has: it is no config of a model",
     "other json": "it is {0}, not a model's configuration, which config.json is",
-    "elsewhere": "it is {0}. `llamath ls {1}` reads it, and executes nothing in it; this page reads safetensors and GGUF",
-    "folder": "it is a folder. Drop its config.json, or all of its safetensors files; `llamath serve {0}` opens the whole of it",
-    "several": "these are {0} files. Several are read together only if they are the safetensors files of one checkpoint",
+    "elsewhere": "it is {0}. `llamath ls {1}` reads it, and executes nothing in it; this page "
+    "reads safetensors and GGUF",
+    "folder": "it is a folder. Drop its config.json, or all of its safetensors files; `llamath "
+    "serve {0}` opens the whole of it",
+    "several": "these are {0} files. Several are read together only if they are the safetensors "
+    "files of one checkpoint",
     "no server": "the server does not answer. Does `llamath serve` still run?",
     "server": "the server answered with status {0}",
     "says": "{0}{1}",
-    "no page": "{0} parameters. This type is only counted, so that there is no page of it: `llamath count` shows its tensors",
+    "no page": "{0} parameters. This type is only counted, so that there is no page of it: "
+    "`llamath count` shows its tensors",
     "empty key": "an empty key",
 }
 """Error messages for dropped files."""
@@ -113,7 +119,10 @@ UI_STRINGS: dict[str, Any] = {
     "symbols": _NAMED_EXPRESSIONS,
     "keys": _KEYS,
     "nothing": "Nothing contradicts the config.",
-    "checkpoint": ["The checkpoint does not match its config.", "The checkpoint matches its config."],
+    "checkpoint": [
+        "The checkpoint does not match its config.",
+        "The checkpoint matches its config.",
+    ],
     "percent": "rounded to a hundredth of a percent",
     "refused": _FILE_ERRORS,
 }

@@ -1,4 +1,6 @@
-"""`answers_of`: where a process that computes for the server begins; the server itself imports nothing of that."""
+"""`answers_of`: where a process that computes for the server begins; the server itself imports
+nothing of that.
+"""
 
 from __future__ import annotations
 

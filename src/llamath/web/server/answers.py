@@ -1,4 +1,6 @@
-"""What a process of the server computes: pages, parts of the gallery and reports, each from one message."""
+"""What a process of the server computes: pages, parts of the gallery and reports, each from one
+message.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,14 @@ if TYPE_CHECKING:
     from ..gallery.live_gallery import LiveGallery
 
 _MIN_COMPRESSED, _MAX_NOTES = 1000, 1500
-"""The shortest answer that is compressed, in bytes, and the longest notes of a header, in characters."""
+"""The shortest answer that is compressed, in bytes, and the longest notes of a header, in
+characters."""
 
 
 class Answers:
-    """Answers messages with the models of the launch; what one needs is imported when it is asked for, so that the first one waits less."""
+    """Answers messages with the models of the launch; what one needs is imported when it is
+    asked for, so that the first one waits less.
+    """
 
     def __init__(self, launch: Launch) -> None:
         self.launch, self.models, self.tools = launch, launch.named_models, launch.api()
@@ -42,7 +47,9 @@ class Answers:
         try:
             return methods[method](**arguments).pack()
         except LlamathError as error:
-            return Answer(status=error.status if isinstance(error, PageError) else 422, error=str(error)).pack()
+            return Answer(
+                status=error.status if isinstance(error, PageError) else 422, error=str(error)
+            ).pack()
 
     @property
     def gallery(self) -> LiveGallery:
@@ -69,10 +76,18 @@ class Answers:
         """Return a part of the gallery's data."""
         if number >= self.gallery.num_chunks:
             raise PageError(404, "There is no part of the gallery with this number.")
-        return Answer(body=json.dumps(self.gallery.chunk(number), ensure_ascii=False, separators=(",", ":")).encode())
+        return Answer(
+            body=json.dumps(
+                self.gallery.chunk(number), ensure_ascii=False, separators=(",", ":")
+            ).encode()
+        )
 
-    def report(self, name: str, values: Sequence[tuple[str, str]], accepts_gzip: bool, lists: str) -> Answer:
-        """Return what a command prints, and the entry of the config that was sent if its id to be is given by `lists`."""
+    def report(
+        self, name: str, values: Sequence[tuple[str, str]], accepts_gzip: bool, lists: str
+    ) -> Answer:
+        """Return what a command prints, and the entry of the config that was sent if its id to
+        be is given by `lists`.
+        """
         answer = self.tools[name].answer([(key, value) for key, value in values], self._named_model)
         data = answer.text.encode()
         headers = {"Llamath-Exit-Code": str(2 if answer.error else answer.exit_code)}
@@ -88,22 +103,32 @@ class Answers:
             from ..gallery.gallery_entry import gallery_entry
 
             entry = gallery_entry(sent.model, lists)
-        return Answer(status=answer.status, body=data, headers=headers, has_page=has_page, entry=entry)
+        return Answer(
+            status=answer.status, body=data, headers=headers, has_page=has_page, entry=entry
+        )
 
     def _named_model(self, text: str) -> Model:
         """Return the model that a request of the API names.
 
-        It is `-`, the config that was sent, `~1`, the id of a config that was sent before, a preset, ModelArgs, or a repository on the
-        hub if that is enabled.
+        It is `-`, the config that was sent, `~1`, the id of a config that was sent before, a
+        preset, ModelArgs, or a repository on the hub if that is enabled.
         """
         own = self._own_model(text)
-        return find_named(text, self.launch.hub_limits if self.launch.hub else None) if own is None else own
+        return (
+            find_named(text, self.launch.hub_limits if self.launch.hub else None)
+            if own is None
+            else own
+        )
 
     def _shown_model(self, model_id: str) -> Model:
         own = self._own_model(model_id)
         if own is not None:
             return own
-        return load_hub_model(model_id, self.launch.hub_limits) if is_hub_id(model_id) else load_preset(model_id)
+        return (
+            load_hub_model(model_id, self.launch.hub_limits)
+            if is_hub_id(model_id)
+            else load_preset(model_id)
+        )
 
     def _own_model(self, text: str) -> Model | None:
         return self.configs[text].model if text in self.configs else self.models.get(text)

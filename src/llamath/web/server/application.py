@@ -1,7 +1,9 @@
-"""The page over HTTP for a browser on this machine: requests need the token of this launch, a known host name and no foreign origin.
+"""The page over HTTP for a browser on this machine: requests need the token of this launch, a known
+host name and no foreign origin.
 
-A request names models only by id (see `web/server/pages.py`), or carries a config (`web/server/posted_configs.py`); no path or address is
-ever taken from it. The server sets no cookie and allows no other origin. `description.py` describes the same for programs.
+A request names models only by id (see `web/server/pages.py`), or carries a config
+(`web/server/posted_configs.py`); no path or address is ever taken from it. The server sets no
+cookie and allows no other origin. `description.py` describes the same for programs.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ _SECURITY_HEADERS = {
 
 
 class AccessPolicy(Record):
-    """Requests need the token and a known Host header (`127.0.0.1:8000`), or, with `port`, any IP address with that port."""
+    """Requests need the token and a known Host header (`127.0.0.1:8000`), or, with `port`, any
+    IP address with that port.
+    """
 
     token: str
     hosts: frozenset[str]
@@ -47,7 +51,9 @@ class AccessPolicy(Record):
     one_time_path: str = ""
 
     def is_known_host(self, host: str) -> bool:
-        """Whether a Host header names this server; foreign DNS names never do, which prevents DNS rebinding."""
+        """Whether a Host header names this server; foreign DNS names never do, which prevents
+        DNS rebinding.
+        """
         if host in self.hosts:
             return True
         name, _, port = host.rpartition(":")
@@ -62,16 +68,27 @@ def _is_ip_address(host: str) -> bool:
 
 
 def create_application(pages: Pages, policy: AccessPolicy, api: Api) -> ASGIApp:
-    """Return the application that serves the pages under `/TOKEN/`, and the reports under `/TOKEN/api/`."""
+    """Return the application that serves the pages under `/TOKEN/`, and the reports under
+    `/TOKEN/api/`.
+    """
     from starlette.applications import Starlette
     from starlette.routing import Route
 
     handlers = _RouteHandlers(pages, api)
     configs = frozenset(f"/{policy.token}/api/{name}" for name, tool in api.items() if tool.models)
-    routes = [Route(f"/{policy.token}/{path}", partial(handler, handlers), methods=["GET"]) for path, handler in ROUTES.items()]
+    routes = [
+        Route(f"/{policy.token}/{path}", partial(handler, handlers), methods=["GET"])
+        for path, handler in ROUTES.items()
+    ]
     for name, tool in api.items():
         methods = ["GET", "POST"] if tool.models else ["GET"]
-        routes.append(Route(f"/{policy.token}/api/{name}", partial(_report, tool=name, models=tool.models, pages=pages), methods=methods))
+        routes.append(
+            Route(
+                f"/{policy.token}/api/{name}",
+                partial(_report, tool=name, models=tool.models, pages=pages),
+                methods=methods,
+            )
+        )
     application = Starlette(routes=routes)
     application.router.redirect_slashes = False
     return _GuardedApplication(application, policy, configs)
@@ -101,9 +118,17 @@ class _RouteHandlers:
         from starlette.responses import Response
 
         try:
-            return Response(await self.pages.gallery_chunk(request.path_params["chunk"]), media_type="application/json")
+            return Response(
+                await self.pages.gallery_chunk(request.path_params["chunk"]),
+                media_type="application/json",
+            )
         except PageError as error:
-            return Response(error_json(error), error.status, RETRY_AFTER.get(error.status), media_type="application/json")
+            return Response(
+                error_json(error),
+                error.status,
+                RETRY_AFTER.get(error.status),
+                media_type="application/json",
+            )
 
     async def openapi(self, _: Request) -> Response:
         """Return the OpenAPI description of the routes."""
@@ -124,11 +149,15 @@ class _RouteHandlers:
         try:
             return HTMLResponse(await self.pages.get(model_ids, link_prefix))
         except PageError as error:
-            return HTMLResponse(error_page(error, link_prefix), error.status, RETRY_AFTER.get(error.status))
+            return HTMLResponse(
+                error_page(error, link_prefix), error.status, RETRY_AFTER.get(error.status)
+            )
 
 
 async def _report(request: Request, tool: str, models: str, pages: Pages) -> Response:
-    """Return the answer to a request, compressed if the client accepts that; the body of a POST is the config of the parameter `models`."""
+    """Return the answer to a request, compressed if the client accepts that; the body of a POST
+    is the config of the parameter `models`.
+    """
     from starlette.responses import Response
 
     values = request.query_params.multi_items()
@@ -148,7 +177,9 @@ async def _report(request: Request, tool: str, models: str, pages: Pages) -> Res
     except PageError as error:
         if not is_read:
             await discard_body(request)
-        answer = Answer(status=error.status, body=error_json(error).encode(), headers={"Llamath-Exit-Code": "2"})
+        answer = Answer(
+            status=error.status, body=error_json(error).encode(), headers={"Llamath-Exit-Code": "2"}
+        )
     headers |= {**answer.headers, **RETRY_AFTER.get(answer.status, {})}
     return Response(answer.body, answer.status, headers, media_type="application/json")
 
@@ -172,18 +203,27 @@ class _OneTimeEntry:
 
     def redeem(self, path: str) -> bool:
         """Whether `path` is the one-time path, which is valid only once."""
-        if not self.one_time_path or not hmac.compare_digest(path.encode("utf-8", "surrogateescape"), f"/{self.one_time_path}".encode()):
+        if not self.one_time_path or not hmac.compare_digest(
+            path.encode("utf-8", "surrogateescape"), f"/{self.one_time_path}".encode()
+        ):
             return False
         self.one_time_path = ""
         return True
 
 
 class _GuardedApplication:
-    """Passes on the requests that the policy admits, a limited number at once, and adds the security headers to every response."""
+    """Passes on the requests that the policy admits, a limited number at once, and adds the
+    security headers to every response.
+    """
 
     def __init__(self, application: ASGIApp, policy: AccessPolicy, configs: frozenset[str]) -> None:
         """Remember the paths in `configs` as those that take one."""
-        self._application, self._entry, self._configs, self._active = application, _OneTimeEntry(policy), configs, 0
+        self._application, self._entry, self._configs, self._active = (
+            application,
+            _OneTimeEntry(policy),
+            configs,
+            0,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         from starlette.datastructures import MutableHeaders
@@ -195,11 +235,15 @@ class _GuardedApplication:
         answer = self._answer_of_guard(request, status, takes_config)
         if answer is not None and answer.status_code == 503 and request.method == "POST":
             await discard_body(Request(scope, receive))
-        policy = "default-src 'none'; frame-ancestors 'none'" if status else "frame-ancestors 'none'"
+        policy = (
+            "default-src 'none'; frame-ancestors 'none'" if status else ("frame-ancestors 'none'")
+        )
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update({**_SECURITY_HEADERS, "Content-Security-Policy": policy})
+                MutableHeaders(scope=message).update(
+                    {**_SECURITY_HEADERS, "Content-Security-Policy": policy}
+                )
             await send(message)
 
         self._active += 1
@@ -208,14 +252,18 @@ class _GuardedApplication:
         finally:
             self._active -= 1
 
-    def _answer_of_guard(self, request: Request, status: int, takes_config: bool) -> Response | None:
+    def _answer_of_guard(
+        self, request: Request, status: int, takes_config: bool
+    ) -> Response | None:
         """Return the response to a request that is not passed on."""
         from starlette.responses import PlainTextResponse, RedirectResponse
 
         if status == 404 and self._entry.redeem(request.url.path):
             return RedirectResponse(f"/{self._entry.policy.token}/", 303)
         if status:
-            return PlainTextResponse("refused", status, {"Allow": _ALLOWED[takes_config]} if status == 405 else None)
+            return PlainTextResponse(
+                "refused", status, {"Allow": _ALLOWED[takes_config]} if status == 405 else None
+            )
         if self._active >= _MAX_ACTIVE:
             return PlainTextResponse("busy", 503, RETRY_AFTER[503])
         return None
@@ -234,9 +282,13 @@ def _refusal_status(request: Request, policy: AccessPolicy, takes_config: bool) 
     sends_config = request.method == "POST" and takes_config
     if request.method not in ("GET", "HEAD") and not sends_config:
         return 405
-    if (origin is not None and origin != f"http://{host}") or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    if (origin is not None and origin != f"http://{host}") or headers.get(
+        "sec-fetch-site", "none"
+    ) not in ("none", "same-origin"):
         return 403
-    if not sends_config and (headers.get("content-length", "0") != "0" or "transfer-encoding" in headers):
+    if not sends_config and (
+        headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    ):
         return 413
     token = request.url.path.split("/")[1] if request.url.path.count("/") > 1 else ""
     if not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), policy.token.encode()):
@@ -245,12 +297,16 @@ def _refusal_status(request: Request, policy: AccessPolicy, takes_config: bool) 
 
 
 def _refusal_of_body(request: Request) -> int:
-    """Return the HTTP status with which a body is refused, or 0: it is JSON of a declared and limited length.
+    """Return the HTTP status with which a body is refused, or 0: it is JSON of a declared and
+    limited length.
 
     Pages of other sites cannot send this type without asking first, which is refused.
     """
     headers = request.headers
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json" or "content-encoding" in headers:
+    if (
+        headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json"
+        or "content-encoding" in headers
+    ):
         return 415
     length = headers.get("content-length", "")
     if "transfer-encoding" in headers or not (length.isascii() and length.isdigit()):

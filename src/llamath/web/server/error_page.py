@@ -15,7 +15,9 @@ RETRY_AFTER = {429: {"Retry-After": "2"}, 503: {"Retry-After": "2"}}
 
 
 class PageError(LlamathError):
-    """A request that cannot be answered, with the HTTP status of the response and the code of its JSON."""
+    """A request that cannot be answered, with the HTTP status of the response and the code of
+    its JSON.
+    """
 
     def __init__(self, status: int, message: str, *, hint: str = "", code: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -24,7 +26,10 @@ class PageError(LlamathError):
 
 def error_json(error: PageError) -> str:
     """Return an error in the form in which the command line prints it."""
-    return json.dumps({"error": {"message": str(error), "hint": error.hint, "code": error.code}}) + "\n"
+    return (
+        json.dumps({"error": {"message": str(error), "hint": error.hint, "code": error.code}})
+        + "\n"
+    )
 
 
 def error_page(error: PageError, link_prefix: str) -> str:
@@ -34,7 +39,8 @@ def error_page(error: PageError, link_prefix: str) -> str:
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{content_security_policy("", style)}">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)} · llamath</title><style>{style}</style></head>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)} · llamath</title><style>{style}</style></head>
 <body><main id="page" class="wrap gallery"><h1>{escape(title)}</h1><p>{escape(text)}</p>
 <p><a href="{escape(link_prefix)}choose">Choose a model</a></p></main></body></html>
 """

@@ -1,4 +1,6 @@
-"""`/api/NAME`: the reports as JSON, exactly as the commands print them; who calls `serve` gives the functions that answer."""
+"""`/api/NAME`: the reports as JSON, exactly as the commands print them; who calls `serve` gives
+the functions that answer.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from .posted_configs import UnsupportedConfig
 
 
 class ApiAnswer(Record):
-    """The JSON text of an answer, the notes of the command, whether its verdict is negative, and the error that ended it."""
+    """The JSON text of an answer, the notes of the command, whether its verdict is negative, and
+    the error that ended it.
+    """
 
     text: str
     notes: str = ""
@@ -33,7 +37,11 @@ class ApiAnswer(Record):
             return error.status
         if isinstance(error, RemoteError):
             return 404 if error.code in ("missing", "id") else 424
-        return 404 if isinstance(error, UnknownModel) and not isinstance(error, UnsupportedConfig) else 422
+        return (
+            404
+            if isinstance(error, UnknownModel) and not isinstance(error, UnsupportedConfig)
+            else 422
+        )
 
 
 ModelResolver = Callable[[str], Model]
@@ -43,7 +51,9 @@ ApiFunction = Callable[[Sequence[tuple[str, str]], ModelResolver], ApiAnswer]
 
 
 class ApiTool(Record):
-    """What answers one route, its parameter for models, of which one may be a config that is sent, and its parameters as JSON Schema."""
+    """What answers one route, its parameter for models, of which one may be a config that is
+    sent, and its parameters as JSON Schema.
+    """
 
     answer: ApiFunction
     models: str = ""

@@ -1,7 +1,7 @@
 """What the server's process and those that compute for it say to each other.
 
-A message is a line of JSON, with the name of a method of `Answers` and its arguments, and the configs that it needs. An answer is a line
-of JSON and the body of the response.
+A message is a line of JSON, with the name of a method of `Answers` and its arguments, and the
+configs that it needs. An answer is a line of JSON and the body of the response.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class Launch(Record):
-    """What the server was started with: its models, where it may look for others, and the function that returns its tools."""
+    """What the server was started with: its models, where it may look for others, and the
+    function that returns its tools.
+    """
 
     models: tuple[Model, ...]
     api: Callable[[], Api]
@@ -34,9 +36,11 @@ class Launch(Record):
 
 
 class Answer(Record):
-    """The body of a response, its headers, and its status; `error` is the message of a page that cannot be shown.
+    """The body of a response, its headers, and its status; `error` is the message of a page that
+    cannot be shown.
 
-    `has_page` says that the config that was sent has one, and `entry` is what the gallery shows of it, if that was asked for.
+    `has_page` says that the config that was sent has one, and `entry` is what the gallery shows of
+    it, if that was asked for.
     """
 
     status: int = 200
@@ -61,7 +65,13 @@ class Answer(Record):
 def pack_call(method: str, configs: Mapping[str, PostedConfig], **arguments: Any) -> bytes:
     """Return a message: a method of `Answers`, its arguments, and configs by their names."""
     sizes = [(key, x.name, len(x.data)) for key, x in configs.items()]
-    return b"".join([json.dumps([method, arguments, sizes]).encode(), b"\n", *(x.data for x in configs.values())])
+    return b"".join(
+        [
+            json.dumps([method, arguments, sizes]).encode(),
+            b"\n",
+            *(x.data for x in configs.values()),
+        ]
+    )
 
 
 def unpack_call(message: bytes) -> tuple[str, dict[str, Any], dict[str, PostedConfig]]:

@@ -1,6 +1,8 @@
-"""The models that a request can name: presets, the models of this launch, ModelArgs and, if enabled, models on the hub; never a file.
+"""The models that a request can name: presets, the models of this launch, ModelArgs and, if
+enabled, models on the hub; never a file.
 
-The id of a model is a preset's slug, `~1` for the first model of this launch, or `hub:owner:name`; paths and addresses are never ids.
+The id of a model is a preset's slug, `~1` for the first model of this launch, or `hub:owner:name`;
+paths and addresses are never ids.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from ...model import Model
 from ...utils.errors import ConfigError, LlamathError, RemoteError, UnknownModel, safe
 from .error_page import PageError
 
-_HUB_ID = re.compile(r"hub:([A-Za-z0-9][A-Za-z0-9._-]{0,95}):([A-Za-z0-9][A-Za-z0-9._-]{0,95})", re.ASCII)
+_HUB_ID = re.compile(
+    r"hub:([A-Za-z0-9][A-Za-z0-9._-]{0,95}):([A-Za-z0-9][A-Za-z0-9._-]{0,95})", re.ASCII
+)
 HUB_LIMITS = Limits(connect=5, read=10, response=12, session=15, redirects=3)
 _MAX_LAYERS, _MAX_WEIGHTS = 1000, 500_000
 """The largest models: the time to build a page and the length of an answer grow with them."""
@@ -33,7 +37,9 @@ def load_preset(slug: str) -> Model:
 
 
 def find_named(text: str, hub: Limits | None) -> Model:
-    """Return the model of ModelArgs, of a preset's name or public id, or with `hub` of a repository there; never one in a file."""
+    """Return the model of ModelArgs, of a preset's name or public id, or with `hub` of a
+    repository there; never one in a file.
+    """
     if (args := parse_args_text(text)) is not None:
         return load(args)
     try:
@@ -71,6 +77,10 @@ def refuse_huge(model: Model) -> None:
         return  # it has no page, and its tensors were limited when it was built
     layers = 0 if model.part_name in ("vision", "audio") else int(model.tree.layers.n)
     if layers > _MAX_LAYERS:
-        raise ConfigError(f"{safe(model.name)} has {layers:,} layers, and pages are limited to {_MAX_LAYERS:,}")
+        raise ConfigError(
+            f"{safe(model.name)} has {layers:,} layers, and pages are limited to {_MAX_LAYERS:,}"
+        )
     if (weights := listed_weights(model.tree)) > _MAX_WEIGHTS:
-        raise ConfigError(f"{safe(model.name)} has {weights:,} weights, and pages are limited to {_MAX_WEIGHTS:,}")
+        raise ConfigError(
+            f"{safe(model.name)} has {weights:,} weights, and pages are limited to {_MAX_WEIGHTS:,}"
+        )

@@ -1,4 +1,6 @@
-"""The page as one HTML file with its data, script and style, and a content security policy that admits nothing else."""
+"""The page as one HTML file with its data, script and style, and a content security policy that
+admits nothing else.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,33 @@ STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static
 
 def model_page(models: Sequence[Model]) -> str:
     """Return one self-contained file for one or two models."""
-    from ..page_data.page_data import build_page_data  # much is imported, which the server itself does not need
+    # much is imported, which the server itself does not need
+    from ..page_data.page_data import build_page_data
 
     return page_from_data(build_page_data(models))
 
 
 def page_from_data(data: Mapping[str, Any], *, connects: bool = False) -> str:
-    """Return the page for data from `build_page_data`; one that `connects` may send configs to its server."""
+    """Return the page for data from `build_page_data`; one that `connects` may send configs to
+    its server.
+    """
     title = " and ".join(x["name"] for x in data["models"])
-    without_script = [f"{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters" for x in data["models"]]
+    without_script = [
+        f"{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters" for x in data["models"]
+    ]
     return document(title, data, "page", without_script, connects=connects)
 
 
-def document(title: str, data: Mapping[str, Any], bundle: str, without_script: Sequence[str], *, connects: bool = False) -> str:
-    """Return a page with its data, and the script and style of a bundle of `web/`; `without_script` is shown without JavaScript.
+def document(
+    title: str,
+    data: Mapping[str, Any],
+    bundle: str,
+    without_script: Sequence[str],
+    *,
+    connects: bool = False,
+) -> str:
+    """Return a page with its data, and the script and style of a bundle of `web/`; `without_script`
+    is shown without JavaScript.
 
     A page that `connects` may ask the server that it came from.
     """
@@ -47,8 +62,18 @@ def document(title: str, data: Mapping[str, Any], bundle: str, without_script: S
     )
 
 
-def html_document(title: str, data: Mapping[str, Any], without_script: Sequence[str], *, policy: str, style: str, script: str) -> str:
-    """Return a page with its data; `style` and `script` are elements, and the lines of `without_script` are HTML."""
+def html_document(
+    title: str,
+    data: Mapping[str, Any],
+    without_script: Sequence[str],
+    *,
+    policy: str,
+    style: str,
+    script: str,
+) -> str:
+    """Return a page with its data; `style` and `script` are elements, and the lines of
+    `without_script` are HTML.
+    """
     return "\n".join(
         [
             "<!doctype html>",
@@ -76,13 +101,16 @@ def html_document(title: str, data: Mapping[str, Any], without_script: Sequence[
 
 
 def compressed_json(data: Mapping[str, Any] | Sequence[Any]) -> str:
-    """Return JSON as the browser decompresses it (`DecompressionStream("deflate")`), in base64: no HTML parser finds anything in it."""
+    """Return JSON as the browser decompresses it (`DecompressionStream("deflate")`), in base64:
+    no HTML parser finds anything in it.
+    """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def content_security_policy(code: str, style: str, *, connects: bool = False) -> str:
-    """Return a content security policy that admits only this script, this style and pictures that the script makes, to save them as PNG.
+    """Return a content security policy that admits only this script, this style and pictures that
+    the script makes, to save them as PNG.
 
     It admits no requests, or with `connects` only those to the page's own server.
     """

@@ -1,4 +1,5 @@
-"""Pages of the models of this launch, of presets, of configs that were sent and, if enabled, of models on the hub; see `model_ids`.
+"""Pages of the models of this launch, of presets, of configs that were sent and, if enabled, of
+models on the hub; see `model_ids`.
 
 The server's own process only keeps what was computed: others compute it, which can be killed.
 """
@@ -25,7 +26,11 @@ class Pages:
     """Asks for pages and reports, and caches pages by the ids of their models."""
 
     def __init__(self, launch: Launch) -> None:
-        self.models, self.hub, self.slugs = tuple(launch.named_models), launch.hub, frozenset(slugs())
+        self.models, self.hub, self.slugs = (
+            tuple(launch.named_models),
+            launch.hub,
+            frozenset(slugs()),
+        )
         self.cache: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
         self.chunks: dict[int, bytes] = {}
         self.posted = PostedConfigs()
@@ -37,7 +42,13 @@ class Pages:
 
     def is_known(self, model_ids: Sequence[str]) -> bool:
         """Whether every id exists."""
-        return all(x in self.slugs or x in self.models or x in self.posted.configs or (self.hub and is_hub_id(x)) for x in model_ids)
+        return all(
+            x in self.slugs
+            or x in self.models
+            or x in self.posted.configs
+            or (self.hub and is_hub_id(x))
+            for x in model_ids
+        )
 
     async def get(self, model_ids: tuple[str, ...], link_prefix: str) -> bytes:
         """Return the page of one or two models, or the page to choose one if there are no ids."""
@@ -46,11 +57,21 @@ class Pages:
             self.cache.move_to_end(key)
             return self.cache[key]
         if not self.is_known(model_ids):
-            again = " A config is kept until the server ends, or many more follow: open it again." if _has_posted(model_ids) else ""
+            again = (
+                (" A config is kept until the server ends, or many more follow: open it again.")
+                if _has_posted(model_ids)
+                else ""
+            )
             raise PageError(404, f"There is no model with this id.{again}")
         if model_ids:
             is_question = not self.slugs.issuperset(model_ids)
-            found = await self._ask("page", self._posted(model_ids), is_question=is_question, ids=model_ids, link_prefix=link_prefix)
+            found = await self._ask(
+                "page",
+                self._posted(model_ids),
+                is_question=is_question,
+                ids=model_ids,
+                link_prefix=link_prefix,
+            )
         else:
             entries = self.posted.newest_entries
             found = await self._ask("choose", {}, entries=entries)
@@ -70,14 +91,30 @@ class Pages:
             self.chunks[number] = (await self._ask("chunk", {}, number=number)).body
         return self.chunks[number]
 
-    async def report(self, name: str, values: Sequence[tuple[str, str]], accepts_gzip: bool, sent: PostedConfig | None) -> Answer:
-        """Return what a command prints; the model of a config that is sent is kept if it has a page."""
+    async def report(
+        self,
+        name: str,
+        values: Sequence[tuple[str, str]],
+        accepts_gzip: bool,
+        sent: PostedConfig | None,
+    ) -> Answer:
+        """Return what a command prints; the model of a config that is sent is kept if it has a
+        page.
+        """
         configs = self._posted([x for _, x in values])
         lists = ""
         if sent is not None:
             configs[SENT] = sent
             lists = "" if sent.id in self.posted.configs else sent.id
-        answer = await self._ask("report", configs, is_question=True, name=name, values=values, accepts_gzip=accepts_gzip, lists=lists)
+        answer = await self._ask(
+            "report",
+            configs,
+            is_question=True,
+            name=name,
+            values=values,
+            accepts_gzip=accepts_gzip,
+            lists=lists,
+        )
         if sent is not None and answer.has_page:
             self._keep(sent, answer.entry)
         return answer
@@ -92,8 +129,17 @@ class Pages:
         """Return the configs that are named."""
         return {x: self.posted.configs[x] for x in names if x in self.posted.configs}
 
-    async def _ask(self, method: str, configs: dict[str, PostedConfig], *, is_question: bool = False, **arguments: object) -> Answer:
-        answer = Answer.unpack(await self.work.ask(pack_call(method, configs, **arguments), is_question=is_question))
+    async def _ask(
+        self,
+        method: str,
+        configs: dict[str, PostedConfig],
+        *,
+        is_question: bool = False,
+        **arguments: object,
+    ) -> Answer:
+        answer = Answer.unpack(
+            await self.work.ask(pack_call(method, configs, **arguments), is_question=is_question)
+        )
         if answer.error:
             raise PageError(answer.status, answer.error)
         return answer

@@ -1,4 +1,5 @@
-"""Configs that a page or a program sends: read within limits, built by `load`, and kept in memory, the newest few.
+"""Configs that a page or a program sends: read within limits, built by `load`, and kept in memory,
+the newest few.
 
 A config is data: no key of it names a file or an address that is read. Its name only labels it.
 """
@@ -34,11 +35,15 @@ _NAME = re.compile(r"(?:[!'()*A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})*")
 
 
 class UnsupportedConfig(UnknownModel):
-    """A config that arrived, of a model that no family describes; unlike the name of no model, it is there."""
+    """A config that arrived, of a model that no family describes; unlike the name of no model,
+    it is there.
+    """
 
 
 class PostedConfig:
-    """A config that was sent; its model is built where it is asked for, which is in another process than the server's."""
+    """A config that was sent; its model is built where it is asked for, which is in another
+    process than the server's.
+    """
 
     def __init__(self, data: bytes, name: str = "") -> None:
         self.data, self.name = data, safe(name, _MAX_NAME)
@@ -47,19 +52,25 @@ class PostedConfig:
     @cached_property
     def id(self) -> str:
         """The id, which is made of the content and the name."""
-        return f"~{hashlib.sha256(self._given_name.encode('utf-8', 'surrogatepass') + bytes(1) + self.data).hexdigest()[:12]}"
+        name = self._given_name.encode("utf-8", "surrogatepass")
+        return f"~{hashlib.sha256(name + bytes(1) + self.data).hexdigest()[:12]}"
 
     @cached_property
     def model(self) -> Model:
         """The model; one that is too large is refused."""
-        source = f"the file {self.name}" if self.name else UNNAMED  # no path, so that no message depends on the files of this machine
+        # no path, so that no message depends on the files of this machine
+        source = f"the file {self.name}" if self.name else UNNAMED
         keys = parse_json(self.data, source, finite=False)
         try:
             model = load(FoundConfig(name=self.name or UNNAMED, source=source, keys=keys))
         except UnknownModel as error:
             raise UnsupportedConfig(str(error), hint=error.hint) from None
         refuse_huge(model)
-        return model.replace(name=f"{self.name} ({model.family.name})") if self.name in CONFIG_FILES else model
+        return (
+            model.replace(name=f"{self.name} ({model.family.name})")
+            if self.name in CONFIG_FILES
+            else model
+        )
 
     @property
     def has_page(self) -> bool:
@@ -68,7 +79,9 @@ class PostedConfig:
 
 
 class PostedConfigs:
-    """The newest configs, with their entries of the gallery, by their ids; they are forgotten when the server ends."""
+    """The newest configs, with their entries of the gallery, by their ids; they are forgotten
+    when the server ends.
+    """
 
     def __init__(self) -> None:
         self.configs: dict[str, PostedConfig] = {}
@@ -80,10 +93,15 @@ class PostedConfigs:
         return [x for x in reversed(self.entries.values()) if x is not None]
 
     def keep(self, config: PostedConfig, entry: object) -> None:
-        """Keep a config, and forget the oldest ones if there are too many or their content is too long."""
+        """Keep a config, and forget the oldest ones if there are too many or their content is
+        too long.
+        """
         self._forget(config.id)
         self.configs[config.id], self.entries[config.id] = config, entry
-        while len(self.configs) > _MAX_KEPT or sum(len(x.data) for x in self.configs.values()) > _MAX_KEPT_BYTES:
+        while (
+            len(self.configs) > _MAX_KEPT
+            or sum(len(x.data) for x in self.configs.values()) > _MAX_KEPT_BYTES
+        ):
             self._forget(next(iter(self.configs)))
 
     def _forget(self, config_id: str) -> None:
@@ -92,7 +110,9 @@ class PostedConfigs:
 
 
 async def read_posted(request: Request) -> PostedConfig:
-    """Read the body of a request, which the access policy has admitted by its declared length and type."""
+    """Read the body of a request, which the access policy has admitted by its declared length
+    and type.
+    """
     import asyncio
 
     try:
@@ -103,13 +123,17 @@ async def read_posted(request: Request) -> PostedConfig:
     name = request.headers.get(NAME_HEADER, "")
     if len(name) > _MAX_HEADER or not _NAME.fullmatch(name):
         raise PageError(
-            400, f"{NAME_HEADER} should be a file name of at most {_MAX_NAME} characters, percent-encoded: found {safe(repr(name), 60)}"
+            400,
+            f"{NAME_HEADER} should be a file name of at most {_MAX_NAME} characters, "
+            f"percent-encoded: found {safe(repr(name), 60)}",
         )
     return PostedConfig(data, unquote(name))
 
 
 async def discard_body(request: Request) -> None:
-    """Read the body of a request that is refused, so that the client reads why, and not that its connection was reset."""
+    """Read the body of a request that is refused, so that the client reads why, and not that its
+    connection was reset.
+    """
     import asyncio
 
     from starlette.requests import ClientDisconnect

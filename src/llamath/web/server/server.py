@@ -27,7 +27,9 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class ServerAddress(Record):
-    """The address of the page, and a one-time address for the browser's command line, which other users may see."""
+    """The address of the page, and a one-time address for the browser's command line, which
+    other users may see.
+    """
 
     address: str
     one_time_address: str
@@ -46,7 +48,8 @@ def serve(
 ) -> None:
     """Serve until interrupted; `ready` is called with the address.
 
-    `api`, a function of a module, returns what answers `/api/NAME`. With `hub`, pages of models on the hub are served too.
+    `api`, a function of a module, returns what answers `/api/NAME`. With `hub`, pages of models on
+    the hub are served too.
     """
     try:
         import starlette  # noqa: F401
@@ -82,7 +85,12 @@ def serve(
                 pages.work.close()
                 await super().shutdown(sockets)
 
-        ready(ServerAddress(address=f"{base_url}/{policy.token}/", one_time_address=f"{base_url}/{policy.one_time_path}"))
+        ready(
+            ServerAddress(
+                address=f"{base_url}/{policy.token}/",
+                one_time_address=f"{base_url}/{policy.one_time_path}",
+            )
+        )
         Server(config).run(sockets=[listener])
     finally:
         pages.work.close()
@@ -90,7 +98,10 @@ def serve(
 
 def access_policy(host: str, port: int) -> AccessPolicy:
     """Return a policy with two new secrets and the host names of this server."""
-    host_names = (*(_LOOPBACK if is_loopback(host) or is_unspecified(host) else ()), _host_in_url(host).lower())
+    host_names = (
+        *(_LOOPBACK if is_loopback(host) or is_unspecified(host) else ()),
+        _host_in_url(host).lower(),
+    )
     return AccessPolicy(
         token=secrets.token_urlsafe(24),
         one_time_path=secrets.token_urlsafe(24),
@@ -122,7 +133,9 @@ def is_loopback(host: str) -> bool:
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 selects any free port."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
         with ExitStack() as cleanup:
             listener = cleanup.enter_context(socket.socket(family, kind, protocol))
             if os.name == "posix":
@@ -131,5 +144,7 @@ def listen(host: str, port: int) -> socket.socket:
             listener.listen(64)
             cleanup.pop_all()
     except OSError as error:
-        raise LlamathError(f"cannot listen on {host}:{port}: {error.strerror}", hint="--port 0 selects a free port") from None
+        raise LlamathError(
+            f"cannot listen on {host}:{port}: {error.strerror}", hint="--port 0 selects a free port"
+        ) from None
     return listener

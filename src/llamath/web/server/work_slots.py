@@ -1,4 +1,6 @@
-"""Work in processes: a few at once, bounded queues, and limits of time and memory, beyond which the process is killed."""
+"""Work in processes: a few at once, bounded queues, and limits of time and memory, beyond which
+the process is killed.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ from .error_page import PageError
 
 S = TypeVar("S")
 WORK_SECONDS, WORK_MEMORY = 30.0, 1 << 30
-"""The limits of an answer; the second one is in bytes, and holds where the system has such a limit."""
+"""The limits of an answer; the second one is in bytes, and holds where the system has such a
+limit."""
 _PROCESSES, _CONFIGS, _MAX_WAITING, _WAIT_SECONDS, _MAX_ANSWERS = 3, 8, 16, 20.0, 500
-"""Processes at once, configs in memory that wait for an answer, requests that wait, for how long, and the answers of one process."""
+"""Processes at once, configs in memory that wait for an answer, requests that wait, for how
+long, and the answers of one process."""
 
 
 class WorkerFailed(Exception):
@@ -49,17 +53,20 @@ class _Lane:
 
 
 class WorkSlots:
-    """Asks processes, which are started when they are needed and used again; one that hangs is killed.
+    """Asks processes, which are started when they are needed and used again; one that hangs is
+    killed.
 
-    Requests choose what is computed for a `question`. One process is never occupied by questions, so that the pages of presets are
-    answered even if all questions hang.
+    Requests choose what is computed for a `question`. One process is never occupied by questions,
+    so that the pages of presets are answered even if all questions hang.
     """
 
     def __init__(self, work: Callable[[S], Callable[[bytes], bytes]], setup: S) -> None:
         """Let the processes be those of a `WorkerProcess`."""
         self.configs = _Lane(_CONFIGS)
         self.seconds, self.memory = WORK_SECONDS, WORK_MEMORY
-        self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(work, setup, seconds=self.seconds, memory=self.memory)
+        self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(
+            work, setup, seconds=self.seconds, memory=self.memory
+        )
         self._threads = ThreadPoolExecutor(_PROCESSES, "worker")
         self._questions, self._all = _Lane(_PROCESSES - 1), _Lane(_PROCESSES)
         self._workers: dict[WorkerProcess, int] = {}
@@ -95,7 +102,9 @@ class WorkSlots:
             try:
                 if self._is_closed:
                     raise WorkerEnded("killed")
-                return await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, message)
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._threads, self._ask, message
+                )
             except WorkerEnded as ended:
                 raise self._error_of(ended) from None
 
@@ -139,10 +148,16 @@ class WorkSlots:
         if ended.reason == "error":
             return WorkerFailed(str(ended))
         if ended.reason == "time":
-            text = f"This took longer than {self.seconds:g} seconds; the command line has no time limit."
+            text = (
+                f"This took longer than {self.seconds:g} seconds; the command line has no "
+                "time limit."
+            )
             return PageError(422, text, code="too_slow")
         if ended.reason == "memory":
-            text = f"This needs more than {self.memory / 2**30:g} GiB of memory; the command line has no such limit."
+            text = (
+                f"This needs more than {self.memory / 2**30:g} GiB of memory; the command "
+                "line has no such limit."
+            )
             return PageError(422, text, code="too_large")
         text = "What computed this has ended unexpectedly; try again in a moment."
         return PageError(503, "The server is ending." if self._is_closed else text)

@@ -1,1 +1,3 @@
-"""Checks of checkpoints that are not one complete model: adapters, training folders, pipelines and files of other models."""
+"""Checks of checkpoints that are not one complete model: adapters, training folders, pipelines
+and files of other models.
+"""

@@ -1,4 +1,6 @@
-"""`verify_dcp`: check that the shards of a distributed checkpoint (FSDP, torch.distributed.checkpoint) cover each tensor exactly once."""
+"""`verify_dcp`: check that the shards of a distributed checkpoint (FSDP,
+torch.distributed.checkpoint) cover each tensor exactly once.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,28 @@ from ..structure_report import StructureReport
 from ..verify_tensors import Finding, summarize_names
 
 _MAX_SPLIT_AXES = 6
-"""Maximum axes along which one tensor may be split; DTensor splits along as many as the mesh has dimensions."""
+"""Maximum axes along which one tensor may be split; DTensor splits along as many as the mesh has
+dimensions."""
 
 
 def verify_dcp(path: str) -> StructureReport:
     """Check the distributed checkpoint in a folder: files, chunks, and the tensors in them."""
     checkpoint = read_dcp(LocalFolder(path))
-    findings = [*_file_findings(checkpoint), *_cover_findings(checkpoint.tensors), *_item_findings(checkpoint)]
+    findings = [
+        *_file_findings(checkpoint),
+        *_cover_findings(checkpoint.tensors),
+        *_item_findings(checkpoint),
+    ]
     bad = {name for x in findings for name in x.tensors}
     tensors = format_count(len(checkpoint.tensors), "tensor")
     return StructureReport(
         path=path,
         kind="fsdp",
-        title=f"distributed checkpoint (FSDP, DCP), {tensors} in {format_count(len(checkpoint.files), 'file')}",
+        title=f"distributed checkpoint (FSDP, DCP), {tensors} in "
+        f"{format_count(len(checkpoint.files), 'file')}",
         format="dcp",
-        checked="each tensor's chunks are compared with its shape, and with the tensors in the files",
+        checked="each tensor's chunks are compared with its shape, and with the tensors in the "
+        "files",
         findings=tuple(findings),
         expected=len(checkpoint.tensors),
         matched=sum(x.name not in bad for x in checkpoint.tensors),
@@ -63,7 +72,8 @@ def _file_findings(checkpoint: DcpCheckpoint) -> Iterator[Finding]:
     missing = [x for x in checkpoint.files if x not in checkpoint.sizes]
     if missing:
         message = (
-            f"{len(missing)} of {format_count(len(checkpoint.files), 'file')} named in .metadata {'is' if len(missing) == 1 else 'are'} "
+            f"{len(missing)} of {format_count(len(checkpoint.files), 'file')} named in .metadata "
+            f"{'is' if len(missing) == 1 else 'are'} "
         )
         affected = [x.name for x in checkpoint.tensors if any(y.file in missing for y in x.chunks)]
         yield Finding(
@@ -75,12 +85,23 @@ def _file_findings(checkpoint: DcpCheckpoint) -> Iterator[Finding]:
         )
     extra = sorted(checkpoint.sizes.keys() - set(checkpoint.files))
     if extra:
-        message = f"{format_count(len(extra), 'file')} that .metadata does not name: {summarize_names(extra)}"
-        yield Finding(code="extra_file", severity="warning", message=message, hint="left from another save into this folder?")
+        message = (
+            f"{format_count(len(extra), 'file')} that .metadata does not name: "
+            f"{summarize_names(extra)}"
+        )
+        yield Finding(
+            code="extra_file",
+            severity="warning",
+            message=message,
+            hint="left from another save into this folder?",
+        )
     unstored = [x.name for x in checkpoint.tensors if any(not y.file for y in x.chunks)]
     unstored += [name for name, x in checkpoint.objects.items() if not x.file]
     if unstored:
-        message = f"the metadata say not where {summarize_names(unstored)} {'is' if len(unstored) == 1 else 'are'} stored"
+        message = (
+            f"the metadata say not where {summarize_names(unstored)} "
+            f"{'is' if len(unstored) == 1 else 'are'} stored"
+        )
         yield Finding(code="storage", severity="error", message=message, tensors=tuple(unstored))
 
 
@@ -92,14 +113,23 @@ def _cover_findings(tensors: Iterable[ChunkedTensor]) -> Iterator[Finding]:
             groups.setdefault(problem, []).append(x.name)
     for problem, names in groups.items():
         message = f"the chunks of {summarize_names(names)} {problem}"
-        yield Finding(code="cover", severity="error", message=message, hint="a shard is missing or was saved twice", tensors=tuple(names))
+        yield Finding(
+            code="cover",
+            severity="error",
+            message=message,
+            hint="a shard is missing or was saved twice",
+            tensors=tuple(names),
+        )
 
 
-def cover_problem(shape: tuple[int, ...], chunks: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> str:
+def cover_problem(
+    shape: tuple[int, ...], chunks: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
+) -> str:
     """Return how chunks fail to cover a tensor exactly once, or an empty string.
 
-    Exact cover needs no comparison of pairs: the indicator of a box is given by the signed sum of its corners, so the boxes cover the
-    tensor exactly if the signed corners of all boxes add up to those of the tensor.
+    Exact cover needs no comparison of pairs: the indicator of a box is given by the signed sum of
+    its corners, so the boxes cover the tensor exactly if the signed corners of all boxes add up to
+    those of the tensor.
     """
     axes = range(len(shape))
     boxes = []
@@ -115,7 +145,9 @@ def cover_problem(shape: tuple[int, ...], chunks: Sequence[tuple[tuple[int, ...]
         return f"have {covered:,} elements, the tensor {total:,}"
     split = [i for i in axes if any(sizes[i] != shape[i] for _, sizes in boxes)]
     if len(split) > _MAX_SPLIT_AXES:
-        return f"are split along {len(split)} axes, of which at most {_MAX_SPLIT_AXES} can be checked"
+        return (
+            f"are split along {len(split)} axes, of which at most {_MAX_SPLIT_AXES} can be checked"
+        )
     if not total:
         return ""
     corners: Counter[tuple[int, ...]] = Counter()
@@ -127,7 +159,9 @@ def cover_problem(shape: tuple[int, ...], chunks: Sequence[tuple[tuple[int, ...]
 
 
 def _item_findings(checkpoint: DcpCheckpoint) -> Iterator[Finding]:
-    """Yield findings about items in the files that overlap, reach beyond the end, or hold another tensor than the metadata say."""
+    """Yield findings about items in the files that overlap, reach beyond the end, or hold
+    another tensor than the metadata say.
+    """
     items: dict[str, list[tuple[Chunk, str, str]]] = {}
     for x in checkpoint.tensors:
         for chunk in x.chunks:
@@ -144,10 +178,18 @@ def _item_findings(checkpoint: DcpCheckpoint) -> Iterator[Finding]:
                 wrong.setdefault(problem, []).append(name)
     for problem, names in wrong.items():
         message = f"{summarize_names(names)}: {problem}"
-        yield Finding(code="item", severity="error", message=message, hint="copy the file again", tensors=tuple(names))
+        yield Finding(
+            code="item",
+            severity="error",
+            message=message,
+            hint="copy the file again",
+            tensors=tuple(names),
+        )
 
 
-def _wrong_items(source: Source, entries: list[tuple[Chunk, str, str]]) -> Iterator[tuple[str, str]]:
+def _wrong_items(
+    source: Source, entries: list[tuple[Chunk, str, str]]
+) -> Iterator[tuple[str, str]]:
     file, end = safe(source.name.rpartition("/")[2], 80), 0
     for chunk, name, dtype in sorted(entries, key=lambda x: (x[0].start, x[0].length)):
         if chunk.start < end:
@@ -155,8 +197,15 @@ def _wrong_items(source: Source, entries: list[tuple[Chunk, str, str]]) -> Itera
             continue
         end = chunk.start + chunk.length
         if end > source.size:
-            yield name, f"its item reaches beyond the end of {file}, which has {source.size:,} bytes"
-        elif dtype and not chunk.is_transformed and (problem := _wrong_tensor(Part(source, chunk.start, chunk.length), chunk, dtype)):
+            yield (
+                name,
+                (f"its item reaches beyond the end of {file}, which has {source.size:,} bytes"),
+            )
+        elif (
+            dtype
+            and not chunk.is_transformed
+            and (problem := _wrong_tensor(Part(source, chunk.start, chunk.length), chunk, dtype))
+        ):
             yield name, f"in {file}, {problem}"
 
 

@@ -1,4 +1,6 @@
-"""`verify_deepspeed`: check that the partitions of a DeepSpeed ZeRO checkpoint hold all parameters: ranks, stages, numbers of elements."""
+"""`verify_deepspeed`: check that the partitions of a DeepSpeed ZeRO checkpoint hold all
+parameters: ranks, stages, numbers of elements.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,11 @@ def verify_deepspeed(path: str) -> StructureReport:
     return StructureReport(
         path=path,
         kind="deepspeed",
-        title=f"DeepSpeed checkpoint{f', ZeRO stage {stage}' if stage else ''}, {format_count(len(shapes), 'parameter tensor')}",
+        title=f"DeepSpeed checkpoint{f', ZeRO stage {stage}' if stage else ''}, "
+        f"{format_count(len(shapes), 'parameter tensor')}",
         format="deepspeed",
-        checked="ranks, stages and parameter shapes of all files are compared, and the elements of the partitions with the shapes",
+        checked="ranks, stages and parameter shapes of all files are compared, and the elements "
+        "of the partitions with the shapes",
         findings=tuple(findings),
         expected=len(shapes),
         matched=len(shapes) if not any(x.code == "partition" for x in findings) else 0,
@@ -53,7 +57,9 @@ def verify_deepspeed(path: str) -> StructureReport:
 
 
 def parameter_shapes(models: Sequence[ModelStates]) -> dict[str, Shape]:
-    """Return the shapes of all parameters, trained and frozen, of the first of each rank's model states."""
+    """Return the shapes of all parameters, trained and frozen, of the first of each rank's model
+    states.
+    """
     shapes: dict[str, Shape] = {}
     for x in models[:1]:
         for group in (*x.groups, x.frozen):
@@ -61,7 +67,9 @@ def parameter_shapes(models: Sequence[ModelStates]) -> dict[str, Shape]:
     return shapes
 
 
-def _facts(found: ZeroFolder, partitions: Sequence[OptimizerPartition], models: Sequence[ModelStates]) -> dict[str, Any]:
+def _facts(
+    found: ZeroFolder, partitions: Sequence[OptimizerPartition], models: Sequence[ModelStates]
+) -> dict[str, Any]:
     shapes = parameter_shapes(models)
     first = partitions[0] if partitions else None
     return {
@@ -75,25 +83,42 @@ def _facts(found: ZeroFolder, partitions: Sequence[OptimizerPartition], models: 
         "frozen": len(models[0].frozen) if models else 0,
         "master_dtype": first.dtype if first else None,
         "steps": next((x.steps for x in models if x.steps is not None), None),
-        "version": next((x for x in (*(x.version for x in models), *(x.version for x in partitions)) if x), None),
+        "version": next(
+            (x for x in (*(x.version for x in models), *(x.version for x in partitions)) if x), None
+        ),
         "files": len(found.optimizers) + len(found.models) + len(found.others),
     }
 
 
-def _read_all(found: ZeroFolder, files: Iterable[RankFile], read: Callable[[str, RankFile], T], findings: list[Finding]) -> Iterator[T]:
+def _read_all(
+    found: ZeroFolder,
+    files: Iterable[RankFile],
+    read: Callable[[str, RankFile], T],
+    findings: list[Finding],
+) -> Iterator[T]:
     """Yield what each file says; files that cannot be read become findings."""
     for file in files:
         try:
             yield read(found.folder, file)
         except FormatError as error:
-            findings.append(Finding(code=error.code, severity="error", message=str(error), hint=error.hint, tensors=(file.name,)))
+            findings.append(
+                Finding(
+                    code=error.code,
+                    severity="error",
+                    message=str(error),
+                    hint=error.hint,
+                    tensors=(file.name,),
+                )
+            )
 
 
 def _ranks(found: ZeroFolder, partitions: Sequence[OptimizerPartition]) -> Iterator[Finding]:
     """Yield findings about files of ranks that are missing, or left from a run on more GPUs."""
     hint = "each node saves the files of its own ranks: copy the folders of all nodes together"
     if not found.optimizers:
-        message = "no optimizer states: the master weights and the state of the optimizer are missing"
+        message = (
+            "no optimizer states: the master weights and the state of the optimizer are missing"
+        )
         yield Finding(code="missing_shard", severity="error", message=message, hint=hint)
     if not found.models:
         message = "no model states: the names and shapes of the parameters are missing"
@@ -109,19 +134,30 @@ def _ranks(found: ZeroFolder, partitions: Sequence[OptimizerPartition]) -> Itera
             missing = sorted(set(range(count)) - set(ranks))
             where = f" of model rank {model_rank}" if len(model_ranks) > 1 else ""
             if missing:
-                message = f"{kind} states of {len(missing):,} of {count:,} ranks{where} are missing: {format_list(map(str, missing), 8)}"
+                message = (
+                    f"{kind} states of {len(missing):,} of {count:,} ranks{where} are "
+                    f"missing: {format_list(map(str, missing), 8)}"
+                )
                 yield Finding(code="missing_shard", severity="error", message=message, hint=hint)
             if extra := sorted(x for x in ranks if x >= count):
-                message = f"{kind} states of ranks{where} {format_list(map(str, extra), 8)}, though the run had {count:,} ranks"
+                message = (
+                    f"{kind} states of ranks{where} {format_list(map(str, extra), 8)}, "
+                    f"though the run had {count:,} ranks"
+                )
                 yield Finding(
-                    code="extra_file", severity="error", message=message, hint="left from an earlier run on more GPUs: remove them"
+                    code="extra_file",
+                    severity="error",
+                    message=message,
+                    hint="left from an earlier run on more GPUs: remove them",
                 )
     if stage < 3 and (lacking := sorted(set(model_ranks) - {x.model_rank for x in found.models})):
         message = f"model states of model ranks {format_list(map(str, lacking), 8)} are missing"
         yield Finding(code="missing_shard", severity="error", message=message, hint=hint)
 
 
-def _agreement(partitions: Sequence[OptimizerPartition], models: Sequence[ModelStates]) -> Iterator[Finding]:
+def _agreement(
+    partitions: Sequence[OptimizerPartition], models: Sequence[ModelStates]
+) -> Iterator[Finding]:
     """Yield findings about files that disagree with the first of their kind."""
     hint = "files of different runs or steps are mixed: copy the folder again"
     for values, what in (
@@ -132,16 +168,31 @@ def _agreement(partitions: Sequence[OptimizerPartition], models: Sequence[ModelS
     ):
         if other := [name for name, value in values if value != values[0][1]]:
             message = f"{what} in {summarize_names(other)} is not that in {safe(values[0][0])}"
-            yield Finding(code="mixed", severity="error", message=message, hint=hint, tensors=tuple(other))
+            yield Finding(
+                code="mixed", severity="error", message=message, hint=hint, tensors=tuple(other)
+            )
     by_model_rank: dict[int, ModelStates] = {}
-    wrong = [x.file.name for x in models if by_model_rank.setdefault(x.file.model_rank, x).groups != x.groups]
+    wrong = [
+        x.file.name
+        for x in models
+        if by_model_rank.setdefault(x.file.model_rank, x).groups != x.groups
+    ]
     if wrong:
-        message = f"the parameters of {summarize_names(wrong)} have other names or shapes than those of the first rank"
-        yield Finding(code="mixed", severity="error", message=message, hint=hint, tensors=tuple(wrong))
+        message = (
+            f"the parameters of {summarize_names(wrong)} have other names or shapes than "
+            "those of the first rank"
+        )
+        yield Finding(
+            code="mixed", severity="error", message=message, hint=hint, tensors=tuple(wrong)
+        )
 
 
-def _elements(partitions: Sequence[OptimizerPartition], models: Sequence[ModelStates]) -> Iterator[Finding]:
-    """Yield findings about partitions with other numbers of elements than the shapes of the parameters."""
+def _elements(
+    partitions: Sequence[OptimizerPartition], models: Sequence[ModelStates]
+) -> Iterator[Finding]:
+    """Yield findings about partitions with other numbers of elements than the shapes of the
+    parameters.
+    """
     shapes = {x.file.model_rank: x.groups for x in reversed(models)}
     for model_rank in sorted({x.file.model_rank for x in partitions} & shapes.keys()):
         own = [x for x in partitions if x.file.model_rank == model_rank]
@@ -149,43 +200,76 @@ def _elements(partitions: Sequence[OptimizerPartition], models: Sequence[ModelSt
         if len(own) != count or len({x.stage for x in own}) > 1:
             continue  # missing or mixed files are findings of their own
         groups = shapes[model_rank]
-        problem = _stage_3_problem(own, groups, count) if own[0].stage == 3 else _flat_problem(own, groups, count)
+        problem = (
+            _stage_3_problem(own, groups, count)
+            if own[0].stage == 3
+            else _flat_problem(own, groups, count)
+        )
         if problem:
             hint = "a file is damaged, or belongs to another run"
             yield Finding(code="partition", severity="error", message=problem, hint=hint)
 
 
-def _flat_problem(own: Sequence[OptimizerPartition], groups: Sequence[Mapping[str, Shape]], count: int) -> str:
-    """Return what is wrong with partitions of stage 1 or 2, which are equal parts of each group's parameters one after the other."""
+def _flat_problem(
+    own: Sequence[OptimizerPartition], groups: Sequence[Mapping[str, Shape]], count: int
+) -> str:
+    """Return what is wrong with partitions of stage 1 or 2, which are equal parts of each
+    group's parameters one after the other.
+    """
     numbers = {len(x.groups) for x in own}
     if numbers != {len(groups)}:
-        return f"the optimizer has {format_list(sorted(numbers))} parameter groups, the model states have {len(groups)}"
+        return (
+            f"the optimizer has {format_list(sorted(numbers))} parameter groups, the model "
+            f"states have {len(groups)}"
+        )
     align = 2 * count
     for i, group in enumerate(groups):
         stored, needed = sum(x.groups[i] for x in own), sum(map(prod, group.values()))
         if -(-stored // align) != -(-needed // align):
-            return f"the partitions of parameter group {i} have {stored:,} elements; its parameters have {needed:,}"
+            return (
+                f"the partitions of parameter group {i} have {stored:,} elements; its "
+                f"parameters have {needed:,}"
+            )
     return ""
 
 
-def _stage_3_problem(own: Sequence[OptimizerPartition], groups: Sequence[Mapping[str, Shape]], count: int) -> str:
-    """Return what is wrong with partitions of stage 3, in which each rank has an equal, padded part of every parameter."""
+def _stage_3_problem(
+    own: Sequence[OptimizerPartition], groups: Sequence[Mapping[str, Shape]], count: int
+) -> str:
+    """Return what is wrong with partitions of stage 3, in which each rank has an equal, padded
+    part of every parameter.
+    """
     needed = sum(-(-prod(shape) // count) for group in groups for shape in group.values())
     wrong = {x.file.name: sum(x.groups) for x in own if sum(x.groups) != needed}
     if not wrong:
         return ""
     first = next(iter(wrong.values()))
-    return f"{summarize_names(list(wrong))}: the partition has {first:,} elements; a rank's part of all parameters has {needed:,}"
+    return (
+        f"{summarize_names(list(wrong))}: the partition has {first:,} elements; a rank's part "
+        f"of all parameters has {needed:,}"
+    )
 
 
-def _remarks(found: ZeroFolder, partitions: Sequence[OptimizerPartition], models: Sequence[ModelStates]) -> Iterator[Finding]:
+def _remarks(
+    found: ZeroFolder, partitions: Sequence[OptimizerPartition], models: Sequence[ModelStates]
+) -> Iterator[Finding]:
     if found.others:
         message = (
-            f"{format_count(len(found.others), 'file')} of experts or pipeline stages {'is' if len(found.others) == 1 else 'are'} not read"
+            f"{format_count(len(found.others), 'file')} of experts or pipeline stages "
+            f"{'is' if len(found.others) == 1 else 'are'} not read"
         )
         yield Finding(code="other_part", severity="info", message=message)
-    if classes := sorted({name for names in (*(x.classes for x in partitions), *(x.classes for x in models)) for name in names}):
+    if classes := sorted(
+        {
+            name
+            for names in (*(x.classes for x in partitions), *(x.classes for x in models))
+            for name in names
+        }
+    ):
         message = f"objects of {format_list((safe(x, 80) for x in classes), 4)} were not created"
         yield Finding(
-            code="objects", severity="info", message=message, hint="DeepSpeed runs code from these files: load only those you trust"
+            code="objects",
+            severity="info",
+            message=message,
+            hint="DeepSpeed runs code from these files: load only those you trust",
         )

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ....checkpoint.folders.diffusers import Pipeline, PipelinePart, WeightFiles, read_pipeline, read_weights
+from ....checkpoint.folders.diffusers import (
+    Pipeline,
+    PipelinePart,
+    WeightFiles,
+    read_pipeline,
+    read_weights,
+)
 from ....checkpoint.formats.folder import resolve_inside
 from ....checkpoint.formats.manifest import Manifest
 from ....families.registry import MODEL_TYPES
@@ -32,9 +38,11 @@ def verify_diffusers(path: str) -> StructureReport:
     return StructureReport(
         path=path,
         kind="diffusers",
-        title=f"diffusers pipeline {safe(pipeline.class_name, 60)} of {format_count(len(pipeline.parts), 'part')}",
+        title=f"diffusers pipeline {safe(pipeline.class_name, 60)} of "
+        f"{format_count(len(pipeline.parts), 'part')}",
         format="diffusers",
-        checked="for each part: its configuration, and the headers, indexes, shards, dtypes and sizes of its weights",
+        checked="for each part: its configuration, and the headers, indexes, shards, dtypes and "
+        "sizes of its weights",
         findings=(*findings, *_pipeline_findings(pipeline)),
         expected=len(pipeline.parts),
         matched=whole,
@@ -45,7 +53,9 @@ def verify_diffusers(path: str) -> StructureReport:
 
 def _pipeline_findings(pipeline: Pipeline) -> Iterator[Finding]:
     if pipeline.missing:
-        message = f"optional parts that the pipeline does not have: {summarize_names(pipeline.missing)}"
+        message = (
+            f"optional parts that the pipeline does not have: {summarize_names(pipeline.missing)}"
+        )
         yield Finding(code="optional", severity="info", message=message)
 
 
@@ -54,22 +64,44 @@ def _check_part(part: PipelinePart) -> tuple[list[Finding], str]:
     text = f"{safe(part.class_name, 60)} ({safe(part.library, 40) or 'pipeline code'})"
     if not part.exists:
         hint = "download the whole repository, with its folders"
-        return [Finding(code="missing_part", severity="error", message="its folder is missing", hint=hint)], text
+        return [
+            Finding(
+                code="missing_part", severity="error", message="its folder is missing", hint=hint
+            )
+        ], text
     findings: list[Finding] = []
     config: Mapping[str, Any] = {}
     if not part.config and part.needs_weights:
-        findings.append(Finding(code="config", severity="error", message="it has no configuration", hint="download config.json"))
+        findings.append(
+            Finding(
+                code="config",
+                severity="error",
+                message="it has no configuration",
+                hint="download config.json",
+            )
+        )
     elif part.config:
         try:
             config = read_json(resolve_inside(part.folder, part.config))
         except (ConfigError, FormatError) as error:
-            findings.append(Finding(code="config", severity="error", message=str(error), hint=error.hint))
+            findings.append(
+                Finding(code="config", severity="error", message=str(error), hint=error.hint)
+            )
     if part.needs_weights and not part.weights:
         if part.onnx:
-            findings.append(Finding(code="onnx", severity="info", message="ONNX files are not read"))
+            findings.append(
+                Finding(code="onnx", severity="info", message="ONNX files are not read")
+            )
         else:
             message = "it has no weights in safetensors or .bin"
-            findings.append(Finding(code="missing_weights", severity="error", message=message, hint="download its folder again"))
+            findings.append(
+                Finding(
+                    code="missing_weights",
+                    severity="error",
+                    message=message,
+                    hint="download its folder again",
+                )
+            )
     manifests: list[tuple[WeightFiles, Manifest]] = []
     for weights in part.weights:
         problems: list[FormatError] = []
@@ -85,7 +117,10 @@ def _check_part(part: PipelinePart) -> tuple[list[Finding], str]:
     findings += _known_model(part, config)
     if manifests:
         facts = files_facts(manifests[0][1])
-        text += f", {format_count(facts['tensors'], 'tensor')}, {facts['elements']:,} elements, {', '.join(facts['dtypes'])}"
+        text += (
+            f", {format_count(facts['tensors'], 'tensor')}, {facts['elements']:,} elements, "
+            f"{', '.join(facts['dtypes'])}"
+        )
         text += f"; also as {', '.join(x.title for x, _ in manifests[1:])}" if manifests[1:] else ""
     return findings, text
 
@@ -97,14 +132,25 @@ def _other_variants(manifests: list[tuple[WeightFiles, Manifest]]) -> Iterator[F
     first = dict(zip(manifests[0][1].columns.name, manifests[0][1].columns.shape, strict=True))
     for weights, manifest in manifests[1:]:
         shapes = dict(zip(manifest.columns.name, manifest.columns.shape, strict=True))
-        if other := [x for x in (first | shapes) if first.get(x) != shapes.get(x) and not x.endswith("position_ids")]:
-            message = f"{weights.title} has other tensors or shapes than {manifests[0][0].title}: {summarize_names(other)}"
+        if other := [
+            x
+            for x in (first | shapes)
+            if first.get(x) != shapes.get(x) and not x.endswith("position_ids")
+        ]:
+            message = (
+                f"{weights.title} has other tensors or shapes than "
+                f"{manifests[0][0].title}: {summarize_names(other)}"
+            )
             yield Finding(code="variant", severity="error", message=message, tensors=tuple(other))
 
 
 def _known_model(part: PipelinePart, config: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings of a text model of a known family, which is verified against its config."""
-    if str(config.get("model_type")) not in MODEL_TYPES or not any(not x.variant for x in part.weights):
+    """Yield the findings of a text model of a known family, which is verified against its
+    config.
+    """
+    if str(config.get("model_type")) not in MODEL_TYPES or not any(
+        not x.variant for x in part.weights
+    ):
         return
     try:
         report = verify_checkpoint(part.folder)

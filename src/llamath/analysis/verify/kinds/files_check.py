@@ -1,7 +1,8 @@
-"""`verify_files`: check headers, indexes, shards, dtypes and sizes of a checkpoint that no family here describes.
+"""`verify_files`: check headers, indexes, shards, dtypes and sizes of a checkpoint that no family
+here describes.
 
-Encoders (BERT, T5, CLIP, Whisper, …) and models of unknown families are checked so: no formula gives their tensors, so names and shapes are
-not compared with the config.
+Encoders (BERT, T5, CLIP, Whisper, …) and models of unknown families are checked so: no formula
+gives their tensors, so names and shapes are not compared with the config.
 """
 
 from __future__ import annotations
@@ -24,21 +25,32 @@ from ..verify_tensors import Finding, file_findings, summarize_names
 _FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
 
 
-def verify_files(opened: OpenedCheckpoint, path: str, config: Mapping[str, Any], reason: str) -> StructureReport:
+def verify_files(
+    opened: OpenedCheckpoint, path: str, config: Mapping[str, Any], reason: str
+) -> StructureReport:
     """Check the files of a model whose family is unknown; `reason` says why it is."""
     manifest = opened.manifest
     model_type = str(config.get("model_type") or "")
     architectures = config.get("architectures")
-    class_name = architectures[0] if isinstance(architectures, list) and architectures and isinstance(architectures[0], str) else ""
+    class_name = (
+        architectures[0]
+        if isinstance(architectures, list) and architectures and isinstance(architectures[0], str)
+        else ""
+    )
     what = safe(class_name or model_type, 60) or "a checkpoint without a config"
     compared = "are not compared with the config" if config else "have nothing to be compared with"
     return StructureReport(
         path=path,
         kind="files",
-        title=f"{what}, {format_count(len(manifest.tensors), 'tensor')} in {format_count(len(manifest.files), f'{manifest.format} file')}",
+        title=f"{what}, {format_count(len(manifest.tensors), 'tensor')} in "
+        f"{format_count(len(manifest.files), f'{manifest.format} file')}",
         format=manifest.format,
-        checked=f"{reason}: headers, indexes, shards, dtypes and sizes are checked; names and shapes {compared}",
-        findings=(*(problem_finding(x) for x in opened.problems), *manifest_findings(manifest, config)),
+        checked=f"{reason}: headers, indexes, shards, dtypes and sizes are checked; names and "
+        f"shapes {compared}",
+        findings=(
+            *(problem_finding(x) for x in opened.problems),
+            *manifest_findings(manifest, config),
+        ),
         expected=len(manifest.index.weight_map) if manifest.index else len(manifest.tensors),
         matched=len(manifest.tensors),
         facts=files_facts(manifest) | {"model_type": model_type},
@@ -69,7 +81,12 @@ def manifest_findings(manifest: Manifest, config: Mapping[str, Any]) -> Iterator
     columns = manifest.columns
     yield from file_findings(manifest, manifest.num_distinct_names < len(columns.name))
     if not columns.name:
-        yield Finding(code="empty", severity="error", message="the files have no tensors", hint="download them again")
+        yield Finding(
+            code="empty",
+            severity="error",
+            message="the files have no tensors",
+            hint="download them again",
+        )
     try:
         if packings_of(manifest):
             return
@@ -83,19 +100,26 @@ def manifest_findings(manifest: Manifest, config: Mapping[str, Any]) -> Iterator
     other = [name for name, dtype, shape in stored if dtype in floats and len(shape) > 1]
     if other:
         matrices = format_count(len(other), "matrix", "matrices")
-        message = f"{matrices} of another dtype than {declared.name}, which the config names: {summarize_names(other)}"
+        message = (
+            f"{matrices} of another dtype than {declared.name}, which the config names: "
+            f"{summarize_names(other)}"
+        )
         yield Finding(code="dtype", severity="warning", message=message, tensors=tuple(other))
 
 
 def is_unknown_family(config: Mapping[str, Any]) -> bool:
-    """Whether a config is of a model type that no family here builds, and contains no text model of one."""
+    """Whether a config is of a model type that no family here builds, and contains no text model
+    of one.
+    """
     texts = [config[x] for x in TEXT_KEYS if isinstance(config.get(x), Mapping)]
     types = [config.get("model_type"), *(x.get("model_type") for x in texts)]
     return not any(isinstance(x, str) and x in MODEL_TYPES for x in types)
 
 
 def config_of(opened: OpenedCheckpoint) -> Mapping[str, Any] | None:
-    """Return the keys of the config next to a checkpoint; None if there is none that can be read."""
+    """Return the keys of the config next to a checkpoint; None if there is none that can be
+    read.
+    """
     try:
         return opened.config.keys
     except (ConfigError, FormatError, RemoteError):

@@ -1,4 +1,6 @@
-"""`check_folder_values`: read every byte of a folder of a training run, or of each part of a diffusers pipeline."""
+"""`check_folder_values`: read every byte of a folder of a training run, or of each part of a
+diffusers pipeline.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,33 @@ if TYPE_CHECKING:
     from ....checkpoint.folders.diffusers import PipelinePart
 
 _EMBEDDINGS = (
-    *("embed_tokens.weight", "tok_embeddings.weight", "word_embeddings.weight", "wte.weight", "embed_in.weight", "shared.weight"),
-    *("token_embedding.weight", "position_embedding.weight", "lm_head.weight", "output.weight", "embed_out.weight"),
+    *(
+        "embed_tokens.weight",
+        "tok_embeddings.weight",
+        "word_embeddings.weight",
+        "wte.weight",
+        "embed_in.weight",
+        "shared.weight",
+    ),
+    *(
+        "token_embedding.weight",
+        "position_embedding.weight",
+        "lm_head.weight",
+        "output.weight",
+        "embed_out.weight",
+    ),
 )
 """Ends of the names of matrices whose rows belong to tokens or positions."""
 
 _NO_WEIGHTS = Manifest(format="diffusers", files=(), tensors=())
 
 
-def check_folder_values(kind: str, path: str, *, values: bool, all_sums: bool, progress: Progress | None = None) -> FullCheck:
-    """Read the files of an `fsdp`, `deepspeed` or `diffusers` folder: the statistics of all `values`, and the sums of the files."""
+def check_folder_values(
+    kind: str, path: str, *, values: bool, all_sums: bool, progress: Progress | None = None
+) -> FullCheck:
+    """Read the files of an `fsdp`, `deepspeed` or `diffusers` folder: the statistics of all
+    `values`, and the sums of the files.
+    """
     if kind == "diffusers":
         return _check_pipeline(path, values=values, all_sums=all_sums, progress=progress)
     from ....checkpoint.folders.dcp_parts import dcp_parts
@@ -36,12 +55,27 @@ def check_folder_values(kind: str, path: str, *, values: bool, all_sums: bool, p
 
     parts: StoredParts = dcp_parts(path) if kind == "fsdp" else deepspeed_parts(path)
     if not parts.manifest.files:
-        raise FormatError("unreadable", f"{safe(path)}: expected files to read in full, found none that can be read")
-    folder = OpenedCheckpoint(name=os.path.dirname(parts.manifest.files[0].name), manifest=parts.manifest)
-    found = check_files(folder, _roles(parts.bases), values=values, all_sums=all_sums, progress=progress)
+        raise FormatError(
+            "unreadable",
+            f"{safe(path)}: expected files to read in full, found none that can be read",
+        )
+    folder = OpenedCheckpoint(
+        name=os.path.dirname(parts.manifest.files[0].name), manifest=parts.manifest
+    )
+    found = check_files(
+        folder, _roles(parts.bases), values=values, all_sums=all_sums, progress=progress
+    )
     if values and parts.unread:
-        message = f"the values of {summarize_names(parts.unread)} were not examined: they are compressed, damaged or missing"
-        found = found.replace(findings=(*found.findings, Finding(code="not_examined", severity="warning", message=message)))
+        message = (
+            f"the values of {summarize_names(parts.unread)} were not examined: they are "
+            "compressed, damaged or missing"
+        )
+        found = found.replace(
+            findings=(
+                *found.findings,
+                Finding(code="not_examined", severity="warning", message=message),
+            )
+        )
     return found
 
 
@@ -56,7 +90,9 @@ def _roles(bases: Mapping[str, str]) -> dict[str, str]:
     return roles
 
 
-def _check_pipeline(path: str, *, values: bool, all_sums: bool, progress: Progress | None) -> FullCheck:
+def _check_pipeline(
+    path: str, *, values: bool, all_sums: bool, progress: Progress | None
+) -> FullCheck:
     """Read each part's files, also those of other precisions; names begin with that of the part."""
     from ....checkpoint.folders.diffusers import read_pipeline
 
@@ -72,7 +108,11 @@ def _check_pipeline(path: str, *, values: bool, all_sums: bool, progress: Progre
     total, done = sum(x.size for _, _, manifest, _ in sets for x in manifest.files), 0
     results: list[FullCheck] = []
     for prefix, folder, manifest, skip in sets:
-        sums = {x.removeprefix(prefix): y for x, y in listed.items() if x.startswith(prefix) and "/" not in x.removeprefix(prefix)}
+        sums = {
+            x.removeprefix(prefix): y
+            for x, y in listed.items()
+            if x.startswith(prefix) and "/" not in x.removeprefix(prefix)
+        }
         found = check_files(
             OpenedCheckpoint(name=folder, manifest=manifest),
             _roles({x: x for x in manifest.columns.name}),
@@ -85,10 +125,14 @@ def _check_pipeline(path: str, *, values: bool, all_sums: bool, progress: Progre
         done += sum(x.size for x in manifest.files)
         where = f"{safe(prefix[:-1], 60)}: " if prefix else ""
         findings += [x.replace(message=f"{where}{x.message}") for x in found.findings]
-        results.append(found.replace(files=tuple(x.replace(name=prefix + x.name) for x in found.files)))
+        results.append(
+            found.replace(files=tuple(x.replace(name=prefix + x.name) for x in found.files))
+        )
     folders = {prefix for prefix, *_ in sets}
     if elsewhere := [x for x in listed if x[: x.rfind("/") + 1] not in folders]:
-        message = f"the sums of files in other folders were not compared: {summarize_names(elsewhere)}"
+        message = (
+            f"the sums of files in other folders were not compared: {summarize_names(elsewhere)}"
+        )
         findings.append(Finding(code="not_examined", severity="info", message=message))
     return FullCheck(
         bytes_read=sum(x.bytes_read for x in results),
@@ -100,8 +144,12 @@ def _check_pipeline(path: str, *, values: bool, all_sums: bool, progress: Progre
     )
 
 
-def _sets_of_part(part: PipelinePart) -> tuple[list[tuple[Manifest, frozenset[str]]], list[Finding]]:
-    """Return the manifests of a part's sets of files, each with the files that it leaves to the others, and what cannot be read."""
+def _sets_of_part(
+    part: PipelinePart,
+) -> tuple[list[tuple[Manifest, frozenset[str]]], list[Finding]]:
+    """Return the manifests of a part's sets of files, each with the files that it leaves to the
+    others, and what cannot be read.
+    """
     from ....checkpoint.folders.diffusers import read_weights
 
     manifests: list[Manifest] = []
@@ -110,7 +158,9 @@ def _sets_of_part(part: PipelinePart) -> tuple[list[tuple[Manifest, frozenset[st
         try:
             manifests.append(read_weights(part, weights, []))
         except LlamathError as error:
-            message = f"{safe(part.name, 60)}: the values of {weights.title} were not examined: {error}"
+            message = (
+                f"{safe(part.name, 60)}: the values of {weights.title} were not examined: {error}"
+            )
             findings.append(Finding(code="not_examined", severity="warning", message=message))
     manifests = manifests or [_NO_WEIGHTS]
     names = [frozenset(os.path.basename(x.name) for x in manifest.files) for manifest in manifests]

@@ -1,1 +1,3 @@
-"""Checkpoints that torch.save wrote: their zip archives, and the pickles in them, read without executing anything."""
+"""Checkpoints that torch.save wrote: their zip archives, and the pickles in them, read without
+executing anything.
+"""

@@ -1,8 +1,10 @@
-"""Interpret the pickle stream of a torch checkpoint without running code: it builds plain values and records, and calls nothing.
+"""Interpret the pickle stream of a torch checkpoint without running code: it builds plain values
+and records, and calls nothing.
 
-It supports a subset of the opcodes of torch 2.13's `weights_only` reader. A global becomes a record of its name, from an allow-list, and
-`REDUCE` applies a function of `torch_objects` for it; nothing is looked up, imported or called by name, and nothing recurses. The opcodes
-are documented in CPython's `pickletools`.
+It supports a subset of the opcodes of torch 2.13's `weights_only` reader. A global becomes a record
+of its name, from an allow-list, and `REDUCE` applies a function of `torch_objects` for it; nothing
+is looked up, imported or called by name, and nothing recurses. The opcodes are documented in
+CPython's `pickletools`.
 """
 
 from __future__ import annotations
@@ -12,10 +14,20 @@ from struct import Struct
 from typing import Any, ClassVar
 
 from ....utils.errors import FormatError, safe
-from .torch_objects import CALLS, CounterRecord, Global, OrderedDictRecord, Storage, allowed_global, parse_storage_id, set_item
+from .torch_objects import (
+    CALLS,
+    CounterRecord,
+    Global,
+    OrderedDictRecord,
+    Storage,
+    allowed_global,
+    parse_storage_id,
+    set_item,
+)
 
 _MAX_OPCODES = 1 << 22
-"""Maximum opcodes in a stream, enough for 127,000 tensors; as a container takes at least one, this bounds memory, too."""
+"""Maximum opcodes in a stream, enough for 127,000 tensors; as a container takes at least one,
+this bounds memory, too."""
 _MAX_MARKS = 1000
 """Maximum nesting of marks."""
 MAX_NAME = 200
@@ -23,7 +35,9 @@ MAX_NAME = 200
 
 
 class PickleInterpreter:
-    """The stack, marks and memo of one stream; integer keys are parse_storage_id as decimal bytes, whose hashes cannot be predicted."""
+    """The stack, marks and memo of one stream; integer keys are parse_storage_id as decimal
+    bytes, whose hashes cannot be predicted.
+    """
 
     steps: ClassVar[list[Opcode]]
 
@@ -34,7 +48,8 @@ class PickleInterpreter:
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
         self.storages: dict[str, Storage] = {}
-        self.budget = 4 * len(data) + 65536  # limits repeated copies, so that small streams cannot build large values
+        # limits repeated copies, so that small streams cannot build large values
+        self.budget = 4 * len(data) + 65536
         self.begin = self.at = 0
 
     def run(self, at: int = 0) -> tuple[Any, int]:
@@ -91,7 +106,11 @@ class PickleInterpreter:
     def final_value(self) -> Any:
         """Return the only value on the stack at the end."""
         if len(self.stack) != 1 or self.marks:
-            raise FormatError("stack", f"it ends with {len(self.stack)} values and {len(self.marks)} open marks instead of one value")
+            raise FormatError(
+                "stack",
+                f"it ends with {len(self.stack)} values and "
+                f"{len(self.marks)} open marks instead of one value",
+            )
         return self.stack[0]
 
     def charge(self, amount: int) -> None:
@@ -108,15 +127,22 @@ class PickleInterpreter:
     def argument_end(self, at: int, length: int) -> int:
         """Return the end of an argument of this length; raise if the stream is shorter."""
         if at + length > self.size:
-            raise FormatError("truncated", f"expected {length:,} bytes, found {max(0, self.size - at):,}")
+            raise FormatError(
+                "truncated", f"expected {length:,} bytes, found {max(0, self.size - at):,}"
+            )
         return at + length
 
 
 Opcode = Callable[["PickleInterpreter", int], int]
-"""Executes an opcode whose argument starts at this byte; returns the position of the next opcode."""
+"""Executes an opcode whose argument starts at this byte; returns the position of the next
+opcode."""
 
 _U2, _U4, _I4, _F8 = (Struct(layout).unpack_from for layout in ("<H", "<I", "<i", ">d"))
-_ARGUMENT = {code: width for width, codes in ((1, b"\x80hKqU\x8a"), (2, b"M"), (4, b"jrJX"), (8, b"G")) for code in codes}
+_ARGUMENT = {
+    code: width
+    for width, codes in ((1, b"\x80hKqU\x8a"), (2, b"M"), (4, b"jrJX"), (8, b"G"))
+    for code in codes
+}
 
 
 def unknown_opcode(machine: PickleInterpreter, at: int) -> int:
@@ -128,7 +154,10 @@ def _protocol(machine: PickleInterpreter, at: int) -> int:
     if at != machine.begin + 1:
         raise FormatError("protocol", "a second protocol")
     if (version := machine.data[at]) not in (2, 3):
-        hint = "torch.load(weights_only=True) refuses it too; save again with the default pickle_protocol"
+        hint = (
+            "torch.load(weights_only=True) refuses it too; save again with the default "
+            "pickle_protocol"
+        )
         raise FormatError("protocol", f"protocol {version}; torch.save writes 2", hint=hint)
     return at + 1
 
@@ -243,7 +272,9 @@ def _persistent(machine: PickleInterpreter, at: int) -> int:
     storage = parse_storage_id(machine.stack.pop(), machine.storage_fields)
     declared = machine.storages.setdefault(storage.key, storage)
     if declared != storage and (declared.elements or storage.elements):
-        raise FormatError("storage", f"storage {safe(storage.key)} is declared twice, with different properties")
+        raise FormatError(
+            "storage", f"storage {safe(storage.key)} is declared twice, with different properties"
+        )
     machine.stack.append(storage)
     return at
 
@@ -265,7 +296,9 @@ def _reduce(machine: PickleInterpreter, at: int) -> int:
     args, function = machine.stack.pop(), machine.stack[-1]
     if type(function) is not Global or type(args) is not tuple or function.name not in CALLS:
         found = safe(function.name) if type(function) is Global else f"a {type(function).__name__}"
-        raise FormatError("call", f"it calls {found}, which does not rebuild a tensor or a plain value")
+        raise FormatError(
+            "call", f"it calls {found}, which does not rebuild a tensor or a plain value"
+        )
     machine.stack[-1] = CALLS[function.name](args, machine.charge)
     return at
 
@@ -274,7 +307,9 @@ def _build(machine: PickleInterpreter, at: int) -> int:
     state, target = machine.stack.pop(), machine.stack[-1]
     if type(target) is not OrderedDictRecord or type(state) not in (dict, OrderedDictRecord):
         raise FormatError(
-            "build", f"a {type(state).__name__} of attributes is set on a {type(target).__name__}; only an OrderedDict may have attributes"
+            "build",
+            f"a {type(state).__name__} of attributes is set on a "
+            f"{type(target).__name__}; only an OrderedDict may have attributes",
         )
     machine.charge(len(state))
     if not all(type(key) is str for key in state):
@@ -284,8 +319,10 @@ def _build(machine: PickleInterpreter, at: int) -> int:
 
 KNOWN: dict[bytes, Opcode] = {
     b"\x80": _protocol, b"c": _global, b"R": _reduce, b"b": _build, b"Q": _persistent,
-    b"(": _mark, b"t": _tuple, b"\x85": _tuple_of(1), b"\x86": _tuple_of(2), b"\x87": _tuple_of(3), b")": _push(()),
-    b"]": _push_new(list), b"a": _append, b"e": _extend, b"}": _push_new(dict), b"s": _set_one, b"u": _set_many,
+    b"(": _mark, b"t": _tuple, b"\x85": _tuple_of(1), b"\x86": _tuple_of(2), b"\x87": _tuple_of(3),
+    b")": _push(()),
+    b"]": _push_new(list), b"a": _append, b"e": _extend, b"}": _push_new(dict), b"s": _set_one,
+    b"u": _set_many,
     b"N": _push(None), b"\x88": _push(True), b"\x89": _push(False),
     b"J": _number(_I4, 4), b"M": _number(_U2, 2), b"G": _number(_F8, 8), b"\x8a": _long,
     b"X": _text, b"U": _text, b"q": _put,

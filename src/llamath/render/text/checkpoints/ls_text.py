@@ -1,4 +1,5 @@
-"""The content of a checkpoint on a terminal, as a table or as a tree of names with subtotals, and as CSV.
+"""The content of a checkpoint on a terminal, as a table or as a tree of names with subtotals, and
+as CSV.
 
 Names and metadata come from the file: all are escaped before they are shown.
 """
@@ -19,21 +20,38 @@ _MAX_SHARED, _MAX_KEYS = 6, 60
 """Shared storages and metadata keys shown one by one."""
 _MAX_DEPTH = 48
 """The depth of the tree; the rest of a longer name is one part."""
-_CSV_HEADER = ("name", "dtype", "shape", "copies", "elements", "bytes", "parameters", "codec", "role")
+_CSV_HEADER = (
+    "name",
+    "dtype",
+    "shape",
+    "copies",
+    "elements",
+    "bytes",
+    "parameters",
+    "codec",
+    "role",
+)
 _MAX_NAME = 1 << 16
 """Characters of a name in CSV; no reader here accepts a longer one."""
 
 
 def ls_text(name: str, listing: Listing, unfold: bool, tree: bool) -> Iterator[str]:
     """Yield the whole answer, line by line."""
-    files, tensors = format_count(len(listing.files), "file"), format_count(listing.total.tensors, "tensor")
+    files, tensors = (
+        format_count(len(listing.files), "file"),
+        format_count(listing.total.tensors, "tensor"),
+    )
     yield from map(bold, wrap(f"{safe(name)}: {listing.manifest.format}, {files}, {tensors}", ""))
     yield ""
     rows = list(listing.unfolded()) if unfold else listing.rows
     yield from _tree_lines(rows) if tree else table_lines(rows)
     yield ""
     yield from _summary(listing)
-    for heading, lines in (("by dtype", dtype_lines(listing)), ("by codec", codec_lines(listing)), ("by file", _files(listing, unfold))):
+    for heading, lines in (
+        ("by dtype", dtype_lines(listing)),
+        ("by codec", codec_lines(listing)),
+        ("by file", _files(listing, unfold)),
+    ):
         if lines:
             yield from ("", heading, *(f"  {line}" for line in lines))
     if listing.shared:
@@ -54,7 +72,9 @@ def _format_shape(shape: Sequence[int]) -> str:
 
 
 def table_lines(rows: Sequence[TensorRow]) -> Iterator[str]:
-    """Yield names, dtypes, shapes and copies, and parameters and bytes if there is room; long names take a line of their own."""
+    """Yield names, dtypes, shapes and copies, and parameters and bytes if there is room; long
+    names take a line of their own.
+    """
     has_codecs = any(x.kind for x in rows)
     cells = [("tensor", "dtype", *(["codec"] * has_codecs), "shape", "parameters", "bytes")]
     for x in rows:
@@ -65,7 +85,16 @@ def table_lines(rows: Sequence[TensorRow]) -> Iterator[str]:
             + (" tied" if x.tied else "")
             + (" state" if x.role == STATE else "")
         )
-        cells.append((safe(x.pattern), x.dtype, *codec, shape, f"{x.parameters * x.copies:,}", f"{x.bytes * x.copies:,}"))
+        cells.append(
+            (
+                safe(x.pattern),
+                x.dtype,
+                *codec,
+                shape,
+                f"{x.parameters * x.copies:,}",
+                f"{x.bytes * x.copies:,}",
+            )
+        )
     last = len(cells[0]) - 1
     header, *lines = fit_table(cells, right=(last - 1, last), drop=(last, last - 1))
     yield dim(header)
@@ -89,7 +118,9 @@ class _NameTree:
                 label = f"{label}.{safe(part, 60)}"
             for x in child.rows:
                 own = x.parameters * x.copies, x.bytes * x.copies
-                lines.append((f"{indent}{label}  {x.dtype} {_format_shape(x.shape)}{' tied' * x.tied}", *own))
+                lines.append(
+                    (f"{indent}{label}  {x.dtype} {_format_shape(x.shape)}{' tied' * x.tied}", *own)
+                )
                 parameters, size = parameters + own[0], size + own[1]
             if child.children:
                 below, inside, taken = child.lines(indent + "  ")
@@ -103,7 +134,11 @@ def _tree_lines(rows: Sequence[TensorRow]) -> list[str]:
     root = _NameTree()
     for x in rows:
         at = root
-        for part in x.parts if len(x.parts) <= _MAX_DEPTH else (*x.parts[: _MAX_DEPTH - 1], ".".join(x.parts[_MAX_DEPTH - 1 :])):
+        for part in (
+            x.parts
+            if len(x.parts) <= _MAX_DEPTH
+            else (*x.parts[: _MAX_DEPTH - 1], ".".join(x.parts[_MAX_DEPTH - 1 :]))
+        ):
             at = at.children.setdefault(part, _NameTree())
         at.rows.append(x)
     lines, _, _ = root.lines("")
@@ -116,13 +151,22 @@ def _summary(listing: Listing) -> Iterator[str]:
     elements = total.elements - state.elements
     rows = [("parameters", f"{'' if listing.known else 'at least '}{total.parameters:,}")]
     if listing.codecs and elements != total.parameters:
-        companions = f", and {listing.companions:,} of scales and the like" if listing.companions else ""
-        rows.append(("stored", f"{format_count(elements - listing.companions, 'element')}{companions}"))
+        companions = (
+            f", and {listing.companions:,} of scales and the like" if listing.companions else ""
+        )
+        rows.append(
+            ("stored", f"{format_count(elements - listing.companions, 'element')}{companions}")
+        )
     elif elements != total.parameters:
-        rows.append(("stored", f"{format_count(elements, 'element')}, shared ones counted for each tensor"))
+        rows.append(
+            ("stored", f"{format_count(elements, 'element')}, shared ones counted for each tensor")
+        )
     rows.append(("size", _format_size(total.bytes - state.bytes)))
     if state.tensors:
-        sizes = f"{format_count(state.tensors, 'tensor')}, {format_count(state.elements, 'element')}, {_format_size(state.bytes)}"
+        sizes = (
+            f"{format_count(state.tensors, 'tensor')}, "
+            f"{format_count(state.elements, 'element')}, {_format_size(state.bytes)}"
+        )
         rows.append(("training state", f"{sizes}: optimizer and the like, not counted"))
     if listing.known and total.parameters:
         rows.append(("bits", f"{_bits(total.bytes - state.bytes, total.parameters)} per weight"))
@@ -135,7 +179,10 @@ def _bits(size: int, parameters: int) -> str:
 
 def dtype_lines(listing: Listing) -> list[str]:
     """Return the tensors, elements, parameters and bytes of each dtype."""
-    rows = [(name, f"{x.tensors:,}", f"{x.elements:,}", f"{x.parameters:,}", f"{x.bytes:,}") for name, x in listing.dtypes.items()]
+    rows = [
+        (name, f"{x.tensors:,}", f"{x.elements:,}", f"{x.parameters:,}", f"{x.bytes:,}")
+        for name, x in listing.dtypes.items()
+    ]
     header = ("", "tensors", "elements", "parameters", "bytes")
     return fit_table([header, *rows], right=(1, 2, 3, 4), drop=(2,), width=terminal_width() - 2)
 
@@ -144,28 +191,51 @@ def codec_lines(listing: Listing) -> list[str]:
     """Return the tensors, parameters, bytes and bits per weight of each codec."""
     unknown = {x.kind for x in listing.rows if not x.known}
     rows = [
-        (name, f"{x.tensors:,}", f"{x.parameters:,}", f"{x.bytes:,}", "?" if name in unknown else _bits(x.bytes, x.parameters))
+        (
+            name,
+            f"{x.tensors:,}",
+            f"{x.parameters:,}",
+            f"{x.bytes:,}",
+            "?" if name in unknown else _bits(x.bytes, x.parameters),
+        )
         for name, x in listing.codecs.items()
     ]
     header = ("", "tensors", "parameters", "bytes", "bits per weight")
-    return fit_table([header, *rows], right=(1, 2, 3, 4), drop=(1,), width=terminal_width() - 2) if rows else []
+    return (
+        fit_table([header, *rows], right=(1, 2, 3, 4), drop=(1,), width=terminal_width() - 2)
+        if rows
+        else []
+    )
 
 
 def _files(listing: Listing, all_files: bool) -> list[str]:
     if len(listing.files) < 2:
         return []
-    rows = [(safe(x.name, 60), f"{x.tensors:,}", f"{x.bytes:,}", f"{x.header:,}") for x in listing.files]
-    lines = fit_table([("", "tensors", "bytes", "header"), *rows], right=(1, 2, 3), drop=(3, 1), width=terminal_width() - 2)
+    rows = [
+        (safe(x.name, 60), f"{x.tensors:,}", f"{x.bytes:,}", f"{x.header:,}") for x in listing.files
+    ]
+    lines = fit_table(
+        [("", "tensors", "bytes", "header"), *rows],
+        right=(1, 2, 3),
+        drop=(3, 1),
+        width=terminal_width() - 2,
+    )
     if all_files or len(rows) <= _MAX_FILES:
         return lines
     omitted = len(rows) - 2 * _END_FILES
-    return [*lines[: _END_FILES + 1], f"… {omitted:,} more (--unfold shows all)", *lines[-_END_FILES:]]
+    return [
+        *lines[: _END_FILES + 1],
+        f"… {omitted:,} more (--unfold shows all)",
+        *lines[-_END_FILES:],
+    ]
 
 
 def _shared(listing: Listing) -> Iterator[str]:
     for x in listing.shared[:_MAX_SHARED]:
         names = format_list((safe(name, 80) for name in x.names), 4)
-        yield f"{names}: {'tied, the same' if x.same else 'views of'} {format_count(x.bytes, 'byte')}"
+        yield (
+            f"{names}: {'tied, the same' if x.same else 'views of'} {format_count(x.bytes, 'byte')}"
+        )
     if len(listing.shared) > _MAX_SHARED:
         yield f"and {len(listing.shared) - _MAX_SHARED:,} more"
 
@@ -183,7 +253,9 @@ def _metadata(listing: Listing) -> Iterator[str]:
 
 
 def ls_rows(listing: Listing, unfold: bool, form: str) -> Iterator[str]:
-    """Return a line of CSV or Markdown for each folded row, or for each tensor with its file and offset."""
+    """Return a line of CSV or Markdown for each folded row, or for each tensor with its file and
+    offset.
+    """
     if not unfold:
         return format_table(_CSV_HEADER, map(_csv_cells, listing.rows), form)
     names = [_name(x.name) for x in listing.files]

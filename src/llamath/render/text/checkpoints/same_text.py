@@ -17,14 +17,27 @@ _MAX_ROWS = 12
 def same_text(report: SameReport) -> str:
     """Format the verdict, the rounded types, the causes and the weights that differ."""
     lines = [bold(x) for x in wrap(report.answer, "")]
-    lines += [dim(x) for side, letter in ((report.a, "A"), (report.b, "B")) for x in wrap_hanging(_side(side, letter), "", "   ")]
+    lines += [
+        dim(x)
+        for side, letter in ((report.a, "A"), (report.b, "B"))
+        for x in wrap_hanging(_side(side, letter), "", "   ")
+    ]
     if report.rounded_types:
-        rows: list[tuple[str, ...]] = [("within rounding", "weights", "relative error", "of the bound")]
-        rows += [_rounded_row(x.dtype_a, x.dtype_b, x.weights, x.relative_error, x.share_of_bound) for x in report.rounded_types]
+        rows: list[tuple[str, ...]] = [
+            ("within rounding", "weights", "relative error", "of the bound")
+        ]
+        rows += [
+            _rounded_row(x.dtype_a, x.dtype_b, x.weights, x.relative_error, x.share_of_bound)
+            for x in report.rounded_types
+        ]
         lines += ["", *fit_table(rows, right=(1, 2, 3), drop=(3, 2))]
     if report.causes:
         lines += ["", "likely causes"]
-        lines += [line for x in report.causes[:_MAX_ROWS] for line in wrap_hanging(safe(x.message, 400), "  ", "    ")]
+        lines += [
+            line
+            for x in report.causes[:_MAX_ROWS]
+            for line in wrap_hanging(safe(x.message, 400), "  ", "    ")
+        ]
         lines += _more(len(report.causes))
     different = [x for x in report.differences if x.verdict == "different"]
     if different:
@@ -35,13 +48,20 @@ def same_text(report: SameReport) -> str:
         if paths:
             text = f"{format_count(len(paths), 'weight')} only in {letter}: {format_list(paths, 6)}"
             lines += ["", *wrap_hanging(text, "", "  ")]
-    return "\n".join([*lines, *(["", *note_lines([safe(x, 400) for x in report.notes])] if report.notes else [])])
+    return "\n".join(
+        [*lines, *(["", *note_lines([safe(x, 400) for x in report.notes])] if report.notes else [])]
+    )
 
 
 def _side(x: SideFacts, letter: str) -> str:
-    dtypes = format_list([f"{name} {share}" if len(x.dtypes) > 1 else name for name, share in _shares(x)], 3)
+    dtypes = format_list(
+        [f"{name} {share}" if len(x.dtypes) > 1 else name for name, share in _shares(x)], 3
+    )
     merged = f"{x.adapter} merged with {safe(x.base)}: " if x.adapter else ""
-    return f"{letter}  {safe(x.path)}: {merged}{x.family}, {short_count(x.elements)}, {x.format}, {x.names} names, {dtypes}"
+    return (
+        f"{letter}  {safe(x.path)}: {merged}{x.family}, {short_count(x.elements)}, "
+        f"{x.format}, {x.names} names, {dtypes}"
+    )
 
 
 def _shares(x: SideFacts) -> Iterator[tuple[str, str]]:
@@ -51,7 +71,12 @@ def _shares(x: SideFacts) -> Iterator[tuple[str, str]]:
 
 
 def _rounded_row(a: str, b: str, weights: int, error: float, share: float) -> tuple[str, ...]:
-    return f"{a} in A, {b} in B", f"{weights:,}", f"{error:.2g}", f"{share:.0%}" if share else "within half a step"
+    return (
+        f"{a} in A, {b} in B",
+        f"{weights:,}",
+        f"{error:.2g}",
+        f"{share:.0%}" if share else "within half a step",
+    )
 
 
 def _difference_row(x: WeightDifference) -> tuple[str, ...]:
@@ -62,4 +87,6 @@ def _difference_row(x: WeightDifference) -> tuple[str, ...]:
 
 
 def _more(count: int) -> list[str]:
-    return [dim(f"  and {count - _MAX_ROWS:,} more (--json lists all)")] if count > _MAX_ROWS else []
+    return (
+        [dim(f"  and {count - _MAX_ROWS:,} more (--json lists all)")] if count > _MAX_ROWS else []
+    )

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from ....analysis.verify.check_checkpoint import VerifyReport
     from ....analysis.verify.divergence import Divergence, Estimate
     from ....analysis.verify.full_check import FullCheck
-    from ....analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
+    from ....analysis.verify.logits_agreement import (
+        ComparedCheckpoint,
+        FirstDifference,
+        LogitsComparison,
+        TreeDifference,
+    )
     from ....analysis.verify.structure_report import StructureReport
     from ....analysis.verify.verify_tensors import Finding
     from ....analysis.verify.weight_names import NamesReport, QuantizedNames
@@ -25,7 +30,11 @@ MAX_ROWS, BAR_WIDTH = 12, 24
 def logits_text(report: LogitsComparison) -> str:
     """Format the verdict, the differences, the first differing module, and possible causes."""
     lines = [bold(x) for x in wrap(_verdict(report), indent="")]
-    lines += [dim(x) for side, letter in ((report.a, "A"), (report.b, "B")) for x in wrap(f"{letter}  {_side(side)}", indent="")]
+    lines += [
+        dim(x)
+        for side, letter in ((report.a, "A"), (report.b, "B"))
+        for x in wrap(f"{letter}  {_side(side)}", indent="")
+    ]
     lines += [dim(x) for x in wrap(_describe_input(report), indent="")]
     lines += ["", *align(list(_rows(report)), right=(1, 2))]
     if report.divergence and not report.identical:
@@ -36,8 +45,14 @@ def logits_text(report: LogitsComparison) -> str:
         lines += ["", *wrap(_first(report.first), indent="")]
     lines += ["", *_layers(report)] if report.layers else []
     if report.facts:
-        lines += ["", "config differences:", *align([_config_difference(x) for x in report.facts[:MAX_ROWS]], gap=3)]
-        lines += [f"and {len(report.facts) - MAX_ROWS:,} more"] if len(report.facts) > MAX_ROWS else []
+        lines += [
+            "",
+            "config differences:",
+            *align([_config_difference(x) for x in report.facts[:MAX_ROWS]], gap=3),
+        ]
+        lines += (
+            [f"and {len(report.facts) - MAX_ROWS:,} more"] if len(report.facts) > MAX_ROWS else []
+        )
     for x in report.hints:
         lines += ["", *wrap(f"hint: {safe(x, 500)}", indent="")]
     return "\n".join(lines)
@@ -48,11 +63,17 @@ def _verdict(report: LogitsComparison) -> str:
         return "identical, bit by bit"
     if report.same:
         return f"the same within {report.tolerance:g} of the largest logit"
-    return f"different: logits differ by {report.relative:.2g} of the largest logit (tolerance {report.tolerance:g})"
+    return (
+        f"different: logits differ by {report.relative:.2g} of the largest logit (tolerance "
+        f"{report.tolerance:g})"
+    )
 
 
 def _side(x: ComparedCheckpoint) -> str:
-    return f"{safe(x.name)}: {x.family}, {short_count(x.parameters)}, {x.format}, {x.names} names, {x.dtype}"
+    return (
+        f"{safe(x.name)}: {x.family}, {short_count(x.parameters)}, {x.format}, {x.names} "
+        f"names, {x.dtype}"
+    )
 
 
 def _describe_input(report: LogitsComparison) -> str:
@@ -77,7 +98,9 @@ def _rows(report: LogitsComparison) -> Iterator[tuple[str, ...]]:
 
 
 def divergence_lines(x: Divergence) -> list[str]:
-    """Return the statistics as `llama-perplexity --kl-divergence` prints them: perplexity, KLD and Δp side by side."""
+    """Return the statistics as `llama-perplexity --kl-divergence` prints them: perplexity, KLD
+    and Δp side by side.
+    """
     rows: list[tuple[str, str, str]] = [(f"{x.positions:,} positions", "KLD", "Δp, %")]
     rows.append(("mean", _with_error(x.kld.mean, 6), _with_error(x.delta_p.mean, 3, 100)))
     rows.append(("maximum", _decimal(x.kld.maximum, 6), _decimal(100 * x.delta_p.maximum, 3)))
@@ -89,7 +112,11 @@ def divergence_lines(x: Divergence) -> list[str]:
     rows.append(("RMS", "", _with_error(x.rms_delta_p, 3, 100)))
     lines = align(rows, right=(1, 2))
     lines += ["", f"same top token  {_with_error(x.same_top, 3, 100)} %"]
-    perplexity = [("perplexity of A", x.perplexity_a), ("perplexity of B", x.perplexity_b), ("PPL(B) / PPL(A)", x.ratio)]
+    perplexity = [
+        ("perplexity of A", x.perplexity_a),
+        ("perplexity of B", x.perplexity_b),
+        ("PPL(B) / PPL(A)", x.ratio),
+    ]
     perplexity += [("ln(PPL(B) / PPL(A))", x.log_ratio), ("PPL(B) − PPL(A)", x.difference)]
     lines += ["", *align([(name, _with_error(value, 6)) for name, value in perplexity], right=(1,))]
     return [*lines, f"correlation of ln PPL  {100 * x.correlation:.2f} %"]
@@ -100,7 +127,9 @@ def _with_error(x: Estimate, digits: int, factor: float = 1.0) -> str:
 
 
 def _decimal(x: float, digits: int) -> str:
-    """Return a number with this many decimals, as llama.cpp prints it, or with two significant digits if they would be too few."""
+    """Return a number with this many decimals, as llama.cpp prints it, or with two significant
+    digits if they would be too few.
+    """
     return f"{x:.1e}" if 0 < abs(x) < 10 ** (1 - digits) else f"{x + 0.0:.{digits}f}"
 
 
@@ -113,9 +142,20 @@ def _first(gap: FirstDifference) -> str:
 def _layers(report: LogitsComparison) -> list[str]:
     """Return a bar for each layer, or for evenly spaced layers of a deep model."""
     n = len(report.layers)
-    shown = range(n) if n <= MAX_ROWS else sorted({round(i * (n - 1) / (MAX_ROWS - 1)) for i in range(MAX_ROWS)})
+    shown = (
+        range(n)
+        if n <= MAX_ROWS
+        else sorted({round(i * (n - 1) / (MAX_ROWS - 1)) for i in range(MAX_ROWS)})
+    )
     rows = [("after layer", "difference", "")]
-    rows += [(str(i), f"{report.layers[i]:.2g}", "█" * min(BAR_WIDTH, round(BAR_WIDTH * report.layers[i]))) for i in shown]
+    rows += [
+        (
+            str(i),
+            f"{report.layers[i]:.2g}",
+            "█" * min(BAR_WIDTH, round(BAR_WIDTH * report.layers[i])),
+        )
+        for i in shown
+    ]
     return align(rows, right=(0, 1))
 
 
@@ -131,7 +171,12 @@ def names_text(report: NamesReport) -> str:
     model = report.model
     if model.claim:
         return "\n".join(_state_dict_names(report))
-    lines = [bold(x) for x in wrap(f"{model.name}: the names of each weight in {', '.join(model.family.schemes)} files", "")]
+    lines = [
+        bold(x)
+        for x in wrap(
+            f"{model.name}: the names of each weight in {', '.join(model.family.schemes)} files", ""
+        )
+    ]
     rotary = False
     for x in report.weights:
         layers = f"  × {x.layers} layers" if "{l}" in x.pattern else ""
@@ -140,7 +185,11 @@ def names_text(report: NamesReport) -> str:
         for scheme, stored in x.names.items():
             shape = "" if stored.shape == x.shape else f"  {_format_shape(stored.shape)}"
             lines += _hanging(f"{scheme:5} {stored.name}{shape}", 2)
-            lines += [dim(line) for line in wrap(stored.transform, indent="          ")] if stored.transform else []
+            lines += (
+                [dim(line) for line in wrap(stored.transform, indent="          ")]
+                if stored.transform
+                else []
+            )
             rotary = rotary or "neighboring" in stored.transform
     lines += ["", *wrap(WHY_ROTARY, indent="")] if rotary else []
     if report.quantized is not None:
@@ -151,16 +200,27 @@ def names_text(report: NamesReport) -> str:
 def _state_dict_names(report: NamesReport) -> Iterator[str]:
     """Yield the names of the tensors of a model without a family, which are those in HF files."""
     model, total = report.model, sum(x.layers for x in report.weights)
-    yield from map(bold, wrap(f"{safe(model.name)}: the names of {format_count(total, 'tensor')} in hf files, {model.claim}", ""))
+    yield from map(
+        bold,
+        wrap(
+            f"{safe(model.name)}: the names of {format_count(total, 'tensor')} "
+            f"in hf files, {model.claim}",
+            "",
+        ),
+    )
     yield ""
-    yield from align([(safe(x.pattern), "×".join(str(int(n)) for n in x.shape)) for x in report.weights])
+    yield from align(
+        [(safe(x.pattern), "×".join(str(int(n)) for n in x.shape)) for x in report.weights]
+    )
     yield from ("", *note_lines(report.notes)) if report.notes else ()
 
 
 def _quantized_lines(stored: QuantizedNames) -> Iterator[str]:
     """Yield the tensors of a quantized checkpoint as a table, and the notes on its recipe."""
     total = stored.listing.total
-    head = f"stored as {stored.dtype}: {format_count(total.tensors, 'tensor')}, {total.bytes:,} bytes"
+    head = (
+        f"stored as {stored.dtype}: {format_count(total.tensors, 'tensor')}, {total.bytes:,} bytes"
+    )
     yield from map(bold, wrap(f"{head}, {float(stored.bits_per_weight):.4f} bits per weight", ""))
     yield ""
     from .ls_text import table_lines
@@ -179,7 +239,10 @@ def _format_shape(shape: tuple[int, ...]) -> str:
     return "×".join(str(int(x)) for x in shape)
 
 
-_NOT_FOUND = "swapped or permuted weights cannot be found this way: `llamath same` compares with another copy"
+_NOT_FOUND = (
+    "swapped or permuted weights cannot be found this way: `llamath same` compares with "
+    "another copy"
+)
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
 
@@ -188,37 +251,72 @@ def verify_text(report: VerifyReport) -> str:
     verdict, manifest, model = report.verdict, report.manifest, report.model
     size = sum(x.size for x in manifest.files)
     files = format_count(len(manifest.files), f"{manifest.format} file")
-    what = f"{format_count(len(manifest.tensors), 'tensor')} in {files}, {size:,} bytes, {verdict.scheme} names"
+    what = (
+        f"{format_count(len(manifest.tensors), 'tensor')} in {files}, {size:,} bytes, "
+        f"{verdict.scheme} names"
+    )
     expected = "its config" if report.has_own_config else model.name
-    lines = [bold(line) for line in wrap(f"{safe(report.path)}: {report.answer(expected)}{report.about_values}", "")]
-    lines += [dim(line) for line in wrap(f"{what}; verified against {model.name} ({model.source})", "")]
-    total = f"{format_count(verdict.expected, 'tensor')} of {format_count(model.parameters.total, 'parameter')}"
+    lines = [
+        bold(line)
+        for line in wrap(f"{safe(report.path)}: {report.answer(expected)}{report.about_values}", "")
+    ]
+    lines += [
+        dim(line) for line in wrap(f"{what}; verified against {model.name} ({model.source})", "")
+    ]
+    total = (
+        f"{format_count(verdict.expected, 'tensor')} of "
+        f"{format_count(model.parameters.total, 'parameter')}"
+    )
     if report.is_incomplete:
         lines += wrap(f"the config describes {total}", "")
     else:
-        lines += wrap(f"{verdict.matched:,} of the {total} {'is' if verdict.matched == 1 else 'are'} there", "")
+        lines += wrap(
+            f"{verdict.matched:,} of the {total} {'is' if verdict.matched == 1 else 'are'} there",
+            "",
+        )
     lines += _describe_reading(report.full) if report.full else []
     return "\n".join([*lines, *_findings(report.findings)])
 
 
 def _describe_reading(full: FullCheck) -> list[str]:
     """Say how much was read, what the files were compared with, and what values cannot tell."""
-    what = f"values of {format_count(full.tensors, 'tensor')} examined" if full.values_checked else "values not examined"
+    what = (
+        f"values of {format_count(full.tensors, 'tensor')} examined"
+        if full.values_checked
+        else "values not examined"
+    )
     sources = list(dict.fromkeys(source for x in full.files for source in x.compared_with))
-    compared = f"sums of {full.compared} of {format_count(len(full.files), 'file')} compared with {format_list(sources)}"
-    lines = wrap(f"{full.bytes_read:,} bytes read, {what}; {safe(compared) if sources else 'no sums to compare with'}", "")
+    compared = (
+        f"sums of {full.compared} of {format_count(len(full.files), 'file')} compared "
+        f"with {format_list(sources)}"
+    )
+    lines = wrap(
+        f"{full.bytes_read:,} bytes read, {what}; "
+        f"{safe(compared) if sources else 'no sums to compare with'}",
+        "",
+    )
     return lines + (list(map(dim, wrap(_NOT_FOUND, ""))) if full.values_checked else [])
 
 
 def structure_text(report: StructureReport) -> str:
-    """Return what a checkpoint is, what was checked, its facts, and the findings with their hints."""
+    """Return what a checkpoint is, what was checked, its facts, and the findings with their
+    hints.
+    """
     bad = sum(x.severity != "info" for x in report.findings)
     answer = (report.matches or "is whole") if report.is_whole else format_count(bad, "problem")
     answer += f"; {report.full.summary}" if report.full else ""
     lines = [bold(line) for line in wrap(f"{safe(report.path)}: {report.title}, {answer}", "")]
-    checked = report.checked if report.full and report.full.values_checked else f"{report.checked}; values were not read (--full)"
+    checked = (
+        report.checked
+        if report.full and report.full.values_checked
+        else f"{report.checked}; values were not read (--full)"
+    )
     lines += [dim(line) for line in wrap(checked, "")]
-    rows = [(key.replace("_", " "), text) for key, value in report.facts.items() if (text := _fact(value))]
+    rows = [
+        (key.replace("_", " "), text)
+        for key, value in report.facts.items()
+        if (text := _fact(value))
+    ]
     width = max((len(key) for key, _ in rows), default=0)
     for key, text in rows:
         first, *rest = wrap(text, " " * (width + 2))
@@ -234,7 +332,13 @@ def _fact(value: object) -> str:
         return format_list(map(_fact, value), 8)
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: ""}[value]
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else safe(str(value), 200)
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else safe(str(value), 200)
+    )
 
 
 def _findings(findings: Iterable[Finding]) -> Iterator[str]:

@@ -14,11 +14,30 @@ from .fit_text import format_rate, split_text
 def cost_text(report: CostReport) -> str:
     """Return the whole report."""
     found = report.generation
-    lines = [bold(x) for x in wrap(f"{safe(report.model.name)} on {report.count:,} × {report.gpu.title}", "")]
+    lines = [
+        bold(x)
+        for x in wrap(f"{safe(report.model.name)} on {report.count:,} × {report.gpu.title}", "")
+    ]
     replicas = f" × {report.replicas:,} replicas" if report.replicas > 1 else ""
-    sequences = f"{format_count(found.batch, 'sequence')} of {found.prompt:,} + {found.output:,} tokens at once"
-    lines += [dim(x) for x in wrap(f"{report.dtype}; {split_text(report.layout)}{replicas}; {sequences}; from {report.model.source}", "")]
-    lines += ["", *_generation(report), *_training(report), "", *map(dim, wrap("assumed: " + "; ".join(report.assumptions), ""))]
+    sequences = (
+        f"{format_count(found.batch, 'sequence')} of {found.prompt:,} + {found.output:,} "
+        "tokens at once"
+    )
+    lines += [
+        dim(x)
+        for x in wrap(
+            f"{report.dtype}; {split_text(report.layout)}{replicas}; "
+            f"{sequences}; from {report.model.source}",
+            "",
+        )
+    ]
+    lines += [
+        "",
+        *_generation(report),
+        *_training(report),
+        "",
+        *map(dim, wrap("assumed: " + "; ".join(report.assumptions), "")),
+    ]
     return "\n".join([*lines, *note_lines(report.notes)])
 
 
@@ -27,7 +46,13 @@ def _generation(report: CostReport) -> Iterator[str]:
     rows = [("a million generated tokens", "like published runs", "at the bound")]
     rows.append(("  tokens/s, all GPUs", format_interval(found.rate), format_rate(found.bound)))
     if found.price is not None and found.price_bound is not None:
-        rows.append(("  price, prompts included", format_interval(found.price, currency), f"{currency}{found.price_bound:.3g}"))
+        rows.append(
+            (
+                "  price, prompts included",
+                format_interval(found.price, currency),
+                f"{currency}{found.price_bound:.3g}",
+            )
+        )
     if found.energy is not None:
         rows.append(("  kWh of the boards", format_interval(found.energy.scaled(1e-3)), ""))
     rows.append(("  kWh, EcoLogits", format_interval(found.co2.energy), ""))
@@ -43,7 +68,9 @@ def _training(report: CostReport) -> Iterator[str]:
         return
     rows = [("training", f"{found.tokens:,} tokens, {found.flops:.3g} FLOPs")]
     rows.append(("  GPU-hours", format_interval(found.gpu_hours)))
-    rows.append(("  days on these GPUs", format_interval(found.gpu_hours.scaled(1 / 24 / report.count))))
+    rows.append(
+        ("  days on these GPUs", format_interval(found.gpu_hours.scaled(1 / 24 / report.count)))
+    )
     if found.price is not None and report.price is not None:
         rows.append(("  price", format_interval(found.price, report.price.currency)))
     if found.energy is not None:

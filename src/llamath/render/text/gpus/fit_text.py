@@ -1,4 +1,6 @@
-"""`fit` on a terminal: a bar for each GPU, its parts, free memory or alternatives, and speed limits; or the ranked GPUs."""
+"""`fit` on a terminal: a bar for each GPU, its parts, free memory or alternatives, and speed
+limits; or the ranked GPUs.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,20 @@ from ....utils.errors import safe
 from ....utils.number_format import format_bytes, format_count, format_giga, format_list
 from ...table import bold, dim, fit_table, note_lines, terminal_width, wrap
 
-_PARTS = (("weights", "█"), ("kv_cache", "▓"), ("activations", "▒"), ("logits", "▒"), ("overhead", "░"))
-_LEGEND = (("weights", "█"), ("KV cache", "▓"), ("activations, logits", "▒"), ("overhead", "░"), ("free", "."))
+_PARTS = (
+    ("weights", "█"),
+    ("kv_cache", "▓"),
+    ("activations", "▒"),
+    ("logits", "▒"),
+    ("overhead", "░"),
+)
+_LEGEND = (
+    ("weights", "█"),
+    ("KV cache", "▓"),
+    ("activations, logits", "▒"),
+    ("overhead", "░"),
+    ("free", "."),
+)
 _FREE, _EDGE = ".", "│"
 _NAMES = {"kv_cache": "KV cache"}
 _MAX_STAGES = 12
@@ -29,7 +43,9 @@ _MAX_TOO_SMALL = 12
 
 def fit_text(report: FitReport) -> str:
     """Return the whole report."""
-    verdict = f"{safe(report.model.name)} {'fits' if report.fits else 'does not fit'} {_gpus(report)}"
+    verdict = (
+        f"{safe(report.model.name)} {'fits' if report.fits else 'does not fit'} {_gpus(report)}"
+    )
     lines = [*(bold(x) for x in wrap(verdict, "")), *(dim(x) for x in wrap(_settings(report), ""))]
     lines += ["", *_bars(report), "", *_parts(report), ""]
     lines += _room(report) if report.fits else _alternatives(report)
@@ -39,7 +55,11 @@ def fit_text(report: FitReport) -> str:
 def _gpus(report: FitReport) -> str:
     if report.gpu.members:
         return f"on {report.gpu.title}"
-    return f"on {report.count:,} × {report.gpu.title}" if report.count > 1 else f"on one {report.gpu.title}"
+    return (
+        f"on {report.count:,} × {report.gpu.title}"
+        if report.count > 1
+        else (f"on one {report.gpu.title}")
+    )
 
 
 def format_sequences(batch: int, context: int) -> str:
@@ -57,9 +77,18 @@ def _settings(report: FitReport) -> str:
     own = " (the model's own context)" if report.context == report.model.tree.context else ""
     sequences = format_sequences(report.batch, report.context)
     source = report.model.source
-    split = split_text(report.layout) + (f" × {report.replicas:,} replicas" if report.replicas > 1 else "")
-    offload = f"; {format_bytes(report.offload)} of the weights of each GPU on the host" if report.offload else ""
-    return f"{report.dtype}, cache in {report.kv_dtype}; {sequences}{own}; {split}{offload}; from {source}"
+    split = split_text(report.layout) + (
+        f" × {report.replicas:,} replicas" if report.replicas > 1 else ""
+    )
+    offload = (
+        f"; {format_bytes(report.offload)} of the weights of each GPU on the host"
+        if report.offload
+        else ""
+    )
+    return (
+        f"{report.dtype}, cache in {report.kv_dtype}; {sequences}{own}; {split}{offload}; "
+        f"from {source}"
+    )
 
 
 def _label(stage: StageMemory, report: FitReport) -> str:
@@ -70,17 +99,31 @@ def _label(stage: StageMemory, report: FitReport) -> str:
 
 
 def fit_comparison_text(comparison: FitComparison) -> str:
-    """Return one line for each machine, with the change that gives up least where the model does not fit."""
+    """Return one line for each machine, with the change that gives up least where the model does
+    not fit.
+    """
     first = comparison.machines[0]
-    settings = f"{first.dtype}, cache in {first.kv_dtype}; {format_sequences(first.batch, first.context)}; from {first.model.source}"
+    settings = (
+        f"{first.dtype}, cache in {first.kv_dtype}; "
+        f"{format_sequences(first.batch, first.context)}; from {first.model.source}"
+    )
     lines = [bold(x) for x in wrap(comparison.summary, "")] + [dim(x) for x in wrap(settings, "")]
-    table = fit_table([("on", "", "GiB each", "of", "context", "decode ≤"), *map(_machine_row, comparison.machines)], right=(2, 3, 4, 5))
+    table = fit_table(
+        [
+            ("on", "", "GiB each", "of", "context", "decode ≤"),
+            *map(_machine_row, comparison.machines),
+        ],
+        right=(2, 3, 4, 5),
+    )
     lines += ["", bold(table[0]), *table[1:], ""]
     for x in comparison.machines:
         if not x.fits:
             change = f"fits with {x.instead[0].change}" if x.instead else "no change fits"
             lines += wrap(f"{gpus_option(x.count, x.gpu)}: {change}", "")
-    legend = f"GiB: of the fullest GPU; context: the longest that fits; decode: a bound in tokens/s at {first.context:,} tokens"
+    legend = (
+        "GiB: of the fullest GPU; context: the longest that fits; decode: a bound in "
+        f"tokens/s at {first.context:,} tokens"
+    )
     return "\n".join([*lines, *map(dim, wrap(legend, "")), *note_lines(comparison.notes)])
 
 
@@ -100,16 +143,25 @@ def _bars(report: FitReport) -> Iterator[str]:
     scale = max(*memory, *(x.total for x in report.stages))
     indent = max(map(len, labels))
     width = max(min(terminal_width() - indent - max(map(len, verdicts)) - 5, 60), 20)
-    for stage, n, label, verdict in list(zip(report.stages, memory, labels, verdicts, strict=True))[:_MAX_STAGES]:
+    for stage, n, label, verdict in list(zip(report.stages, memory, labels, verdicts, strict=True))[
+        :_MAX_STAGES
+    ]:
         yield f"{label:{indent}}  {_memory_bar(stage, n, scale, width)}  {verdict}"
     if len(labels) > _MAX_STAGES:
         least = format_giga(min(x.total for x in report.stages), 2**30)
-        yield f"… and {format_count(len(labels) - _MAX_STAGES, 'more stage')}, of {least} GiB or more"
-    yield from map(dim, wrap(", ".join(f"{mark} {what}" for what, mark in _LEGEND), " " * (indent + 2)))
+        yield (
+            f"… and {format_count(len(labels) - _MAX_STAGES, 'more stage')}, of {least} GiB or more"
+        )
+    yield from map(
+        dim, wrap(", ".join(f"{mark} {what}" for what, mark in _LEGEND), " " * (indent + 2))
+    )
 
 
 def _verdict(total: int, memory: int) -> str:
-    return f"{format_giga(total, 2**30)} of {format_giga(memory, 2**30)} GiB{'' if total <= memory else ' ✗'}"
+    return (
+        f"{format_giga(total, 2**30)} of {format_giga(memory, 2**30)} "
+        f"GiB{'' if total <= memory else ' ✗'}"
+    )
 
 
 def _memory_bar(stage: StageMemory, memory: int, scale: int, width: int) -> str:
@@ -123,18 +175,24 @@ def _memory_bar(stage: StageMemory, memory: int, scale: int, width: int) -> str:
 
 
 def _parts(report: FitReport) -> Iterator[str]:
-    """Yield the parts of each stage in GiB; of many stages, those of the most and the least loaded GPU."""
+    """Yield the parts of each stage in GiB; of many stages, those of the most and the least
+    loaded GPU.
+    """
     stages = list(report.stages)
     few = len(stages) <= _MAX_SHARES
     if not few:
         ranked = sorted(stages, key=lambda x: x.total)
         stages = [ranked[-1], ranked[0]]
     names = [_label(x, report) for x in stages]
-    rows: list[tuple[str, ...]] = [("GiB each", *(names if few else [f"{names[0]} (most)", f"{names[1]} (least)"]))]
+    rows: list[tuple[str, ...]] = [
+        ("GiB each", *(names if few else [f"{names[0]} (most)", f"{names[1]} (least)"]))
+    ]
     if report.layout.pp > 1:
         rows.append(("layers", *(", ".join(f"{a}–{b - 1}" for a, b in x.runs) for x in stages)))
     for name, _ in _PARTS:
-        rows.append((_NAMES.get(name, name), *(format_giga(getattr(x, name), 2**30) for x in stages)))
+        rows.append(
+            (_NAMES.get(name, name), *(format_giga(getattr(x, name), 2**30) for x in stages))
+        )
     rows.append(("total", *(format_giga(x.total, 2**30) for x in stages)))
     header, *lines = fit_table(rows, right=range(1, len(rows[0])))
     yield dim(header)
@@ -144,18 +202,33 @@ def _parts(report: FitReport) -> Iterator[str]:
 def _room(report: FitReport) -> list[str]:
     own, most = report.model.tree.context, report.max_context
     tokens = "any number of tokens" if most is None else f"up to {format_count(most, 'token')}"
-    beyond = f" (the model's own context is {own:,})" if own and (most is None or most > own) else ""
-    batch = "any number of sequences" if report.max_batch is None else f"up to {format_count(report.max_batch, 'sequence')}"
+    beyond = (
+        f" (the model's own context is {own:,})" if own and (most is None or most > own) else ""
+    )
+    batch = (
+        "any number of sequences"
+        if report.max_batch is None
+        else (f"up to {format_count(report.max_batch, 'sequence')}")
+    )
     sequences = format_count(report.batch, "sequence")
-    return [bold("free memory"), *wrap(f"fits {sequences} of {tokens}{beyond}, or {batch} of {report.context:,} tokens")]
+    return [
+        bold("free memory"),
+        *wrap(f"fits {sequences} of {tokens}{beyond}, or {batch} of {report.context:,} tokens"),
+    ]
 
 
 def _alternatives(report: FitReport) -> list[str]:
     if not report.instead:
-        tried = "dtypes that the GPU supports, fewer tokens, an 8-bit KV cache, weights on the host, more of these GPUs, larger GPUs"
+        tried = (
+            "dtypes that the GPU supports, fewer tokens, an 8-bit KV cache, weights on the "
+            "host, more of these GPUs, larger GPUs"
+        )
         return [bold("no change fits"), *wrap(f"tried: {tried}")]
     rows = [(f"  {x.change}", x.what, f"{format_giga(x.total, 2**30)} GiB") for x in report.instead]
-    return [bold("fits with one of these changes, least loss first"), *fit_table(rows, right=(2,), drop=(1,))]
+    return [
+        bold("fits with one of these changes, least loss first"),
+        *fit_table(rows, right=(2,), drop=(1,)),
+    ]
 
 
 def _speed(report: FitReport) -> Iterator[str]:
@@ -166,8 +239,15 @@ def _speed(report: FitReport) -> Iterator[str]:
     limits, batch = report.ceilings, report.batch
     where = "in all stages, one after another" if report.layout.pp > 1 else "on each GPU"
     yield bold("speed limits: upper bounds, not predictions")
-    each = f", {limits.decode.tokens_per_second / batch:,.1f} for each of {batch:,} sequences" if batch > 1 else ""
-    speed = f"{format_rate(limits.decode.tokens_per_second)} tokens/s{each} at {format_count(report.context, 'token')} of context"
+    each = (
+        f", {limits.decode.tokens_per_second / batch:,.1f} for each of {batch:,} sequences"
+        if batch > 1
+        else ""
+    )
+    speed = (
+        f"{format_rate(limits.decode.tokens_per_second)} tokens/s{each} at "
+        f"{format_count(report.context, 'token')} of context"
+    )
     yield from wrap(f"decode   {speed}: {_reason(limits.decode, where)}")
     if limits.prefill is None:
         yield from wrap("prefill  unknown: the vendor publishes no FLOP/s for this GPU")
@@ -176,8 +256,15 @@ def _speed(report: FitReport) -> Iterator[str]:
         speed = f"{format_rate(limits.prefill.tokens_per_second)} tokens/s, {seconds}"
         yield from wrap(f"prefill  {speed}: {_reason(limits.prefill, 'on each GPU')}")
     if report.expected is not None:
-        prefill = "" if report.expected.prefill is None else f", prefill {format_rate(report.expected.prefill)} tokens/s"
-        yield from wrap(f"expected decode {format_rate(report.expected.decode)} tokens/s{prefill}: {report.expected.source}")
+        prefill = (
+            ""
+            if report.expected.prefill is None
+            else (f", prefill {format_rate(report.expected.prefill)} tokens/s")
+        )
+        yield from wrap(
+            f"expected decode {format_rate(report.expected.decode)} "
+            f"tokens/s{prefill}: {report.expected.source}"
+        )
     yield from map(dim, wrap("assumed: " + "; ".join(limits.assumptions)))
 
 
@@ -195,8 +282,14 @@ def format_rate(value: float) -> str:
 def gpu_ranking_text(ranking: GPURanking) -> str:
     """Return one line for each GPU, smallest first."""
     dtype = f"weights in {ranking.dtype}" if ranking.dtype else "weights as stored"
-    settings = f"{dtype}, cache in {ranking.kv_dtype}; {format_sequences(ranking.batch, ranking.context)} each; from {ranking.model.source}"
-    lines = [bold(x) for x in wrap(f"{safe(ranking.model.name)}: GPUs that can run it, smallest first", "")]
+    settings = (
+        f"{dtype}, cache in {ranking.kv_dtype}; "
+        f"{format_sequences(ranking.batch, ranking.context)} each; from {ranking.model.source}"
+    )
+    lines = [
+        bold(x)
+        for x in wrap(f"{safe(ranking.model.name)}: GPUs that can run it, smallest first", "")
+    ]
     lines += [*(dim(x) for x in wrap(settings, "")), ""]
     if ranking.gpus:
         header = ("on", "split", "GiB each", "of", "context", "decode ≤")
@@ -206,8 +299,12 @@ def gpu_ranking_text(ranking: GPURanking) -> str:
         lines += [f"none, not even {NODE_COUNTS[-1]} of one kind in a node", ""]
     if ranking.too_small:
         names = format_list(ranking.too_small, _MAX_TOO_SMALL)
-        lines += wrap(f"too small, even {NODE_COUNTS[-1]} of them or as many as a node has: {names}", "")
-    return "\n".join([*lines, *map(dim, wrap(_ranking_legend(ranking), "")), *note_lines(ranking.notes)])
+        lines += wrap(
+            f"too small, even {NODE_COUNTS[-1]} of them or as many as a node has: {names}", ""
+        )
+    return "\n".join(
+        [*lines, *map(dim, wrap(_ranking_legend(ranking), "")), *note_lines(ranking.notes)]
+    )
 
 
 def _ranking_row(x: RankedGPU) -> tuple[str, ...]:
@@ -220,6 +317,8 @@ def _ranking_row(x: RankedGPU) -> tuple[str, ...]:
 def _ranking_legend(ranking: GPURanking) -> str:
     tokens = format_count(ranking.context, "token")
     return (
-        f"on: the smallest of 1, 2, 4 and 8 in a node that fits; GiB: at {tokens}; context: the longest that fits, = if all "
-        f"{ranking.limit:,} that were tried do; decode: a bound in tokens/s at {tokens}, bytes over bandwidth, not a prediction"
+        f"on: the smallest of 1, 2, 4 and 8 in a node that fits; GiB: at {tokens}; context: the "
+        "longest that fits, = if all "
+        f"{ranking.limit:,} that were tried do; decode: a bound in tokens/s at {tokens}, bytes "
+        "over bandwidth, not a prediction"
     )

@@ -17,15 +17,42 @@ def measure_text(report: MeasureReport) -> str:
     threads = f"{report.threads} thread{'s' if report.threads != 1 else ''}"
     lines = [bold(x) for x in wrap(f"{safe(report.machine)}, {threads}, {report.path}", "")]
     rates = [(f"  {name}", f"{rate / 1e9:,.0f} GFLOP/s") for name, rate in report.flops.items()]
-    lines += ["", *fit_table([("  memory bandwidth", f"{report.bandwidth / 1e9:,.1f} GB/s"), *rates], right=(1,)), ""]
-    lines += [bold(x) for x in wrap(f"{safe(report.model.name)}, {report.engine} engine, {report.prompt:,} + {report.tokens:,} tokens", "")]
+    lines += [
+        "",
+        *fit_table(
+            [("  memory bandwidth", f"{report.bandwidth / 1e9:,.1f} GB/s"), *rates], right=(1,)
+        ),
+        "",
+    ]
+    lines += [
+        bold(x)
+        for x in wrap(
+            f"{safe(report.model.name)}, {report.engine} engine, "
+            f"{report.prompt:,} + {report.tokens:,} tokens",
+            "",
+        )
+    ]
     rows = [("", "tokens/s", "limit", "share")]
-    rows.append(("  decode", format_rate(report.decode), format_rate(report.limits.decode.tokens_per_second), f"{report.decode_share:.0%}"))
+    rows.append(
+        (
+            "  decode",
+            format_rate(report.decode),
+            format_rate(report.limits.decode.tokens_per_second),
+            f"{report.decode_share:.0%}",
+        )
+    )
     if report.limits.prefill is not None:
         limit = format_rate(report.limits.prefill.tokens_per_second)
-        rows.append(("  prefill", format_rate(report.prefill), limit, f"{report.prefill_share:.0%}"))
+        rows.append(
+            ("  prefill", format_rate(report.prefill), limit, f"{report.prefill_share:.0%}")
+        )
     lines += [*fit_table(rows, right=(1, 2, 3)), ""]
-    about = "rates: medians of the engine's own products, of one token (bandwidth) and of 512; the limits are those of fit at these rates"
+    about = (
+        "rates: medians of the engine's own products, of one token (bandwidth) and of 512; "
+        "the limits are those of fit at these rates"
+    )
     if report.decode_share > 1:
-        about += "; decode is faster than the memory where the model stays in the processor's caches"
+        about += (
+            "; decode is faster than the memory where the model stays in the processor's caches"
+        )
     return "\n".join([*lines, *map(dim, wrap(about, ""))])

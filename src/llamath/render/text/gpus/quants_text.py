@@ -12,7 +12,9 @@ from ...table import bold, dim, fit_table, note_lines, wrap
 def quants_text(report: QuantsReport) -> str:
     """Return the whole report."""
     lines = [bold(x) for x in wrap(report.summary, "")]
-    lines += [dim(x) for x in wrap(f"KV cache in {report.kv_dtype}; from {report.model.source}", "")]
+    lines += [
+        dim(x) for x in wrap(f"KV cache in {report.kv_dtype}; from {report.model.source}", "")
+    ]
     header: tuple[str, ...] = ("file" if report.are_files else "dtype", "GB", "bits", "unquantized")
     if report.gpu is None:
         rows = [header, *map(_row, report.rows)]
@@ -40,6 +42,7 @@ def _legend(report: QuantsReport) -> str:
     if report.gpu is not None:
         where = gpus_option(report.count, report.gpu)
         parts.append(
-            f"GiB: on the fullest GPU of {where} with {report.context:,} tokens; context: the longest that fits, at most the model's own"
+            f"GiB: on the fullest GPU of {where} with {report.context:,} tokens; context: the "
+            "longest that fits, at most the model's own"
         )
     return "; ".join(parts)

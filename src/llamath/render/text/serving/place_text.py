@@ -20,8 +20,16 @@ def place_text(report: Placement) -> str:
     """Return the whole report."""
     verdict = "fits" if report.fits else f"{format_bytes(report.shortfall)} too large"
     lines = [bold(x) for x in wrap(f"{safe(report.model.name)}: {verdict}", "")]
-    sequences = f"{format_count(report.batch, 'sequence')} of {format_count(report.context, 'token')}"
-    lines += [dim(x) for x in wrap(f"{report.dtype}, cache in {report.kv_dtype}; {sequences}; from {report.model.source}", "")]
+    sequences = (
+        f"{format_count(report.batch, 'sequence')} of {format_count(report.context, 'token')}"
+    )
+    lines += [
+        dim(x)
+        for x in wrap(
+            f"{report.dtype}, cache in {report.kv_dtype}; {sequences}; from {report.model.source}",
+            "",
+        )
+    ]
     lines += ["", *_bars(report), "", *_table(report), ""]
     if not report.fits:
         lines += wrap("more RAM, --disk, a smaller --dtype or --context", "")
@@ -58,14 +66,29 @@ def _table(report: Placement) -> Iterator[str]:
 def _row(x: PlacedShare) -> tuple[str, ...]:
     layers = f"{x.layers[0]}–{x.layers[1] - 1}" if x.layers[1] else ""
     sizes = (format_giga(n, 2**30) for n in (x.dense, x.experts, x.cache, x.own))
-    return (safe(x.device), layers, *sizes, format_giga(x.memory, 2**30) if x.memory else "", format_giga(round(x.read), 2**30))
+    return (
+        safe(x.device),
+        layers,
+        *sizes,
+        format_giga(x.memory, 2**30) if x.memory else "",
+        format_giga(round(x.read), 2**30),
+    )
 
 
 def _speed(report: Placement) -> Iterator[str]:
     yield bold("decode at most, an upper bound")
-    times = " + ".join(f"{x.seconds * 1000:.3g} ms {safe(x.device)}" for x in report.devices if x.seconds)
-    experts = f"; {report.distinct_experts:.3g} of {report.sizes.experts} experts of a layer are read" if report.sizes.experts else ""
-    yield from wrap(f"{report.decode_ceiling:,.3g} tokens/s: one after another {times}, bytes over bandwidth{experts}")
+    times = " + ".join(
+        f"{x.seconds * 1000:.3g} ms {safe(x.device)}" for x in report.devices if x.seconds
+    )
+    experts = (
+        (f"; {report.distinct_experts:.3g} of {report.sizes.experts} experts of a layer are read")
+        if report.sizes.experts
+        else ""
+    )
+    yield from wrap(
+        f"{report.decode_ceiling:,.3g} tokens/s: one after another {times}, bytes "
+        f"over bandwidth{experts}"
+    )
 
 
 def _device_map(report: Placement) -> Iterator[str]:

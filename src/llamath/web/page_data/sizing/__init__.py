@@ -1,1 +1,3 @@
-"""What the page needs to size a model: memory and speed of inference, memory of training, and parallel layouts."""
+"""What the page needs to size a model: memory and speed of inference, memory of training, and
+parallel layouts.
+"""

@@ -1,4 +1,6 @@
-"""The bytes of weights as elements · bytes per element: a page has the elements once, and the bytes per element of each dtype."""
+"""The bytes of weights as elements · bytes per element: a page has the elements once, and the
+bytes per element of each dtype.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,18 @@ class ElementBytes:
         self._kind_of_pattern: dict[str, int] = {}
 
     def form(self, shards: Sequence[ShardedModel], weights: Iterable[tuple[str, int]]) -> Expr:
-        """Return the bytes of weights, (pattern, elements), in units; `shards` are the same model under each dtype."""
+        """Return the bytes of weights, (pattern, elements), in units; `shards` are the same
+        model under each dtype.
+        """
         elements = Counter[int]()
         for pattern, n in weights:
             elements[self._kind(shards, pattern)] += int(n)
         return total(product((n, _variable(kind))) for kind, n in elements.items())
 
     def of_dtype(self, place: int) -> Mapping[str, Fraction]:
-        """Return the bytes of an element of each kind under the dtype at a place, by the variable of the kind."""
+        """Return the bytes of an element of each kind under the dtype at a place, by the
+        variable of the kind.
+        """
         return {f"e{kind}": each[place] for each, kind in self._kinds.items()}
 
     def _kind(self, shards: Sequence[ShardedModel], pattern: str) -> int:
@@ -51,4 +57,7 @@ def element_variables(each: Mapping[str, Fraction]) -> dict[str, str]:
 
 def element_texts(each: Mapping[str, Fraction]) -> dict[str, str]:
     """Return the bytes of an element as they are written in a sum."""
-    return {name: f"{x.numerator:,}" + (f"/{x.denominator:,}" if x.denominator > 1 else "") for name, x in each.items()}
+    return {
+        name: f"{x.numerator:,}" + (f"/{x.denominator:,}" if x.denominator > 1 else "")
+        for name, x in each.items()
+    }

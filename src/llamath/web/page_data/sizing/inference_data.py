@@ -1,4 +1,6 @@
-"""The memory and the speed limits of inference as expressions of context, batch and dtypes, for each number of GPUs and each layout."""
+"""The memory and the speed limits of inference as expressions of context, batch and dtypes, for
+each number of GPUs and each layout.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,20 @@ from fractions import Fraction
 from typing import Any
 
 from ....analysis.fit.serving_layouts import LayoutChooser, serving_layouts
-from ....analysis.fit.suggestions import suggested_bits, supported_formats, supported_kv_dtypes, total_of_fitting
+from ....analysis.fit.suggestions import (
+    suggested_bits,
+    supported_formats,
+    supported_kv_dtypes,
+    total_of_fitting,
+)
 from ....analysis.inference.cache_bytes import CacheSpec, KVFormat, kv_format
 from ....analysis.inference.gpu_shards import BATCH, TOKENS, ElementSizes, ShardedModel, WeightRead
-from ....analysis.inference.inference_memory import AS_STORED, MemoryCalculator, MemoryRequest, declared_dtype
+from ....analysis.inference.inference_memory import (
+    AS_STORED,
+    MemoryCalculator,
+    MemoryRequest,
+    declared_dtype,
+)
 from ....analysis.inference.speed_limits import compute_dtypes, decode_work, prefill_work
 from ....analysis.inference.weight_bytes import stored_weights
 from ....analysis.memory_line import overhead_bytes
@@ -35,7 +47,17 @@ _SMALL = 16 * 2**30
 _NODE = 8
 """The GPUs of a node, at most."""
 DEFAULT_GPU = "h100-sxm"
-_CARDS = ("rtx-4060-ti-16gb", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100-sxm", "h200", "b200", "mi300x")
+_CARDS = (
+    "rtx-4060-ti-16gb",
+    "rtx-4090",
+    "rtx-5090",
+    "l40s",
+    "a100-80gb",
+    "h100-sxm",
+    "h200",
+    "b200",
+    "mi300x",
+)
 """The GPUs that the pictures show."""
 
 
@@ -44,14 +66,24 @@ def variable(symbol: str) -> Expr:
     return Expr.variable(symbol, 1)
 
 
-SIZES = ElementSizes(KVFormat(variable("kv_block"), variable("kv_bytes"), variable("conv_bytes")), variable("act_bytes"))
+SIZES = ElementSizes(
+    KVFormat(variable("kv_block"), variable("kv_bytes"), variable("conv_bytes")),
+    variable("act_bytes"),
+)
 """The settings of the dtypes."""
 
 
 def _roof() -> Mapping[str, Json]:
-    """Return tokens per 10⁹ seconds, FLOP/s, FLOPs per 10⁹ bytes, and whether memory bounds them (1) or arithmetic (0)."""
-    tokens, read, work, peak, bandwidth = map(variable, ("tokens", "bytes", "FLOPs", "peak", "bandwidth"))
-    by_bytes, by_flops = floor_div(10**9 * tokens * bandwidth, read), floor_div(10**9 * tokens * peak, work)
+    """Return tokens per 10⁹ seconds, FLOP/s, FLOPs per 10⁹ bytes, and whether memory bounds them
+    (1) or arithmetic (0).
+    """
+    tokens, read, work, peak, bandwidth = map(
+        variable, ("tokens", "bytes", "FLOPs", "peak", "bandwidth")
+    )
+    by_bytes, by_flops = (
+        floor_div(10**9 * tokens * bandwidth, read),
+        floor_div(10**9 * tokens * peak, work),
+    )
     found = {
         "rate": minimum(by_bytes, by_flops),
         "reached": minimum(floor_div(work * bandwidth, read), peak),
@@ -65,8 +97,14 @@ ROOF = _roof()
 
 
 def gpu_data() -> list[dict[str, Any]]:
-    """Return every device of the catalog with a FLOP/s figure, in nodes for which the page has the layouts."""
-    known = [x for x in devices() if {"bf16", "fp16", "fp32"} & set(x.flops) and x.node <= _NODE and x.bandwidth]
+    """Return every device of the catalog with a FLOP/s figure, in nodes for which the page has
+    the layouts.
+    """
+    known = [
+        x
+        for x in devices()
+        if {"bf16", "fp16", "fp32"} & set(x.flops) and x.node <= _NODE and x.bandwidth
+    ]
     return [
         {
             "name": x.name,
@@ -91,8 +129,16 @@ def kept_as(model: Model) -> dict[str, MemoryCalculator]:
         names = dict.fromkeys((declared := declared_dtype(model), *_WEIGHTS))
     except UnknownQuantization:  # the page offers formats to choose from
         names, declared = dict.fromkeys(_WEIGHTS), ""
-    own = {AS_STORED: MemoryCalculator(model, MemoryRequest(), stored_weights(model.listing))} if isinstance(model, CheckpointModel) else {}
-    return own | {name: found for name in names if (found := _sizes(model, "" if name == declared else name)) is not None}
+    own = (
+        {AS_STORED: MemoryCalculator(model, MemoryRequest(), stored_weights(model.listing))}
+        if isinstance(model, CheckpointModel)
+        else {}
+    )
+    return own | {
+        name: found
+        for name in names
+        if (found := _sizes(model, "" if name == declared else name)) is not None
+    }
 
 
 def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
@@ -107,7 +153,9 @@ def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
         "notes": {name: list(x.notes) for name, x in made.items() if x.notes},
         "dtype": first,
         "kv": start.kv_dtype,
-        "dtypes": [_dtype(name, x, elements.of_dtype(i)) for i, (name, x) in enumerate(made.items())],
+        "dtypes": [
+            _dtype(name, x, elements.of_dtype(i)) for i, (name, x) in enumerate(made.items())
+        ],
         "kvs": [_kv(name) for name in dict.fromkeys((start.kv_dtype, *_KEPT))],
         **layouts,
         "work": {
@@ -130,11 +178,18 @@ def _dtype(name: str, found: MemoryCalculator, each: Mapping[str, Fraction]) -> 
     return {
         "name": name,
         "bytes": str(sum(x.bytes for x in found.weights)),
-        "of": [" + ".join(x.what for x in found.weights), " + ".join(x.formula for x in found.weights)],
-        "bits": {"mean": 8 * sum(x.bytes for x in found.weights) / _num_weights(found), "suggested": suggested_bits(name)},
+        "of": [
+            " + ".join(x.what for x in found.weights),
+            " + ".join(x.formula for x in found.weights),
+        ],
+        "bits": {
+            "mean": 8 * sum(x.bytes for x in found.weights) / _num_weights(found),
+            "suggested": suggested_bits(name),
+        },
         "codecs": _codecs(found),
         "each": element_texts(each),
-        "variables": {"act_bytes": str(DTYPES[found.packer.compute_dtype].bytes)} | element_variables(each),
+        "variables": {"act_bytes": str(DTYPES[found.packer.compute_dtype].bytes)}
+        | element_variables(each),
         "rates": list(compute_dtypes(found.packer.name, found.packer.compute_dtype)),
     }
 
@@ -148,20 +203,31 @@ def _codecs(found: MemoryCalculator) -> dict[str, str]:
     used = {} if found.storage is None else dict.fromkeys(x.codec for x in found.storage.weights)
     formulas = {} if found.storage is None else found.storage.formulas
     return {
-        x: f"{DTYPES[x].bytes}·n" + (f"/{DTYPES[x].block}" if DTYPES[x].block > 1 else "") if x in DTYPES else formulas[x] for x in used
+        x: f"{DTYPES[x].bytes}·n" + (f"/{DTYPES[x].block}" if DTYPES[x].block > 1 else "")
+        if x in DTYPES
+        else formulas[x]
+        for x in used
     }
 
 
 def _kv(name: str) -> dict[str, Any]:
     found = kv_format(name)
-    values = {"kv_block": found.block, "kv_bytes": found.bytes, "conv_bytes": found.conv_state_bytes}
+    values = {
+        "kv_block": found.block,
+        "kv_bytes": found.bytes,
+        "conv_bytes": found.conv_state_bytes,
+    }
     return {"name": name, "variables": {symbol: str(n) for symbol, n in values.items()}}
 
 
 def _start_gpus(calculator: MemoryCalculator, counts: Collection[int]) -> int:
-    """Return the smallest number of the default GPU on which the model fits at the default context, else the largest number."""
+    """Return the smallest number of the default GPU on which the model fits at the default
+    context, else the largest number.
+    """
     chooser, gpu = LayoutChooser(calculator), find_device(DEFAULT_GPU)
-    smallest = (n for n in counts if total_of_fitting(chooser, gpu, n, calculator.context, 1) is not None)
+    smallest = (
+        n for n in counts if total_of_fitting(chooser, gpu, n, calculator.context, 1) is not None
+    )
     return next(smallest, max(counts))
 
 
@@ -170,8 +236,12 @@ def _gpu_counts(calculator: MemoryCalculator) -> tuple[int, ...]:
     return (*_GPUS, *(_MORE_GPUS if is_large else ()))
 
 
-def _layouts(model: Model, made: Mapping[str, MemoryCalculator], elements: ElementBytes) -> dict[str, Any]:
-    """Return the layouts, the splits (layout, replicas) of each number of GPUs in the order in which `fit` tries them, and their forms."""
+def _layouts(
+    model: Model, made: Mapping[str, MemoryCalculator], elements: ElementBytes
+) -> dict[str, Any]:
+    """Return the layouts, the splits (layout, replicas) of each number of GPUs in the order in
+    which `fit` tries them, and their forms.
+    """
     first = next(iter(made.values()))
     found = ((count, serving_layouts(model.tree, count, _NODE)) for count in _gpu_counts(first))
     splits = {count: x for count, x in found if x}
@@ -179,7 +249,10 @@ def _layouts(model: Model, made: Mapping[str, MemoryCalculator], elements: Eleme
     forms: dict[str, int] = {}
     return {
         "layouts": [_layout(x, made, elements, forms) for x in layouts],
-        "gpus": [{"count": str(count), "splits": [[layouts.index(x.layout), x.replicas] for x in each]} for count, each in splits.items()],
+        "gpus": [
+            {"count": str(count), "splits": [[layouts.index(x.layout), x.replicas] for x in each]}
+            for count, each in splits.items()
+        ],
         "start": str(_start_gpus(first, splits)),
         "forms": [json.loads(x) for x in forms],
     }
@@ -190,8 +263,15 @@ def _shared(form: Json, forms: dict[str, int]) -> int:
     return forms.setdefault(json.dumps(form), len(forms))
 
 
-def _layout(layout: Layout, made: Mapping[str, MemoryCalculator], elements: ElementBytes, forms: dict[str, int]) -> dict[str, Any]:
-    first = ShardedModel(next(iter(made.values())), layout.replace(tp=Expr.variable("TP", layout.tp)))
+def _layout(
+    layout: Layout,
+    made: Mapping[str, MemoryCalculator],
+    elements: ElementBytes,
+    forms: dict[str, int],
+) -> dict[str, Any]:
+    first = ShardedModel(
+        next(iter(made.values())), layout.replace(tp=Expr.variable("TP", layout.tp))
+    )
     shards = {name: first.with_dtype_of(x) for name, x in made.items()}
     stages: dict[str, dict[str, Any]] = {}
     reads, all_reads = list[list[WeightRead]](), list[list[WeightRead]]()
@@ -214,10 +294,15 @@ def _layout(layout: Layout, made: Mapping[str, MemoryCalculator], elements: Elem
     return {
         "tp": str(layout.tp),
         "pp": str(layout.pp),
-        "name": "one GPU" if layout.gpus == 1 else f"TP {layout.tp}" + (f" × PP {layout.pp}" if layout.pp > 1 else ""),
+        "name": "one GPU"
+        if layout.gpus == 1
+        else f"TP {layout.tp}" + (f" × PP {layout.pp}" if layout.pp > 1 else ""),
         "stages": [x | {"where": _joined(x["where"])} for x in stages.values()],
         "speed": {
-            name: {key: Expr.const(n).to_expression_json() for key, n in (("tokens", x.tokens), ("bytes", x.bytes), ("FLOPs", x.flops))}
+            name: {
+                key: Expr.const(n).to_expression_json()
+                for key, n in (("tokens", x.tokens), ("bytes", x.bytes), ("FLOPs", x.flops))
+            }
             for name, x in passes.items()
         },
         "read": values,
@@ -226,21 +311,29 @@ def _layout(layout: Layout, made: Mapping[str, MemoryCalculator], elements: Elem
 
 def _joined(places: Sequence[str]) -> str:
     """Return the layers of equal stages as text."""
-    return "; ".join(places) if len(places) < 4 else f"{places[0]}; … {places[-1]}, {len(places)} stages"
+    return (
+        "; ".join(places)
+        if len(places) < 4
+        else (f"{places[0]}; … {places[-1]}, {len(places)} stages")
+    )
 
 
 def _weight_bytes(made: Mapping[str, ShardedModel], i: int, elements: ElementBytes) -> Json:
     """Return the bytes of the weights on one GPU of a stage."""
     shards = [*made.values()]
-    return round_div(elements.form(shards, shards[0].elements_by_pattern(i).items()), UNIT).to_expression_json()
+    return round_div(
+        elements.form(shards, shards[0].elements_by_pattern(i).items()), UNIT
+    ).to_expression_json()
 
 
 def _reads(
     made: Mapping[str, ShardedModel], i: int, place: int, elements: ElementBytes
 ) -> tuple[list[WeightRead], dict[str, dict[str, Any] | Json]]:
-    """Return what a pass reads on one GPU of a stage: `W` in full, `R…` and `X…` in part; and these as expressions.
+    """Return what a pass reads on one GPU of a stage: `W` in full, `R…` and `X…` in part; and these
+    as expressions.
 
-    Each weight that is read in full is rounded by itself: to the expression of them all, `more` adds what this makes of it, by dtype.
+    Each weight that is read in full is rounded by itself: to the expression of them all, `more`
+    adds what this makes of it, by dtype.
     """
     shards = [*made.values()]
     columns = list(zip(*(x.reads[i] for x in shards), strict=True))
@@ -248,16 +341,24 @@ def _reads(
     partial = Counter(x for x in columns if x[0].rows or x[0].missed)
     mark = str(place or "")
     in_full = [x for x in columns if x not in partial]
-    form = elements.form(shards, (weight for x, weight in zip(columns, weights, strict=True) if x not in partial))
-    more = {dtype: n for dtype, *reads in zip(made, *in_full, strict=True) if (n := _rounding(reads))}
+    form = elements.form(
+        shards, (weight for x, weight in zip(columns, weights, strict=True) if x not in partial)
+    )
+    more = {
+        dtype: n for dtype, *reads in zip(made, *in_full, strict=True) if (n := _rounding(reads))
+    }
     whole = round_div(form, UNIT).to_expression_json()
-    values: dict[str, dict[str, Any] | Json] = {f"W{mark}": {"form": whole, "more": more} if more else whole}
+    values: dict[str, dict[str, Any] | Json] = {
+        f"W{mark}": {"form": whole, "more": more} if more else whole
+    }
     reads = [WeightRead(variable(f"W{mark}"))]
     for letter, (column, times) in zip("abcdefghijklmnopqrstuvwxyz", partial.items(), strict=False):
         name = f"{'R' if column[0].rows else 'X'}{mark}{letter}"
         is_whole = all(x.unit == 1 for x in column)
         size = elements.form(shards, [weights[columns.index(column)]])
-        reads += [column[0]._replace(size=variable(name), unit=1 if is_whole else variable(f"{name}'"))] * times
+        reads += [
+            column[0]._replace(size=variable(name), unit=1 if is_whole else variable(f"{name}'"))
+        ] * times
         values[name] = (floor_div(size, UNIT) if is_whole else size).to_expression_json()
         if not is_whole:
             values[f"{name}'"] = UNIT.to_expression_json()
@@ -271,19 +372,31 @@ def _rounding(reads: Sequence[WeightRead]) -> int:
 
 
 def _stage(shards: ShardedModel, i: int, forms: dict[str, int]) -> dict[str, Any]:
-    """Return the memory of one GPU of a stage without its weights; its expressions are places in `forms`."""
+    """Return the memory of one GPU of a stage without its weights; its expressions are places in
+    `forms`.
+    """
     found = shards.memory_of_stage(i, SIZES)
     return {
-        "cache": [{"what": x.kind, "form": _shared(cache_expression(x), forms)} for x in shards.stage_cache_specs(i)],
+        "cache": [
+            {"what": x.kind, "form": _shared(cache_expression(x), forms)}
+            for x in shards.stage_cache_specs(i)
+        ],
         "activations": _shared(Expr.const(found.activations).to_expression_json(), forms),
         "logits": _shared(Expr.const(found.logits).to_expression_json(), forms),
-        "overhead": _shared(overhead_bytes(total(map(variable, ("cache", "activations", "logits")))).to_expression_json(), forms),
+        "overhead": _shared(
+            overhead_bytes(
+                total(map(variable, ("cache", "activations", "logits")))
+            ).to_expression_json(),
+            forms,
+        ),
     }
 
 
 def cache_expression(x: CacheSpec) -> Json:
     """Return the cache bytes of one kind of mixer in all its layers."""
-    return total((x.growing_bytes(TOKENS, BATCH, SIZES.cache), x.fixed_bytes(BATCH, SIZES.cache))).to_expression_json()
+    return total(
+        (x.growing_bytes(TOKENS, BATCH, SIZES.cache), x.fixed_bytes(BATCH, SIZES.cache))
+    ).to_expression_json()
 
 
 def _where(shards: ShardedModel, i: int) -> str:

@@ -1,4 +1,6 @@
-"""Layouts from `plan` for training and for serving on the default GPU: their GPUs, what each holds, and the schedule of the pipeline."""
+"""Layouts from `plan` for training and for serving on the default GPU: their GPUs, what each
+holds, and the schedule of the pipeline.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ _FIXED = {"cp": 1, "microbatch": 1, "interleave": 1}
 """The page shows a few plans of this part of the search; `plan` tries all."""
 _FIXED_LONG = {"microbatch": 1, "interleave": 1}
 _LONG_CONTEXT = 2**17
-"""Tokens of the sequences that are trained on with context parallelism, or the model's own context if that is less."""
+"""Tokens of the sequences that are trained on with context parallelism, or the model's own
+context if that is less."""
 _TOP = 3
 _NODE = 8
 _LARGEST_PIPELINE = 8
@@ -34,20 +37,28 @@ _PARTS = ("weights", "gradients", "master", "optimizer", "activations", "logits"
 _TIMES = ("arithmetic", "tensor", "context", "expert", "pipeline", "bubble", "data", "update")
 
 
-def layouts(model: Model, calculator: MemoryCalculator, serving_gpus: int, training_gpus: int) -> dict[str, Any]:
-    """Return the best plans for training on a cluster and for serving; `training_gpus` is the smallest cluster on which a step fits."""
+def layouts(
+    model: Model, calculator: MemoryCalculator, serving_gpus: int, training_gpus: int
+) -> dict[str, Any]:
+    """Return the best plans for training on a cluster and for serving; `training_gpus` is the
+    smallest cluster on which a step fits.
+    """
     gpu, cluster = find_device(DEFAULT_GPU), max(4 * training_gpus, _NODE)
     training = _training(model, (cluster, gpu), PlanRequest(top=_TOP, fixed=_FIXED))
     return {
         "gpu": gpu.name,
         "training": training,
-        "long": None if training is None else _long_training(model, (cluster, gpu), int(training["context"])),
+        "long": None
+        if training is None
+        else _long_training(model, (cluster, gpu), int(training["context"])),
         "serving": _serving(model, calculator, gpu, max(serving_gpus, _NODE)),
     }
 
 
 def _long_training(model: Model, on: tuple[int, Device], context: int) -> dict[str, Any] | None:
-    """Return the best plans for long sequences; None for models whose context is no longer than that of the other plans."""
+    """Return the best plans for long sequences; None for models whose context is no longer than
+    that of the other plans.
+    """
     longest = min(_LONG_CONTEXT, model.tree.context or 0)
     if longest <= context:
         return None
@@ -59,7 +70,12 @@ def _training(model: Model, on: tuple[int, Device], request: PlanRequest) -> dic
         report = plan(model, on, request)
     except LlamathError:  # such as an optimizer or a dtype that cannot train this model
         return None
-    job = TrainingJob(model, TrainRequest(dtype=report.dtype, gradients=request.gradients, context=report.context, fused=True))
+    job = TrainingJob(
+        model,
+        TrainRequest(
+            dtype=report.dtype, gradients=request.gradients, context=report.context, fused=True
+        ),
+    )
     return {
         "gpus": str(report.gpus),
         "context": str(report.context),
@@ -67,7 +83,9 @@ def _training(model: Model, on: tuple[int, Device], request: PlanRequest) -> dic
         "dtype": report.dtype,
         "peak": str(report.peak),
         "plans": [_training_plan(model, job, x) for x in report.plans],
-        "undivided": next((x.why for x in report.rejected if x.what == f"CP {divisors(report.gpus)[1]:,}"), ""),
+        "undivided": next(
+            (x.why for x in report.rejected if x.what == f"CP {divisors(report.gpus)[1]:,}"), ""
+        ),
     }
 
 
@@ -80,7 +98,10 @@ def _training_plan(model: Model, job: TrainingJob, found: TrainingPlan) -> dict[
         "zero": str(layout.zero),
         "microbatches": str(layout.count),
         "recompute": layout.recompute,
-        "stages": [_stage(x.stage) | {"parts": {name: str(getattr(x, name)) for name in _PARTS}} for x in report.stages],
+        "stages": [
+            _stage(x.stage) | {"parts": {name: str(getattr(x, name)) for name in _PARTS}}
+            for x in report.stages
+        ],
         "experts": None if layout.ep == 1 else _experts_of_ranks(model, layout),
         "fullest": fullest.stage.index,
         "parts": {name: str(getattr(fullest, name)) for name in _PARTS},
@@ -95,7 +116,9 @@ def _training_plan(model: Model, job: TrainingJob, found: TrainingPlan) -> dict[
 
 
 def _experts_of_ranks(model: Model, layout: Layout) -> dict[str, Any]:
-    """Return the experts of a layer, those on one GPU, and the expert-parallel rank of each GPU of a stage of the first replica."""
+    """Return the experts of a layer, those on one GPU, and the expert-parallel rank of each GPU
+    of a stage of the first replica.
+    """
     experts = max(x.num_experts for x in fold(model.tree))
     stride = layout.tp if layout.expert_tp > 1 else 1
     ranks = [i // stride % layout.ep for i in range(layout.cp * layout.tp)]
@@ -103,13 +126,20 @@ def _experts_of_ranks(model: Model, layout: Layout) -> dict[str, Any]:
 
 
 def _parts_of_sequence(job: TrainingJob, found: TrainingPlan) -> dict[str, Any]:
-    """Return what context parallelism gives each rank: two parts of a sequence, and the keys and values of the other ranks."""
+    """Return what context parallelism gives each rank: two parts of a sequence, and the keys and
+    values of the other ranks.
+    """
     layout, context = found.layout, job.context
     graph, width = record(job.model.tree, new_tokens=context), job.saved.kernels.width
     sizes = []
     for block, _ in job.model.tree.layers.distinct():
         specs = cache_specs(graph, layout.tp, {id(block): 1})
-        sizes.append((sum(sum(map(int, x.rows)) * x.tokens(context) for x in specs), sum(sum(map(int, x.rows)) for x in specs)))
+        sizes.append(
+            (
+                sum(sum(map(int, x.rows)) * x.tokens(context) for x in specs),
+                sum(sum(map(int, x.rows)) for x in specs),
+            )
+        )
     elements, per_token = max(sizes)
     parts = [_causal_pairs(i, context // (2 * layout.cp)) for i in range(2 * layout.cp)]
     return {
@@ -130,10 +160,16 @@ def _causal_pairs(part: int, tokens: int) -> int:
 
 
 def _drawn_schedule(layout: Layout) -> dict[str, Any]:
-    """Return the schedule of the pipeline, or of a shorter one where it would be too large to read."""
+    """Return the schedule of the pipeline, or of a shorter one where it would be too large to
+    read.
+    """
     stages = min(layout.pp, _LARGEST_PIPELINE)
     microbatches = min(layout.count, 2 * stages)
-    return {"stages": stages, "microbatches": microbatches, "slots": [[int(n) for n in x] for x in schedule(stages, microbatches)]}
+    return {
+        "stages": stages,
+        "microbatches": microbatches,
+        "slots": [[int(n) for n in x] for x in schedule(stages, microbatches)],
+    }
 
 
 def _stage(x: PipelineStage) -> dict[str, Any]:
@@ -142,7 +178,9 @@ def _stage(x: PipelineStage) -> dict[str, Any]:
 
 
 class Slot(NamedTuple):
-    """What a stage computes from one time to another, in forward passes of a microbatch; a backward pass takes two."""
+    """What a stage computes from one time to another, in forward passes of a microbatch; a
+    backward pass takes two.
+    """
 
     stage: int
     microbatch: int
@@ -151,7 +189,9 @@ class Slot(NamedTuple):
 
 
 def schedule(stages: int, microbatches: int) -> Iterator[Slot]:
-    """Yield the passes of 1F1B: each stage starts as many microbatches as stages follow it, then alternates."""
+    """Yield the passes of 1F1B: each stage starts as many microbatches as stages follow it, then
+    alternates.
+    """
     orders = [_order(i, stages, microbatches) for i in range(stages)]
     done: dict[tuple[int, int, bool], int] = {}
     free, places = [0] * stages, [0] * stages
@@ -194,7 +234,10 @@ def _serving(model: Model, calculator: MemoryCalculator, gpu: Device, gpus: int)
                 "seconds": x.seconds,
                 "rate": x.decode_ceiling,
                 "bound": x.bound,
-                "stages": [_stage(y) for y in pipeline_stages(model.tree, Layout(tp=x.layout.tp, pp=x.layout.pp))],
+                "stages": [
+                    _stage(y)
+                    for y in pipeline_stages(model.tree, Layout(tp=x.layout.tp, pp=x.layout.pp))
+                ],
             }
             for x in report.plans[:_TOP]
         ],

@@ -1,7 +1,8 @@
 """The memory of a training step as expressions of its settings, for tensor and data parallelism.
 
-T is the sequence length, B the microbatch, TP the tensor-parallel degree, and DP_weights, DP_gradients, DP_master and DP_optimizer are
-the data-parallel ranks over which ZeRO shards each of these: 1 below the stage that does.
+T is the sequence length, B the microbatch, TP the tensor-parallel degree, and DP_weights,
+DP_gradients, DP_master and DP_optimizer are the data-parallel ranks over which ZeRO shards each of
+these: 1 below the stage that does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from ....analysis.plan.training_run import LayoutMemory
 from ....analysis.training.optimizers import OPTIMIZERS
 from ....analysis.training.pipeline_schedule import stage_activations
 from ....analysis.training.training_memory import TrainingJob, TrainRequest
-from ....analysis.training.zero_states import ZERO_STAGES, PersistentState, persistent_lines, zero3_gather_buffers
+from ....analysis.training.zero_states import (
+    ZERO_STAGES,
+    PersistentState,
+    persistent_lines,
+    zero3_gather_buffers,
+)
 from ....core.expr import Expr, ceil_div, total
 from ....hardware import find_device
 from ....model import Model
@@ -46,9 +52,23 @@ ATTENTION, KERNELS = {"flash": True, "written": False}, {"eager": False, "fused"
 CHOICES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "precision": ("Precision", [(x.name, x.title) for x in PRECISIONS]),
     "optimizer": ("Optimizer", [(x.name, x.title) for x in OPTIMIZERS.values()]),
-    "zero": ("ZeRO", [("0", "0: no sharding"), ("1", "1: optimizer states"), ("2", "2: also gradients"), ("3", "3: also weights")]),
-    "recompute": ("Activation checkpointing", [("none", "nothing"), ("selective", "attention scores"), ("full", "every layer")]),
-    "attention": ("Attention", [("flash", "FlashAttention"), ("written", "scores written to memory")]),
+    "zero": (
+        "ZeRO",
+        [
+            ("0", "0: no sharding"),
+            ("1", "1: optimizer states"),
+            ("2", "2: also gradients"),
+            ("3", "3: also weights"),
+        ],
+    ),
+    "recompute": (
+        "Activation checkpointing",
+        [("none", "nothing"), ("selective", "attention scores"), ("full", "every layer")],
+    ),
+    "attention": (
+        "Attention",
+        [("flash", "FlashAttention"), ("written", "scores written to memory")],
+    ),
     "kernels": ("Kernels", [("eager", "transformers' own"), ("fused", "fused norms and SwiGLU")]),
 }
 """The choices; the first is the default."""
@@ -65,19 +85,29 @@ _Line = dict[str, Any]
 def training(model: Model) -> dict[str, Any]:
     """Return the choices, and the lines of each part for them."""
     ranks = [n for n in RANKS if n in tp_degrees(model.tree)]
-    jobs = {x.name: TrainingJob(model, TrainRequest(dtype=x.dtype, master=x.master)) for x in PRECISIONS}
+    jobs = {
+        x.name: TrainingJob(model, TrainRequest(dtype=x.dtype, master=x.master)) for x in PRECISIONS
+    }
     lines: list[_Line] = []
     return {
         "tokens": (TP * ceil_div(TOKENS, TP)).to_expression_json(),
         "zero": {f"DP_{kind}": str(stage) for kind, stage in ZERO_STAGES.items()},
-        "choices": [{"label": label, "name": name, "options": [[*x] for x in options]} for name, (label, options) in CHOICES.items()],
+        "choices": [
+            {"label": label, "name": name, "options": [[*x] for x in options]}
+            for name, (label, options) in CHOICES.items()
+        ],
         "kept": {x.name: x.dtype for x in PRECISIONS},
         "gpus": [str(n) for n in GPUS],
         "start": _start(model, ranks),
         "ranks": [str(n) for n in ranks],
-        "static": {name: {str(n): _pooled(_static(job, n), lines) for n in ranks} for name, job in jobs.items()},
+        "static": {
+            name: {str(n): _pooled(_static(job, n), lines) for n in ranks}
+            for name, job in jobs.items()
+        },
         "moving": {
-            f"{x} {flash} {fused}": _pooled(_moving(model, x, ATTENTION[flash], KERNELS[fused]), lines)
+            f"{x} {flash} {fused}": _pooled(
+                _moving(model, x, ATTENTION[flash], KERNELS[fused]), lines
+            )
             for x in ("bf16", "fp32")
             for flash in ATTENTION
             for fused in KERNELS
@@ -95,59 +125,104 @@ def _pooled(x: Any, lines: list[_Line]) -> Any:
 
 
 def _start(model: Model, ranks: Sequence[int]) -> dict[str, str]:
-    """Return the smallest cluster of the default GPU on which a step fits: alone, else with ZeRO-3, else also recomputing every layer."""
+    """Return the smallest cluster of the default GPU on which a step fits: alone, else with
+    ZeRO-3, else also recomputing every layer.
+    """
     capacity = find_device(DEFAULT_GPU).memory
-    memory = LayoutMemory(TrainingJob(model, TrainRequest()), lambda layout: pipeline_stages(model.tree, layout))
+    memory = LayoutMemory(
+        TrainingJob(model, TrainRequest()), lambda layout: pipeline_stages(model.tree, layout)
+    )
     choice: dict[str, Any] = {}
     for gpus in GPUS:
-        ways: tuple[tuple[int, Recompute], ...] = ((0, "none"),) if gpus == 1 else ((3, "none"), (3, "full"))
+        ways: tuple[tuple[int, Recompute], ...] = (
+            ((0, "none"),) if gpus == 1 else ((3, "none"), (3, "full"))
+        )
         for zero, recompute in ways:
             choice = {"trainers": str(gpus), "zero": str(zero), "recompute": recompute}
             for tp in (x for x in ranks if x <= gpus):
-                if memory.max_bytes(Layout(tp=tp, dp=gpus // tp, zero=zero, recompute=recompute)) <= capacity:
+                if (
+                    memory.max_bytes(Layout(tp=tp, dp=gpus // tp, zero=zero, recompute=recompute))
+                    <= capacity
+                ):
                     return choice
     return choice
 
 
 def _static(job: TrainingJob, ranks: int) -> dict[str, Any]:
-    """Return the persistent memory: weights, gradients, master copy, optimizer states, and the layers gathered by ZeRO-3."""
+    """Return the persistent memory: weights, gradients, master copy, optimizer states, and the
+    layers gathered by ZeRO-3.
+    """
     there = job.with_layout(Layout(tp=ranks))
     (stage,) = pipeline_stages(there.tree, there.layout)
     state = there.persistent_state(stage)
     sharded = there.layout.replace(zero=3, dp=Expr.variable("DP", 2))
-    gathered = [x.replace(bytes=_over(x, "weights")) for x in zero3_gather_buffers(state, there.layers(stage), sharded)]
+    gathered = [
+        x.replace(bytes=_over(x, "weights"))
+        for x in zero3_gather_buffers(state, there.layers(stage), sharded)
+    ]
     dynamic = total((variable("activations"), variable("logits"), *(x.bytes for x in gathered)))
-    overhead = [*map(_line, gathered), {"what": "overhead", "form": overhead_bytes(dynamic).to_expression_json(), "says": ""}]
-    lines = {name: _sharded_lines(state._replace(optimizer=x), sharded) for name, x in OPTIMIZERS.items()}
-    return {**next(iter(lines.values())), "optimizer": {name: x["optimizer"] for name, x in lines.items()}, "overhead": overhead}
+    overhead = [
+        *map(_line, gathered),
+        {"what": "overhead", "form": overhead_bytes(dynamic).to_expression_json(), "says": ""},
+    ]
+    lines = {
+        name: _sharded_lines(state._replace(optimizer=x), sharded) for name, x in OPTIMIZERS.items()
+    }
+    return {
+        **next(iter(lines.values())),
+        "optimizer": {name: x["optimizer"] for name, x in lines.items()},
+        "overhead": overhead,
+    }
 
 
 def _sharded_lines(state: PersistentState, sharded: Layout) -> dict[str, list[_Line]]:
     """Return the lines of each kind of persistent memory, with the formulas of a single replica."""
     formulas = persistent_lines(state, Layout())
     return {
-        kind: [_line(x.replace(bytes=_over(x, kind))) | {"says": y.formula} for x, y in zip(lines, formulas[kind], strict=True) if x.bytes]
+        kind: [
+            _line(x.replace(bytes=_over(x, kind))) | {"says": y.formula}
+            for x, y in zip(lines, formulas[kind], strict=True)
+            if x.bytes
+        ]
         for kind, lines in persistent_lines(state, sharded).items()
     }
 
 
 def _over(x: MemoryLine, kind: str) -> Expr:
-    """Return the bytes of a line as those of the data-parallel ranks that shard this kind of memory."""
+    """Return the bytes of a line as those of the data-parallel ranks that shard this kind of
+    memory.
+    """
     return Expr.const(x.bytes).at(DP=Expr.variable(f"DP_{kind}", 2))
 
 
 def _line(x: MemoryLine) -> _Line:
-    return {"what": x.what, "form": Expr.const(x.bytes).to_expression_json(), "says": _NOTES.get(x.what, "" if x.exact else "an estimate")}
+    return {
+        "what": x.what,
+        "form": Expr.const(x.bytes).to_expression_json(),
+        "says": _NOTES.get(x.what, "" if x.exact else "an estimate"),
+    }
 
 
-def _moving(model: Model, precision: str, flash: bool, fused: bool) -> Mapping[str, Sequence[_Line]]:
+def _moving(
+    model: Model, precision: str, flash: bool, fused: bool
+) -> Mapping[str, Sequence[_Line]]:
     """Return the logits, and the activations for each recomputation policy."""
     layout = Layout(tp=TP, microbatch=BATCH, flash=flash)
-    job = TrainingJob(model, TrainRequest(dtype=precision, context=TOKENS, layout=layout, fused=fused))
+    job = TrainingJob(
+        model, TrainRequest(dtype=precision, context=TOKENS, layout=layout, fused=fused)
+    )
     (stage,) = pipeline_stages(job.tree, layout)
-    flows = {again: stage_activations(job.saved, stage, layout.replace(recompute=again)) for again in _AGAIN}
-    logits = [_line(x) | ({"says": _LOSS_NOTES[fused]} if "gradients" in x.what else {}) for x in job.loss_lines(flows["none"])]
-    return {"logits": logits} | {again: list(_without_zeros(job.activation_lines(flow))) for again, flow in flows.items()}
+    flows = {
+        again: stage_activations(job.saved, stage, layout.replace(recompute=again))
+        for again in _AGAIN
+    }
+    logits = [
+        _line(x) | ({"says": _LOSS_NOTES[fused]} if "gradients" in x.what else {})
+        for x in job.loss_lines(flows["none"])
+    ]
+    return {"logits": logits} | {
+        again: list(_without_zeros(job.activation_lines(flow))) for again, flow in flows.items()
+    }
 
 
 def _without_zeros(lines: Iterable[MemoryLine]) -> Iterator[_Line]:
