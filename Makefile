@@ -1,5 +1,6 @@
 # make demo       count a model, verify a checkpoint and run the bundled model
 # make test       install what the tests need and run them        make test-fast  the tests of a minute, without torch or a browser
+# make test-all   before a release: the whole product of cases, and fuzzing
 # make lint       style, types, and the output shown in the docs   make docs       regenerate the output shown in the docs
 # make bench      ratios against peers, into bench/results/        make fuzz       fuzz every reader of files for 20 seconds
 # make site       build the documentation site, with the gallery, into site/
@@ -26,7 +27,7 @@ else
 install = echo 'Installing without sums: requirements/ is for CPython 3.11 on Linux, x86-64' && $(PIP) install $(PINS) $(2)
 endif
 
-.PHONY: demo counted compiler test test-fast lint docs bench fuzz sanitize dist wheels lock browser web site clean
+.PHONY: demo counted compiler test test-fast test-all lint docs bench fuzz sanitize dist wheels lock browser web site clean
 demo: compiler
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/.native counted
 	@test -f $(VENV)/.native || { echo 'Installing torch (about 200 MB) instead of the native engine'; $(PIP) install $(PINS) torch numpy; }
@@ -47,6 +48,11 @@ test: $(VENV)/.oracles browser compiler
 test-fast: $(VENV)/.oracles compiler
 	@$(BIN)/python -m llamath.native.build --cached || true
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(PYTEST)
+
+test-all: $(VENV)/.oracles browser compiler
+	@$(BIN)/python -m llamath.native.build --cached || true
+	$(BIN)/python -m pytest -n 2 --dist worksteal --all $(PYTEST)
+	$(MAKE) fuzz
 
 lint: $(VENV)/.oracles
 	$(BIN)/ruff check .

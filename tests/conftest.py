@@ -54,7 +54,8 @@ pytest.register_assert_rewrite("contract.checks")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the choice of checks of configurations."""
+    """Add the choice of checks of configurations, and that of the whole product of cases."""
+    parser.addoption("--all", action="store_true", help="run the whole product, before a release")
     parser.addoption(
         "--check",
         default="",

@@ -68,9 +68,8 @@ def read_module(module: Any) -> LiveTensors:
     found, wrappers = _unwrap(module)
     own = type(found).__name__
     config = getattr(found, "config", None)
-    keys: dict[str, Any] | None = (
-        config.to_dict() if callable(getattr(config, "to_dict", None)) else None
-    )  # type: ignore[union-attr]
+    to_dict = getattr(config, "to_dict", None)
+    keys: dict[str, Any] | None = to_dict() if callable(to_dict) else None
     sharded = (
         any(type(x).__name__ == "FullyShardedDataParallel" for x in module.modules())
         if hasattr(module, "modules")

@@ -4,9 +4,9 @@ arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
@@ -56,6 +56,11 @@ class BaseModel(Record):
     named: bool = False  # named by the user, not one of the catalog
     aliases: tuple[str, ...] = ()  # other models of the same shape
     family: str = ""
+
+    @cached_property
+    def memo(self) -> dict[Hashable, Any]:
+        """What a search finds out about the model whatever the number is, for the next search."""
+        return {}
 
     @cached_property
     def kinds(self) -> tuple[LayerKind, ...]:

@@ -41,19 +41,28 @@ def shards(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
                 or layout_problems(base.tree, layout)
             ):
                 continue
-            for stage in pipeline_stages(base.tree, layout):
-                if pp == 1 or stage.index in (0, 1, pp - 1):
-                    size = sum(x.elements for x in weight_shards(base.tree, stage, layout))
-                    move = Move(
-                        "shard",
-                        _shard_name(tp, pp, stage.index),
-                        size - base.total,
-                        _shard_formula(tp, pp, stage.layers),
-                        3 + bits + (pp > 1),
-                    )
-                    yield Hypothesis(
-                        base, space.base_shape, moves=(move,), bits=move.bits, value=size
-                    )
+            if (tp, pp) not in base.memo:
+                base.memo[tp, pp] = list(_shard_sizes(base, layout))
+            for index, layers, size in base.memo[tp, pp]:
+                move = Move(
+                    "shard",
+                    _shard_name(tp, pp, index),
+                    size - base.total,
+                    _shard_formula(tp, pp, layers),
+                    3 + bits + (pp > 1),
+                )
+                yield Hypothesis(base, space.base_shape, moves=(move,), bits=move.bits, value=size)
+
+
+def _shard_sizes(base: BaseModel, layout: Layout) -> Iterator[tuple[int, int, int]]:
+    """Yield the number, the layers and the parameters of the first stages and of the last one."""
+    for stage in pipeline_stages(base.tree, layout):
+        if layout.pp == 1 or stage.index in (0, 1, layout.pp - 1):
+            yield (
+                stage.index,
+                stage.layers,
+                sum(x.elements for x in weight_shards(base.tree, stage, layout)),
+            )
 
 
 def _could_match(base: BaseModel, number: int, layout: Layout) -> bool:
@@ -99,16 +108,13 @@ def _with_adapters(
     common rank and another vocabulary size.
     """
     V = space.base.vocabulary
+    before = hypothesis.bits + 3 + adapted_size_bits(space.base.total)
+    before += _changed_files_bits(hypothesis)
+    room = space.bits - before
     for x in space.adapters:
-        start = (
-            hypothesis.bits
-            + 3
-            + x.bits
-            + adapted_size_bits(space.base.total)
-            + _changed_files_bits(hypothesis)
-        )
-        if start > space.bits:
+        if x.bits > room:
             continue
+        start = before + x.bits
         per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
         if (
             not x.tower

@@ -4,9 +4,9 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...utils.record_type import Record
@@ -26,6 +26,7 @@ from .moves import (
 from .priors import CHANGED_FILES_BITS
 
 MAX_MOVES = 3
+T = TypeVar("T")
 
 
 class _LayerShape(NamedTuple):
@@ -79,42 +80,35 @@ class HypothesisSpace(Record):
     @cached_property
     def shapes(self) -> tuple[_LayerShape, ...]:
         """The base with its own or other KV heads, and a few layers more or less."""
-        shapes = []
-        for depth, kinds in depth_moves(self.base):
-            value = self.base.total + (depth.value if depth else 0)
-            for move in (None, *head_moves(kinds)):
-                moves = tuple(x for x in (depth, move) if x is not None)
-                bits = sum(x.bits for x in moves)
-                if bits <= self.bits:
-                    shapes.append(
-                        _LayerShape(moves, kinds, value + (move.value if move else 0), bits)
-                    )
-        return tuple(shapes)
+        every = self._known("shapes", lambda: tuple(_all_shapes(self.base)))
+        return tuple(x for x in every if x.bits <= self.bits)
 
     @cached_property
     def packings(self) -> tuple[Packing, ...]:
         """The possible packings."""
-        return tuple(x for x in packings(self.base) if x.bits <= self.bits)
+        every = self._known("packings", lambda: tuple(packings(self.base)))
+        return tuple(x for x in every if x.bits <= self.bits)
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:
         """The moves that change no layer."""
-        return (*table_moves(self.base), *extra_moves(self.base))
+        return self._known("moves", lambda: (*table_moves(self.base), *extra_moves(self.base)))
 
     def _norms(self, kinds: tuple[tuple[LayerKind, int], ...]) -> tuple[Move, ...]:
-        if (key := tuple(n for _, n in kinds)) not in self.memo:
-            self.memo[key] = tuple(norm_moves(self.base, kinds))
-        return self.memo[key]
-
-    @cached_property
-    def memo(self) -> dict[tuple[int, ...], tuple[Move, ...]]:
-        """The moves on norms, by number of layers of each kind."""
-        return {}
+        key = ("norms", *(n for _, n in kinds))
+        return self._known(key, lambda: tuple(norm_moves(self.base, kinds)))
 
     @cached_property
     def adapters(self) -> tuple[AdapterSet, ...]:
         """The sets of adapters."""
-        return tuple(adapter_sets(self.base))
+        return self._known("adapters", lambda: tuple(adapter_sets(self.base)))
+
+    def _known(self, key: Hashable, find: Callable[[], T]) -> T:
+        """Return what an earlier search found out about the base, or find it."""
+        memo: dict[Hashable, T] = self.base.memo
+        if key not in memo:
+            memo[key] = find()
+        return memo[key]
 
     def saved(self, shape: _LayerShape, packing: Packing) -> int | None:
         """The elements that packing saves (negative if FP8 adds scales); None if the elements do
@@ -122,6 +116,11 @@ class HypothesisSpace(Record):
         """
         if packing is UNPACKED:
             return 0
+        # shapes and packings of a base are the same objects in each search, but the unchanged one
+        key = ("saved", id(shape) if shape.moves else 0, id(packing))
+        return self._known(key, lambda: self._saved(shape, packing))
+
+    def _saved(self, shape: _LayerShape, packing: Packing) -> int | None:
         if packing.scales and shape.moves:
             return None
         num_scales = _num_scales(self.base, packing) if packing.scales else 0
@@ -151,24 +150,36 @@ class HypothesisSpace(Record):
     def compatible_moves(self, shape: _LayerShape, packing: Packing) -> list[Move]:
         """The moves that can be combined with a shape and its packing."""
         room = self.bits - shape.bits - packing.bits
-        moves = [x for x in (*self.moves, *self._norms(shape.kinds)) if x.bits <= room]
+        key = ("compatible", id(shape) if shape.moves else 0, id(packing))
+        every = self._known(key, lambda: self._compatible_moves(shape, packing))
+        return [x for bits, x in every if bits <= room]
+
+    def _compatible_moves(self, shape: _LayerShape, packing: Packing) -> list[tuple[float, Move]]:
+        """The moves that can be combined with a shape and its packing, with their own bits."""
+        moves = [*self.moves, *self._norms(shape.kinds)]
         if packing.head:
             moves = [x for x in moves if x.group != "tables"]
-        if packing.scales:
-            moves = [
-                x._replace(bits=x.bits + CHANGED_FILES_BITS)
-                if x.group in ("tables", "norms")
-                else x
-                for x in moves
-            ]
-        if packing.scales == "blocks of 128×128" and (scales := self.base.mtp.get("scales")):
-            return [
-                x._replace(value=x.value + scales, formula=f"{x.formula} + scales")
-                if x.group == "mtp"
-                else x
-                for x in moves
-            ]
-        return [x for x in moves if x.group != "mtp"] if packing is not UNPACKED else moves
+        scales = self.base.mtp.get("scales") if packing.scales == "blocks of 128×128" else None
+        if packing is not UNPACKED and not scales:
+            moves = [x for x in moves if x.group != "mtp"]
+        found = []
+        for x in moves:
+            changed = x
+            if packing.scales and x.group in ("tables", "norms"):
+                changed = x._replace(bits=x.bits + CHANGED_FILES_BITS)
+            elif scales and x.group == "mtp":
+                changed = x._replace(value=x.value + scales, formula=f"{x.formula} + scales")
+            found.append((x.bits, changed))
+        return found
+
+
+def _all_shapes(base: BaseModel) -> Iterator[_LayerShape]:
+    for depth, kinds in depth_moves(base):
+        value = base.total + (depth.value if depth else 0)
+        for move in (None, *head_moves(kinds)):
+            moves = tuple(x for x in (depth, move) if x is not None)
+            bits = sum(x.bits for x in moves)
+            yield _LayerShape(moves, kinds, value + (move.value if move else 0), bits)
 
 
 def _num_scales(base: BaseModel, packing: Packing) -> int:

@@ -514,8 +514,8 @@ _RECORDS = (
     Architecture(
         name="llama4",
         model_type="llama4_text",
-        keys=f"""{_ROTARY_OF_DENSE_LAYERS} intermediate_size=moe_intermediate_size rms_norm_eps {_LOCAL_EXPERTS} attention_bias
-            interleave_moe_layer_step moe_layers""",
+        keys=f"""{_ROTARY_OF_DENSE_LAYERS} intermediate_size=moe_intermediate_size
+            rms_norm_eps {_LOCAL_EXPERTS} attention_bias interleave_moe_layer_step moe_layers""",
         constants={"no_rope_layer_interval": 4},
         extra=_llama4,
     ),

@@ -182,9 +182,10 @@ class Scheme(Record):
         """
         stack: Stack | None = getattr(block, "mtp", None)
         scheme = self.replace(layer=self.mtp_layer) if self.mtp_layer else self
-        for i, x in enumerate(
-            stack or (), int(block.layers.n) if stack and not self.mtp_layer else 0
-        ):  # type: ignore[attr-defined]
+        first = 0
+        if stack and not self.mtp_layer:
+            first = int(block.layers.n)  # type: ignore[attr-defined]
+        for i, x in enumerate(stack or (), first):
             leaves = (
                 x if self.mtp_layer else x._replace(weight=x.weight.replace(tied=""))
                 for x in _inside("layers", x)

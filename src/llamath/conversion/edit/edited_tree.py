@@ -95,8 +95,12 @@ def _resize_vocab(tree: Decoder, vocab: int) -> Decoder:
     mtp = tree.mtp
     if mtp is not None:
         mtp = _map_stack(
-            mtp, lambda x: x.replace(embed=_map_rows(x.embed, vocab), head=_map_rows(x.head, vocab))
-        )  # type: ignore[attr-defined]
+            mtp,
+            lambda x: x.replace(
+                embed=_map_rows(x.embed, vocab),  # type: ignore[attr-defined]
+                head=_map_rows(x.head, vocab),  # type: ignore[attr-defined]
+            ),
+        )
     if tree.per_layer is not None and vocab > (rows := int(tree.per_layer.embed.weight.shape[0])):
         raise ConvertError(
             f"--resize-vocab {vocab}: the per-layer embedding has {rows:,} rows, one for each token"
