@@ -81,17 +81,12 @@ def tables_of(report: Report) -> list[list[list[str]]]:
 
 
 @pytest.mark.parametrize(("line", "make"), TABLES, ids=[x for x, _ in TABLES])
-def test_csv_has_the_cells_of_the_report(typed: Typed, line: str, make: Any) -> None:
+def test_csv_and_markdown_have_the_cells_of_the_report(typed: Typed, line: str, make: Any) -> None:
     report = make()
     first, second, *rest = typed(*line.split(), "--format", "csv").out.splitlines()
     assert first == f"# {report.summary}" and second == f"# llamath {line}"
     blocks = "\n".join(x for x in rest if not x.startswith("# ")).strip("\n").split("\n\n")
     assert [list(csv.reader(x.strip("\n").splitlines())) for x in blocks] == tables_of(report)
-
-
-@pytest.mark.parametrize(("line", "make"), TABLES, ids=[x for x, _ in TABLES])
-def test_markdown_has_the_cells_of_the_report(typed: Typed, line: str, make: Any) -> None:
-    report = make()
     lines = typed(*line.split(), "--format", "markdown").out.splitlines()
     assert (
         lines[0] == report.summary and lines[2] == f"`llamath {line}`" and not lines[1] + lines[3]

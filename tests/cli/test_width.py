@@ -12,11 +12,8 @@ MODELS = (
     "llama-3-8b",
     "deepseek-v3",
     "qwen3-next-80b-a3b",
-    "gemma-4-31b",
     "gemma-4-26b-a4b",
     "gpt2",
-    "mixtral-8x7b",
-    "gpt-oss-20b",
 )
 WITH_MODEL = (
     "count {}",
