@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -35,16 +35,22 @@ SAME = (
 )
 
 
-@pytest.fixture(params=["reference", *build.PATHS.get(build.machine(), ("generic",))])
-def compare(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The comparison by each path that this machine has."""
+@pytest.fixture
+def each_path() -> Callable[[], Iterator[Any]]:
+    """Yields the comparison by each path that this machine has."""
     build_library()
     library = load_library()
-    before = library.path()
-    if library.set_path(request.param.encode()):
-        pytest.skip(f"{request.param} is not supported by this processor")
-    yield find_group_comparer()
-    library.set_path(before)
+
+    def comparers() -> Iterator[Any]:
+        before = library.path()
+        try:
+            for path in ("reference", *build.PATHS.get(build.machine(), ("generic",))):
+                if not library.set_path(path.encode()):
+                    yield find_group_comparer()
+        finally:
+            library.set_path(before)
+
+    return comparers
 
 
 def ordinary_blocks(dtype: str, count: int, seed: int) -> Any:
@@ -64,69 +70,58 @@ def stored(values: Any, dtype: str) -> RowChunk:
     return RowChunk(dtype, raw.reshape(-1, WIDTH))
 
 
-def tallies(
-    blocks: Any, dtype: str, numbers: RowChunk, compare: Any, swapped: bool
-) -> tuple[Tally, Tally]:
-    """What numpy and the library find."""
-    found = []
-    for function in (None, compare):
-        tally, pair = (
-            Tally(),
-            (
-                RowChunk(dtype, None, decode_ggml(blocks, dtype)),
-                RowChunk(numbers.dtype, numbers.raw),
-            ),
-        )
-        compare_chunks(*(reversed(pair) if swapped else pair), 3, WIDTH, tally, function)
-        found.append(tally)
-    return found[0], found[1]
+def tally_of(blocks: Any, dtype: str, numbers: RowChunk, compare: Any, swapped: bool) -> Tally:
+    """What a comparison finds; None: numpy's."""
+    pair = RowChunk(dtype, None, decode_ggml(blocks, dtype)), RowChunk(numbers.dtype, numbers.raw)
+    tally = Tally()
+    compare_chunks(*(reversed(pair) if swapped else pair), 3, WIDTH, tally, compare)
+    return tally
 
 
 @pytest.mark.parametrize("numbers", ["F32", "F16", "BF16"])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_library_finds_what_numpy_finds(
-    compare: Any, dtype: str, numbers: str, monkeypatch: pytest.MonkeyPatch
+    each_path: Callable[[], Iterator[Any]],
+    dtype: str,
+    numbers: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Values that were rounded, moved a little, moved far and exact."""
-    blocks = ordinary_blocks(
-        dtype, 70 * WIDTH // decode_ggml(random_blocks(dtype, 1), dtype).values.size, 4
-    )
+    size = decode_ggml(random_blocks(dtype, 1), dtype).values.size
+    blocks = ordinary_blocks(dtype, 40 * WIDTH // size, 4)
     values, rng = decode_ggml(blocks, dtype).values.reshape(-1), np.random.default_rng(5)
     near = values * (1 + rng.normal(0, 0.01, values.shape)).astype("f4")
     near[::97] *= 3
-    for other, swapped in (
-        (near, False),
-        (near, True),
-        (values, False),
-        (np.where(np.arange(values.size) == 700, near, values), False),
-    ):
-        theirs, ours = tallies(blocks, dtype, stored(other, numbers), compare, swapped)
-        assert {x: getattr(ours, x) for x in SAME} == {x: getattr(theirs, x) for x in SAME}
-        for name in ("square_a", "square_b", "square_difference"):
-            assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-4)
-        if other is near:
-            assert (
-                ours.largest_share == theirs.largest_share
-            )  # where few differ, numpy computes their exact bounds at once
+    single = np.where(np.arange(values.size) == 700, near, values)
+    for other, swapped in ((near, False), (near, True), (values, False), (single, False)):
+        chunk = stored(other, numbers)
+        theirs = tally_of(blocks, dtype, chunk, None, swapped)
+        for compare in each_path():
+            ours = tally_of(blocks, dtype, chunk, compare, swapped)
+            assert {x: getattr(ours, x) for x in SAME} == {x: getattr(theirs, x) for x in SAME}
+            for name in ("square_a", "square_b", "square_difference"):
+                assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-4)
+            if other is near:  # where few differ, numpy computes their exact bounds at once
+                assert ours.largest_share == theirs.largest_share
     calls = []
     monkeypatch.setattr(
         chunk_comparison, "_find_in_groups", lambda *args: calls.append(args) or np.zeros(0, "i8")
     )
-    compare_chunks(
-        RowChunk(dtype, None, decode_ggml(blocks, dtype)),
-        stored(near, numbers),
-        0,
-        WIDTH,
-        Tally(),
-        compare,
-    )
+    for compare in each_path():
+        pair = RowChunk(dtype, None, decode_ggml(blocks, dtype)), stored(near, numbers)
+        compare_chunks(*pair, 0, WIDTH, Tally(), compare)
     assert not calls, "numpy's way is not taken"
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_not_finite_are_left_to_numpy(compare: Any, bad: float) -> None:
+def test_numbers_that_are_not_finite_are_left_to_numpy(
+    each_path: Callable[[], Iterator[Any]], bad: float
+) -> None:
     blocks = random_blocks("Q4_K", 2 * WIDTH // 256, 1)
     other = decode_ggml(blocks, "Q4_K").values.reshape(-1).copy()
     other[[3, 800]] = bad
-    theirs, ours = tallies(blocks, "Q4_K", stored(other, "F32"), compare, False)
-    assert vars(ours) == vars(theirs) and ours.changed == {(3, 3), (4, 800 - WIDTH)}
+    chunk = stored(other, "F32")
+    theirs = tally_of(blocks, "Q4_K", chunk, None, False)
+    for compare in each_path():
+        ours = tally_of(blocks, "Q4_K", chunk, compare, False)
+        assert vars(ours) == vars(theirs) and ours.changed == {(3, 3), (4, 800 - WIDTH)}
