@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.image_pass import Images, image_pass
+from llamath.analysis.image_pass import Images, image_tokens
 from llamath.checkpoint.naming.scheme import StoredTensor
 from llamath.core.expr import ceil_div
 from llamath.core.extensions.ngram_tables import rows_of_hashes
-from llamath.core.multimodal import Multimodal
-from llamath.core.towers import VisionTower
+from llamath.core.multimodal import CountedTower, Multimodal
 from llamath.core.tree import fold
 
 TOTAL_SIZE, TENSORS = 510_286_023_000, 96_085
@@ -217,7 +216,7 @@ def test_tokens_of_images_equal_those_of_the_published_code(
     width: int, height: int, rows: int, columns: int, tokens: int
 ) -> None:
     tree = llamath.load(CONFIG).tree
-    assert isinstance(tree, Multimodal) and isinstance(tree.vision, VisionTower)
+    assert isinstance(tree, Multimodal) and isinstance(tree.vision, CountedTower)
     grid = tree.vision.image_sizes.grid(width, height)
     assert (ceil_div(grid.rows, 3), ceil_div(grid.columns, 3)) == (rows, columns)
-    assert image_pass(tree, Images(count=1, width=width, height=height)).tokens == tokens
+    assert image_tokens(tree, Images(count=1, width=width, height=height)) == tokens

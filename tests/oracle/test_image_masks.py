@@ -71,12 +71,3 @@ def test_pairs_beyond_the_causal_mask_are_named() -> None:
     )
     assert note in llamath.flops(gemma, images="2x896", context=1024).notes
     assert not [x for x in llamath.flops(gemma, context=1024).notes if "later tokens" in x]
-    for config in (x.values[0] for x in multimodal_configs()):
-        if config["model_type"] == "molmo2":
-            tree = llamath.load(config).tree
-            passed = image_pass(tree, images)
-            (note,) = mask_notes(tree, passed)
-            assert (
-                f"of all images, too: {passed.tokens * (passed.tokens - 1) // 2:,} more pairs for each layer"
-                in note
-            )

@@ -83,7 +83,6 @@ def states(graph: Graph) -> int:
         flops_of(graph, op)
         for op in (
             "gated_delta_rule",
-            "gated_recurrence",
             "linear_attention",
             "selective_scan",
             "ssm_scan",
