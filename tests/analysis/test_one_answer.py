@@ -52,23 +52,23 @@ def test_fit_and_plan_agree_on_random_questions(request: pytest.FixtureRequest) 
             context=context,
             kv_dtype=rng.choice(("", "fp8")),
         )
-        sizes = MemoryCalculator(MODELS[name], request)
+        sizes = MemoryCalculator(MODELS[name], question)
         plan, found = plan_serving(MODELS[name], sizes, (count, device)), fit(sizes, device, count)
         assert plan.fits is found.fits and plan.context == found.context, (
             name,
             count,
             device.name,
-            request,
+            question,
         )
         assert found.fits is (found.max_context is None or found.max_context >= found.context)
         assert bool(found.instead) is not found.fits or not found.fits
         for x in plan.plans[:3]:
-            asked = MemoryCalculator(MODELS[name], request.replace(batch=x.batch))
+            asked = MemoryCalculator(MODELS[name], question.replace(batch=x.batch))
             one = fit(asked, device, x.layout.gpus, tp=x.layout.tp, pp=x.layout.pp)
             assert one.fits and one.total == x.memory
             assert one.max_batch is None or x.batch <= one.max_batch < x.batch + max(x.layout.pp, 1)
             assert fit(
-                MemoryCalculator(MODELS[name], request.replace(batch=x.batch * x.replicas)),
+                MemoryCalculator(MODELS[name], question.replace(batch=x.batch * x.replicas)),
                 device,
                 count,
             ).fits
