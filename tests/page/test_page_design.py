@@ -224,7 +224,7 @@ def test_sliders_match_what_the_library_accepts() -> None:
                 continue
             assert loaded.parameters.total == evaluate(one["form"], at), (model.name, at)
             points += 1
-    assert points > 290 and not without, (points, without)
+    assert points > 260 and not without, (points, without)
     assert len(unruled) < 6, f"no rule says which head sizes are refused: {unruled}"
 
 
