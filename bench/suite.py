@@ -24,8 +24,9 @@ SLOWEST = 20
 def measure(target: str, costs: Path) -> dict[str, object]:
     """Run a target of the Makefile, and return its times and its slowest tests."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    environment = os.environ | {"PYTEST": "-p support.test_cost", "LLAMATH_TEST_COST": str(costs)}
-    done = subprocess.run(["make", target], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    plugin = {"PYTEST": "-p support.processor_cost", "LLAMATH_TEST_COST": str(costs)}
+    command, quiet = ["make", target], subprocess.DEVNULL
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | plugin, stdout=quiet)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     rows = [json.loads(x) for x in costs.read_text().splitlines()]
     rows.sort(key=lambda x: -x[1])

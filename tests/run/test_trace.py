@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
+from contract.checks.graphs import sums_are_exact
 from contract.checks.modules import shapes_are_those_of_tensors
 from llamath import run
 from llamath.analysis.flops.flop_count import forward_flops
@@ -23,16 +24,10 @@ from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import (
     MISTAKEN_PRODUCT,
     attention_wiring,
-    decode_graph,
     prompt_graph,
-    reads_on,
     walkthrough,
 )
-from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.cli import main
-from llamath.core.multimodal import CrossAttentionLayer
-from llamath.core.parameter_count import count_parameters
-from llamath.core.tree import Block, fold
 from llamath.run.debug.trace_run import Trace, TracedPass, trace
 from llamath.run.module import Module
 from llamath.utils.errors import LlamathError
@@ -46,48 +41,9 @@ Typed = Callable[..., tuple[int, str, str]]
 
 @pytest.mark.parametrize("slug", computed_slugs()[::3])
 def test_step_sums_match_presets(slug: str) -> None:
-    sums_are_exact(llamath.load(slug).text.tree)
-
-
-def crossing_layers(tree: llamath.Decoder) -> list[tuple[Block, int]]:
-    """The layers that a pass over text alone skips, with their numbers."""
-    return [(x, int(n)) for x, n in tree.layers.distinct() if isinstance(x, CrossAttentionLayer)]
-
-
-def of_images(tree: llamath.Decoder) -> int:
-    """The parameters of text layers that only tokens of images read."""
-    return sum(
-        int(x.weight.parameters) * int(x.copies)
-        for x in fold(tree)
-        if x.pattern.endswith("mlp.image_correction")
-    )
-
-
-def without_effect(tree: llamath.Decoder) -> int:
-    """The parameters of Kimi K3's first attention to earlier layers: there is one, so that its
-    weight is 1 whatever they are.
-    """
-    first = getattr(tree.layers[0], "attn_depth", None)
-    return sum(int(x.weight.parameters) for x in fold(first)) if first is not None else 0
-
-
-def sums_are_exact(tree: llamath.Decoder) -> None:
+    tree = llamath.load(slug).text.tree
     for batch in (1, 2):
-        prompts = (prompt_graph(tree, 9, batch), prompt_graph(tree, 1, batch))
-        for graph in (*prompts, *([decode_graph(tree, 9, batch)] if reads_on(tree) else [])):
-            result = walkthrough(graph)
-            skipped = sum(
-                int(x.weight.parameters) * int(x.copies) * n
-                for block, n in crossing_layers(tree)
-                for x in fold(block)
-            )
-            assert (
-                result.parameters + skipped + of_images(tree) + without_effect(tree)
-                == count_parameters(tree).parameters.total
-            )
-            assert result.flops == forward_flops(graph).total
-            assert result.cached == kv_cache_size(tree, int(result.context), batch).elements
-            assert sum(x.times for x in result.layers) == tree.layers.n
+        sums_are_exact(tree, batch, 9, 1)
 
 
 @pytest.mark.parametrize(

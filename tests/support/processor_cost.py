@@ -1,4 +1,4 @@
-"""A pytest plugin that keeps the processor time of each test: `-p support.test_cost`, with the file in `LLAMATH_TEST_COST`.
+"""A pytest plugin that keeps the processor time of each test: `-p support.processor_cost`, with the file in `LLAMATH_TEST_COST`.
 
 Time of child processes counts for the test in which they end. A busy machine changes processor time little, seconds much.
 """
