@@ -78,8 +78,8 @@ def test_passes_are_refused_by_name_and_weights_are_not() -> None:
         model, name = llamath.load(x.values[0]), FAMILIES[x.values[0]["model_type"]]
         (said,) = refusals(model)
         assert (
-            said.startswith(f"what {name}'s ")
-            and " computes is not part of llamath's machine" in said
+            said.startswith(f"llamath does not compute {name}'s ")
+            and "the weights of this model are counted only" in said
             and "`convert`" in said
         ), x.id
         assert (
@@ -119,7 +119,7 @@ def test_commands_end_with_2_and_say_why(typed: Typed, tmp_path: Path) -> None:
         ):
             answer = typed(*words)
             assert answer.status == 2 and not answer.out, words
-            assert f"what {what} computes is not part of llamath's machine" in " ".join(
+            assert f"llamath does not compute {what}: the weights" in " ".join(
                 answer.err.split()
             ), words
         for words in (

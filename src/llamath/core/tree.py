@@ -149,7 +149,7 @@ def counted_only(what: str) -> Callable[..., NoReturn]:
             "`count`, `names`, `ls`, `verify`, `diff`, `quants` and `convert` need no forward pass"
         )
         raise CountedOnly(
-            f"what {what} computes is not part of llamath's machine: its weights are counted only",
+            f"llamath does not compute {what}: the weights of this model are counted only",
             hint=hint,
         )
 

@@ -198,19 +198,18 @@ OTHER_VALUES = {
     },
     "mpt-learned positions, biased": {"feed_forward_length"},
     "phi-plain": {"feed_forward_length"},
-    "qwen2_moe-plain": {
-        "feed_forward_length"
-    },  # of layers without experts, of which there are none
+    # for layers without experts, and it has none
+    "qwen2_moe-plain": {"feed_forward_length"},
     "qwen2_moe-windows in turn": {"feed_forward_length"},
     "qwen3_next-plain": {"feed_forward_length"},
     "phimoe-biased, head too, wide heads, windows": {"rope.dimension_count"},
+    # with the layers for multi-token prediction
     **{
         label: {"block_count"}
         for label in ("glm4_moe-plain", "glm4_moe-norms, biases, tied, two dense")
-    },  # with the layers for prediction
-    **{
-        label: {"rope.freq_base"} for label in ("gemma3-both ways", "gemma3-defaults")
-    },  # of layers without a window, of which there are none
+    },
+    # for layers without a window, and they have none
+    **{label: {"rope.freq_base"} for label in ("gemma3-both ways", "gemma3-defaults")},
     "qwen3_5_moe-biased, tied, every second full": {"full_attention_interval"},
     "lfm2-attention alone, stretched": {"attention.head_count_kv"},
     "nemotron_h-latent experts, biased": {"feed_forward_length", "rope.dimension_count"},

@@ -35,7 +35,7 @@ def counted_only(model: llamath.Model) -> None:
     ):
         with pytest.raises(
             llamath.LlamathError,
-            match=r"is not part of llamath's machine|modules that are counted, not computed",
+            match=r"the weights of this model are counted only|modules that are counted, not computed",
         ):
             ask()
 
