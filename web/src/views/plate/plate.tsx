@@ -256,7 +256,9 @@ function Skipped({ kind }: { kind: LayerKind | null }) {
 
 function Key({ stage }: { stage: Stage | null }) {
 	const found = new Set(stage?.steps.map((x) => (x.kind === "cache" ? "cache" : x.color)));
-	return <div class="key" aria-label="Colours">{COMPONENT_NAMES.filter(([x]) => found.has(x)).map(([group, name]) => <span key={group}><i class="swatch data" style={{ background: fill(group) }} />{name}</span>)}</div>;
+	const shown = COMPONENT_NAMES.filter(([x]) => found.has(x));
+	if (!shown.length) return null;
+	return <div class="key" role="group" aria-label="Colours">{shown.map(([group, name]) => <span key={group}><i class="swatch data" style={{ background: fill(group) }} />{name}</span>)}</div>;
 }
 
 /** Opens what is under the pointer or has the focus, else the first of what can be opened. */
