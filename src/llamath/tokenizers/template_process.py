@@ -35,7 +35,7 @@ _KEPT_VARIABLES = ("SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ")
 """The environment variables that the process gets: what the interpreter needs to start, and the
 time zone of dates."""
 _START = (
-    "import json, sys; sys.path += json.loads(sys.argv[1]); from "
+    "import gc, json, sys; gc.disable(); sys.path += json.loads(sys.argv[1]); from "
     "llamath.tokenizers.jinja.template_child import serve; serve()"
 )
 _WAIT_SECONDS = 0.2

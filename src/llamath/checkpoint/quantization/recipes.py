@@ -11,15 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...utils.dotted_names import DottedNames
 from ...utils.errors import UnknownQuantization, safe
-from ...utils.linear_regex import PatternList
 from ...utils.record_type import Record
-from ...utils.regex_syntax import wildcard_regex
 from . import matrix_formats as formats
 from .matrix_formats import IN, OUT, Axis, MatrixFormat, MatrixPart, per
+
+if TYPE_CHECKING:
+    from ...utils.linear_regex import PatternList
 
 Keys = Mapping[str, Any]
 
@@ -110,6 +111,12 @@ def _unknown(what: str, where: str = "quantization_config") -> UnknownQuantizati
 # Matching of names
 
 
+def _pattern_list(patterns: Iterable[str]) -> PatternList:
+    from ...utils.linear_regex import PatternList
+
+    return PatternList(patterns, _refuse)
+
+
 def _refuse(problem: str) -> UnknownQuantization:
     return UnknownQuantization(
         f"quantization_config: {problem}", hint="--dtype sets the format of the weights"
@@ -150,7 +157,7 @@ class _Names:
             if not (_PLAIN.fullmatch(x) and _INDEX.search(x)) and (regex := translate(x))
         }
         self._special = tuple(special)
-        self._regexes = PatternList(special.values(), _refuse)
+        self._regexes = _pattern_list(special.values()) if special else None
 
     def find(self, names: Iterable[str]) -> str:
         """Return the pattern that matches one of the names or a parent, or an empty string."""
@@ -163,7 +170,7 @@ class _Names:
         """Return the first pattern, other than a plain name with a number, that matches one of
         the names; or an empty string.
         """
-        if self._special:
+        if self._regexes is not None:
             for name in names:
                 if (found := self._regexes.first_match(name)) is not None:
                     return self._special[found]
@@ -199,7 +206,11 @@ def _like_awq(key: str) -> str:
 
 def _like_modelopt(key: str) -> str:
     """Translate a shell wildcard over the name; other names match exactly, or as a parent."""
-    return wildcard_regex(key) if any(x in key for x in "*?[") else ""
+    if not any(x in key for x in "*?["):
+        return ""
+    from ...utils.regex_syntax import wildcard_regex
+
+    return wildcard_regex(key)
 
 
 def _like_compressed_tensors(key: str) -> str:
@@ -339,7 +350,7 @@ def _fp8(config: Keys, dtype: str) -> Recipe:
         _strings(config, "modules_to_convert") or (),
         _Names(_strings(config, *_FP8_LISTS) or (), _like_transformers),
     )
-    ends = PatternList(map(_suffix, tables), _refuse)
+    ends = _pattern_list(map(_suffix, tables))
 
     def choose(x: Matrix) -> Choice:
         if x.kind == "embedding" and tables:
@@ -422,7 +433,7 @@ def _gptq(config: Keys, _: str) -> Recipe:
         overrides = keys if isinstance(keys, Mapping) else {}
         changed = make(_bits(overrides, allowed, default=bits), _group(overrides, group))
         changes.append(None if pattern.startswith("-:") else changed)
-    rules = PatternList((x.removeprefix("+:").removeprefix("-:") for x in dynamic), _refuse)
+    rules = _pattern_list(x.removeprefix("+:").removeprefix("-:") for x in dynamic)
     inside = config.get("modules_in_block_to_quantize")
     parts = inside if isinstance(inside, list) else [] if inside is None else [inside]
     names = [

@@ -9,6 +9,7 @@ that asks is gone, also while a function in C does not return.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -55,6 +56,7 @@ def serve() -> None:
     for name in ("RLIMIT_AS", "RLIMIT_DATA"):
         _limit(name, limits.memory)
     _import_everything()
+    gc.enable()  # importing makes no garbage, so that it starts without
     for name in ("RLIMIT_NOFILE", "RLIMIT_FSIZE"):
         _limit(name, 0)
     while message := read_message(requests):

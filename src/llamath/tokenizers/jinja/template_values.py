@@ -5,9 +5,8 @@ that bounds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import length_hint
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 
 class TemplateError(Exception):
@@ -18,8 +17,7 @@ class BudgetExceeded(TemplateError):
     """A template needs more operations or memory than any published one."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """The limits of one rendering, per text that is passed in and in all."""
 
     # nodes evaluated, elements visited, and characters written, eight of which count as one
