@@ -10,19 +10,41 @@ const ENTRIES = { page: "src/page.tsx", gallery: "src/gallery.tsx" };
 
 /** The sha256 of every file that determines the bundle, by path; tests compare it without node. */
 function sourceDigest() {
-	const files = readdirSync(join(here, "src"), { recursive: true, withFileTypes: true }).filter((x) => x.isFile()).map((x) => join(x.parentPath, x.name));
-	const paths = [...files, ...["build.mjs", "package.json", "package-lock.json", "tsconfig.json"].map((x) => join(here, x))].map((x) => relative(here, x).replaceAll("\\", "/")).sort();
+	const files = readdirSync(join(here, "src"), { recursive: true, withFileTypes: true })
+		.filter((x) => x.isFile())
+		.map((x) => join(x.parentPath, x.name));
+	const paths = [
+		...files,
+		...["build.mjs", "package.json", "package-lock.json", "tsconfig.json"].map((x) =>
+			join(here, x),
+		),
+	]
+		.map((x) => relative(here, x).replaceAll("\\", "/"))
+		.sort();
 	const digest = createHash("sha256");
-	for (const path of paths) digest.update(`${path}\0`).update(readFileSync(join(here, path))).update("\0");
+	for (const path of paths)
+		digest
+			.update(`${path}\0`)
+			.update(readFileSync(join(here, path)))
+			.update("\0");
 	return digest.digest("hex");
 }
 
 /** The packages whose code is in a bundle: of the files that esbuild put into it, and of those that such a file was bundled from. */
 function packagesIn(output) {
-	const used = Object.entries(output.inputs).filter(([, x]) => x.bytesInOutput > 0).map(([path]) => path).filter((x) => x.startsWith("node_modules/"));
+	const used = Object.entries(output.inputs)
+		.filter(([, x]) => x.bytesInOutput > 0)
+		.map(([path]) => path)
+		.filter((x) => x.startsWith("node_modules/"));
 	const maps = used.map((x) => join(here, `${x}.map`)).filter((x) => existsSync(x));
 	const files = [...used, ...maps.flatMap((x) => JSON.parse(readFileSync(x, "utf8")).sources)];
-	return [...new Set(files.map((x) => /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(x)?.[1]).filter(Boolean))].sort();
+	return [
+		...new Set(
+			files
+				.map((x) => /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(x)?.[1])
+				.filter(Boolean),
+		),
+	].sort();
 }
 
 /** A comment with the notices that the licenses of these packages require: each text once, below the packages that have it. */
@@ -32,15 +54,30 @@ function notices(names) {
 		const folder = join(here, "node_modules", name);
 		const { version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
 		const text = readFileSync(join(folder, "LICENSE"), "utf8").replaceAll("\r", "");
-		const copyright = text.split("\n").filter((x) => /^\s*copyright\b/i.test(x)).map((x) => x.trim()).join("; ");
-		const terms = text.split("\n").filter((x) => !/^\s*(copyright\b|the mit license|isc license)/i.test(x)).join("\n").trim();
-		if (!license || !copyright || terms.length < 500) throw new Error(`${name} has no license text that can be told apart: look at ${folder}/LICENSE`);
+		const copyright = text
+			.split("\n")
+			.filter((x) => /^\s*copyright\b/i.test(x))
+			.map((x) => x.trim())
+			.join("; ");
+		const terms = text
+			.split("\n")
+			.filter((x) => !/^\s*(copyright\b|the mit license|isc license)/i.test(x))
+			.join("\n")
+			.trim();
+		if (!license || !copyright || terms.length < 500)
+			throw new Error(
+				`${name} has no license text that can be told apart: look at ${folder}/LICENSE`,
+			);
 		const key = terms.replace(/\s+/g, " ");
-		groups.set(key, [...(groups.get(key) ?? []), `${name} ${version} (${license}): ${copyright}`]);
+		groups.set(key, [
+			...(groups.get(key) ?? []),
+			`${name} ${version} (${license}): ${copyright}`,
+		]);
 	}
 	const parts = [...groups].map(([terms, rows]) => `${rows.join("\n")}\n\n${terms}`);
 	const comment = `/*!\nThis file contains code of these packages.\n\n${parts.join("\n\n")}\n*/\n`;
-	if (/\*\/.|<\/script|[^\n\x20-\x7e]/s.test(comment.replace(/\*\/\n$/, ""))) throw new Error("a license text does not fit into a comment");
+	if (/\*\/.|<\/script|[^\n\x20-\x7e]/s.test(comment.replace(/\*\/\n$/, "")))
+		throw new Error("a license text does not fit into a comment");
 	return comment;
 }
 
@@ -63,7 +100,12 @@ const result = await build({
 	write: false,
 	metafile: true,
 });
-const packages = new Map(Object.entries(result.metafile.outputs).map(([path, x]) => [relative(target, join(here, path)), packagesIn(x)]));
+const packages = new Map(
+	Object.entries(result.metafile.outputs).map(([path, x]) => [
+		relative(target, join(here, path)),
+		packagesIn(x),
+	]),
+);
 const files = new Map();
 for (const { path, text } of result.outputFiles) {
 	const name = relative(target, path);
@@ -72,10 +114,18 @@ for (const { path, text } of result.outputFiles) {
 files.set("sources.sha256", `${sourceDigest()}\n`);
 
 if (process.argv.includes("--check")) {
-	const read = (name) => { try { return readFileSync(join(target, name), "utf8"); } catch { return null; } };
+	const read = (name) => {
+		try {
+			return readFileSync(join(target, name), "utf8");
+		} catch {
+			return null;
+		}
+	};
 	const stale = [...files].filter(([name, text]) => read(name) !== text).map((x) => x[0]);
 	if (stale.length) {
-		console.error(`These files differ from what web/ builds: ${stale.join(", ")}. Run \`make web\`.`);
+		console.error(
+			`These files differ from what web/ builds: ${stale.join(", ")}. Run \`make web\`.`,
+		);
 		process.exit(1);
 	}
 } else {

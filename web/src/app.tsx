@@ -25,7 +25,10 @@ function titleOf(view: string): string {
 
 function showKeys() {
 	const keys = data.words.keys as [string, string][];
-	openDialog("Keyboard", <dl class="keys">{keys.map(([key, text]) => [<dt>{key}</dt>, <dd>{text}</dd>])}</dl>);
+	openDialog(
+		"Keyboard",
+		<dl class="keys">{keys.map(([key, text]) => [<dt>{key}</dt>, <dd>{text}</dd>])}</dl>,
+	);
 }
 
 function handleKey(event: KeyboardEvent) {
@@ -38,7 +41,8 @@ function handleKey(event: KeyboardEvent) {
 }
 
 /** The section that the address names: as an element, or in the state. */
-const sectionInAddress = () => (isAnchor(location.hash) ? document.querySelector(`section${location.hash}`)?.id : state.section);
+const sectionInAddress = () =>
+	isAnchor(location.hash) ? document.querySelector(`section${location.hash}`)?.id : state.section;
 
 /** Scrolls to the section that the address names, where it will be when all above it is drawn. */
 function scrollToSection() {
@@ -66,11 +70,14 @@ export function App() {
 		return () => removeEventListener("keydown", handleKey);
 	}, []);
 	const model = data.models[view === "b" ? 1 : 0]!;
-	const links: readonly SectionLink[] = view === DESIGN ? [] : view === COMPARISON ? COMPARISON_SECTIONS : sectionsOf(model);
+	const links: readonly SectionLink[] =
+		view === DESIGN ? [] : view === COMPARISON ? COMPARISON_SECTIONS : sectionsOf(model);
 	const page = useMemo(() => <ModelPage key={model.name} model={model} />, [model]);
 	return (
 		<>
-			<a class="skip" href="#content">Skip to the model</a>
+			<a class="skip" href="#content">
+				Skip to the model
+			</a>
 			<Header title={title} links={links} showKeys={showKeys} />
 			<main id="content" tabIndex={-1}>
 				{view === DESIGN ? <DesignPage /> : view === COMPARISON ? <ComparisonPage /> : page}
@@ -79,8 +86,10 @@ export function App() {
 			<footer>
 				<div class="wrap">
 					<p>
-						llamath {data.version}: every number on this page is computed from the model's configuration and opens its derivation. Speeds are upper bounds
-						from published bandwidth and FLOP/s, not predictions. Activations and overhead are estimates; everything else is exact.
+						llamath {data.version}: every number on this page is computed from the
+						model's configuration and opens its derivation. Speeds are upper bounds from
+						published bandwidth and FLOP/s, not predictions. Activations and overhead
+						are estimates; everything else is exact.
 					</p>
 				</div>
 			</footer>

@@ -1,4 +1,5 @@
-// Controls: a choice among few values as buttons, a choice among many as a list, and a whole number as a slider with a text field.
+// Controls: a choice among few values as buttons, a choice among many as a list, and a whole number
+// as a slider with a text field.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { grouped } from "../lib/format";
 import { placeAfter } from "../lib/roving";
@@ -15,22 +16,47 @@ interface ChoiceProps {
 }
 
 /** A choice among at most about six values: one tab stop, and the arrow keys choose. */
-export function Segmented({ id, label, options, chosen, choose, labelHidden = false }: ChoiceProps & { labelHidden?: boolean }) {
-	const stop = Math.max(0, options.findIndex(([value]) => value === chosen));
+export function Segmented({
+	id,
+	label,
+	options,
+	chosen,
+	choose,
+	labelHidden = false,
+}: ChoiceProps & { labelHidden?: boolean }) {
+	const stop = Math.max(
+		0,
+		options.findIndex(([value]) => value === chosen),
+	);
 	const onKeyDown = (event: KeyboardEvent, i: number) => {
 		const next = placeAfter(event.key, i, options.length);
 		if (next === undefined) return;
 		event.preventDefault();
-		const button = (event.currentTarget as Element).parentElement!.children[next] as HTMLElement;
+		const button = (event.currentTarget as Element).parentElement!.children[
+			next
+		] as HTMLElement;
 		choose(options[next]![0]);
 		button.focus();
 	};
 	return (
 		<span class="control">
-			<span class={labelHidden ? "hidden" : "control-label"} id={`${id}-label`}>{label}</span>
+			<span class={labelHidden ? "hidden" : "control-label"} id={`${id}-label`}>
+				{label}
+			</span>
 			<span class="segmented" role="radiogroup" aria-labelledby={`${id}-label`} id={id}>
 				{options.map(([value, text], i) => (
-					<button type="button" role="radio" key={value} aria-checked={value === chosen} tabIndex={i === stop ? 0 : -1} data-value={value} onClick={() => choose(value)} onKeyDown={(event) => onKeyDown(event, i)}>{text}</button>
+					<button
+						type="button"
+						role="radio"
+						key={value}
+						aria-checked={value === chosen}
+						tabIndex={i === stop ? 0 : -1}
+						data-value={value}
+						onClick={() => choose(value)}
+						onKeyDown={(event) => onKeyDown(event, i)}
+					>
+						{text}
+					</button>
 				))}
 			</span>
 		</span>
@@ -38,10 +64,20 @@ export function Segmented({ id, label, options, chosen, choose, labelHidden = fa
 }
 
 export function Select({ id, label, options, chosen, choose }: ChoiceProps) {
-	const list = useMemo(() => options.map(([value, text]) => <option key={value} value={value}>{text}</option>), [options]);
+	const list = useMemo(
+		() =>
+			options.map(([value, text]) => (
+				<option key={value} value={value}>
+					{text}
+				</option>
+			)),
+		[options],
+	);
 	return (
 		<span class="control">
-			<label class="control-label" for={id}>{label}</label>
+			<label class="control-label" for={id}>
+				{label}
+			</label>
 			<select id={id} value={chosen} onChange={(event) => choose(event.currentTarget.value)}>
 				{list}
 			</select>
@@ -76,13 +112,40 @@ export function WholeNumber({ id, label, unit, value, max, set }: NumberProps) {
 	};
 	return (
 		<span class="control">
-			<label class="control-label" for={id}>{label}</label>
+			<label class="control-label" for={id}>
+				{label}
+			</label>
 			<input
-				type="range" min="0" max={Math.round(Math.log2(max) * STEPS_PER_DOUBLING)} aria-label={`${label}, slider`} aria-valuetext={`${grouped(value)} ${unit}`}
-				value={Math.round(Math.log2(Number(value)) * STEPS_PER_DOUBLING)} onInput={(event) => set(String(Math.round(2 ** (Number(event.currentTarget.value) / STEPS_PER_DOUBLING))))}
+				type="range"
+				min="0"
+				max={Math.round(Math.log2(max) * STEPS_PER_DOUBLING)}
+				aria-label={`${label}, slider`}
+				aria-valuetext={`${grouped(value)} ${unit}`}
+				value={Math.round(Math.log2(Number(value)) * STEPS_PER_DOUBLING)}
+				onInput={(event) =>
+					set(
+						String(
+							Math.round(
+								2 ** (Number(event.currentTarget.value) / STEPS_PER_DOUBLING),
+							),
+						),
+					)
+				}
 			/>
-			<input id={id} type="text" inputMode="numeric" maxLength={13} value={text} aria-invalid={!isValid} aria-describedby={`${id}-note`} onInput={(event) => type(event.currentTarget.value)} onBlur={() => setText(grouped(value))} />
-			<span class="control-note" id={`${id}-note`} role="status">{isValid ? "" : "a whole number such as 8192 or 8k"}</span>
+			<input
+				id={id}
+				type="text"
+				inputMode="numeric"
+				maxLength={13}
+				value={text}
+				aria-invalid={!isValid}
+				aria-describedby={`${id}-note`}
+				onInput={(event) => type(event.currentTarget.value)}
+				onBlur={() => setText(grouped(value))}
+			/>
+			<span class="control-note" id={`${id}-note`} role="status">
+				{isValid ? "" : "a whole number such as 8192 or 8k"}
+			</span>
 		</span>
 	);
 }

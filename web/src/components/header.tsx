@@ -30,26 +30,48 @@ export function Mark() {
 
 function Views({ view }: { view: string }) {
 	const [a, b] = data.models;
-	const views: [string, string][] = [["a", a!.name], ...(b ? [["b", b.name], ["difference", "Compare"]] as [string, string][] : []), ["design", "Design"]];
+	const views: [string, string][] = [
+		["a", a!.name],
+		...(b
+			? ([
+					["b", b.name],
+					["difference", "Compare"],
+				] as [string, string][])
+			: []),
+		["design", "Design"],
+	];
 	return (
 		<div class="segmented views" role="group" aria-label="View">
 			{views.map(([key, text]) => (
-				<button type="button" key={key} data-view={key} aria-pressed={view === key} onClick={() => change({ view: key, section: "" })}>{text}</button>
+				<button
+					type="button"
+					key={key}
+					data-view={key}
+					aria-pressed={view === key}
+					onClick={() => change({ view: key, section: "" })}
+				>
+					{text}
+				</button>
 			))}
 		</div>
 	);
 }
 
 /** The address of the page of one model or two on the same server. */
-export const pageUrl = (up: string, ids: readonly string[]) => `${up}${ids.length > 1 ? "models" : "model"}/${ids.map(encodeURIComponent).join("/")}`;
+export const pageUrl = (up: string, ids: readonly string[]) =>
+	`${up}${ids.length > 1 ? "models" : "model"}/${ids.map(encodeURIComponent).join("/")}`;
 
 function OtherModels() {
 	if (data.gallery) {
 		const links = data.gallery as SiteLinks;
 		return (
 			<>
-				<a class="button" href={links.all}>All models</a>
-				<a class="button wide-only" href={links.with}>Compare with…</a>
+				<a class="button" href={links.all}>
+					All models
+				</a>
+				<a class="button wide-only" href={links.with}>
+					Compare with…
+				</a>
 			</>
 		);
 	}
@@ -57,10 +79,21 @@ function OtherModels() {
 	const { up, ids } = data.served;
 	return (
 		<>
-			<a class="button" href={`${up}choose`}>Another model</a>
-			{ids.length === 1
-				? <a class="button wide-only" href={`${up}choose#${new URLSearchParams({ with: ids[0]! })}`}>Compare with…</a>
-				: <a class="button wide-only" href={pageUrl(up, ids.toReversed())}>Swap models</a>}
+			<a class="button" href={`${up}choose`}>
+				Another model
+			</a>
+			{ids.length === 1 ? (
+				<a
+					class="button wide-only"
+					href={`${up}choose#${new URLSearchParams({ with: ids[0]! })}`}
+				>
+					Compare with…
+				</a>
+			) : (
+				<a class="button wide-only" href={pageUrl(up, ids.toReversed())}>
+					Swap models
+				</a>
+			)}
 		</>
 	);
 }
@@ -69,7 +102,15 @@ function OtherModels() {
 function SectionList({ links }: { links: readonly SectionLink[] }) {
 	return (
 		<span class="narrow-only">
-			<Menu text="Sections" label="Sections">{(close) => links.map((x) => <SectionAnchor key={x.id} id={x.id} onFollow={close}>{x.name}</SectionAnchor>)}</Menu>
+			<Menu text="Sections" label="Sections">
+				{(close) =>
+					links.map((x) => (
+						<SectionAnchor key={x.id} id={x.id} onFollow={close}>
+							{x.name}
+						</SectionAnchor>
+					))
+				}
+			</Menu>
 		</span>
 	);
 }
@@ -79,14 +120,30 @@ export function Header({ title, links, showKeys }: Props) {
 	return (
 		<header>
 			<div class="wrap">
-				<a class="mark" href="#content" aria-label={`llamath: ${title}, top of the page`}><Mark />llamath</a>
+				<a class="mark" href="#content" aria-label={`llamath: ${title}, top of the page`}>
+					<Mark />
+					llamath
+				</a>
 				<Views view={view!} />
 				{links.length > 0 && <SectionList links={links} />}
-				<nav aria-label="Sections">{links.map((x) => <SectionAnchor key={x.id} id={x.id}>{x.name}</SectionAnchor>)}</nav>
+				<nav aria-label="Sections">
+					{links.map((x) => (
+						<SectionAnchor key={x.id} id={x.id}>
+							{x.name}
+						</SectionAnchor>
+					))}
+				</nav>
 				<span class="grow" />
 				<OtherModels />
 				{view !== "design" && <PageMenu name={title} />}
-				<button type="button" class="button icon wide-only" aria-label="Keyboard shortcuts" onClick={showKeys}>?</button>
+				<button
+					type="button"
+					class="button icon wide-only"
+					aria-label="Keyboard shortcuts"
+					onClick={showKeys}
+				>
+					?
+				</button>
 				<ThemeButton />
 			</div>
 		</header>

@@ -1,4 +1,5 @@
-// A section that is drawn in its turn, after the first screen: until then its place is kept, and links find it.
+// A section that is drawn in its turn, after the first screen: until then its place is kept, and
+// links find it.
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { Place, PlaceOfSection } from "../lib/place";

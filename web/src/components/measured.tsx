@@ -15,5 +15,9 @@ export function Measured({ class: name, isSlow = false, children }: Props) {
 	const [ref, width] = useWidth<HTMLDivElement>();
 	const [isWaiting, setWaiting] = useState(isSlow);
 	useLayoutEffect(() => (isSlow ? waitForTurn(() => setWaiting(false)) : undefined), []);
-	return <div ref={ref} class={name}>{width > 0 && !isWaiting && children(width)}</div>;
+	return (
+		<div ref={ref} class={name}>
+			{width > 0 && !isWaiting && children(width)}
+		</div>
+	);
 }

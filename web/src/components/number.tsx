@@ -6,7 +6,13 @@ import { joinNumbers, moveToNumber, stopHere } from "../lib/number_stop";
 import { openDialog } from "./dialog";
 
 export function openDerivation({ title, lines }: Derivation): void {
-	openDialog(title, lines.flat(2).filter(Boolean).map((x) => (typeof x === "string" ? <p>{x}</p> : x)));
+	openDialog(
+		title,
+		lines
+			.flat(2)
+			.filter(Boolean)
+			.map((x) => (typeof x === "string" ? <p>{x}</p> : x)),
+	);
 }
 
 interface Props {
@@ -22,9 +28,21 @@ interface Props {
 
 export function NumberButton({ derive, label, children, ...rest }: Props) {
 	const ref = useRef<HTMLButtonElement>(null);
-	useLayoutEffect(() => (rest.tabIndex === undefined ? joinNumbers(ref.current!) : undefined), []);
+	useLayoutEffect(
+		() => (rest.tabIndex === undefined ? joinNumbers(ref.current!) : undefined),
+		[],
+	);
 	return (
-		<button ref={ref} type="button" class="number" aria-haspopup="dialog" onClick={() => openDerivation(derive())} onKeyDown={moveToNumber} onFocus={stopHere} {...rest}>
+		<button
+			ref={ref}
+			type="button"
+			class="number"
+			aria-haspopup="dialog"
+			onClick={() => openDerivation(derive())}
+			onKeyDown={moveToNumber}
+			onFocus={stopHere}
+			{...rest}
+		>
 			<span class="hidden">{label}: </span>
 			{children}
 		</button>

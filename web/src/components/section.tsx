@@ -1,4 +1,5 @@
-// A section of the page: what it is about, its finding as the heading, its controls, and what can be copied or saved from it.
+// A section of the page: what it is about, its finding as the heading, its controls, and what can
+// be copied or saved from it.
 import type { ComponentChildren } from "preact";
 import { SectionMenu } from "./export/section_menu";
 import { SectionAnchor } from "./section_link";
@@ -20,10 +21,16 @@ export function Section({ id, topic, title, lead, controls, children }: Props) {
 		<section id={id} aria-labelledby={`${id}-title`} data-topic={topic} data-numbers>
 			<div class="wrap">
 				<div class="section-head">
-					<p class="eyebrow"><SectionAnchor id={id}>{topic}</SectionAnchor></p>
-					<h2 id={`${id}-title`} tabIndex={-1}>{title}</h2>
+					<p class="eyebrow">
+						<SectionAnchor id={id}>{topic}</SectionAnchor>
+					</p>
+					<h2 id={`${id}-title`} tabIndex={-1}>
+						{title}
+					</h2>
 					{controls && <div class="section-controls">{controls}</div>}
-					<div class="section-menu"><SectionMenu id={id} topic={topic} /></div>
+					<div class="section-menu">
+						<SectionMenu id={id} topic={topic} />
+					</div>
 					{lead && <p class="lead">{lead}</p>}
 				</div>
 				{children}

@@ -8,7 +8,9 @@ export function showSection(id: string): void {
 	takeAllTurns();
 	const section = document.getElementById(id);
 	section?.scrollIntoView();
-	(section?.querySelector<HTMLElement>("h2[tabindex]") ?? section)?.focus({ preventScroll: true });
+	(section?.querySelector<HTMLElement>("h2[tabindex]") ?? section)?.focus({
+		preventScroll: true,
+	});
 }
 
 interface Props {
@@ -26,5 +28,9 @@ export function SectionAnchor({ id, onFollow, children }: Props) {
 		change({ section: id });
 		showSection(id);
 	};
-	return <a href={writeState({ ...state, section: id })} onClick={follow}>{children}</a>;
+	return (
+		<a href={writeState({ ...state, section: id })} onClick={follow}>
+			{children}
+		</a>
+	);
 }

@@ -13,5 +13,9 @@ export function announce(text: string): void {
 export function StatusLine() {
 	const [text, setText] = useState("");
 	show = setText;
-	return <p class="status-line" role="status">{text}</p>;
+	return (
+		<p class="status-line" role="status">
+			{text}
+		</p>
+	);
 }

@@ -1,4 +1,5 @@
-// The page's data, as src/llamath/web/page_data writes it: exact integers as decimal text, each with its derivation.
+// The page's data, as src/llamath/web/page_data writes it: exact integers as decimal text, each
+// with its derivation.
 import type { Expression } from "./expressions";
 import { readData } from "./read_data";
 
@@ -47,8 +48,16 @@ export interface Served {
 	ids: string[];
 }
 
-/** A setting: its name, its initial value, and its possible values or the name of a parser in state.ts. */
-export type Setting = [name: string, initial: string, kind: string[] | string, parts: readonly string[]];
+/**
+ * A setting: its name, its initial value, and its possible values or the name of a parser in
+ * state.ts.
+ */
+export type Setting = [
+	name: string,
+	initial: string,
+	kind: string[] | string,
+	parts: readonly string[],
+];
 
 export interface PageData {
 	models: ModelData[];
@@ -56,7 +65,11 @@ export interface PageData {
 	difference: unknown;
 	version: string;
 	served?: Served;
-	words: { letters: Record<string, string>; symbols: Record<string, Expression>; [name: string]: unknown };
+	words: {
+		letters: Record<string, string>;
+		symbols: Record<string, Expression>;
+		[name: string]: unknown;
+	};
 	[part: string]: unknown;
 }
 

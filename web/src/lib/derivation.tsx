@@ -4,7 +4,10 @@ import { data, type Digits, type ModelData } from "./data";
 import { notation, value, type Expression, type Variables } from "./expressions";
 import { gibibytes, gigabytes, grouped, percent, shortCount, sum, UNITS } from "./format";
 
-/** What the dialog shows: a title, and lines of text, formulas or other elements. Falsy lines are left out. */
+/**
+ * What the dialog shows: a title, and lines of text, formulas or other elements. Falsy lines are
+ * left out.
+ */
 export interface Derivation {
 	title: string;
 	lines: ComponentChildren[];
@@ -13,14 +16,21 @@ export interface Derivation {
 /** Lines of a formula, each equal to the one before. */
 export function Formula({ lines }: { lines: (string | false | null | undefined)[] }) {
 	// a formula can be wider than the dialog: it scrolls, and so can be reached with Tab
-	return <pre class="formula" tabIndex={0} aria-label="formula">{lines.filter(Boolean).join("\n= ")}</pre>;
+	return (
+		<pre class="formula" tabIndex={0} aria-label="formula">
+			{lines.filter(Boolean).join("\n= ")}
+		</pre>
+	);
 }
 
-export const formula = (...lines: (string | false | null | undefined)[]) => <Formula lines={lines} />;
+export const formula = (...lines: (string | false | null | undefined)[]) => (
+	<Formula lines={lines} />
+);
 
 /** The symbols in an expression, with the definition of those that have one. */
 function symbolsIn(expression: Expression, found = new Map<string, Expression | undefined>()) {
-	if (typeof expression === "string") found.set(/^[WRX]/.test(expression) ? expression[0]! : expression, undefined);
+	if (typeof expression === "string")
+		found.set(/^[WRX]/.test(expression) ? expression[0]! : expression, undefined);
 	if (typeof expression !== "object") return found;
 	const [name, ...rest] = expression as [string, ...Expression[]];
 	if (name === "let") found.set(String(rest[0]), undefined);
@@ -31,31 +41,74 @@ function symbolsIn(expression: Expression, found = new Map<string, Expression | 
 	return found;
 }
 
-const modelLetters = Object.fromEntries(data.models.flatMap((model) => ((model.letters as ModelData["letters"] | undefined) ?? []).map((x) => [x.letter, `${x.letter}: ${x.says || x.key}`])));
+const modelLetters = Object.fromEntries(
+	data.models.flatMap((model) =>
+		((model.letters as ModelData["letters"] | undefined) ?? []).map((x) => [
+			x.letter,
+			`${x.letter}: ${x.says || x.key}`,
+		]),
+	),
+);
 
-/** Describes the symbols of an expression, settings first; with a text, only those that occur in it or in a definition. */
+/**
+ * Describes the symbols of an expression, settings first; with a text, only those that occur in it
+ * or in a definition.
+ */
 export function legend(expression: Expression, text?: string): string {
 	const found = symbolsIn(expression);
-	const definitions = [...found].flatMap(([symbol, x]): [string, string][] => (x === undefined ? [] : [[symbol, `${data.words.symbols[symbol]} = ${notation(x, {}, true)}`]]));
+	const definitions = [...found].flatMap(([symbol, x]): [string, string][] =>
+		x === undefined
+			? []
+			: [[symbol, `${data.words.symbols[symbol]} = ${notation(x, {}, true)}`]],
+	);
 	const all = text && [text, ...definitions].join(" ");
-	const occurs = ([x]: [string, string]) => found.has(x) && (!all || new RegExp(`(^|\\W)${x}${"WRX".includes(x) ? "" : "(\\W|$)"}`).test(all));
-	return [...Object.entries(data.words.letters).filter(occurs), ...definitions.filter(occurs), ...Object.entries(modelLetters).filter(occurs)].map((x) => x[1]).join("; ");
+	const occurs = ([x]: [string, string]) =>
+		found.has(x) &&
+		(!all || new RegExp(`(^|\\W)${x}${"WRX".includes(x) ? "" : "(\\W|$)"}`).test(all));
+	return [
+		...Object.entries(data.words.letters).filter(occurs),
+		...definitions.filter(occurs),
+		...Object.entries(modelLetters).filter(occurs),
+	]
+		.map((x) => x[1])
+		.join("; ");
 }
 
 /** An expression in letters and in numbers, its value, and what the letters mean. */
-export function derivation(form: Expression, variables: Variables<bigint>, unit: string): ComponentChildren[] {
+export function derivation(
+	form: Expression,
+	variables: Variables<bigint>,
+	unit: string,
+): ComponentChildren[] {
 	const letters = notation(form, variables, true);
 	const numbers = notation(form, variables, false);
-	return [formula(letters !== numbers && letters, numbers, `${grouped(value(form, variables))} ${unit}`), legend(form, letters)];
+	return [
+		formula(
+			letters !== numbers && letters,
+			numbers,
+			`${grouped(value(form, variables))} ${unit}`,
+		),
+		legend(form, letters),
+	];
 }
 
 /** Conversions to a larger unit, a short form or a share. */
-const quotient = (name: string, n: bigint | Digits, unit: string, text: string) => formula(`${name} / ${unit}`, `${grouped(n)} / ${unit}`, text);
-export const inBytes = (n: bigint | Digits) => [quotient("bytes", n, "10⁹", gigabytes(n)), quotient("bytes", n, "2³⁰", gibibytes(n))];
-export const inShort = (name: string, n: bigint | Digits, text = shortCount(n)) => UNITS.filter((x) => text.endsWith(x[1])).map((x) => quotient(name, n, x[2], text));
-export const shareFormula = (part: string, n: bigint, whole: bigint, text = percent(n, whole)) => formula(`${part} / all`, `${grouped(n)} / ${grouped(whole)}`, text);
+const quotient = (name: string, n: bigint | Digits, unit: string, text: string) =>
+	formula(`${name} / ${unit}`, `${grouped(n)} / ${unit}`, text);
+export const inBytes = (n: bigint | Digits) => [
+	quotient("bytes", n, "10⁹", gigabytes(n)),
+	quotient("bytes", n, "2³⁰", gibibytes(n)),
+];
+export const inShort = (name: string, n: bigint | Digits, text = shortCount(n)) =>
+	UNITS.filter((x) => text.endsWith(x[1])).map((x) => quotient(name, n, x[2], text));
+export const shareFormula = (part: string, n: bigint, whole: bigint, text = percent(n, whole)) =>
+	formula(`${part} / all`, `${grouped(n)} / ${grouped(whole)}`, text);
 
 /** A sum as names, as numbers, and its total; `parts` are [name, number]. */
 export function sumFormula(parts: [string, bigint | Digits][], unit = "") {
-	return formula(parts.map((x) => x[0]).join(" + "), parts.map((x) => grouped(x[1])).join(" + "), `${grouped(sum(parts.map((x) => x[1])))} ${unit}`.trim());
+	return formula(
+		parts.map((x) => x[0]).join(" + "),
+		parts.map((x) => grouped(x[1])).join(" + "),
+		`${grouped(sum(parts.map((x) => x[1])))} ${unit}`.trim(),
+	);
 }

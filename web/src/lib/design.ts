@@ -1,4 +1,5 @@
-// The Design view's arithmetic: dimensions in the address, and a family's counts and constraints as expressions of them.
+// The Design view's arithmetic: dimensions in the address, and a family's counts and constraints as
+// expressions of them.
 import type { Expression } from "./expressions";
 import { value } from "./expressions";
 import type { ModelData } from "./data";
@@ -26,7 +27,12 @@ export interface Design {
 	neutral: string[];
 	/** Whether the head is tied; null where that changes no weight. */
 	tied: boolean | null;
-	totals: { tied: boolean | null; form: Expression; active: { form: Expression }; groups: { name: string; form: Expression }[] }[];
+	totals: {
+		tied: boolean | null;
+		form: Expression;
+		active: { form: Expression };
+		groups: { name: string; form: Expression }[];
+	}[];
 	rules: { form: Expression; most: { form: Expression }; says: string }[];
 	config: { key: string; form: Expression | null; text: string; tied: boolean }[];
 }
@@ -39,7 +45,8 @@ export interface Dimensions {
 	tied: boolean | null;
 }
 
-const COUNT = /^[ \t]*(\d{1,3}(?:[,_]\d{3})+|\d{1,30})(?:\.(\d{1,20}))?(?:[eE]\+?(\d{1,2}))?[ \t]*([kmbgtKMBGT]?)[ \t]*$/;
+const COUNT =
+	/^[ \t]*(\d{1,3}(?:[,_]\d{3})+|\d{1,30})(?:\.(\d{1,20}))?(?:[eE]\+?(\d{1,2}))?[ \t]*([kmbgtKMBGT]?)[ \t]*$/;
 const POWERS: Record<string, number> = { "": 0, k: 3, m: 6, b: 9, g: 9, t: 12 };
 
 /** A parameter count such as 405B; null if it is not one. */
@@ -65,22 +72,69 @@ export function formatPpm(total: bigint, target: bigint): string {
 
 export function decodeSizes(design: Design, text: string): Dimensions {
 	const entries = new Map([...text.matchAll(/([A-Za-z]+)(\d+)/g)].map((x) => [x[1]!, x[2]!]));
-	const values = Object.fromEntries(design.letters.map((x) => [x.letter, parseWhole(entries.get(x.letter) ?? "") ?? BigInt(x.value)]));
-	return { values, tied: design.tied === null ? null : entries.has("tied") ? entries.get("tied") === "1" : design.tied };
+	const values = Object.fromEntries(
+		design.letters.map((x) => [
+			x.letter,
+			parseWhole(entries.get(x.letter) ?? "") ?? BigInt(x.value),
+		]),
+	);
+	return {
+		values,
+		tied:
+			design.tied === null
+				? null
+				: entries.has("tied")
+					? entries.get("tied") === "1"
+					: design.tied,
+	};
 }
 
-export const encodeSizes = ({ values, tied }: Dimensions): string => [...Object.entries(values).map(([letter, n]) => `${letter}${n}`), ...(tied === null ? [] : [`tied${Number(tied)}`])].join(".");
+export const encodeSizes = ({ values, tied }: Dimensions): string =>
+	[
+		...Object.entries(values).map(([letter, n]) => `${letter}${n}`),
+		...(tied === null ? [] : [`tied${Number(tied)}`]),
+	].join(".");
 
-/** The counts at some dimensions, the constraints that they break, and the config; `kept` are other keys of an opened config. */
-export function evaluateDesign(design: Design, { values, tied }: Dimensions, kept: ReadonlyMap<string, string> = new Map()) {
+/**
+ * The counts at some dimensions, the constraints that they break, and the config; `kept` are other
+ * keys of an opened config.
+ */
+export function evaluateDesign(
+	design: Design,
+	{ values, tied }: Dimensions,
+	kept: ReadonlyMap<string, string> = new Map(),
+) {
 	const counts = design.totals.find((x) => x.tied === tied)!;
-	const broken = design.rules.filter((x) => value(x.form, values) > value(x.most.form, values)).map((x) => x.says);
-	const valueOf = (x: Design["config"][number]) => (x.tied ? String(tied) : x.form === null ? (kept.get(x.key) ?? x.text) : String(value(x.form, values)));
+	const broken = design.rules
+		.filter((x) => value(x.form, values) > value(x.most.form, values))
+		.map((x) => x.says);
+	const valueOf = (x: Design["config"][number]) =>
+		x.tied
+			? String(tied)
+			: x.form === null
+				? (kept.get(x.key) ?? x.text)
+				: String(value(x.form, values));
 	const own = new Set(design.config.map((x) => x.key));
 	// keys that change no weight are those of the opened config, where there is one
-	const isKept = (x: Design["config"][number]) => !kept.size || x.form !== null || x.tied || kept.has(x.key) || !design.neutral.includes(x.key);
-	const lines = [...design.config.filter(isKept).map((x) => [x.key, valueOf(x)] as const), ...[...kept].filter((x) => !own.has(x[0]))];
+	const isKept = (x: Design["config"][number]) =>
+		!kept.size ||
+		x.form !== null ||
+		x.tied ||
+		kept.has(x.key) ||
+		!design.neutral.includes(x.key);
+	const lines = [
+		...design.config.filter(isKept).map((x) => [x.key, valueOf(x)] as const),
+		...[...kept].filter((x) => !own.has(x[0])),
+	];
 	const config = `{\n${lines.map(([key, text]) => `  ${JSON.stringify(key)}: ${text}`).join(",\n")}\n}\n`;
 	const groups = counts.groups.map((x) => ({ ...x, n: value(x.form, values) }));
-	return { form: counts.form, total: value(counts.form, values), active: counts.active.form, live: value(counts.active.form, values), groups, broken, config };
+	return {
+		form: counts.form,
+		total: value(counts.form, values),
+		active: counts.active.form,
+		live: value(counts.active.form, values),
+		groups,
+		broken,
+		config,
+	};
 }

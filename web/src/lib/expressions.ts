@@ -1,4 +1,5 @@
-// Expressions of the library, which `Expr.to_expression_json` in core/expr.py writes: exact evaluation, and notation in letters or numbers.
+// Expressions of the library, which `Expr.to_expression_json` in core/expr.py writes: exact
+// evaluation, and notation in letters or numbers.
 import { grouped } from "./format";
 
 /** A number, the name of a variable, or an operation with its operands. */
@@ -23,17 +24,27 @@ const FUNCTIONS: Record<string, (...xs: Numeric[]) => Numeric> = {
 	floor,
 	ceil: (a, b) => -floor(-a, b),
 	round,
-	routed: (size, unit, missed, experts, tokens, most) => (tokens >= most ? round(size, unit) : round(size * (experts ** tokens - missed ** tokens), unit * experts ** tokens)),
+	routed: (size, unit, missed, experts, tokens, most) =>
+		tokens >= most
+			? round(size, unit)
+			: round(size * (experts ** tokens - missed ** tokens), unit * experts ** tokens),
 };
 
 /** In floating point, powers of the number of experts would overflow. */
 const APPROXIMATIONS: typeof FUNCTIONS = {
 	...FUNCTIONS,
-	routed: (size, unit, missed, experts, tokens, most) => (size / unit) * (1 - (tokens >= most ? 0 : (missed / experts) ** tokens)),
+	routed: (size, unit, missed, experts, tokens, most) =>
+		(size / unit) * (1 - (tokens >= most ? 0 : (missed / experts) ** tokens)),
 };
 
-/** Returns a function that binds expressions to variables that are known: what depends on no other is computed once. */
-function binder<N extends bigint | number>(number: (x: number | string) => N, functions = FUNCTIONS) {
+/**
+ * Returns a function that binds expressions to variables that are known: what depends on no other
+ * is computed once.
+ */
+function binder<N extends bigint | number>(
+	number: (x: number | string) => N,
+	functions = FUNCTIONS,
+) {
 	const bind = (x: Expression, known: Variables<N>): N | Evaluate<N> => {
 		if (typeof x !== "object") {
 			if (isNumber(x)) return number(x);
@@ -47,7 +58,9 @@ function binder<N extends bigint | number>(number: (x: number | string) => N, fu
 		const [name, ...rest] = x as [string, ...Expression[]];
 		if (name === "let" || name === "as") return bind(rest[1]!, known);
 		const parts = rest.map((y) => bind(y, known));
-		return name === "+" || name === "*" ? chain(functions[name]!, parts) : call(functions[name]!, parts);
+		return name === "+" || name === "*"
+			? chain(functions[name]!, parts)
+			: call(functions[name]!, parts);
 	};
 	type Bound = N | Evaluate<N>;
 	const isOpen = (x: Bound): x is Evaluate<N> => typeof x === "function";
@@ -76,7 +89,9 @@ function binder<N extends bigint | number>(number: (x: number | string) => N, fu
 }
 
 /** Returns a function that evaluates expressions; each is compiled once. */
-function evaluator<N extends bigint | number>(bind: (x: Expression, known: Variables<N>) => Evaluate<N>) {
+function evaluator<N extends bigint | number>(
+	bind: (x: Expression, known: Variables<N>) => Evaluate<N>,
+) {
 	const compiled = new WeakMap<object, Evaluate<N>>();
 	return (x: Expression, variables: Variables<N>): N => {
 		if (typeof x !== "object") return bind(x, {})(variables);
@@ -103,25 +118,56 @@ const FORMATS: Record<string, (...xs: string[]) => string> = {
 	floor: (a, b) => `⌊${quotient(a!, b!)}⌋`,
 	ceil: (a, b) => `⌈${quotient(a!, b!)}⌉`,
 	round: (a, b) => `round(${quotient(a!, b!)})`,
-	routed: (size, unit, missed, experts, tokens) => `round(${unit === "1" ? size : quotient(size!, unit!)}·(1 − (${missed} / ${experts})^${/·/.test(tokens!) ? `(${tokens})` : tokens}))`,
+	routed: (size, unit, missed, experts, tokens) =>
+		`round(${unit === "1" ? size : quotient(size!, unit!)}·(1 − (${missed} / ${experts})^${/·/.test(tokens!) ? `(${tokens})` : tokens}))`,
 };
 
 /** Whether every variable has a value; the definition of a symbol is written without. */
 function isKnown(x: Expression, variables: Variables<bigint>): boolean {
 	if (typeof x !== "object") return isNumber(x) || variables[x] !== undefined;
 	const [name, ...parts] = x as [string, ...Expression[]];
-	return name === "let" || name === "as" ? isKnown(parts[1]!, variables) : parts.every((y) => isKnown(y, variables));
+	return name === "let" || name === "as"
+		? isKnown(parts[1]!, variables)
+		: parts.every((y) => isKnown(y, variables));
 }
 
-/** Writes an expression in letters, or with their values. A quotient by 1 is its dividend, and enough tokens use every expert. */
-export function notation(x: Expression, variables: Variables<bigint>, inLetters: boolean, isFactor = false): string {
-	if (typeof x !== "object") return isNumber(x) ? grouped(x) : inLetters ? String(x) : grouped(variables[x]!);
+/**
+ * Writes an expression in letters, or with their values. A quotient by 1 is its dividend, and
+ * enough tokens use every expert.
+ */
+export function notation(
+	x: Expression,
+	variables: Variables<bigint>,
+	inLetters: boolean,
+	isFactor = false,
+): string {
+	if (typeof x !== "object")
+		return isNumber(x) ? grouped(x) : inLetters ? String(x) : grouped(variables[x]!);
 	const [name, ...parts] = x as [string, ...Expression[]];
-	if (name === "let" || name === "as") return inLetters ? String(parts[0]) : grouped(value(parts[1]!, variables));
-	if (name === "routed" && isKnown(parts[4]!, variables) && value(parts[4]!, variables) >= value(parts[5]!, variables)) return notation(["round", ...parts.slice(0, 2)] as Operation, variables, inLetters, isFactor);
-	if (["floor", "ceil", "round"].includes(name) && isKnown(parts[1]!, variables) && value(parts[1]!, variables) === 1n) return notation(parts[0]!, variables, inLetters, isFactor);
-	const text = FORMATS[name]!(...parts.map((y) => notation(y, variables, inLetters, !["+", "min", "max"].includes(name))));
+	if (name === "let" || name === "as")
+		return inLetters ? String(parts[0]) : grouped(value(parts[1]!, variables));
+	if (
+		name === "routed" &&
+		isKnown(parts[4]!, variables) &&
+		value(parts[4]!, variables) >= value(parts[5]!, variables)
+	)
+		return notation(
+			["round", ...parts.slice(0, 2)] as Operation,
+			variables,
+			inLetters,
+			isFactor,
+		);
+	if (
+		["floor", "ceil", "round"].includes(name) &&
+		isKnown(parts[1]!, variables) &&
+		value(parts[1]!, variables) === 1n
+	)
+		return notation(parts[0]!, variables, inLetters, isFactor);
+	const text = FORMATS[name]!(
+		...parts.map((y) => notation(y, variables, inLetters, !["+", "min", "max"].includes(name))),
+	);
 	return isFactor && name === "+" ? `(${text})` : text;
 }
 
-export const sumOf = (forms: Expression[]): Expression => (forms.length > 1 ? (["+", ...forms] as Operation) : (forms[0] ?? 0));
+export const sumOf = (forms: Expression[]): Expression =>
+	forms.length > 1 ? (["+", ...forms] as Operation) : (forms[0] ?? 0);

@@ -7,7 +7,8 @@ export function grouped(from: bigint | number | string): string {
 	return n < 0n ? `−${text}` : text;
 }
 
-export const sum = (list: readonly (bigint | number | string)[]): bigint => list.reduce<bigint>((a, n) => a + BigInt(n), 0n);
+export const sum = (list: readonly (bigint | number | string)[]): bigint =>
+	list.reduce<bigint>((a, n) => a + BigInt(n), 0n);
 export const signed = (n: bigint | string): string => (BigInt(n) > 0n ? "+" : "") + grouped(n);
 export const times = (n: bigint | string): string => (BigInt(n) === 1n ? "" : ` × ${grouped(n)}`);
 
@@ -26,7 +27,12 @@ export function percent(n: bigint, whole: bigint): string {
 }
 
 /** Units of short numbers: power of ten, letter, notation. */
-export const UNITS: readonly [bigint, string, string][] = [[12n, "T", "10¹²"], [9n, "B", "10⁹"], [6n, "M", "10⁶"], [3n, "K", "10³"]];
+export const UNITS: readonly [bigint, string, string][] = [
+	[12n, "T", "10¹²"],
+	[9n, "B", "10⁹"],
+	[6n, "M", "10⁶"],
+	[3n, "K", "10³"],
+];
 
 export function shortCount(from: bigint | string): string {
 	const n = BigInt(from);
@@ -49,7 +55,12 @@ export function share(n: bigint, whole: bigint): string {
 	return `${percentage && percentage < 0.1 ? Number(percentage.toPrecision(1)).toFixed(Math.min(8, Math.ceil(-Math.log10(percentage)))) : threeDigits(percentage)}\u00a0%`;
 }
 
-const BINARY: readonly [number, string][] = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
+const BINARY: readonly [number, string][] = [
+	[2 ** 40, "TiB"],
+	[2 ** 30, "GiB"],
+	[2 ** 20, "MiB"],
+	[2 ** 10, "KiB"],
+];
 
 /** Bytes to three significant digits in the largest binary unit. */
 export function shortBytes(from: bigint | number | string): string {
@@ -58,7 +69,11 @@ export function shortBytes(from: bigint | number | string): string {
 	return `${threeDigits(n / unit)} ${name}`;
 }
 
-const DECIMAL: readonly [number, string][] = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"]];
+const DECIMAL: readonly [number, string][] = [
+	[1e12, "TB"],
+	[1e9, "GB"],
+	[1e6, "MB"],
+];
 
 /** Bytes to three significant digits in the largest decimal unit, as sizes of files are stated. */
 export function shortFileSize(from: bigint | number | string): string {

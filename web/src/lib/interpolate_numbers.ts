@@ -1,4 +1,5 @@
-// What d3-scale needs of d3-interpolate: the scales of the page map numbers to numbers, and colors would be a tenth of its libraries.
+// What d3-scale needs of d3-interpolate: the scales of the page map numbers to numbers, and colors
+// would be a tenth of its libraries.
 type Interpolate = (a: number, b: number) => (t: number) => number;
 
 export const interpolateNumber: Interpolate = (a, b) => (t) => a * (1 - t) + b * t;

@@ -1,4 +1,5 @@
-// The variables of the chosen type of KV cache, by which the expressions of the cache are evaluated.
+// The variables of the chosen type of KV cache, by which the expressions of the cache are
+// evaluated.
 import type { ModelData } from "./data";
 import type { State } from "./state";
 
@@ -11,6 +12,9 @@ interface Sizes {
 
 export function kvVariables(model: ModelData, state: State): KvVariables {
 	const { kv, kvs } = model.sizes as Sizes;
-	const chosen = kvs.find((x) => x.name === state.kv) ?? kvs.find((x) => x.name === kv) ?? kvs[0]!;
-	return Object.fromEntries(Object.entries(chosen.variables).map(([name, n]) => [name, BigInt(n)]));
+	const chosen =
+		kvs.find((x) => x.name === state.kv) ?? kvs.find((x) => x.name === kv) ?? kvs[0]!;
+	return Object.fromEntries(
+		Object.entries(chosen.variables).map(([name, n]) => [name, BigInt(n)]),
+	);
 }

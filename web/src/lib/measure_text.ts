@@ -1,4 +1,5 @@
-// The width of text in the page's own font: labels are measured, never guessed from their number of characters.
+// The width of text in the page's own font: labels are measured, never guessed from their number of
+// characters.
 const context = document.createElement("canvas").getContext("2d")!;
 const known = new Map<string, number>();
 let family = "";

@@ -1,4 +1,5 @@
-// The parts of a model, as the library groups its weights: their names, and their colours, which mean the same in all views.
+// The parts of a model, as the library groups its weights: their names, and their colours, which
+// mean the same in all views.
 export interface ModelPart {
 	/** The name alone, such as a label. */
 	name: string;
@@ -10,24 +11,32 @@ export interface ModelPart {
 	color: string;
 }
 
-const part = (name: string, within: string, color: string, short = name): ModelPart => ({ name, short, within, color });
+const part = (name: string, within: string, color: string, short = name): ModelPart => ({
+	name,
+	short,
+	within,
+	color,
+});
 
-const PARTS = new Map(Object.entries({
-	embedding: part("Embedding", "in the embedding", "embed", "Embed"),
-	attention: part("Attention", "in attention", "attn", "Attn"),
-	mixer: part("Recurrent mixers", "in recurrent mixers", "attn", "Mixers"),
-	mlp: part("FFN", "in the FFN", "ffn"),
-	experts: part("Routed experts", "in routed experts", "experts", "Experts"),
-	router: part("Router", "in the router", "router"),
-	norm: part("Norms", "in norms", "norm"),
-	head: part("Head", "in the head", "head"),
-	vision: part("Vision encoder", "in the vision encoder", "vision", "Vision"),
-	projector: part("Projector", "in the projector", "vision"),
-	cache: part("KV cache", "in the KV cache", "kv"),
-}));
+const PARTS = new Map(
+	Object.entries({
+		embedding: part("Embedding", "in the embedding", "embed", "Embed"),
+		attention: part("Attention", "in attention", "attn", "Attn"),
+		mixer: part("Recurrent mixers", "in recurrent mixers", "attn", "Mixers"),
+		mlp: part("FFN", "in the FFN", "ffn"),
+		experts: part("Routed experts", "in routed experts", "experts", "Experts"),
+		router: part("Router", "in the router", "router"),
+		norm: part("Norms", "in norms", "norm"),
+		head: part("Head", "in the head", "head"),
+		vision: part("Vision encoder", "in the vision encoder", "vision", "Vision"),
+		projector: part("Projector", "in the projector", "vision"),
+		cache: part("KV cache", "in the KV cache", "kv"),
+	}),
+);
 
 /** The part of a group of weights; an unknown group keeps its own name. */
-export const modelPart = (group: string): ModelPart => PARTS.get(group) ?? part(group === "other" || !group ? "Other" : group, "elsewhere", "norm");
+export const modelPart = (group: string): ModelPart =>
+	PARTS.get(group) ?? part(group === "other" || !group ? "Other" : group, "elsewhere", "norm");
 
 const SHORT_NAMES = new Map([...PARTS.values()].map((x) => [x.name, x.short]));
 

@@ -1,5 +1,6 @@
-// The numbers of a part of the page that `data-numbers` marks are one tab stop; arrow keys, Home and End lead from number to number.
-// The stop is kept in the document: numbers come and go in many components, and no one of them knows the others.
+// The numbers of a part of the page that `data-numbers` marks are one tab stop; arrow keys, Home
+// and End lead from number to number. The stop is kept in the document: numbers come and go in many
+// components, and no one of them knows the others.
 
 const NUMBERS = ".number[data-stop]";
 const STOP = `${NUMBERS}[tabindex="0"]`;
@@ -16,11 +17,17 @@ export function joinNumbers(number: HTMLElement): (() => void) | undefined {
 	if (!group) return undefined;
 	number.dataset.stop = "";
 	const stop = group.querySelector(STOP);
-	const isFirst = !stop || (stop !== document.activeElement && Boolean(number.compareDocumentPosition(stop) & Node.DOCUMENT_POSITION_FOLLOWING));
+	const isFirst =
+		!stop ||
+		(stop !== document.activeElement &&
+			Boolean(number.compareDocumentPosition(stop) & Node.DOCUMENT_POSITION_FOLLOWING));
 	if (isFirst) stopAt(number, group);
 	else number.tabIndex = -1;
 	return () => {
-		if (number.tabIndex === 0) [...group.querySelectorAll<HTMLElement>(NUMBERS)].find((x) => x !== number)?.setAttribute("tabindex", "0");
+		if (number.tabIndex === 0)
+			[...group.querySelectorAll<HTMLElement>(NUMBERS)]
+				.find((x) => x !== number)
+				?.setAttribute("tabindex", "0");
 	};
 }
 
@@ -35,7 +42,9 @@ function vertically(from: HTMLElement, all: HTMLElement[], sign: number): HTMLEl
 	const [x0, y0] = middle(from);
 	const beyond = all.map((x) => [x, ...middle(x)] as const).filter((x) => x[2] > y0 + ROW);
 	const row = Math.min(...beyond.map((x) => x[2]));
-	return beyond.filter((x) => x[2] < row + ROW).toSorted((a, b) => Math.abs(a[1] - x0) - Math.abs(b[1] - x0))[0]?.[0];
+	return beyond
+		.filter((x) => x[2] < row + ROW)
+		.toSorted((a, b) => Math.abs(a[1] - x0) - Math.abs(b[1] - x0))[0]?.[0];
 }
 
 /** Arrow keys, Home and End move from a number to another of its group. */
@@ -43,9 +52,18 @@ export function moveToNumber(event: KeyboardEvent): void {
 	const number = event.currentTarget as HTMLElement;
 	const group = groupOf(number);
 	if (!group || !("stop" in number.dataset)) return;
-	const all = [...group.querySelectorAll<HTMLElement>(NUMBERS)].filter((x) => x.checkVisibility());
+	const all = [...group.querySelectorAll<HTMLElement>(NUMBERS)].filter((x) =>
+		x.checkVisibility(),
+	);
 	const i = all.indexOf(number);
-	const next = { ArrowRight: all[i + 1], ArrowLeft: all[i - 1], ArrowDown: vertically(number, all, 1), ArrowUp: vertically(number, all, -1), Home: all[0], End: all.at(-1) }[event.key];
+	const next = {
+		ArrowRight: all[i + 1],
+		ArrowLeft: all[i - 1],
+		ArrowDown: vertically(number, all, 1),
+		ArrowUp: vertically(number, all, -1),
+		Home: all[0],
+		End: all.at(-1),
+	}[event.key];
 	if (!next) return;
 	event.preventDefault();
 	next.focus();

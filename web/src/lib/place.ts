@@ -1,4 +1,5 @@
-// Where a component stands: in a section that is on the screen, changes are drawn at once, and elsewhere in a turn of their own.
+// Where a component stands: in a section that is on the screen, changes are drawn at once, and
+// elsewhere in a turn of their own.
 import { createContext } from "preact";
 import { waitForTurn } from "./turns";
 
@@ -18,10 +19,13 @@ export class Place {
 
 	/** Looks whether an element is on the screen; returns a function that stops it. */
 	watch(element: Element): () => void {
-		const observer = new IntersectionObserver((entries) => {
-			this.isNear = entries.at(-1)!.isIntersecting;
-			if (this.isNear) this.drawWaiting();
-		}, { rootMargin: MARGIN });
+		const observer = new IntersectionObserver(
+			(entries) => {
+				this.isNear = entries.at(-1)!.isIntersecting;
+				if (this.isNear) this.drawWaiting();
+			},
+			{ rootMargin: MARGIN },
+		);
 		observer.observe(element);
 		return () => {
 			observer.disconnect();

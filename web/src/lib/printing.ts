@@ -1,4 +1,5 @@
-// Printing: a browser prints what is drawn when the event `beforeprint` ends, so changes are drawn at once.
+// Printing: a browser prints what is drawn when the event `beforeprint` ends, so changes are drawn
+// at once.
 import { options } from "preact";
 
 /** Draws what `change` changes before it returns. */
@@ -12,7 +13,9 @@ export function drawAtOnce(change: () => void): void {
 	}
 }
 
-/** Calls `start` before the page is printed and `end` after it; returns a function that stops both. */
+/**
+ * Calls `start` before the page is printed and `end` after it; returns a function that stops both.
+ */
 export function whilePrinting(start: () => void, end: () => void): () => void {
 	const [before, after] = [() => drawAtOnce(start), () => drawAtOnce(end)];
 	addEventListener("beforeprint", before);

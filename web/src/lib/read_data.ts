@@ -1,4 +1,5 @@
-// The data in the page: JSON, compressed and in base64, as src/llamath/web/server/page_html.py writes it.
+// The data in the page: JSON, compressed and in base64, as src/llamath/web/server/page_html.py
+// writes it.
 
 /** The value of compressed JSON. */
 export function decompress(text: string): Promise<unknown> {
@@ -7,4 +8,5 @@ export function decompress(text: string): Promise<unknown> {
 	return new Response(stream).json();
 }
 
-export const readData = (): Promise<unknown> => decompress(document.getElementById("data")!.textContent!);
+export const readData = (): Promise<unknown> =>
+	decompress(document.getElementById("data")!.textContent!);

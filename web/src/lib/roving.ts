@@ -9,18 +9,34 @@ export function placeAfter(key: string, i: number, count: number): number | unde
 	return next >= 0 && next < count ? next : undefined;
 }
 
-/** Properties for the i-th of `count` elements, which have to be descendants of the element that `[data-roving]` marks. */
+/**
+ * Properties for the i-th of `count` elements, which have to be descendants of the element that
+ * `[data-roving]` marks.
+ */
 export function useRoving(count: number) {
 	const [current, setCurrent] = useState(0);
 	const shown = Math.min(current, count - 1);
 	const onKeyDown = (event: KeyboardEvent) => {
-		const all = [...(event.currentTarget as Element).closest("[data-roving]")!.querySelectorAll<HTMLElement>("[data-rover]")];
-		const next = placeAfter(event.key, all.indexOf(event.currentTarget as HTMLElement), all.length);
+		const all = [
+			...(event.currentTarget as Element)
+				.closest("[data-roving]")!
+				.querySelectorAll<HTMLElement>("[data-rover]"),
+		];
+		const next = placeAfter(
+			event.key,
+			all.indexOf(event.currentTarget as HTMLElement),
+			all.length,
+		);
 		if (next === undefined) return;
 		event.preventDefault();
 		all[next]!.focus();
 	};
-	return (i: number) => ({ tabindex: i === shown ? 0 : -1, "data-rover": i, onFocus: () => setCurrent(i), onKeyDown });
+	return (i: number) => ({
+		tabindex: i === shown ? 0 : -1,
+		"data-rover": i,
+		onFocus: () => setCurrent(i),
+		onKeyDown,
+	});
 }
 
 /** Lets Enter and Space act on an SVG element as on a button. */

@@ -1,4 +1,5 @@
-// The state of the page, which the URL fragment holds. The URL is untrusted: only valid values are accepted.
+// The state of the page, which the URL fragment holds. The URL is untrusted: only valid values are
+// accepted.
 import { useContext, useLayoutEffect, useState } from "preact/hooks";
 import { data, type Setting } from "./data";
 import { PlaceOfSection } from "./place";
@@ -12,12 +13,16 @@ const MAX_UINT32 = 2n ** 32n - 1n;
 export function parseWhole(text: string, max = MAX_UINT32): bigint | null {
 	const match = /^([1-9]\d{0,9})(k|m)?$/i.exec(text.replaceAll(/[ ,_]/g, ""));
 	if (!match) return null;
-	const n = BigInt(match[1]!) * ({ k: 1024n, m: 1024n * 1024n }[match[2]?.toLowerCase() ?? ""] ?? 1n);
+	const n =
+		BigInt(match[1]!) * ({ k: 1024n, m: 1024n * 1024n }[match[2]?.toLowerCase() ?? ""] ?? 1n);
 	return n <= max ? n : null;
 }
 
 type Parse = (text: string) => string | null;
-const matching = (pattern: RegExp): Parse => (text) => (pattern.test(text) ? text : null);
+const matching =
+	(pattern: RegExp): Parse =>
+	(text) =>
+		pattern.test(text) ? text : null;
 const PARSERS: Record<string, Parse> = {
 	number: (text) => parseWhole(text)?.toString() ?? null,
 	section: matching(/^[a-z][a-z-]{0,30}$/),
@@ -32,30 +37,45 @@ const PARSERS: Record<string, Parse> = {
 	zoom: matching(/^(model|[a-z_\d]{1,40}(\/[a-z_\d.{}]{1,80}(\/\d{1,4})?)?)$/i),
 };
 
-const parser = (kind: Setting[2]): Parse => (typeof kind === "string" ? PARSERS[kind]! : (text) => (kind.includes(text) ? text : null));
-const rules = new Map(data.settings.map(([name, initial, kind]) => [name, { initial, parse: parser(kind) }]));
+const parser = (kind: Setting[2]): Parse =>
+	typeof kind === "string" ? PARSERS[kind]! : (text) => (kind.includes(text) ? text : null);
+const rules = new Map(
+	data.settings.map(([name, initial, kind]) => [name, { initial, parse: parser(kind) }]),
+);
 /** A fragment that names no setting is the id of an element, such as #memory. */
 export const isAnchor = (hash: string) => /^#[a-z][a-z-]*$/.test(hash);
 
 export function readState(hash: string): State {
 	const params = new URLSearchParams(isAnchor(hash) ? "" : hash.replace(/^#/, "").slice(0, 2000));
-	return Object.fromEntries([...rules].map(([name, { initial, parse }]) => [name, parse(params.get(name) ?? "") ?? initial]));
+	return Object.fromEntries(
+		[...rules].map(([name, { initial, parse }]) => [
+			name,
+			parse(params.get(name) ?? "") ?? initial,
+		]),
+	);
 }
 
 export function writeState(state: State): string {
 	const params = new URLSearchParams();
-	for (const [name, { initial }] of rules) if (state[name] !== initial) params.set(name, state[name]!);
+	for (const [name, { initial }] of rules)
+		if (state[name] !== initial) params.set(name, state[name]!);
 	return `#${params}`;
 }
 
-/** Settings whose change is a step that Back undoes; others replace the current entry of the history. */
+/**
+ * Settings whose change is a step that Back undoes; others replace the current entry of the
+ * history.
+ */
 const STEPS = new Set(["view", "section", "zoom"]);
 
 export const state: State = readState(location.hash);
 const listeners = new Set<() => void>();
 const notify = () => listeners.forEach((x) => x());
 let waiting: ReturnType<typeof setTimeout> | undefined;
-/** Browsers limit how often the address may change, and each change takes milliseconds: it is written when a slider rests. */
+/**
+ * Browsers limit how often the address may change, and each change takes milliseconds: it is
+ * written when a slider rests.
+ */
 const REST_MS = 100;
 
 function writeAddress(): void {
@@ -80,7 +100,10 @@ addEventListener("popstate", () => {
 	notify();
 });
 
-/** Draws the component again when the state changes, or only when one of these settings does; returns the state. */
+/**
+ * Draws the component again when the state changes, or only when one of these settings does;
+ * returns the state.
+ */
 export function useAppState(...names: string[]): State {
 	const [, set] = useState({});
 	const place = useContext(PlaceOfSection);

@@ -1,4 +1,5 @@
-// What the tests call in the page: the same functions by which it computes, with the data and the state.
+// What the tests call in the page: the same functions by which it computes, with the data and the
+// state.
 import { data } from "./data";
 import { value } from "./expressions";
 import { shortBytes } from "./format";
@@ -12,5 +13,27 @@ import { indexFormats, readHeader } from "./files/headers";
 import { FileError } from "./files/strict_json";
 
 Object.assign(globalThis, {
-	llamath: { data, state, value, shortBytes, settings, memoryPerGpu, speedLimits, Fitter, suggestions, verdict, chosenGpu, customGpu, evaluateDesign, decodeSizes, parseCount, formatPpm, isConfig, readConfig, readHeader, indexFormats, FileError },
+	llamath: {
+		data,
+		state,
+		value,
+		shortBytes,
+		settings,
+		memoryPerGpu,
+		speedLimits,
+		Fitter,
+		suggestions,
+		verdict,
+		chosenGpu,
+		customGpu,
+		evaluateDesign,
+		decodeSizes,
+		parseCount,
+		formatPpm,
+		isConfig,
+		readConfig,
+		readHeader,
+		indexFormats,
+		FileError,
+	},
 });

@@ -4,7 +4,8 @@ import { state } from "./state";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const forced = matchMedia("(forced-colors: active)");
 
-export const shownTheme = (): string => (!forced.matches && state.theme) || (dark.matches ? "dark" : "light");
+export const shownTheme = (): string =>
+	(!forced.matches && state.theme) || (dark.matches ? "dark" : "light");
 
 export function applyTheme(): void {
 	document.documentElement.dataset.theme = shownTheme();

@@ -1,5 +1,6 @@
-// What can wait is done in turns: each in a task of its own, after the browser has shown what could not wait. While anything waits,
-// the page is marked as busy; before anyone needs the whole page, all of it is done at once.
+// What can wait is done in turns: each in a task of its own, after the browser has shown what could
+// not wait. While anything waits, the page is marked as busy; before anyone needs the whole page,
+// all of it is done at once.
 import { drawAtOnce } from "./printing";
 
 type Turn = () => void;
@@ -7,7 +8,9 @@ type Turn = () => void;
 const waiting = new Set<Turn>();
 const whenAllAreDone: (() => void)[] = [];
 let isScheduled = false;
-/** A tab in the background draws no frames, but its page shall be whole when it comes to the front. */
+/**
+ * A tab in the background draws no frames, but its page shall be whole when it comes to the front.
+ */
 const LONGEST_FRAME_MS = 200;
 /** The time at which the page was first drawn as a whole. */
 const WHOLE = "whole";
@@ -48,7 +51,10 @@ function end(): void {
 	for (const act of whenAllAreDone.splice(0)) act();
 }
 
-/** Does something in a turn of its own, after those that wait already; returns a function that gives the turn back. */
+/**
+ * Does something in a turn of its own, after those that wait already; returns a function that gives
+ * the turn back.
+ */
 export function waitForTurn(turn: Turn): () => void {
 	waiting.add(turn);
 	if (!isScheduled) {

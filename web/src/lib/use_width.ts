@@ -3,7 +3,10 @@ import { whilePrinting } from "./printing";
 
 const measures = new Set<() => void>();
 
-/** The width of an element in CSS pixels, 0 before it is known; pictures are laid out for it, never scaled to it. */
+/**
+ * The width of an element in CSS pixels, 0 before it is known; pictures are laid out for it, never
+ * scaled to it.
+ */
 export function useWidth<E extends Element>() {
 	const ref = useRef<E>(null);
 	const [width, setWidth] = useState(0);
@@ -30,4 +33,7 @@ function drawFor(medium: "paper" | "screen"): void {
 	for (const measure of measures) measure();
 }
 
-whilePrinting(() => drawFor("paper"), () => drawFor("screen"));
+whilePrinting(
+	() => drawFor("paper"),
+	() => drawFor("screen"),
+);

@@ -3,7 +3,9 @@ import type { Digits } from "./data";
 import { formula } from "./derivation";
 import { grouped, times } from "./format";
 
-/** A weight matrix or vector: its dimensions in letters and numbers, and how many copies there are. */
+/**
+ * A weight matrix or vector: its dimensions in letters and numbers, and how many copies there are.
+ */
 export interface Sized {
 	dims: string[];
 	shape: Digits[];
@@ -41,11 +43,13 @@ export interface ModelSection {
 }
 
 /** A path without its layer prefix and without .weight. */
-export const shortPath = (path: string): string => path.replace("layers.{l}.", "").replace(/\.weight$/, "");
+export const shortPath = (path: string): string =>
+	path.replace("layers.{l}.", "").replace(/\.weight$/, "");
 
 const inFactor = (side: string) => (side.includes(" ") ? `(${side})` : side);
 
-export const shapeText = (x: Sized): string => `${x.dims.map(inFactor).join("×")} = ${x.shape.join("×")}${times(x.copies)}`;
+export const shapeText = (x: Sized): string =>
+	`${x.dims.map(inFactor).join("×")} = ${x.shape.join("×")}${times(x.copies)}`;
 
 /** A matrix as what it maps: inputs → outputs; a vector as its length. */
 export function mapText(shape: readonly Digits[]): string {
@@ -54,12 +58,23 @@ export function mapText(shape: readonly Digits[]): string {
 }
 
 /** The product of a weight's dimensions and its copies; a copy is [letter, number]. */
-export function productFormula(x: Pick<Sized, "dims" | "shape">, copies: [string, Digits][], result: string, prefix: [string, string] = ["", ""]) {
+export function productFormula(
+	x: Pick<Sized, "dims" | "shape">,
+	copies: [string, Digits][],
+	result: string,
+	prefix: [string, string] = ["", ""],
+) {
 	const factors = copies.filter((y) => y[1] !== "1");
 	const letters = x.dims.map(inFactor);
-	return formula(prefix[0] + [...letters, ...factors.map((y) => y[0])].join("·"), prefix[1] + [...x.shape, ...factors.map((y) => y[1])].map(grouped).join("·"), result);
+	return formula(
+		prefix[0] + [...letters, ...factors.map((y) => y[0])].join("·"),
+		prefix[1] + [...x.shape, ...factors.map((y) => y[1])].map(grouped).join("·"),
+		result,
+	);
 }
 
 /** A formula for each dimension of a shape. */
 export const sideFormulas = (x: Pick<WeightRow, "dims" | "numbers" | "shape">) =>
-	x.dims.map((side, i) => formula(/^\d/.test(side) ? "from the builder" : side, x.numbers[i], grouped(x.shape[i]!)));
+	x.dims.map((side, i) =>
+		formula(/^\d/.test(side) ? "from the builder" : side, x.numbers[i], grouped(x.shape[i]!)),
+	);

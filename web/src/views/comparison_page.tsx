@@ -1,4 +1,5 @@
-// Two models side by side: why one is larger, their shapes, sizes, facts, weights and configurations.
+// Two models side by side: why one is larger, their shapes, sizes, facts, weights and
+// configurations.
 import "./compare/compare.css";
 import { InTurn } from "../components/in_turn";
 import { NumberButton } from "../components/number";
@@ -32,25 +33,46 @@ export const COMPARISON_SECTIONS: readonly SectionLink[] = [
 const [a, b] = data.models;
 
 function Delta() {
-	const derive = () => ({ title: "difference", lines: [formula(`${b!.name} − ${a!.name}`, `${grouped(difference.totals[1])} − ${grouped(difference.totals[0])}`, signed(difference.delta))] });
-	return <NumberButton derive={derive} label="difference" data-part="delta">{signed(difference.delta)}</NumberButton>;
+	const derive = () => ({
+		title: "difference",
+		lines: [
+			formula(
+				`${b!.name} − ${a!.name}`,
+				`${grouped(difference.totals[1])} − ${grouped(difference.totals[0])}`,
+				signed(difference.delta),
+			),
+		],
+	});
+	return (
+		<NumberButton derive={derive} label="difference" data-part="delta">
+			{signed(difference.delta)}
+		</NumberButton>
+	);
 }
 
 function title(): string {
 	if (isSameModel(difference)) return "These are the same model";
-	if (!difference.causes.length || difference.delta === "0") return "The same number of parameters, for different reasons";
+	if (!difference.causes.length || difference.delta === "0")
+		return "The same number of parameters, for different reasons";
 	return `Why ${b!.everyday} and not ${a!.everyday}: ${causesInWords(difference)}`;
 }
 
 function kindsInWords(): string {
 	const [first, second] = [a!, b!].map((x) => factsOf(x).kinds.join(", "));
-	return first === second ? `Both models are ${first}` : `${a!.name} is ${first}; ${b!.name} is ${second}`;
+	return first === second
+		? `Both models are ${first}`
+		: `${a!.name} is ${first}; ${b!.name} is ${second}`;
 }
 
 /** What differs in size of the cache and in behaviour, but in no weight. */
 function otherKeys(): string {
-	const keys = difference.config.filter((x) => x.moves && !x.moves.startsWith("weights") && !x.key.startsWith("_"));
-	return keys.slice(0, 4).map((x) => `${x.key} ${x.a} → ${x.b}`).join(", ");
+	const keys = difference.config.filter(
+		(x) => x.moves && !x.moves.startsWith("weights") && !x.key.startsWith("_"),
+	);
+	return keys
+		.slice(0, 4)
+		.map((x) => `${x.key} ${x.a} → ${x.b}`)
+		.join(", ");
 }
 
 export function ComparisonPage() {
@@ -59,9 +81,14 @@ export function ComparisonPage() {
 			<>
 				<div class="wrap hero compare-head">
 					<h1>{a!.name}, twice</h1>
-					<p>These are the same model: every weight and every key of the configuration is equal. Choose another model to compare with.</p>
+					<p>
+						These are the same model: every weight and every key of the configuration is
+						equal. Choose another model to compare with.
+					</p>
 				</div>
-				<Section id="facts" topic="Fact sheet" title="One fact sheet for both"><FactTable /></Section>
+				<Section id="facts" topic="Fact sheet" title="One fact sheet for both">
+					<FactTable />
+				</Section>
 			</>
 		);
 	}
@@ -70,15 +97,36 @@ export function ComparisonPage() {
 	return (
 		<>
 			<div class="wrap hero compare-head">
-				<h1>{a!.name} → {b!.name}</h1>
-				<p>From {a!.name} to {b!.name}: <Delta /> parameters. {difference.shared.weights.length} weights are the same in both, {difference.config.length} keys of the configuration differ.</p>
+				<h1>
+					{a!.name} → {b!.name}
+				</h1>
+				<p>
+					From {a!.name} to {b!.name}: <Delta /> parameters.{" "}
+					{difference.shared.weights.length} weights are the same in both,{" "}
+					{difference.config.length} keys of the configuration differ.
+				</p>
 			</div>
-			<Section id="causes" topic="Why the sizes differ" title={title()} lead={<>From {a!.name} to {b!.name}, one cause at a time. {difference.method[0]!.toUpperCase() + difference.method.slice(1)}</>}>
+			<Section
+				id="causes"
+				topic="Why the sizes differ"
+				title={title()}
+				lead={
+					<>
+						From {a!.name} to {b!.name}, one cause at a time.{" "}
+						{difference.method[0]!.toUpperCase() + difference.method.slice(1)}
+					</>
+				}
+			>
 				<Waterfall difference={difference} />
 				{others && <p class="callout">Not in the count of parameters: {others}.</p>}
 			</Section>
 			<InTurn id="pictures">
-				<Section id="pictures" topic="Whole models" title={kindsInWords()} lead="Every layer, each model in its own scale: the height is its parameters.">
+				<Section
+					id="pictures"
+					topic="Whole models"
+					title={kindsInWords()}
+					lead="Every layer, each model in its own scale: the height is its parameters."
+				>
 					<div class="both-pictures">
 						{data.models.map((x, i) => (
 							<figure key={i} aria-label={`${x.name}, layer by layer`}>
@@ -93,24 +141,50 @@ export function ComparisonPage() {
 				<OpenedLayers />
 			</InTurn>
 			<InTurn id="shapes">
-				<Section id="shapes" topic="Shapes" title={difference.shared.weights.length ? `${difference.shared.weights.length} weights have the same shape, ${difference.weights.length} differ` : "No weight has the same shape in both"} lead={`The same place is the same weight; shared weights are ${sames} of ${b!.name}.`}>
+				<Section
+					id="shapes"
+					topic="Shapes"
+					title={
+						difference.shared.weights.length
+							? `${difference.shared.weights.length} weights have the same ` +
+								`shape, ${difference.weights.length} differ`
+							: "No weight has the same shape in both"
+					}
+					lead={`The same place is the same weight; shared weights are ${sames} of ${b!.name}.`}
+				>
 					<Shapes difference={difference} />
 				</Section>
 			</InTurn>
 			<InTurn id="sizes">
-				<Section id="sizes" topic="What each costs" title={<MeasuresFinding />}><Measures /></Section>
+				<Section id="sizes" topic="What each costs" title={<MeasuresFinding />}>
+					<Measures />
+				</Section>
 			</InTurn>
 			<InTurn id="facts">
-				<Section id="facts" topic="Fact sheets" title={factsFinding()}><FactTable /></Section>
+				<Section id="facts" topic="Fact sheets" title={factsFinding()}>
+					<FactTable />
+				</Section>
 			</InTurn>
 			<InTurn id="memory">
 				<MemorySection models={data.models} />
 			</InTurn>
 			<InTurn id="aligned">
-				<Section id="aligned" topic="Weights side by side" title={`${difference.weights.length} weights differ`}><WeightTable difference={difference} /></Section>
+				<Section
+					id="aligned"
+					topic="Weights side by side"
+					title={`${difference.weights.length} weights differ`}
+				>
+					<WeightTable difference={difference} />
+				</Section>
 			</InTurn>
 			<InTurn id="configs">
-				<Section id="configs" topic="Configurations" title={`${difference.config.length} keys differ`}><ConfigTable difference={difference} /></Section>
+				<Section
+					id="configs"
+					topic="Configurations"
+					title={`${difference.config.length} keys differ`}
+				>
+					<ConfigTable difference={difference} />
+				</Section>
 			</InTurn>
 		</>
 	);

@@ -27,19 +27,52 @@ const SECTIONS: readonly PageSection[] = [
 	{ id: "memory", name: "Memory", draw: (model) => <MemorySection models={[model]} /> },
 	{ id: "speed", name: "Speed", draw: (model) => <SpeedSection model={model} /> },
 	{ id: "layouts", name: "Layouts", draw: (model) => <LayoutsSection model={model} /> },
-	{ id: "attention", name: "Attention", isShown: (model) => (model.attention as { kinds: unknown[] }).kinds.length > 0, draw: (model) => <AttentionSection model={model} /> },
-	{ id: "positions", name: "RoPE", isShown: (model) => (model.attention as { ropes: unknown[] }).ropes.length > 0, draw: (model) => <PositionsSection model={model} /> },
-	{ id: "experts", name: "Experts", isShown: (model) => model.experts !== null, draw: (model) => <ExpertsSection model={model} /> },
+	{
+		id: "attention",
+		name: "Attention",
+		isShown: (model) => (model.attention as { kinds: unknown[] }).kinds.length > 0,
+		draw: (model) => <AttentionSection model={model} />,
+	},
+	{
+		id: "positions",
+		name: "RoPE",
+		isShown: (model) => (model.attention as { ropes: unknown[] }).ropes.length > 0,
+		draw: (model) => <PositionsSection model={model} />,
+	},
+	{
+		id: "experts",
+		name: "Experts",
+		isShown: (model) => model.experts !== null,
+		draw: (model) => <ExpertsSection model={model} />,
+	},
 	{ id: "tensors", name: "Tensors", draw: (model) => <Tensors model={model} /> },
 ];
 
-export const sectionsOf = (model: ModelData): readonly PageSection[] => SECTIONS.filter((x) => x.isShown?.(model) ?? true);
+export const sectionsOf = (model: ModelData): readonly PageSection[] =>
+	SECTIONS.filter((x) => x.isShown?.(model) ?? true);
 
 export function ModelPage({ model }: { model: ModelData }) {
 	return (
 		<>
-			<Hero model={model} skyline={<PlateSkyline model={model} barHeight={96} />} plate={<Plate model={model} whole={<div class="plate-whole-wide"><PlateSkyline model={model} barHeight={120} hasLens /></div>} />} />
-			{sectionsOf(model).map((x) => <InTurn key={x.id} id={x.id}>{x.draw(model)}</InTurn>)}
+			<Hero
+				model={model}
+				skyline={<PlateSkyline model={model} barHeight={96} />}
+				plate={
+					<Plate
+						model={model}
+						whole={
+							<div class="plate-whole-wide">
+								<PlateSkyline model={model} barHeight={120} hasLens />
+							</div>
+						}
+					/>
+				}
+			/>
+			{sectionsOf(model).map((x) => (
+				<InTurn key={x.id} id={x.id}>
+					{x.draw(model)}
+				</InTurn>
+			))}
 		</>
 	);
 }

@@ -19,7 +19,8 @@ export function Menu({ text, label, children }: Props) {
 	};
 	useEffect(() => {
 		if (!isOpen) return;
-		const closeOutside = (event: Event) => !ref.current?.contains(event.target as Node) && setOpen(false);
+		const closeOutside = (event: Event) =>
+			!ref.current?.contains(event.target as Node) && setOpen(false);
 		addEventListener("pointerdown", closeOutside);
 		return () => removeEventListener("pointerdown", closeOutside);
 	}, [isOpen]);
@@ -31,8 +32,20 @@ export function Menu({ text, label, children }: Props) {
 	};
 	return (
 		<div class="export-menu no-print" ref={ref} onKeyDown={onKeyDown}>
-			<button type="button" class="button icon" aria-expanded={isOpen} aria-label={label} onClick={() => setOpen(!isOpen)}>{text}</button>
-			{isOpen && <div class="export-items" role="group" aria-label={label}>{children(close)}</div>}
+			<button
+				type="button"
+				class="button icon"
+				aria-expanded={isOpen}
+				aria-label={label}
+				onClick={() => setOpen(!isOpen)}
+			>
+				{text}
+			</button>
+			{isOpen && (
+				<div class="export-items" role="group" aria-label={label}>
+					{children(close)}
+				</div>
+			)}
 		</div>
 	);
 }

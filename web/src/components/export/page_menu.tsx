@@ -1,4 +1,5 @@
-// What can be taken from the whole page: the output of `count` or `diff` as text, Markdown or JSON, and its link.
+// What can be taken from the whole page: the output of `count` or `diff` as text, Markdown or JSON,
+// and its link.
 import "./export.css";
 import { data } from "../../lib/data";
 import { state, writeState } from "../../lib/state";
@@ -14,15 +15,55 @@ interface PageTexts {
 
 export function PageMenu({ name }: { name: string }) {
 	const isComparison = state.view === "difference";
-	const texts = (isComparison ? (data.difference as { copy: PageTexts }) : (data.models[state.view === "b" ? 1 : 0]! as unknown as { copy: PageTexts })).copy;
+	const texts = (
+		isComparison
+			? (data.difference as { copy: PageTexts })
+			: (data.models[state.view === "b" ? 1 : 0]! as unknown as { copy: PageTexts })
+	).copy;
 	const json = texts.json;
-	const formats: [string, () => string][] = [["text", () => texts.text], ["Markdown", () => texts.markdown], ...(json ? [["JSON", () => (isComparison ? writtenJson(json as JsonParts) : countJson(json as CountParts))] as [string, () => string]] : [])];
+	const formats: [string, () => string][] = [
+		["text", () => texts.text],
+		["Markdown", () => texts.markdown],
+		...(json
+			? [
+					[
+						"JSON",
+						() =>
+							isComparison
+								? writtenJson(json as JsonParts)
+								: countJson(json as CountParts),
+					] as [string, () => string],
+				]
+			: []),
+	];
 	return (
 		<Menu text="Copy" label="Copy the page">
 			{(close) => (
 				<>
-					<button type="button" class="button" onClick={() => (copyText(`${location.href.split("#")[0]}${writeState(state)}`, "link to this page"), close())}>Copy link</button>
-					{formats.map(([form, text]) => <button key={form} type="button" class="button" aria-label={`Copy as ${form}`} onClick={() => (copyText(text(), `${name} as ${form}`), close())}>{form}</button>)}
+					<button
+						type="button"
+						class="button"
+						onClick={() => (
+							copyText(
+								`${location.href.split("#")[0]}${writeState(state)}`,
+								"link to this page",
+							),
+							close()
+						)}
+					>
+						Copy link
+					</button>
+					{formats.map(([form, text]) => (
+						<button
+							key={form}
+							type="button"
+							class="button"
+							aria-label={`Copy as ${form}`}
+							onClick={() => (copyText(text(), `${name} as ${form}`), close())}
+						>
+							{form}
+						</button>
+					))}
 				</>
 			)}
 		</Menu>

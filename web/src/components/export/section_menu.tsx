@@ -1,4 +1,5 @@
-// What can be taken from a section: its link, its tables as text, Markdown or CSV, and its pictures as SVG or PNG in either theme.
+// What can be taken from a section: its link, its tables as text, Markdown or CSV, and its pictures
+// as SVG or PNG in either theme.
 import "./export.css";
 import { useState } from "preact/hooks";
 import { data } from "../../lib/data";
@@ -28,16 +29,30 @@ const SETTING_NAMES: Record<string, (value: string) => string> = {
 };
 
 const FILES = "files";
-const modelName = (id = "") => (id === FILES ? document.getElementById(`${FILES}-title`)!.textContent! : state.view === "difference" ? data.models.map((x) => x.name).join(" → ") : data.models[state.view === "b" || (state.view === "design" && state.like === "b") ? 1 : 0]!.name);
+const modelName = (id = "") =>
+	id === FILES
+		? document.getElementById(`${FILES}-title`)!.textContent!
+		: state.view === "difference"
+			? data.models.map((x) => x.name).join(" → ")
+			: data.models[
+					state.view === "b" || (state.view === "design" && state.like === "b") ? 1 : 0
+				]!.name;
 
-/** The model and the settings of a section: those that it shows, and others that are not at their initial values. */
+/**
+ * The model and the settings of a section: those that it shows, and others that are not at their
+ * initial values.
+ */
 export function modelAndSettings(id: string): string {
-	const isUsed = ([name, initial, , parts]: (typeof data.settings)[number]) => Boolean(state[name]) && (state[name] !== initial || parts.includes(id));
-	const settings = data.settings.filter(isUsed).flatMap(([name]) => SETTING_NAMES[name]?.(state[name]!) ?? []);
+	const isUsed = ([name, initial, , parts]: (typeof data.settings)[number]) =>
+		Boolean(state[name]) && (state[name] !== initial || parts.includes(id));
+	const settings = data.settings
+		.filter(isUsed)
+		.flatMap(([name]) => SETTING_NAMES[name]?.(state[name]!) ?? []);
 	return `${[modelName(id), ...(id === FILES ? [] : settings)].join(", ")}; llamath ${data.version}`;
 }
 
-const linkTo = (id: string) => `${location.href.split("#")[0]}${writeState({ ...state, section: id })}`;
+const linkTo = (id: string) =>
+	`${location.href.split("#")[0]}${writeState({ ...state, section: id })}`;
 
 /** Calls `make` with the page in a theme. */
 function inTheme<T>(theme: string, make: () => T): T {
@@ -49,7 +64,19 @@ function inTheme<T>(theme: string, make: () => T): T {
 	}
 }
 
-function PictureItems({ picture, id, title, theme, close }: { picture: Picture; id: string; title: string; theme: string; close: () => void }) {
+function PictureItems({
+	picture,
+	id,
+	title,
+	theme,
+	close,
+}: {
+	picture: Picture;
+	id: string;
+	title: string;
+	theme: string;
+	close: () => void;
+}) {
 	const name = `${modelName(id)}-${id}${picture.name === "picture" ? "" : `-${picture.name}`}-${theme}`;
 	const draw = () => inTheme(theme, () => svgDocument(picture, title, modelAndSettings(id)));
 	const save = async (format: string) => {
@@ -61,7 +88,18 @@ function PictureItems({ picture, id, title, theme, close }: { picture: Picture; 
 	return (
 		<p class="export-row">
 			<span class="caption">{picture.name.slice(0, 60)}</span>
-			{["SVG", "PNG"].map((format) => <button key={format} type="button" class="button" aria-label={`Save ${picture.name} as ${format}`} data-format={format} onClick={() => void save(format)}>{format}</button>)}
+			{["SVG", "PNG"].map((format) => (
+				<button
+					key={format}
+					type="button"
+					class="button"
+					aria-label={`Save ${picture.name} as ${format}`}
+					data-format={format}
+					onClick={() => void save(format)}
+				>
+					{format}
+				</button>
+			))}
 		</p>
 	);
 }
@@ -80,19 +118,78 @@ function Items({ id, topic, close }: { id: string; topic: string; close: () => v
 	};
 	return (
 		<>
-			<button type="button" class="button" onClick={() => (copyText(linkTo(id), `link to ${topic}`), close())}>Copy link</button>
+			<button
+				type="button"
+				class="button"
+				onClick={() => (copyText(linkTo(id), `link to ${topic}`), close())}
+			>
+				Copy link
+			</button>
 			{tables.length > 0 && (
 				<p class="export-row">
 					<span class="caption">Tables</span>
-					<button type="button" class="button" aria-label={`Copy ${topic} as text`} onClick={() => copyTable("text", `${heading}\n\n${asText(tables)}`)}>Text</button>
-					<button type="button" class="button" aria-label={`Copy ${topic} as Markdown`} onClick={() => copyTable("Markdown", `${heading.replace(/[\\`*|[\]<&]/g, (x) => `&#${x.charCodeAt(0)};`)}\n\n${asMarkdown(tables)}`)}>Markdown</button>
-					<button type="button" class="button" aria-label={`Save ${topic} as CSV`} onClick={() => (saveFile(`${modelName()}-${id}.csv`, `# ${heading.replace(/\s+/g, " ")}\n${asCsv(tables)}\n`, "text/csv"), close())}>CSV</button>
+					<button
+						type="button"
+						class="button"
+						aria-label={`Copy ${topic} as text`}
+						onClick={() => copyTable("text", `${heading}\n\n${asText(tables)}`)}
+					>
+						Text
+					</button>
+					<button
+						type="button"
+						class="button"
+						aria-label={`Copy ${topic} as Markdown`}
+						onClick={() =>
+							copyTable(
+								"Markdown",
+								`${heading.replace(/[\\`*|[\]<&]/g, (x) => `&#${x.charCodeAt(0)};`)}\n\n${asMarkdown(tables)}`,
+							)
+						}
+					>
+						Markdown
+					</button>
+					<button
+						type="button"
+						class="button"
+						aria-label={`Save ${topic} as CSV`}
+						onClick={() => (
+							saveFile(
+								`${modelName()}-${id}.csv`,
+								`# ${heading.replace(/\s+/g, " ")}\n${asCsv(tables)}\n`,
+								"text/csv",
+							),
+							close()
+						)}
+					>
+						CSV
+					</button>
 				</p>
 			)}
 			{pictures.length > 0 && (
 				<>
-					<p class="export-row"><Segmented id={`theme-of-${id}`} label="Pictures in" options={[["light", "light"], ["dark", "dark"]]} chosen={theme} choose={setTheme} /></p>
-					{pictures.map((x, i) => <PictureItems key={i} picture={x} id={id} title={title} theme={theme} close={close} />)}
+					<p class="export-row">
+						<Segmented
+							id={`theme-of-${id}`}
+							label="Pictures in"
+							options={[
+								["light", "light"],
+								["dark", "dark"],
+							]}
+							chosen={theme}
+							choose={setTheme}
+						/>
+					</p>
+					{pictures.map((x, i) => (
+						<PictureItems
+							key={i}
+							picture={x}
+							id={id}
+							title={title}
+							theme={theme}
+							close={close}
+						/>
+					))}
 				</>
 			)}
 		</>
@@ -100,5 +197,9 @@ function Items({ id, topic, close }: { id: string; topic: string; close: () => v
 }
 
 export function SectionMenu({ id, topic }: { id: string; topic: string }) {
-	return <Menu text="⋯" label={`Copy or save: ${topic}`}>{(close) => <Items id={id} topic={topic} close={close} />}</Menu>;
+	return (
+		<Menu text="⋯" label={`Copy or save: ${topic}`}>
+			{(close) => <Items id={id} topic={topic} close={close} />}
+		</Menu>
+	);
 }

@@ -1,4 +1,5 @@
-// Reading a config.json in the page: its dimensions open the Design view, and keys that change no weight are kept.
+// Reading a config.json in the page: its dimensions open the Design view, and keys that change no
+// weight are kept.
 import type { PageData } from "../data";
 import { designOf, encodeSizes, type Design, type Dimensions } from "../design";
 import { value } from "../expressions";
@@ -20,8 +21,14 @@ export interface OpenedConfig {
 	sizes: string;
 }
 
-/** The keys of the last opened config that change no weight, by the model whose dimensions it has. */
-export const keptKeys: { like: string; name: string; entries: ReadonlyMap<string, string> } = { like: "", name: "", entries: new Map() };
+/**
+ * The keys of the last opened config that change no weight, by the model whose dimensions it has.
+ */
+export const keptKeys: { like: string; name: string; entries: ReadonlyMap<string, string> } = {
+	like: "",
+	name: "",
+	entries: new Map(),
+};
 
 export function forgetKeptKeys(): void {
 	keptKeys.like = "";
@@ -34,48 +41,96 @@ export const isIndex = (file: File): boolean => /\.index( ?\(\d+\))?\.json$/i.te
 
 /** JSON whose equality is that of the values. */
 function canonicalJson(x: Json): string {
-	if (x instanceof Map) return `{${[...x].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, y]) => `${JSON.stringify(key)}:${canonicalJson(y)}`).join(",")}}`;
+	if (x instanceof Map)
+		return `{${[...x]
+			.sort(([a], [b]) => (a < b ? -1 : 1))
+			.map(([key, y]) => `${JSON.stringify(key)}:${canonicalJson(y)}`)
+			.join(",")}}`;
 	if (Array.isArray(x)) return `[${x.map(canonicalJson).join(",")}]`;
-	return typeof x === "string" ? JSON.stringify(x) : String(typeof x === "bigint" ? Number(x) : x);
+	return typeof x === "string"
+		? JSON.stringify(x)
+		: String(typeof x === "bigint" ? Number(x) : x);
 }
 
 /** JSON as it is written in a config, whole numbers with all digits. */
 function jsonText(x: Json, indent = "  "): string {
 	const inner = `${indent}  `;
-	if (x instanceof Map) return x.size ? `{\n${[...x].map(([key, y]) => `${inner}${JSON.stringify(key)}: ${jsonText(y, inner)}`).join(",\n")}\n${indent}}` : "{}";
-	if (Array.isArray(x)) return x.length ? `[\n${x.map((y) => inner + jsonText(y, inner)).join(",\n")}\n${indent}]` : "[]";
+	if (x instanceof Map)
+		return x.size
+			? `{\n${[...x].map(([key, y]) => `${inner}${JSON.stringify(key)}: ${jsonText(y, inner)}`).join(",\n")}\n${indent}}`
+			: "{}";
+	if (Array.isArray(x))
+		return x.length
+			? `[\n${x.map((y) => inner + jsonText(y, inner)).join(",\n")}\n${indent}]`
+			: "[]";
 	return typeof x === "string" ? JSON.stringify(x) : String(x);
 }
 
-const isCausalArchitecture = (x: Json | undefined, headed: string[]) => x === undefined || (Array.isArray(x) && typeof x[0] === "string" && headed.some((end) => (x[0] as string).endsWith(end)));
+const isCausalArchitecture = (x: Json | undefined, headed: string[]) =>
+	x === undefined ||
+	(Array.isArray(x) &&
+		typeof x[0] === "string" &&
+		headed.some((end) => (x[0] as string).endsWith(end)));
 
 /** The keys that change no weight, with the text of their values. */
 function neutralKeys(config: Config, design: Design, nothing: string[]): Map<string, string> {
 	const neutral = new Set([...nothing, ...design.neutral]);
-	return new Map([...config].filter(([key]) => neutral.has(key) || key === "architectures").map(([key, x]) => [key, jsonText(x)]));
+	return new Map(
+		[...config]
+			.filter(([key]) => neutral.has(key) || key === "architectures")
+			.map(([key, x]) => [key, jsonText(x)]),
+	);
 }
 
 /** The dimensions of a config; any other difference that changes weights is an error. */
-function readDimensions(config: Config, design: Design, { nothing, headed }: FormatData): Dimensions {
+function readDimensions(
+	config: Config,
+	design: Design,
+	{ nothing, headed }: FormatData,
+): Dimensions {
 	const keys = new Set(design.letters.map((x) => x.key));
 	const neutral = new Set([...nothing, ...design.neutral]);
 	const values: Record<string, bigint> = {};
 	for (const x of design.letters) {
 		const n = config.get(x.key);
 		if (typeof n === "bigint" && n > 0n && n < 2n ** 32n) values[x.letter] = n;
-		refuseIf(typeof n === "bigint" && n > (x.letter === "L" ? MAX_LAYERS : 2n ** 32n - 1n), "large", x.key, String(n), x.letter === "L" ? MAX_LAYERS : 2n ** 32n - 1n);
+		refuseIf(
+			typeof n === "bigint" && n > (x.letter === "L" ? MAX_LAYERS : 2n ** 32n - 1n),
+			"large",
+			x.key,
+			String(n),
+			x.letter === "L" ? MAX_LAYERS : 2n ** 32n - 1n,
+		);
 		refuseIf(values[x.letter] === undefined && (n ?? null) !== null, "whole", x.key);
 		refuseIf(n === null || (n === undefined && !x.absent.form), "given", x.key);
 	}
 	const tied = config.get(TIED);
 	refuseIf(design.tied !== null && typeof tied !== "boolean", "given", TIED);
 	const own = [...design.defaults, ...design.config.filter((x) => x.form === null && !x.tied)];
-	const ownValues = new Map(own.map((x) => [x.key, parseStrictJson(new TextEncoder().encode(x.text), MAX_CONFIG_VALUES)]));
+	const ownValues = new Map(
+		own.map((x) => [
+			x.key,
+			parseStrictJson(new TextEncoder().encode(x.text), MAX_CONFIG_VALUES),
+		]),
+	);
 	const defaultKeys = new Set(design.defaults.map((x) => x.key));
 	for (const key of new Set([...config.keys(), ...ownValues.keys()])) {
-		if (key === "architectures" && [config, ownValues].every((x) => isCausalArchitecture(x.get(key), headed))) continue;
-		if (keys.has(key) || (key === TIED && design.tied !== null) || neutral.has(key) || key.startsWith("_")) continue;
-		const isEqual = config.has(key) ? ownValues.has(key) && canonicalJson(config.get(key)!) === canonicalJson(ownValues.get(key)!) : defaultKeys.has(key);
+		if (
+			key === "architectures" &&
+			[config, ownValues].every((x) => isCausalArchitecture(x.get(key), headed))
+		)
+			continue;
+		if (
+			keys.has(key) ||
+			(key === TIED && design.tied !== null) ||
+			neutral.has(key) ||
+			key.startsWith("_")
+		)
+			continue;
+		const isEqual = config.has(key)
+			? ownValues.has(key) &&
+				canonicalJson(config.get(key)!) === canonicalJson(ownValues.get(key)!)
+			: defaultKeys.has(key);
 		refuseIf(!isEqual, "other", key.slice(0, 80));
 	}
 	return { values, tied: design.tied === null ? null : (tied as boolean) };
@@ -88,7 +143,8 @@ function withDefaults({ values, tied }: Dimensions, design: Design): Dimensions 
 	return { values: all, tied };
 }
 
-const isMeta = (config: Config) => ["dim", "n_layers", "n_heads"].every((key) => config.has(key)) && !config.has("model_type");
+const isMeta = (config: Config) =>
+	["dim", "n_layers", "n_heads"].every((key) => config.has(key)) && !config.has("model_type");
 
 /** A model whose closed forms are known. */
 export interface Known {
@@ -96,15 +152,24 @@ export interface Known {
 	design: Design;
 }
 
-const firstOf = (config: Config, keys: string[]) => keys.map((key) => config.get(key)).find((x) => typeof x === "bigint");
+const firstOf = (config: Config, keys: string[]) =>
+	keys.map((key) => config.get(key)).find((x) => typeof x === "bigint");
 
-/** What a config says that it describes: `model_type "qwen2" (Qwen2ForCausalLM, 28 layers, width 3584)`. */
+/**
+ * What a config says that it describes: `model_type "qwen2" (Qwen2ForCausalLM, 28 layers, width
+ * 3584)`.
+ */
 function described(config: Config): string {
 	const [type, classes] = [config.get("model_type"), config.get("architectures")];
 	const layers = firstOf(config, ["num_hidden_layers", "n_layer", "n_layers", "num_layers"]);
 	const width = firstOf(config, ["hidden_size", "n_embd", "d_model", "dim"]);
-	const name = Array.isArray(classes) && typeof classes[0] === "string" ? classes[0].slice(0, 60) : "";
-	const details = [name, layers === undefined ? "" : `${String(layers).slice(0, 40)} layers`, width === undefined ? "" : `width ${String(width).slice(0, 40)}`].filter(Boolean);
+	const name =
+		Array.isArray(classes) && typeof classes[0] === "string" ? classes[0].slice(0, 60) : "";
+	const details = [
+		name,
+		layers === undefined ? "" : `${String(layers).slice(0, 40)} layers`,
+		width === undefined ? "" : `width ${String(width).slice(0, 40)}`,
+	].filter(Boolean);
 	return `${typeof type === "string" ? `model_type ${JSON.stringify(type.slice(0, 60))}` : "a model"}${details.length ? ` (${details.join(", ")})` : ""}`;
 }
 
@@ -125,28 +190,49 @@ export async function parseConfig(file: File, files: FormatData): Promise<Config
 	return config;
 }
 
-/** The model among those that are known whose closed forms count a config, and the config's dimensions; any other config is refused. */
-export function matchConfig(config: Config, known: readonly Known[], files: FormatData): { index: number; dimensions: Dimensions } {
+/**
+ * The model among those that are known whose closed forms count a config, and the config's
+ * dimensions; any other config is refused.
+ */
+export function matchConfig(
+	config: Config,
+	known: readonly Known[],
+	files: FormatData,
+): { index: number; dimensions: Dimensions } {
 	if (isMeta(config)) return refuse("meta", described(config));
 	const type = config.get("model_type");
 	let why: unknown = null;
 	for (const [index, { design, name }] of known.entries()) {
 		if (!design.letters.length || design.type !== type) continue;
 		try {
-			return { index, dimensions: withDefaults(readDimensions(config, design, files), design) };
+			return {
+				index,
+				dimensions: withDefaults(readDimensions(config, design, files), design),
+			};
 		} catch (error) {
 			if (!(error instanceof FileError)) throw error;
-			why ??= new FileError(known.length > 2 ? `${error.message} (the nearest is ${name})` : error.message);
+			why ??= new FileError(
+				known.length > 2 ? `${error.message} (the nearest is ${name})` : error.message,
+			);
 		}
 	}
 	if (why) throw why;
-	return refuse("forms", described(config), known.length > 2 ? `${known.length} other models` : known.map((x) => x.name).join(" and "));
+	return refuse(
+		"forms",
+		described(config),
+		known.length > 2 ? `${known.length} other models` : known.map((x) => x.name).join(" and "),
+	);
 }
 
 /** Adds the commands that open what a page cannot. */
 export function withCommands(error: unknown, file: File): unknown {
 	const name = shellWord(file.name);
-	return error instanceof FileError ? new FileError(`${error.message}. The command line knows more families: \`llamath count ${name}\`, and for a page \`llamath export ${name} -o page.html\``) : error;
+	return error instanceof FileError
+		? new FileError(
+				`${error.message}. The command line knows more families: \`llamath count ` +
+					`${name}\`, and for a page \`llamath export ${name} -o page.html\``,
+			)
+		: error;
 }
 
 /** Reads a config; what this page cannot compute is refused with the commands that can. */
@@ -154,8 +240,16 @@ export async function readConfig(file: File, data: PageData): Promise<OpenedConf
 	const files = data.files as FormatData;
 	const config = await parseConfig(file, files);
 	try {
-		const { index, dimensions } = matchConfig(config, data.models.map((x) => ({ name: x.name, design: designOf(x) })), files);
-		Object.assign(keptKeys, { like: "ab"[index], name: file.name, entries: neutralKeys(config, designOf(data.models[index]!), files.nothing) });
+		const { index, dimensions } = matchConfig(
+			config,
+			data.models.map((x) => ({ name: x.name, design: designOf(x) })),
+			files,
+		);
+		Object.assign(keptKeys, {
+			like: "ab"[index],
+			name: file.name,
+			entries: neutralKeys(config, designOf(data.models[index]!), files.nothing),
+		});
 		return { view: "design", like: "ab"[index]!, sizes: encodeSizes(dimensions) };
 	} catch (error) {
 		throw withCommands(error, file);
@@ -174,11 +268,16 @@ export async function readIndex(file: File, data: PageData): Promise<OpenedIndex
 	await refuseOther(file, data.files as FormatData, "JSON");
 	const index = parseStrictJson(new Uint8Array(await file.arrayBuffer()), MAX_CONFIG_VALUES * 4);
 	const map = index instanceof Map ? index.get("weight_map") : undefined;
-	if (!(map instanceof Map) || [...map.values()].some((x) => typeof x !== "string")) return refuse("index");
+	if (!(map instanceof Map) || [...map.values()].some((x) => typeof x !== "string"))
+		return refuse("index");
 	const counts = new Map<string, number>();
-	for (const name of map.values()) counts.set(name as string, (counts.get(name as string) ?? 0) + 1);
+	for (const name of map.values())
+		counts.set(name as string, (counts.get(name as string) ?? 0) + 1);
 	const metadata = (index as Config).get("metadata");
 	const size = metadata instanceof Map ? metadata.get("total_size") : undefined;
-	return { files: [...counts].map(([name, tensors]) => ({ name, tensors })), tensors: map.size, bytes: typeof size === "bigint" && size >= 0n ? size : null };
+	return {
+		files: [...counts].map(([name, tensors]) => ({ name, tensors })),
+		tensors: map.size,
+		bytes: typeof size === "bigint" && size >= 0n ? size : null,
+	};
 }
-

@@ -1,4 +1,5 @@
-// Readers of safetensors and GGUF headers; they reject the same files as the library's Python readers.
+// Readers of safetensors and GGUF headers; they reject the same files as the library's Python
+// readers.
 import { shellWord } from "./shell_word";
 import { FileError, parseStrictJson, refuse, refuseIf, type Json } from "./strict_json";
 
@@ -52,18 +53,36 @@ const decimal = (n: number) => n.toLocaleString("en");
 
 const numElements = (shape: bigint[]) => shape.reduce((a, b) => a * b, 1n);
 const roundUp = (n: bigint, to: bigint) => ((n + to - 1n) / to) * to;
-const bytesAt = async (file: Blob, start: number, end: number) => new Uint8Array(await file.slice(start, end).arrayBuffer());
+const bytesAt = async (file: Blob, start: number, end: number) =>
+	new Uint8Array(await file.slice(start, end).arrayBuffer());
 
 /** Reads one tensor from its header entry, with its start and end offsets. */
-function readEntry(name: string, fields: Json | undefined, formats: Formats): FileTensor & { start: bigint; end: bigint } {
-	const [dtype, shape, offsets] = ["dtype", "shape", "data_offsets"].map((x) => (fields instanceof Map ? fields.get(x) : undefined));
-	const isIntegerList = (list: Json | undefined, most: number): list is bigint[] => Array.isArray(list) && list.length <= most && list.every((n) => typeof n === "bigint" && n >= 0n && n < U64);
-	if (typeof dtype !== "string" || !isIntegerList(shape, formats.limits.dimensions!) || !isIntegerList(offsets, 2) || offsets.length !== 2 || (fields as Map<string, Json>).size !== 3) return refuse("entry", name);
+function readEntry(
+	name: string,
+	fields: Json | undefined,
+	formats: Formats,
+): FileTensor & { start: bigint; end: bigint } {
+	const [dtype, shape, offsets] = ["dtype", "shape", "data_offsets"].map((x) =>
+		fields instanceof Map ? fields.get(x) : undefined,
+	);
+	const isIntegerList = (list: Json | undefined, most: number): list is bigint[] =>
+		Array.isArray(list) &&
+		list.length <= most &&
+		list.every((n) => typeof n === "bigint" && n >= 0n && n < U64);
+	if (
+		typeof dtype !== "string" ||
+		!isIntegerList(shape, formats.limits.dimensions!) ||
+		!isIntegerList(offsets, 2) ||
+		offsets.length !== 2 ||
+		(fields as Map<string, Json>).size !== 3
+	)
+		return refuse("entry", name);
 	const [start, end] = offsets as [bigint, bigint];
 	refuseIf(!formats.plain.has(dtype), "dtype", name, dtype.slice(0, 40));
 	const [block, size] = formats.types.get(dtype)!;
 	let bits = 1n;
-	for (const n of [...shape, (BigInt(size) * 8n) / BigInt(block)]) refuseIf((bits *= n) >= U64, "bits", name);
+	for (const n of [...shape, (BigInt(size) * 8n) / BigInt(block)])
+		refuseIf((bits *= n) >= U64, "bits", name);
 	refuseIf(bits % 8n, "bytes", name);
 	refuseIf(end - start !== bits / 8n, "offsets", name, bits / 8n, end - start);
 	return { name, dtype, shape, elements: numElements(shape), bytes: bits / 8n, start, end };
@@ -80,13 +99,25 @@ async function safetensors(file: Blob, formats: Formats): Promise<Header> {
 	const header = parseStrictJson(data, formats.limits.tensors! * 8) as Map<string, Json>;
 	const metadata = header.get("__metadata__") ?? new Map<string, Json>();
 	header.delete("__metadata__");
-	if (!(metadata instanceof Map) || metadata.size > formats.limits.strings! || [...metadata].some((x) => x.some((y) => typeof y !== "string"))) return refuse("metadata");
+	if (
+		!(metadata instanceof Map) ||
+		metadata.size > formats.limits.strings! ||
+		[...metadata].some((x) => x.some((y) => typeof y !== "string"))
+	)
+		return refuse("metadata");
 	refuseIf(header.size > formats.limits.tensors!, "tensors", decimal(header.size));
-	for (const x of [...header.keys(), ...([...metadata].flat() as string[])]) refuseIf(!x.isWellFormed() || (header.has(x) && x.length > formats.limits.name!), "string");
+	for (const x of [...header.keys(), ...([...metadata].flat() as string[])])
+		refuseIf(!x.isWellFormed() || (header.has(x) && x.length > formats.limits.name!), "string");
 	const tensors = [...header].map(([name, x]) => readEntry(name, x, formats));
 	let position = 0n;
 	for (const x of tensors.toSorted((a, b) => Number(a.start - b.start || a.end - b.end))) {
-		refuseIf(x.start !== position, "hole", x.start > position ? "a hole" : "an overlap", x.name, position);
+		refuseIf(
+			x.start !== position,
+			"hole",
+			x.start > position ? "a hole" : "an overlap",
+			x.name,
+			position,
+		);
 		position = x.end;
 	}
 	const dataBytes = BigInt(file.size) - 8n - length;
@@ -95,7 +126,9 @@ async function safetensors(file: Blob, formats: Formats): Promise<Header> {
 	return { format: "safetensors", tensors, metadata: [...metadata] };
 }
 
-/** A cursor over a GGUF header; where the loaded bytes end, more are loaded and parsing restarts. */
+/**
+ * A cursor over a GGUF header; where the loaded bytes end, more are loaded and parsing restarts.
+ */
 function createCursor(view: DataView<ArrayBuffer>, size: number, little: boolean) {
 	let position = 24;
 	const skip = (n: number, limit = MAX_HEADER_BYTES) => {
@@ -121,10 +154,26 @@ function createCursor(view: DataView<ArrayBuffer>, size: number, little: boolean
 			return refuse("utf");
 		}
 	};
-	return { u32: () => view.getUint32(advance(4), little), u64, readCount, bytes, skip, readName, advance, position: () => position };
+	return {
+		u32: () => view.getUint32(advance(4), little),
+		u64,
+		readCount,
+		bytes,
+		skip,
+		readName,
+		advance,
+		position: () => position,
+	};
 }
 
-function readMetadata(cursor: ReturnType<typeof createCursor>, view: DataView<ArrayBuffer>, count: number, little: boolean, formats: Formats, size: number) {
+function readMetadata(
+	cursor: ReturnType<typeof createCursor>,
+	view: DataView<ArrayBuffer>,
+	count: number,
+	little: boolean,
+	formats: Formats,
+	size: number,
+) {
 	const values = new Map<string, unknown>();
 	let strings = formats.limits.listed!;
 	const readType = (): Kind => {
@@ -133,7 +182,9 @@ function readMetadata(cursor: ReturnType<typeof createCursor>, view: DataView<Ar
 		return formats.kinds[index]!;
 	};
 	const readNumber = ([name, width, getter]: Kind) => {
-		const n = (view as unknown as Record<string, (at: number, little: boolean) => number | bigint>)[getter]!(cursor.advance(width), little);
+		const n = (
+			view as unknown as Record<string, (at: number, little: boolean) => number | bigint>
+		)[getter]!(cursor.advance(width), little);
 		refuseIf(name === "BOOL" && n > 1, "boolean", n);
 		return name === "BOOL" ? Boolean(n) : n;
 	};
@@ -157,7 +208,13 @@ function readMetadata(cursor: ReturnType<typeof createCursor>, view: DataView<Ar
 		refuseIf(!key, "empty key");
 		refuseIf(values.has(key), "key", key.slice(0, 60));
 		const type = readType();
-		refuseIf((formats.typed.get(key) ?? type[0]) !== type[0], "typed", key, formats.typed.get(key), type[0]);
+		refuseIf(
+			(formats.typed.get(key) ?? type[0]) !== type[0],
+			"typed",
+			key,
+			formats.typed.get(key),
+			type[0],
+		);
 		if (type[0] === "ARRAY") values.set(key, readArray());
 		else if (type[0] === "STRING") {
 			const n = cursor.readCount("bytes of a string", size);
@@ -168,7 +225,12 @@ function readMetadata(cursor: ReturnType<typeof createCursor>, view: DataView<Ar
 	return values;
 }
 
-function readTensors(cursor: ReturnType<typeof createCursor>, count: number, alignment: bigint, formats: Formats) {
+function readTensors(
+	cursor: ReturnType<typeof createCursor>,
+	count: number,
+	alignment: bigint,
+	formats: Formats,
+) {
 	const names = new Set<string>();
 	const tensors: FileTensor[] = [];
 	let [end, last] = [0n, 0n];
@@ -201,7 +263,12 @@ function parseGguf(view: DataView<ArrayBuffer>, size: number, formats: Formats):
 	refuseIf(version !== 2 && version !== 3, "version", version);
 	const [numTensors, numKeys] = [view.getBigUint64(8, little), view.getBigUint64(16, little)];
 	refuseIf(24n + numKeys * 14n + numTensors * 24n > BigInt(size), "fit", numTensors, numKeys);
-	refuseIf(numKeys > formats.limits.keys! || numTensors > formats.limits.many!, "many", numTensors, numKeys);
+	refuseIf(
+		numKeys > formats.limits.keys! || numTensors > formats.limits.many!,
+		"many",
+		numTensors,
+		numKeys,
+	);
 	const cursor = createCursor(view, size, little);
 	const values = readMetadata(cursor, view, Number(numKeys), little, formats, size);
 	const alignment = BigInt((values.get("general.alignment") as number | undefined) ?? 32);
@@ -225,13 +292,31 @@ async function gguf(file: Blob, formats: Formats): Promise<Header> {
 	}
 }
 
-export const indexFormats = (files: FormatData): Formats => ({ ...files, types: new Map(files.types.map(([name, ...x]) => [name, x] as const)), plain: new Set(files.plain), ggml: new Map(files.ggml), typed: new Map(files.typed) });
+export const indexFormats = (files: FormatData): Formats => ({
+	...files,
+	types: new Map(files.types.map(([name, ...x]) => [name, x] as const)),
+	plain: new Set(files.plain),
+	ggml: new Map(files.ggml),
+	typed: new Map(files.typed),
+});
 
-/** Refuses a Git LFS pointer, a web page and other files that stand in the place of the expected one, by their first bytes. */
-export async function refuseOther(file: Blob, formats: Pick<Formats, "others">, expected: string): Promise<void> {
+/**
+ * Refuses a Git LFS pointer, a web page and other files that stand in the place of the expected
+ * one, by their first bytes.
+ */
+export async function refuseOther(
+	file: Blob,
+	formats: Pick<Formats, "others">,
+	expected: string,
+): Promise<void> {
 	const head = String.fromCharCode(...(await bytesAt(file, 0, 1024)));
-	const found = formats.others.find(([what, pattern]) => (expected === "a checkpoint" || !/^a (JSON|text) file$/.test(what)) && new RegExp(pattern, "is").test(head));
-	if (found) refuse("instead", found[0], /pointer$/.test(found[0]) ? "the file itself" : expected);
+	const found = formats.others.find(
+		([what, pattern]) =>
+			(expected === "a checkpoint" || !/^a (JSON|text) file$/.test(what)) &&
+			new RegExp(pattern, "is").test(head),
+	);
+	if (found)
+		refuse("instead", found[0], /pointer$/.test(found[0]) ? "the file itself" : expected);
 }
 
 /** Reads a header; the first bytes decide between GGUF and safetensors. */
@@ -251,7 +336,9 @@ export async function readHeaders(files: readonly File[], formats: Formats): Pro
 		try {
 			headers.push(await readHeader(file, formats));
 		} catch (error) {
-			throw error instanceof FileError ? new FileError(`${file.name}: ${error.message}`) : error;
+			throw error instanceof FileError
+				? new FileError(`${file.name}: ${error.message}`)
+				: error;
 		}
 	}
 	const names = new Set<string>();
@@ -259,5 +346,9 @@ export async function readHeaders(files: readonly File[], formats: Formats): Pro
 		refuseIf(names.has(x.name), "twice", x.name);
 		names.add(x.name);
 	}
-	return { format: headers[0]!.format, tensors: headers.flatMap((x) => x.tensors), metadata: headers[0]!.metadata };
+	return {
+		format: headers[0]!.format,
+		tensors: headers.flatMap((x) => x.tensors),
+		metadata: headers[0]!.metadata,
+	};
 }

@@ -1,4 +1,5 @@
-// The closed forms of the models of a static gallery: a script of its own, loaded when a config is opened. Pages from disk can load nothing else.
+// The closed forms of the models of a static gallery: a script of its own, loaded when a config is
+// opened. Pages from disk can load nothing else.
 import type { Known } from "./config";
 import { decompress } from "../read_data";
 
@@ -14,14 +15,26 @@ interface ScriptPolicy {
 let loading: Promise<GalleryForm[]> | null = null;
 
 function loadScript(address: string): Promise<GalleryForm[]> {
-	const { trustedTypes } = globalThis as { trustedTypes?: { createPolicy: (name: string, rules: ScriptPolicy) => ScriptPolicy } };
+	const { trustedTypes } = globalThis as {
+		trustedTypes?: { createPolicy: (name: string, rules: ScriptPolicy) => ScriptPolicy };
+	};
 	const script = document.createElement("script");
-	script.src = trustedTypes ? trustedTypes.createPolicy("llamath-forms", { createScriptURL: () => address }).createScriptURL(address) : address;
+	script.src = trustedTypes
+		? trustedTypes
+				.createPolicy("llamath-forms", { createScriptURL: () => address })
+				.createScriptURL(address)
+		: address;
 	return new Promise((done, fail) => {
-		script.onload = () => done(decompress((globalThis as unknown as { llamathForms: string }).llamathForms) as Promise<GalleryForm[]>);
+		script.onload = () =>
+			done(
+				decompress(
+					(globalThis as unknown as { llamathForms: string }).llamathForms,
+				) as Promise<GalleryForm[]>,
+			);
 		script.onerror = () => fail(new Error("missing"));
 		document.head.append(script);
 	});
 }
 
-export const loadForms = (address: string): Promise<GalleryForm[]> => (loading ??= loadScript(address));
+export const loadForms = (address: string): Promise<GalleryForm[]> =>
+	(loading ??= loadScript(address));

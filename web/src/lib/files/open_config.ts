@@ -1,4 +1,5 @@
-// Where a config is opened: on the page of a server in a page of its own, in a static gallery on the page of a model of its kind, else in Design.
+// Where a config is opened: on the page of a server in a page of its own, in a static gallery on
+// the page of a model of its kind, else in Design.
 import { data } from "../data";
 import { encodeSizes } from "../design";
 import { grouped } from "../format";
@@ -14,14 +15,21 @@ import { FileError, refuse } from "./strict_json";
 export type OpenConfig = (file: File) => Promise<string>;
 
 /** Sends a config to the server, and goes to the address that `to` has for its id. */
-export async function openOnServer(file: File, up: string, to: (id: string) => string): Promise<string> {
+export async function openOnServer(
+	file: File,
+	up: string,
+	to: (id: string) => string,
+): Promise<string> {
 	const { total, id } = await sendConfig(file, up);
 	if (id === null) return refuse("no page", grouped(total));
 	location.assign(to(id));
 	return `${file.name}: ${grouped(total)} parameters`;
 }
 
-/** Goes to the page of the model in a static gallery whose closed forms count a config, in Design, at the config's dimensions. */
+/**
+ * Goes to the page of the model in a static gallery whose closed forms count a config, in Design,
+ * at the config's dimensions.
+ */
 export async function openInSite(file: File, forms: string, link: string): Promise<string> {
 	const files = data.files as FormatData;
 	const config = await parseConfig(file, files);
@@ -29,7 +37,9 @@ export async function openInSite(file: File, forms: string, link: string): Promi
 	try {
 		const { index, dimensions } = matchConfig(config, known, files);
 		const { id, name } = known[index]!;
-		location.assign(`${link.replace("{id}", encodeURIComponent(id))}#${new URLSearchParams({ view: "design", sizes: encodeSizes(dimensions) })}`);
+		location.assign(
+			`${link.replace("{id}", encodeURIComponent(id))}#${new URLSearchParams({ view: "design", sizes: encodeSizes(dimensions) })}`,
+		);
 		return `${file.name}: its dimensions, counted like ${name}`;
 	} catch (error) {
 		throw withCommands(error, file);
@@ -48,7 +58,9 @@ export const openOnPage: OpenConfig = async (file) => {
 	if (data.served) {
 		const { up, ids } = data.served;
 		const kept = ids[state.view === "b" ? 1 : 0]!;
-		return openOnServer(file, up, (id) => (id === kept ? pageUrl(up, [id]) : `${pageUrl(up, [kept, id])}#view=b`));
+		return openOnServer(file, up, (id) =>
+			id === kept ? pageUrl(up, [id]) : `${pageUrl(up, [kept, id])}#view=b`,
+		);
 	}
 	const site = data.gallery as SiteLinks | undefined;
 	let problem: unknown;

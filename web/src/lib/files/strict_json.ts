@@ -1,4 +1,5 @@
-// A strict JSON parser for untrusted files: no duplicate keys, exact integers, bounded size and depth.
+// A strict JSON parser for untrusted files: no duplicate keys, exact integers, bounded size and
+// depth.
 import { data } from "../data";
 
 /** What a file should have been; its message is shown to the reader. */
@@ -7,7 +8,9 @@ export class FileError extends Error {}
 /** Throws the error message `why` of web/page_data/ui_strings.py with its values filled in. */
 export function refuse(why: string, ...values: unknown[]): never {
 	const messages = data.words.refused as Record<string, string>;
-	throw new FileError(messages[why]!.replace(/\{(\d)\}/g, (_, i: string) => String(values[Number(i)])));
+	throw new FileError(
+		messages[why]!.replace(/\{(\d)\}/g, (_, i: string) => String(values[Number(i)])),
+	);
 }
 
 export function refuseIf(condition: unknown, why: string, ...values: unknown[]): void {
@@ -27,7 +30,12 @@ function parser(text: string, maxValues: number): () => Json {
 	let at = 0;
 	let remaining = maxValues;
 	const fail = (expected: string): never => {
-		return refuse("expected", expected, at.toLocaleString("en"), at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end");
+		return refuse(
+			"expected",
+			expected,
+			at.toLocaleString("en"),
+			at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end",
+		);
 	};
 	const take = (pattern: RegExp) => {
 		pattern.lastIndex = at;
@@ -49,7 +57,8 @@ function parser(text: string, maxValues: number): () => Json {
 	/** The items of an object or array, up to the closing bracket. */
 	const parseList = (end: string, part: () => void) => {
 		if (skipIf(end)) return;
-		do part(); while (skipIf(","));
+		do part();
+		while (skipIf(","));
 		if (!skipIf(end)) fail(`, or ${end}`);
 	};
 	const parseNumber = (): Json => {
@@ -78,7 +87,8 @@ function parser(text: string, maxValues: number): () => Json {
 			return found;
 		}
 		if (text[at] === '"') return parseString();
-		for (const [word, meant] of Object.entries(LITERALS)) if (text.startsWith(word, at)) return (at += word.length), meant;
+		for (const [word, meant] of Object.entries(LITERALS))
+			if (text.startsWith(word, at)) return ((at += word.length), meant);
 		return parseNumber();
 	};
 	return () => {

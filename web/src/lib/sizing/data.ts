@@ -1,4 +1,5 @@
-// What page_data/inference_data.py and training_data.py send: a model's memory and work as expressions of the settings.
+// What page_data/inference_data.py and training_data.py send: a model's memory and work as
+// expressions of the settings.
 import type { Digits, MemoryLine, ModelData } from "../data";
 import { data } from "../data";
 import type { Expression, Operation } from "../expressions";
@@ -49,7 +50,10 @@ export interface TrainingData {
 	gpus: Digits[];
 	ranks: Digits[];
 	/** Lines are places in `lines`. */
-	static: Record<string, Record<string, Record<string, number[]> & { optimizer: Record<string, number[]> }>>;
+	static: Record<
+		string,
+		Record<string, Record<string, number[]> & { optimizer: Record<string, number[]> }>
+	>;
 	moving: Record<string, Record<string, number[]>>;
 	lines: MemoryLine[];
 }

@@ -5,8 +5,15 @@ import { grouped } from "../format";
 import type { Gpu } from "./data";
 
 type Unit = [name: string, size: bigint];
-const BINARY: Unit[] = [["2³⁰", 2n ** 30n], ["2²⁰", 2n ** 20n]];
-const DECIMAL: Unit[] = [["10¹²", 10n ** 12n], ["10⁹", 10n ** 9n], ["10⁶", 10n ** 6n]];
+const BINARY: Unit[] = [
+	["2³⁰", 2n ** 30n],
+	["2²⁰", 2n ** 20n],
+];
+const DECIMAL: Unit[] = [
+	["10¹²", 10n ** 12n],
+	["10⁹", 10n ** 9n],
+	["10⁶", 10n ** 6n],
+];
 
 function fact(label: string, n: bigint, unit: string, units = DECIMAL) {
 	const found = units.find(([, size]) => n >= size && (n * 1000n) % size === 0n);
@@ -14,20 +21,41 @@ function fact(label: string, n: bigint, unit: string, units = DECIMAL) {
 	if (!found) return formula(label, whole);
 	const [name, size] = found;
 	const thousandths = (n * 1000n) / size;
-	const rest = String(thousandths % 1000n).padStart(3, "0").replace(/0+$/, "");
+	const rest = String(thousandths % 1000n)
+		.padStart(3, "0")
+		.replace(/0+$/, "");
 	return formula(label, `${grouped(thousandths / 1000n)}${rest && `.${rest}`}·${name}`, whole);
 }
 
 export function memoryFacts(gpu: Gpu): ComponentChildren[] {
 	const [memory, nominal] = [BigInt(gpu.memory), BigInt(gpu.nominal)];
 	const units = nominal % 2n ** 30n === 0n ? BINARY : DECIMAL;
-	return [fact("nominal memory", nominal, "bytes", units), memory !== nominal && fact("memory that the driver reports", memory, "bytes", BINARY), ...inBytes(memory), gpu.source];
+	return [
+		fact("nominal memory", nominal, "bytes", units),
+		memory !== nominal && fact("memory that the driver reports", memory, "bytes", BINARY),
+		...inBytes(memory),
+		gpu.source,
+	];
 }
 
-export const bandwidthFacts = (gpu: Gpu, shown: string): ComponentChildren[] => [fact("memory bandwidth", BigInt(gpu.bandwidth), "bytes per second"), formula("in short", `${grouped(gpu.bandwidth)} bytes per second`, shown), gpu.source];
-export const peakFacts = (gpu: Gpu, dtype: string, shown: string): ComponentChildren[] => [fact(`dense peak in ${dtype}`, BigInt(gpu.flops[dtype]!), "FLOP/s"), formula("in short", `${grouped(gpu.flops[dtype]!)} FLOP/s`, shown), gpu.source];
+export const bandwidthFacts = (gpu: Gpu, shown: string): ComponentChildren[] => [
+	fact("memory bandwidth", BigInt(gpu.bandwidth), "bytes per second"),
+	formula("in short", `${grouped(gpu.bandwidth)} bytes per second`, shown),
+	gpu.source,
+];
+export const peakFacts = (gpu: Gpu, dtype: string, shown: string): ComponentChildren[] => [
+	fact(`dense peak in ${dtype}`, BigInt(gpu.flops[dtype]!), "FLOP/s"),
+	formula("in short", `${grouped(gpu.flops[dtype]!)} FLOP/s`, shown),
+	gpu.source,
+];
 
-const PREFIXES: readonly [number, string][] = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+const PREFIXES: readonly [number, string][] = [
+	[1e15, "P"],
+	[1e12, "T"],
+	[1e9, "G"],
+	[1e6, "M"],
+	[1e3, "k"],
+];
 
 /** A rate to four significant digits with a prefix. */
 export function prefixed(n: bigint | number): string {
@@ -36,4 +64,5 @@ export function prefixed(n: bigint | number): string {
 }
 
 /** The title without the memory that stands beside it. */
-export const shortTitle = (gpu: Gpu) => gpu.title.replace(/^GeForce |^Instinct /, "").replace(/,? \d+GB$/, "");
+export const shortTitle = (gpu: Gpu) =>
+	gpu.title.replace(/^GeForce |^Instinct /, "").replace(/,? \d+GB$/, "");

@@ -1,9 +1,20 @@
-// What `llamath fit` answers, for one GPU in some number: the split it chooses, whether it fits, how much more would, and what to change.
+// What `llamath fit` answers, for one GPU in some number: the split it chooses, whether it fits,
+// how much more would, and what to change.
 import { value } from "../expressions";
 import { parseWhole, type State } from "../state";
 import type { ModelData } from "../data";
 import { GPUS, sizesOf, type Gpu, type Sizes } from "./data";
-import { chosenCount, MemoryLimit, memoryPerGpu, namedSplit, sizedIn, splitsOf, withMode, type Sized, type Split } from "./gpu_memory";
+import {
+	chosenCount,
+	MemoryLimit,
+	memoryPerGpu,
+	namedSplit,
+	sizedIn,
+	splitsOf,
+	withMode,
+	type Sized,
+	type Split,
+} from "./gpu_memory";
 import { decodeBytesAndFlops, decodeRate } from "./speed_limits";
 
 export const CUSTOM = "custom";
@@ -14,20 +25,44 @@ export function customGpu(state: State): Gpu {
 	const whole = (name: string) => BigInt(state[name]!);
 	const rate = String(whole("gpuflops") * 10n ** 12n);
 	const memory = String(whole("gpumem") * GIB);
-	const known = { name: CUSTOM, title: "Custom GPU", memory, nominal: memory, bandwidth: String(whole("gpubw") * 10n ** 9n) };
-	return { ...known, node: 8, source: "the figures above", flops: { bf16: rate, fp16: rate }, formats: [], kvs: [], shown: true };
+	const known = {
+		name: CUSTOM,
+		title: "Custom GPU",
+		memory,
+		nominal: memory,
+		bandwidth: String(whole("gpubw") * 10n ** 9n),
+	};
+	return {
+		...known,
+		node: 8,
+		source: "the figures above",
+		flops: { bf16: rate, fp16: rate },
+		formats: [],
+		kvs: [],
+		shown: true,
+	};
 }
 
-export const chosenGpu = (state: State): Gpu => (state.card === CUSTOM ? customGpu(state) : (GPUS.find((x) => x.name === state.card) ?? GPUS[0]!));
+export const chosenGpu = (state: State): Gpu =>
+	state.card === CUSTOM
+		? customGpu(state)
+		: (GPUS.find((x) => x.name === state.card) ?? GPUS[0]!);
 
 /** Everything about one model under the current dtypes and sequences; splits are sized once. */
 export class Fitter {
-	private readonly known = new Map<string, { sized: Sized; limit: MemoryLimit; needed: number; work?: [number, number] }>();
+	private readonly known = new Map<
+		string,
+		{ sized: Sized; limit: MemoryLimit; needed: number; work?: [number, number] }
+	>();
 
-	constructor(readonly sizes: Sizes, readonly state: State) {}
+	constructor(
+		readonly sizes: Sizes,
+		readonly state: State,
+	) {}
 
 	private of(split: Split, count: string) {
-		// the same layout with as many sequences on each replica needs the same memory for any number of GPUs
+		// the same layout with as many sequences on each replica needs the same memory for any
+		// number of GPUs
 		const key = `${split.layout.name} ${-Math.floor(-Number(this.state.batch) / split.replicas)}`;
 		let found = this.known.get(key);
 		if (!found) {
@@ -48,7 +83,9 @@ export class Fitter {
 			return limit.fits(sized.variables.T!, sized.variables.B!, memory);
 		});
 		if (fitting) return { split: fitting, fits: true };
-		const least = splits.reduce((a, x) => (this.of(x, count).needed < this.of(a, count).needed ? x : a));
+		const least = splits.reduce((a, x) =>
+			this.of(x, count).needed < this.of(a, count).needed ? x : a,
+		);
 		return { split: least, fits: false };
 	}
 
@@ -62,7 +99,16 @@ export class Fitter {
 		const context = fits ? null : limit.longestContext(memory);
 		const short = fits ? 0 : found.needed - Number(memory);
 		found.work ??= decodeBytesAndFlops(sized);
-		return { gpu, count, split, fits, sequences, context, short, decode: fits ? decodeRate(sized, gpu, found.work) : null };
+		return {
+			gpu,
+			count,
+			split,
+			fits,
+			sequences,
+			context,
+			short,
+			decode: fits ? decodeRate(sized, gpu, found.work) : null,
+		};
 	}
 }
 
@@ -84,7 +130,11 @@ const MOST_KEPT = 4;
 export function fitterOf(sizes: Sizes, state: State): Fitter {
 	let kept = lastFitters.get(sizes);
 	if (!kept) lastFitters.set(sizes, (kept = new Map<string, Fitter>()));
-	return recall(kept, [state.context, state.batch, state.dtype, state.kv].join(" "), () => new Fitter(sizes, { ...state }));
+	return recall(
+		kept,
+		[state.context, state.batch, state.dtype, state.kv].join(" "),
+		() => new Fitter(sizes, { ...state }),
+	);
 }
 
 /** A GPU in some number: what `fit` says about it. */
@@ -103,7 +153,10 @@ export interface Cell {
 	decode: number | null;
 }
 
-/** The numbers of GPUs that the matrix shows: five, from the smallest in which some GPU holds the weights. */
+/**
+ * The numbers of GPUs that the matrix shows: five, from the smallest in which some GPU holds the
+ * weights.
+ */
 export function shownCounts(sizes: Sizes, state: State): string[] {
 	const counts = sizes.gpus.map((x) => x.count);
 	const one = new Fitter(sizes, { ...state, context: "1", batch: "1" });
@@ -114,7 +167,10 @@ export function shownCounts(sizes: Sizes, state: State): string[] {
 
 const lastSettings = new WeakMap<ModelData, Map<string, Sized>>();
 
-/** The split of the settings: the named one, or what `fit` chooses for the chosen GPU; several sections ask for the same. */
+/**
+ * The split of the settings: the named one, or what `fit` chooses for the chosen GPU; several
+ * sections ask for the same.
+ */
 export function settings(model: ModelData, state: State): Sized {
 	let kept = lastSettings.get(model);
 	if (!kept) lastSettings.set(model, (kept = new Map<string, Sized>()));
@@ -124,7 +180,9 @@ export function settings(model: ModelData, state: State): Sized {
 function sizeModel(model: ModelData, state: State): Sized {
 	const sizes = sizesOf(model);
 	const count = chosenCount(sizes, state);
-	const split = namedSplit(sizes, state, count) ?? fitterOf(sizes, state).choose(chosenGpu(state), count).split;
+	const split =
+		namedSplit(sizes, state, count) ??
+		fitterOf(sizes, state).choose(chosenGpu(state), count).split;
 	return withMode(sizedIn(sizes, state, split, count), state, BigInt(chosenGpu(state).memory));
 }
 
@@ -143,7 +201,14 @@ export function verdict(sized: Sized, gpu: Gpu): FitVerdict {
 	const { total } = memoryPerGpu(sized).mostLoaded.values;
 	const limit = new MemoryLimit(sized.plan);
 	const batch = limit.largestBatch(memory);
-	return { sized, total, memory, fits: total <= memory, maxContext: limit.longestContext(memory), maxBatch: batch === null ? null : batch * BigInt(sized.split.replicas) };
+	return {
+		sized,
+		total,
+		memory,
+		fits: total <= memory,
+		maxContext: limit.longestContext(memory),
+		maxBatch: batch === null ? null : batch * BigInt(sized.split.replicas),
+	};
 }
 
 /** Changes of the settings with which the model fits. */
@@ -156,39 +221,81 @@ export interface Suggestion {
 }
 
 const roundDown = (n: bigint) => n - (n % (n >= 4096n ? 1024n : 256n));
-const weightBytes = (sizes: Sizes, name: string) => BigInt(sizes.dtypes.find((x) => x.name === name)!.bytes);
+const weightBytes = (sizes: Sizes, name: string) =>
+	BigInt(sizes.dtypes.find((x) => x.name === name)!.bytes);
 
-/** What a change gives up, in halvings: of the bits of a weight, of the bytes of the cache, and of the context. */
+/**
+ * What a change gives up, in halvings: of the bits of a weight, of the bytes of the cache, and of
+ * the context.
+ */
 interface Candidate extends Suggestion {
 	losses: [weights: number, cache: number, context: number];
 }
 
-const beats = (a: Candidate, b: Candidate) => a.losses.every((x, i) => x <= b.losses[i]!) && a.losses.some((x, i) => x < b.losses[i]!);
+const beats = (a: Candidate, b: Candidate) =>
+	a.losses.every((x, i) => x <= b.losses[i]!) && a.losses.some((x, i) => x < b.losses[i]!);
 
-/** Smaller weights, a smaller KV cache, a shorter context, more or larger GPUs: those that nothing else beats in everything. */
+/**
+ * Smaller weights, a smaller KV cache, a shorter context, more or larger GPUs: those that nothing
+ * else beats in everything.
+ */
 export function suggestions(sizes: Sizes, state: State, gpu: Gpu, count: string): Suggestion[] {
 	const own = state.dtype || sizes.dtype;
 	const ownKv = state.kv || sizes.kv;
-	const formats = [own, ...sizes.dtypes.map((x) => x.name).filter((x) => gpu.formats.includes(x) && weightBytes(sizes, x) < weightBytes(sizes, own))];
-	const kvs = [ownKv, ...(["bf16", "fp16", "fp32"].includes(ownKv) ? gpu.kvs.filter((x) => sizes.kvs.some((y) => y.name === x)) : [])];
+	const formats = [
+		own,
+		...sizes.dtypes
+			.map((x) => x.name)
+			.filter(
+				(x) => gpu.formats.includes(x) && weightBytes(sizes, x) < weightBytes(sizes, own),
+			),
+	];
+	const kvs = [
+		ownKv,
+		...(["bf16", "fp16", "fp32"].includes(ownKv)
+			? gpu.kvs.filter((x) => sizes.kvs.some((y) => y.name === x))
+			: []),
+	];
 	const bitsOf = (name: string) => sizes.dtypes.find((x) => x.name === name)!.bits;
-	const cacheBytes = (kv: string) => Number(memoryPerGpu(sizedIn(sizes, { ...state, kv }, { layout: sizes.layouts[0]!, replicas: 1 }, "1")).mostLoaded.values.cache);
+	const cacheBytes = (kv: string) =>
+		Number(
+			memoryPerGpu(
+				sizedIn(sizes, { ...state, kv }, { layout: sizes.layouts[0]!, replicas: 1 }, "1"),
+			).mostLoaded.values.cache,
+		);
 	const ownCache = cacheBytes(ownKv);
 	const found: Candidate[] = [];
 	for (const dtype of formats) {
-		const bits = dtype === own ? 0 : Math.max(Math.log2(bitsOf(own).mean / bitsOf(dtype).suggested!), 0);
+		const bits =
+			dtype === own ? 0 : Math.max(Math.log2(bitsOf(own).mean / bitsOf(dtype).suggested!), 0);
 		for (const kv of kvs) {
 			const to: State = { ...(dtype !== own && { dtype }), ...(kv !== ownKv && { kv }) };
 			const candidate = withContext(sizes, { ...state, ...to }, gpu, count);
 			if (!candidate) continue;
-			const all: State = candidate.context < BigInt(state.context!) ? { ...to, context: String(candidate.context) } : to;
+			const all: State =
+				candidate.context < BigInt(state.context!)
+					? { ...to, context: String(candidate.context) }
+					: to;
 			if (!Object.keys(all).length) continue;
-			const cache = kv === ownKv || !ownCache ? 0 : Math.log2(ownCache / Math.max(cacheBytes(kv), 1));
-			const losses: Candidate["losses"] = [bits, cache, Math.log2(Number(state.context) / Number(candidate.context))];
-			if (sum(losses) <= MAX_HALVINGS) found.push({ ...describe(all), to: { ...all, tp: "" }, total: candidate.total, losses });
+			const cache =
+				kv === ownKv || !ownCache ? 0 : Math.log2(ownCache / Math.max(cacheBytes(kv), 1));
+			const losses: Candidate["losses"] = [
+				bits,
+				cache,
+				Math.log2(Number(state.context) / Number(candidate.context)),
+			];
+			if (sum(losses) <= MAX_HALVINGS)
+				found.push({
+					...describe(all),
+					to: { ...all, tp: "" },
+					total: candidate.total,
+					losses,
+				});
 		}
 	}
-	const best = found.filter((x) => !found.some((y) => beats(y, x))).sort((x, y) => sum(x.losses) - sum(y.losses));
+	const best = found
+		.filter((x) => !found.some((y) => beats(y, x)))
+		.sort((x, y) => sum(x.losses) - sum(y.losses));
 	return [...best.slice(0, MOST), ...otherGpus(sizes, state, gpu, count)];
 }
 
@@ -203,21 +310,43 @@ function describe(to: State): { change: string; says: string } {
 		kv: ["--kv-dtype", (x) => `KV cache in ${x}`],
 		context: ["--context", (x) => `${Number(x).toLocaleString("en-US")} tokens`],
 	};
-	const named = Object.entries(to).map(([name, x]) => ({ option: `${options[name]![0]} ${x}`, says: options[name]![1](x) }));
-	return { change: named.map((x) => x.option).join(" "), says: named.map((x) => x.says).join(", ") };
+	const named = Object.entries(to).map(([name, x]) => ({
+		option: `${options[name]![0]} ${x}`,
+		says: options[name]![1](x),
+	}));
+	return {
+		change: named.map((x) => x.option).join(" "),
+		says: named.map((x) => x.says).join(", "),
+	};
 }
 
-function withContext(sizes: Sizes, state: State, gpu: Gpu, count: string): { context: bigint; total: bigint } | null {
+function withContext(
+	sizes: Sizes,
+	state: State,
+	gpu: Gpu,
+	count: string,
+): { context: bigint; total: bigint } | null {
 	const at = (context: bigint) => {
 		const fitter = new Fitter(sizes, { ...state, context: String(context) });
 		const { split, fits } = fitter.choose(gpu, count);
-		return fits ? { context, total: memoryPerGpu(sizedIn(sizes, { ...state, context: String(context) }, split, count)).mostLoaded.values.total } : null;
+		return fits
+			? {
+					context,
+					total: memoryPerGpu(
+						sizedIn(sizes, { ...state, context: String(context) }, split, count),
+					).mostLoaded.values.total,
+				}
+			: null;
 	};
 	const wanted = BigInt(state.context!);
 	const whole = at(wanted);
 	if (whole) return whole;
 	const memory = BigInt(gpu.memory);
-	const longest = splitsOf(sizes, count, gpu.node).map((split) => new MemoryLimit(sizedIn(sizes, state, split, count).plan).longestContext(memory) ?? wanted);
+	const longest = splitsOf(sizes, count, gpu.node).map(
+		(split) =>
+			new MemoryLimit(sizedIn(sizes, state, split, count).plan).longestContext(memory) ??
+			wanted,
+	);
 	const most = longest.reduce((a, b) => (b > a ? b : a), 0n);
 	const rounded = roundDown(most < wanted ? most : wanted);
 	return rounded ? at(rounded) : null;
@@ -233,13 +362,23 @@ function* otherGpus(sizes: Sizes, state: State, gpu: Gpu, count: string): Genera
 	for (const { count: n } of sizes.gpus) {
 		const total = Number(n) > Number(count) && gpu.name !== CUSTOM ? totalIn(gpu, n) : null;
 		if (total === null) continue;
-		yield { change: `--on ${n}x${gpu.name}`, says: `${n} × ${gpu.title}`, to: { gpus: n, tp: "" }, total };
+		yield {
+			change: `--on ${n}x${gpu.name}`,
+			says: `${n} × ${gpu.title}`,
+			to: { gpus: n, tp: "" },
+			total,
+		};
 		break;
 	}
 	for (const other of GPUS.toSorted((a, b) => Number(BigInt(a.memory) - BigInt(b.memory)))) {
 		const total = BigInt(other.memory) > BigInt(gpu.memory) ? totalIn(other, count) : null;
 		if (total === null) continue;
-		yield { change: `--on ${count === "1" ? "" : `${count}x`}${other.name}`, says: `${count === "1" ? "" : `${count} × `}${other.title}`, to: { card: other.name, tp: "" }, total };
+		yield {
+			change: `--on ${count === "1" ? "" : `${count}x`}${other.name}`,
+			says: `${count === "1" ? "" : `${count} × `}${other.title}`,
+			to: { card: other.name, tp: "" },
+			total,
+		};
 		break;
 	}
 }

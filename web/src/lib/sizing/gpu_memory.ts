@@ -1,11 +1,27 @@
 // The memory of each GPU for inference or training, evaluated from the library's expressions.
 import type { MemoryLine, ModelData } from "../data";
-import { bindApproximately, bindExactly, sumOf, value, type Evaluate, type Expression, type Variables } from "../expressions";
+import {
+	bindApproximately,
+	bindExactly,
+	sumOf,
+	value,
+	type Evaluate,
+	type Expression,
+	type Variables,
+} from "../expressions";
 import type { State } from "../state";
 import { sizesOf, type DType, type LayoutData, type Sizes, type TrainingData } from "./data";
 
 export const INFERENCE_PARTS = ["weights", "cache", "activations", "logits", "overhead"] as const;
-export const TRAINING_PARTS = ["weights", "gradients", "master", "optimizer", "activations", "logits", "overhead"] as const;
+export const TRAINING_PARTS = [
+	"weights",
+	"gradients",
+	"master",
+	"optimizer",
+	"activations",
+	"logits",
+	"overhead",
+] as const;
 export type Part = (typeof INFERENCE_PARTS)[number] | (typeof TRAINING_PARTS)[number];
 export const MAX_TOKENS = 2n ** 32n;
 
@@ -14,7 +30,10 @@ export interface Stage {
 	lines: Record<string, MemoryLine[]>;
 }
 
-/** What is evaluated for each GPU: the stages with their expressions, and the values of all variables but the parts. */
+/**
+ * What is evaluated for each GPU: the stages with their expressions, and the values of all
+ * variables but the parts.
+ */
 export interface Plan {
 	mode: "run" | "train";
 	parts: readonly Part[];
@@ -56,7 +75,8 @@ export interface GpuMemory {
 	stage: Stage;
 }
 
-const integers = (texts: Record<string, string>) => Object.fromEntries(Object.entries(texts).map(([name, n]) => [name, BigInt(n)]));
+const integers = (texts: Record<string, string>) =>
+	Object.fromEntries(Object.entries(texts).map(([name, n]) => [name, BigInt(n)]));
 const line = (what: string, form: Expression): MemoryLine[] => [{ what, form, says: "" }];
 const ceilDiv = (a: bigint, b: bigint) => -(-a / b) + (a % b ? 1n : 0n);
 
@@ -80,51 +100,101 @@ const trainingMemory = new WeakMap<TrainingData, Map<string, BoundMemory>>();
 /** The stages of a layout; made once, so that their expressions are compiled once. */
 function inferenceStages(sizes: Sizes, layout: LayoutData): Stage[] {
 	const form = (i: number) => sizes.forms[i]!;
-	return remember(stagesOf, layout, () => layout.stages.map((x) => ({
-		where: x.where,
-		lines: {
-			weights: line("weights", x.weights),
-			cache: x.cache.map((y) => ({ what: y.what, form: form(y.form), says: "" })),
-			activations: line("activations", form(x.activations)),
-			logits: line("logits", form(x.logits)),
-			overhead: line("overhead", form(x.overhead)),
-		},
-	})));
+	return remember(stagesOf, layout, () =>
+		layout.stages.map((x) => ({
+			where: x.where,
+			lines: {
+				weights: line("weights", x.weights),
+				cache: x.cache.map((y) => ({ what: y.what, form: form(y.form), says: "" })),
+				activations: line("activations", form(x.activations)),
+				logits: line("logits", form(x.logits)),
+				overhead: line("overhead", form(x.overhead)),
+			},
+		})),
+	);
 }
 
 export const splitLabel = (split: Split, count: string) =>
-	count === "1" ? "one GPU" : `${count} GPUs, ${split.replicas > 1 ? `${split.replicas} replicas of ` : ""}${split.layout.name}`;
+	count === "1"
+		? "one GPU"
+		: `${count} GPUs, ${split.replicas > 1 ? `${split.replicas} replicas of ` : ""}${split.layout.name}`;
 
 function inferencePlan(sized: Omit<Sized, "plan">): Plan {
 	const { sizes, split, constants, variables, count } = sized;
 	const stages = inferenceStages(sizes, split.layout);
-	const memory = remember(boundTo, constants, () => new BoundMemory(INFERENCE_PARTS, stages, constants));
-	return { mode: "run", parts: INFERENCE_PARTS, stages, variables, memory, label: splitLabel(split, count), gpus: count };
+	const memory = remember(
+		boundTo,
+		constants,
+		() => new BoundMemory(INFERENCE_PARTS, stages, constants),
+	);
+	return {
+		mode: "run",
+		parts: INFERENCE_PARTS,
+		stages,
+		variables,
+		memory,
+		label: splitLabel(split, count),
+		gpus: count,
+	};
 }
 
 function trainingPlan({ training }: Sizes, state: State, trainingTp: string): Plan {
-	const chosen = Object.fromEntries(training.choices.map((x) => [x.name, (x.options.find((y) => y[0] === state[x.name]) ?? x.options[0]!)[0]]));
+	const chosen = Object.fromEntries(
+		training.choices.map((x) => [
+			x.name,
+			(x.options.find((y) => y[0] === state[x.name]) ?? x.options[0]!)[0],
+		]),
+	);
 	const gpus = training.gpus.includes(state.trainers!) ? state.trainers! : "1";
 	const ranks = training.ranks.filter((x) => Number(x) <= Number(gpus));
 	const tp = ranks.includes(state.tp!) ? state.tp! : trainingTp;
 	const dp = String(Number(gpus) / Number(tp));
 	const resident = training.static[chosen.precision!]![tp]!;
-	const moving = training.moving[`${training.kept[chosen.precision!]} ${chosen.attention} ${chosen.kernels}`]!;
-	const places = { ...resident, optimizer: resident.optimizer[chosen.optimizer!]!, activations: moving[chosen.recompute!]!, logits: moving.logits! };
-	const lines = Object.fromEntries(Object.entries(places).map(([part, list]) => [part, list.map((i) => training.lines[i]!)]));
-	const sharded = Object.entries(training.zero).map(([name, stage]) => [name, Number(chosen.zero) >= Number(stage) ? dp : "1"]);
+	const moving =
+		training.moving[
+			`${training.kept[chosen.precision!]} ${chosen.attention} ${chosen.kernels}`
+		]!;
+	const places = {
+		...resident,
+		optimizer: resident.optimizer[chosen.optimizer!]!,
+		activations: moving[chosen.recompute!]!,
+		logits: moving.logits!,
+	};
+	const lines = Object.fromEntries(
+		Object.entries(places).map(([part, list]) => [part, list.map((i) => training.lines[i]!)]),
+	);
+	const sharded = Object.entries(training.zero).map(([name, stage]) => [
+		name,
+		Number(chosen.zero) >= Number(stage) ? dp : "1",
+	]);
 	const constants = integers({ TP: tp, ...Object.fromEntries(sharded) });
 	const variables = { ...constants, T: BigInt(state.context!), B: BigInt(state.batch!) };
 	const key = JSON.stringify([tp, dp, chosen]);
-	const memory = remember(remember(trainingMemory, training, () => new Map<string, BoundMemory>()), key, () => new BoundMemory(TRAINING_PARTS, [{ where: "", lines }], constants, training.tokens));
-	const label = gpus === "1" ? "one GPU" : `each of ${gpus} GPUs, TP ${tp} × DP ${dp}, ZeRO-${chosen.zero}`;
-	return { mode: "train", parts: TRAINING_PARTS, stages: memory.stages, variables, memory, label, gpus, tokens: training.tokens, training: { ranks, tp, dp, chosen } };
+	const memory = remember(
+		remember(trainingMemory, training, () => new Map<string, BoundMemory>()),
+		key,
+		() => new BoundMemory(TRAINING_PARTS, [{ where: "", lines }], constants, training.tokens),
+	);
+	const label =
+		gpus === "1" ? "one GPU" : `each of ${gpus} GPUs, TP ${tp} × DP ${dp}, ZeRO-${chosen.zero}`;
+	return {
+		mode: "train",
+		parts: TRAINING_PARTS,
+		stages: memory.stages,
+		variables,
+		memory,
+		label,
+		gpus,
+		tokens: training.tokens,
+		training: { ranks, tp, dp, chosen },
+	};
 }
 
 /** The dtypes of weights and KV cache that are chosen. */
 export function chosenDtypes(sizes: Sizes, state: State) {
 	const dtype = sizes.dtypes.find((x) => x.name === state.dtype) ?? sizes.dtypes[0]!;
-	const kv = sizes.kvs.find((x) => x.name === state.kv) ?? sizes.kvs.find((x) => x.name === sizes.kv)!;
+	const kv =
+		sizes.kvs.find((x) => x.name === state.kv) ?? sizes.kvs.find((x) => x.name === sizes.kv)!;
 	return { dtype, kv };
 }
 
@@ -132,12 +202,28 @@ export function chosenDtypes(sizes: Sizes, state: State) {
 export function sizedIn(sizes: Sizes, state: State, split: Split, count: string): Sized {
 	const { dtype, kv } = chosenDtypes(sizes, state);
 	const { layout } = split;
-	const constants = remember(remember(constantsOf, layout, () => new Map<string, Variables<bigint>>()), `${dtype.name} ${kv.name}`, () => {
-		const own = integers({ TP: layout.tp, ...dtype.variables, ...kv.variables });
-		const bytes = (x: LayoutData["read"][string]): bigint => (typeof x === "object" && "form" in x ? value(x.form, own) + BigInt(x.more[dtype.name] ?? 0) : value(x, own));
-		return { ...own, ...Object.fromEntries(Object.entries(layout.read).map(([name, x]) => [name, bytes(x)])) };
-	});
-	const variables = { ...constants, T: BigInt(state.context!), B: ceilDiv(BigInt(state.batch!), BigInt(split.replicas)) };
+	const constants = remember(
+		remember(constantsOf, layout, () => new Map<string, Variables<bigint>>()),
+		`${dtype.name} ${kv.name}`,
+		() => {
+			const own = integers({ TP: layout.tp, ...dtype.variables, ...kv.variables });
+			const bytes = (x: LayoutData["read"][string]): bigint =>
+				typeof x === "object" && "form" in x
+					? value(x.form, own) + BigInt(x.more[dtype.name] ?? 0)
+					: value(x, own);
+			return {
+				...own,
+				...Object.fromEntries(
+					Object.entries(layout.read).map(([name, x]) => [name, bytes(x)]),
+				),
+			};
+		},
+	);
+	const variables = {
+		...constants,
+		T: BigInt(state.context!),
+		B: ceilDiv(BigInt(state.batch!), BigInt(split.replicas)),
+	};
 	const sized = { sizes, dtype, kv, split, count, constants, variables };
 	return { ...sized, plan: inferencePlan(sized) };
 }
@@ -148,23 +234,37 @@ export function splitsOf(sizes: Sizes, count: string, node = 8): Split[] {
 	return splits.filter((x) => Number(x.layout.tp) <= node);
 }
 
-/** The split that the settings name: with this tensor parallelism in one replica, else null: `fit` chooses. */
+/**
+ * The split that the settings name: with this tensor parallelism in one replica, else null: `fit`
+ * chooses.
+ */
 export function namedSplit(sizes: Sizes, state: State, count: string): Split | null {
-	return (state.tp && splitsOf(sizes, count).find((x) => x.layout.tp === state.tp && x.replicas === 1)) || null;
+	return (
+		(state.tp &&
+			splitsOf(sizes, count).find((x) => x.layout.tp === state.tp && x.replicas === 1)) ||
+		null
+	);
 }
 
-export const chosenCount = (sizes: Sizes, state: State) => (sizes.gpus.find((x) => x.count === state.gpus) ?? sizes.gpus[0]!).count;
+export const chosenCount = (sizes: Sizes, state: State) =>
+	(sizes.gpus.find((x) => x.count === state.gpus) ?? sizes.gpus[0]!).count;
 
 /** Turns inference settings into those of training where these are chosen. */
 export function withMode(sized: Sized, state: State, memory: bigint): Sized {
 	if (state.mode !== "train") return sized;
 	// without a choice, the least tensor parallelism with which a step fits the GPU, else the most
-	const plans = sized.sizes.training.ranks.filter((x) => Number(x) <= Number(state.trainers)).map((tp) => trainingPlan(sized.sizes, state, tp));
-	const plan = plans.find((x) => memoryPerGpu({ plan: x }).mostLoaded.values.total <= memory) ?? plans.at(-1) ?? trainingPlan(sized.sizes, state, "1");
+	const plans = sized.sizes.training.ranks
+		.filter((x) => Number(x) <= Number(state.trainers))
+		.map((tp) => trainingPlan(sized.sizes, state, tp));
+	const plan =
+		plans.find((x) => memoryPerGpu({ plan: x }).mostLoaded.values.total <= memory) ??
+		plans.at(-1) ??
+		trainingPlan(sized.sizes, state, "1");
 	return { ...sized, plan };
 }
 
-const numbers = (variables: Variables<bigint>): Variables<number> => Object.fromEntries(Object.entries(variables).map(([name, n]) => [name, Number(n)]));
+const numbers = (variables: Variables<bigint>): Variables<number> =>
+	Object.fromEntries(Object.entries(variables).map(([name, n]) => [name, Number(n)]));
 
 /** A stage with a function for each part, which may use the parts before it. */
 interface BoundStage<N> {
@@ -172,7 +272,10 @@ interface BoundStage<N> {
 	parts: [part: Part, evaluate: Evaluate<N>][];
 }
 
-/** The memory of the GPUs of some choices, bound to all that context and batch do not change; what was found is kept. */
+/**
+ * The memory of the GPUs of some choices, bound to all that context and batch do not change; what
+ * was found is kept.
+ */
 class BoundMemory {
 	readonly exact: BoundStage<bigint>[];
 	readonly approximate: BoundStage<number>[];
@@ -180,14 +283,29 @@ class BoundMemory {
 	readonly approximateTokens: Evaluate<number> | null;
 	private readonly limits = new Map<string, bigint | null>();
 
-	constructor(parts: readonly Part[], readonly stages: Stage[], constants: Variables<bigint>, tokens?: Expression) {
+	constructor(
+		parts: readonly Part[],
+		readonly stages: Stage[],
+		constants: Variables<bigint>,
+		tokens?: Expression,
+	) {
 		const approximations = numbers(constants);
-		const bound = <N>(bind: (x: Expression, known: Variables<N>) => Evaluate<N>, known: Variables<N>): BoundStage<N>[] =>
-			stages.map((stage) => ({ stage, parts: parts.map((part) => [part, bind(sumOf(stage.lines[part]!.map((x) => x.form)), known)]) }));
+		const bound = <N>(
+			bind: (x: Expression, known: Variables<N>) => Evaluate<N>,
+			known: Variables<N>,
+		): BoundStage<N>[] =>
+			stages.map((stage) => ({
+				stage,
+				parts: parts.map((part) => [
+					part,
+					bind(sumOf(stage.lines[part]!.map((x) => x.form)), known),
+				]),
+			}));
 		this.exact = bound(bindExactly, constants);
 		this.approximate = bound(bindApproximately, approximations);
 		this.exactTokens = tokens === undefined ? null : bindExactly(tokens, constants);
-		this.approximateTokens = tokens === undefined ? null : bindApproximately(tokens, approximations);
+		this.approximateTokens =
+			tokens === undefined ? null : bindApproximately(tokens, approximations);
 	}
 
 	/** The answer to a question about these choices; a slider asks the same again and again. */
@@ -199,7 +317,11 @@ class BoundMemory {
 
 const MOST_LIMITS = 1000;
 
-function evaluateStage({ stage, parts }: BoundStage<bigint>, variables: Variables<bigint>, tokens: Evaluate<bigint> | null): GpuMemory {
+function evaluateStage(
+	{ stage, parts }: BoundStage<bigint>,
+	variables: Variables<bigint>,
+	tokens: Evaluate<bigint> | null,
+): GpuMemory {
 	const values = { ...variables } as StageMemory;
 	if (tokens) values.T = tokens(variables);
 	let total = 0n;
@@ -209,14 +331,22 @@ function evaluateStage({ stage, parts }: BoundStage<bigint>, variables: Variable
 }
 
 /** The memory of a GPU in each stage, and of the most loaded one. */
-export function memoryPerGpu({ plan }: Pick<Sized, "plan">, context = plan.variables.T!, batch = plan.variables.B!) {
+export function memoryPerGpu(
+	{ plan }: Pick<Sized, "plan">,
+	context = plan.variables.T!,
+	batch = plan.variables.B!,
+) {
 	const variables = { ...plan.variables, T: context, B: batch };
-	const shares = plan.memory.exact.map((x) => evaluateStage(x, variables, plan.memory.exactTokens));
+	const shares = plan.memory.exact.map((x) =>
+		evaluateStage(x, variables, plan.memory.exactTokens),
+	);
 	const mostLoaded = shares.reduce((a, x) => (x.values.total > a.values.total ? x : a));
 	return { shares, mostLoaded };
 }
 
-/** Memory in floating point, for positions in pixels and for comparisons that are far from equal. */
+/**
+ * Memory in floating point, for positions in pixels and for comparisons that are far from equal.
+ */
 export class ApproximateMemory {
 	constructor(private readonly plan: Plan) {}
 
@@ -244,7 +374,9 @@ export class ApproximateMemory {
 	}
 }
 
-/** Compares memory exactly: in floating point where the two are far apart, else in whole numbers. */
+/**
+ * Compares memory exactly: in floating point where the two are far apart, else in whole numbers.
+ */
 export class MemoryLimit {
 	readonly approximate: ApproximateMemory;
 
@@ -261,21 +393,30 @@ export class MemoryLimit {
 		const limit = Number(memory);
 		const left = limit - this.approximate.total(Number(context), Number(batch));
 		if (Math.abs(left) > 1e-9 * limit + 64) return left;
-		return Number(memory - memoryPerGpu({ plan: this.plan }, context, batch).mostLoaded.values.total);
+		return Number(
+			memory - memoryPerGpu({ plan: this.plan }, context, batch).mostLoaded.values.total,
+		);
 	}
 
 	/** The longest context that fits: 0n if none does, null if any does. */
 	longestContext(memory: bigint, batch = this.plan.variables.B!): bigint | null {
-		return this.plan.memory.limit(`batch ${batch} in ${memory}`, () => largest((n) => this.margin(n, batch, memory)));
+		return this.plan.memory.limit(`batch ${batch} in ${memory}`, () =>
+			largest((n) => this.margin(n, batch, memory)),
+		);
 	}
 
 	/** The most sequences that fit at a context, in the same sense. */
 	largestBatch(memory: bigint, context = this.plan.variables.T!): bigint | null {
-		return this.plan.memory.limit(`context ${context} in ${memory}`, () => largest((n) => this.margin(context, n, memory)));
+		return this.plan.memory.limit(`context ${context} in ${memory}`, () =>
+			largest((n) => this.margin(context, n, memory)),
+		);
 	}
 }
 
-/** The largest whole number below MAX_TOKENS whose margin is not negative, found by interpolation, as memory grows nearly linearly; null if any has. */
+/**
+ * The largest whole number below MAX_TOKENS whose margin is not negative, found by interpolation,
+ * as memory grows nearly linearly; null if any has.
+ */
 function largest(margin: (n: bigint) => number): bigint | null {
 	let [low, high] = [1n, MAX_TOKENS - 1n];
 	let [atLow, atHigh] = [margin(low), margin(high)];

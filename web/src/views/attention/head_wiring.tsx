@@ -24,19 +24,63 @@ export function HeadWiring({ width, heads, kvHeads, latent }: Props) {
 	}).join("");
 	const half = Math.max(1, Math.min(3.4, (step * shared - 2) / 2));
 	return (
-		<svg width={width} height={HEIGHT} role="img" aria-label={`${heads} query heads read ${latent ? "one latent" : `${kvHeads} KV heads`}`}>
-			<path d={wires} fill="none" stroke="var(--c-attn)" stroke-width={few ? 1.2 : 0.7} class="data" />
-			{Array.from({ length: heads }, (_, i) => few
-				? <circle key={i} class="data" cx={queryX(i)} cy={QUERY_Y} r={3.6} fill="var(--c-attn)" />
-				: <rect key={i} class="data" x={queryX(i) - Math.min(0.8, step / 3)} y={QUERY_Y - 5} width={Math.min(1.6, step / 1.5)} height={9} fill="var(--c-attn)" />)}
-			{latent
-				? <rect class="data" x={width / 2 - 10} y={CACHE_Y} width={20} height={34} fill="var(--c-kv)" />
-				: Array.from({ length: kvHeads }, (_, i) => (
+		<svg
+			width={width}
+			height={HEIGHT}
+			role="img"
+			aria-label={`${heads} query heads read ${latent ? "one latent" : `${kvHeads} KV heads`}`}
+		>
+			<path
+				d={wires}
+				fill="none"
+				stroke="var(--c-attn)"
+				stroke-width={few ? 1.2 : 0.7}
+				class="data"
+			/>
+			{Array.from({ length: heads }, (_, i) =>
+				few ? (
+					<circle
+						key={i}
+						class="data"
+						cx={queryX(i)}
+						cy={QUERY_Y}
+						r={3.6}
+						fill="var(--c-attn)"
+					/>
+				) : (
+					<rect
+						key={i}
+						class="data"
+						x={queryX(i) - Math.min(0.8, step / 3)}
+						y={QUERY_Y - 5}
+						width={Math.min(1.6, step / 1.5)}
+						height={9}
+						fill="var(--c-attn)"
+					/>
+				),
+			)}
+			{latent ? (
+				<rect
+					class="data"
+					x={width / 2 - 10}
+					y={CACHE_Y}
+					width={20}
+					height={34}
+					fill="var(--c-kv)"
+				/>
+			) : (
+				Array.from({ length: kvHeads }, (_, i) => (
 					<g key={i} class="data" fill="var(--c-kv)">
 						<rect x={cacheX(i) - half} y={CACHE_Y} width={half * 0.9} height={34} />
-						<rect x={cacheX(i) + half * 0.1} y={CACHE_Y} width={half * 0.9} height={34} />
+						<rect
+							x={cacheX(i) + half * 0.1}
+							y={CACHE_Y}
+							width={half * 0.9}
+							height={34}
+						/>
 					</g>
-				))}
+				))
+			)}
 		</svg>
 	);
 }

@@ -44,7 +44,8 @@ export const difference = data.difference as Difference;
 /** The field's word for the feed-forward network. */
 export const inFieldWords = (text: string): string => text.replace(/\bMLP\b/g, "FFN");
 
-export const isSameModel = ({ weights, config }: Difference): boolean => !weights.length && !config.length;
+export const isSameModel = ({ weights, config }: Difference): boolean =>
+	!weights.length && !config.length;
 
 const magnitude = (n: Digits) => (BigInt(n) < 0n ? -BigInt(n) : BigInt(n));
 
@@ -53,9 +54,13 @@ function causeName({ kind, cause, delta }: Cause): string {
 	return kind === "V" ? `a ${BigInt(delta) > 0n ? "larger" : "smaller"} ${name}` : name;
 }
 
-const joined = (names: string[]) => (names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0]!);
+const joined = (names: string[]) =>
+	names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0]!;
 
-/** Why the second model has its size: the largest causes in its direction, and the largest against it. */
+/**
+ * Why the second model has its size: the largest causes in its direction, and the largest against
+ * it.
+ */
 export function causesInWords({ causes, delta }: Difference): string {
 	const isMore = BigInt(delta) > 0n;
 	const bySize = [...causes].sort((a, b) => (magnitude(a.delta) < magnitude(b.delta) ? 1 : -1));
@@ -64,5 +69,7 @@ export function causesInWords({ causes, delta }: Difference): string {
 	// what is less than a hundredth of the largest cause does not explain a size
 	const matters = (x: Cause) => magnitude(x.delta) * 100n >= magnitude(bySize[0]!.delta);
 	const most = joined(along.filter(matters).slice(0, 2).map(causeName));
-	return against && matters(against) ? `${most}, ${isMore ? "partly paid for with" : "in spite of"} ${causeName(against)}` : most;
+	return against && matters(against)
+		? `${most}, ${isMore ? "partly paid for with" : "in spite of"} ${causeName(against)}`
+		: most;
 }

@@ -25,15 +25,32 @@ interface Value {
 
 /** The smaller of the two context lengths; a model without a limit has none. */
 function commonContext(): bigint {
-	const limits = data.models.map((x) => (x.attention as { context: string }).context).filter(Boolean).map(BigInt);
-	return limits.length ? limits.reduce((a, b) => (a < b ? a : b)) : BigInt((data.models[0]!.sizes as { context: string }).context);
+	const limits = data.models
+		.map((x) => (x.attention as { context: string }).context)
+		.filter(Boolean)
+		.map(BigInt);
+	return limits.length
+		? limits.reduce((a, b) => (a < b ? a : b))
+		: BigInt((data.models[0]!.sizes as { context: string }).context);
 }
 
 function countOf(model: ModelData, name: string): Value | null {
-	const count = model.counts.find((x) => x.name === name) ?? (name === "active" ? model.counts[0]! : null);
+	const count =
+		model.counts.find((x) => x.name === name) ?? (name === "active" ? model.counts[0]! : null);
 	if (!count) return null;
 	const n = BigInt(count.value);
-	return { n, text: grouped(n), derive: () => ({ title: `${model.name}: ${name}`, lines: [count.says, formula(count.symbols, count.numbers, grouped(n)), ...inShort(name, n, compactCount(n))] }) };
+	return {
+		n,
+		text: grouped(n),
+		derive: () => ({
+			title: `${model.name}: ${name}`,
+			lines: [
+				count.says,
+				formula(count.symbols, count.numbers, grouped(n)),
+				...inShort(name, n, compactCount(n)),
+			],
+		}),
+	};
 }
 
 const GPU_SETTINGS = ["card", "gpumem", "gpubw", "gpuflops"];
@@ -41,40 +58,101 @@ const GPU_SETTINGS = ["card", "gpumem", "gpubw", "gpuflops"];
 /** The sizes of both, at the smaller context length. */
 function useMeasures() {
 	const state = useAppState("dtype", "kv", ...GPU_SETTINGS);
-	return useMemo(() => measuresAt(state), [state.dtype, state.kv, ...GPU_SETTINGS.map((x) => state[x])]);
+	return useMemo(
+		() => measuresAt(state),
+		[state.dtype, state.kv, ...GPU_SETTINGS.map((x) => state[x])],
+	);
 }
 
 function measuresAt(state: State) {
 	const tokens = commonContext();
-	const at: State = { ...state, mode: "run", context: String(tokens), batch: "1", by: "part", gpus: "1", tp: "" };
+	const at: State = {
+		...state,
+		mode: "run",
+		context: String(tokens),
+		batch: "1",
+		by: "part",
+		gpus: "1",
+		tp: "",
+	};
 	const sets = data.models.map((model) => settings(model, at));
 	const measured = (map: string, unit: string, text: (n: bigint) => string) =>
 		data.models.map((model, i): Value => {
 			const { whole, cells } = measuredCells(model, { ...at, map }, sets[i]!);
-			return { n: whole, text: text(whole), derive: () => ({ title: `${model.name}: ${unit}`, lines: [sumFormula(cells.map((x) => [x.name, x.size]), unit), unit === "bytes" ? formula("bytes / 2³⁰", `${grouped(whole)} / 2³⁰`, gibibytes(whole)) : ""] }) };
+			return {
+				n: whole,
+				text: text(whole),
+				derive: () => ({
+					title: `${model.name}: ${unit}`,
+					lines: [
+						sumFormula(
+							cells.map((x) => [x.name, x.size]),
+							unit,
+						),
+						unit === "bytes"
+							? formula("bytes / 2³⁰", `${grouped(whole)} / 2³⁰`, gibibytes(whole))
+							: "",
+					],
+				}),
+			};
 		});
 	const context = `${grouped(tokens)} tokens`;
 	const dtypes = [...new Set(sets.map((x) => x.dtype.name as string))].join(" and ");
 	const measures: Measure[] = [
-		{ name: "Parameters", note: "", color: "ramp-4", values: data.models.map((x) => countOf(x, "total")) },
-		{ name: "Active", note: "for one token", color: "ramp-4", values: data.models.map((x) => countOf(x, "active")) },
-		{ name: "Weights", note: dtypes, color: "ramp-4", values: measured("bytes", "bytes", gibibytes) },
-		{ name: "KV cache", note: `${context}, the smaller context length`, color: "c-kv", values: measured("cache", "bytes", gibibytes) },
-		{ name: "FLOPs", note: `of one token, after ${context}`, color: "ramp-4", values: measured("flops", "FLOPs", grouped) },
+		{
+			name: "Parameters",
+			note: "",
+			color: "ramp-4",
+			values: data.models.map((x) => countOf(x, "total")),
+		},
+		{
+			name: "Active",
+			note: "for one token",
+			color: "ramp-4",
+			values: data.models.map((x) => countOf(x, "active")),
+		},
+		{
+			name: "Weights",
+			note: dtypes,
+			color: "ramp-4",
+			values: measured("bytes", "bytes", gibibytes),
+		},
+		{
+			name: "KV cache",
+			note: `${context}, the smaller context length`,
+			color: "c-kv",
+			values: measured("cache", "bytes", gibibytes),
+		},
+		{
+			name: "FLOPs",
+			note: `of one token, after ${context}`,
+			color: "ramp-4",
+			values: measured("flops", "FLOPs", grouped),
+		},
 	];
 	return { measures, at, context };
 }
 
-const ratioOf = ([a, b]: (Value | null)[]): number | null => (a && b && a.n > 0n ? Number((b.n * 10_000n) / a.n) / 10_000 : null);
+const ratioOf = ([a, b]: (Value | null)[]): number | null =>
+	a && b && a.n > 0n ? Number((b.n * 10_000n) / a.n) / 10_000 : null;
 
 /** What the second model takes, as multiples of the first. */
 export function MeasuresFinding() {
 	const { measures } = useMeasures();
 	const parts = measures.flatMap(({ name, values }) => {
-		const ratio = name === "Weights" || name === "KV cache" || name === "FLOPs" ? ratioOf(values) : null;
-		return ratio === null ? [] : [`${threeDigits(ratio)} × the ${name === "Weights" ? "bytes of weights" : name}`];
+		const ratio =
+			name === "Weights" || name === "KV cache" || name === "FLOPs" ? ratioOf(values) : null;
+		return ratio === null
+			? []
+			: [`${threeDigits(ratio)} × the ${name === "Weights" ? "bytes of weights" : name}`];
 	});
-	return <>{data.models[1]!.name} takes {parts.slice(0, -1).join(", ")}{parts.length > 1 && " and "}{parts.at(-1)} of {data.models[0]!.name}</>;
+	return (
+		<>
+			{data.models[1]!.name} takes {parts.slice(0, -1).join(", ")}
+			{parts.length > 1 && " and "}
+			{parts.at(-1)} of {data.models[0]!.name}
+		</>
+	);
 }
 
 export function Measures() {
@@ -83,8 +161,26 @@ export function Measures() {
 		<>
 			<table class="measures" role="table">
 				<caption class="hidden">Sizes of both models</caption>
-				<thead role="rowgroup" class="hidden"><tr role="row"><th scope="col" role="columnheader">size</th>{data.models.map((x, i) => <th key={i} scope="col" role="columnheader" class="n">{x.name}</th>)}<th scope="col" role="columnheader" class="n">ratio</th></tr></thead>
-				<tbody role="rowgroup">{measures.map((x) => <MeasureRow key={x.name} measure={x} />)}</tbody>
+				<thead role="rowgroup" class="hidden">
+					<tr role="row">
+						<th scope="col" role="columnheader">
+							size
+						</th>
+						{data.models.map((x, i) => (
+							<th key={i} scope="col" role="columnheader" class="n">
+								{x.name}
+							</th>
+						))}
+						<th scope="col" role="columnheader" class="n">
+							ratio
+						</th>
+					</tr>
+				</thead>
+				<tbody role="rowgroup">
+					{measures.map((x) => (
+						<MeasureRow key={x.name} measure={x} />
+					))}
+				</tbody>
 			</table>
 			<Speeds at={at} context={context} />
 		</>
@@ -97,28 +193,69 @@ function MeasureRow({ measure }: { measure: Measure }) {
 	const ratio = ratioOf(measure.values);
 	return (
 		<tr role="row">
-			<th scope="row" role="rowheader">{measure.name}<span class="caption">{measure.note}</span></th>
+			<th scope="row" role="rowheader">
+				{measure.name}
+				<span class="caption">{measure.note}</span>
+			</th>
 			{measure.values.map((x, i) => (
 				<td key={i} class="n" role="cell" data-label={data.models[i]!.name}>
-					{x ? <NumberButton derive={x.derive} label={`${measure.name} of ${data.models[i]!.name}`}>{x.text}</NumberButton> : "–"}
-					{x && <svg class="size-bar data" width="100%" height="10" aria-hidden="true"><rect x="0" y="0" height="10" rx="2" width={`${Math.max(Number((x.n * 10_000n) / most) / 100, 0.3)}%`} fill={`var(--${measure.color})`} /></svg>}
+					{x ? (
+						<NumberButton
+							derive={x.derive}
+							label={`${measure.name} of ${data.models[i]!.name}`}
+						>
+							{x.text}
+						</NumberButton>
+					) : (
+						"–"
+					)}
+					{x && (
+						<svg class="size-bar data" width="100%" height="10" aria-hidden="true">
+							<rect
+								x="0"
+								y="0"
+								height="10"
+								rx="2"
+								width={`${Math.max(Number((x.n * 10_000n) / most) / 100, 0.3)}%`}
+								fill={`var(--${measure.color})`}
+							/>
+						</svg>
+					)}
 				</td>
 			))}
 			<td class="n" role="cell" data-label="ratio">
-				{ratio !== null && a && b && <NumberButton derive={() => ({ title: `${measure.name}: ratio`, lines: [formula(`${data.models[1]!.name} / ${data.models[0]!.name}`, `${grouped(b.n)} / ${grouped(a.n)}`, `× ${threeDigits(ratio)}`)] })} label={`${measure.name}, ratio`}>{`× ${threeDigits(ratio)}`}</NumberButton>}
+				{ratio !== null && a && b && (
+					<NumberButton
+						derive={() => ({
+							title: `${measure.name}: ratio`,
+							lines: [
+								formula(
+									`${data.models[1]!.name} / ${data.models[0]!.name}`,
+									`${grouped(b.n)} / ${grouped(a.n)}`,
+									`× ${threeDigits(ratio)}`,
+								),
+							],
+						})}
+						label={`${measure.name}, ratio`}
+					>{`× ${threeDigits(ratio)}`}</NumberButton>
+				)}
 			</td>
 		</tr>
 	);
 }
 
-/** The decode ceiling of both on the fewest GPUs of one kind that hold each; no speed of what does not fit. */
+/**
+ * The decode ceiling of both on the fewest GPUs of one kind that hold each; no speed of what does
+ * not fit.
+ */
 function Speeds({ at, context }: { at: Record<string, string>; context: string }) {
 	const gpu = chosenGpu(at);
 	const rows = data.models.map((model) => {
 		const counts = sizesOf(model).gpus.map((x) => x.count);
 		for (const gpus of counts) {
 			const sized = settings(model, { ...at, gpus, tp: "" });
-			if (verdict(sized, gpu).fits) return { model, gpus, pass: speedLimits(sized, gpu).passes[0]! };
+			if (verdict(sized, gpu).fits)
+				return { model, gpus, pass: speedLimits(sized, gpu).passes[0]! };
 		}
 		return { model, gpus: counts.at(-1)!, pass: null };
 	});
@@ -129,9 +266,29 @@ function Speeds({ at, context }: { at: Record<string, string>; context: string }
 					<strong>{model.name}</strong>{" "}
 					{pass ? (
 						<>
-							decodes at most <NumberButton derive={() => ({ title: `${model.name}: decode`, lines: [formula("tokens in 10⁹ seconds / 10⁹", `${grouped(pass.values.rate)} / 10⁹`, `${threeDigits(Number(pass.values.rate) / 1e9)} tokens/s`), formula("GPUs", gpus), `Bound by ${pass.bound === "memory" ? "memory bandwidth" : "compute"}.`] })} label={`decode ceiling of ${model.name}`}>{`${threeDigits(Number(pass.values.rate) / 1e9)} tokens/s`}</NumberButton> on {gpus} × {gpu.title}
+							decodes at most{" "}
+							<NumberButton
+								derive={() => ({
+									title: `${model.name}: decode`,
+									lines: [
+										formula(
+											"tokens in 10⁹ seconds / 10⁹",
+											`${grouped(pass.values.rate)} / 10⁹`,
+											`${threeDigits(Number(pass.values.rate) / 1e9)} ` +
+												"tokens/s",
+										),
+										formula("GPUs", gpus),
+										`Bound by ${pass.bound === "memory" ? "memory bandwidth" : "compute"}.`,
+									],
+								})}
+								label={`decode ceiling of ${model.name}`}
+							>{`${threeDigits(Number(pass.values.rate) / 1e9)} tokens/s`}</NumberButton>{" "}
+							on {gpus} × {gpu.title}
 						</>
-					) : `does not fit on ${gpus} × ${gpu.title}`}, {context}
+					) : (
+						`does not fit on ${gpus} × ${gpu.title}`
+					)}
+					, {context}
 				</li>
 			))}
 		</ul>

@@ -1,4 +1,5 @@
-// The causes of a difference in size as a waterfall: from the total of the first model to that of the second, on a stated axis.
+// The causes of a difference in size as a waterfall: from the total of the first model to that of
+// the second, on a stated axis.
 import { scaleLinear } from "d3-scale";
 import { Measured } from "../../components/measured";
 import { NumberButton } from "../../components/number";
@@ -30,8 +31,17 @@ function axisOf(levels: bigint[], width: number): Axis {
 	const isBroken = low > MIN_BREAK * high;
 	const margin = (high - low || high) * 0.12;
 	const start = isBroken ? Math.max(0, low - margin) : 0;
-	const scale = scaleLinear([start, high + (high - start) * 0.02], [isBroken ? 34 : 0, width - 1]);
-	return { at: (n) => scale(Number(n)), ticks: scale.ticks(width > 420 ? 5 : 3).filter((x) => scale(x) > (isBroken ? 44 : -1)), start, isBroken, width };
+	const scale = scaleLinear(
+		[start, high + (high - start) * 0.02],
+		[isBroken ? 34 : 0, width - 1],
+	);
+	return {
+		at: (n) => scale(Number(n)),
+		ticks: scale.ticks(width > 420 ? 5 : 3).filter((x) => scale(x) > (isBroken ? 44 : -1)),
+		start,
+		isBroken,
+		width,
+	};
 }
 
 /** The total of a model: a grey bar, broken where the axis does not start at 0. */
@@ -39,14 +49,37 @@ function TotalBar({ axis, n, isLast }: { axis: Axis; n: bigint; isLast: boolean 
 	const x = axis.at(n);
 	return (
 		<svg width={axis.width} height={ROW} aria-hidden="true">
-			<rect class="data" x={0} y={10} width={Math.max(x, 1)} height={BAR} rx={3} fill="var(--ramp-4)" />
-			{axis.isBroken && <path d={`M16 ${ROW - 4}l5 -${BAR + 12}M22 ${ROW - 4}l5 -${BAR + 12}`} class="break" />}
+			<rect
+				class="data"
+				x={0}
+				y={10}
+				width={Math.max(x, 1)}
+				height={BAR}
+				rx={3}
+				fill="var(--ramp-4)"
+			/>
+			{axis.isBroken && (
+				<path
+					d={`M16 ${ROW - 4}l5 -${BAR + 12}M22 ${ROW - 4}l5 -${BAR + 12}`}
+					class="break"
+				/>
+			)}
 			<path class="link" d={isLast ? `M${x} 0V10` : `M${x} ${10 + BAR}V${ROW}`} />
 		</svg>
 	);
 }
 
-function CauseBar({ axis, from, to, cause }: { axis: Axis; from: bigint; to: bigint; cause: Cause }) {
+function CauseBar({
+	axis,
+	from,
+	to,
+	cause,
+}: {
+	axis: Axis;
+	from: bigint;
+	to: bigint;
+	cause: Cause;
+}) {
 	const [a, b] = [axis.at(from), axis.at(to)];
 	const [left, width] = [Math.min(a, b), Math.max(Math.abs(b - a), 1.5)];
 	const isMore = to > from;
@@ -63,18 +96,38 @@ function CauseBar({ axis, from, to, cause }: { axis: Axis; from: bigint; to: big
 	const shape = ({ x, size }: { x: number; size: number }, isEnd: boolean) => {
 		const [start, end] = [x + (isMore ? 0 : 0.5), x + size - 1];
 		if (!isEnd) return `M${start} 10H${end}V${10 + BAR}H${start}Z`;
-		return isMore ? `M${start} 10H${end - tip}L${end} ${10 + BAR / 2}L${end - tip} ${10 + BAR}H${start}Z` : `M${end} 10H${start + tip}L${start} ${10 + BAR / 2}L${start + tip} ${10 + BAR}H${end}Z`;
+		return isMore
+			? `M${start} 10H${end - tip}L${end} ${10 + BAR / 2}L${end - tip} ${10 + BAR}H${start}Z`
+			: `M${end} 10H${start + tip}L${start} ${10 + BAR / 2}L${start + tip} ` +
+					`${10 + BAR}H${end}Z`;
 	};
 	return (
 		<svg width={axis.width} height={ROW} aria-hidden="true">
-			{axis.ticks.map((x) => <path key={x} class="grid" d={`M${axis.at(x)} 0V${ROW}`} />)}
+			{axis.ticks.map((x) => (
+				<path key={x} class="grid" d={`M${axis.at(x)} 0V${ROW}`} />
+			))}
 			{segments.map((x, i) => {
 				const part = x.group ? modelPart(x.group) : null;
-				const name = part && [part.name, part.short].find((text) => textWidth(text, 13) < x.size - 16);
+				const name =
+					part &&
+					[part.name, part.short].find((text) => textWidth(text, 13) < x.size - 16);
 				return (
 					<g key={x.group}>
-						<path class="data" d={shape(x, i === segments.length - 1)} fill={part ? `var(--c-${part.color})` : "var(--ramp-3)"} />
-						{name && <text x={x.x + x.size / 2} y={10 + BAR / 2 + 5} text-anchor="middle" style={{ fill: `var(--on-${part.color})` }}>{name}</text>}
+						<path
+							class="data"
+							d={shape(x, i === segments.length - 1)}
+							fill={part ? `var(--c-${part.color})` : "var(--ramp-3)"}
+						/>
+						{name && (
+							<text
+								x={x.x + x.size / 2}
+								y={10 + BAR / 2 + 5}
+								text-anchor="middle"
+								style={{ fill: `var(--on-${part.color})` }}
+							>
+								{name}
+							</text>
+						)}
 					</g>
 				);
 			})}
@@ -86,13 +139,31 @@ function CauseBar({ axis, from, to, cause }: { axis: Axis; from: bigint; to: big
 function Ticks({ axis }: { axis: Axis }) {
 	return (
 		<svg width={axis.width} height={24} aria-hidden="true">
-			{axis.ticks.map((x, i) => <text key={x} class="muted" x={Math.min(axis.at(x), axis.width - 18)} y={17} text-anchor={axis.at(x) < 20 ? "start" : i === axis.ticks.length - 1 && axis.at(x) > axis.width - 30 ? "end" : "middle"}>{compactCount(BigInt(Math.round(x)))}</text>)}
+			{axis.ticks.map((x, i) => (
+				<text
+					key={x}
+					class="muted"
+					x={Math.min(axis.at(x), axis.width - 18)}
+					y={17}
+					text-anchor={
+						axis.at(x) < 20
+							? "start"
+							: i === axis.ticks.length - 1 && axis.at(x) > axis.width - 30
+								? "end"
+								: "middle"
+					}
+				>
+					{compactCount(BigInt(Math.round(x)))}
+				</text>
+			))}
 		</svg>
 	);
 }
 
 export const Waterfall = ({ difference }: { difference: Difference }) => (
-	<figure aria-label={`Causes of the difference between ${data.models[0]!.name} and ${data.models[1]!.name}`}>
+	<figure
+		aria-label={`Causes of the difference between ${data.models[0]!.name} and ${data.models[1]!.name}`}
+	>
 		<Measured>{(width) => <Picture difference={difference} whole={width} />}</Measured>
 	</figure>
 );
@@ -109,9 +180,23 @@ function Picture({ difference, whole }: { difference: Difference; whole: number 
 		const count = model.counts[0]!;
 		return (
 			<tr class="total" role="row">
-				<th scope="row" role="rowheader">{model.name}</th>
-				<td class="n" role="cell"><NumberButton derive={() => ({ title: model.name, lines: [formula(count.symbols, count.numbers, grouped(n))] })} label={`parameters of ${model.name}`}>{grouped(n)}</NumberButton></td>
-				<td role="cell" class="bar"><TotalBar axis={axis} n={n} isLast={i === 1} /></td>
+				<th scope="row" role="rowheader">
+					{model.name}
+				</th>
+				<td class="n" role="cell">
+					<NumberButton
+						derive={() => ({
+							title: model.name,
+							lines: [formula(count.symbols, count.numbers, grouped(n))],
+						})}
+						label={`parameters of ${model.name}`}
+					>
+						{grouped(n)}
+					</NumberButton>
+				</td>
+				<td role="cell" class="bar">
+					<TotalBar axis={axis} n={n} isLast={i === 1} />
+				</td>
 			</tr>
 		);
 	};
@@ -119,21 +204,66 @@ function Picture({ difference, whole }: { difference: Difference; whole: number 
 		<>
 			<table class={`waterfall ${isNarrow ? "narrow" : ""}`} role="table">
 				<caption class="hidden">{`Parameters from ${data.models[0]!.name} to ${data.models[1]!.name}`}</caption>
-				<thead role="rowgroup" class="hidden"><tr role="row"><th scope="col" role="columnheader">cause</th><th scope="col" role="columnheader" class="n">parameters</th><th scope="col" role="columnheader">change</th></tr></thead>
+				<thead role="rowgroup" class="hidden">
+					<tr role="row">
+						<th scope="col" role="columnheader">
+							cause
+						</th>
+						<th scope="col" role="columnheader" class="n">
+							parameters
+						</th>
+						<th scope="col" role="columnheader">
+							change
+						</th>
+					</tr>
+				</thead>
 				<tbody role="rowgroup">
 					{total(0, a)}
 					{difference.causes.map((x, i) => (
 						<tr key={x.label} role="row">
-							<th scope="row" role="rowheader"><span class="cause">{inFieldWords(x.label)}</span>{x.where.length <= MAX_PLACE && <span class="caption">{inFieldWords(x.where)}</span>}</th>
-							<td class="n" role="cell"><NumberButton derive={() => ({ title: inFieldWords(x.label), lines: [x.where, ...x.of.map((y) => formula(...y))] })} label={inFieldWords(x.label)}>{signed(x.delta)}</NumberButton></td>
-							<td role="cell" class="bar"><CauseBar axis={axis} from={levels[i]!} to={levels[i + 1]!} cause={x} /></td>
+							<th scope="row" role="rowheader">
+								<span class="cause">{inFieldWords(x.label)}</span>
+								{x.where.length <= MAX_PLACE && (
+									<span class="caption">{inFieldWords(x.where)}</span>
+								)}
+							</th>
+							<td class="n" role="cell">
+								<NumberButton
+									derive={() => ({
+										title: inFieldWords(x.label),
+										lines: [x.where, ...x.of.map((y) => formula(...y))],
+									})}
+									label={inFieldWords(x.label)}
+								>
+									{signed(x.delta)}
+								</NumberButton>
+							</td>
+							<td role="cell" class="bar">
+								<CauseBar
+									axis={axis}
+									from={levels[i]!}
+									to={levels[i + 1]!}
+									cause={x}
+								/>
+							</td>
 						</tr>
 					))}
 					{total(1, b)}
-					<tr class="axis" aria-hidden="true"><th /><td class="n caption">parameters</td><td class="bar"><Ticks axis={axis} /></td></tr>
+					<tr class="axis" aria-hidden="true">
+						<th />
+						<td class="n caption">parameters</td>
+						<td class="bar">
+							<Ticks axis={axis} />
+						</td>
+					</tr>
 				</tbody>
 			</table>
-			{axis.isBroken && <p class="caption">The axis starts at {compactCount(BigInt(Math.round(axis.start)))} parameters, where the bars are broken.</p>}
+			{axis.isBroken && (
+				<p class="caption">
+					The axis starts at {compactCount(BigInt(Math.round(axis.start)))} parameters,
+					where the bars are broken.
+				</p>
+			)}
 		</>
 	);
 }

@@ -1,4 +1,5 @@
-// Change the dimensions of a model and see what follows: its size, its parts, its distance to a target, its config.json.
+// Change the dimensions of a model and see what follows: its size, its parts, its distance to a
+// target, its config.json.
 import "./design.css";
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -8,7 +9,17 @@ import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
 import { data } from "../../lib/data";
 import { formula, inShort, shareFormula, type Derivation } from "../../lib/derivation";
-import { decodeSizes, designOf, encodeSizes, evaluateDesign, formatPpm, parseCount, type Design, type DesignLetter, type Dimensions } from "../../lib/design";
+import {
+	decodeSizes,
+	designOf,
+	encodeSizes,
+	evaluateDesign,
+	formatPpm,
+	parseCount,
+	type Design,
+	type DesignLetter,
+	type Dimensions,
+} from "../../lib/design";
 import { notation, type Expression } from "../../lib/expressions";
 import { forgetKeptKeys, keptKeys } from "../../lib/files/config";
 import { compactCount, grouped, share, shortCount, signed } from "../../lib/format";
@@ -33,10 +44,33 @@ function Dimension({ x, n, move }: { x: DesignLetter; n: bigint; move: (n: bigin
 	};
 	return (
 		<div class="dimension">
-			<label for={id}>{name}<span class="caption">{x.says ? `${x.letter}, ${x.key}` : x.letter}</span></label>
-			<input type="range" min={x.step} max={x.most} step={x.step} value={String(n)} aria-label={`${name}, slider`} aria-valuetext={`${name}: ${grouped(n)}`} onInput={(event) => move(BigInt(event.currentTarget.value))} />
-			<input id={id} type="text" inputMode="numeric" maxLength={13} value={text} aria-invalid={!isValid} aria-describedby={`${id}-note`} onInput={(event) => type(event.currentTarget.value)} />
-			<span id={`${id}-note`} class="control-note" role="status">{isValid ? "" : WHOLE}</span>
+			<label for={id}>
+				{name}
+				<span class="caption">{x.says ? `${x.letter}, ${x.key}` : x.letter}</span>
+			</label>
+			<input
+				type="range"
+				min={x.step}
+				max={x.most}
+				step={x.step}
+				value={String(n)}
+				aria-label={`${name}, slider`}
+				aria-valuetext={`${name}: ${grouped(n)}`}
+				onInput={(event) => move(BigInt(event.currentTarget.value))}
+			/>
+			<input
+				id={id}
+				type="text"
+				inputMode="numeric"
+				maxLength={13}
+				value={text}
+				aria-invalid={!isValid}
+				aria-describedby={`${id}-note`}
+				onInput={(event) => type(event.currentTarget.value)}
+			/>
+			<span id={`${id}-note`} class="control-note" role="status">
+				{isValid ? "" : WHOLE}
+			</span>
 		</div>
 	);
 }
@@ -50,26 +84,65 @@ function Target({ initial }: { initial: string }) {
 	};
 	return (
 		<span class="control">
-			<label class="control-label" for="target">Target</label>
-			<input id="target" type="text" maxLength={24} value={text} placeholder="405B" aria-invalid={isInvalid} aria-describedby="target-note" onInput={(event) => type(event.currentTarget.value)} />
-			<span id="target-note" class="control-note" role="status">{isInvalid ? COUNT : ""}</span>
+			<label class="control-label" for="target">
+				Target
+			</label>
+			<input
+				id="target"
+				type="text"
+				maxLength={24}
+				value={text}
+				placeholder="405B"
+				aria-invalid={isInvalid}
+				aria-describedby="target-note"
+				onInput={(event) => type(event.currentTarget.value)}
+			/>
+			<span id="target-note" class="control-note" role="status">
+				{isInvalid ? COUNT : ""}
+			</span>
 		</span>
 	);
 }
 
 type Result = ReturnType<typeof evaluateDesign>;
 
-const expressionLines = (form: Expression, values: Dimensions["values"], n: bigint) => formula(notation(form, values, true), notation(form, values, false), grouped(n));
+const expressionLines = (form: Expression, values: Dimensions["values"], n: bigint) =>
+	formula(notation(form, values, true), notation(form, values, false), grouped(n));
 
 function Total({ result, values }: { result: Result; values: Dimensions["values"] }) {
-	const derive = (): Derivation => ({ title: "total", lines: [expressionLines(result.form, values, result.total), ...inShort("total", result.total)] });
-	const deriveActive = (): Derivation => ({ title: "active", lines: [expressionLines(result.active, values, result.live), ...inShort("active", result.live)] });
+	const derive = (): Derivation => ({
+		title: "total",
+		lines: [
+			expressionLines(result.form, values, result.total),
+			...inShort("total", result.total),
+		],
+	});
+	const deriveActive = (): Derivation => ({
+		title: "active",
+		lines: [
+			expressionLines(result.active, values, result.live),
+			...inShort("active", result.live),
+		],
+	});
 	return (
 		<p class="design-total">
-			<NumberButton derive={derive} label="total, rounded">{shortCount(result.total)}</NumberButton>
+			<NumberButton derive={derive} label="total, rounded">
+				{shortCount(result.total)}
+			</NumberButton>
 			<span class="caption">
-				<NumberButton derive={derive} label="total" data-part="designed">{grouped(result.total)}</NumberButton> parameters
-				{result.live !== result.total && <>, <NumberButton derive={deriveActive} label="active" data-part="live">{grouped(result.live)}</NumberButton> active for one token</>}
+				<NumberButton derive={derive} label="total" data-part="designed">
+					{grouped(result.total)}
+				</NumberButton>{" "}
+				parameters
+				{result.live !== result.total && (
+					<>
+						,{" "}
+						<NumberButton derive={deriveActive} label="active" data-part="live">
+							{grouped(result.live)}
+						</NumberButton>{" "}
+						active for one token
+					</>
+				)}
 			</span>
 		</p>
 	);
@@ -80,11 +153,34 @@ function Away({ total, text }: { total: bigint; text: string }) {
 	if (!target) return null;
 	const difference = total - target;
 	const ppm = formatPpm(total, target);
-	const derive = (): Derivation => ({ title: "distance to the target", lines: [formula(text, grouped(target)), formula("total − target", `${grouped(total)} − ${grouped(target)}`, signed(difference)), formula("(total − target) / target", `${signed(difference)} / ${grouped(target)}`, ppm)] });
+	const derive = (): Derivation => ({
+		title: "distance to the target",
+		lines: [
+			formula(text, grouped(target)),
+			formula("total − target", `${grouped(total)} − ${grouped(target)}`, signed(difference)),
+			formula("(total − target) / target", `${signed(difference)} / ${grouped(target)}`, ppm),
+		],
+	});
 	return (
 		<p data-part="away">
-			<span class="set">{text}</span> is <NumberButton derive={derive} label="target">{grouped(target)}</NumberButton>:{" "}
-			{difference ? <><NumberButton derive={derive} label="difference">{signed(difference)}</NumberButton> parameters, <NumberButton derive={derive} label="relative difference">{ppm}</NumberButton></> : "met exactly"}
+			<span class="set">{text}</span> is{" "}
+			<NumberButton derive={derive} label="target">
+				{grouped(target)}
+			</NumberButton>
+			:{" "}
+			{difference ? (
+				<>
+					<NumberButton derive={derive} label="difference">
+						{signed(difference)}
+					</NumberButton>{" "}
+					parameters,{" "}
+					<NumberButton derive={derive} label="relative difference">
+						{ppm}
+					</NumberButton>
+				</>
+			) : (
+				"met exactly"
+			)}
 		</p>
 	);
 }
@@ -94,18 +190,53 @@ function Parts({ result, values }: { result: Result; values: Dimensions["values"
 	let offset = 0;
 	return (
 		<figure class="design-parts" aria-label="Parameters by component">
-			<svg class="data" width="100%" height="36" role="img" aria-label={`Parameters by component: ${parts.map((x) => `${modelPart(x.name).name} ${share(x.n, result.total)}`).join(", ")}`}>
+			<svg
+				class="data"
+				width="100%"
+				height="36"
+				role="img"
+				aria-label={`Parameters by component: ${parts.map((x) => `${modelPart(x.name).name} ${share(x.n, result.total)}`).join(", ")}`}
+			>
 				{parts.map((x) => {
 					const width = Number((x.n * 100_000n) / (result.total || 1n)) / 1000;
 					offset += width;
-					return <rect key={x.name} x={`${offset - width}%`} y="0" width={`${width}%`} height="36" fill={`var(--c-${modelPart(x.name).color})`} stroke="var(--paper)" />;
+					return (
+						<rect
+							key={x.name}
+							x={`${offset - width}%`}
+							y="0"
+							width={`${width}%`}
+							height="36"
+							fill={`var(--c-${modelPart(x.name).color})`}
+							stroke="var(--paper)"
+						/>
+					);
 				})}
 			</svg>
 			<ul class="key">
 				{parts.map((x) => (
 					<li key={x.name}>
-						<i class="swatch" style={{ background: `var(--c-${modelPart(x.name).color})` }} /> {modelPart(x.name).name}{" "}
-						<NumberButton derive={() => ({ title: modelPart(x.name).name, lines: [expressionLines(x.form, values, x.n), ...inShort(x.name, x.n, compactCount(x.n)), shareFormula(x.name, x.n, result.total, share(x.n, result.total))] })} label={modelPart(x.name).name}>{`${compactCount(x.n)} · ${share(x.n, result.total)}`}</NumberButton>
+						<i
+							class="swatch"
+							style={{ background: `var(--c-${modelPart(x.name).color})` }}
+						/>{" "}
+						{modelPart(x.name).name}{" "}
+						<NumberButton
+							derive={() => ({
+								title: modelPart(x.name).name,
+								lines: [
+									expressionLines(x.form, values, x.n),
+									...inShort(x.name, x.n, compactCount(x.n)),
+									shareFormula(
+										x.name,
+										x.n,
+										result.total,
+										share(x.n, result.total),
+									),
+								],
+							})}
+							label={modelPart(x.name).name}
+						>{`${compactCount(x.n)} · ${share(x.n, result.total)}`}</NumberButton>
 					</li>
 				))}
 			</ul>
@@ -118,42 +249,111 @@ export function DesignView() {
 	const model = data.models[state.like === "b" ? 1 : 0]!;
 	const design = designOf(model);
 	const likes = data.models.map((x, i) => ["ab"[i]!, x.name] as const);
-	const choice = likes.length > 1 && <Segmented id="like" label="Like" options={likes} chosen={state.like!} choose={(like) => (forgetKeptKeys(), change({ like, sizes: "" }))} />;
-	if (!design.letters.length) return <div class="wrap hero"><h1>Design</h1>{choice}<p>{model.name}: {design.why}</p></div>;
+	const choice = likes.length > 1 && (
+		<Segmented
+			id="like"
+			label="Like"
+			options={likes}
+			chosen={state.like!}
+			choose={(like) => (forgetKeptKeys(), change({ like, sizes: "" }))}
+		/>
+	);
+	if (!design.letters.length)
+		return (
+			<div class="wrap hero">
+				<h1>Design</h1>
+				{choice}
+				<p>
+					{model.name}: {design.why}
+				</p>
+			</div>
+		);
 	return <Designer key={model.name} design={design} name={model.name} choice={choice} />;
 }
 
-function Designer({ design, name, choice }: { design: Design; name: string; choice: ComponentChildren }) {
+function Designer({
+	design,
+	name,
+	choice,
+}: {
+	design: Design;
+	name: string;
+	choice: ComponentChildren;
+}) {
 	const state = useAppState();
 	const current = decodeSizes(design, state.sizes!);
 	const kept = keptKeys.like === state.like ? keptKeys.entries : new Map<string, string>();
 	const result = evaluateDesign(design, current, kept);
 	const isBroken = result.broken.length > 0;
 	const set = (to: Partial<Dimensions>) => change({ sizes: encodeSizes({ ...current, ...to }) });
-	const title = isBroken ? "There is no such model" : `${compactCount(result.total)} parameters with these dimensions`;
+	const title = isBroken
+		? "There is no such model"
+		: `${compactCount(result.total)} parameters with these dimensions`;
 	return (
 		<>
 			<div class="wrap hero">
 				<h1>Design a model like {name}</h1>
-				<p class="lead">Change any dimension: the total follows exactly, by the same expressions as the library's.</p>
+				<p class="lead">
+					Change any dimension: the total follows exactly, by the same expressions as the
+					library's.
+				</p>
 			</div>
 			<Section
 				id="dimensions"
 				topic="Dimensions"
-				title={isBroken ? title : <NumberButton derive={() => ({ title: "total", lines: [expressionLines(result.form, current.values, result.total), ...inShort("total", result.total, compactCount(result.total))] })} label="finding">{title}</NumberButton>}
+				title={
+					isBroken ? (
+						title
+					) : (
+						<NumberButton
+							derive={() => ({
+								title: "total",
+								lines: [
+									expressionLines(result.form, current.values, result.total),
+									...inShort("total", result.total, compactCount(result.total)),
+								],
+							})}
+							label="finding"
+						>
+							{title}
+						</NumberButton>
+					)
+				}
 				controls={
 					<>
 						{choice}
 						<Target initial={state.target!} />
 						{current.tied !== null && (
-							<span class="control"><input id="tied" type="checkbox" checked={current.tied} onChange={(event) => set({ tied: event.currentTarget.checked })} /><label class="control-label" for="tied">head tied to the embedding</label></span>
+							<span class="control">
+								<input
+									id="tied"
+									type="checkbox"
+									checked={current.tied}
+									onChange={(event) => set({ tied: event.currentTarget.checked })}
+								/>
+								<label class="control-label" for="tied">
+									head tied to the embedding
+								</label>
+							</span>
 						)}
-						<button type="button" class="button" onClick={() => (forgetKeptKeys(), change({ sizes: "" }))}>Reset to {name}</button>
+						<button
+							type="button"
+							class="button"
+							onClick={() => (forgetKeptKeys(), change({ sizes: "" }))}
+						>
+							Reset to {name}
+						</button>
 					</>
 				}
 			>
 				<div class="made" aria-live="polite">
-					{isBroken ? <ul class="broken">{result.broken.map((x) => <li key={x}>{x}</li>)}</ul> : (
+					{isBroken ? (
+						<ul class="broken">
+							{result.broken.map((x) => (
+								<li key={x}>{x}</li>
+							))}
+						</ul>
+					) : (
 						<>
 							<Total result={result} values={current.values} />
 							<Away total={result.total} text={state.target!} />
@@ -162,19 +362,57 @@ function Designer({ design, name, choice }: { design: Design; name: string; choi
 					)}
 				</div>
 				<div class="dimensions">
-					{design.letters.map((x) => <Dimension key={x.letter} x={x} n={current.values[x.letter]!} move={(n) => set({ values: { ...current.values, [x.letter]: n } })} />)}
+					{design.letters.map((x) => (
+						<Dimension
+							key={x.letter}
+							x={x}
+							n={current.values[x.letter]!}
+							move={(n) => set({ values: { ...current.values, [x.letter]: n } })}
+						/>
+					))}
 				</div>
-				{design.fixed.length > 0 && <p class="caption">{design.fixed.join(", ")}: no slider, since the total has no closed form in it. <code>llamath count --set KEY=VALUE</code> counts any value.</p>}
-			</Section>
-			<Section id="config" topic="Configuration" title="config.json with these dimensions" lead={kept.size ? `Keys that change no weight are those of ${keptKeys.name}.` : undefined}
-				controls={!isBroken && (
-					<>
-						<button type="button" class="button" onClick={() => copyText(result.config, "config.json")}>Copy config.json</button>
-						<button type="button" class="button" onClick={() => saveFile("config.json", result.config, "application/json")}>Save config.json</button>
-					</>
+				{design.fixed.length > 0 && (
+					<p class="caption">
+						{design.fixed.join(", ")}: no slider, since the total has no closed form in
+						it. <code>llamath count --set KEY=VALUE</code> counts any value.
+					</p>
 				)}
+			</Section>
+			<Section
+				id="config"
+				topic="Configuration"
+				title="config.json with these dimensions"
+				lead={
+					kept.size
+						? `Keys that change no weight are those of ${keptKeys.name}.`
+						: undefined
+				}
+				controls={
+					!isBroken && (
+						<>
+							<button
+								type="button"
+								class="button"
+								onClick={() => copyText(result.config, "config.json")}
+							>
+								Copy config.json
+							</button>
+							<button
+								type="button"
+								class="button"
+								onClick={() =>
+									saveFile("config.json", result.config, "application/json")
+								}
+							>
+								Save config.json
+							</button>
+						</>
+					)
+				}
 			>
-				<pre class="formula" tabIndex={0} aria-label="config.json">{result.config}</pre>
+				<pre class="formula" tabIndex={0} aria-label="config.json">
+					{result.config}
+				</pre>
 			</Section>
 		</>
 	);

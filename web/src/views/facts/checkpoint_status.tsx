@@ -31,7 +31,11 @@ function FindingText({ finding }: { finding: Finding }) {
 		<div>
 			<p>{finding.says}</p>
 			{finding.hint && <p class="caption">{finding.hint}</p>}
-			{finding.tensors && <pre tabIndex={0} aria-label="tensors">{finding.tensors}</pre>}
+			{finding.tensors && (
+				<pre tabIndex={0} aria-label="tensors">
+					{finding.tensors}
+				</pre>
+			)}
 		</div>
 	);
 }
@@ -40,8 +44,29 @@ function CheckTable({ rows: [head, ...rows] }: { rows: string[][] }) {
 	return (
 		<div class="scroll" tabIndex={0} role="region" aria-label={head!.join(", ")}>
 			<table>
-				<thead><tr>{head!.map((x, i) => <th key={x} scope="col" class={i ? "n" : ""}>{x}</th>)}</tr></thead>
-				<tbody>{rows.map(([name, ...rest]) => <tr key={name}><th scope="row"><code>{name}</code></th>{rest.map((x, i) => <td key={i} class="n">{x}</td>)}</tr>)}</tbody>
+				<thead>
+					<tr>
+						{head!.map((x, i) => (
+							<th key={x} scope="col" class={i ? "n" : ""}>
+								{x}
+							</th>
+						))}
+					</tr>
+				</thead>
+				<tbody>
+					{rows.map(([name, ...rest]) => (
+						<tr key={name}>
+							<th scope="row">
+								<code>{name}</code>
+							</th>
+							{rest.map((x, i) => (
+								<td key={i} class="n">
+									{x}
+								</td>
+							))}
+						</tr>
+					))}
+				</tbody>
 			</table>
 		</div>
 	);
@@ -52,7 +77,9 @@ function CheckItem({ check }: { check: Check }) {
 		title: `${check.what}: ${check.ok ? "ok" : "findings"}`,
 		lines: [
 			...check.of.map((x) => formula(...x)),
-			...(check.findings.length ? check.findings.map((x) => <FindingText finding={x} />) : [String(data.words.nothing)]),
+			...(check.findings.length
+				? check.findings.map((x) => <FindingText finding={x} />)
+				: [String(data.words.nothing)]),
 			check.table && <CheckTable rows={check.table} />,
 		],
 	});
@@ -60,7 +87,13 @@ function CheckItem({ check }: { check: Check }) {
 		<li>
 			<span aria-hidden="true">{check.ok ? "✓" : "✗"}</span>
 			<span>
-				<NumberButton derive={derive} label={`check, ${check.ok ? "ok" : "findings"}`} data-verdict={check.what}>{check.what}</NumberButton>
+				<NumberButton
+					derive={derive}
+					label={`check, ${check.ok ? "ok" : "findings"}`}
+					data-verdict={check.what}
+				>
+					{check.what}
+				</NumberButton>
 				{` ${check.says}`}
 			</span>
 		</li>
@@ -71,11 +104,23 @@ export function CheckpointStatus({ model }: { model: ModelData }) {
 	const checkpoint = model.checkpoint as Checkpoint | null;
 	if (!checkpoint) return null;
 	const verdict = (data.words.checkpoint as string[])[Number(checkpoint.ok)];
-	const derive = () => ({ title: "contents of its files", lines: checkpoint.of.map((x) => formula(...x)) });
+	const derive = () => ({
+		title: "contents of its files",
+		lines: checkpoint.of.map((x) => formula(...x)),
+	});
 	return (
 		<div class="checkpoint">
-			<p><strong>{verdict}</strong> <NumberButton derive={derive} label="contents of its files">{checkpoint.says}</NumberButton></p>
-			<ul aria-label="verdicts">{checkpoint.verdicts.map((x) => <CheckItem key={x.what} check={x} />)}</ul>
+			<p>
+				<strong>{verdict}</strong>{" "}
+				<NumberButton derive={derive} label="contents of its files">
+					{checkpoint.says}
+				</NumberButton>
+			</p>
+			<ul aria-label="verdicts">
+				{checkpoint.verdicts.map((x) => (
+					<CheckItem key={x.what} check={x} />
+				))}
+			</ul>
 		</div>
 	);
 }

@@ -1,4 +1,5 @@
-// The fact sheet: name, size, a row for each fact, the size of the weights, and the smallest hardware that runs the model.
+// The fact sheet: name, size, a row for each fact, the size of the weights, and the smallest
+// hardware that runs the model.
 import "./facts.css";
 import { NumberButton } from "../../components/number";
 import type { Count, Digits, ModelData } from "../../lib/data";
@@ -46,7 +47,11 @@ export const factsOf = (model: ModelData) => model.facts as Facts;
 
 const countDerivation = (x: Count): Derivation => ({
 	title: `${x.name}: ${x.everyday}`,
-	lines: [x.says, formula(x.symbols, x.numbers, grouped(x.value)), ...inShort(x.name, x.value, x.everyday)],
+	lines: [
+		x.says,
+		formula(x.symbols, x.numbers, grouped(x.value)),
+		...inShort(x.name, x.value, x.everyday),
+	],
 });
 
 /** Everything above the facts: origin, name, description, and the number of parameters. */
@@ -60,10 +65,18 @@ export function Intro({ model }: { model: ModelData }) {
 			<h1>{model.name}</h1>
 			<p class="description">{description}</p>
 			<div class="hero-number">
-				<NumberButton derive={() => countDerivation(total)} label="parameters, rounded">{model.everyday}</NumberButton>
+				<NumberButton derive={() => countDerivation(total)} label="parameters, rounded">
+					{model.everyday}
+				</NumberButton>
 				<p>
 					<strong>parameters</strong>
-					<NumberButton derive={() => countDerivation(total)} label="parameters" data-part="parameters">{grouped(total.value)}</NumberButton>
+					<NumberButton
+						derive={() => countDerivation(total)}
+						label="parameters"
+						data-part="parameters"
+					>
+						{grouped(total.value)}
+					</NumberButton>
 					{!active && <span>all active for every token</span>}
 				</p>
 			</div>
@@ -81,12 +94,25 @@ function ActiveBar({ total, active }: { total: Count; active: Count }) {
 	};
 	return (
 		<div class="active">
-			<svg class="data" width="100%" height="12" role="img" aria-label={`${percent(n, whole)} of the parameters are active for each token`}>
+			<svg
+				class="data"
+				width="100%"
+				height="12"
+				role="img"
+				aria-label={`${percent(n, whole)} of the parameters are active for each token`}
+			>
 				<rect class="idle" x="0.5" y="0.5" width="calc(100% - 1px)" height="11" rx="2" />
 				<rect class="used" x="0" y="0" width={`${share}%`} height="12" rx="2" />
 			</svg>
 			<p class="caption">
-				<strong><NumberButton derive={derive} label="active parameters" data-part="active">{active.everyday}</NumberButton> active</strong> for each token, {percent(n, whole)} (<span class="tabular">{grouped(active.value)}</span>)
+				<strong>
+					<NumberButton derive={derive} label="active parameters" data-part="active">
+						{active.everyday}
+					</NumberButton>{" "}
+					active
+				</strong>{" "}
+				for each token, {percent(n, whole)} (
+				<span class="tabular">{grouped(active.value)}</span>)
 			</p>
 		</div>
 	);
@@ -100,7 +126,10 @@ export function FactRows({ model }: { model: ModelData }) {
 			{rows.map((x, i) => (
 				<div key={i}>
 					<dt>{x.name}</dt>
-					<dd><FactValue row={x} model={model} />{x.note && <small> {x.note}</small>}</dd>
+					<dd>
+						<FactValue row={x} model={model} />
+						{x.note && <small> {x.note}</small>}
+					</dd>
 				</div>
 			))}
 			<Weights weights={weights} model={model} />
@@ -113,9 +142,17 @@ function FactValue({ row, model }: { row: FactRow; model: ModelData }) {
 	if (!letters.length && !row.of.length) return <span>{row.value}</span>;
 	const derive = (): Derivation => ({
 		title: `${row.name}: ${row.value}`,
-		lines: [row.note, ...letters.flatMap((x) => [formula(...x.of), x.says]), ...row.of.map((lines) => formula(...lines))],
+		lines: [
+			row.note,
+			...letters.flatMap((x) => [formula(...x.of), x.says]),
+			...row.of.map((lines) => formula(...lines)),
+		],
 	});
-	return <NumberButton derive={derive} label={row.name} data-fact={row.name}>{row.value}</NumberButton>;
+	return (
+		<NumberButton derive={derive} label={row.name} data-fact={row.name}>
+			{row.value}
+		</NumberButton>
+	);
 }
 
 function Weights({ weights, model }: { weights: WeightFact[]; model: ModelData }) {
@@ -123,7 +160,14 @@ function Weights({ weights, model }: { weights: WeightFact[]; model: ModelData }
 	const sizes = model.sizes as { dtypes: { name: string; of: [string, string] }[] };
 	const derive = (x: WeightFact): Derivation => {
 		const known = sizes.dtypes.find((y) => y.name === x.dtype);
-		return { title: `weights in ${x.name}: ${gigabytes(x.bytes)}`, lines: [x.released && "the format of the released weights", known && formula(...known.of, `${grouped(x.bytes)} bytes`), ...inBytes(x.bytes)] };
+		return {
+			title: `weights in ${x.name}: ${gigabytes(x.bytes)}`,
+			lines: [
+				x.released && "the format of the released weights",
+				known && formula(...known.of, `${grouped(x.bytes)} bytes`),
+				...inBytes(x.bytes),
+			],
+		};
 	};
 	return (
 		<div class="weights">
@@ -131,9 +175,25 @@ function Weights({ weights, model }: { weights: WeightFact[]; model: ModelData }
 			<dd>
 				{weights.map((x) => (
 					<span key={x.dtype}>
-						<small>{x.name}{x.released && <b title="as released"> ●</b>}</small>
-						<span class="bar" aria-hidden="true"><i class="data" style={{ width: `${Number((BigInt(x.bytes) * 1000n) / most) / 10}%` }} /></span>
-						<NumberButton derive={() => derive(x)} label={`weights in ${x.name}${x.released ? ", as released" : ""}`} data-weights={x.dtype}>{shortFileSize(x.bytes)}</NumberButton>
+						<small>
+							{x.name}
+							{x.released && <b title="as released"> ●</b>}
+						</small>
+						<span class="bar" aria-hidden="true">
+							<i
+								class="data"
+								style={{
+									width: `${Number((BigInt(x.bytes) * 1000n) / most) / 10}%`,
+								}}
+							/>
+						</span>
+						<NumberButton
+							derive={() => derive(x)}
+							label={`weights in ${x.name}${x.released ? ", as released" : ""}`}
+							data-weights={x.dtype}
+						>
+							{shortFileSize(x.bytes)}
+						</NumberButton>
 					</span>
 				))}
 				{weights.some((x) => x.released) && <small class="released">● as released</small>}
@@ -151,9 +211,21 @@ export function RunsOn({ model }: { model: ModelData }) {
 			<span>
 				<small>Runs on</small>
 				<strong>{first.name || "more than 8 GPUs of any kind"}</strong>
-				<small>{[`${first.dtype}, ${first.context}`, first.used, first.speed].filter(Boolean).join(" · ")}</small>
+				<small>
+					{[`${first.dtype}, ${first.context}`, first.used, first.speed]
+						.filter(Boolean)
+						.join(" · ")}
+				</small>
 				{first.longest && <small>Holds {first.longest}</small>}
-				{rest.map((x) => x.name && x.name !== first.name && <small key={x.dtype}>In {x.dtype}: {x.name}</small>)}
+				{rest.map(
+					(x) =>
+						x.name &&
+						x.name !== first.name && (
+							<small key={x.dtype}>
+								In {x.dtype}: {x.name}
+							</small>
+						),
+				)}
 			</span>
 			<span aria-hidden="true">→</span>
 		</a>
@@ -166,7 +238,13 @@ export function Source({ model }: { model: ModelData }) {
 		<div class="source">
 			<CheckpointStatus model={model} />
 			{model.source && <p class="caption">Source: {model.source}</p>}
-			{model.notes.length > 0 && <ul class="caption notes" aria-label="Notes">{model.notes.map((x) => <li key={x}>{x}</li>)}</ul>}
+			{model.notes.length > 0 && (
+				<ul class="caption notes" aria-label="Notes">
+					{model.notes.map((x) => (
+						<li key={x}>{x}</li>
+					))}
+				</ul>
+			)}
 		</div>
 	);
 }

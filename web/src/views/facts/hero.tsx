@@ -18,7 +18,10 @@ export function Hero({ model, skyline, plate }: Props) {
 				<Intro model={model} />
 				{skyline && <div class="hero-skyline">{skyline}</div>}
 				<FactRows model={model} />
-				<div class="sheet-foot"><RunsOn model={model} /><Source model={model} /></div>
+				<div class="sheet-foot">
+					<RunsOn model={model} />
+					<Source model={model} />
+				</div>
 			</div>
 			{plate && <div class="hero-plate">{plate}</div>}
 		</div>

@@ -9,13 +9,32 @@ export function Cards({ models }: { models: Entry[] }) {
 	const stop = useModelStop(models);
 	return (
 		<>
-			<p class="caption">Each bar is a layer, as high as its parameters; to the scale of the model. Solid: used by each token. Pale: experts that a token does not use.</p>
+			<p class="caption">
+				Each bar is a layer, as high as its parameters; to the scale of the model. Solid:
+				used by each token. Pale: experts that a token does not use.
+			</p>
 			<p class="key" aria-hidden="true">
-				{[["embed", "Embedding"], ["attn", "Attention, recurrence"], ["ffn", "FFN"], ["experts", "Experts"], ["head", "Head"], ["vision", "Vision, audio"]].map(([colour, name]) => (
-					<span key={colour}><svg class="swatch data" width="13" height="13"><path class={`c-${colour}`} d="M0 0h13v13H0z" /></svg>{name}</span>
+				{[
+					["embed", "Embedding"],
+					["attn", "Attention, recurrence"],
+					["ffn", "FFN"],
+					["experts", "Experts"],
+					["head", "Head"],
+					["vision", "Vision, audio"],
+				].map(([colour, name]) => (
+					<span key={colour}>
+						<svg class="swatch data" width="13" height="13">
+							<path class={`c-${colour}`} d="M0 0h13v13H0z" />
+						</svg>
+						{name}
+					</span>
 				))}
 			</p>
-			<ul class="models cards">{models.map((x) => <Card key={x.id} entry={x} stop={stop(x)} />)}</ul>
+			<ul class="models cards">
+				{models.map((x) => (
+					<Card key={x.id} entry={x} stop={stop(x)} />
+				))}
+			</ul>
 			{!models.length && <p class="callout">No model matches.</p>}
 		</>
 	);
@@ -31,9 +50,17 @@ function Card({ entry: x, stop }: { entry: Entry; stop: Stop }) {
 	];
 	return (
 		<li class="card" data-model={x.id}>
-			<p class="caption">{[x.organization, x.released && month(x.released)].filter(Boolean).join(" · ") || " "}</p>
-			<h2><ModelLink entry={x} stop={stop} /></h2>
-			<p class="card-number"><strong>{count(x.total)}</strong>{isSparse && <span> {count(x.active as number)} active</span>}</p>
+			<p class="caption">
+				{[x.organization, x.released && month(x.released)].filter(Boolean).join(" · ") ||
+					" "}
+			</p>
+			<h2>
+				<ModelLink entry={x} stop={stop} />
+			</h2>
+			<p class="card-number">
+				<strong>{count(x.total)}</strong>
+				{isSparse && <span> {count(x.active as number)} active</span>}
+			</p>
 			<MiniPicture entry={x} width={252} height={76} />
 			<p class="caption">{facts.filter(Boolean).join(" · ")}</p>
 			<CompareButton entry={x} stop={stop} />

@@ -1,4 +1,5 @@
-// Two models side by side: their pictures to one scale, their facts, and the shapes of their weights.
+// Two models side by side: their pictures to one scale, their facts, and the shapes of their
+// weights.
 import { Segmented, Select } from "../../components/controls";
 import { change, useAppState } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
@@ -11,30 +12,63 @@ const DEFAULTS = ["llama-2-7b", "llama-3-8b"];
 
 function chosenPair(a: string, b: string): [Entry, Entry] {
 	const ids = gallery.models.map((x) => x.id);
-	const pick = (id: string, fallback: string, other: number) => byId.get(id) ?? byId.get(fallback) ?? gallery.models[Math.min(other, ids.length - 1)]!;
+	const pick = (id: string, fallback: string, other: number) =>
+		byId.get(id) ?? byId.get(fallback) ?? gallery.models[Math.min(other, ids.length - 1)]!;
 	return [pick(a, DEFAULTS[0]!, 0), pick(b, DEFAULTS[1]!, 1)];
 }
 
 export function Compare() {
 	const state = useAppState();
 	const [a, b] = chosenPair(state.a!, state.b!);
-	const options = gallery.models.toSorted((x, y) => x.name.localeCompare(y.name, "en", { numeric: true })).map((x): [string, string] => [x.id, x.name]);
+	const options = gallery.models
+		.toSorted((x, y) => x.name.localeCompare(y.name, "en", { numeric: true }))
+		.map((x): [string, string] => [x.id, x.name]);
 	const isOnly = state.differ === "only";
 	return (
 		<div class="compare">
 			<div class="tools no-print">
-				<Select id="model-a" label="From" options={options} chosen={a.id} choose={(id) => change({ a: id, b: b.id })} />
-				<Select id="model-b" label="to" options={options} chosen={b.id} choose={(id) => change({ a: a.id, b: id })} />
-				<button type="button" class="button" onClick={() => change({ a: b.id, b: a.id })}>Swap models</button>
-				<Segmented id="differ" label="Show" options={[["all", "All"], ["only", "Differences"]]} chosen={state.differ!} choose={(x) => change({ differ: x })} />
+				<Select
+					id="model-a"
+					label="From"
+					options={options}
+					chosen={a.id}
+					choose={(id) => change({ a: id, b: b.id })}
+				/>
+				<Select
+					id="model-b"
+					label="to"
+					options={options}
+					chosen={b.id}
+					choose={(id) => change({ a: a.id, b: id })}
+				/>
+				<button type="button" class="button" onClick={() => change({ a: b.id, b: a.id })}>
+					Swap models
+				</button>
+				<Segmented
+					id="differ"
+					label="Show"
+					options={[
+						["all", "All"],
+						["only", "Differences"],
+					]}
+					chosen={state.differ!}
+					choose={(x) => change({ differ: x })}
+				/>
 			</div>
 			<Pictures pair={[a, b]} />
 			<Facts pair={[a, b]} isOnly={isOnly} />
 			<Shapes pair={[a, b]} isOnly={isOnly} />
 			<p class="callout">
-				{gallery.pair_link
-					? <a href={linkToPair(a.id, b.id)}>Why they differ, cause by cause</a>
-					: <>Why they differ, cause by cause: <code>llamath diff {a.id} {b.id}</code></>}
+				{gallery.pair_link ? (
+					<a href={linkToPair(a.id, b.id)}>Why they differ, cause by cause</a>
+				) : (
+					<>
+						Why they differ, cause by cause:{" "}
+						<code>
+							llamath diff {a.id} {b.id}
+						</code>
+					</>
+				)}
 			</p>
 		</div>
 	);
@@ -50,34 +84,70 @@ function Pictures({ pair }: { pair: [Entry, Entry] }) {
 			{pair.map((x, i) => (
 				<figure key={i}>
 					<figcaption>
-						<h2><a class="model" href={gallery.link.replace("{id}", encodeURIComponent(x.id))}>{x.name}</a></h2>
-						<p><strong>{count(x.total)}</strong>{x.kinds?.includes("moe") ? ` · ${count(x.active as number)} active` : ""}</p>
+						<h2>
+							<a
+								class="model"
+								href={gallery.link.replace("{id}", encodeURIComponent(x.id))}
+							>
+								{x.name}
+							</a>
+						</h2>
+						<p>
+							<strong>{count(x.total)}</strong>
+							{x.kinds?.includes("moe")
+								? ` · ${count(x.active as number)} active`
+								: ""}
+						</p>
 						<p class="caption">{x.description}</p>
 					</figcaption>
-					{width > 0 && <MiniPicture entry={x} width={each} height={150} most={most} label={`${x.name}: ${String(x.layers ?? "")} layers, one bar each, as high as their parameters`} />}
+					{width > 0 && (
+						<MiniPicture
+							entry={x}
+							width={each}
+							height={150}
+							most={most}
+							label={`${x.name}: ${String(x.layers ?? "")} layers, one bar each, as high as their parameters`}
+						/>
+					)}
 				</figure>
 			))}
 		</div>
 	);
 }
 
-const exactText = (x: Entry, column: Column) => (x[column.key] === null || x[column.key] === undefined ? "" : JSON.stringify(x[column.key]));
+const exactText = (x: Entry, column: Column) =>
+	x[column.key] === null || x[column.key] === undefined ? "" : JSON.stringify(x[column.key]);
 
 function ratio(a: unknown, b: unknown, column: Column): string {
-	if (!column.isNumber || a == null || b == null || Number(a) === 0 || Number(a) === Number(b)) return "";
+	if (!column.isNumber || a == null || b == null || Number(a) === 0 || Number(a) === Number(b))
+		return "";
 	const factor = Number(b) / Number(a);
 	return `× ${factor >= 100 ? Math.round(factor).toLocaleString("en-US") : Number(factor.toPrecision(3))}`;
 }
 
 function Facts({ pair: [a, b], isOnly }: { pair: [Entry, Entry]; isOnly: boolean }) {
-	const rows = COLUMNS.filter((x) => x.key !== "id" && (shown(a, x) || shown(b, x))).map((x) => ({ column: x, differs: exactText(a, x) !== exactText(b, x) }));
+	const rows = COLUMNS.filter((x) => x.key !== "id" && (shown(a, x) || shown(b, x))).map((x) => ({
+		column: x,
+		differs: exactText(a, x) !== exactText(b, x),
+	}));
 	const kept = rows.filter((x) => x.differs || !isOnly);
 	return (
 		<section class="facts-pair">
-			<h2>{rows.filter((x) => x.differs).length} of {rows.length} facts differ</h2>
+			<h2>
+				{rows.filter((x) => x.differs).length} of {rows.length} facts differ
+			</h2>
 			<div class="scroll" tabIndex={0} role="region" aria-label="Facts of both">
 				<table>
-					<thead><tr><th scope="col">Fact</th><th scope="col">{a.name}</th><th scope="col">{b.name}</th><th scope="col" class="n">Change</th></tr></thead>
+					<thead>
+						<tr>
+							<th scope="col">Fact</th>
+							<th scope="col">{a.name}</th>
+							<th scope="col">{b.name}</th>
+							<th scope="col" class="n">
+								Change
+							</th>
+						</tr>
+					</thead>
 					<tbody>
 						{kept.map(({ column: x, differs }) => (
 							<tr key={x.key} class={differs ? "differs" : ""} data-fact={x.key}>
@@ -94,29 +164,62 @@ function Facts({ pair: [a, b], isOnly }: { pair: [Entry, Entry]; isOnly: boolean
 	);
 }
 
-const elements = ([, dims, copies]: Shape): bigint => dims.reduce<bigint>((n, x) => n * BigInt(x), BigInt(copies));
-const written = (list: Shape[]): string => list.map(([, dims, copies]) => `${dims.map((x) => BigInt(x).toLocaleString("en-US")).join(" × ")}${Number(copies) === 1 ? "" : `, ${BigInt(copies).toLocaleString("en-US")} times`}`).join("; ");
+const elements = ([, dims, copies]: Shape): bigint =>
+	dims.reduce<bigint>((n, x) => n * BigInt(x), BigInt(copies));
+const written = (list: Shape[]): string =>
+	list
+		.map(
+			([, dims, copies]) =>
+				`${dims.map((x) => BigInt(x).toLocaleString("en-US")).join(" × ")}${Number(copies) === 1 ? "" : `, ${BigInt(copies).toLocaleString("en-US")} times`}`,
+		)
+		.join("; ");
 
 function Shapes({ pair, isOnly }: { pair: [Entry, Entry]; isOnly: boolean }) {
-	const [ofA, ofB] = pair.map((x) => Map.groupBy(x.shapes ?? [], (y) => y[0])) as [Map<string, Shape[]>, Map<string, Shape[]>];
+	const [ofA, ofB] = pair.map((x) => Map.groupBy(x.shapes ?? [], (y) => y[0])) as [
+		Map<string, Shape[]>,
+		Map<string, Shape[]>,
+	];
 	const paths = [...new Set([...ofA.keys(), ...ofB.keys()])];
 	const rows = paths.map((path) => {
 		const [x, y] = [ofA.get(path) ?? [], ofB.get(path) ?? []];
 		const total = (list: Shape[]) => list.reduce<bigint>((n, s) => n + elements(s), 0n);
-		return { path, x: written(x), y: written(y), change: total(y) - total(x), differs: written(x) !== written(y) };
+		return {
+			path,
+			x: written(x),
+			y: written(y),
+			change: total(y) - total(x),
+			differs: written(x) !== written(y),
+		};
 	});
 	const kept = rows.filter((x) => x.differs || !isOnly);
-	const signed = (n: bigint): string => (n === 0n ? "" : `${n > 0n ? "+" : "−"}${(n > 0n ? n : -n).toLocaleString("en-US")}`);
+	const signed = (n: bigint): string =>
+		n === 0n ? "" : `${n > 0n ? "+" : "−"}${(n > 0n ? n : -n).toLocaleString("en-US")}`;
 	return (
 		<section class="facts-pair">
-			<h2>{rows.filter((x) => x.differs).length} of {rows.length} weights have other shapes</h2>
+			<h2>
+				{rows.filter((x) => x.differs).length} of {rows.length} weights have other shapes
+			</h2>
 			<div class="scroll" tabIndex={0} role="region" aria-label="Shapes of both">
 				<table class="shapes">
-					<thead><tr><th scope="col">Weight</th><th scope="col">{pair[0].name}</th><th scope="col">{pair[1].name}</th><th scope="col" class="n">Elements</th></tr></thead>
+					<thead>
+						<tr>
+							<th scope="col">Weight</th>
+							<th scope="col">{pair[0].name}</th>
+							<th scope="col">{pair[1].name}</th>
+							<th scope="col" class="n">
+								Elements
+							</th>
+						</tr>
+					</thead>
 					<tbody>
 						{kept.map((x) => (
 							<tr key={x.path} class={x.differs ? "differs" : ""}>
-								<th scope="row"><code>{x.path}</code></th><td>{x.x || "–"}</td><td>{x.y || "–"}</td><td class="n">{signed(x.change)}</td>
+								<th scope="row">
+									<code>{x.path}</code>
+								</th>
+								<td>{x.x || "–"}</td>
+								<td>{x.y || "–"}</td>
+								<td class="n">{signed(x.change)}</td>
 							</tr>
 						))}
 					</tbody>

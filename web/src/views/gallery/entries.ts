@@ -1,4 +1,5 @@
-// The models of the gallery: what is known of each, how they are filtered and sorted, and where their pages are.
+// The models of the gallery: what is known of each, how they are filtered and sorted, and where
+// their pages are.
 import { useEffect, useState } from "preact/hooks";
 import { data } from "../../lib/data";
 import { matchWords } from "../../lib/format";
@@ -55,10 +56,13 @@ export const byId = new Map(gallery.models.map((x) => [x.id, x]));
 /** The model with which the next one that is chosen is compared; hub ids are not in the list. */
 const HUB = /^hub:[a-z\d][\w.-]{0,95}:[a-z\d][\w.-]{0,95}$/i;
 export function comparedName(id: string): string | null {
-	return byId.get(id)?.name ?? (gallery.hub && HUB.test(id) ? id.slice(4).replace(":", "/") : null);
+	return (
+		byId.get(id)?.name ?? (gallery.hub && HUB.test(id) ? id.slice(4).replace(":", "/") : null)
+	);
 }
 
-const fill = (link: string, ids: Record<string, string>) => link.replaceAll(/\{(\w+)\}/g, (_, key: string) => encodeURIComponent(ids[key]!));
+const fill = (link: string, ids: Record<string, string>) =>
+	link.replaceAll(/\{(\w+)\}/g, (_, key: string) => encodeURIComponent(ids[key]!));
 
 /** The address of a model's page; of the comparison, while a first model is chosen. */
 export function linkTo(id: string, state: State): string {
@@ -67,10 +71,15 @@ export function linkTo(id: string, state: State): string {
 }
 
 export function linkToPair(a: string, b: string): string {
-	return gallery.pair_link ? fill(gallery.pair_link, { a, b }) : `#${new URLSearchParams({ view: "compare", a, b })}`;
+	return gallery.pair_link
+		? fill(gallery.pair_link, { a, b })
+		: `#${new URLSearchParams({ view: "compare", a, b })}`;
 }
 
-/** Loads what the server computes while the page is already shown; returns how many models are complete. */
+/**
+ * Loads what the server computes while the page is already shown; returns how many models are
+ * complete.
+ */
 export function useRest(): number {
 	const [loaded, setLoaded] = useState(gallery.models.filter((x) => x.picture).length);
 	useEffect(() => {
@@ -98,7 +107,10 @@ export function number(x: Entry, key: string): number | null {
 /** A number of parameters as people type it: 8B, 70 b, 1.5T. */
 export function parseSize(text: string): number {
 	const match = /^\s*(\d+(?:\.\d+)?)\s*([kmbgt]?)\s*$/i.exec(text);
-	return match ? Number(match[1]) * { "": 1, k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12 }[match[2]!.toLowerCase()]! : Infinity;
+	return match
+		? Number(match[1]) *
+				{ "": 1, k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12 }[match[2]!.toLowerCase()]!
+		: Infinity;
 }
 
 export function filtered(state: State): Entry[] {
@@ -106,7 +118,15 @@ export function filtered(state: State): Entry[] {
 	const most = parseSize(state.most!);
 	return gallery.models.filter(
 		(x) =>
-			matches(x.name, x.id, x.organization ?? "", x.family ?? "", x.attention ?? "", ...(x.kinds ?? []), ...(x.ids ?? [])) &&
+			matches(
+				x.name,
+				x.id,
+				x.organization ?? "",
+				x.family ?? "",
+				x.attention ?? "",
+				...(x.kinds ?? []),
+				...(x.ids ?? []),
+			) &&
 			(!state.kind || (x.kinds ?? []).includes(state.kind)) &&
 			(!state.attention || (x.attention ?? "").split(", ").includes(state.attention)) &&
 			(!state.organization || x.organization === state.organization) &&
@@ -121,15 +141,28 @@ export function sorted(models: Entry[], sort: string): Entry[] {
 	const sign = sort.startsWith("-") ? -1 : 1;
 	const place = (x: Entry) => (x.id.startsWith("~") ? gallery.models.indexOf(x) : Infinity);
 	const compare = (a: unknown, b: unknown): number => {
-		if (a == null || a === "" || b == null || b === "") return Number(a == null || a === "") - Number(b == null || b === "");
-		return sign * (typeof a === "number" || typeof b === "number" ? Number(a) - Number(b) : String(a).localeCompare(String(b), "en", { numeric: true, sensitivity: "base" }));
+		if (a == null || a === "" || b == null || b === "")
+			return Number(a == null || a === "") - Number(b == null || b === "");
+		return (
+			sign *
+			(typeof a === "number" || typeof b === "number"
+				? Number(a) - Number(b)
+				: String(a).localeCompare(String(b), "en", { numeric: true, sensitivity: "base" }))
+		);
 	};
-	return models.toSorted((a, b) => (place(a) < place(b) ? -1 : place(a) > place(b) ? 1 : 0) || compare(a[key], b[key]) || a.name.localeCompare(b.name, "en", { numeric: true }));
+	return models.toSorted(
+		(a, b) =>
+			(place(a) < place(b) ? -1 : place(a) > place(b) ? 1 : 0) ||
+			compare(a[key], b[key]) ||
+			a.name.localeCompare(b.name, "en", { numeric: true }),
+	);
 }
 
 /** The values of a fact that models have, with how many do, most frequent first. */
 export function valuesOf(pick: (x: Entry) => (string | null | undefined)[]): [string, number][] {
 	const counts = new Map<string, number>();
-	for (const x of gallery.models) for (const value of new Set(pick(x))) if (value) counts.set(value, (counts.get(value) ?? 0) + 1);
+	for (const x of gallery.models)
+		for (const value of new Set(pick(x)))
+			if (value) counts.set(value, (counts.get(value) ?? 0) + 1);
 	return [...counts].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]));
 }

@@ -1,4 +1,5 @@
-// The gallery: its header, the search, the chosen view, and the models of the hub where the server allows them.
+// The gallery: its header, the search, the chosen view, and the models of the hub where the server
+// allows them.
 import "./gallery.css";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Segmented, Select } from "../../components/controls";
@@ -11,7 +12,16 @@ import { change, state, useAppState } from "../../lib/state";
 import { applyTheme } from "../../lib/theme";
 import { Cards } from "./cards";
 import { Compare } from "./compare";
-import { comparedName, filtered, gallery, linkTo, linkToPair, sorted, useRest, valuesOf } from "./entries";
+import {
+	comparedName,
+	filtered,
+	gallery,
+	linkTo,
+	linkToPair,
+	sorted,
+	useRest,
+	valuesOf,
+} from "./entries";
 import { openInSite, openOnServer, type OpenConfig } from "../../lib/files/open_config";
 import { refuse } from "../../lib/files/strict_json";
 import { Files } from "../files/files";
@@ -19,11 +29,20 @@ import { Plot } from "./plot";
 import { ModelTable } from "./table";
 import { Timeline } from "./timeline";
 
-const VIEWS = [["table", "Table"], ["cards", "Cards"], ["timeline", "Timeline"], ["plot", "Plot"], ["compare", "Compare"]] as const;
+const VIEWS = [
+	["table", "Table"],
+	["cards", "Cards"],
+	["timeline", "Timeline"],
+	["plot", "Plot"],
+	["compare", "Compare"],
+] as const;
 const HUB_NAME = /^[a-z\d][\w.-]{0,95}\/[a-z\d][\w.-]{0,95}$/i;
 
 function links(): HTMLElement[] {
-	return [document.getElementById("find")!, ...document.querySelectorAll<HTMLElement>(".models a.model")];
+	return [
+		document.getElementById("find")!,
+		...document.querySelectorAll<HTMLElement>(".models a.model"),
+	];
 }
 
 function handleKey(event: KeyboardEvent) {
@@ -44,8 +63,18 @@ function Header() {
 	return (
 		<header>
 			<div class="wrap">
-				<a class="mark" href="#view=table" aria-label="llamath: gallery of language models"><Mark />llamath</a>
-				<Segmented id="view" label="View" labelHidden options={VIEWS} chosen={view!} choose={(x) => change({ view: x })} />
+				<a class="mark" href="#view=table" aria-label="llamath: gallery of language models">
+					<Mark />
+					llamath
+				</a>
+				<Segmented
+					id="view"
+					label="View"
+					labelHidden
+					options={VIEWS}
+					chosen={view!}
+					choose={(x) => change({ view: x })}
+				/>
 				<span class="grow" />
 				<ThemeButton />
 			</div>
@@ -60,8 +89,19 @@ function Comparing() {
 	if (name === null) return null;
 	return (
 		<p class="comparing">
-			<span>Compare <strong>{name}</strong> with: choose a second model.</span>
-			<button type="button" class="button" onClick={() => { change({ with: "" }); document.getElementById("find")?.focus(); }}>One model only</button>
+			<span>
+				Compare <strong>{name}</strong> with: choose a second model.
+			</span>
+			<button
+				type="button"
+				class="button"
+				onClick={() => {
+					change({ with: "" });
+					document.getElementById("find")?.focus();
+				}}
+			>
+				One model only
+			</button>
 		</p>
 	);
 }
@@ -79,17 +119,48 @@ function HubField() {
 	};
 	return (
 		<span class="control">
-			<label class="control-label" for="hub">From the hub</label>
-			<input id="hub" type="text" maxLength={193} placeholder="owner/name" autocomplete="off" spellcheck={false} value={text} aria-invalid={isInvalid} aria-describedby="hub-note" onInput={(event) => setText(event.currentTarget.value)} onKeyDown={(event) => event.key === "Enter" && open()} />
-			<button type="button" class="button" onClick={open}>Open</button>
-			<span class="control-note" id="hub-note" role="status">{note}</span>
+			<label class="control-label" for="hub">
+				From the hub
+			</label>
+			<input
+				id="hub"
+				type="text"
+				maxLength={193}
+				placeholder="owner/name"
+				autocomplete="off"
+				spellcheck={false}
+				value={text}
+				aria-invalid={isInvalid}
+				aria-describedby="hub-note"
+				onInput={(event) => setText(event.currentTarget.value)}
+				onKeyDown={(event) => event.key === "Enter" && open()}
+			/>
+			<button type="button" class="button" onClick={open}>
+				Open
+			</button>
+			<span class="control-note" id="hub-note" role="status">
+				{note}
+			</span>
 		</span>
 	);
 }
 
-const withCounts = (all: string, values: [string, number][], chosen: string): [string, string][] => {
-	const options = values.map(([x, n]): [string, string] => [x, `${x === "moe" ? "MoE" : x} (${n})`]);
-	return [["", all], ...options, ...(chosen && !values.some((x) => x[0] === chosen) ? [[chosen, chosen] as [string, string]] : [])];
+const withCounts = (
+	all: string,
+	values: [string, number][],
+	chosen: string,
+): [string, string][] => {
+	const options = values.map(([x, n]): [string, string] => [
+		x,
+		`${x === "moe" ? "MoE" : x} (${n})`,
+	]);
+	return [
+		["", all],
+		...options,
+		...(chosen && !values.some((x) => x[0] === chosen)
+			? [[chosen, chosen] as [string, string]]
+			: []),
+	];
 };
 
 const FILTERS = ["kind", "attention", "organization", "license", "most"];
@@ -99,7 +170,11 @@ function Filters({ found, loaded }: { found: number; loaded: number }) {
 	const state = useAppState();
 	const [isOpen, setOpen] = useState(false);
 	const all = gallery.models.length;
-	const status = state.find ? `${found} of ${all}${found ? "; Enter opens the first" : ""}` : found === all ? `${all} models` : `${found} of ${all} models`;
+	const status = state.find
+		? `${found} of ${all}${found ? "; Enter opens the first" : ""}`
+		: found === all
+			? `${all} models`
+			: `${found} of ${all} models`;
 	const used = FILTERS.filter((x) => state[x]).length;
 	const clear = () => {
 		change(Object.fromEntries(FILTERS.map((x) => [x, ""])));
@@ -108,22 +183,99 @@ function Filters({ found, loaded }: { found: number; loaded: number }) {
 	return (
 		<div class={`filters no-print ${isOpen ? "open" : ""}`}>
 			<span class="control find">
-				<label class="control-label" for="find">Find ( / )</label>
-				<input id="find" type="search" placeholder="Find a model" maxLength={80} autocomplete="off" spellcheck={false} value={state.find} onInput={(event) => change({ find: event.currentTarget.value })} />
+				<label class="control-label" for="find">
+					Find ( / )
+				</label>
+				<input
+					id="find"
+					type="search"
+					placeholder="Find a model"
+					maxLength={80}
+					autocomplete="off"
+					spellcheck={false}
+					value={state.find}
+					onInput={(event) => change({ find: event.currentTarget.value })}
+				/>
 			</span>
-			<button type="button" class="button filters-button" aria-expanded={isOpen} aria-controls="more-filters" onClick={() => setOpen(!isOpen)}>{used ? `Filters: ${used}` : "Filters"}</button>
+			<button
+				type="button"
+				class="button filters-button"
+				aria-expanded={isOpen}
+				aria-controls="more-filters"
+				onClick={() => setOpen(!isOpen)}
+			>
+				{used ? `Filters: ${used}` : "Filters"}
+			</button>
 			<div class="more-filters" id="more-filters" role="group" aria-label="Filters">
-				<Select id="kind" label="Kind" options={withCounts("any", valuesOf((x) => x.kinds ?? []), state.kind!)} chosen={state.kind!} choose={(kind) => change({ kind })} />
-				<Select id="attention" label="Attention" options={withCounts("any", valuesOf((x) => (x.attention ?? "").split(", ")), state.attention!)} chosen={state.attention!} choose={(attention) => change({ attention })} />
-				<Select id="organization" label="Organization" options={withCounts("any", valuesOf((x) => [x.organization]), state.organization!)} chosen={state.organization!} choose={(organization) => change({ organization })} />
-				<Select id="license" label="License" options={withCounts("any", valuesOf((x) => [x.license]), state.license!)} chosen={state.license!} choose={(license) => change({ license })} />
+				<Select
+					id="kind"
+					label="Kind"
+					options={withCounts(
+						"any",
+						valuesOf((x) => x.kinds ?? []),
+						state.kind!,
+					)}
+					chosen={state.kind!}
+					choose={(kind) => change({ kind })}
+				/>
+				<Select
+					id="attention"
+					label="Attention"
+					options={withCounts(
+						"any",
+						valuesOf((x) => (x.attention ?? "").split(", ")),
+						state.attention!,
+					)}
+					chosen={state.attention!}
+					choose={(attention) => change({ attention })}
+				/>
+				<Select
+					id="organization"
+					label="Organization"
+					options={withCounts(
+						"any",
+						valuesOf((x) => [x.organization]),
+						state.organization!,
+					)}
+					chosen={state.organization!}
+					choose={(organization) => change({ organization })}
+				/>
+				<Select
+					id="license"
+					label="License"
+					options={withCounts(
+						"any",
+						valuesOf((x) => [x.license]),
+						state.license!,
+					)}
+					chosen={state.license!}
+					choose={(license) => change({ license })}
+				/>
 				<span class="control">
-					<label class="control-label" for="most">At most</label>
-					<input id="most" type="text" class="short" maxLength={12} placeholder="70B" autocomplete="off" value={state.most} onInput={(event) => change({ most: event.currentTarget.value })} />
+					<label class="control-label" for="most">
+						At most
+					</label>
+					<input
+						id="most"
+						type="text"
+						class="short"
+						maxLength={12}
+						placeholder="70B"
+						autocomplete="off"
+						value={state.most}
+						onInput={(event) => change({ most: event.currentTarget.value })}
+					/>
 				</span>
-				{used > 0 && <button type="button" class="button" onClick={clear}>Clear filters</button>}
+				{used > 0 && (
+					<button type="button" class="button" onClick={clear}>
+						Clear filters
+					</button>
+				)}
 			</div>
-			<p class="caption" role="status">{status}{loaded < all ? ` · ${loaded} of ${all} computed` : ""}</p>
+			<p class="caption" role="status">
+				{status}
+				{loaded < all ? ` · ${loaded} of ${all} computed` : ""}
+			</p>
 		</div>
 	);
 }
@@ -132,7 +284,9 @@ const isServed = Boolean(gallery.pair_link);
 /** Opens a config beside the model with which the next one is compared, if there is one. */
 const openConfig: OpenConfig = (file) => {
 	if (isServed) return openOnServer(file, "", (id) => linkTo(id, state));
-	return gallery.forms ? openInSite(file, gallery.forms, gallery.link) : Promise.resolve().then(() => refuse("no forms", shellWord(file.name)));
+	return gallery.forms
+		? openInSite(file, gallery.forms, gallery.link)
+		: Promise.resolve().then(() => refuse("no forms", shellWord(file.name)));
 };
 
 export function GalleryApp() {
@@ -148,11 +302,17 @@ export function GalleryApp() {
 	const heading = useRef<HTMLHeadingElement>(null);
 	return (
 		<>
-			<a class="skip" href="#content">Skip to the models</a>
+			<a class="skip" href="#content">
+				Skip to the models
+			</a>
 			<Header />
 			<main id="content" tabIndex={-1}>
 				<div class="wrap gallery">
-					<h1 ref={heading}>{view === "compare" ? "Two models side by side" : `${gallery.models.length.toLocaleString("en-US")} language models`}</h1>
+					<h1 ref={heading}>
+						{view === "compare"
+							? "Two models side by side"
+							: `${gallery.models.length.toLocaleString("en-US")} language models`}
+					</h1>
 					<Comparing />
 					{gallery.hub && <HubField />}
 					{view !== "compare" && <Filters found={models.length} loaded={loaded} />}
@@ -166,7 +326,11 @@ export function GalleryApp() {
 			</main>
 			<footer>
 				<div class="wrap">
-					<p>llamath {gallery.version}: every number is computed from the model's configuration. KV cache in 16 bits. FLOPs of decoding one token. Dates, licenses and organizations are those of the catalog.</p>
+					<p>
+						llamath {gallery.version}: every number is computed from the model's
+						configuration. KV cache in 16 bits. FLOPs of decoding one token. Dates,
+						licenses and organizations are those of the catalog.
+					</p>
 				</div>
 			</footer>
 			<DialogHost />

@@ -1,4 +1,5 @@
-// A model in a few square centimetres: one bar per layer on the residual stream, to scale; pale is what a token does not use.
+// A model in a few square centimetres: one bar per layer on the residual stream, to scale; pale is
+// what a token does not use.
 import type { Entry, Part } from "./entries";
 
 interface Props {
@@ -18,7 +19,12 @@ export function tallest(entry: Entry): number {
 }
 
 /** Rectangles of each colour as one path; few elements, so that hundreds of pictures are cheap. */
-function rectangles(entry: Entry, width: number, height: number, most: number): Map<string, string> {
+function rectangles(
+	entry: Entry,
+	width: number,
+	height: number,
+	most: number,
+): Map<string, string> {
 	const { before, kinds, runs, after } = entry.picture!;
 	const layers = runs.flatMap(([kind, n]) => Array.from({ length: n }, () => kinds[kind]!));
 	const sides = [...before, ...after].filter((x) => sumOf(x) / most > 0.004);
@@ -34,7 +40,12 @@ function rectangles(entry: Entry, width: number, height: number, most: number): 
 		for (const [colour, all, active] of bar) {
 			const tall = (Number(all) / most) * height;
 			const used = (Number(active) / most) * height;
-			const add = (key: string, top: number, h: number) => h > 0.05 && paths.set(key, `${paths.get(key) ?? ""}M${x.toFixed(2)} ${top.toFixed(2)}h${w.toFixed(2)}v${h.toFixed(2)}h-${w.toFixed(2)}z`);
+			const add = (key: string, top: number, h: number) =>
+				h > 0.05 &&
+				paths.set(
+					key,
+					`${paths.get(key) ?? ""}M${x.toFixed(2)} ${top.toFixed(2)}h${w.toFixed(2)}v${h.toFixed(2)}h-${w.toFixed(2)}z`,
+				);
 			add(colour, y - used, used);
 			add(`${colour} idle`, y - tall, tall - used);
 			y -= tall;
@@ -55,11 +66,22 @@ function rectangles(entry: Entry, width: number, height: number, most: number): 
 }
 
 export function MiniPicture({ entry, width, height, most, label }: Props) {
-	if (!entry.picture?.kinds.length) return <svg class="mini" width={width} height={height} aria-hidden="true" />;
+	if (!entry.picture?.kinds.length)
+		return <svg class="mini" width={width} height={height} aria-hidden="true" />;
 	const paths = rectangles(entry, width, height - 4, most ?? tallest(entry));
 	return (
-		<svg class="mini data" width={width} height={height} viewBox={`0 0 ${width} ${height}`} role={label ? "img" : undefined} aria-label={label} aria-hidden={label ? undefined : "true"}>
-			{[...paths].map(([key, d]) => <path key={key} class={`c-${key}`} d={d} />)}
+		<svg
+			class="mini data"
+			width={width}
+			height={height}
+			viewBox={`0 0 ${width} ${height}`}
+			role={label ? "img" : undefined}
+			aria-label={label}
+			aria-hidden={label ? undefined : "true"}
+		>
+			{[...paths].map(([key, d]) => (
+				<path key={key} class={`c-${key}`} d={d} />
+			))}
 			<path class="c-stream" d={`M0 ${height - 2}h${width}`} />
 		</svg>
 	);

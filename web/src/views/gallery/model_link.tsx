@@ -1,4 +1,5 @@
-// The name of a model as a link to its page, or to its comparison with the model that was chosen first.
+// The name of a model as a link to its page, or to its comparison with the model that was chosen
+// first.
 import { useState } from "preact/hooks";
 import { change, useAppState } from "../../lib/state";
 import { comparedName, linkTo, type Entry } from "./entries";
@@ -8,7 +9,10 @@ export interface Stop {
 	onFocus: () => void;
 }
 
-/** The models are one tab stop: Arrow up and down move between them, and what has the focus is the stop. */
+/**
+ * The models are one tab stop: Arrow up and down move between them, and what has the focus is the
+ * stop.
+ */
 export function useModelStop(models: Entry[]): (entry: Entry) => Stop {
 	const [current, setCurrent] = useState("");
 	const stop = models.some((x) => x.id === current) ? current : models[0]?.id;
@@ -17,7 +21,11 @@ export function useModelStop(models: Entry[]): (entry: Entry) => Stop {
 
 export function ModelLink({ entry, stop }: { entry: Entry; stop: Stop }) {
 	const state = useAppState();
-	return <a class="model" href={linkTo(entry.id, state)} {...stop}>{entry.name}</a>;
+	return (
+		<a class="model" href={linkTo(entry.id, state)} {...stop}>
+			{entry.name}
+		</a>
+	);
 }
 
 export function CompareButton({ entry, stop }: { entry: Entry; stop: Stop }) {
@@ -27,5 +35,15 @@ export function CompareButton({ entry, stop }: { entry: Entry; stop: Stop }) {
 		change({ with: entry.id });
 		document.getElementById("find")?.focus();
 	};
-	return <button type="button" {...stop} class="compare-button no-print" aria-label={`Compare ${entry.name} with another`} onClick={choose}>compare</button>;
+	return (
+		<button
+			type="button"
+			{...stop}
+			class="compare-button no-print"
+			aria-label={`Compare ${entry.name} with another`}
+			onClick={choose}
+		>
+			compare
+		</button>
+	);
 }

@@ -8,12 +8,23 @@ import { columnOf, count, flops, month, shown } from "./columns";
 import { number, type Entry } from "./entries";
 import { Points, ShapeKey, type Point } from "./points";
 
-const AXES: [string, string][] = [["released", "Release date"], ["kv", "KV cache per token"], ["total", "Parameters"], ["active", "Active parameters"], ["context", "Context length"], ["flops", "FLOPs per token"], ["layers", "Layers"], ["width", "Hidden size"], ["vocabulary", "Vocabulary"]];
+const AXES: [string, string][] = [
+	["released", "Release date"],
+	["kv", "KV cache per token"],
+	["total", "Parameters"],
+	["active", "Active parameters"],
+	["context", "Context length"],
+	["flops", "FLOPs per token"],
+	["layers", "Layers"],
+	["width", "Hidden size"],
+	["vocabulary", "Vocabulary"],
+];
 const nameOf = (key: string) => AXES.find((x) => x[0] === key)![1];
 const BINARY = new Set(["kv", "context", "width"]);
 
 /** The day of a date; of a month its first. */
-export const dateOf = (x: Entry): number | null => (x.released ? Date.parse(x.released.length === 7 ? `${x.released}-01` : x.released) : null);
+export const dateOf = (x: Entry): number | null =>
+	x.released ? Date.parse(x.released.length === 7 ? `${x.released}-01` : x.released) : null;
 const valueOf = (x: Entry, key: string): number | null => {
 	const value = key === "released" ? dateOf(x) : number(x, key);
 	return value !== null && value > 0 ? value : null;
@@ -28,7 +39,9 @@ function tickText(key: string, value: number): string {
 	if (key === "kv") return shortBytes(value);
 	if (key === "context") return shortTokens(value);
 	if (key === "flops") return flops(value);
-	return key === "total" || key === "active" ? count(value).replace(/\.0+(?=[A-Z])/, "") : value.toLocaleString("en-US");
+	return key === "total" || key === "active"
+		? count(value).replace(/\.0+(?=[A-Z])/, "")
+		: value.toLocaleString("en-US");
 }
 
 export function axis(key: string, values: number[], from: number, to: number): Axis {
@@ -36,15 +49,26 @@ export function axis(key: string, values: number[], from: number, to: number): A
 	if (key === "released") {
 		const scale = scaleUtc([new Date(least), new Date(most)], [from, to]).nice();
 		const years = scale.ticks(Math.max(2, Math.min(10, Math.floor(Math.abs(to - from) / 70))));
-		return { at: (x) => scale(new Date(x)), ticks: years.map((x) => [scale(x), x.getUTCMonth() ? month(x.toISOString()) : String(x.getUTCFullYear())]) };
+		return {
+			at: (x) => scale(new Date(x)),
+			ticks: years.map((x) => [
+				scale(x),
+				x.getUTCMonth() ? month(x.toISOString()) : String(x.getUTCFullYear()),
+			]),
+		};
 	}
 	const base = BINARY.has(key) ? 2 : 10;
 	const low = base ** Math.floor(Math.log(least) / Math.log(base));
 	const high = base ** Math.ceil(Math.log(most * 1.0001) / Math.log(base));
 	const scale = scaleLog([low, Math.max(high, low * base)], [from, to]).base(base);
-	const powers = Array.from({ length: 64 }, (_, i) => low * base ** i).filter((x) => x <= high * 1.0001);
+	const powers = Array.from({ length: 64 }, (_, i) => low * base ** i).filter(
+		(x) => x <= high * 1.0001,
+	);
 	const every = Math.ceil(powers.length / Math.max(2, Math.abs(to - from) / 56));
-	return { at: (x) => scale(x), ticks: powers.filter((_, i) => i % every === 0).map((x) => [scale(x), tickText(key, x)]) };
+	return {
+		at: (x) => scale(x),
+		ticks: powers.filter((_, i) => i % every === 0).map((x) => [scale(x), tickText(key, x)]),
+	};
 }
 
 export function Plot({ models }: { models: Entry[] }) {
@@ -53,15 +77,35 @@ export function Plot({ models }: { models: Entry[] }) {
 	const drawn = models.filter((m) => valueOf(m, x) !== null && valueOf(m, y) !== null);
 	return (
 		<section class="picture" aria-label="Plot">
-			<h2>{nameOf(y)} {x === "released" ? "over time" : `against ${nameOf(x).toLowerCase()}`}</h2>
+			<h2>
+				{nameOf(y)} {x === "released" ? "over time" : `against ${nameOf(x).toLowerCase()}`}
+			</h2>
 			<div class="tools no-print">
-				<Select id="plot-y" label="Up" options={AXES} chosen={y} choose={(value) => change({ y: value })} />
-				<Select id="plot-x" label="Right" options={AXES} chosen={x} choose={(value) => change({ x: value })} />
+				<Select
+					id="plot-y"
+					label="Up"
+					options={AXES}
+					chosen={y}
+					choose={(value) => change({ y: value })}
+				/>
+				<Select
+					id="plot-x"
+					label="Right"
+					options={AXES}
+					chosen={x}
+					choose={(value) => change({ x: value })}
+				/>
 			</div>
-			<div ref={ref}>{drawn.length > 0 && width > 0 && <Chart models={drawn} x={x} y={y} width={width} />}</div>
+			<div ref={ref}>
+				{drawn.length > 0 && width > 0 && (
+					<Chart models={drawn} x={x} y={y} width={width} />
+				)}
+			</div>
 			<ShapeKey />
 			<p class="caption">
-				{drawn.length} of {models.length} models{drawn.length < models.length ? "; the others have none or do not state it" : ""}. Arrow keys go from point to point.
+				{drawn.length} of {models.length} models
+				{drawn.length < models.length ? "; the others have none or do not state it" : ""}.
+				Arrow keys go from point to point.
 			</p>
 		</section>
 	);
@@ -74,7 +118,13 @@ function Chart({ models, x, y, width }: { models: Entry[]; x: string; y: string;
 	const values = (key: string) => models.map((m) => valueOf(m, key)!);
 	const [across, up] = [axis(x, values(x), 0, w), axis(y, values(y), h, 0)];
 	const describe = (m: Entry, key: string) => shown(m, columnOf(key)!);
-	const points = models.map((entry): Point => ({ entry, x: across.at(valueOf(entry, x)!), y: up.at(valueOf(entry, y)!), size: 4.5, text: `${describe(entry, y)}, ${describe(entry, x)}` }));
+	const points = models.map((entry): Point => ({
+		entry,
+		x: across.at(valueOf(entry, x)!),
+		y: up.at(valueOf(entry, y)!),
+		size: 4.5,
+		text: `${describe(entry, y)}, ${describe(entry, x)}`,
+	}));
 	// extremes are the most telling names: largest and smallest, newest and oldest, in turn
 	const byY = points.toSorted((a, b) => a.y - b.y);
 	const byX = points.toSorted((a, b) => b.x - a.x);
@@ -83,13 +133,36 @@ function Chart({ models, x, y, width }: { models: Entry[]; x: string; y: string;
 		<svg width={width} height={height} class="data">
 			<g transform={`translate(${margin.left} ${margin.top})`}>
 				{up.ticks.map(([at, text]) => (
-					<g key={text}><path class="grid" d={`M0 ${at}h${w}`} /><text class="muted tabular" x={-10} y={at + 4} text-anchor="end">{text}</text></g>
+					<g key={text}>
+						<path class="grid" d={`M0 ${at}h${w}`} />
+						<text class="muted tabular" x={-10} y={at + 4} text-anchor="end">
+							{text}
+						</text>
+					</g>
 				))}
 				{across.ticks.map(([at, text]) => (
-					<g key={text}><path class="grid" d={`M${at} 0v${h}`} /><text class="muted tabular" x={at} y={h + 20} text-anchor={at > w - 30 ? "end" : at < 20 ? "start" : "middle"}>{text}</text></g>
+					<g key={text}>
+						<path class="grid" d={`M${at} 0v${h}`} />
+						<text
+							class="muted tabular"
+							x={at}
+							y={h + 20}
+							text-anchor={at > w - 30 ? "end" : at < 20 ? "start" : "middle"}
+						>
+							{text}
+						</text>
+					</g>
 				))}
-				<text class="muted" x={w / 2} y={h + 40} text-anchor="middle">{nameOf(x)}</text>
-				<Points points={points} named={[...new Set(named)]} width={w} height={h} label={`${models.length} models: ${nameOf(y)} against ${nameOf(x)}`} />
+				<text class="muted" x={w / 2} y={h + 40} text-anchor="middle">
+					{nameOf(x)}
+				</text>
+				<Points
+					points={points}
+					named={[...new Set(named)]}
+					width={w}
+					height={h}
+					label={`${models.length} models: ${nameOf(y)} against ${nameOf(x)}`}
+				/>
 			</g>
 		</svg>
 	);

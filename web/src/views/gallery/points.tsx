@@ -1,4 +1,5 @@
-// Models as points of a picture: one tab stop, arrow keys from point to point, a label at the one that is pointed at.
+// Models as points of a picture: one tab stop, arrow keys from point to point, a label at the one
+// that is pointed at.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { textWidth } from "../../lib/measure_text";
 import { useAppState } from "../../lib/state";
@@ -16,9 +17,17 @@ export interface Point {
 /** Dense models are circles, mixtures of experts squares, hybrid and recurrent models diamonds. */
 function shapeOf({ entry, x, y, size }: Point): string {
 	const kinds = entry.kinds ?? [];
-	if (kinds.includes("hybrid") || kinds.includes("recurrent")) return `M${x} ${y - size * 1.2}l${size * 1.2} ${size * 1.2}l${-size * 1.2} ${size * 1.2}l${-size * 1.2} ${-size * 1.2}z`;
-	if (kinds.includes("moe")) return `M${x - size * 0.9} ${y - size * 0.9}h${size * 1.8}v${size * 1.8}h${-size * 1.8}z`;
-	return `M${x - size} ${y}a${size} ${size} 0 1 0 ${2 * size} 0a${size} ${size} 0 1 0 ${-2 * size} 0z`;
+	if (kinds.includes("hybrid") || kinds.includes("recurrent"))
+		return (
+			`M${x} ${y - size * 1.2}l${size * 1.2} ${size * 1.2}l${-size * 1.2} ` +
+			`${size * 1.2}l${-size * 1.2} ${-size * 1.2}z`
+		);
+	if (kinds.includes("moe"))
+		return `M${x - size * 0.9} ${y - size * 0.9}h${size * 1.8}v${size * 1.8}h${-size * 1.8}z`;
+	return (
+		`M${x - size} ${y}a${size} ${size} 0 1 0 ${2 * size} 0a${size} ${size} 0 1 0 ` +
+		`${-2 * size} 0z`
+	);
 }
 
 interface Box {
@@ -28,7 +37,8 @@ interface Box {
 }
 
 const LINE = 16;
-const overlaps = (a: Box, b: Box) => a.x < b.x + b.width && b.x < a.x + a.width && Math.abs(a.y - b.y) < LINE;
+const overlaps = (a: Box, b: Box) =>
+	a.x < b.x + b.width && b.x < a.x + a.width && Math.abs(a.y - b.y) < LINE;
 
 /** Names for as many points as there is room for without overlaps, the first ones first. */
 function placeLabels(points: Point[], order: Point[], width: number): Map<Point, Box> {
@@ -39,7 +49,12 @@ function placeLabels(points: Point[], order: Point[], width: number): Map<Point,
 		const right = { x: point.x + point.size + 5, y: point.y, width: wide };
 		const left = { x: point.x - point.size - 5 - wide, y: point.y, width: wide };
 		const own = points.indexOf(point);
-		const box = [right, left].find((b) => b.x >= 0 && b.x + b.width <= width && !taken.some((t, i) => i !== own && overlaps(b, t)));
+		const box = [right, left].find(
+			(b) =>
+				b.x >= 0 &&
+				b.x + b.width <= width &&
+				!taken.some((t, i) => i !== own && overlaps(b, t)),
+		);
 		if (!box) continue;
 		placed.set(point, box);
 		taken.push(box);
@@ -66,7 +81,14 @@ export function Points({ points, named, width, height, label }: Props) {
 	const labels = placeLabels(points, named, width);
 	const chosen = byPlace[at];
 	const move = (event: KeyboardEvent) => {
-		const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 1, ArrowUp: -1, Home: -byPlace.length, End: byPlace.length }[event.key];
+		const step = {
+			ArrowRight: 1,
+			ArrowLeft: -1,
+			ArrowDown: 1,
+			ArrowUp: -1,
+			Home: -byPlace.length,
+			End: byPlace.length,
+		}[event.key];
 		if (step === undefined) return;
 		event.preventDefault();
 		event.stopPropagation();
@@ -88,14 +110,56 @@ export function Points({ points, named, width, height, label }: Props) {
 		setPointed(best >= 0);
 	};
 	return (
-		<g ref={ref} role="group" aria-label={label} class="points" onKeyDown={move} onPointerMove={nearest} onPointerLeave={() => { setPointed(false); setAt(-1); }}>
-			<rect class="catch" x="0" y="0" width={width} height={height} onClick={() => chosen && location.assign(linkTo(chosen.entry.id, state))} />
+		<g
+			ref={ref}
+			role="group"
+			aria-label={label}
+			class="points"
+			onKeyDown={move}
+			onPointerMove={nearest}
+			onPointerLeave={() => {
+				setPointed(false);
+				setAt(-1);
+			}}
+		>
+			<rect
+				class="catch"
+				x="0"
+				y="0"
+				width={width}
+				height={height}
+				onClick={() => chosen && location.assign(linkTo(chosen.entry.id, state))}
+			/>
 			{byPlace.map((p, i) => (
-				<a key={p.entry.id} href={linkTo(p.entry.id, state)} tabIndex={i === Math.max(0, at) ? 0 : -1} aria-label={`${p.entry.name}: ${p.text}`} data-model={p.entry.id} onFocus={() => { setAt(i); setPointed(true); }} onBlur={() => setPointed(false)}>
+				<a
+					key={p.entry.id}
+					href={linkTo(p.entry.id, state)}
+					tabIndex={i === Math.max(0, at) ? 0 : -1}
+					aria-label={`${p.entry.name}: ${p.text}`}
+					data-model={p.entry.id}
+					onFocus={() => {
+						setAt(i);
+						setPointed(true);
+					}}
+					onBlur={() => setPointed(false)}
+				>
 					<path class={`point ${i === at && isPointed ? "chosen" : ""}`} d={shapeOf(p)} />
 				</a>
 			))}
-			{[...labels].map(([p, box]) => p !== chosen && <text key={p.entry.id} class="point-name" x={box.x} y={box.y + 4} aria-hidden="true">{p.entry.name}</text>)}
+			{[...labels].map(
+				([p, box]) =>
+					p !== chosen && (
+						<text
+							key={p.entry.id}
+							class="point-name"
+							x={box.x}
+							y={box.y + 4}
+							aria-hidden="true"
+						>
+							{p.entry.name}
+						</text>
+					),
+			)}
 			{chosen && isPointed && <Callout point={chosen} width={width} height={height} />}
 		</g>
 	);
@@ -108,19 +172,41 @@ function Callout({ point, width, height }: { point: Point; width: number; height
 	return (
 		<g class="point-callout" aria-hidden="true">
 			<rect x={x} y={y} width={wide} height="46" rx="6" />
-			<text class="bold" x={x + 10} y={y + 19}>{point.entry.name}</text>
-			<text x={x + 10} y={y + 37}>{point.text}</text>
+			<text class="bold" x={x + 10} y={y + 19}>
+				{point.entry.name}
+			</text>
+			<text x={x + 10} y={y + 37}>
+				{point.text}
+			</text>
 		</g>
 	);
 }
 
 /** What the shapes of the points mean. */
 export function ShapeKey() {
-	const shapes: [string, string[]][] = [["dense", ["dense"]], ["MoE", ["moe"]], ["hybrid or recurrent", ["hybrid"]]];
+	const shapes: [string, string[]][] = [
+		["dense", ["dense"]],
+		["MoE", ["moe"]],
+		["hybrid or recurrent", ["hybrid"]],
+	];
 	return (
 		<p class="key">
 			{shapes.map(([name, kinds]) => (
-				<span key={name}><svg width="14" height="14" aria-hidden="true"><path class="point" d={shapeOf({ entry: { id: "", name: "", total: 0, kinds }, x: 7, y: 7, size: 5, text: "" })} /></svg>{name}</span>
+				<span key={name}>
+					<svg width="14" height="14" aria-hidden="true">
+						<path
+							class="point"
+							d={shapeOf({
+								entry: { id: "", name: "", total: 0, kinds },
+								x: 7,
+								y: 7,
+								size: 5,
+								text: "",
+							})}
+						/>
+					</svg>
+					{name}
+				</span>
 			))}
 		</p>
 	);

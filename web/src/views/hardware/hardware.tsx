@@ -1,4 +1,5 @@
-// What hardware the model needs: GPU × number, what fits and how fast it can be at most; the verdict on the chosen ones.
+// What hardware the model needs: GPU × number, what fits and how fast it can be at most; the
+// verdict on the chosen ones.
 import { useMemo } from "preact/hooks";
 import { WholeNumber } from "../../components/controls";
 import { Section } from "../../components/section";
@@ -25,7 +26,8 @@ function smallestFitting(rows: Cell[][]): Cell | null {
 const NUMBERS: Record<string, string> = { 1: "One", 2: "Two", 4: "Four", 8: "Eight" };
 
 function finding(smallest: Cell | null, dtype: string, rows: Cell[][]): string {
-	if (smallest) return `${NUMBERS[smallest.count] ?? smallest.count} ${shortTitle(smallest.gpu)}${smallest.count === "1" ? " runs" : " run"} it in ${dtype}`;
+	if (smallest)
+		return `${NUMBERS[smallest.count] ?? smallest.count} ${shortTitle(smallest.gpu)}${smallest.count === "1" ? " runs" : " run"} it in ${dtype}`;
 	const counts = rows[0]?.map((x) => x.count) ?? [];
 	return `Not even ${counts.at(-1)} of the largest GPU shown run it in ${dtype} like this`;
 }
@@ -34,8 +36,26 @@ function finding(smallest: Cell | null, dtype: string, rows: Cell[][]): string {
 function CustomFigures() {
 	const state = useAppState();
 	if (state.card !== CUSTOM) return null;
-	const figures: [name: string, label: string, unit: string, max: number][] = [["gpumem", "Memory, GiB", "GiB", 512], ["gpubw", "Bandwidth, GB/s", "GB/s", 16384], ["gpuflops", "bf16, TFLOP/s", "TFLOP/s", 8192]];
-	return <>{figures.map(([name, label, unit, max]) => <WholeNumber key={name} id={name} label={label} unit={unit} value={state[name]!} max={max} set={(x) => change({ [name]: x })} />)}</>;
+	const figures: [name: string, label: string, unit: string, max: number][] = [
+		["gpumem", "Memory, GiB", "GiB", 512],
+		["gpubw", "Bandwidth, GB/s", "GB/s", 16384],
+		["gpuflops", "bf16, TFLOP/s", "TFLOP/s", 8192],
+	];
+	return (
+		<>
+			{figures.map(([name, label, unit, max]) => (
+				<WholeNumber
+					key={name}
+					id={name}
+					label={label}
+					unit={unit}
+					value={state[name]!}
+					max={max}
+					set={(x) => change({ [name]: x })}
+				/>
+			))}
+		</>
+	);
 }
 
 export function HardwareSection({ model }: { model: ModelData }) {
@@ -47,14 +67,21 @@ export function HardwareSection({ model }: { model: ModelData }) {
 	const counts = useMemo(() => shownCounts(sizes, state), [sizes, dtype.name, kv.name]);
 	const rows = useMemo(() => {
 		const fitter = fitterOf(sizes, state);
-		const shown: Gpu[] = GPUS.filter((x) => x.shown).toSorted((a, b) => Number(BigInt(a.memory) - BigInt(b.memory)));
+		const shown: Gpu[] = GPUS.filter((x) => x.shown).toSorted((a, b) =>
+			Number(BigInt(a.memory) - BigInt(b.memory)),
+		);
 		const all = shown.some((x) => x.name === chosen.name) ? shown : [...shown, chosen];
 		return all.map((gpu) => counts.map((count) => fitter.cell(gpu, count)));
 	}, [sizes, counts, gpuKey, state.context, state.batch, dtype.name, kv.name]);
 	const smallest = smallestFitting(rows.filter((x) => x[0]!.gpu.name !== CUSTOM));
 	const lead = `How many sequences of ${grouped(state.context!)} tokens fit, and the decode ceiling of ${state.batch === "1" ? "one" : `${grouped(state.batch!)} users together`}. The stronger the fill, the more room. Hatched: it does not fit, and what each GPU is short of.`;
 	return (
-		<Section id="hardware" topic="What hardware do I need?" title={finding(smallest, dtype.name, rows)} lead={lead}>
+		<Section
+			id="hardware"
+			topic="What hardware do I need?"
+			title={finding(smallest, dtype.name, rows)}
+			lead={lead}
+		>
 			<div class="sizing-controls">
 				<LoadControls prefix="hardware-" />
 				<PrecisionControls models={[model]} prefix="hardware-" />
@@ -62,7 +89,12 @@ export function HardwareSection({ model }: { model: ModelData }) {
 				<CustomFigures />
 			</div>
 			<ContextWarning model={model} />
-			<HardwareMatrix rows={rows} counts={counts} smallest={smallest} context={state.context!} />
+			<HardwareMatrix
+				rows={rows}
+				counts={counts}
+				smallest={smallest}
+				context={state.context!}
+			/>
 			<Verdict model={model} />
 		</Section>
 	);

@@ -15,23 +15,47 @@ interface Props {
 
 /** The shade of a cell by the sequences that fit: below 4, 32, 256, or more. */
 const shade = (n: bigint | null) => (n === null || n >= 256n ? 4 : n >= 32n ? 3 : n >= 4n ? 2 : 1);
-const many = (n: bigint | null) => (n === null ? "any number of" : n >= 1_000_000n ? `${threeDigits(Number(n) / 1e6)}M` : n >= 100_000n ? `${threeDigits(Number(n) / 1e3)}k` : grouped(n));
-const gib = (bytes: number) => `${bytes >= 100 * 2 ** 30 ? Math.ceil(bytes / 2 ** 30) : (Math.ceil(bytes / 2 ** 30 * 10) / 10).toFixed(1)} GiB`;
+const many = (n: bigint | null) =>
+	n === null
+		? "any number of"
+		: n >= 1_000_000n
+			? `${threeDigits(Number(n) / 1e6)}M`
+			: n >= 100_000n
+				? `${threeDigits(Number(n) / 1e3)}k`
+				: grouped(n);
+const gib = (bytes: number) =>
+	`${bytes >= 100 * 2 ** 30 ? Math.ceil(bytes / 2 ** 30) : (Math.ceil((bytes / 2 ** 30) * 10) / 10).toFixed(1)} GiB`;
 const rate = (x: number) => threeDigits(x);
 
 function describe(cell: Cell, context: string): string {
 	const name = `${cell.count} × ${cell.gpu.title}`;
-	if (cell.fits) return `${name}: fits, ${cell.sequences === null ? "any number of" : grouped(cell.sequences)} sequences of ${grouped(context)} tokens, at most ${rate(cell.decode!)} tokens per second, ${cell.split.layout.name}`;
-	if (cell.context !== 0n) return `${name}: does not fit; only ${cell.context === null ? "any" : grouped(cell.context)} tokens of context`;
+	if (cell.fits)
+		return `${name}: fits, ${cell.sequences === null ? "any number of" : grouped(cell.sequences)} sequences of ${grouped(context)} tokens, at most ${rate(cell.decode!)} tokens per second, ${cell.split.layout.name}`;
+	if (cell.context !== 0n)
+		return `${name}: does not fit; only ${cell.context === null ? "any" : grouped(cell.context)} tokens of context`;
 	return `${name}: does not fit, each GPU is short of ${gib(cell.short)}`;
 }
 
-function CellContent({ cell, context, isSmallest }: { cell: Cell; context: string; isSmallest: boolean }) {
+function CellContent({
+	cell,
+	context,
+	isSmallest,
+}: {
+	cell: Cell;
+	context: string;
+	isSmallest: boolean;
+}) {
 	if (cell.fits) {
 		return (
 			<>
-				<b>{many(cell.sequences)}<span class="wide"> {cell.sequences === 1n ? "sequence" : "sequences"}</span></b>
-				<small>≤ {rate(cell.decode!)}<span class="wide"> tokens/s</span></small>
+				<b>
+					{many(cell.sequences)}
+					<span class="wide"> {cell.sequences === 1n ? "sequence" : "sequences"}</span>
+				</b>
+				<small>
+					≤ {rate(cell.decode!)}
+					<span class="wide"> tokens/s</span>
+				</small>
 				{isSmallest && <em>smallest</em>}
 			</>
 		);
@@ -39,12 +63,23 @@ function CellContent({ cell, context, isSmallest }: { cell: Cell; context: strin
 	if (cell.context) {
 		return (
 			<>
-				<b>{shortTokens(cell.context >= 10_000n ? (cell.context / 1024n) * 1024n : cell.context)}<span class="wide"> tokens</span></b>
+				<b>
+					{shortTokens(
+						cell.context >= 10_000n ? (cell.context / 1024n) * 1024n : cell.context,
+					)}
+					<span class="wide"> tokens</span>
+				</b>
 				<small>of {shortTokens(context)}</small>
 			</>
 		);
 	}
-	return <small><span class="wide">short </span><span class="narrow">−</span>{gib(cell.short)}</small>;
+	return (
+		<small>
+			<span class="wide">short </span>
+			<span class="narrow">−</span>
+			{gib(cell.short)}
+		</small>
+	);
 }
 
 export function HardwareMatrix({ rows, counts, smallest, context }: Props) {
@@ -55,32 +90,89 @@ export function HardwareMatrix({ rows, counts, smallest, context }: Props) {
 	const [tabRow, tabColumn] = [Math.max(chosen, 0), Math.max(column, 0)];
 	// one tab stop: arrows move within the matrix
 	const move = (event: KeyboardEvent, i: number, j: number) => {
-		const [down, right] = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key] ?? [0, 0];
-		const next = (down || right) && ref.current!.querySelector<HTMLElement>(`[data-cell="${i + down!} ${j + right!}"]`);
+		const [down, right] = {
+			ArrowDown: [1, 0],
+			ArrowUp: [-1, 0],
+			ArrowRight: [0, 1],
+			ArrowLeft: [0, -1],
+		}[event.key] ?? [0, 0];
+		const next =
+			(down || right) &&
+			ref.current!.querySelector<HTMLElement>(`[data-cell="${i + down!} ${j + right!}"]`);
 		if (!next) return;
 		event.preventDefault();
 		next.focus();
 	};
 	return (
-		<table class="hardware" ref={ref} aria-label="GPUs and how many of them: sequences that fit, and tokens per second at most">
-			<thead><tr><th scope="col"><span class="hidden">GPU</span></th>{counts.map((n) => <th scope="col" key={n}>{n} ×</th>)}</tr></thead>
+		<table
+			class="hardware"
+			ref={ref}
+			aria-label="GPUs and how many of them: sequences that fit, and tokens per second at most"
+		>
+			<thead>
+				<tr>
+					<th scope="col">
+						<span class="hidden">GPU</span>
+					</th>
+					{counts.map((n) => (
+						<th scope="col" key={n}>
+							{n} ×
+						</th>
+					))}
+				</tr>
+			</thead>
 			<tbody>
 				{rows.map((row, i) => {
 					const { gpu } = row[0]!;
 					return (
 						<tr key={gpu.name}>
-							<th scope="row"><b>{shortTitle(gpu)}</b><small>{Number((Number(gpu.memory) / 2 ** 30).toFixed(1))} GiB · {prefixed(BigInt(gpu.bandwidth))}B/s</small></th>
+							<th scope="row">
+								<b>{shortTitle(gpu)}</b>
+								<small>
+									{Number((Number(gpu.memory) / 2 ** 30).toFixed(1))} GiB ·{" "}
+									{prefixed(BigInt(gpu.bandwidth))}B/s
+								</small>
+							</th>
 							{row.map((cell, j) => {
-								const kind = cell.fits ? `f${shade(cell.sequences)}` : cell.context ? "part" : "short";
-								const fill = kind === "part" ? { "--filled": `${Math.min((100 * Number(cell.context)) / Number(context), 100)}%` } : undefined;
-								const isChosen = gpu.name === state.card && cell.count === state.gpus;
+								const kind = cell.fits
+									? `f${shade(cell.sequences)}`
+									: cell.context
+										? "part"
+										: "short";
+								const fill =
+									kind === "part"
+										? {
+												"--filled": `${Math.min((100 * Number(cell.context)) / Number(context), 100)}%`,
+											}
+										: undefined;
+								const isChosen =
+									gpu.name === state.card && cell.count === state.gpus;
 								return (
 									<td key={cell.count}>
 										<button
-											type="button" class={`cell ${kind}`} style={fill} data-cell={`${i} ${j}`} data-fit={`${gpu.name} ${cell.count}`} aria-pressed={isChosen} aria-label={`${describe(cell, context)}${cell === smallest ? "; the smallest that runs it" : ""}`}
-											tabIndex={i === tabRow && j === tabColumn ? 0 : -1} onKeyDown={(event) => move(event, i, j)} onClick={() => change({ card: gpu.name, gpus: cell.count, tp: "", mode: "run" })}
+											type="button"
+											class={`cell ${kind}`}
+											style={fill}
+											data-cell={`${i} ${j}`}
+											data-fit={`${gpu.name} ${cell.count}`}
+											aria-pressed={isChosen}
+											aria-label={`${describe(cell, context)}${cell === smallest ? "; the smallest that runs it" : ""}`}
+											tabIndex={i === tabRow && j === tabColumn ? 0 : -1}
+											onKeyDown={(event) => move(event, i, j)}
+											onClick={() =>
+												change({
+													card: gpu.name,
+													gpus: cell.count,
+													tp: "",
+													mode: "run",
+												})
+											}
 										>
-											<CellContent cell={cell} context={context} isSmallest={cell === smallest} />
+											<CellContent
+												cell={cell}
+												context={context}
+												isSmallest={cell === smallest}
+											/>
 										</button>
 									</td>
 								);

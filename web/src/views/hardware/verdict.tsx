@@ -1,4 +1,5 @@
-// The verdict on the chosen GPUs, as `llamath fit` gives it, with what would fit instead as buttons.
+// The verdict on the chosen GPUs, as `llamath fit` gives it, with what would fit instead as
+// buttons.
 import { useMemo } from "preact/hooks";
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
@@ -11,7 +12,8 @@ import { chosenCount, chosenDtypes, memoryPerGpu, splitLabel } from "../../lib/s
 import { speedLimits } from "../../lib/sizing/speed_limits";
 import { totalFormula } from "../memory/memory_derivations";
 
-const amount = (n: bigint | null, unit: string) => (n === null ? `any number of ${unit}` : `${grouped(n)} ${unit}`);
+const amount = (n: bigint | null, unit: string) =>
+	n === null ? `any number of ${unit}` : `${grouped(n)} ${unit}`;
 
 export function Verdict({ model }: { model: ModelData }) {
 	const state = useAppState();
@@ -20,26 +22,58 @@ export function Verdict({ model }: { model: ModelData }) {
 	const count = chosenCount(sizes, state);
 	const { dtype, kv } = chosenDtypes(sizes, state);
 	const inference = { ...state, mode: "run" };
-	const key = [gpu.name, gpu.memory, gpu.bandwidth, gpu.flops.bf16, count, state.tp, state.context, state.batch, dtype.name, kv.name].join(" ");
+	const key = [
+		gpu.name,
+		gpu.memory,
+		gpu.bandwidth,
+		gpu.flops.bf16,
+		count,
+		state.tp,
+		state.context,
+		state.batch,
+		dtype.name,
+		kv.name,
+	].join(" ");
 	const found = useMemo(() => verdict(settings(model, inference), gpu), [model, key]);
 	const { sized, fits, total, memory } = found;
 	// `fit` sizes what it suggests in the split that it chooses
-	const instead = useMemo(() => (fits ? [] : suggestions(sizes, { ...inference, tp: "" }, gpu, count)), [model, key]);
+	const instead = useMemo(
+		() => (fits ? [] : suggestions(sizes, { ...inference, tp: "" }, gpu, count)),
+		[model, key],
+	);
 	const where = `${count === "1" ? "" : `${count} × `}${gpu.title}`;
 	const { mostLoaded } = memoryPerGpu(sized);
-	const deriveTotal = () => ({ title: `Memory of the most loaded GPU: ${splitLabel(sized.split, count)}`, lines: [totalFormula(sized.plan, mostLoaded.values), ...inBytes(total)] });
+	const deriveTotal = () => ({
+		title: `Memory of the most loaded GPU: ${splitLabel(sized.split, count)}`,
+		lines: [totalFormula(sized.plan, mostLoaded.values), ...inBytes(total)],
+	});
 	const deriveMemory = () => ({ title: gpu.title, lines: [...inBytes(memory), gpu.source] });
 	const decode = fits ? speedLimits(sized, gpu).passes[0]! : null;
 	return (
 		<div class="verdict" aria-live="polite">
-			<h3>{model.name} {fits ? "fits" : "does not fit"} on {where}</h3>
+			<h3>
+				{model.name} {fits ? "fits" : "does not fit"} on {where}
+			</h3>
 			<p>
-				<NumberButton derive={deriveTotal} label="needed" data-sizing="total">{gibibytes(total)}</NumberButton> of <NumberButton derive={deriveMemory} label="memory">{gibibytes(memory)}</NumberButton>
-				{count !== "1" && " on the most loaded GPU"}: {dtype.name} weights, {kv.name} cache, {state.batch === "1" ? "1 sequence" : `${grouped(state.batch!)} sequences`} of {grouped(state.context!)} tokens{count !== "1" && `, ${sized.split.replicas > 1 ? `${sized.split.replicas} replicas of ` : ""}${sized.split.layout.name}`}.
+				<NumberButton derive={deriveTotal} label="needed" data-sizing="total">
+					{gibibytes(total)}
+				</NumberButton>{" "}
+				of{" "}
+				<NumberButton derive={deriveMemory} label="memory">
+					{gibibytes(memory)}
+				</NumberButton>
+				{count !== "1" && " on the most loaded GPU"}: {dtype.name} weights, {kv.name} cache,{" "}
+				{state.batch === "1" ? "1 sequence" : `${grouped(state.batch!)} sequences`} of{" "}
+				{grouped(state.context!)} tokens
+				{count !== "1" &&
+					`, ${sized.split.replicas > 1 ? `${sized.split.replicas} replicas of ` : ""}${sized.split.layout.name}`}
+				.
 			</p>
 			{fits && (
 				<p data-sizing="fits">
-					Room for {amount(found.maxContext, "tokens")} of context at this batch, or {amount(found.maxBatch, "sequences")} at this context; decode at most {threeDigits(Number(decode!.values.rate) / 1e9)} tokens/s.
+					Room for {amount(found.maxContext, "tokens")} of context at this batch, or{" "}
+					{amount(found.maxBatch, "sequences")} at this context; decode at most{" "}
+					{threeDigits(Number(decode!.values.rate) / 1e9)} tokens/s.
 				</p>
 			)}
 			{!fits && instead.length > 0 && (
@@ -48,15 +82,31 @@ export function Verdict({ model }: { model: ModelData }) {
 					<ul class="instead">
 						{instead.map((x) => (
 							<li key={x.change}>
-								<button type="button" class="button" data-change={x.change} onClick={() => change(x.to)}>{x.says}</button>
+								<button
+									type="button"
+									class="button"
+									data-change={x.change}
+									onClick={() => change(x.to)}
+								>
+									{x.says}
+								</button>
 								<small>{gibibytes(x.total)}</small>
 							</li>
 						))}
 					</ul>
 				</>
 			)}
-			{!fits && !instead.length && <p>Nothing that this page can change makes it fit: choose a larger GPU or more of them.</p>}
-			{(sizes.notes[dtype.name] ?? []).map((x) => <p class="caption" key={x}>{x}</p>)}
+			{!fits && !instead.length && (
+				<p>
+					Nothing that this page can change makes it fit: choose a larger GPU or more of
+					them.
+				</p>
+			)}
+			{(sizes.notes[dtype.name] ?? []).map((x) => (
+				<p class="caption" key={x}>
+					{x}
+				</p>
+			))}
 		</div>
 	);
 }

@@ -12,27 +12,39 @@ export interface TrainingStage extends StageOfLayout {
 	parts: Record<string, Digits>;
 }
 
-/** Experts of a layer: all, those on a GPU, and the expert-parallel rank of each GPU of a stage, tensor-parallel ranks first. */
+/**
+ * Experts of a layer: all, those on a GPU, and the expert-parallel rank of each GPU of a stage,
+ * tensor-parallel ranks first.
+ */
 export interface ExpertsOfRanks {
 	all: Digits;
 	each: Digits;
 	ranks: number[];
 }
 
-/** Passes as (stage, microbatch, whether backward, start); a forward pass takes one unit, a backward pass two. */
+/**
+ * Passes as (stage, microbatch, whether backward, start); a forward pass takes one unit, a backward
+ * pass two.
+ */
 export interface Schedule {
 	stages: number;
 	microbatches: number;
 	slots: [number, number, number, number][];
 }
 
-/** What context parallelism gives each rank: two parts of every sequence, and the keys and values of the others. */
+/**
+ * What context parallelism gives each rank: two parts of every sequence, and the keys and values of
+ * the others.
+ */
 export interface PartsOfSequence {
 	parts: number;
 	tokens: Digits;
 	/** Query-key pairs of each rank. */
 	pairs: Digits[];
-	/** Elements that a token leaves in one layer, on one rank of tensor parallelism, and the bytes of one. */
+	/**
+	 * Elements that a token leaves in one layer, on one rank of tensor parallelism, and the bytes
+	 * of one.
+	 */
 	elements: Digits;
 	bytes: Digits;
 	/** Bytes of a layer's keys and values: all, and those from other ranks. */
@@ -88,12 +100,23 @@ export interface Parallel {
 	training: TrainingPlans | null;
 	/** With sequences as long as the model's context; null for models with a short one. */
 	long: TrainingPlans | null;
-	serving: { gpus: Digits; context: Digits; dtype: string; degrees: Digits[]; plans: ServingPlan[] };
+	serving: {
+		gpus: Digits;
+		context: Digits;
+		dtype: string;
+		degrees: Digits[];
+		plans: ServingPlan[];
+	};
 }
 
 export const parallelOf = (model: ModelData) => model.parallel as Parallel;
 
 /** The degrees above one, as in TP 8 × PP 4. */
 export function axesText(axes: Record<string, Digits>): string {
-	return Object.entries(axes).filter((x) => x[1] !== "1").map(([name, n]) => `${name === "replicas" ? "replicas" : name.toUpperCase()} ${n}`).join(" × ") || "one GPU";
+	return (
+		Object.entries(axes)
+			.filter((x) => x[1] !== "1")
+			.map(([name, n]) => `${name === "replicas" ? "replicas" : name.toUpperCase()} ${n}`)
+			.join(" × ") || "one GPU"
+	);
 }

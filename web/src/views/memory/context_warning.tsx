@@ -8,11 +8,21 @@ import { sizesOf } from "../../lib/sizing/data";
 export function contextWarning(model: ModelData, context: string): string {
 	const { own, stated } = sizesOf(model);
 	if (!stated) return `the config has no context length; using ${grouped(context)} tokens`;
-	return BigInt(context) > BigInt(own) ? `${grouped(context)} tokens are more than the model's own context, ${grouped(own)}` : "";
+	return BigInt(context) > BigInt(own)
+		? `${grouped(context)} tokens are more than the model's own context, ${grouped(own)}`
+		: "";
 }
 
 export function ContextWarning({ model }: { model: ModelData }) {
 	const { context } = useAppState();
 	const text = contextWarning(model, context!);
-	return <p class="context-warning" role="status">{text && <><b>Warning:</b> {text}.</>}</p>;
+	return (
+		<p class="context-warning" role="status">
+			{text && (
+				<>
+					<b>Warning:</b> {text}.
+				</>
+			)}
+		</p>
+	);
 }

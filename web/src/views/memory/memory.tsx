@@ -9,10 +9,25 @@ import { useAppState, type State } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { memoryFacts, shortTitle } from "../../lib/sizing/facts";
 import { chosenGpu, fitterOf, settings, type Fitter } from "../../lib/sizing/fit";
-import { ApproximateMemory, MemoryLimit, memoryPerGpu, namedSplit, sizedIn, type GpuMemory, type Part, type Sized } from "../../lib/sizing/gpu_memory";
+import {
+	ApproximateMemory,
+	MemoryLimit,
+	memoryPerGpu,
+	namedSplit,
+	sizedIn,
+	type GpuMemory,
+	type Part,
+	type Sized,
+} from "../../lib/sizing/gpu_memory";
 import { ContextWarning } from "./context_warning";
 import { MemoryChart, chartRange, chartTokens, type ChartRange } from "./memory_chart";
-import { contextDerivation, contextText, partDerivation, PART_NAMES, remainderDerivation } from "./memory_derivations";
+import {
+	contextDerivation,
+	contextText,
+	partDerivation,
+	PART_NAMES,
+	remainderDerivation,
+} from "./memory_derivations";
 import { MemoryMap } from "./memory_map";
 import { PartSwatch } from "./patterns";
 import { ModeControl, SizingControls } from "./settings_controls";
@@ -28,7 +43,9 @@ interface Shown {
 function shownGpus(state: State): Gpu[] {
 	const chosen = chosenGpu(state);
 	const shown = GPUS.filter((x) => x.shown);
-	return (shown.some((x) => x.name === chosen.name) ? shown : [...shown, chosen]).toSorted((a, b) => Number(BigInt(a.memory) - BigInt(b.memory)));
+	return (shown.some((x) => x.name === chosen.name) ? shown : [...shown, chosen]).toSorted(
+		(a, b) => Number(BigInt(a.memory) - BigInt(b.memory)),
+	);
 }
 
 function finding({ model, sized, memory }: Shown): string {
@@ -42,38 +59,116 @@ function finding({ model, sized, memory }: Shown): string {
 	const batch = grouped(values.B! * BigInt(sized.split.replicas));
 	const at = stated && values.T === BigInt(own) ? "full context" : `${grouped(values.T!)} tokens`;
 	const cache = share(values.cache!);
-	if (!values.cache) return `At batch ${batch} and ${at} nothing is cached: memory does not grow with the context`;
+	if (!values.cache)
+		return `At batch ${batch} and ${at} nothing is cached: memory does not grow with the context`;
 	return `At batch ${batch} and ${at} the KV cache is ${cache < 1 ? "under 1" : Math.round(cache)} % of the memory`;
 }
 
-const topic = ({ sized }: Shown) => (sized.plan.mode === "train" ? `Memory for training, ${sized.plan.label}` : `Memory for inference, ${sized.plan.label}, ${sized.dtype.name}`);
+const topic = ({ sized }: Shown) =>
+	sized.plan.mode === "train"
+		? `Memory for training, ${sized.plan.label}`
+		: `Memory for inference, ${sized.plan.label}, ${sized.dtype.name}`;
 
 /** The parts on the most loaded GPU, to the byte. */
-function PartsTable({ shown, index, isComparison }: { shown: Shown; index: number; isComparison: boolean }) {
+function PartsTable({
+	shown,
+	index,
+	isComparison,
+}: {
+	shown: Shown;
+	index: number;
+	isComparison: boolean;
+}) {
 	const { model, sized, memory } = shown;
 	const { values, stage } = memory;
 	const { plan } = sized;
 	const derive = (part: Part | "total") => () => partDerivation(part, memory, sized);
-	const where = [isComparison && `${model.name}: `, `on ${plan.label}`, stage.where && sized.count !== "1" && plan.mode === "run" && `, most loaded: ${stage.where}`].filter(Boolean).join("");
+	const where = [
+		isComparison && `${model.name}: `,
+		`on ${plan.label}`,
+		stage.where &&
+			sized.count !== "1" &&
+			plan.mode === "run" &&
+			`, most loaded: ${stage.where}`,
+	]
+		.filter(Boolean)
+		.join("");
 	const paddedTokens = plan.tokens && values.T !== plan.variables.T;
-	const derivePadding = () => ({ title: "Tokens of a sequence", lines: [...derivation(plan.tokens!, plan.variables, "tokens"), "Sequences are padded to the next length that tensor parallelism splits evenly."] });
+	const derivePadding = () => ({
+		title: "Tokens of a sequence",
+		lines: [
+			...derivation(plan.tokens!, plan.variables, "tokens"),
+			"Sequences are padded to the next length that tensor parallelism splits evenly.",
+		],
+	});
 	const row = (part: Part | "total") => {
 		const n = values[part]!;
 		const [name, isPart] = part === "total" ? ["Total", false] : [PART_NAMES[part], true];
 		return (
 			<tr key={part} class={isPart ? undefined : "total"}>
-				<th scope="row">{part !== "total" && <PartSwatch part={part} />}{name}{part === "overhead" && <span class="estimate"> (estimate)</span>}</th>
-				<td class="n"><NumberButton derive={derive(part)} label={`${name}, bytes`} data-part={index ? undefined : part}>{grouped(n)}</NumberButton></td>
-				<td class="n"><NumberButton derive={derive(part)} label={`${name} in GiB`}>{gibibytes(n)}</NumberButton></td>
-				<td class="n share">{isPart && <NumberButton derive={derive(part)} label={`share of ${name}`}>{percent(n, values.total)}</NumberButton>}</td>
+				<th scope="row">
+					{part !== "total" && <PartSwatch part={part} />}
+					{name}
+					{part === "overhead" && <span class="estimate"> (estimate)</span>}
+				</th>
+				<td class="n">
+					<NumberButton
+						derive={derive(part)}
+						label={`${name}, bytes`}
+						data-part={index ? undefined : part}
+					>
+						{grouped(n)}
+					</NumberButton>
+				</td>
+				<td class="n">
+					<NumberButton derive={derive(part)} label={`${name} in GiB`}>
+						{gibibytes(n)}
+					</NumberButton>
+				</td>
+				<td class="n share">
+					{isPart && (
+						<NumberButton derive={derive(part)} label={`share of ${name}`}>
+							{percent(n, values.total)}
+						</NumberButton>
+					)}
+				</td>
 			</tr>
 		);
 	};
 	return (
 		<table class="parts">
-			<caption><span class="set">{where}</span>{paddedTokens && <span>; sequences are padded to <NumberButton derive={derivePadding} label="tokens of a sequence">{grouped(values.T!)}</NumberButton> tokens</span>}</caption>
-			<thead><tr><th scope="col"><span class="hidden">component</span></th><th scope="col" class="n">bytes</th><th scope="col" class="n">GiB</th><th scope="col" class="n share">share</th></tr></thead>
-			<tbody>{[...plan.parts].toReversed().map(row)}{row("total")}</tbody>
+			<caption>
+				<span class="set">{where}</span>
+				{paddedTokens && (
+					<span>
+						; sequences are padded to{" "}
+						<NumberButton derive={derivePadding} label="tokens of a sequence">
+							{grouped(values.T!)}
+						</NumberButton>{" "}
+						tokens
+					</span>
+				)}
+			</caption>
+			<thead>
+				<tr>
+					<th scope="col">
+						<span class="hidden">component</span>
+					</th>
+					<th scope="col" class="n">
+						bytes
+					</th>
+					<th scope="col" class="n">
+						GiB
+					</th>
+					<th scope="col" class="n share">
+						share
+					</th>
+				</tr>
+			</thead>
+			<tbody>
+				{[...plan.parts].toReversed().map(row)}
+				{row("total")}
+			</tbody>
 		</table>
 	);
 }
@@ -83,7 +178,9 @@ function sizedOn(model: ModelData, state: State, sized: Sized, fitter: Fitter, g
 	const sizes = sizesOf(model);
 	if (sized.plan.mode === "train" || namedSplit(sizes, state, sized.count)) return sized;
 	const { split } = fitter.choose(gpu, sized.count);
-	return split.layout === sized.split.layout && split.replicas === sized.split.replicas ? sized : sizedIn(sizes, state, split, sized.count);
+	return split.layout === sized.split.layout && split.replicas === sized.split.replicas
+		? sized
+		: sizedIn(sizes, state, split, sized.count);
 }
 
 function GpuTable({ all, gpus, state }: { all: Shown[]; gpus: Gpu[]; state: State }) {
@@ -91,14 +188,50 @@ function GpuTable({ all, gpus, state }: { all: Shown[]; gpus: Gpu[]; state: Stat
 	const prefix = (x: Shown) => (all.length > 1 ? `${x.model.name}, ` : "");
 	return (
 		<table class="gpus">
-			<caption>GPUs, by the memory of the most loaded one{all.some((x) => x.sized.sizes.stated) && <>; <i>slanted</i>: beyond the model’s own context of {all.map((x) => grouped(x.sized.sizes.own)).join(" and ")} tokens</>}</caption>
-			<thead><tr><th scope="col">GPU</th><th scope="col" class="n">memory</th>{all.map((x) => [<th scope="col">{prefix(x)}at these settings</th>, <th scope="col" class="n">{prefix(x)}longest context</th>])}</tr></thead>
+			<caption>
+				GPUs, by the memory of the most loaded one
+				{all.some((x) => x.sized.sizes.stated) && (
+					<>
+						; <i>slanted</i>: beyond the model’s own context of{" "}
+						{all.map((x) => grouped(x.sized.sizes.own)).join(" and ")} tokens
+					</>
+				)}
+			</caption>
+			<thead>
+				<tr>
+					<th scope="col">GPU</th>
+					<th scope="col" class="n">
+						memory
+					</th>
+					{all.map((x) => [
+						<th scope="col">{prefix(x)}at these settings</th>,
+						<th scope="col" class="n">
+							{prefix(x)}longest context
+						</th>,
+					])}
+				</tr>
+			</thead>
 			<tbody>
 				{gpus.map((gpu) => (
 					<tr key={gpu.name}>
 						<th scope="row">{all.length > 1 ? gpu.title : shortTitle(gpu)}</th>
-						<td class="n"><NumberButton derive={() => ({ title: gpu.title, lines: memoryFacts(gpu) })} label={`memory of ${gpu.title}`}>{gibibytes(gpu.memory)}</NumberButton></td>
-						{all.map((x, i) => <GpuCells key={x.model.name} gpu={gpu} shown={x} sized={sizedOn(x.model, state, x.sized, fitters[i]!, gpu)} index={i} />)}
+						<td class="n">
+							<NumberButton
+								derive={() => ({ title: gpu.title, lines: memoryFacts(gpu) })}
+								label={`memory of ${gpu.title}`}
+							>
+								{gibibytes(gpu.memory)}
+							</NumberButton>
+						</td>
+						{all.map((x, i) => (
+							<GpuCells
+								key={x.model.name}
+								gpu={gpu}
+								shown={x}
+								sized={sizedOn(x.model, state, x.sized, fitters[i]!, gpu)}
+								index={i}
+							/>
+						))}
 					</tr>
 				))}
 			</tbody>
@@ -106,7 +239,17 @@ function GpuTable({ all, gpus, state }: { all: Shown[]; gpus: Gpu[]; state: Stat
 	);
 }
 
-function GpuCells({ gpu, shown, sized, index }: { gpu: Gpu; shown: Shown; sized: Sized; index: number }) {
+function GpuCells({
+	gpu,
+	shown,
+	sized,
+	index,
+}: {
+	gpu: Gpu;
+	shown: Shown;
+	sized: Sized;
+	index: number;
+}) {
 	const { name } = shown.model;
 	const memory = sized === shown.sized ? shown.memory : memoryPerGpu(sized).mostLoaded;
 	const left = BigInt(gpu.memory) - memory.values.total;
@@ -115,9 +258,22 @@ function GpuCells({ gpu, shown, sized, index }: { gpu: Gpu; shown: Shown; sized:
 	const isBeyond = sized.sizes.stated && at !== 0n && (at === null || at > own);
 	return (
 		<>
-			<td class={left < 0n ? "lacking" : undefined}><NumberButton derive={() => remainderDerivation(gpu, memory.values.total, name)} label={`${name} on ${gpu.title}`}>{left >= 0n ? `fits, ${gibibytes(left)} left` : `short by ${gibibytes(-left)}`}</NumberButton></td>
+			<td class={left < 0n ? "lacking" : undefined}>
+				<NumberButton
+					derive={() => remainderDerivation(gpu, memory.values.total, name)}
+					label={`${name} on ${gpu.title}`}
+				>
+					{left >= 0n ? `fits, ${gibibytes(left)} left` : `short by ${gibibytes(-left)}`}
+				</NumberButton>
+			</td>
 			<td class={isBeyond ? "n beyond" : "n"}>
-				<NumberButton derive={() => contextDerivation(gpu, at, sized, name)} label={`longest context on ${gpu.title}`} data-card={index ? undefined : gpu.name}>{contextText(at)}</NumberButton>
+				<NumberButton
+					derive={() => contextDerivation(gpu, at, sized, name)}
+					label={`longest context on ${gpu.title}`}
+					data-card={index ? undefined : gpu.name}
+				>
+					{contextText(at)}
+				</NumberButton>
 			</td>
 		</>
 	);
@@ -131,27 +287,72 @@ export function MemorySection({ models }: { models: readonly ModelData[] }) {
 		return { model, sized, memory: memoryPerGpu(sized).mostLoaded };
 	});
 	const gpus = shownGpus(state);
-	const ranges = all.map((x): ChartRange => chartRange(new ApproximateMemory(x.sized.plan), chartTokens(Number(x.sized.sizes.own), Number(state.context)), gpus));
-	const range = { tokens: Math.max(...ranges.map((x) => x.tokens)), bytes: Math.max(...ranges.map((x) => x.bytes)) };
+	const ranges = all.map((x): ChartRange =>
+		chartRange(
+			new ApproximateMemory(x.sized.plan),
+			chartTokens(Number(x.sized.sizes.own), Number(state.context)),
+			gpus,
+		),
+	);
+	const range = {
+		tokens: Math.max(...ranges.map((x) => x.tokens)),
+		bytes: Math.max(...ranges.map((x) => x.bytes)),
+	};
 	const first = all[0]!;
-	const title = models.length === 1 ? finding(first) : all.map((x) => `${x.model.name} takes ${gibibytes(x.memory.values.total)}`).join(", ");
+	const title =
+		models.length === 1
+			? finding(first)
+			: all
+					.map((x) => `${x.model.name} takes ${gibibytes(x.memory.values.total)}`)
+					.join(", ");
 	return (
 		<Section id="memory" topic={topic(first)} title={title} controls={<ModeControl />}>
 			<SizingControls models={models} />
-			{models.map((x) => <ContextWarning key={x.name} model={x} />)}
+			{models.map((x) => (
+				<ContextWarning key={x.name} model={x} />
+			))}
 			<div class={models.length === 1 ? "memory-one" : "memory-two"}>
 				{all.map((x) => (
 					<figure key={x.model.name}>
 						{models.length > 1 && <figcaption class="bold">{x.model.name}</figcaption>}
-						<MemoryChart name={x.model.name} sizes={x.sized.sizes} sized={x.sized} context={Number(state.context)} range={range} gpus={gpus} />
+						<MemoryChart
+							name={x.model.name}
+							sizes={x.sized.sizes}
+							sized={x.sized}
+							context={Number(state.context)}
+							range={range}
+							gpus={gpus}
+						/>
 					</figure>
 				))}
-				{all.map((x, i) => <div class="scroll" tabIndex={0} role="region" aria-label={`memory of ${x.model.name}, in bytes`}><PartsTable key={x.model.name} shown={x} index={i} isComparison={models.length > 1} /></div>)}
+				{all.map((x, i) => (
+					<div
+						class="scroll"
+						tabIndex={0}
+						role="region"
+						aria-label={`memory of ${x.model.name}, in bytes`}
+					>
+						<PartsTable
+							key={x.model.name}
+							shown={x}
+							index={i}
+							isComparison={models.length > 1}
+						/>
+					</div>
+				))}
 			</div>
-			<p class="caption">Grey: weights; the spine at the left edge divides their bytes by component, in the colours of the model. Hatched and dotted: estimates. Round marks: the exact context at which a GPU is full.</p>
+			<p class="caption">
+				Grey: weights; the spine at the left edge divides their bytes by component, in the
+				colours of the model. Hatched and dotted: estimates. Round marks: the exact context
+				at which a GPU is full.
+			</p>
 			<div class="memory-lower">
-				{models.length === 1 && state.mode === "run" && <MemoryMap model={first.model} sized={first.sized} gpus={gpus} state={state} />}
-				<div class="scroll" tabIndex={0} role="region" aria-label="table of GPUs"><GpuTable all={all} gpus={gpus} state={state} /></div>
+				{models.length === 1 && state.mode === "run" && (
+					<MemoryMap model={first.model} sized={first.sized} gpus={gpus} state={state} />
+				)}
+				<div class="scroll" tabIndex={0} role="region" aria-label="table of GPUs">
+					<GpuTable all={all} gpus={gpus} state={state} />
+				</div>
 			</div>
 		</Section>
 	);

@@ -1,11 +1,26 @@
 // How each number of the memory section follows from others.
 import type { ComponentChildren } from "preact";
-import { derivation, formula, inBytes, shareFormula, sumFormula, type Derivation } from "../../lib/derivation";
+import {
+	derivation,
+	formula,
+	inBytes,
+	shareFormula,
+	sumFormula,
+	type Derivation,
+} from "../../lib/derivation";
 import { sumOf, value, type Expression, type Operation } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import type { Digits, MemoryLine } from "../../lib/data";
 import type { DType, Gpu } from "../../lib/sizing/data";
-import { MAX_TOKENS, memoryPerGpu, type GpuMemory, type Part, type Plan, type Sized, type StageMemory } from "../../lib/sizing/gpu_memory";
+import {
+	MAX_TOKENS,
+	memoryPerGpu,
+	type GpuMemory,
+	type Part,
+	type Plan,
+	type Sized,
+	type StageMemory,
+} from "../../lib/sizing/gpu_memory";
 import { shortTitle } from "../../lib/sizing/facts";
 
 const ESTIMATES: Partial<Record<Part, string>> = {
@@ -14,11 +29,21 @@ const ESTIMATES: Partial<Record<Part, string>> = {
 };
 
 export const PART_NAMES: Record<Part, string> = {
-	weights: "Weights", cache: "KV cache", activations: "Activations", logits: "Logits", overhead: "Overhead",
-	gradients: "Gradients", master: "Master weights", optimizer: "Optimizer states",
+	weights: "Weights",
+	cache: "KV cache",
+	activations: "Activations",
+	logits: "Logits",
+	overhead: "Overhead",
+	gradients: "Gradients",
+	master: "Master weights",
+	optimizer: "Optimizer states",
 };
 
-export const totalFormula = (plan: Plan, values: StageMemory) => sumFormula(plan.parts.map((x) => [x, values[x]!]), "bytes");
+export const totalFormula = (plan: Plan, values: StageMemory) =>
+	sumFormula(
+		plan.parts.map((x) => [x, values[x]!]),
+		"bytes",
+	);
 
 /** The elements of a GPU's weights times their bytes, those of the same bytes together. */
 function shardsText(form: Expression, { each }: DType, values: StageMemory): string {
@@ -36,45 +61,109 @@ function shardsText(form: Expression, { each }: DType, values: StageMemory): str
 function weightLines({ dtype, split, count }: Sized, memory: GpuMemory): ComponentChildren[] {
 	const whole = formula(...dtype.of, `${grouped(dtype.bytes)} bytes`);
 	if (count === "1") return [whole];
-	return [whole, `${split.layout.name}: one GPU holds its shards of the split matrices and full copies of the others.`, formula("elements of its shards · bytes per element", shardsText(memory.stage.lines.weights![0]!.form, dtype, memory.values), `${grouped(memory.values.weights!)} bytes`)];
+	return [
+		whole,
+		`${split.layout.name}: one GPU holds its shards of the split matrices and full ` +
+			"copies of the others.",
+		formula(
+			"elements of its shards · bytes per element",
+			shardsText(memory.stage.lines.weights![0]!.form, dtype, memory.values),
+			`${grouped(memory.values.weights!)} bytes`,
+		),
+	];
 }
 
 function lineByLine(lines: MemoryLine[], values: StageMemory): ComponentChildren[] {
 	if (lines.length === 1) return [...derivation(lines[0]!.form, values, "bytes"), lines[0]!.says];
-	const each = lines.flatMap((x) => [<h3>{x.what}</h3>, ...derivation(x.form, values, "bytes"), x.says]);
-	return [...each, <h3>total</h3>, sumFormula(lines.map((x) => [x.what, value(x.form, values)]), "bytes")];
+	const each = lines.flatMap((x) => [
+		<h3>{x.what}</h3>,
+		...derivation(x.form, values, "bytes"),
+		x.says,
+	]);
+	return [
+		...each,
+		<h3>total</h3>,
+		sumFormula(
+			lines.map((x) => [x.what, value(x.form, values)]),
+			"bytes",
+		),
+	];
 }
 
 export function partDerivation(part: Part | "total", memory: GpuMemory, sized: Sized): Derivation {
 	const { values, stage } = memory;
 	const { plan } = sized;
-	if (part === "total") return { title: "Total", lines: [totalFormula(plan, values), ...inBytes(values.total)] };
+	if (part === "total")
+		return { title: "Total", lines: [totalFormula(plan, values), ...inBytes(values.total)] };
 	const isInference = plan.mode === "run";
-	const title = part === "weights" && isInference ? `Weights, ${sized.dtype.name}` : PART_NAMES[part];
+	const title =
+		part === "weights" && isInference ? `Weights, ${sized.dtype.name}` : PART_NAMES[part];
 	const lines = stage.lines[part]!;
-	const tail = [...inBytes(values[part]!), shareFormula(part, values[part]!, values.total), isInference ? (ESTIMATES[part] ?? "") : ""];
-	if (part === "weights" && isInference) return { title, lines: [...weightLines(sized, memory), ...tail] };
-	if (!lines.length) return { title, lines: ["Nothing is stored.", formula(title, "0 bytes"), ...tail] };
-	return { title, lines: [...(isInference ? derivation(sumOf(lines.map((x) => x.form)), values, "bytes") : lineByLine(lines, values)), ...tail] };
+	const tail = [
+		...inBytes(values[part]!),
+		shareFormula(part, values[part]!, values.total),
+		isInference ? (ESTIMATES[part] ?? "") : "",
+	];
+	if (part === "weights" && isInference)
+		return { title, lines: [...weightLines(sized, memory), ...tail] };
+	if (!lines.length)
+		return { title, lines: ["Nothing is stored.", formula(title, "0 bytes"), ...tail] };
+	return {
+		title,
+		lines: [
+			...(isInference
+				? derivation(sumOf(lines.map((x) => x.form)), values, "bytes")
+				: lineByLine(lines, values)),
+			...tail,
+		],
+	};
 }
 
-export const contextText = (at: bigint | null) => (at === null ? "any" : at ? `${grouped(at)} tokens` : "none");
+export const contextText = (at: bigint | null) =>
+	at === null ? "any" : at ? `${grouped(at)} tokens` : "none";
 
 /** The longest context on a GPU: the last at which the total is no more than its memory. */
-export function contextDerivation(gpu: Gpu, at: bigint | null, sized: Sized, name: string): Derivation {
-	const totalAt = (n: bigint) => `all(${grouped(n)}) = ${grouped(memoryPerGpu(sized, n).mostLoaded.values.total)}`;
+export function contextDerivation(
+	gpu: Gpu,
+	at: bigint | null,
+	sized: Sized,
+	name: string,
+): Derivation {
+	const totalAt = (n: bigint) =>
+		`all(${grouped(n)}) = ${grouped(memoryPerGpu(sized, n).mostLoaded.values.total)}`;
 	const capacity = grouped(gpu.memory);
-	const comparison = at === null ? `${totalAt(MAX_TOKENS - 1n)} ≤ ${capacity}` : [at && `${totalAt(at)} ≤ ${capacity}`, `${totalAt(at + 1n)} > ${capacity}`].filter(Boolean).join("; ");
+	const comparison =
+		at === null
+			? `${totalAt(MAX_TOKENS - 1n)} ≤ ${capacity}`
+			: [at && `${totalAt(at)} ≤ ${capacity}`, `${totalAt(at + 1n)} > ${capacity}`]
+					.filter(Boolean)
+					.join("; ");
 	const shown = at || 1n;
 	return {
 		title: `${name} on ${gpu.title}: the longest context`,
-		lines: [formula("the largest T with all(T) ≤ memory of the GPU", comparison, contextText(at)), `all(${grouped(shown)}), in ${sized.plan.label}:`, totalFormula(sized.plan, memoryPerGpu(sized, shown).mostLoaded.values), "Memory never shrinks as the context grows."],
+		lines: [
+			formula("the largest T with all(T) ≤ memory of the GPU", comparison, contextText(at)),
+			`all(${grouped(shown)}), in ${sized.plan.label}:`,
+			totalFormula(sized.plan, memoryPerGpu(sized, shown).mostLoaded.values),
+			"Memory never shrinks as the context grows.",
+		],
 	};
 }
 
 export function remainderDerivation(gpu: Gpu, total: bigint, name: string): Derivation {
 	const left = BigInt(gpu.memory) - total;
-	return { title: `${name} on ${gpu.title}`, lines: [formula("memory of the GPU − all", `${grouped(gpu.memory)} − ${grouped(total)}`, `${grouped(left)} bytes`), ...inBytes(left < 0n ? -left : left)] };
+	return {
+		title: `${name} on ${gpu.title}`,
+		lines: [
+			formula(
+				"memory of the GPU − all",
+				`${grouped(gpu.memory)} − ${grouped(total)}`,
+				`${grouped(left)} bytes`,
+			),
+			...inBytes(left < 0n ? -left : left),
+		],
+	};
 }
 
-export const crossingLabel = (gpu: Gpu, at: bigint) => `${shortTitle(gpu)} is full at ${grouped(at)} tokens`;
+export const crossingLabel = (gpu: Gpu, at: bigint) =>
+	`${shortTitle(gpu)} is full at ${grouped(at)} tokens`;

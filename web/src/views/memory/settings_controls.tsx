@@ -1,4 +1,5 @@
-// The controls of memory and hardware: context, sequences, precision, GPUs and layout, or the settings of training.
+// The controls of memory and hardware: context, sequences, precision, GPUs and layout, or the
+// settings of training.
 import { Select, Segmented, WholeNumber, type Options } from "../../components/controls";
 import type { ModelData } from "../../lib/data";
 import { change, useAppState } from "../../lib/state";
@@ -12,41 +13,99 @@ const CONTEXT_MAX = 2 ** 21;
 const BATCH_MAX = 2 ** 12;
 
 /** Names that all models share, in the order of the first. */
-function commonNames(models: readonly ModelData[], names: (model: ModelData) => string[]): string[] {
+function commonNames(
+	models: readonly ModelData[],
+	names: (model: ModelData) => string[],
+): string[] {
 	const [first, ...rest] = models.map(names);
 	return first!.filter((x) => rest.every((y) => y.includes(x)));
 }
 
 /** The sliders of tokens and sequences. */
-export function LoadControls({ prefix = "", training = false }: { prefix?: string; training?: boolean }) {
+export function LoadControls({
+	prefix = "",
+	training = false,
+}: {
+	prefix?: string;
+	training?: boolean;
+}) {
 	const state = useAppState();
 	return (
 		<>
-			<WholeNumber id={`${prefix}context`} label={training ? "Sequence length" : "Context"} unit="tokens" value={state.context!} max={CONTEXT_MAX} set={(context) => change({ context })} />
-			<WholeNumber id={`${prefix}batch`} label={training ? "Micro-batch" : prefix ? "Users" : "Batch"} unit="sequences" value={state.batch!} max={BATCH_MAX} set={(batch) => change({ batch })} />
+			<WholeNumber
+				id={`${prefix}context`}
+				label={training ? "Sequence length" : "Context"}
+				unit="tokens"
+				value={state.context!}
+				max={CONTEXT_MAX}
+				set={(context) => change({ context })}
+			/>
+			<WholeNumber
+				id={`${prefix}batch`}
+				label={training ? "Micro-batch" : prefix ? "Users" : "Batch"}
+				unit="sequences"
+				value={state.batch!}
+				max={BATCH_MAX}
+				set={(batch) => change({ batch })}
+			/>
 		</>
 	);
 }
 
 /** The precision of the weights and of the KV cache. */
-export function PrecisionControls({ models, prefix = "choice-" }: { models: readonly ModelData[]; prefix?: string }) {
+export function PrecisionControls({
+	models,
+	prefix = "choice-",
+}: {
+	models: readonly ModelData[];
+	prefix?: string;
+}) {
 	const state = useAppState();
 	const several = models.length > 1;
 	const own: Options = several ? [["", "each model's own"]] : [];
 	const { dtype, kv } = chosenDtypes(sizesOf(models[0]!), state);
 	return (
 		<>
-			<Select id={`${prefix}dtype`} label="Weights" options={[...own, ...asOptions(commonNames(models, (x) => sizesOf(x).dtypes.map((y) => y.name)))]} chosen={several ? state.dtype! : dtype.name} choose={(x) => change({ dtype: x })} />
-			<Select id={`${prefix}kv`} label="KV cache" options={[...own, ...asOptions(commonNames(models, (x) => sizesOf(x).kvs.map((y) => y.name)))]} chosen={several ? state.kv! : kv.name} choose={(x) => change({ kv: x })} />
+			<Select
+				id={`${prefix}dtype`}
+				label="Weights"
+				options={[
+					...own,
+					...asOptions(commonNames(models, (x) => sizesOf(x).dtypes.map((y) => y.name))),
+				]}
+				chosen={several ? state.dtype! : dtype.name}
+				choose={(x) => change({ dtype: x })}
+			/>
+			<Select
+				id={`${prefix}kv`}
+				label="KV cache"
+				options={[
+					...own,
+					...asOptions(commonNames(models, (x) => sizesOf(x).kvs.map((y) => y.name))),
+				]}
+				chosen={several ? state.kv! : kv.name}
+				choose={(x) => change({ kv: x })}
+			/>
 		</>
 	);
 }
 
-const gpuOptions: Options = [...GPUS.map((x): [string, string] => [x.name, x.title]), [CUSTOM, "Custom GPU…"]];
+const gpuOptions: Options = [
+	...GPUS.map((x): [string, string] => [x.name, x.title]),
+	[CUSTOM, "Custom GPU…"],
+];
 
 export function GpuSelect({ id }: { id: string }) {
 	const { card } = useAppState();
-	return <Select id={id} label="GPU" options={gpuOptions} chosen={card!} choose={(x) => change({ card: x })} />;
+	return (
+		<Select
+			id={id}
+			label="GPU"
+			options={gpuOptions}
+			chosen={card!}
+			choose={(x) => change({ card: x })}
+		/>
+	);
 }
 
 function InferenceControls({ models }: { models: readonly ModelData[] }) {
@@ -54,13 +113,32 @@ function InferenceControls({ models }: { models: readonly ModelData[] }) {
 	const [model] = models;
 	const count = chosenCount(sizesOf(model!), state);
 	const layouts = splitsOf(sizesOf(model!), count).filter((x) => x.replicas === 1);
-	const automatic = state.tp ? "chosen as by fit" : `chosen as by fit: ${settings(model!, state).split.layout.name}`;
+	const automatic = state.tp
+		? "chosen as by fit"
+		: `chosen as by fit: ${settings(model!, state).split.layout.name}`;
 	return (
 		<>
 			<PrecisionControls models={models} />
-			<Select id="choice-gpus" label="GPUs" options={asOptions(commonNames(models, (x) => sizesOf(x).gpus.map((y) => y.count)))} chosen={count} choose={(gpus) => change({ gpus, tp: "" })} />
+			<Select
+				id="choice-gpus"
+				label="GPUs"
+				options={asOptions(commonNames(models, (x) => sizesOf(x).gpus.map((y) => y.count)))}
+				chosen={count}
+				choose={(gpus) => change({ gpus, tp: "" })}
+			/>
 			<GpuSelect id="choice-card" />
-			{count !== "1" && models.length === 1 && <Select id="choice-tp" label="Layout" options={[["", automatic], ...layouts.map((x): [string, string] => [x.layout.tp, x.layout.name])]} chosen={state.tp!} choose={(tp) => change({ tp })} />}
+			{count !== "1" && models.length === 1 && (
+				<Select
+					id="choice-tp"
+					label="Layout"
+					options={[
+						["", automatic],
+						...layouts.map((x): [string, string] => [x.layout.tp, x.layout.name]),
+					]}
+					chosen={state.tp!}
+					choose={(tp) => change({ tp })}
+				/>
+			)}
 		</>
 	);
 }
@@ -69,21 +147,60 @@ function TrainingControls({ models }: { models: readonly ModelData[] }) {
 	const state = useAppState();
 	const plans = models.map((x) => settings(x, state).plan);
 	const { tp, dp, chosen } = plans[0]!.training!;
-	const ranks = plans[0]!.training!.ranks.filter((x) => plans.every((y) => y.training!.ranks.includes(x)));
+	const ranks = plans[0]!.training!.ranks.filter((x) =>
+		plans.every((y) => y.training!.ranks.includes(x)),
+	);
 	const { training } = sizesOf(models[0]!);
 	return (
 		<>
-			<Select id="choice-trainers" label="GPUs" options={asOptions(training.gpus)} chosen={plans[0]!.gpus} choose={(trainers) => change({ trainers })} />
-			<Select id="choice-tp" label="Tensor parallel" options={asOptions(ranks)} chosen={tp} choose={(x) => change({ tp: x })} />
-			{training.choices.map((x) => <Select key={x.name} id={`choice-${x.name}`} label={x.label} options={x.options} chosen={chosen[x.name]!} choose={(y) => change({ [x.name]: y })} />)}
-			{dp === "1" && chosen.zero !== "0" && <span class="control-note">With one data-parallel rank, ZeRO has nothing to shard over.</span>}
+			<Select
+				id="choice-trainers"
+				label="GPUs"
+				options={asOptions(training.gpus)}
+				chosen={plans[0]!.gpus}
+				choose={(trainers) => change({ trainers })}
+			/>
+			<Select
+				id="choice-tp"
+				label="Tensor parallel"
+				options={asOptions(ranks)}
+				chosen={tp}
+				choose={(x) => change({ tp: x })}
+			/>
+			{training.choices.map((x) => (
+				<Select
+					key={x.name}
+					id={`choice-${x.name}`}
+					label={x.label}
+					options={x.options}
+					chosen={chosen[x.name]!}
+					choose={(y) => change({ [x.name]: y })}
+				/>
+			))}
+			{dp === "1" && chosen.zero !== "0" && (
+				<span class="control-note">
+					With one data-parallel rank, ZeRO has nothing to shard over.
+				</span>
+			)}
 		</>
 	);
 }
 
 export function ModeControl() {
 	const { mode } = useAppState();
-	return <Segmented id="mode" label="What it is for" labelHidden options={[["run", "Inference"], ["train", "Training"]]} chosen={mode!} choose={(x) => change({ mode: x })} />;
+	return (
+		<Segmented
+			id="mode"
+			label="What it is for"
+			labelHidden
+			options={[
+				["run", "Inference"],
+				["train", "Training"],
+			]}
+			chosen={mode!}
+			choose={(x) => change({ mode: x })}
+		/>
+	);
 }
 
 export function SizingControls({ models }: { models: readonly ModelData[] }) {
@@ -91,7 +208,11 @@ export function SizingControls({ models }: { models: readonly ModelData[] }) {
 	return (
 		<div class="sizing-controls">
 			<LoadControls training={training} />
-			{training ? <TrainingControls models={models} /> : <InferenceControls models={models} />}
+			{training ? (
+				<TrainingControls models={models} />
+			) : (
+				<InferenceControls models={models} />
+			)}
 		</div>
 	);
 }

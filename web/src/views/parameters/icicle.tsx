@@ -16,13 +16,62 @@ function Rectangle({ box, ...rest }: { box: Box; [attribute: string]: unknown })
 	const isWhole = cell.active >= cell.size;
 	const open = () => openDerivation(cell.derive());
 	return (
-		<g class="cell" role="button" aria-label={cell.description} onClick={open} {...rest} onKeyDown={(event: KeyboardEvent) => (onActivate(open)(event), (rest.onKeyDown as (e: KeyboardEvent) => void)(event))}>
+		<g
+			class="cell"
+			role="button"
+			aria-label={cell.description}
+			onClick={open}
+			{...rest}
+			onKeyDown={(event: KeyboardEvent) => (
+				onActivate(open)(event),
+				(rest.onKeyDown as (e: KeyboardEvent) => void)(event)
+			)}
+		>
 			<title>{cell.description}</title>
-			<rect class="data" x={x} y={y} width={width} height={height} rx={Math.min(3, width / 3)} fill={isWhole ? fill(cell.color) : pale(cell.color)} />
-			{!isWhole && solid > 0.3 && <rect class="data" x={x} y={y} width={solid} height={height} rx={Math.min(3, solid / 3)} fill={fill(cell.color)} />}
-			{!isWhole && width > 4 && <rect class="data edge" x={x + 0.5} y={y + 0.5} width={width - 1} height={height - 1} rx={Math.min(3, width / 3)} fill="none" stroke={fill(cell.color)} />}
+			<rect
+				class="data"
+				x={x}
+				y={y}
+				width={width}
+				height={height}
+				rx={Math.min(3, width / 3)}
+				fill={isWhole ? fill(cell.color) : pale(cell.color)}
+			/>
+			{!isWhole && solid > 0.3 && (
+				<rect
+					class="data"
+					x={x}
+					y={y}
+					width={solid}
+					height={height}
+					rx={Math.min(3, solid / 3)}
+					fill={fill(cell.color)}
+				/>
+			)}
+			{!isWhole && width > 4 && (
+				<rect
+					class="data edge"
+					x={x + 0.5}
+					y={y + 0.5}
+					width={width - 1}
+					height={height - 1}
+					rx={Math.min(3, width / 3)}
+					fill="none"
+					stroke={fill(cell.color)}
+				/>
+			)}
 			{box.label.map((line) => (
-				<text key={line.text} x={line.x} y={line.y} class={line.bold ? "name" : "tabular"} style={{ fill: isWhole || solid >= width * 0.5 ? ink(cell.color) : "var(--ink)" }}>{line.text}</text>
+				<text
+					key={line.text}
+					x={line.x}
+					y={line.y}
+					class={line.bold ? "name" : "tabular"}
+					style={{
+						fill: isWhole || solid >= width * 0.5 ? ink(cell.color) : "var(--ink)",
+					}}
+				>
+					{line.text}
+				</text>
 			))}
 		</g>
 	);
@@ -35,20 +84,58 @@ interface Props {
 	measure: string;
 }
 
-export const IciclePicture = (props: Props) => <figure class="icicle"><Measured>{(width) => <Icicle {...props} width={width} />}</Measured></figure>;
+export const IciclePicture = (props: Props) => (
+	<figure class="icicle">
+		<Measured>{(width) => <Icicle {...props} width={width} />}</Measured>
+	</figure>
+);
 
 function Icicle({ name, cells, whole, measure, width }: Props & { width: number }) {
-	const joinCells = (list: Cell[]) => ({ ...joined(list.map((x) => x.key).join(), list.map((x) => x.name).join(", "), list, measure, whole, list.every((x) => x.color === list[0]!.color) ? list[0]!.color : ""), lines: [[share(list.reduce((a, x) => a + x.size, 0n), whole)]] });
-	const picture = layIcicle(cells, whole, Math.max(width, 240), joinCells, (n) => share(n, whole));
+	const joinCells = (list: Cell[]) => ({
+		...joined(
+			list.map((x) => x.key).join(),
+			list.map((x) => x.name).join(", "),
+			list,
+			measure,
+			whole,
+			list.every((x) => x.color === list[0]!.color) ? list[0]!.color : "",
+		),
+		lines: [
+			[
+				share(
+					list.reduce((a, x) => a + x.size, 0n),
+					whole,
+				),
+			],
+		],
+	});
+	const picture = layIcicle(cells, whole, Math.max(width, 240), joinCells, (n) =>
+		share(n, whole),
+	);
 	const rove = useRoving(picture.boxes.length);
 	const summary = cells.map((x) => `${x.name} ${share(x.size, whole)}`).join(", ");
 	const { lens } = picture;
 	return (
 		<>
-			<svg width={picture.width} height={picture.height} viewBox={`0 0 ${picture.width} ${picture.height}`} role="group" aria-label={`${name}: ${summary}`} data-roving>
-				{lens && <path class="lens" d={`M${lens.points.map((x) => x.join(" ")).join("L")}Z`} />}
-				{lens && <text class="muted lens-text" x={lens.x} y={lens.y} text-anchor={lens.anchor}>{lens.text}</text>}
-				{picture.boxes.map((box, i) => <Rectangle key={`${i} ${box.cell.key}`} box={box} {...rove(i)} />)}
+			<svg
+				width={picture.width}
+				height={picture.height}
+				viewBox={`0 0 ${picture.width} ${picture.height}`}
+				role="group"
+				aria-label={`${name}: ${summary}`}
+				data-roving
+			>
+				{lens && (
+					<path class="lens" d={`M${lens.points.map((x) => x.join(" ")).join("L")}Z`} />
+				)}
+				{lens && (
+					<text class="muted lens-text" x={lens.x} y={lens.y} text-anchor={lens.anchor}>
+						{lens.text}
+					</text>
+				)}
+				{picture.boxes.map((box, i) => (
+					<Rectangle key={`${i} ${box.cell.key}`} box={box} {...rove(i)} />
+				))}
 			</svg>
 			<Words cells={picture.words} whole={whole} measure={measure} />
 		</>
@@ -63,14 +150,21 @@ function Words({ cells, whole, measure }: { cells: Cell[]; whole: bigint; measur
 	const unit = UNITS[measure]!;
 	const isLong = cells.length > MAX_WORDS;
 	const named = isLong ? cells.slice(0, MAX_WORDS - 1) : cells;
-	const others = isLong ? [joined("others", "the others", cells.slice(MAX_WORDS - 1), measure, whole, "")] : [];
+	const others = isLong
+		? [joined("others", "the others", cells.slice(MAX_WORDS - 1), measure, whole, "")]
+		: [];
 	return (
 		<p class="words">
 			Too small to draw at this scale:{" "}
 			{[...named, ...others].map((x, i, all) => (
 				<Fragment key={x.key}>
 					<span>
-						<i class="swatch" style={{ background: fill(x.color) }} /> <span class="name">{x.name}</span> <NumberButton derive={x.derive} label={x.name}>{grouped(x.size)}</NumberButton> {unit}, {share(x.size, whole)}
+						<i class="swatch" style={{ background: fill(x.color) }} />{" "}
+						<span class="name">{x.name}</span>{" "}
+						<NumberButton derive={x.derive} label={x.name}>
+							{grouped(x.size)}
+						</NumberButton>{" "}
+						{unit}, {share(x.size, whole)}
 						{i < all.length - 1 && ";"}
 					</span>{" "}
 				</Fragment>

@@ -1,5 +1,6 @@
-// The layout of the icicle: components and their matrices side by side, to scale, along one axis. What is too small for its label is magnified
-// by a lens, and what is too small even there is left to words.
+// The layout of the icicle: components and their matrices side by side, to scale, along one axis.
+// What is too small for its label is magnified by a lens, and what is too small even there is left
+// to words.
 import { textWidth } from "../../lib/measure_text";
 import { bySize, type Cell } from "./measures";
 
@@ -20,7 +21,13 @@ export interface Icicle {
 	height: number;
 	boxes: Box[];
 	/** The corners of the lens and its text. */
-	lens?: { points: [number, number][]; text: string; x: number; y: number; anchor: "start" | "end" };
+	lens?: {
+		points: [number, number][];
+		text: string;
+		x: number;
+		y: number;
+		anchor: "start" | "end";
+	};
 	/** Cells that are named in words. */
 	words: Cell[];
 }
@@ -44,7 +51,10 @@ function wrapped(text: string, room: number, rows: number): string[] | undefined
 	return lines.length <= Math.max(rows - 1, 1) ? lines : undefined;
 }
 
-/** An icicle that runs along an axis of `extent` pixels; rows are for wide screens, columns for phones. */
+/**
+ * An icicle that runs along an axis of `extent` pixels; rows are for wide screens, columns for
+ * phones.
+ */
 class Layout {
 	boxes: Box[] = [];
 	words: Cell[] = [];
@@ -59,19 +69,32 @@ class Layout {
 	private box(cell: Cell, level: number, start: number, extent: number): Box {
 		const gap = Math.min(GAP, extent * 0.3);
 		const [offset, thickness] = this.bands[level]!;
-		const sides = this.isColumns ? { x: offset, y: start, width: thickness - GAP, height: extent - gap } : { x: start, y: offset, width: extent - gap, height: thickness - GAP };
-		const solid = cell.size ? (sides.width * Number((cell.active * 1_000_000n) / cell.size)) / 1_000_000 : 0;
+		const sides = this.isColumns
+			? { x: offset, y: start, width: thickness - GAP, height: extent - gap }
+			: { x: start, y: offset, width: extent - gap, height: thickness - GAP };
+		const solid = cell.size
+			? (sides.width * Number((cell.active * 1_000_000n) / cell.size)) / 1_000_000
+			: 0;
 		return { cell, ...sides, solid, label: [] };
 	}
 
-	/** Writes the label into a box: the name, and what fits below or beside it; false if the name and a number do not fit. */
+	/**
+	 * Writes the label into a box: the name, and what fits below or beside it; false if the name
+	 * and a number do not fit.
+	 */
 	private label(box: Box): boolean {
 		const start = box.solid < box.width * 0.5 ? box.solid : 0;
 		const rows = box.height < LINE ? 0 : Math.max(1, Math.floor((box.height - 5) / LINE));
 		const top = box.y + (rows > 1 ? 19 : box.height / 2 + 5);
-		const fits = (alternatives: string[], space: number) => alternatives.find((text) => textWidth(text, SMALL) <= space);
+		const fits = (alternatives: string[], space: number) =>
+			alternatives.find((text) => textWidth(text, SMALL) <= space);
 		// a narrow box has narrow margins
-		const choices = [PAD, 4].flatMap((pad) => [box.cell.name, box.cell.short].map((text) => ({ left: start + pad, name: wrapped(text, box.width - start - pad - 3, rows) })));
+		const choices = [PAD, 4].flatMap((pad) =>
+			[box.cell.name, box.cell.short].map((text) => ({
+				left: start + pad,
+				name: wrapped(text, box.width - start - pad - 3, rows),
+			})),
+		);
 		const chosen = choices.find((x) => x.name);
 		if (!chosen) return false;
 		const { left, name } = chosen as { left: number; name: string[] };
@@ -79,7 +102,10 @@ class Layout {
 		if (rows === 1) {
 			const used = textWidth(name[0]!, NAME, BOLD) + 10;
 			const text = fits(box.cell.lines.at(-1) ?? [], room - used);
-			box.label = [{ text: name[0]!, x, y: top, bold: true }, ...(text ? [{ text, x: x + used, y: top, bold: false }] : [])];
+			box.label = [
+				{ text: name[0]!, x, y: top, bold: true },
+				...(text ? [{ text, x: x + used, y: top, bold: false }] : []),
+			];
 			return Boolean(text);
 		}
 		box.label = name.map((text, i) => ({ text, x, y: top + i * LINE, bold: true }));
@@ -115,7 +141,10 @@ class Layout {
 		this.together(rest, 1, at, start + extent - at);
 	}
 
-	/** Places what is too small for a label of its own: together if a common label fits, else as a number of cells that words name. */
+	/**
+	 * Places what is too small for a label of its own: together if a common label fits, else as a
+	 * number of cells that words name.
+	 */
 	together(rest: Cell[], level: number, start: number, extent: number): void {
 		const common = rest.length > 1 ? this.joinCells(rest) : rest[0]!;
 		const box = this.box(common, level, start, extent);
@@ -123,7 +152,17 @@ class Layout {
 		else {
 			const text = rest.length > 1 ? `+${rest.length}` : common.short;
 			if (box.width > textWidth(text, NAME, BOLD) + 10 && box.height >= LINE) {
-				this.boxes.push({ ...box, label: [{ text, x: box.x + 5, y: box.y + Math.min(19, box.height / 2 + 5), bold: true }] });
+				this.boxes.push({
+					...box,
+					label: [
+						{
+							text,
+							x: box.x + 5,
+							y: box.y + Math.min(19, box.height / 2 + 5),
+							bold: true,
+						},
+					],
+				});
 			}
 			this.words.push(...rest);
 		}
@@ -131,18 +170,35 @@ class Layout {
 
 	/** Places a component that the lens shows: its colour alone. */
 	sliver(cell: Cell, start: number, extent: number): void {
-		if (extent > 0.4) for (const level of [0, 1]) this.boxes.push(this.box(cell, level, start, extent));
+		if (extent > 0.4)
+			for (const level of [0, 1]) this.boxes.push(this.box(cell, level, start, extent));
 	}
 }
 
 const ROW_BANDS = [52, 86] as const;
 
-export function layIcicle(cells: Cell[], whole: bigint, width: number, joinCells: (cells: Cell[]) => Cell, shareText: (n: bigint) => string): Icicle {
+export function layIcicle(
+	cells: Cell[],
+	whole: bigint,
+	width: number,
+	joinCells: (cells: Cell[]) => Cell,
+	shareText: (n: bigint) => string,
+): Icicle {
 	const isColumns = width < 640;
 	const level0 = isColumns ? Math.round(width * 0.42) : ROW_BANDS[0];
-	const bands = (offset: number): [number, number][] => (isColumns ? [[0, level0], [level0, width - level0]] : [[offset, level0], [offset + level0, ROW_BANDS[1]]]);
+	const bands = (offset: number): [number, number][] =>
+		isColumns
+			? [
+					[0, level0],
+					[level0, width - level0],
+				]
+			: [
+					[offset, level0],
+					[offset + level0, ROW_BANDS[1]],
+				];
 	const thickness = isColumns ? width : ROW_BANDS[0] + ROW_BANDS[1];
-	const scaled = (n: bigint, of: bigint, extent: number) => (extent * Number((n * 10n ** 9n) / of)) / 10 ** 9;
+	const scaled = (n: bigint, of: bigint, extent: number) =>
+		(extent * Number((n * 10n ** 9n) / of)) / 10 ** 9;
 	const place = (layout: Layout, list: Cell[], of: bigint, start: number, extent: number) => {
 		const small: Cell[] = [];
 		let at = start;
@@ -159,7 +215,8 @@ export function layIcicle(cells: Cell[], whole: bigint, width: number, joinCells
 	const plainExtent = isColumns ? 580 : width;
 	const plain = new Layout(isColumns, bands(0), joinCells);
 	const { small: unlabelled, at: end } = place(plain, cells, whole, 0, plainExtent);
-	// with a lens, the whole is drawn first, shorter on phones, and then again what is too small there
+	// with a lens, the whole is drawn first, shorter on phones, and then again what is too small
+	// there
 	const [mainExtent, lensExtent] = isColumns ? [300, 440] : [width, width];
 	const main = new Layout(isColumns, bands(0), joinCells);
 	const small = cells.filter((x) => !main.fits(x, scaled(x.size, whole, mainExtent)));
@@ -167,7 +224,12 @@ export function layIcicle(cells: Cell[], whole: bigint, width: number, joinCells
 	const magnified = small.filter((x) => main.fits(x, scaled(x.size, rest, lensExtent)));
 	if (!unlabelled.length || magnified.length < 2) {
 		if (unlabelled.length) plain.together(unlabelled, 0, end, plainExtent - end);
-		return { width, height: isColumns ? plainExtent : thickness - GAP, boxes: plain.boxes, words: plain.words.sort(bySize) };
+		return {
+			width,
+			height: isColumns ? plainExtent : thickness - GAP,
+			boxes: plain.boxes,
+			words: plain.words.sort(bySize),
+		};
 	}
 	let at = 0;
 	for (const x of [...cells.filter((y) => !small.includes(y)), ...small]) {
@@ -181,17 +243,34 @@ export function layIcicle(cells: Cell[], whole: bigint, width: number, joinCells
 	const second = isColumns ? mainExtent + gap : thickness + gap;
 	const lens = new Layout(isColumns, bands(isColumns ? 0 : second), joinCells);
 	const found = place(lens, small, rest, isColumns ? second : 0, lensExtent);
-	if (found.small.length) lens.together(found.small, 0, found.at, (isColumns ? second : 0) + lensExtent - found.at);
+	if (found.small.length)
+		lens.together(found.small, 0, found.at, (isColumns ? second : 0) + lensExtent - found.at);
 	const factor = (lensExtent / mainExtent) * (Number((whole * 1000n) / rest) / 1000);
 	const text = `The other ${shareText(rest)}, magnified ${factor < 10 ? factor.toFixed(1) : Math.round(factor).toLocaleString("en-US")} ×`;
 	const points: [number, number][] = isColumns
-		? [[0, mainExtent - restExtent], [0, second - 2], [width - GAP, second - 2], [width - GAP, mainExtent - restExtent]]
-		: [[mainExtent - restExtent, thickness], [width, thickness], [width, second - 2], [0, second - 2]];
+		? [
+				[0, mainExtent - restExtent],
+				[0, second - 2],
+				[width - GAP, second - 2],
+				[width - GAP, mainExtent - restExtent],
+			]
+		: [
+				[mainExtent - restExtent, thickness],
+				[width, thickness],
+				[width, second - 2],
+				[0, second - 2],
+			];
 	return {
 		width,
 		height: isColumns ? second + lensExtent : second + thickness - GAP,
 		boxes: [...main.boxes, ...lens.boxes],
-		lens: { points, text, x: isColumns ? PAD : width - 14, y: second - 14, anchor: isColumns ? "start" : "end" },
+		lens: {
+			points,
+			text,
+			x: isColumns ? PAD : width - 14,
+			y: second - 14,
+			anchor: isColumns ? "start" : "end",
+		},
 		words: [...main.words, ...lens.words].sort(bySize),
 	};
 }

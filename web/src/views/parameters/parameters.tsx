@@ -16,9 +16,22 @@ import { commonDivisor, finding, largest } from "./finding";
 import { IciclePicture } from "./icicle";
 import { measuredCells, UNITS, type Cell, type MeasureSettings } from "./measures";
 
-const MEASURES = [["parameters", "Parameters"], ["bytes", "Bytes"], ["flops", "FLOPs"], ["cache", "Cache"]] as const;
-const GROUPINGS = [["part", "Component"], ["kind", "Kind of layer"]] as const;
-const SUBJECTS: Record<string, string> = { parameters: "parameters", bytes: "bytes of weights", flops: "FLOPs of one token", cache: "bytes of cache" };
+const MEASURES = [
+	["parameters", "Parameters"],
+	["bytes", "Bytes"],
+	["flops", "FLOPs"],
+	["cache", "Cache"],
+] as const;
+const GROUPINGS = [
+	["part", "Component"],
+	["kind", "Kind of layer"],
+] as const;
+const SUBJECTS: Record<string, string> = {
+	parameters: "parameters",
+	bytes: "bytes of weights",
+	flops: "FLOPs of one token",
+	cache: "bytes of cache",
+};
 
 /** The finding; where it has numbers, it opens their derivation. */
 function Finding({ measure, cells, whole }: { measure: string; cells: Cell[]; whole: bigint }) {
@@ -26,29 +39,82 @@ function Finding({ measure, cells, whole }: { measure: string; cells: Cell[]; wh
 	const text = finding(measure, cells, whole);
 	if (!most || !/\d/.test(text)) return <>{text}</>;
 	const divisor = commonDivisor(most.size, most.active);
-	const usedLine = most.active < most.size && formula("in use / all", `${grouped(most.active)} / ${grouped(most.size)}`, `${grouped(most.active / divisor)} / ${grouped(most.size / divisor)}`);
+	const usedLine =
+		most.active < most.size &&
+		formula(
+			"in use / all",
+			`${grouped(most.active)} / ${grouped(most.size)}`,
+			`${grouped(most.active / divisor)} / ${grouped(most.size / divisor)}`,
+		);
 	const derive = () => ({ title: most.name, lines: [...most.derive().lines, usedLine] });
-	return <NumberButton derive={derive} label="finding">{text}</NumberButton>;
+	return (
+		<NumberButton derive={derive} label="finding">
+			{text}
+		</NumberButton>
+	);
 }
 
 export function Parameters({ model }: { model: ModelData }) {
 	const state = useAppState();
 	const measure = state.map!;
 	const { dtype, kv } = chosenDtypes(sizesOf(model), state);
-	const load = measure === "flops" ? state.context : measure === "cache" ? `${state.context} ${state.batch} ${kv.name}` : dtype.name;
+	const load =
+		measure === "flops"
+			? state.context
+			: measure === "cache"
+				? `${state.context} ${state.batch} ${kv.name}`
+				: dtype.name;
 	const { whole, cells, byComponent } = useMemo(() => {
 		// of the whole model, however many GPUs share it
-		const set: MeasureSettings = { dtype, variables: { ...kvVariables(model, state), T: BigInt(state.context!), B: BigInt(state.batch!) } };
+		const set: MeasureSettings = {
+			dtype,
+			variables: {
+				...kvVariables(model, state),
+				T: BigInt(state.context!),
+				B: BigInt(state.batch!),
+			},
+		};
 		const found = measuredCells(model, state, set);
-		return { ...found, byComponent: state.by === "part" ? found.cells : measuredCells(model, { ...state, by: "part" }, set).cells };
+		return {
+			...found,
+			byComponent:
+				state.by === "part"
+					? found.cells
+					: measuredCells(model, { ...state, by: "part" }, set).cells,
+		};
 	}, [model, measure, state.by, load]);
 	const hasKinds = (model.sections as ModelSection[]).filter((x) => x.layers).length > 1;
 	const unit = UNITS[measure]!;
-	const derive = () => ({ title: `all ${SUBJECTS[measure]}`, lines: [sumFormula(cells.map((x) => [x.name, x.size]), unit), unit === "bytes" ? inBytes(whole) : inShort(unit, whole)] });
+	const derive = () => ({
+		title: `all ${SUBJECTS[measure]}`,
+		lines: [
+			sumFormula(
+				cells.map((x) => [x.name, x.size]),
+				unit,
+			),
+			unit === "bytes" ? inBytes(whole) : inShort(unit, whole),
+		],
+	});
 	const tokens = `${grouped(state.context!)} tokens`;
-	const scope = { parameters: "", bytes: `, ${dtype.name}`, flops: `, the last of ${tokens}`, cache: `, ${tokens} × batch ${grouped(state.batch!)}` }[measure];
+	const scope = {
+		parameters: "",
+		bytes: `, ${dtype.name}`,
+		flops: `, the last of ${tokens}`,
+		cache: `, ${tokens} × batch ${grouped(state.batch!)}`,
+	}[measure];
 	const isPartlyActive = cells.some((x) => x.active < x.size);
-	const picture = useMemo(() => whole > 0n && <IciclePicture name={`${model.name}, ${SUBJECTS[measure]}${scope}`} cells={cells} whole={whole} measure={measure} />, [cells, scope]);
+	const picture = useMemo(
+		() =>
+			whole > 0n && (
+				<IciclePicture
+					name={`${model.name}, ${SUBJECTS[measure]}${scope}`}
+					cells={cells}
+					whole={whole}
+					measure={measure}
+				/>
+			),
+		[cells, scope],
+	);
 	return (
 		<Section
 			id="parameters"
@@ -56,19 +122,51 @@ export function Parameters({ model }: { model: ModelData }) {
 			title={<Finding measure={measure} cells={byComponent} whole={whole} />}
 			lead={
 				<>
-					Area is share of <NumberButton derive={derive} label={SUBJECTS[measure]!} data-part="area">{grouped(whole)}</NumberButton> {SUBJECTS[measure]}
-					{unit === "bytes" && <> (<NumberButton derive={derive} label={SUBJECTS[measure]!}>{gibibytes(whole)}</NumberButton>)</>}
-					<span class="set">{scope}</span>.{isPartlyActive && " Solid: used for one token. Pale: resident, idle."}
+					Area is share of{" "}
+					<NumberButton derive={derive} label={SUBJECTS[measure]!} data-part="area">
+						{grouped(whole)}
+					</NumberButton>{" "}
+					{SUBJECTS[measure]}
+					{unit === "bytes" && (
+						<>
+							{" "}
+							(
+							<NumberButton derive={derive} label={SUBJECTS[measure]!}>
+								{gibibytes(whole)}
+							</NumberButton>
+							)
+						</>
+					)}
+					<span class="set">{scope}</span>.
+					{isPartlyActive && " Solid: used for one token. Pale: resident, idle."}
 				</>
 			}
 			controls={
 				<>
-					<Segmented id="map" label="Measure" labelHidden options={MEASURES} chosen={measure} choose={(map) => change({ map })} />
-					{hasKinds && <Segmented id="by" label="Grouped by" labelHidden options={GROUPINGS} chosen={state.by!} choose={(by) => change({ by })} />}
+					<Segmented
+						id="map"
+						label="Measure"
+						labelHidden
+						options={MEASURES}
+						chosen={measure}
+						choose={(map) => change({ map })}
+					/>
+					{hasKinds && (
+						<Segmented
+							id="by"
+							label="Grouped by"
+							labelHidden
+							options={GROUPINGS}
+							chosen={state.by!}
+							choose={(by) => change({ by })}
+						/>
+					)}
 				</>
 			}
 		>
-			{picture || <p>{measure === "cache" ? "No layer writes to a cache." : "Nothing to show."}</p>}
+			{picture || (
+				<p>{measure === "cache" ? "No layer writes to a cache." : "Nothing to show."}</p>
+			)}
 		</Section>
 	);
 }

@@ -1,5 +1,6 @@
-// From the recorded steps to the nodes of the picture: the residual stream, the branches that leave it and return, and in each branch
-// the matrices, the heads with their cache, the router; steps without matrices join the step whose output they read.
+// From the recorded steps to the nodes of the picture: the residual stream, the branches that leave
+// it and return, and in each branch the matrices, the heads with their cache, the router; steps
+// without matrices join the step whose output they read.
 import type { Stage, Step, WeightUse } from "./plate_model";
 
 export interface Matrix {
@@ -7,7 +8,8 @@ export interface Matrix {
 	use: WeightUse;
 }
 
-export type NodeKind = "matrix" | "norm" | "heads" | "cache" | "experts" | "sum" | "product" | "operation" | "input";
+export type NodeKind =
+	"matrix" | "norm" | "heads" | "cache" | "experts" | "sum" | "product" | "operation" | "input";
 
 export interface PlateNode {
 	id: string;
@@ -66,9 +68,25 @@ class Groups {
 	}
 }
 
-export const isMatrix = (use: WeightUse): boolean => use.shape.length >= 2 && use.shape.filter((n) => BigInt(n) > 1n).length >= 2;
-const matrixUses = (step: Step): WeightUse[] => (step.kind === "linear" || step.kind === "lookup" ? step.uses.filter((x) => x.shape.length >= 2) : []);
-const KEPT = new Set(["linear", "lookup", "cache", "scores", "state", "choice", "sum", "conv", "ids", "probabilities", "add"]);
+export const isMatrix = (use: WeightUse): boolean =>
+	use.shape.length >= 2 && use.shape.filter((n) => BigInt(n) > 1n).length >= 2;
+const matrixUses = (step: Step): WeightUse[] =>
+	step.kind === "linear" || step.kind === "lookup"
+		? step.uses.filter((x) => x.shape.length >= 2)
+		: [];
+const KEPT = new Set([
+	"linear",
+	"lookup",
+	"cache",
+	"scores",
+	"state",
+	"choice",
+	"sum",
+	"conv",
+	"ids",
+	"probabilities",
+	"add",
+]);
 
 export function contract(stage: Stage): Contracted {
 	const stream = residualStream(stage);
@@ -85,11 +103,16 @@ function joinSteps(steps: Step[], onStream: Set<string>, stage: Stage): Groups {
 	const groups = new Groups();
 	const names = new Set(steps.map((x) => x.name));
 	const readers = (name: string) => steps.filter((x) => x.takes.includes(name));
-	const addedToStream = (name: string) => stage.steps.some((x) => x.kind === "add" && x.takes.includes(name));
+	const addedToStream = (name: string) =>
+		stage.steps.some((x) => x.kind === "add" && x.takes.includes(name));
 	for (const step of steps) {
 		if (KEPT.has(step.kind)) continue;
 		const inputs = step.takes.filter((x) => names.has(x));
-		if (step.kind === "norm" && (step.takes.some((x) => onStream.has(x) || x === INPUT) || addedToStream(step.name))) continue;
+		if (
+			step.kind === "norm" &&
+			(step.takes.some((x) => onStream.has(x) || x === INPUT) || addedToStream(step.name))
+		)
+			continue;
 		if (step.kind === "softmax" || step.kind === "mix") groups.join(step.name, inputs[0]!);
 		else if (step.kind === "view" && inputs.length > 1) groups.join(step.name, inputs.at(-1)!);
 		else if (inputs.length === 1 && step.takes.length === 1) groups.join(step.name, inputs[0]!);
@@ -98,7 +121,11 @@ function joinSteps(steps: Step[], onStream: Set<string>, stage: Stage): Groups {
 		if (step.kind !== "cache") continue;
 		const heads = new Set(readers(step.name).map((x) => groups.find(x.name)));
 		const [only] = heads;
-		if (heads.size === 1 && steps.some((x) => x.kind === "scores" && groups.find(x.name) === only)) groups.join(step.name, only!);
+		if (
+			heads.size === 1 &&
+			steps.some((x) => x.kind === "scores" && groups.find(x.name) === only)
+		)
+			groups.join(step.name, only!);
 	}
 	return joinGated(steps, groups);
 }
@@ -109,8 +136,14 @@ function joinGated(steps: Step[], groups: Groups): Groups {
 		if (step.kind !== "act" || step.takes.length !== 2) continue;
 		const [a, b] = step.takes.map((name) => steps.find((x) => x.name === name));
 		if (!a || !b || a.kind !== "linear" || b.kind !== "linear") continue;
-		const single = [a, b].every((x) => steps.filter((y) => y.takes.includes(x.name)).length === 1);
-		if (single && String(a.takes) === String(b.takes) && String(a.uses[0]?.shape) === String(b.uses[0]?.shape)) {
+		const single = [a, b].every(
+			(x) => steps.filter((y) => y.takes.includes(x.name)).length === 1,
+		);
+		if (
+			single &&
+			String(a.takes) === String(b.takes) &&
+			String(a.uses[0]?.shape) === String(b.uses[0]?.shape)
+		) {
 			groups.join(a.name, step.name);
 			groups.join(b.name, step.name);
 		}
@@ -118,11 +151,17 @@ function joinGated(steps: Step[], groups: Groups): Groups {
 	return groups;
 }
 
-function branchesOf(stage: Stage, inside: Step[], groups: Groups, stream: string[] | null): Branch[] {
+function branchesOf(
+	stage: Stage,
+	inside: Step[],
+	groups: Groups,
+	stream: string[] | null,
+): Branch[] {
 	if (!stream) return [];
 	const connected = new Groups();
 	const names = new Set(inside.map((x) => x.name));
-	for (const step of inside) for (const name of step.takes) if (names.has(name)) connected.join(step.name, name);
+	for (const step of inside)
+		for (const name of step.takes) if (names.has(name)) connected.join(step.name, name);
 	const parts = new Map<string, Step[]>();
 	for (const step of inside) {
 		const key = connected.find(step.name);
@@ -136,7 +175,13 @@ function branchOf(steps: Step[], groups: Groups, stream: string[] | null, stage?
 	const nodes = new Map<string, PlateNode>();
 	for (const step of steps) {
 		const id = groups.find(step.name);
-		const node = nodes.get(id) ?? { id, kind: "operation" as NodeKind, steps: [], matrices: [], takes: [] };
+		const node = nodes.get(id) ?? {
+			id,
+			kind: "operation" as NodeKind,
+			steps: [],
+			matrices: [],
+			takes: [],
+		};
 		node.steps.push(step);
 		node.matrices.push(...matrixUses(step).map((use) => ({ step, use })));
 		nodes.set(id, node);
@@ -150,20 +195,27 @@ function branchOf(steps: Step[], groups: Groups, stream: string[] | null, stage?
 			const to = groups.find(step.name);
 			if (from === to) continue;
 			if (stream?.includes(name)) entries.add(stream.indexOf(name));
-			else if (!names.has(name) && !nodes.has(name)) nodes.set(name, { id: name, kind: "input", steps: [], matrices: [], takes: [] });
+			else if (!names.has(name) && !nodes.has(name))
+				nodes.set(name, { id: name, kind: "input", steps: [], matrices: [], takes: [] });
 			edges.set(`${from} ${to}`, [from, to]);
 			nodes.get(to)!.takes.push(from);
 		}
 	const exits: number[] = [];
 	for (const [i, name] of (stream ?? []).entries()) {
 		const reads = stage!.steps.find((x) => x.name === name)?.takes ?? [];
-		for (const from of reads) if (names.has(from)) {
-			edges.set(`${from} ${name}`, [groups.find(from), name]);
-			exits.push(i);
-		}
+		for (const from of reads)
+			if (names.has(from)) {
+				edges.set(`${from} ${name}`, [groups.find(from), name]);
+				exits.push(i);
+			}
 	}
 	for (const node of nodes.values()) node.kind = kindOf(node);
-	return { nodes: [...nodes.values()], edges: [...edges.values()], entry: entries.size === 1 && exits.length ? [...entries][0]! : -1, exits };
+	return {
+		nodes: [...nodes.values()],
+		edges: [...edges.values()],
+		entry: entries.size === 1 && exits.length ? [...entries][0]! : -1,
+		exits,
+	};
 }
 
 function kindOf(node: PlateNode): NodeKind {
@@ -176,6 +228,7 @@ function kindOf(node: PlateNode): NodeKind {
 	if (kinds.has("sum") || kinds.has("add")) return "sum";
 	const first = node.steps[0]!;
 	if (first.kind === "norm") return "norm";
-	if ((first.kind === "multiply" || first.kind === "act") && first.takes.length > 1) return "product";
+	if ((first.kind === "multiply" || first.kind === "act") && first.takes.length > 1)
+		return "product";
 	return "operation";
 }

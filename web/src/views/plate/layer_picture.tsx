@@ -1,4 +1,5 @@
-// The opened layer: its matrices to one scale, the heads with their KV cache, the experts, along the residual stream.
+// The opened layer: its matrices to one scale, the heads with their KV cache, the experts, along
+// the residual stream.
 import { useMemo, useRef, useState } from "preact/hooks";
 import { notation } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
@@ -32,14 +33,31 @@ interface Props {
 export type Mark = "same" | "differs" | "only";
 
 export function describeNode(node: PlateNode): string {
-	const parts = node.matrices.map(({ use }) => `${use.path.replace(/\.weight$/, "")}, ${use.shape.map((n) => grouped(n)).join(" by ")}${BigInt(use.copies) > 1n ? `, ${grouped(use.copies)} copies` : ""}`);
-	const own = node.steps.filter((x) => !node.matrices.some((y) => y.step === x)).map((x) => x.does);
+	const parts = node.matrices.map(
+		({ use }) =>
+			`${use.path.replace(/\.weight$/, "")}, ${use.shape.map((n) => grouped(n)).join(" by ")}${BigInt(use.copies) > 1n ? `, ${grouped(use.copies)} copies` : ""}`,
+	);
+	const own = node.steps
+		.filter((x) => !node.matrices.some((y) => y.step === x))
+		.map((x) => x.does);
 	return [...parts, ...own].join("; ") || node.id;
 }
 
-export function useLayerLayout({ stage, modelWidth, width, isPhone, letters, scheme, nameOf }: Omit<Props, "walked" | "cachedCells" | "open">): LayerLayout {
+export function useLayerLayout({
+	stage,
+	modelWidth,
+	width,
+	isPhone,
+	letters,
+	scheme,
+	nameOf,
+}: Omit<Props, "walked" | "cachedCells" | "open">): LayerLayout {
 	const contracted = useMemo(() => contract(stage), [stage]);
-	return useMemo(() => layoutLayer(contracted, { width: modelWidth, stage, letters, nameOf }, width, isPhone), [contracted, modelWidth, width, isPhone, letters, scheme]);
+	return useMemo(
+		() =>
+			layoutLayer(contracted, { width: modelWidth, stage, letters, nameOf }, width, isPhone),
+		[contracted, modelWidth, width, isPhone, letters, scheme],
+	);
 }
 
 export function LayerPicture(props: Props & { layout: LayerLayout }) {
@@ -48,17 +66,36 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 	const [focused, setFocused] = useState(0);
 	const svg = useRef<SVGSVGElement>(null);
 	const { stage, walked, open } = props;
-	const active = hovered ?? (walked === null ? null : (layout.nodes.find((x) => x.node.steps.some((y) => y.name === walked))?.node.id ?? walked));
-	const near = new Set(active === null ? [] : [active, ...layout.wires.filter((x) => x.from === active || x.to === active).flatMap((x) => [x.from, x.to])]);
+	const active =
+		hovered ??
+		(walked === null
+			? null
+			: (layout.nodes.find((x) => x.node.steps.some((y) => y.name === walked))?.node.id ??
+				walked));
+	const near = new Set(
+		active === null
+			? []
+			: [
+					active,
+					...layout.wires
+						.filter((x) => x.from === active || x.to === active)
+						.flatMap((x) => [x.from, x.to]),
+				],
+	);
 	const isLit = (id: string) => active === null || near.has(id);
-	const order = layout.nodes.filter((x) => x.node.steps.length).sort((a, b) => stage.steps.indexOf(a.node.steps[0]!) - stage.steps.indexOf(b.node.steps[0]!));
+	const order = layout.nodes
+		.filter((x) => x.node.steps.length)
+		.sort(
+			(a, b) => stage.steps.indexOf(a.node.steps[0]!) - stage.steps.indexOf(b.node.steps[0]!),
+		);
 	const move = (to: number) => {
 		const index = (to + order.length) % order.length;
 		setFocused(index);
 		svg.current!.querySelectorAll<SVGGElement>("[data-node]")[index]?.focus();
 	};
 	const onKey = (event: KeyboardEvent, index: number, node: PlateNode) => {
-		if (event.key === "Enter" || event.key === " ") open(node, node.steps[0]!.name, event.currentTarget as Element);
+		if (event.key === "Enter" || event.key === " ")
+			open(node, node.steps[0]!.name, event.currentTarget as Element);
 		else if (event.key === "ArrowRight" || event.key === "ArrowDown") move(index + 1);
 		else if (event.key === "ArrowLeft" || event.key === "ArrowUp") move(index - 1);
 		else return;
@@ -66,27 +103,80 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 		event.stopPropagation();
 	};
 	return (
-		<svg ref={svg} class={`layer-picture data${active === null ? "" : " has-active"}`} width={layout.width} height={layout.height} viewBox={`0 0 ${layout.width} ${layout.height}`} role="group" aria-label={`${stage.name}: ${grouped(stage.parameters)} parameters`} data-scale={layout.scale}>
-			{layout.wires.map((x, i) => <WireLine key={i} wire={x} state={active === null ? "" : x.from === active ? "output" : x.to === active ? "input" : "dim"} />)}
+		<svg
+			ref={svg}
+			class={`layer-picture data${active === null ? "" : " has-active"}`}
+			width={layout.width}
+			height={layout.height}
+			viewBox={`0 0 ${layout.width} ${layout.height}`}
+			role="group"
+			aria-label={`${stage.name}: ${grouped(stage.parameters)} parameters`}
+			data-scale={layout.scale}
+		>
+			{layout.wires.map((x, i) => (
+				<WireLine
+					key={i}
+					wire={x}
+					state={
+						active === null
+							? ""
+							: x.from === active
+								? "output"
+								: x.to === active
+									? "input"
+									: "dim"
+					}
+				/>
+			))}
 			{layout.stream && <Stream layout={layout} active={active} stage={stage} />}
 			{order.map((x, i) => (
 				<g
-					key={x.node.id} data-node={x.node.id} data-steps={x.node.steps.map((y) => y.name).join(" ")} data-zoom={props.zoomPath?.(x.node, x.node.steps[0]!.name)} data-mark={props.markOf?.(x.node)} class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active === x.node.id ? " active" : ""}`}
-					tabindex={i === Math.min(focused, order.length - 1) ? 0 : -1} role="button" aria-label={describeNode(x.node) + (props.sayMark?.(x.node) ?? "")} transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
-					onPointerEnter={() => setHovered(x.node.id)} onPointerLeave={() => setHovered(null)} onFocus={() => (setFocused(i), setHovered(x.node.id))} onBlur={() => setHovered(null)}
-					onClick={(event) => open(x.node, stepAt(x, event)?.name ?? x.node.steps[0]!.name, event.currentTarget)} onKeyDown={(event) => onKey(event, i, x.node)}
+					key={x.node.id}
+					data-node={x.node.id}
+					data-steps={x.node.steps.map((y) => y.name).join(" ")}
+					data-zoom={props.zoomPath?.(x.node, x.node.steps[0]!.name)}
+					data-mark={props.markOf?.(x.node)}
+					class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active === x.node.id ? " active" : ""}`}
+					tabindex={i === Math.min(focused, order.length - 1) ? 0 : -1}
+					role="button"
+					aria-label={describeNode(x.node) + (props.sayMark?.(x.node) ?? "")}
+					transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
+					onPointerEnter={() => setHovered(x.node.id)}
+					onPointerLeave={() => setHovered(null)}
+					onFocus={() => (setFocused(i), setHovered(x.node.id))}
+					onBlur={() => setHovered(null)}
+					onClick={(event) =>
+						open(
+							x.node,
+							stepAt(x, event)?.name ?? x.node.steps[0]!.name,
+							event.currentTarget,
+						)
+					}
+					onKeyDown={(event) => onKey(event, i, x.node)}
 				>
 					<NodeShape placed={x} cachedCells={props.cachedCells} markOf={props.markOf} />
 				</g>
 			))}
-			{layout.nodes.filter((x) => !x.node.steps.length).map((x) => <g key={x.node.id} class={isLit(x.node.id) ? "" : "dim"} transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}><NodeShape placed={x} cachedCells={props.cachedCells} /></g>)}
+			{layout.nodes
+				.filter((x) => !x.node.steps.length)
+				.map((x) => (
+					<g
+						key={x.node.id}
+						class={isLit(x.node.id) ? "" : "dim"}
+						transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
+					>
+						<NodeShape placed={x} cachedCells={props.cachedCells} />
+					</g>
+				))}
 		</svg>
 	);
 }
 
 function stepAt(placed: Placed, event: MouseEvent) {
 	const box = (event.target as Element).closest("[data-matrix]") as SVGElement | null;
-	return box ? placed.node.matrices.find((x) => x.use.path === box.dataset.matrix)?.step : undefined;
+	return box
+		? placed.node.matrices.find((x) => x.use.path === box.dataset.matrix)?.step
+		: undefined;
 }
 
 function WireLine({ wire, state }: { wire: Wire; state: string }) {
@@ -94,29 +184,63 @@ function WireLine({ wire, state }: { wire: Wire; state: string }) {
 	const hasArrow = wire.hasArrow;
 	const [end, before] = [line.at(-1)!, line.at(-3) ?? line[0]!];
 	const angle = Math.atan2(end[1] - before[1], end[0] - before[0]);
-	const tip = (turn: number): string => `${(end[0] - 7 * Math.cos(angle + turn)).toFixed(1)} ${(end[1] - 7 * Math.sin(angle + turn)).toFixed(1)}`;
+	const tip = (turn: number): string =>
+		`${(end[0] - 7 * Math.cos(angle + turn)).toFixed(1)} ` +
+		`${(end[1] - 7 * Math.sin(angle + turn)).toFixed(1)}`;
 	return (
 		<g class={`plate-wire ${state}`}>
 			<path class="wire" d={path(wire.straight ? wire.points : line)} />
-			{wire.bridges.map((x, i) => [<path key={`halo${i}`} class="bridge" d={path(x)} />, <path key={i} class="wire" d={path(x)} />])}
-			{hasArrow && <path class="arrow" d={`M${end[0].toFixed(1)} ${end[1].toFixed(1)}L${tip(0.42)}L${tip(-0.42)}Z`} />}
+			{wire.bridges.map((x, i) => [
+				<path key={`halo${i}`} class="bridge" d={path(x)} />,
+				<path key={i} class="wire" d={path(x)} />,
+			])}
+			{hasArrow && (
+				<path
+					class="arrow"
+					d={`M${end[0].toFixed(1)} ${end[1].toFixed(1)}L${tip(0.42)}L${tip(-0.42)}Z`}
+				/>
+			)}
 		</g>
 	);
 }
 
-function Stream({ layout, active, stage }: { layout: LayerLayout; active: string | null; stage: Stage }) {
+function Stream({
+	layout,
+	active,
+	stage,
+}: {
+	layout: LayerLayout;
+	active: string | null;
+	stage: Stage;
+}) {
 	const { line, nodes } = layout.stream!;
 	const label = `residual stream, ${notation(stage.stream[2]!, {}, false)} wide`;
 	return (
 		<g>
 			<path class="stream" d={path(line)} />
-			{!layout.isVertical && <text class="muted" x={0} y={12}>{label}</text>}
+			{!layout.isVertical && (
+				<text class="muted" x={0} y={12}>
+					{label}
+				</text>
+			)}
 			{nodes.map((x) => {
 				const kind = stage.steps.find((y) => y.name === x.name)?.kind;
 				return (
 					<g key={x.name} data-stream={x.name} class={active === x.name ? "active" : ""}>
 						<circle class="sum" cx={x.x} cy={x.y} r={11} />
-						{kind === "add" ? <path class="plus" d={`M${x.x - 6} ${x.y}h12M${x.x} ${x.y - 6}v12`} /> : kind === "norm" ? <path class="plus" d={`M${x.x - 3} ${x.y - 6}v12M${x.x + 3} ${x.y - 6}v12`} /> : <path class="plus" d={`M${x.x - 4} ${x.y - 4}l8 8M${x.x + 4} ${x.y - 4}l-8 8`} />}
+						{kind === "add" ? (
+							<path class="plus" d={`M${x.x - 6} ${x.y}h12M${x.x} ${x.y - 6}v12`} />
+						) : kind === "norm" ? (
+							<path
+								class="plus"
+								d={`M${x.x - 3} ${x.y - 6}v12M${x.x + 3} ${x.y - 6}v12`}
+							/>
+						) : (
+							<path
+								class="plus"
+								d={`M${x.x - 4} ${x.y - 4}l8 8M${x.x + 4} ${x.y - 4}l-8 8`}
+							/>
+						)}
 					</g>
 				);
 			})}
@@ -124,9 +248,43 @@ function Stream({ layout, active, stage }: { layout: LayerLayout; active: string
 	);
 }
 
-function LabelText({ label, isPale, isCrossed, isInPanel }: { label: Label; isPale: boolean; isCrossed: boolean; isInPanel: boolean }) {
-	const style = label.on && isPale ? undefined : label.on && isCrossed ? { fill: textOn(label.on), stroke: fill(label.on), strokeWidth: 5, paintOrder: "stroke" } : label.on ? { fill: textOn(label.on) } : label.cache ? { fill: "var(--c-kv)" } : undefined;
-	return <text x={label.x} y={label.y} text-anchor={label.anchor} class={`${label.on || isInPanel ? "" : "haloed"}${label.bold ? " bold" : ""}${label.muted && !label.on ? " muted" : ""}`} style={style}>{label.text}</text>;
+function LabelText({
+	label,
+	isPale,
+	isCrossed,
+	isInPanel,
+}: {
+	label: Label;
+	isPale: boolean;
+	isCrossed: boolean;
+	isInPanel: boolean;
+}) {
+	const style =
+		label.on && isPale
+			? undefined
+			: label.on && isCrossed
+				? {
+						fill: textOn(label.on),
+						stroke: fill(label.on),
+						strokeWidth: 5,
+						paintOrder: "stroke",
+					}
+				: label.on
+					? { fill: textOn(label.on) }
+					: label.cache
+						? { fill: "var(--c-kv)" }
+						: undefined;
+	return (
+		<text
+			x={label.x}
+			y={label.y}
+			text-anchor={label.anchor}
+			class={`${label.on || isInPanel ? "" : "haloed"}${label.bold ? " bold" : ""}${label.muted && !label.on ? " muted" : ""}`}
+			style={style}
+		>
+			{label.text}
+		</text>
+	);
 }
 
 /** ≠ or + in a disc, where something differs from the other model or is not there. */
@@ -135,73 +293,264 @@ function Badge({ x, y, mark }: { x: number; y: number; mark: Mark }) {
 	return (
 		<g class="mark-badge">
 			<circle cx={x} cy={y} r={8.5} />
-			<path d={mark === "only" ? `M${x - 4.5} ${y}h9M${x} ${y - 4.5}v9` : `M${x - 4.5} ${y - 2}h9M${x - 4.5} ${y + 2}h9M${x - 2.5} ${y + 5}l5 -10`} />
+			<path
+				d={
+					mark === "only"
+						? `M${x - 4.5} ${y}h9M${x} ${y - 4.5}v9`
+						: `M${x - 4.5} ${y - 2}h9M${x - 4.5} ${y + 2}h9M${x - 2.5} ${y + 5}l5 -10`
+				}
+			/>
 		</g>
 	);
 }
 
-function NodeShape({ placed, cachedCells, markOf }: { placed: Placed; cachedCells: number; markOf?: Props["markOf"] }) {
+function NodeShape({
+	placed,
+	cachedCells,
+	markOf,
+}: {
+	placed: Placed;
+	cachedCells: number;
+	markOf?: Props["markOf"];
+}) {
 	const { boxes, circle, bar, panel, cells, experts, heads, labels, w, h, node } = placed;
 	const isPale = (path: string) => markOf?.(node, path) === "same";
-	const corner = heads ? [heads.x + heads.w, heads.y] : experts ? [w - experts.x, 0] : bar ? [bar.x + bar.w + 2, bar.y] : panel ? [panel.w, 0] : cells ? [cells.x + cells.w, 0] : circle ? [circle.x + 11, 0] : null;
+	const corner = heads
+		? [heads.x + heads.w, heads.y]
+		: experts
+			? [w - experts.x, 0]
+			: bar
+				? [bar.x + bar.w + 2, bar.y]
+				: panel
+					? [panel.w, 0]
+					: cells
+						? [cells.x + cells.w, 0]
+						: circle
+							? [circle.x + 11, 0]
+							: null;
 	const chosen = new Set(experts ? exampleChoice(experts.n, experts.k, experts.groups) : []);
-	const group = (node.steps.find((x) => x.kind === "scores" || x.kind === "state") ?? node.steps[0])?.color ?? "other";
+	const group =
+		(node.steps.find((x) => x.kind === "scores" || x.kind === "state") ?? node.steps[0])
+			?.color ?? "other";
 	return (
 		<>
 			<rect class="hit" x={-4} y={-4} width={w + 8} height={h + 8} rx={4} />
-			{panel && <rect class="operation" x={panel.x} y={panel.y} width={panel.w} height={panel.h} rx={6} />}
-			{bar && <rect x={bar.x} y={bar.y} width={bar.w} height={bar.h} rx={2} style={{ fill: fill("norm") }} />}
+			{panel && (
+				<rect
+					class="operation"
+					x={panel.x}
+					y={panel.y}
+					width={panel.w}
+					height={panel.h}
+					rx={6}
+				/>
+			)}
+			{bar && (
+				<rect
+					x={bar.x}
+					y={bar.y}
+					width={bar.w}
+					height={bar.h}
+					rx={2}
+					style={{ fill: fill("norm") }}
+				/>
+			)}
 			{boxes.map((x, i) => (
 				<g key={i} data-matrix={x.matrix.use.path}>
 					{Array.from({ length: x.sheets }, (_, j) => {
 						const off = (x.sheets - j) * 4;
-						return <rect key={j} x={x.x + off} y={x.y - off} width={x.w} height={x.h} rx={2} style={{ fill: tint(groupOf(x.matrix)), stroke: fill(groupOf(x.matrix)) }} />;
+						return (
+							<rect
+								key={j}
+								x={x.x + off}
+								y={x.y - off}
+								width={x.w}
+								height={x.h}
+								rx={2}
+								style={{
+									fill: tint(groupOf(x.matrix)),
+									stroke: fill(groupOf(x.matrix)),
+								}}
+							/>
+						);
 					})}
-					<rect class="own" x={x.x} y={x.y} width={x.w} height={x.h} rx={2} style={isPale(x.matrix.use.path) ? { fill: tint(groupOf(x.matrix)), stroke: fill(groupOf(x.matrix)) } : { fill: fill(groupOf(x.matrix)), stroke: x.sheets ? "var(--panel)" : undefined }} />
-					{x.ghost && <rect class="ghost" x={x.x + (x.w - x.ghost.w) / 2} y={x.y + (x.h - x.ghost.h) / 2} width={x.ghost.w} height={x.ghost.h} rx={2} />}
-					{markOf && <Badge x={x.x + x.w + (x.sheets ? 8 : 0)} y={x.y - (x.sheets ? 8 : 0)} mark={markOf(node, x.matrix.use.path)} />}
+					<rect
+						class="own"
+						x={x.x}
+						y={x.y}
+						width={x.w}
+						height={x.h}
+						rx={2}
+						style={
+							isPale(x.matrix.use.path)
+								? { fill: tint(groupOf(x.matrix)), stroke: fill(groupOf(x.matrix)) }
+								: {
+										fill: fill(groupOf(x.matrix)),
+										stroke: x.sheets ? "var(--panel)" : undefined,
+									}
+						}
+					/>
+					{x.ghost && (
+						<rect
+							class="ghost"
+							x={x.x + (x.w - x.ghost.w) / 2}
+							y={x.y + (x.h - x.ghost.h) / 2}
+							width={x.ghost.w}
+							height={x.ghost.h}
+							rx={2}
+						/>
+					)}
+					{markOf && (
+						<Badge
+							x={x.x + x.w + (x.sheets ? 8 : 0)}
+							y={x.y - (x.sheets ? 8 : 0)}
+							mark={markOf(node, x.matrix.use.path)}
+						/>
+					)}
 				</g>
 			))}
 			{circle && (
 				<>
-					{boxes.length > 1 && circle.x > boxes.at(-1)!.x + boxes.at(-1)!.w && <path class="wire" d={`M${boxes.at(-1)!.x + boxes.at(-1)!.w + 1} ${circle.y}H${circle.x - 11}`} />}
+					{boxes.length > 1 && circle.x > boxes.at(-1)!.x + boxes.at(-1)!.w && (
+						<path
+							class="wire"
+							d={`M${boxes.at(-1)!.x + boxes.at(-1)!.w + 1} ${circle.y}H${circle.x - 11}`}
+						/>
+					)}
 					<circle class="sum" cx={circle.x} cy={circle.y} r={11} />
-					<path class="plus" d={circle.symbol === "+" ? `M${circle.x - 6} ${circle.y}h12M${circle.x} ${circle.y - 6}v12` : `M${circle.x - 4} ${circle.y - 4}l8 8M${circle.x + 4} ${circle.y - 4}l-8 8`} />
+					<path
+						class="plus"
+						d={
+							circle.symbol === "+"
+								? `M${circle.x - 6} ${circle.y}h12M${circle.x} ${circle.y - 6}v12`
+								: `M${circle.x - 4} ${circle.y - 4}l8 8M${circle.x + 4} ` +
+									`${circle.y - 4}l-8 8`
+						}
+					/>
 				</>
 			)}
 			{cells && <CacheCells {...cells} filled={cachedCells} />}
-			{experts && Array.from({ length: experts.n }, (_, i) => {
-				const isChosen = chosen.has(i);
-				return <rect key={i} x={experts.x + (i % experts.columns) * experts.cell + 0.5} y={experts.y + Math.floor(i / experts.columns) * experts.cell + 0.5} width={experts.cell - 1.5} height={experts.cell - 1.5} style={{ fill: isChosen ? fill("experts") : tint("experts"), stroke: fill("experts"), strokeWidth: 0.6 }} />;
-			})}
+			{experts &&
+				Array.from({ length: experts.n }, (_, i) => {
+					const isChosen = chosen.has(i);
+					return (
+						<rect
+							key={i}
+							x={experts.x + (i % experts.columns) * experts.cell + 0.5}
+							y={experts.y + Math.floor(i / experts.columns) * experts.cell + 0.5}
+							width={experts.cell - 1.5}
+							height={experts.cell - 1.5}
+							style={{
+								fill: isChosen ? fill("experts") : tint("experts"),
+								stroke: fill("experts"),
+								strokeWidth: 0.6,
+							}}
+						/>
+					);
+				})}
 			{heads && <Heads {...heads} group={group} filled={cachedCells} />}
 			{labels.map((x, i) => {
 				const box = x.on ? boxes.find((y) => x.x > y.x && x.x < y.x + y.w) : undefined;
-				return <LabelText key={i} label={x} isPale={box !== undefined && isPale(box.matrix.use.path)} isCrossed={box?.ghost !== undefined} isInPanel={panel !== undefined} />;
+				return (
+					<LabelText
+						key={i}
+						label={x}
+						isPale={box !== undefined && isPale(box.matrix.use.path)}
+						isCrossed={box?.ghost !== undefined}
+						isInPanel={panel !== undefined}
+					/>
+				);
 			})}
-			{markOf && !boxes.length && corner && <Badge x={corner[0]!} y={corner[1]!} mark={markOf(node)} />}
+			{markOf && !boxes.length && corner && (
+				<Badge x={corner[0]!} y={corner[1]!} mark={markOf(node)} />
+			)}
 		</>
 	);
 }
 
-/** Experts that a token could choose, spread over the first half of the groups: any others could be chosen as well. */
+/**
+ * Experts that a token could choose, spread over the first half of the groups: any others could be
+ * chosen as well.
+ */
 function exampleChoice(n: number, k: number, groups: number): number[] {
 	const range = groups > 1 ? Math.max(k, Math.floor(n / 2)) : n;
 	const found = new Set<number>();
-	for (let i = 0; found.size < Math.min(k, n); i++) found.add(Math.floor((i * 0.6180339887 * range + range / 7 + Math.floor(i / n)) % range));
+	for (let i = 0; found.size < Math.min(k, n); i++)
+		found.add(Math.floor((i * 0.6180339887 * range + range / 7 + Math.floor(i / n)) % range));
 	return [...found];
 }
 
 const CELLS = 8;
 
-function CacheCells({ x, y, w, h, filled }: { x: number; y: number; w: number; h: number; filled: number }) {
+function CacheCells({
+	x,
+	y,
+	w,
+	h,
+	filled,
+}: {
+	x: number;
+	y: number;
+	w: number;
+	h: number;
+	filled: number;
+}) {
 	const cell = w / CELLS;
-	return <>{Array.from({ length: CELLS }, (_, i) => <rect key={i} class={i < filled ? "" : "cell-empty"} x={x + i * cell + 0.5} y={y} width={cell - 1.5} height={h} style={i < filled ? { fill: fill("cache") } : { fill: tint("cache"), stroke: fill("cache"), strokeWidth: 0.6 }} />)}</>;
+	return (
+		<>
+			{Array.from({ length: CELLS }, (_, i) => (
+				<rect
+					key={i}
+					class={i < filled ? "" : "cell-empty"}
+					x={x + i * cell + 0.5}
+					y={y}
+					width={cell - 1.5}
+					height={h}
+					style={
+						i < filled
+							? { fill: fill("cache") }
+							: { fill: tint("cache"), stroke: fill("cache"), strokeWidth: 0.6 }
+					}
+				/>
+			))}
+		</>
+	);
 }
 
 /** Query heads at the left, each wired to the KV head that it shares. */
-function Heads({ x, y, w, h, many, few, cached, group, filled }: { x: number; y: number; w: number; h: number; many: number; few: number; cached: boolean; group: string; filled: number }) {
-	if (!many) return <rect class="state" x={x} y={y} width={w} height={h} rx={3} style={{ fill: tint(group), stroke: fill(group) }} />;
+function Heads({
+	x,
+	y,
+	w,
+	h,
+	many,
+	few,
+	cached,
+	group,
+	filled,
+}: {
+	x: number;
+	y: number;
+	w: number;
+	h: number;
+	many: number;
+	few: number;
+	cached: boolean;
+	group: string;
+	filled: number;
+}) {
+	if (!many)
+		return (
+			<rect
+				class="state"
+				x={x}
+				y={y}
+				width={w}
+				height={h}
+				rx={3}
+				style={{ fill: tint(group), stroke: fill(group) }}
+			/>
+		);
 	const shown = Math.min(many, 256);
 	const rows = Math.min(few, shown);
 	const queryY = (i: number) => y + 4 + ((i + 0.5) * (h - 8)) / shown;
@@ -212,14 +561,48 @@ function Heads({ x, y, w, h, many, few, cached, group, filled }: { x: number; y:
 	const radius = Math.min(4, Math.max(1.2, (h - 8) / shown / 2 - 0.6));
 	const lines = Array.from({ length: shown }, (_, i) => {
 		const [a, b] = [queryY(i), rowY(Math.min(rows - 1, Math.floor((i * rows) / shown)))];
-		return `M${left} ${a.toFixed(1)}C${(left + right) / 2} ${a.toFixed(1)} ${(left + right) / 2} ${b.toFixed(1)} ${right} ${b.toFixed(1)}`;
+		return (
+			`M${left} ${a.toFixed(1)}C${(left + right) / 2} ${a.toFixed(1)} ` +
+			`${(left + right) / 2} ${b.toFixed(1)} ${right} ${b.toFixed(1)}`
+		);
 	}).join("");
 	const height = Math.min(14, Math.max(1.2, rowHeight - 2));
 	return (
 		<>
-			<path class="heads-wires" d={lines} style={{ stroke: fill(group), strokeWidth: shown > 64 ? 0.5 : 1 }} />
-			{Array.from({ length: shown }, (_, i) => <circle key={i} cx={left} cy={queryY(i)} r={radius} style={{ fill: fill(group) }} />)}
-			{Array.from({ length: rows }, (_, i) => (cached ? <CacheCells key={i} x={right} y={rowY(i) - height / 2} w={74} h={height} filled={filled} /> : <rect key={i} x={right} y={rowY(i) - height / 2} width={74} height={height} rx={1} style={{ fill: tint(group), stroke: fill(group), strokeWidth: rows > 32 ? 0.4 : 1 }} />))}
+			<path
+				class="heads-wires"
+				d={lines}
+				style={{ stroke: fill(group), strokeWidth: shown > 64 ? 0.5 : 1 }}
+			/>
+			{Array.from({ length: shown }, (_, i) => (
+				<circle key={i} cx={left} cy={queryY(i)} r={radius} style={{ fill: fill(group) }} />
+			))}
+			{Array.from({ length: rows }, (_, i) =>
+				cached ? (
+					<CacheCells
+						key={i}
+						x={right}
+						y={rowY(i) - height / 2}
+						w={74}
+						h={height}
+						filled={filled}
+					/>
+				) : (
+					<rect
+						key={i}
+						x={right}
+						y={rowY(i) - height / 2}
+						width={74}
+						height={height}
+						rx={1}
+						style={{
+							fill: tint(group),
+							stroke: fill(group),
+							strokeWidth: rows > 32 ? 0.4 : 1,
+						}}
+					/>
+				),
+			)}
 		</>
 	);
 }

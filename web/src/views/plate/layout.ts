@@ -1,4 +1,5 @@
-// Places the nodes of a layer: each branch by dagre, the branches along the residual stream, which runs straight.
+// Places the nodes of a layer: each branch by dagre, the branches along the residual stream, which
+// runs straight.
 import dagre from "@dagrejs/dagre";
 import type { Contracted, PlateNode } from "./contract";
 import { measure, type MeasureOptions, type Spec } from "./measure";
@@ -43,8 +44,16 @@ export interface LayerLayout {
 
 type Mode = "across" | "rows" | "tight rows" | "down";
 const SIZES = [280, 260, 240, 220, 200, 180, 165, 150, 135, 120, 105, 90, 75, 60, 48];
-/** The arrangements in order of preference, with the largest and smallest size of the largest matrix in pixels. */
-const MODES: [Mode, number, number][] = [["across", 280, 135], ["rows", 280, 105], ["tight rows", 165, 60], ["down", 135, 48]];
+/**
+ * The arrangements in order of preference, with the largest and smallest size of the largest matrix
+ * in pixels.
+ */
+const MODES: [Mode, number, number][] = [
+	["across", 280, 135],
+	["rows", 280, 105],
+	["tight rows", 165, 60],
+	["down", 135, 48],
+];
 const PHONE_MODES: [Mode, number, number][] = [["down", 165, 48]];
 const PAD = 12;
 const STREAM_X = 16;
@@ -61,13 +70,28 @@ interface BranchLayout {
 	height: number;
 }
 
-function layBranch(nodes: PlateNode[], edges: [string, string][], stream: Set<string>, mode: Mode, options: MeasureOptions, gaps: [number, number]): BranchLayout {
+function layBranch(
+	nodes: PlateNode[],
+	edges: [string, string][],
+	stream: Set<string>,
+	mode: Mode,
+	options: MeasureOptions,
+	gaps: [number, number],
+): BranchLayout {
 	const graph = new dagre.graphlib.Graph({ multigraph: false });
 	const isDown = mode === "down";
-	graph.setGraph({ rankdir: isDown ? "TB" : "LR", nodesep: gaps[0], ranksep: gaps[1], marginx: 0, marginy: 0, edgesep: 10 });
+	graph.setGraph({
+		rankdir: isDown ? "TB" : "LR",
+		nodesep: gaps[0],
+		ranksep: gaps[1],
+		marginx: 0,
+		marginy: 0,
+		edgesep: 10,
+	});
 	graph.setDefaultEdgeLabel(() => ({}));
 	const specs = new Map(nodes.map((x) => [x.id, measure(x, options)]));
-	// dagre keeps nodes in plain objects: with a prefix, no name is a property that every object has
+	// dagre keeps nodes in plain objects: with a prefix, no name is a property that every object
+	// has
 	for (const [id, spec] of specs) graph.setNode(`at ${id}`, { width: spec.w, height: spec.h });
 	const [ins, outs] = [new Set<string>(), new Set<string>()];
 	for (const [from, to] of edges) {
@@ -75,12 +99,18 @@ function layBranch(nodes: PlateNode[], edges: [string, string][], stream: Set<st
 		const b = stream.has(to) ? `out ${to}` : `at ${to}`;
 		if (stream.has(from)) ins.add(from);
 		if (stream.has(to)) outs.add(to);
-		for (const id of [a, b]) if (!graph.hasNode(id)) graph.setNode(id, { width: END, height: END });
+		for (const id of [a, b])
+			if (!graph.hasNode(id)) graph.setNode(id, { width: END, height: END });
 		graph.setEdge(a, b, { weight: stream.has(from) || stream.has(to) ? 2 : 1 });
 	}
 	dagre.layout(graph);
-	const place = (id: string) => graph.node(id) as { x: number; y: number; width: number; height: number };
-	const placed = [...specs].map(([id, spec]) => ({ ...spec, x: place(`at ${id}`).x - spec.w / 2, y: place(`at ${id}`).y - spec.h / 2 }));
+	const place = (id: string) =>
+		graph.node(id) as { x: number; y: number; width: number; height: number };
+	const placed = [...specs].map(([id, spec]) => ({
+		...spec,
+		x: place(`at ${id}`).x - spec.w / 2,
+		y: place(`at ${id}`).y - spec.h / 2,
+	}));
 	const byId = new Map(placed.map((x) => [`at ${x.node.id}`, x]));
 	const end = (id: string, isStart: boolean): Point => {
 		const node = byId.get(id);
@@ -95,15 +125,29 @@ function layBranch(nodes: PlateNode[], edges: [string, string][], stream: Set<st
 		Object.assign(place(id), isDown ? { x } : { y });
 	};
 	for (const name of ins) level(`in ${name}`, graph.successors(`in ${name}`) as string[], false);
-	for (const name of outs) level(`out ${name}`, graph.predecessors(`out ${name}`) as string[], true);
-	// beside labels and nodes of its rank, a wire keeps its distance from them: half the extent of the widest node there
+	for (const name of outs)
+		level(`out ${name}`, graph.predecessors(`out ${name}`) as string[], true);
+	// beside labels and nodes of its rank, a wire keeps its distance from them: half the extent of
+	// the widest node there
 	const [axis, extent] = isDown ? (["y", "height"] as const) : (["x", "width"] as const);
 	const ranked = [...specs.keys()].map((id) => place(`at ${id}`));
-	const half = (centre: number) => Math.max(0, ...ranked.filter((n) => Math.abs(n[axis] - centre) < 1).map((n) => n[extent] / 2));
+	const half = (centre: number) =>
+		Math.max(
+			0,
+			...ranked.filter((n) => Math.abs(n[axis] - centre) < 1).map((n) => n[extent] / 2),
+		);
 	const past = ([x, y]: Point): Point[] => {
 		const room = half(isDown ? y : x);
 		if (!room) return [[x, y]];
-		return isDown ? [[x, y - room], [x, y + room]] : [[x - room, y], [x + room, y]];
+		return isDown
+			? [
+					[x, y - room],
+					[x, y + room],
+				]
+			: [
+					[x - room, y],
+					[x + room, y],
+				];
 	};
 	const beside = (id: string, [x, y]: Point, isStart: boolean): Point[] => {
 		if (isDown || !byId.has(id)) return [];
@@ -112,48 +156,145 @@ function layBranch(nodes: PlateNode[], edges: [string, string][], stream: Set<st
 		return Math.abs(edge - x) < 3 ? [] : [[edge, y]];
 	};
 	const wires = graph.edges().map((edge: { v: string; w: string }) => {
-		const middle = ((graph.edge(edge) as { points: { x: number; y: number }[] }).points ?? []).slice(1, -1).flatMap((p) => past([p.x, p.y]));
+		const middle = ((graph.edge(edge) as { points: { x: number; y: number }[] }).points ?? [])
+			.slice(1, -1)
+			.flatMap((p) => past([p.x, p.y]));
 		const [a, b] = [end(edge.v, true), end(edge.w, false)];
-		const [start, stop] = [[a, ...beside(edge.v, a, true)], [...beside(edge.w, b, false), b]];
+		const [start, stop] = [
+			[a, ...beside(edge.v, a, true)],
+			[...beside(edge.w, b, false), b],
+		];
 		const along = (p: Point) => (isDown ? p[1] : p[0]);
-		const between = middle.length > 1 ? middle.filter((p) => along(p) > along(start.at(-1)!) + 8 && along(p) < along(stop[0]!) - 8) : [];
-		return { from: edge.v.replace(/^(in|at) /, ""), to: edge.w.replace(/^(out|at) /, ""), points: [...start, ...between, ...stop] };
+		const between =
+			middle.length > 1
+				? middle.filter(
+						(p) =>
+							along(p) > along(start.at(-1)!) + 8 && along(p) < along(stop[0]!) - 8,
+					)
+				: [];
+		return {
+			from: edge.v.replace(/^(in|at) /, ""),
+			to: edge.w.replace(/^(out|at) /, ""),
+			points: [...start, ...between, ...stop],
+		};
 	});
 	const size = graph.graph() as { width: number; height: number };
-	const points = (names: Set<string>, prefix: string) => new Map([...names].map((x): [string, Point] => [x, [place(`${prefix} ${x}`).x, place(`${prefix} ${x}`).y]]));
-	return { nodes: placed, wires, ins: points(ins, "in"), outs: points(outs, "out"), width: Math.ceil(size.width || 0), height: Math.ceil(size.height || 0) };
+	const points = (names: Set<string>, prefix: string) =>
+		new Map(
+			[...names].map((x): [string, Point] => [
+				x,
+				[place(`${prefix} ${x}`).x, place(`${prefix} ${x}`).y],
+			]),
+		);
+	return {
+		nodes: placed,
+		wires,
+		ins: points(ins, "in"),
+		outs: points(outs, "out"),
+		width: Math.ceil(size.width || 0),
+		height: Math.ceil(size.height || 0),
+	};
 }
 
 /** The edges of what is drawn, without the room for labels. */
 function leftOf(node: Placed): number {
 	const box = node.boxes[0] ?? node.bar ?? node.panel ?? node.cells;
-	return node.x + (node.experts ? node.experts.x : node.circle && !node.boxes.length ? node.circle.x - 12 : box ? box.x : 0) - 1;
+	return (
+		node.x +
+		(node.experts
+			? node.experts.x
+			: node.circle && !node.boxes.length
+				? node.circle.x - 12
+				: box
+					? box.x
+					: 0) -
+		1
+	);
 }
 function rightOf(node: Placed): number {
-	if (node.circle && !(node.boxes.length && node.circle.x < node.boxes.at(-1)!.x)) return node.x + node.circle.x + 12;
+	if (node.circle && !(node.boxes.length && node.circle.x < node.boxes.at(-1)!.x))
+		return node.x + node.circle.x + 12;
 	if (node.experts) return node.x + node.w - node.experts.x;
 	const box = node.boxes.at(-1) ?? node.bar ?? node.panel ?? node.cells;
-	return node.x + (box ? box.x + box.w + ("sheets" in box ? (box as { sheets: number }).sheets * 4 : 0) : node.w);
+	return (
+		node.x +
+		(box
+			? box.x + box.w + ("sheets" in box ? (box as { sheets: number }).sheets * 4 : 0)
+			: node.w)
+	);
 }
 
 export type LayerOptions = Omit<MeasureOptions, "scale" | "isNarrow" | "isTight">;
 
-/** The largest picture that fits: beside each other along a horizontal stream, else below each other along a vertical one. */
-export const layoutLayer = (contracted: Contracted, options: LayerOptions, available: number, isPhone: boolean): LayerLayout => layoutLayers([[contracted, options]], available, isPhone)[0]!;
+/**
+ * The largest picture that fits: beside each other along a horizontal stream, else below each other
+ * along a vertical one.
+ */
+export const layoutLayer = (
+	contracted: Contracted,
+	options: LayerOptions,
+	available: number,
+	isPhone: boolean,
+): LayerLayout => layoutLayers([[contracted, options]], available, isPhone)[0]!;
 
-/** The largest pictures of several layers in one scale and arrangement, each of which fits; empty if `isCompact` and only a column of nodes would fit. */
-export function layoutLayers(layers: readonly [Contracted, LayerOptions][], available: number, isPhone: boolean, isCompact = false): LayerLayout[] {
-	const largest = Math.max(1, ...layers.flatMap(([x]) => x.branches.flatMap((b) => b.nodes.flatMap((y) => y.matrices.flatMap((m) => matrixShape(m.use.shape).map(Number))))));
-	const gapsOf = (mode: Mode, size: number): [number, number] => (mode === "down" ? (size < 90 ? [4, 26] : [12, 30]) : mode === "tight rows" ? [8, 14] : size < 180 ? [12, 22] : [14, 28]);
-	const optionsAt = (options: LayerOptions, mode: Mode, size: number): MeasureOptions => ({ ...options, scale: size / largest, isNarrow: isPhone, isTight: mode === "tight rows" });
-	const fits = (all: LayerLayout[], mode: Mode) => all.every((x) => x.width <= available && (mode !== "across" || x.height <= 620));
+/**
+ * The largest pictures of several layers in one scale and arrangement, each of which fits; empty if
+ * `isCompact` and only a column of nodes would fit.
+ */
+export function layoutLayers(
+	layers: readonly [Contracted, LayerOptions][],
+	available: number,
+	isPhone: boolean,
+	isCompact = false,
+): LayerLayout[] {
+	const largest = Math.max(
+		1,
+		...layers.flatMap(([x]) =>
+			x.branches.flatMap((b) =>
+				b.nodes.flatMap((y) =>
+					y.matrices.flatMap((m) => matrixShape(m.use.shape).map(Number)),
+				),
+			),
+		),
+	);
+	const gapsOf = (mode: Mode, size: number): [number, number] =>
+		mode === "down"
+			? size < 90
+				? [4, 26]
+				: [12, 30]
+			: mode === "tight rows"
+				? [8, 14]
+				: size < 180
+					? [12, 22]
+					: [14, 28];
+	const optionsAt = (options: LayerOptions, mode: Mode, size: number): MeasureOptions => ({
+		...options,
+		scale: size / largest,
+		isNarrow: isPhone,
+		isTight: mode === "tight rows",
+	});
+	const fits = (all: LayerLayout[], mode: Mode) =>
+		all.every((x) => x.width <= available && (mode !== "across" || x.height <= 620));
 	let best: LayerLayout[] = [];
 	for (const [mode, most, least] of isPhone ? PHONE_MODES : MODES) {
 		if (isCompact && mode === "down") return [];
-		const lay = (size: number) => layers.map(([contracted, options]) => assemble(contracted, optionsAt(options, mode, size), mode, gapsOf(mode, size)));
-		const mayFit = (size: number) => layers.every(([contracted, options]) => leastWidth(contracted, optionsAt(options, mode, size), mode, gapsOf(mode, size)[1]) <= available);
+		const lay = (size: number) =>
+			layers.map(([contracted, options]) =>
+				assemble(contracted, optionsAt(options, mode, size), mode, gapsOf(mode, size)),
+			);
+		const mayFit = (size: number) =>
+			layers.every(
+				([contracted, options]) =>
+					leastWidth(
+						contracted,
+						optionsAt(options, mode, size),
+						mode,
+						gapsOf(mode, size)[1],
+					) <= available,
+			);
 		const sizes = SIZES.filter((x) => x <= most && x >= least);
-		// the layout takes long: it is tried first at the largest size at which the nodes themselves fit
+		// the layout takes long: it is tried first at the largest size at which the nodes
+		// themselves fit
 		if (mode !== "down" && !mayFit(sizes.at(-1)!)) continue;
 		let [from, to] = [firstOf(sizes, mayFit), sizes.length - 1];
 		best = lay(sizes[from]!);
@@ -188,7 +329,12 @@ function firstOf(sizes: readonly number[], fits: (size: number) => boolean): num
 }
 
 /** A width below which no layout is: that of the longest chains of nodes. */
-function leastWidth({ stream, branches }: Contracted, options: MeasureOptions, mode: Mode, gap: number): number {
+function leastWidth(
+	{ stream, branches }: Contracted,
+	options: MeasureOptions,
+	mode: Mode,
+	gap: number,
+): number {
 	const chains = branches.map(({ nodes, edges }) => {
 		const widths = new Map(nodes.map((x) => [x.id, measure(x, options).w]));
 		if (mode === "down") return Math.max(0, ...widths.values());
@@ -197,13 +343,28 @@ function leastWidth({ stream, branches }: Contracted, options: MeasureOptions, m
 			if (!widths.has(id)) return END;
 			if (!known.has(id)) {
 				known.set(id, 0);
-				known.set(id, widths.get(id)! + Math.max(0, ...edges.filter((x) => x[0] === id).map((x) => gap + from(x[1]))));
+				known.set(
+					id,
+					widths.get(id)! +
+						Math.max(
+							0,
+							...edges.filter((x) => x[0] === id).map((x) => gap + from(x[1])),
+						),
+				);
 			}
 			return known.get(id)!;
 		};
-		return Math.max(...nodes.map((x) => from(x.id) + (edges.some(([a, b]) => b === x.id && !widths.has(a)) ? END + gap : 0)));
+		return Math.max(
+			...nodes.map(
+				(x) =>
+					from(x.id) +
+					(edges.some(([a, b]) => b === x.id && !widths.has(a)) ? END + gap : 0),
+			),
+		);
 	});
-	return stream && mode === "across" ? chains.reduce((sum, x) => sum + PAD + x, 0) : Math.max(0, ...chains) + (stream ? STREAM_X : PAD);
+	return stream && mode === "across"
+		? chains.reduce((sum, x) => sum + PAD + x, 0)
+		: Math.max(0, ...chains) + (stream ? STREAM_X : PAD);
 }
 
 /** Spends the width that is left on the stream. */
@@ -219,24 +380,50 @@ function spread(layout: LayerLayout, available: number): LayerLayout {
 			wire.bridges = wire.bridges.map((x) => x.map(move));
 		}
 		layout.stream.nodes = layout.stream.nodes.map((x) => ({ ...x, x: x.x + shift }));
-		layout.stream.line = [[0, STREAM_Y], [available, STREAM_Y]];
+		layout.stream.line = [
+			[0, STREAM_Y],
+			[available, STREAM_Y],
+		];
 	}
 	return { ...layout, width: Math.max(layout.width, available) };
 }
 
-function assemble({ stream, branches }: Contracted, options: MeasureOptions, mode: Mode, gaps: [number, number]): LayerLayout {
+function assemble(
+	{ stream, branches }: Contracted,
+	options: MeasureOptions,
+	mode: Mode,
+	gaps: [number, number],
+): LayerLayout {
 	const streamSet = new Set(stream ?? []);
 	const laid = branches.map((x) => layBranch(x.nodes, x.edges, streamSet, mode, options, gaps));
 	const nodes: Placed[] = [];
 	const wires: Wire[] = [];
 	const add = (branch: BranchLayout, dx: number, dy: number) => {
 		for (const x of branch.nodes) nodes.push({ ...x, x: x.x + dx, y: x.y + dy });
-		for (const x of branch.wires) wires.push(wire(x.from, x.to, x.points.map(([a, b]): Point => [a + dx, b + dy]), mode === "down", false, !streamSet.has(x.to)));
+		for (const x of branch.wires)
+			wires.push(
+				wire(
+					x.from,
+					x.to,
+					x.points.map(([a, b]): Point => [a + dx, b + dy]),
+					mode === "down",
+					false,
+					!streamSet.has(x.to),
+				),
+			);
 	};
 	if (!stream) {
 		const [branch] = laid;
 		add(branch!, PAD, PAD);
-		return { width: branch!.width + 2 * PAD, height: branch!.height + 2 * PAD, scale: options.scale, nodes, wires, stream: null, isVertical: mode === "down" };
+		return {
+			width: branch!.width + 2 * PAD,
+			height: branch!.height + 2 * PAD,
+			scale: options.scale,
+			nodes,
+			wires,
+			stream: null,
+			isVertical: mode === "down",
+		};
 	}
 	const at = new Map<string, number>();
 	const streamNodes: StreamNode[] = [];
@@ -248,7 +435,19 @@ function assemble({ stream, branches }: Contracted, options: MeasureOptions, mod
 		for (const [i, branch] of laid.entries()) {
 			const dx = Math.max(x + PAD, (at.get(stream[branches[i]!.entry]!) ?? 0) + PAD);
 			add(branch, dx, top);
-			for (const [name, [px, py]] of branch.ins) wires.push(wire(name, "", [[px + dx, STREAM_Y], [px + dx, py + top]], false, true));
+			for (const [name, [px, py]] of branch.ins)
+				wires.push(
+					wire(
+						name,
+						"",
+						[
+							[px + dx, STREAM_Y],
+							[px + dx, py + top],
+						],
+						false,
+						true,
+					),
+				);
 			for (const [name, [px, py]] of branch.outs) {
 				exits.push([name, branchEnd(branch, name), [px + dx, py + top]]);
 				at.set(name, Math.max(at.get(name) ?? 0, px + dx));
@@ -258,8 +457,12 @@ function assemble({ stream, branches }: Contracted, options: MeasureOptions, mod
 		}
 		// a branch that reads an earlier point of the stream keeps later points to its right
 		for (const [i, branch] of laid.entries()) {
-			const right = Math.max(0, ...[...branch.ins.values()].map((p) => p[0] + offsetOf(nodes, branch)));
-			for (const name of stream.slice(branches[i]!.entry + 1)) if (at.has(name)) at.set(name, Math.max(at.get(name)!, right + 28));
+			const right = Math.max(
+				0,
+				...[...branch.ins.values()].map((p) => p[0] + offsetOf(nodes, branch)),
+			);
+			for (const name of stream.slice(branches[i]!.entry + 1))
+				if (at.has(name)) at.set(name, Math.max(at.get(name)!, right + 28));
 		}
 		let previous = 0;
 		for (const name of stream.slice(1)) {
@@ -270,11 +473,36 @@ function assemble({ stream, branches }: Contracted, options: MeasureOptions, mod
 		exits.forEach(([name, from, [px, py]], i) => {
 			const target = at.get(name)!;
 			const channel = STREAM_Y + 22 + (i % 2) * 8;
-			const points: Point[] = target - px < 1 ? [[px, py], [px, STREAM_Y + 12]] : [[px, py], [px, channel], [target, channel], [target, STREAM_Y + 12]];
+			const points: Point[] =
+				target - px < 1
+					? [
+							[px, py],
+							[px, STREAM_Y + 12],
+						]
+					: [
+							[px, py],
+							[px, channel],
+							[target, channel],
+							[target, STREAM_Y + 12],
+						];
 			wires.push(wire(from, name, points, false, true));
 		});
 		const width = Math.max(x, previous) + PAD + 8;
-		return { width, height: bottom + PAD, scale: options.scale, nodes, wires, stream: { line: [[0, STREAM_Y], [width, STREAM_Y]], nodes: streamNodes }, isVertical: false };
+		return {
+			width,
+			height: bottom + PAD,
+			scale: options.scale,
+			nodes,
+			wires,
+			stream: {
+				line: [
+					[0, STREAM_Y],
+					[width, STREAM_Y],
+				],
+				nodes: streamNodes,
+			},
+			isVertical: false,
+		};
 	}
 	const left = STREAM_X + (mode === "down" ? 22 : 30);
 	let [y, width] = [14, 0];
@@ -285,11 +513,34 @@ function assemble({ stream, branches }: Contracted, options: MeasureOptions, mod
 		for (const [name, [px, py]] of branch.ins) {
 			const tap = mode === "down" ? y + 4 : py + y + 20;
 			taps.push([name, [px + left, tap]]);
-			wires.push(wire(name, "", mode === "down" ? [[STREAM_X, tap], [px + left, tap], [px + left, py + y + 20]] : [[STREAM_X, tap], [px + left, py + y + 20]], false, true));
+			wires.push(
+				wire(
+					name,
+					"",
+					mode === "down"
+						? [
+								[STREAM_X, tap],
+								[px + left, tap],
+								[px + left, py + y + 20],
+							]
+						: [
+								[STREAM_X, tap],
+								[px + left, py + y + 20],
+							],
+					false,
+					true,
+				),
+			);
 		}
 		const bottom = y + 20 + branch.height;
 		let k = 0;
-		for (const [name, [px, py]] of branch.outs) returns.push([name, branchEnd(branch, name), [px + left, py + y + 20], bottom + 14 + 16 * k++]);
+		for (const [name, [px, py]] of branch.outs)
+			returns.push([
+				name,
+				branchEnd(branch, name),
+				[px + left, py + y + 20],
+				bottom + 14 + 16 * k++,
+			]);
 		width = Math.max(width, left + branch.width + (mode === "down" ? 0 : 12));
 		y = bottom + 34 + 16 * Math.max(0, k - 1);
 	}
@@ -298,7 +549,8 @@ function assemble({ stream, branches }: Contracted, options: MeasureOptions, mod
 	for (const [name, [, tap]] of taps) lastTap.set(name, Math.max(lastTap.get(name) ?? 0, tap));
 	for (const [i, name] of stream.slice(1).entries()) {
 		const own = Math.max(0, ...returns.filter((x) => x[0] === name).map((x) => x[3]));
-		const afterTaps = Math.max(0, ...stream.slice(0, i + 1).map((x) => lastTap.get(x) ?? 0)) + 24;
+		const afterTaps =
+			Math.max(0, ...stream.slice(0, i + 1).map((x) => lastTap.get(x) ?? 0)) + 24;
 		previous = Math.max(own, previous + 34, own && own >= afterTaps ? 0 : afterTaps);
 		streamNodes.push({ name, x: STREAM_X, y: previous });
 		at.set(name, previous);
@@ -306,43 +558,107 @@ function assemble({ stream, branches }: Contracted, options: MeasureOptions, mod
 	returns.forEach(([name, from, [px, py], own], i) => {
 		const target = at.get(name)!;
 		const side = left - 8 - (i % 2) * 5;
-		const points: Point[] = Math.abs(target - own) < 1 ? [[px, py], [px, own], [STREAM_X + 12, own]] : [[px, py], [px, own], [side, own], [side, target], [STREAM_X + 12, target]];
+		const points: Point[] =
+			Math.abs(target - own) < 1
+				? [
+						[px, py],
+						[px, own],
+						[STREAM_X + 12, own],
+					]
+				: [
+						[px, py],
+						[px, own],
+						[side, own],
+						[side, target],
+						[STREAM_X + 12, target],
+					];
 		wires.push(wire(from, name, points, false, true));
 	});
 	const height = Math.max(y, previous + 24);
-	return { width: width + 6, height, scale: options.scale, nodes, wires, stream: { line: [[STREAM_X, 0], [STREAM_X, height]], nodes: streamNodes }, isVertical: true };
+	return {
+		width: width + 6,
+		height,
+		scale: options.scale,
+		nodes,
+		wires,
+		stream: {
+			line: [
+				[STREAM_X, 0],
+				[STREAM_X, height],
+			],
+			nodes: streamNodes,
+		},
+		isVertical: true,
+	};
 }
 
 /** The node before the point at which a branch ends. */
-const branchEnd = (branch: BranchLayout, name: string): string => branch.wires.find((x) => x.to === name)?.from ?? "";
+const branchEnd = (branch: BranchLayout, name: string): string =>
+	branch.wires.find((x) => x.to === name)?.from ?? "";
 const offsetOf = (nodes: Placed[], branch: BranchLayout): number => {
 	const first = branch.nodes[0];
 	return first ? nodes.find((x) => x.node.id === first.node.id)!.x - first.x : 0;
 };
 
-function wire(from: string, to: string, points: Point[], isDown: boolean, straight = false, hasArrow = to !== ""): Wire {
-	return { from, to, points, samples: straight ? resample(points) : points.slice(1).flatMap((b, i) => curve(points[i]!, b, isDown, i === 0)), straight, hasArrow, bridges: [] };
+function wire(
+	from: string,
+	to: string,
+	points: Point[],
+	isDown: boolean,
+	straight = false,
+	hasArrow = to !== "",
+): Wire {
+	return {
+		from,
+		to,
+		points,
+		samples: straight
+			? resample(points)
+			: points.slice(1).flatMap((b, i) => curve(points[i]!, b, isDown, i === 0)),
+		straight,
+		hasArrow,
+		bridges: [],
+	};
 }
 
 function resample(points: Point[]): Point[] {
 	return points.slice(1).flatMap((b, i) => {
 		const a = points[i]!;
 		const n = Math.max(1, Math.ceil(Math.hypot(b[0] - a[0], b[1] - a[1]) / 5));
-		return Array.from({ length: n + (i === points.length - 2 ? 1 : 0) }, (_, j): Point => [a[0] + ((b[0] - a[0]) * j) / n, a[1] + ((b[1] - a[1]) * j) / n]);
+		return Array.from({ length: n + (i === points.length - 2 ? 1 : 0) }, (_, j): Point => [
+			a[0] + ((b[0] - a[0]) * j) / n,
+			a[1] + ((b[1] - a[1]) * j) / n,
+		]);
 	});
 }
 
 /** Points of the smooth curve between two points, which leaves and enters along the flow. */
 function curve(a: Point, b: Point, isDown: boolean, isFirst: boolean): Point[] {
 	const n = Math.max(2, Math.min(40, Math.ceil(Math.hypot(b[0] - a[0], b[1] - a[1]) / 5)));
-	const [c, d]: [Point, Point] = isDown ? [[a[0], (a[1] + b[1]) / 2], [b[0], (a[1] + b[1]) / 2]] : [[(a[0] + b[0]) / 2, a[1]], [(a[0] + b[0]) / 2, b[1]]];
-	const at = (t: number, k: 0 | 1) => (1 - t) ** 3 * a[k] + 3 * (1 - t) ** 2 * t * c[k] + 3 * (1 - t) * t * t * d[k] + t ** 3 * b[k];
-	return Array.from({ length: n + 1 }, (_, i): Point => [at(i / n, 0), at(i / n, 1)]).slice(isFirst ? 0 : 1);
+	const [c, d]: [Point, Point] = isDown
+		? [
+				[a[0], (a[1] + b[1]) / 2],
+				[b[0], (a[1] + b[1]) / 2],
+			]
+		: [
+				[(a[0] + b[0]) / 2, a[1]],
+				[(a[0] + b[0]) / 2, b[1]],
+			];
+	const at = (t: number, k: 0 | 1) =>
+		(1 - t) ** 3 * a[k] +
+		3 * (1 - t) ** 2 * t * c[k] +
+		3 * (1 - t) * t * t * d[k] +
+		t ** 3 * b[k];
+	return Array.from({ length: n + 1 }, (_, i): Point => [at(i / n, 0), at(i / n, 1)]).slice(
+		isFirst ? 0 : 1,
+	);
 }
 
 /** On which side of the line through p and q the point r is. */
-const side = (p: Point, q: Point, r: Point): number => (q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0]);
-const crosses = (a: Point, b: Point, c: Point, d: Point): boolean => side(a, b, c) * side(a, b, d) < 0 && side(c, d, a) * side(c, d, b) < 0;
+const side = (p: Point, q: Point, r: Point): number =>
+	(q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0]);
+const crosses = (a: Point, b: Point, c: Point, d: Point): boolean =>
+	side(a, b, c) * side(a, b, d) < 0 && side(c, d, a) * side(c, d, b) < 0;
 
 interface Extent {
 	left: number;
@@ -353,22 +669,41 @@ interface Extent {
 
 function extentOf(points: readonly Point[]): Extent {
 	const [xs, ys] = [points.map((p) => p[0]), points.map((p) => p[1])];
-	return { left: Math.min(...xs), right: Math.max(...xs), top: Math.min(...ys), bottom: Math.max(...ys) };
+	return {
+		left: Math.min(...xs),
+		right: Math.max(...xs),
+		top: Math.min(...ys),
+		bottom: Math.max(...ys),
+	};
 }
 
-const areApart = (a: Extent, b: Extent): boolean => a.right < b.left || b.right < a.left || a.bottom < b.top || b.bottom < a.top;
+const areApart = (a: Extent, b: Extent): boolean =>
+	a.right < b.left || b.right < a.left || a.bottom < b.top || b.bottom < a.top;
 
-/** Lets each wire pass over the wires before it by a bridge; wires with a common end only part or meet. */
+/**
+ * Lets each wire pass over the wires before it by a bridge; wires with a common end only part or
+ * meet.
+ */
 function withBridges(layout: LayerLayout): LayerLayout {
 	const wires = layout.wires.map((wire) => ({ wire, extent: extentOf(wire.samples) }));
 	for (const [i, { wire: over, extent }] of wires.entries())
 		for (const { wire: under, extent: other } of wires.slice(0, i)) {
-			if (over.from === under.from || over.to === under.to || areApart(extent, other)) continue;
+			if (over.from === under.from || over.to === under.to || areApart(extent, other))
+				continue;
 			for (let j = 1; j < over.samples.length; j++)
 				for (let k = 1; k < under.samples.length; k++)
-					if (crosses(over.samples[j - 1]!, over.samples[j]!, under.samples[k - 1]!, under.samples[k]!)) over.bridges.push(over.samples.slice(Math.max(0, j - 3), j + 3));
+					if (
+						crosses(
+							over.samples[j - 1]!,
+							over.samples[j]!,
+							under.samples[k - 1]!,
+							under.samples[k]!,
+						)
+					)
+						over.bridges.push(over.samples.slice(Math.max(0, j - 3), j + 3));
 		}
 	return layout;
 }
 
-export const path = (points: readonly Point[]): string => points.map((p, i) => `${i ? "L" : "M"}${p[0].toFixed(1)} ${p[1].toFixed(1)}`).join("");
+export const path = (points: readonly Point[]): string =>
+	points.map((p, i) => `${i ? "L" : "M"}${p[0].toFixed(1)} ${p[1].toFixed(1)}`).join("");

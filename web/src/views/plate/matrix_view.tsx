@@ -1,4 +1,5 @@
-// One matrix, divided by heads: its shape and how it follows, its parameters, FLOPs, bytes and names; and one head in all matrices of its block.
+// One matrix, divided by heads: its shape and how it follows, its parameters, FLOPs, bytes and
+// names; and one head in all matrices of its block.
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { formula, inBytes, type Derivation } from "../../lib/derivation";
@@ -6,7 +7,19 @@ import { value, type Variables } from "../../lib/expressions";
 import { grouped, shortCount } from "../../lib/format";
 import { state } from "../../lib/state";
 import { dtypeOf, weightBytes } from "./bytes";
-import { fill, fullName, matrixShape, prefixOf, textOn, tint, type LayerKind, type LayerWeight, type Stage, type Step, type WeightUse } from "./plate_model";
+import {
+	fill,
+	fullName,
+	matrixShape,
+	prefixOf,
+	textOn,
+	tint,
+	type LayerKind,
+	type LayerWeight,
+	type Stage,
+	type Step,
+	type WeightUse,
+} from "./plate_model";
 import { stepDerivation } from "./step_derivation";
 import { headSplit, weightAt, zoomTo } from "./zoom";
 
@@ -22,24 +35,57 @@ interface Props {
 	names: Map<string, Record<string, string>>;
 }
 
-const UNITS: Record<string, string> = { heads: "head", kv_heads: "KV head", key_heads: "key head", value_heads: "value head", groups: "group" };
+const UNITS: Record<string, string> = {
+	heads: "head",
+	kv_heads: "KV head",
+	key_heads: "key head",
+	value_heads: "value head",
+	groups: "group",
+};
 const unitName = (unit: string) => UNITS[unit] ?? unit.replaceAll("_", " ").replace(/s$/, "");
 
 /** The rows or columns of one part. */
-export function partRange(weight: LayerWeight, part: number): [first: number, last: number, size: number] {
+export function partRange(
+	weight: LayerWeight,
+	part: number,
+): [first: number, last: number, size: number] {
 	const [axis, parts] = headSplit(weight)!;
 	const size = Number(weight.shape[axis]) / parts;
 	return [part * size, (part + 1) * size - 1, size];
 }
 
-function drawn(weight: LayerWeight, most: number, maxWidth: number, maxHeight: number): [number, number] {
+function drawn(
+	weight: LayerWeight,
+	most: number,
+	maxWidth: number,
+	maxHeight: number,
+): [number, number] {
 	const scale = Math.min(maxWidth, maxHeight) / most;
-	return [Math.max(6, Math.min(maxWidth, Number(weight.shape.at(-1)) * scale)), Math.max(6, Math.min(maxHeight, Number(weight.shape.at(-2)) * scale))];
+	return [
+		Math.max(6, Math.min(maxWidth, Number(weight.shape.at(-1)) * scale)),
+		Math.max(6, Math.min(maxHeight, Number(weight.shape.at(-2)) * scale)),
+	];
 }
 
-export function MatrixView({ model, stage, kind, layer, block, step, width, variables, names }: Props) {
+export function MatrixView({
+	model,
+	stage,
+	kind,
+	layer,
+	block,
+	step,
+	width,
+	variables,
+	names,
+}: Props) {
 	const use = step.uses.find((x) => x.shape.length >= 2) ?? step.uses[0]!;
-	const weight: LayerWeight = weightAt(kind, use.path) ?? { path: use.path, group: step.color, shape: matrixShape(use.shape), copies: use.copies, split: null };
+	const weight: LayerWeight = weightAt(kind, use.path) ?? {
+		path: use.path,
+		group: step.color,
+		shape: matrixShape(use.shape),
+		copies: use.copies,
+		split: null,
+	};
 	const split = use.shape.length >= 2 ? headSplit(weight) : null;
 	const isWide = width > 720;
 	const pictureWidth = isWide ? Math.min(460, width * 0.55) : Math.min(width, 420);
@@ -59,53 +105,219 @@ export function MatrixView({ model, stage, kind, layer, block, step, width, vari
 		const here = Number((event.target as SVGElement).dataset.head);
 		const to = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
 		if (event.key === "Enter" || event.key === " ") open(here, event.target as Element);
-		else if (to) (event.currentTarget as Element).querySelectorAll<SVGElement>("[data-head]")[Math.max(0, Math.min(parts - 1, here + to))]!.focus();
+		else if (to)
+			(event.currentTarget as Element)
+				.querySelectorAll<SVGElement>("[data-head]")
+				[Math.max(0, Math.min(parts - 1, here + to))]!.focus();
 		else return;
 		event.preventDefault();
 		event.stopPropagation();
 	};
 	return (
 		<div class={`matrix-view${isWide ? " wide" : ""}`}>
-			<svg class="data" width={pictureWidth} height={h + 46} viewBox={`0 0 ${pictureWidth} ${h + 46}`} role="group" aria-label={`${use.path}: ${use.shape.map((n) => grouped(n)).join(" by ")}`} onKeyDown={onKey}>
-				<text class="muted" x={56 + w / 2} y={14} text-anchor="middle">{grouped(weight.shape.at(-1)!)} inputs</text>
-				<text class="muted" transform={`translate(14 ${24 + h / 2}) rotate(-90)`} text-anchor="middle">{grouped(weight.shape.at(-2) ?? "1")} outputs</text>
-				{split
-					? Array.from({ length: parts }, (_, i) => {
+			<svg
+				class="data"
+				width={pictureWidth}
+				height={h + 46}
+				viewBox={`0 0 ${pictureWidth} ${h + 46}`}
+				role="group"
+				aria-label={`${use.path}: ${use.shape.map((n) => grouped(n)).join(" by ")}`}
+				onKeyDown={onKey}
+			>
+				<text class="muted" x={56 + w / 2} y={14} text-anchor="middle">
+					{grouped(weight.shape.at(-1)!)} inputs
+				</text>
+				<text
+					class="muted"
+					transform={`translate(14 ${24 + h / 2}) rotate(-90)`}
+					text-anchor="middle"
+				>
+					{grouped(weight.shape.at(-2) ?? "1")} outputs
+				</text>
+				{split ? (
+					Array.from({ length: parts }, (_, i) => {
 						const [x, y] = split[0] === 0 ? [56, 24 + i * size] : [56 + i * size, 24];
 						const inner = Math.max(0.6, size - (size > 4 ? 1.5 : 0.3));
-						return <rect key={i} data-head={i} data-zoom={`${block}/${step.name}/${i}`} class="head-part" tabindex={i === 0 ? 0 : -1} role="button" aria-label={`${unitName(split[2])} ${i}`} x={x} y={y} width={split[0] === 0 ? w : inner} height={split[0] === 0 ? inner : h} style={{ fill: fill(step.color) }} onClick={(event) => open(i, event.currentTarget)} />;
+						return (
+							<rect
+								key={i}
+								data-head={i}
+								data-zoom={`${block}/${step.name}/${i}`}
+								class="head-part"
+								tabindex={i === 0 ? 0 : -1}
+								role="button"
+								aria-label={`${unitName(split[2])} ${i}`}
+								x={x}
+								y={y}
+								width={split[0] === 0 ? w : inner}
+								height={split[0] === 0 ? inner : h}
+								style={{ fill: fill(step.color) }}
+								onClick={(event) => open(i, event.currentTarget)}
+							/>
+						);
 					})
-					: <rect x={56} y={24} width={w} height={h} rx={2} style={{ fill: fill(step.color) }} />}
-				{split && size >= 3 && Array.from({ length: Math.ceil(parts / every) }, (_, i) => i * every).map((i) => (split[0] === 0
-					? <text key={i} x={50} y={24 + i * size + Math.min(size / 2 + 4, 13)} text-anchor="end" class="muted tabular">{i}</text>
-					: w / parts * every > 22 && <text key={i} x={56 + (i + 0.5) * size} y={h + 40} text-anchor="middle" class="muted tabular">{i}</text>))}
+				) : (
+					<rect
+						x={56}
+						y={24}
+						width={w}
+						height={h}
+						rx={2}
+						style={{ fill: fill(step.color) }}
+					/>
+				)}
+				{split &&
+					size >= 3 &&
+					Array.from({ length: Math.ceil(parts / every) }, (_, i) => i * every).map(
+						(i) =>
+							split[0] === 0 ? (
+								<text
+									key={i}
+									x={50}
+									y={24 + i * size + Math.min(size / 2 + 4, 13)}
+									text-anchor="end"
+									class="muted tabular"
+								>
+									{i}
+								</text>
+							) : (
+								(w / parts) * every > 22 && (
+									<text
+										key={i}
+										x={56 + (i + 0.5) * size}
+										y={h + 40}
+										text-anchor="middle"
+										class="muted tabular"
+									>
+										{i}
+									</text>
+								)
+							),
+					)}
 			</svg>
 			<dl class="matrix-facts">
-				<div><dt>Shape</dt><dd><NumberButton derive={derive} label="shape" data-matrix-fact="shape">{use.dims.join(" × ")} = {use.shape.map((n) => grouped(n)).join(" × ")}</NumberButton></dd></div>
-				{BigInt(use.copies) > 1n && <div><dt>Copies</dt><dd>{grouped(use.copies)}, of which a token uses {grouped(use.live)}</dd></div>}
-				<div><dt>Parameters</dt><dd><NumberButton derive={derive} label="parameters" data-matrix-fact="parameters">{use.tied ? `tied to ${use.tied}` : grouped(use.parameters)}</NumberButton></dd></div>
-				{flops !== undefined && <div><dt>{isTower ? "FLOPs per patch" : "FLOPs per token"}</dt><dd><NumberButton derive={derive} label={isTower ? "FLOPs per patch" : "FLOPs per token"} data-matrix-fact="flops">{grouped(value(flops, variables))}</NumberButton></dd></div>}
-				{bytes !== null && <div><dt>Bytes in {dtype}</dt><dd><NumberButton derive={() => bytesDerivation(use, bytes, dtype)} label={`bytes in ${dtype}`} data-matrix-fact="bytes">{grouped(bytes)}</NumberButton></dd></div>}
-				{split && <div><dt>Divided</dt><dd>{grouped(parts)} {unitName(split[2])}{parts === 1 ? "" : "s"} of {grouped(partRange(weight, 0)[2])} {split[0] === 0 ? "rows" : "columns"}</dd></div>}
-				{(["path", "hf", "gguf"] as const).map((scheme) => <div key={scheme}><dt>{{ path: "llamath", hf: "Hugging Face", gguf: "GGUF" }[scheme]}</dt><dd><code>{fullName(names, use.path, scheme, prefix) || "–"}</code></dd></div>)}
-				<div><dt>Does</dt><dd>{step.does}</dd></div>
+				<div>
+					<dt>Shape</dt>
+					<dd>
+						<NumberButton derive={derive} label="shape" data-matrix-fact="shape">
+							{use.dims.join(" × ")} = {use.shape.map((n) => grouped(n)).join(" × ")}
+						</NumberButton>
+					</dd>
+				</div>
+				{BigInt(use.copies) > 1n && (
+					<div>
+						<dt>Copies</dt>
+						<dd>
+							{grouped(use.copies)}, of which a token uses {grouped(use.live)}
+						</dd>
+					</div>
+				)}
+				<div>
+					<dt>Parameters</dt>
+					<dd>
+						<NumberButton
+							derive={derive}
+							label="parameters"
+							data-matrix-fact="parameters"
+						>
+							{use.tied ? `tied to ${use.tied}` : grouped(use.parameters)}
+						</NumberButton>
+					</dd>
+				</div>
+				{flops !== undefined && (
+					<div>
+						<dt>{isTower ? "FLOPs per patch" : "FLOPs per token"}</dt>
+						<dd>
+							<NumberButton
+								derive={derive}
+								label={isTower ? "FLOPs per patch" : "FLOPs per token"}
+								data-matrix-fact="flops"
+							>
+								{grouped(value(flops, variables))}
+							</NumberButton>
+						</dd>
+					</div>
+				)}
+				{bytes !== null && (
+					<div>
+						<dt>Bytes in {dtype}</dt>
+						<dd>
+							<NumberButton
+								derive={() => bytesDerivation(use, bytes, dtype)}
+								label={`bytes in ${dtype}`}
+								data-matrix-fact="bytes"
+							>
+								{grouped(bytes)}
+							</NumberButton>
+						</dd>
+					</div>
+				)}
+				{split && (
+					<div>
+						<dt>Divided</dt>
+						<dd>
+							{grouped(parts)} {unitName(split[2])}
+							{parts === 1 ? "" : "s"} of {grouped(partRange(weight, 0)[2])}{" "}
+							{split[0] === 0 ? "rows" : "columns"}
+						</dd>
+					</div>
+				)}
+				{(["path", "hf", "gguf"] as const).map((scheme) => (
+					<div key={scheme}>
+						<dt>{{ path: "llamath", hf: "Hugging Face", gguf: "GGUF" }[scheme]}</dt>
+						<dd>
+							<code>{fullName(names, use.path, scheme, prefix) || "–"}</code>
+						</dd>
+					</div>
+				))}
+				<div>
+					<dt>Does</dt>
+					<dd>{step.does}</dd>
+				</div>
 			</dl>
 		</div>
 	);
 }
 
-function bytesDerivation({ path, parameters }: WeightUse, bytes: bigint, dtype: string): Derivation {
+function bytesDerivation(
+	{ path, parameters }: WeightUse,
+	bytes: bigint,
+	dtype: string,
+): Derivation {
 	const n = BigInt(parameters);
 	const isWhole = n > 0n && bytes % n === 0n;
-	return { title: `${path} in ${dtype}: ${grouped(bytes)} bytes`, lines: [isWhole ? formula("parameters · bytes of each", `${grouped(n)} · ${grouped(bytes / n)}`, `${grouped(bytes)} bytes`) : `${grouped(n)} parameters; the format stores scales beside them.`, ...inBytes(bytes)] };
+	return {
+		title: `${path} in ${dtype}: ${grouped(bytes)} bytes`,
+		lines: [
+			isWhole
+				? formula(
+						"parameters · bytes of each",
+						`${grouped(n)} · ${grouped(bytes / n)}`,
+						`${grouped(bytes)} bytes`,
+					)
+				: `${grouped(n)} parameters; the format stores scales beside them.`,
+			...inBytes(bytes),
+		],
+	};
 }
 
-/** One head: its rows or columns in every matrix of the layer that is divided by heads, and the heads that share its keys and values. */
-export function HeadView({ kind, step, head, width, stage }: Pick<Props, "kind" | "step" | "width" | "stage"> & { head: number }) {
+/**
+ * One head: its rows or columns in every matrix of the layer that is divided by heads, and the
+ * heads that share its keys and values.
+ */
+export function HeadView({
+	kind,
+	step,
+	head,
+	width,
+	stage,
+}: Pick<Props, "kind" | "step" | "width" | "stage"> & { head: number }) {
 	const use = step.uses.find((x) => x.shape.length >= 2)!;
 	const own = weightAt(kind, use.path)!;
 	const prefix = use.path.split(".")[0]!;
-	const weights = kind!.weights.filter((x) => x.path.startsWith(`${prefix}.`) && x.shape.length >= 2 && headSplit(x));
+	const weights = kind!.weights.filter(
+		(x) => x.path.startsWith(`${prefix}.`) && x.shape.length >= 2 && headSplit(x),
+	);
 	const [, parts, unit] = headSplit(own)!;
 	const most = Math.max(...weights.flatMap((x) => x.shape.slice(-2).map(Number)));
 	const columns = width > 720 ? Math.min(weights.length, 4) : 2;
@@ -114,20 +326,31 @@ export function HeadView({ kind, step, head, width, stage }: Pick<Props, "kind" 
 	// part i of n corresponds to the parts of m that cover the same share of the heads
 	const partsOf = (x: LayerWeight): number[] => {
 		const n = headSplit(x)![1];
-		const [from, to] = [Math.floor((head * n) / parts), Math.max(Math.ceil(((head + 1) * n) / parts), Math.floor((head * n) / parts) + 1)];
+		const [from, to] = [
+			Math.floor((head * n) / parts),
+			Math.max(Math.ceil(((head + 1) * n) / parts), Math.floor((head * n) / parts) + 1),
+		];
 		return Array.from({ length: to - from }, (_, i) => from + i);
 	};
 	const shared = weights.find((x) => headSplit(x)![1] < parts);
 	const sharing = shared ? partsOf(shared)[0]! : null;
 	const perGroup = shared ? parts / headSplit(shared)![1] : 1;
-	const sentence = shared && sharing !== null
-		? `${unitName(unit)} ${head} reads ${unitName(headSplit(shared)![2])} ${sharing}, as ${unitName(unit)}s ${sharing * perGroup}–${(sharing + 1) * perGroup - 1} do.`
-		: finest > parts ? `${unitName(unit)} ${head} serves heads ${(head * finest) / parts}–${((head + 1) * finest) / parts - 1}.` : `${unitName(unit)} ${head} of ${parts}: no other shares its rows.`;
+	const sentence =
+		shared && sharing !== null
+			? `${unitName(unit)} ${head} reads ${unitName(headSplit(shared)![2])} ${sharing}, ` +
+				`as ${unitName(unit)}s ${sharing * perGroup}–${(sharing + 1) * perGroup - 1} do.`
+			: finest > parts
+				? `${unitName(unit)} ${head} serves heads ` +
+					`${(head * finest) / parts}–${((head + 1) * finest) / parts - 1}.`
+				: `${unitName(unit)} ${head} of ${parts}: no other shares its rows.`;
 	void stage;
 	return (
 		<div class="head-view">
 			<p>{sentence[0]!.toUpperCase() + sentence.slice(1)}</p>
-			<div class="head-cells" style={{ gridTemplateColumns: `repeat(${columns}, minmax(0, 1fr))` }}>
+			<div
+				class="head-cells"
+				style={{ gridTemplateColumns: `repeat(${columns}, minmax(0, 1fr))` }}
+			>
 				{weights.map((x) => {
 					const [w, h] = drawn(x, most, Math.min(cell, 210), 190);
 					const [axis, n, name] = headSplit(x)!;
@@ -137,11 +360,53 @@ export function HeadView({ kind, step, head, width, stage }: Pick<Props, "kind" 
 					const last = partRange(x, mine.at(-1)!)[1];
 					return (
 						<figure key={x.path} data-head-weight={x.path}>
-							<svg class="data" width={w + 2} height={h + 2} viewBox={`0 0 ${w + 2} ${h + 2}`} role="img" aria-label={`${x.path}: ${axis === 0 ? "rows" : "columns"} ${grouped(first)} to ${grouped(last)}`}>
-								<rect x={1} y={1} width={w} height={h} rx={2} style={{ fill: tint(x.group), stroke: fill(x.group) }} />
-								<rect x={axis === 0 ? 1 : 1 + mine[0]! * size} y={axis === 0 ? 1 + mine[0]! * size : 1} width={axis === 0 ? w : Math.max(1.5, size * mine.length)} height={axis === 0 ? Math.max(1.5, size * mine.length) : h} style={{ fill: fill(x.group), stroke: textOn(x.group), strokeWidth: 0 }} />
+							<svg
+								class="data"
+								width={w + 2}
+								height={h + 2}
+								viewBox={`0 0 ${w + 2} ${h + 2}`}
+								role="img"
+								aria-label={`${x.path}: ${axis === 0 ? "rows" : "columns"} ${grouped(first)} to ${grouped(last)}`}
+							>
+								<rect
+									x={1}
+									y={1}
+									width={w}
+									height={h}
+									rx={2}
+									style={{ fill: tint(x.group), stroke: fill(x.group) }}
+								/>
+								<rect
+									x={axis === 0 ? 1 : 1 + mine[0]! * size}
+									y={axis === 0 ? 1 + mine[0]! * size : 1}
+									width={axis === 0 ? w : Math.max(1.5, size * mine.length)}
+									height={axis === 0 ? Math.max(1.5, size * mine.length) : h}
+									style={{
+										fill: fill(x.group),
+										stroke: textOn(x.group),
+										strokeWidth: 0,
+									}}
+								/>
 							</svg>
-							<figcaption><strong>{x.path.replace(/\.weight$/, "")}</strong> {axis === 0 ? "rows" : "columns"} {grouped(first)}–{grouped(last)}<br />{unitName(name)}{mine.length > 1 ? `s ${mine[0]}–${mine.at(-1)}` : ` ${mine[0]}`} · {shortCount(BigInt(Math.round(each)) * BigInt(mine.length) * BigInt(x.shape[axis === 0 ? x.shape.length - 1 : x.shape.length - 2]!))} parameters</figcaption>
+							<figcaption>
+								<strong>{x.path.replace(/\.weight$/, "")}</strong>{" "}
+								{axis === 0 ? "rows" : "columns"} {grouped(first)}–{grouped(last)}
+								<br />
+								{unitName(name)}
+								{mine.length > 1
+									? `s ${mine[0]}–${mine.at(-1)}`
+									: ` ${mine[0]}`} ·{" "}
+								{shortCount(
+									BigInt(Math.round(each)) *
+										BigInt(mine.length) *
+										BigInt(
+											x.shape[
+												axis === 0 ? x.shape.length - 1 : x.shape.length - 2
+											]!,
+										),
+								)}{" "}
+								parameters
+							</figcaption>
 						</figure>
 					);
 				})}

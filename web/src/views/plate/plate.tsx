@@ -1,4 +1,5 @@
-// The picture of the model, the heart of the page: the whole model, and below it the opened layer, block, matrix or head.
+// The picture of the model, the heart of the page: the whole model, and below it the opened layer,
+// block, matrix or head.
 import "./plate.css";
 import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
@@ -15,17 +16,54 @@ import type { PlateNode } from "./contract";
 import { filledCells, Flow, useWalk } from "./flow";
 import { LayerPicture, useLayerLayout } from "./layer_picture";
 import { HeadView, MatrixView } from "./matrix_view";
-import { asNumber, COMPONENT_NAMES, fill, firstOfKind, fullName, kindAt, layersOfKind, middleLayer, numLayers, plateOf, prefixOf, schemeNames, shortName, stagesOf, variablesOf, type LayerKind, type PlateData, type Stage, type Step } from "./plate_model";
+import {
+	asNumber,
+	COMPONENT_NAMES,
+	fill,
+	firstOfKind,
+	fullName,
+	kindAt,
+	layersOfKind,
+	middleLayer,
+	numLayers,
+	plateOf,
+	prefixOf,
+	schemeNames,
+	shortName,
+	stagesOf,
+	variablesOf,
+	type LayerKind,
+	type PlateData,
+	type Stage,
+	type Step,
+} from "./plate_model";
 import { kindFill, openX, Skyline } from "./skyline";
 import { nameOfTower, towerAt, TowerStages, UnknownTower, type TowerPlace } from "./towers";
-import { blocksOf, headSplit, splitZoom, takeOrigin, weightAt, zoomOut, zoomTo, type Block } from "./zoom";
+import {
+	blocksOf,
+	headSplit,
+	splitZoom,
+	takeOrigin,
+	weightAt,
+	zoomOut,
+	zoomTo,
+	type Block,
+} from "./zoom";
 
 const NARROW = 760;
 /** The size of the opened layer on paper; plate.css has it too. */
 const PAPER_ZOOM = 0.75;
 const WHOLE_HEIGHT = 340;
 
-export function PlateSkyline({ model, barHeight, hasLens = false }: { model: ModelData; barHeight: number; hasLens?: boolean }) {
+export function PlateSkyline({
+	model,
+	barHeight,
+	hasLens = false,
+}: {
+	model: ModelData;
+	barHeight: number;
+	hasLens?: boolean;
+}) {
 	const state = useAppState("layer", "zoom");
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>();
@@ -35,15 +73,29 @@ export function PlateSkyline({ model, barHeight, hasLens = false }: { model: Mod
 	return (
 		<div ref={ref} class="plate plate-whole">
 			{plate.kinds.length > 1 && <Kinds plate={plate} open={open} />}
-			{width > 99 && <Skyline plate={plate} width={width} barHeight={isWhole ? WHOLE_HEIGHT : barHeight} open={open} choose={choose} />}
-			{hasLens && width > 99 && !isWhole && <Lens at={openX(plate, width, open)} width={width} />}
+			{width > 99 && (
+				<Skyline
+					plate={plate}
+					width={width}
+					barHeight={isWhole ? WHOLE_HEIGHT : barHeight}
+					open={open}
+					choose={choose}
+				/>
+			)}
+			{hasLens && width > 99 && !isWhole && (
+				<Lens at={openX(plate, width, open)} width={width} />
+			)}
 		</div>
 	);
 }
 
 /** From the open bar down to the panel in which it is shown large. */
 function Lens({ at: [left, right], width }: { at: [number, number]; width: number }) {
-	return <svg class="lens" width={width} height={22} viewBox={`0 0 ${width} 22`} aria-hidden="true"><path d={`M${left} 0H${right}L${width - 14} 22H14Z`} /></svg>;
+	return (
+		<svg class="lens" width={width} height={22} viewBox={`0 0 ${width} 22`} aria-hidden="true">
+			<path d={`M${left} 0H${right}L${width - 14} 22H14Z`} />
+		</svg>
+	);
 }
 
 /** The open layer, the part "embedding" or "head", or a stage of a tower such as "vision.1". */
@@ -59,7 +111,13 @@ function Kinds({ plate, open }: { plate: PlateData; open: number | string }) {
 	return (
 		<div class="plate-kinds" role="group" aria-label="Kinds of layers" data-roving>
 			{plate.kinds.map((x, i) => (
-				<button type="button" key={i} {...rove(i)} aria-pressed={typeof open === "number" && kindAt(plate, open) === i} onClick={() => change({ layer: String(firstOfKind(plate, i)), zoom: "" })}>
+				<button
+					type="button"
+					key={i}
+					{...rove(i)}
+					aria-pressed={typeof open === "number" && kindAt(plate, open) === i}
+					onClick={() => change({ layer: String(firstOfKind(plate, i)), zoom: "" })}
+				>
 					<i style={{ background: kindFill(i) }} class="data" />
 					{grouped(layersOfKind(plate, i))} × {x.label}
 				</button>
@@ -77,24 +135,48 @@ interface Opened {
 
 function openedAt(zoom: string, stage: Stage | null, kind: LayerKind | null): Opened {
 	const [blockName, stepName, head] = splitZoom(zoom);
-	const block = stage && blockName ? (blocksOf(stage).find((x) => x.name === blockName) ?? null) : null;
-	const step = block?.steps.find((x) => x.name === stepName && x.uses.some((y) => y.shape.length >= 1)) ?? null;
-	const split = step ? headSplit(weightAt(kind, step.uses.find((x) => x.shape.length >= 2)?.path ?? "")) : null;
-	return { block, step, head: split && head !== undefined && Number(head) < split[1] ? Number(head) : null };
+	const block =
+		stage && blockName ? (blocksOf(stage).find((x) => x.name === blockName) ?? null) : null;
+	const step =
+		block?.steps.find((x) => x.name === stepName && x.uses.some((y) => y.shape.length >= 1)) ??
+		null;
+	const split = step
+		? headSplit(weightAt(kind, step.uses.find((x) => x.shape.length >= 2)?.path ?? ""))
+		: null;
+	return {
+		block,
+		step,
+		head: split && head !== undefined && Number(head) < split[1] ? Number(head) : null,
+	};
 }
 
 export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChildren }) {
-	const state = useAppState("layer", "zoom", "pass", "names", "shapes", "context", "batch", "dtype", "kv");
+	const state = useAppState(
+		"layer",
+		"zoom",
+		"pass",
+		"names",
+		"shapes",
+		"context",
+		"batch",
+		"dtype",
+		"kv",
+	);
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>();
 	const open = openPlace(model, state.layer!);
 	const tower = towerAt(model, open);
-	const kind = typeof open === "number" ? plate.kinds[kindAt(plate, open)]! : (tower?.stage?.kind ?? null);
+	const kind =
+		typeof open === "number" ? plate.kinds[kindAt(plate, open)]! : (tower?.stage?.kind ?? null);
 	const stages = stagesOf(model, state.pass!);
-	const ofText = typeof open === "number" ? stageOfKind(stages, kind!, open) : (stages.find((x) => x.name === open) ?? null);
+	const ofText =
+		typeof open === "number"
+			? stageOfKind(stages, kind!, open)
+			: (stages.find((x) => x.name === open) ?? null);
 	const stage = tower ? (tower.stage ?? null) : ofText;
 	const opened = openedAt(state.zoom!, stage, kind);
-	const panelWidth = document.documentElement.dataset.medium === "paper" ? width / PAPER_ZOOM : width;
+	const panelWidth =
+		document.documentElement.dataset.medium === "paper" ? width / PAPER_ZOOM : width;
 	useZoomGestures(ref);
 	return (
 		<div ref={ref} class={`plate ${state.zoom === "model" ? "at-model" : ""}`}>
@@ -102,7 +184,17 @@ export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChi
 			{whole}
 			{state.zoom !== "model" && width > 0 && (
 				<div class="plate-panel" data-numbers>
-					<Panel key={`${open}`} model={model} stage={stage} kind={kind} open={open} tower={tower} opened={opened} state={state} width={panelWidth - (panelWidth < 600 ? 26 : 34)} />
+					<Panel
+						key={`${open}`}
+						model={model}
+						stage={stage}
+						kind={kind}
+						open={open}
+						tower={tower}
+						opened={opened}
+						state={state}
+						width={panelWidth - (panelWidth < 600 ? 26 : 34)}
+					/>
 				</div>
 			)}
 		</div>
@@ -110,17 +202,42 @@ export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChi
 }
 
 function stageOfKind(stages: Stage[], kind: LayerKind, layer: number): Stage | null {
-	const shown = stages.find((x) => x.ranges.some(([first, last, step]) => layer >= first && layer <= last && (layer - first) % step === 0));
+	const shown = stages.find((x) =>
+		x.ranges.some(
+			([first, last, step]) =>
+				layer >= first && layer <= last && (layer - first) % step === 0,
+		),
+	);
 	return shown ?? (kind.stage === null ? null : (stages[kind.stage] ?? null));
 }
 
-const nameOfPlace = (open: number | string): string => (typeof open === "number" ? `Layer ${grouped(open)}` : open === "head" ? "Head" : open === "embedding" ? "Embedding" : nameOfTower(open));
+const nameOfPlace = (open: number | string): string =>
+	typeof open === "number"
+		? `Layer ${grouped(open)}`
+		: open === "head"
+			? "Head"
+			: open === "embedding"
+				? "Embedding"
+				: nameOfTower(open);
 
 /** Model › Layer 12 › attention › q › head 3, and the buttons that go a level up or down. */
-function Path({ model, open, opened, state }: { model: ModelData; open: number | string; opened: Opened; state: State }) {
+function Path({
+	model,
+	open,
+	opened,
+	state,
+}: {
+	model: ModelData;
+	open: number | string;
+	opened: Opened;
+	state: State;
+}) {
 	const plate = plateOf(model);
 	const { block, step, head } = opened;
-	const levels: [string, string][] = [["model", model.name], ["", nameOfPlace(open)]];
+	const levels: [string, string][] = [
+		["model", model.name],
+		["", nameOfPlace(open)],
+	];
 	if (block) levels.push([block.name, block.title]);
 	if (step) levels.push([`${block!.name}/${step.name}`, step.name]);
 	if (head !== null) levels.push([`${block!.name}/${step!.name}/${head}`, `head ${head}`]);
@@ -130,15 +247,61 @@ function Path({ model, open, opened, state }: { model: ModelData; open: number |
 	return (
 		<nav class="plate-bar" aria-label="Levels of the picture">
 			<ol class="plate-path">
-				{shown.map(([zoom, name], i) => <li key={zoom}><button type="button" tabIndex={i === at ? -1 : 0} data-level={zoom || "layer"} aria-current={i === at ? "true" : undefined} onClick={() => zoomTo(zoom)}>{name}</button></li>)}
+				{shown.map(([zoom, name], i) => (
+					<li key={zoom}>
+						<button
+							type="button"
+							tabIndex={i === at ? -1 : 0}
+							data-level={zoom || "layer"}
+							aria-current={i === at ? "true" : undefined}
+							onClick={() => zoomTo(zoom)}
+						>
+							{name}
+						</button>
+					</li>
+				))}
 			</ol>
 			<span class="plate-controls">
-				{typeof open === "number" && <>
-					<button type="button" class="button icon" aria-label="Previous layer" disabled={open <= 0} onClick={() => change({ layer: String(open - 1) })}>‹</button>
-					<button type="button" class="button icon" aria-label="Next layer" disabled={open >= last} onClick={() => change({ layer: String(open + 1) })}>›</button>
-				</>}
-				<button type="button" class="button icon" aria-label="Zoom out" disabled={state.zoom === "model"} onClick={zoomOut}>−</button>
-				<button type="button" class="button icon" aria-label="Zoom in" disabled={head !== null} onClick={() => zoomInFrom(null)}>+</button>
+				{typeof open === "number" && (
+					<>
+						<button
+							type="button"
+							class="button icon"
+							aria-label="Previous layer"
+							disabled={open <= 0}
+							onClick={() => change({ layer: String(open - 1) })}
+						>
+							‹
+						</button>
+						<button
+							type="button"
+							class="button icon"
+							aria-label="Next layer"
+							disabled={open >= last}
+							onClick={() => change({ layer: String(open + 1) })}
+						>
+							›
+						</button>
+					</>
+				)}
+				<button
+					type="button"
+					class="button icon"
+					aria-label="Zoom out"
+					disabled={state.zoom === "model"}
+					onClick={zoomOut}
+				>
+					−
+				</button>
+				<button
+					type="button"
+					class="button icon"
+					aria-label="Zoom in"
+					disabled={head !== null}
+					onClick={() => zoomInFrom(null)}
+				>
+					+
+				</button>
 			</span>
 		</nav>
 	);
@@ -160,68 +323,248 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 	const scheme = state.names!;
 	const isLayer = typeof open === "number";
 	const prefix = prefixOf(stage);
-	const nameOf = useCallback((path: string) => shortName(fullName(names, path, scheme, prefix) || path), [names, scheme, prefix]);
+	const nameOf = useCallback(
+		(path: string) => shortName(fullName(names, path, scheme, prefix) || path),
+		[names, scheme, prefix],
+	);
 	const variables = variablesOf(state);
 	const { block, step, head } = opened;
 	const walk = useWalk(stage?.steps.length ?? 0, `${state.pass} ${open}`);
 	const walked = walk.index === null ? null : (stage?.steps[walk.index]?.name ?? null);
 	const blocks = useMemo(() => (stage ? blocksOf(stage) : []), [stage]);
 	const rove = useRoving(blocks.length);
-	const blockOf = (name: string) => blocks.find((x) => x.steps.some((y) => y.name === name))?.name ?? blocks[0]?.name ?? "";
-	const openNode = (node: PlateNode, name: string, from: Element) => zoomTo(node.matrices.length ? `${blockOf(name)}/${(node.matrices.find((x) => x.step.name === name) ?? node.matrices[0]!).step.name}` : blockOf(name), from);
+	const blockOf = (name: string) =>
+		blocks.find((x) => x.steps.some((y) => y.name === name))?.name ?? blocks[0]?.name ?? "";
+	const openNode = (node: PlateNode, name: string, from: Element) =>
+		zoomTo(
+			node.matrices.length
+				? `${blockOf(name)}/${(node.matrices.find((x) => x.step.name === name) ?? node.matrices[0]!).step.name}`
+				: blockOf(name),
+			from,
+		);
 	const level = head !== null ? "head" : step ? "matrix" : block ? "block" : "layer";
 	const letters = state.shapes === "letters";
 	const sizes = kind?.sizes;
 	return (
 		<>
 			<div class="plate-head">
-				<h2>{nameOfPlace(open)}{tower?.stage && tower.stage.name !== tower.tower.name ? `: ${tower.stage.name}` : ""}{block ? `: ${block.title}` : ""}{step ? `, ${step.name}` : ""}</h2>
-				{level === "layer" && sizes && <span>{kind.label === stage?.name ? "" : `${kind.label} · `}<NumberButton derive={() => sizesDerivation(kind, "parameters")} label="parameters of the layer" data-layer="parameters">{grouped(sizes.parameters)}</NumberButton> parameters{sizes.active !== sizes.parameters && <>, <NumberButton derive={() => sizesDerivation(kind, "active")} label="active parameters of the layer" data-layer="active">{shortCount(sizes.active)}</NumberButton> active</>}</span>}
-				{level === "block" && <span><Totals name={`${open}: ${block!.name}`} steps={block!.steps} variables={variables} isTower={tower !== null} /></span>}
-				{level === "layer" && tower?.stage && !sizes && <span><Totals name={tower.stage.name} steps={tower.stage.steps} variables={variables} isTower /></span>}
+				<h2>
+					{nameOfPlace(open)}
+					{tower?.stage && tower.stage.name !== tower.tower.name
+						? `: ${tower.stage.name}`
+						: ""}
+					{block ? `: ${block.title}` : ""}
+					{step ? `, ${step.name}` : ""}
+				</h2>
+				{level === "layer" && sizes && (
+					<span>
+						{kind.label === stage?.name ? "" : `${kind.label} · `}
+						<NumberButton
+							derive={() => sizesDerivation(kind, "parameters")}
+							label="parameters of the layer"
+							data-layer="parameters"
+						>
+							{grouped(sizes.parameters)}
+						</NumberButton>{" "}
+						parameters
+						{sizes.active !== sizes.parameters && (
+							<>
+								,{" "}
+								<NumberButton
+									derive={() => sizesDerivation(kind, "active")}
+									label="active parameters of the layer"
+									data-layer="active"
+								>
+									{shortCount(sizes.active)}
+								</NumberButton>{" "}
+								active
+							</>
+						)}
+					</span>
+				)}
+				{level === "block" && (
+					<span>
+						<Totals
+							name={`${open}: ${block!.name}`}
+							steps={block!.steps}
+							variables={variables}
+							isTower={tower !== null}
+						/>
+					</span>
+				)}
+				{level === "layer" && tower?.stage && !sizes && (
+					<span>
+						<Totals
+							name={tower.stage.name}
+							steps={tower.stage.steps}
+							variables={variables}
+							isTower
+						/>
+					</span>
+				)}
 				{(level === "layer" || level === "block") && (
 					<span class="plate-controls no-print">
-						<Segmented id="choice-names" label="Names" options={[["path", "llamath"], ["hf", "HF"], ["gguf", "GGUF"]]} chosen={scheme} choose={(x) => change({ names: x })} />
-						<Segmented id="choice-shapes" label="Shapes" options={[["numbers", "numbers"], ["letters", "letters"]]} chosen={state.shapes!} choose={(x) => change({ shapes: x })} />
+						<Segmented
+							id="choice-names"
+							label="Names"
+							options={[
+								["path", "llamath"],
+								["hf", "HF"],
+								["gguf", "GGUF"],
+							]}
+							chosen={scheme}
+							choose={(x) => change({ names: x })}
+						/>
+						<Segmented
+							id="choice-shapes"
+							label="Shapes"
+							options={[
+								["numbers", "numbers"],
+								["letters", "letters"],
+							]}
+							chosen={state.shapes!}
+							choose={(x) => change({ shapes: x })}
+						/>
 					</span>
 				)}
 			</div>
 			{tower && level === "layer" && <TowerStages model={model} place={tower} />}
 			<Scene at={`${open} ${state.zoom}`}>
-				{!stage?.steps.length
-					? tower ? <UnknownTower model={model} tower={tower.tower} /> : <Skipped kind={kind} />
-					: level === "head"
-						? <HeadView kind={kind} stage={stage} step={step!} head={head!} width={width} />
-						: level === "matrix"
-							? <MatrixView model={model} stage={stage} kind={kind} layer={isLayer ? open : -1} block={block!.name} step={step!} width={width} variables={variables} names={names} />
-							: level === "block"
-								? <BlockList stage={stage} steps={block!.steps} width={width} letters={letters} variables={variables} nameOf={nameOf} walked={walked} openMatrix={(x, from) => zoomTo(`${block!.name}/${x.name}`, from)} />
-								: <OpenLayer list={<BlockList stage={stage} steps={stage.steps} width={width} letters={letters} variables={variables} nameOf={nameOf} walked={walked} openMatrix={(x, from) => zoomTo(`${blockOf(x.name)}/${x.name}`, from)} />} stage={stage} modelWidth={asNumber(stage.stream[2]!)} width={width} isPhone={width < NARROW} letters={letters} scheme={scheme} nameOf={nameOf} walked={walked} cachedCells={filledCells(stage, walk.index, state.pass === "next")} zoomPath={(node, name) => (node.matrices.length ? `${blockOf(name)}/${node.matrices[0]!.step.name}` : blockOf(name))} open={openNode} />}
+				{!stage?.steps.length ? (
+					tower ? (
+						<UnknownTower model={model} tower={tower.tower} />
+					) : (
+						<Skipped kind={kind} />
+					)
+				) : level === "head" ? (
+					<HeadView kind={kind} stage={stage} step={step!} head={head!} width={width} />
+				) : level === "matrix" ? (
+					<MatrixView
+						model={model}
+						stage={stage}
+						kind={kind}
+						layer={isLayer ? open : -1}
+						block={block!.name}
+						step={step!}
+						width={width}
+						variables={variables}
+						names={names}
+					/>
+				) : level === "block" ? (
+					<BlockList
+						stage={stage}
+						steps={block!.steps}
+						width={width}
+						letters={letters}
+						variables={variables}
+						nameOf={nameOf}
+						walked={walked}
+						openMatrix={(x, from) => zoomTo(`${block!.name}/${x.name}`, from)}
+					/>
+				) : (
+					<OpenLayer
+						list={
+							<BlockList
+								stage={stage}
+								steps={stage.steps}
+								width={width}
+								letters={letters}
+								variables={variables}
+								nameOf={nameOf}
+								walked={walked}
+								openMatrix={(x, from) =>
+									zoomTo(`${blockOf(x.name)}/${x.name}`, from)
+								}
+							/>
+						}
+						stage={stage}
+						modelWidth={asNumber(stage.stream[2]!)}
+						width={width}
+						isPhone={width < NARROW}
+						letters={letters}
+						scheme={scheme}
+						nameOf={nameOf}
+						walked={walked}
+						cachedCells={filledCells(stage, walk.index, state.pass === "next")}
+						zoomPath={(node, name) =>
+							node.matrices.length
+								? `${blockOf(name)}/${node.matrices[0]!.step.name}`
+								: blockOf(name)
+						}
+						open={openNode}
+					/>
+				)}
 			</Scene>
 			{level === "layer" && blocks.length > 0 && (
 				<div class="plate-foot">
 					<Key stage={stage} />
-					{tower?.tower.image && <p class="caption">Shapes and FLOPs of {tower.tower.image}.{tower.tower.unread.length > 0 && ` Stored, but read by no step: ${tower.tower.unread.map(([path, n]) => `${path} (${grouped(n)})`).join(", ")}.`}</p>}
-					<p class="caption">Matrices to one scale, the residual stream's width across; norms, heads and cached tokens are symbols.</p>
-					<p class="plate-blocks" data-roving>Every step: {blocks.map((x, i) => <button type="button" key={x.name} {...rove(i)} class="button" data-zoom={x.name} onClick={(event) => zoomTo(x.name, event.currentTarget)}>{x.title}</button>)}</p>
+					{tower?.tower.image && (
+						<p class="caption">
+							Shapes and FLOPs of {tower.tower.image}.
+							{tower.tower.unread.length > 0 &&
+								` Stored, but read by no step: ${tower.tower.unread.map(([path, n]) => `${path} (${grouped(n)})`).join(", ")}.`}
+						</p>
+					)}
+					<p class="caption">
+						Matrices to one scale, the residual stream's width across; norms, heads and
+						cached tokens are symbols.
+					</p>
+					<p class="plate-blocks" data-roving>
+						Every step:{" "}
+						{blocks.map((x, i) => (
+							<button
+								type="button"
+								key={x.name}
+								{...rove(i)}
+								class="button"
+								data-zoom={x.name}
+								onClick={(event) => zoomTo(x.name, event.currentTarget)}
+							>
+								{x.title}
+							</button>
+						))}
+					</p>
 				</div>
 			)}
-			{isLayer && stage && stage.steps.length > 0 && (level === "layer" || level === "block") && <Flow model={model} stage={stage} layer={open} walk={walk} state={state} />}
+			{isLayer &&
+				stage &&
+				stage.steps.length > 0 &&
+				(level === "layer" || level === "block") && (
+					<Flow model={model} stage={stage} layer={open} walk={walk} state={state} />
+				)}
 		</>
 	);
 }
 
-/** The picture of the layer, or on screens too narrow for its parallel matrices the list of its steps. */
-function OpenLayer({ list, ...props }: Omit<Parameters<typeof LayerPicture>[0], "layout"> & { list: ComponentChildren }) {
+/**
+ * The picture of the layer, or on screens too narrow for its parallel matrices the list of its
+ * steps.
+ */
+function OpenLayer({
+	list,
+	...props
+}: Omit<Parameters<typeof LayerPicture>[0], "layout"> & { list: ComponentChildren }) {
 	const layout = useLayerLayout(props);
 	// no slider changes the picture
-	const picture = useMemo(() => <LayerPicture {...props} layout={layout} />, [layout, props.walked, props.cachedCells]);
+	const picture = useMemo(
+		() => <LayerPicture {...props} layout={layout} />,
+		[layout, props.walked, props.cachedCells],
+	);
 	return <>{layout.width > props.width + 1 ? list : picture}</>;
 }
 
 function sizesDerivation({ label, sizes }: LayerKind, key: "parameters" | "active"): Derivation {
-	const parts = sizes.groups.filter((x) => x[key] !== "0").map((x): [string, string] => [x.group, x[key]]);
-	return { title: `${label}: ${key === "active" ? "active parameters" : "parameters"} of one layer`, lines: [key === "active" && "the parameters that one token uses", sumFormula(parts), ...inShort(key, sizes[key])] };
+	const parts = sizes.groups
+		.filter((x) => x[key] !== "0")
+		.map((x): [string, string] => [x.group, x[key]]);
+	return {
+		title: `${label}: ${key === "active" ? "active parameters" : "parameters"} of one layer`,
+		lines: [
+			key === "active" && "the parameters that one token uses",
+			sumFormula(parts),
+			...inShort(key, sizes[key]),
+		],
+	};
 }
 
 /** Moves the camera to a new level: from the element that was chosen, or out from the middle. */
@@ -235,12 +578,25 @@ function Scene({ at, children }: { at: string; children: ComponentChildren }) {
 		const from = takeOrigin();
 		if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
 		const box = ref.current!.getBoundingClientRect();
-		const start = from && !isOut
-			? `translate(${from.left - box.left}px, ${from.top - box.top}px) scale(${Math.max(0.05, from.width / box.width)}, ${Math.max(0.05, from.height / box.height)})`
-			: `translate(${-box.width * 0.06}px, ${-box.height * 0.06}px) scale(1.12)`;
-		ref.current!.animate([{ transform: start, opacity: 0.2 }, { transform: "none", opacity: 1 }], { duration: 320, easing: "cubic-bezier(.2, .7, .2, 1)" });
+		const start =
+			from && !isOut
+				? `translate(${from.left - box.left}px, ${from.top - box.top}px) ` +
+					`scale(${Math.max(0.05, from.width / box.width)}, ` +
+					`${Math.max(0.05, from.height / box.height)})`
+				: `translate(${-box.width * 0.06}px, ${-box.height * 0.06}px) scale(1.12)`;
+		ref.current!.animate(
+			[
+				{ transform: start, opacity: 0.2 },
+				{ transform: "none", opacity: 1 },
+			],
+			{ duration: 320, easing: "cubic-bezier(.2, .7, .2, 1)" },
+		);
 	}, [at]);
-	return <div ref={ref} class="plate-scene">{children}</div>;
+	return (
+		<div ref={ref} class="plate-scene">
+			{children}
+		</div>
+	);
 }
 
 /** A layer that the recorded pass leaves out: text alone does not reach it. */
@@ -248,8 +604,20 @@ function Skipped({ kind }: { kind: LayerKind | null }) {
 	if (!kind) return null;
 	return (
 		<div>
-			<p class="callout">Text alone skips this layer, which attends to images: it is counted, not computed. Its weights:</p>
-			<ul class="skipped">{kind.weights.filter((x) => x.shape.length >= 2).map((x) => <li key={x.path}><i class="swatch data" style={{ background: fill(x.group) }} /> <code>{x.path}</code> {x.shape.map((n) => grouped(n)).join(" × ")}</li>)}</ul>
+			<p class="callout">
+				Text alone skips this layer, which attends to images: it is counted, not computed.
+				Its weights:
+			</p>
+			<ul class="skipped">
+				{kind.weights
+					.filter((x) => x.shape.length >= 2)
+					.map((x) => (
+						<li key={x.path}>
+							<i class="swatch data" style={{ background: fill(x.group) }} />{" "}
+							<code>{x.path}</code> {x.shape.map((n) => grouped(n)).join(" × ")}
+						</li>
+					))}
+			</ul>
 		</div>
 	);
 }
@@ -258,14 +626,26 @@ function Key({ stage }: { stage: Stage | null }) {
 	const found = new Set(stage?.steps.map((x) => (x.kind === "cache" ? "cache" : x.color)));
 	const shown = COMPONENT_NAMES.filter(([x]) => found.has(x));
 	if (!shown.length) return null;
-	return <div class="key" role="group" aria-label="Colours">{shown.map(([group, name]) => <span key={group}><i class="swatch data" style={{ background: fill(group) }} />{name}</span>)}</div>;
+	return (
+		<div class="key" role="group" aria-label="Colours">
+			{shown.map(([group, name]) => (
+				<span key={group}>
+					<i class="swatch data" style={{ background: fill(group) }} />
+					{name}
+				</span>
+			))}
+		</div>
+	);
 }
 
 /** Opens what is under the pointer or has the focus, else the first of what can be opened. */
 function zoomInFrom(target: Element | null): void {
 	if (appState.zoom === "model") return zoomTo("");
 	const scene = document.querySelector(".plate-panel");
-	const chosen = target?.closest("[data-zoom]") ?? scene?.querySelector(".plate-scene [data-zoom]") ?? scene?.querySelector("[data-zoom]");
+	const chosen =
+		target?.closest("[data-zoom]") ??
+		scene?.querySelector(".plate-scene [data-zoom]") ??
+		scene?.querySelector("[data-zoom]");
 	if (chosen) zoomTo(chosen.getAttribute("data-zoom")!, chosen);
 	else scene?.querySelector<HTMLElement>("[data-zoom-step]")?.click();
 }
@@ -305,7 +685,8 @@ function useZoomGestures(ref: { current: HTMLElement | null }) {
 			const now = spread();
 			if (touches.size !== 2 || !distance) return;
 			const [a, b] = [...touches.values()] as [[number, number], [number, number]];
-			if (now > distance * 1.4) zoomInFrom(document.elementFromPoint((a[0] + b[0]) / 2, (a[1] + b[1]) / 2));
+			if (now > distance * 1.4)
+				zoomInFrom(document.elementFromPoint((a[0] + b[0]) / 2, (a[1] + b[1]) / 2));
 			else if (now < distance / 1.4) zoomOut();
 			else return;
 			distance = 0;
@@ -318,10 +699,19 @@ function useZoomGestures(ref: { current: HTMLElement | null }) {
 			else return;
 			event.preventDefault();
 		};
-		const listeners = { wheel: onWheel, pointerdown: onDown, pointermove: onMove, pointerup: onUp, pointercancel: onUp, keydown: onKey } as unknown as Record<string, EventListener>;
-		for (const [name, listener] of Object.entries(listeners)) element.addEventListener(name, listener, { passive: false });
+		const listeners = {
+			wheel: onWheel,
+			pointerdown: onDown,
+			pointermove: onMove,
+			pointerup: onUp,
+			pointercancel: onUp,
+			keydown: onKey,
+		} as unknown as Record<string, EventListener>;
+		for (const [name, listener] of Object.entries(listeners))
+			element.addEventListener(name, listener, { passive: false });
 		return () => {
-			for (const [name, listener] of Object.entries(listeners)) element.removeEventListener(name, listener);
+			for (const [name, listener] of Object.entries(listeners))
+				element.removeEventListener(name, listener);
 		};
 	}, []);
 }

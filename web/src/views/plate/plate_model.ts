@@ -1,4 +1,5 @@
-// What the picture of the model reads of the page's data: parts, kinds of layers, and the steps of a pass.
+// What the picture of the model reads of the page's data: parts, kinds of layers, and the steps of
+// a pass.
 import { type Digits, type ModelData } from "../../lib/data";
 import { value, type Expression, type Variables } from "../../lib/expressions";
 import { type State } from "../../lib/state";
@@ -104,11 +105,20 @@ interface Towers {
 	parts: Tower[];
 }
 
-/** The dimensions of a matrix that are its outputs, and those that are its inputs: of a convolution over patches, all but the first. */
-export const sidesOf = <T,>(shape: readonly T[]): [outputs: T[], inputs: T[]] => (shape.length === 4 ? [shape.slice(0, 1), shape.slice(1)] : [shape.slice(0, -1), shape.slice(-1)]);
+/**
+ * The dimensions of a matrix that are its outputs, and those that are its inputs: of a convolution
+ * over patches, all but the first.
+ */
+export const sidesOf = <T>(shape: readonly T[]): [outputs: T[], inputs: T[]] =>
+	shape.length === 4
+		? [shape.slice(0, 1), shape.slice(1)]
+		: [shape.slice(0, -1), shape.slice(-1)];
 
 /** A shape as that of a matrix: a convolution over patches is one from all pixels of a patch. */
-export const matrixShape = (shape: readonly Digits[]): Digits[] => (shape.length === 4 ? sidesOf(shape).map((side) => String(side.reduce((n, x) => n * BigInt(x), 1n))) : [...shape]);
+export const matrixShape = (shape: readonly Digits[]): Digits[] =>
+	shape.length === 4
+		? sidesOf(shape).map((side) => String(side.reduce((n, x) => n * BigInt(x), 1n)))
+		: [...shape];
 
 /** How many layers a stage stands for; 0 for what stands around the layers. */
 export const layerTimes = (stage: Stage): number => (stage.layers ? Number(stage.times) : 0);
@@ -120,10 +130,15 @@ export const stagesOf = (model: ModelData, pass: string): Stage[] => {
 	const passes = model.passes as Record<string, Stage[]>;
 	return passes[pass] ?? passes.prompt!;
 };
-export const hasPass = (model: ModelData, pass: string): boolean => pass in (model.passes as object);
-export const variablesOf = (state: State): Variables<bigint> => ({ T: BigInt(state.context!), B: BigInt(state.batch!) });
+export const hasPass = (model: ModelData, pass: string): boolean =>
+	pass in (model.passes as object);
+export const variablesOf = (state: State): Variables<bigint> => ({
+	T: BigInt(state.context!),
+	B: BigInt(state.batch!),
+});
 
-export const numLayers = (plate: PlateData): number => plate.order.reduce((n, [, layers]) => n + layers, 0);
+export const numLayers = (plate: PlateData): number =>
+	plate.order.reduce((n, [, layers]) => n + layers, 0);
 
 /** The kind of a layer. */
 export function kindAt(plate: PlateData, layer: number): number {
@@ -136,7 +151,8 @@ export function kindAt(plate: PlateData, layer: number): number {
 }
 
 /** How many layers are of a kind. */
-export const layersOfKind = (plate: PlateData, kind: number): number => plate.order.reduce((n, [x, layers]) => n + (x === kind ? layers : 0), 0);
+export const layersOfKind = (plate: PlateData, kind: number): number =>
+	plate.order.reduce((n, [x, layers]) => n + (x === kind ? layers : 0), 0);
 
 export function firstOfKind(plate: PlateData, kind: number): number {
 	let first = 0;
@@ -149,48 +165,86 @@ export function firstOfKind(plate: PlateData, kind: number): number {
 
 /** The layer that is open before a reader chooses one: in the middle, of the most frequent kind. */
 export function middleLayer(plate: PlateData): number {
-	const most = plate.kinds.reduce((best, _, i) => (layersOfKind(plate, i) > layersOfKind(plate, best) ? i : best), 0);
+	const most = plate.kinds.reduce(
+		(best, _, i) => (layersOfKind(plate, i) > layersOfKind(plate, best) ? i : best),
+		0,
+	);
 	const middle = Math.floor(numLayers(plate) / 2);
 	const last = numLayers(plate) - 1;
 	for (let distance = 0; distance <= Math.min(last, 10_000); distance++)
-		for (const layer of [middle + distance, middle - distance]) if (layer >= 0 && layer <= last && kindAt(plate, layer) === most) return layer;
+		for (const layer of [middle + distance, middle - distance])
+			if (layer >= 0 && layer <= last && kindAt(plate, layer) === most) return layer;
 	return firstOfKind(plate, most);
 }
 
 const COLORS: Record<string, string> = {
-	embedding: "embed", attention: "attn", mixer: "attn", cache: "kv", mlp: "ffn", experts: "experts", router: "router",
-	norm: "norm", head: "head", vision: "vision", audio: "vision", projector: "vision",
+	embedding: "embed",
+	attention: "attn",
+	mixer: "attn",
+	cache: "kv",
+	mlp: "ffn",
+	experts: "experts",
+	router: "router",
+	norm: "norm",
+	head: "head",
+	vision: "vision",
+	audio: "vision",
+	projector: "vision",
 };
-/** The name of the colour of a group of weights; what belongs to no component is drawn like norms. */
+/**
+ * The name of the colour of a group of weights; what belongs to no component is drawn like norms.
+ */
 export const colorOf = (group: string): string => COLORS[group] ?? "norm";
 export const fill = (group: string): string => `var(--c-${colorOf(group)})`;
 export const textOn = (group: string): string => `var(--on-${colorOf(group)})`;
-export const tint = (group: string): string => `color-mix(in srgb, var(--c-${colorOf(group)}) var(--tint), var(--panel))`;
+export const tint = (group: string): string =>
+	`color-mix(in srgb, var(--c-${colorOf(group)}) var(--tint), var(--panel))`;
 
 export const COMPONENT_NAMES: [group: string, name: string][] = [
-	["embedding", "Embedding"], ["attention", "Attention"], ["mixer", "Sequence mixer"], ["cache", "KV cache"], ["mlp", "FFN"], ["experts", "Experts"],
-	["router", "Router"], ["norm", "Norm"], ["head", "Head"], ["vision", "Vision"], ["audio", "Audio"], ["projector", "Projector"],
+	["embedding", "Embedding"],
+	["attention", "Attention"],
+	["mixer", "Sequence mixer"],
+	["cache", "KV cache"],
+	["mlp", "FFN"],
+	["experts", "Experts"],
+	["router", "Router"],
+	["norm", "Norm"],
+	["head", "Head"],
+	["vision", "Vision"],
+	["audio", "Audio"],
+	["projector", "Projector"],
 ];
 
 export const asNumber = (x: Expression): number => Number(value(x, {}));
 
 /** The names of the weights of layers in the three schemes, by their path. */
 export function schemeNames(model: ModelData): Map<string, Record<string, string>> {
-	const sections = model.sections as { rows: { path: string; names: Record<string, string> }[] }[];
+	const sections = model.sections as {
+		rows: { path: string; names: Record<string, string> }[];
+	}[];
 	return new Map(sections.flatMap((x) => x.rows.map((row) => [row.path, row.names])));
 }
 
 /** Where the weights of a stage are in the model. */
-export const prefixOf = (stage: Stage | null): string => stage?.prefix ?? (stage?.layers ? "layers.{l}." : "");
+export const prefixOf = (stage: Stage | null): string =>
+	stage?.prefix ?? (stage?.layers ? "layers.{l}." : "");
 
 /** The whole name of a weight in a scheme; empty if the scheme has none. */
-export function fullName(names: Map<string, Record<string, string>>, path: string, scheme: string, prefix: string): string {
+export function fullName(
+	names: Map<string, Record<string, string>>,
+	path: string,
+	scheme: string,
+	prefix: string,
+): string {
 	const whole = prefix + path;
 	return scheme === "path" ? whole : (names.get(whole)?.[scheme] ?? "");
 }
 
 /** The last part of a name without "weight": q, q_proj, attn_q. */
 export function shortName(name: string): string {
-	const parts = name.replace(/\.(weight|bias)$/, "").split(".").filter((x) => !/^(\d+|\{.*\})$/.test(x));
+	const parts = name
+		.replace(/\.(weight|bias)$/, "")
+		.split(".")
+		.filter((x) => !/^(\d+|\{.*\})$/.test(x));
 	return parts.at(-1) ?? name;
 }

@@ -1,9 +1,19 @@
-// The whole model: towers, embedding, one bar per layer, norm and head on the residual stream. Height is parameters.
+// The whole model: towers, embedding, one bar per layer, norm and head on the residual stream.
+// Height is parameters.
 import { useState } from "preact/hooks";
 import { grouped, shortCount } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import { onActivate } from "../../lib/roving";
-import { colorOf, fill, kindAt, numLayers, tint, type GroupSize, type Part, type PlateData } from "./plate_model";
+import {
+	colorOf,
+	fill,
+	kindAt,
+	numLayers,
+	tint,
+	type GroupSize,
+	type Part,
+	type PlateData,
+} from "./plate_model";
 
 interface Props {
 	plate: PlateData;
@@ -28,17 +38,42 @@ interface Slice {
 	isIdle: boolean;
 }
 
-/** The slices of a bar from the stream upwards; the active part of experts is below the idle one. */
+/**
+ * The slices of a bar from the stream upwards; the active part of experts is below the idle one.
+ */
 function slicesOf(groups: GroupSize[], unit: number): Slice[] {
-	const sorted = [...groups].sort((a, b) => STACK_ORDER.indexOf(colorOf(a.group)) - STACK_ORDER.indexOf(colorOf(b.group)));
-	return sorted.flatMap((x) => {
-		const [all, active] = [Number(x.parameters), Number(x.active)];
-		const isExperts = x.group === "experts" && active < all;
-		return [{ group: x.group, height: (isExperts ? active : all) * unit, isIdle: false }, ...(isExperts ? [{ group: x.group, height: (all - active) * unit, isIdle: true }] : [])];
-	}).filter((x) => x.height > 0.15);
+	const sorted = [...groups].sort(
+		(a, b) => STACK_ORDER.indexOf(colorOf(a.group)) - STACK_ORDER.indexOf(colorOf(b.group)),
+	);
+	return sorted
+		.flatMap((x) => {
+			const [all, active] = [Number(x.parameters), Number(x.active)];
+			const isExperts = x.group === "experts" && active < all;
+			return [
+				{ group: x.group, height: (isExperts ? active : all) * unit, isIdle: false },
+				...(isExperts
+					? [{ group: x.group, height: (all - active) * unit, isIdle: true }]
+					: []),
+			];
+		})
+		.filter((x) => x.height > 0.15);
 }
 
-function Bar({ x, base, width, groups, unit, limit }: { x: number; base: number; width: number; groups: GroupSize[]; unit: number; limit: number }) {
+function Bar({
+	x,
+	base,
+	width,
+	groups,
+	unit,
+	limit,
+}: {
+	x: number;
+	base: number;
+	width: number;
+	groups: GroupSize[];
+	unit: number;
+	limit: number;
+}) {
 	let y = base;
 	const slices = slicesOf(groups, unit);
 	const whole = slices.reduce((n, s) => n + s.height, 0);
@@ -49,11 +84,42 @@ function Bar({ x, base, width, groups, unit, limit }: { x: number; base: number;
 		const h = s.height * factor;
 		y -= h;
 		const inner = Math.max(0.4, h - (h > 3 && i ? gap : 0));
-		return s.isIdle
-			? <rect key={i} class="idle" x={x + 0.35} y={y + 0.35} width={Math.max(0.3, width - 0.7)} height={Math.max(0.3, inner - 0.7)} style={{ fill: tint(s.group), stroke: fill(s.group), strokeWidth: width > 3 ? 0.8 : 0.4 }} />
-			: <rect key={i} x={x} y={y} width={width} height={inner} style={{ fill: fill(s.group) }} />;
+		return s.isIdle ? (
+			<rect
+				key={i}
+				class="idle"
+				x={x + 0.35}
+				y={y + 0.35}
+				width={Math.max(0.3, width - 0.7)}
+				height={Math.max(0.3, inner - 0.7)}
+				style={{
+					fill: tint(s.group),
+					stroke: fill(s.group),
+					strokeWidth: width > 3 ? 0.8 : 0.4,
+				}}
+			/>
+		) : (
+			<rect
+				key={i}
+				x={x}
+				y={y}
+				width={width}
+				height={inner}
+				style={{ fill: fill(s.group) }}
+			/>
+		);
 	});
-	return <>{shapes}{isBroken && <path class="break" d={`M${x - 3} ${base - limit + 20}l${width / 2 + 3} -5l${width / 2 + 3} 5M${x - 3} ${base - limit + 26}l${width / 2 + 3} -5l${width / 2 + 3} 5`} />}</>;
+	return (
+		<>
+			{shapes}
+			{isBroken && (
+				<path
+					class="break"
+					d={`M${x - 3} ${base - limit + 20}l${width / 2 + 3} -5l${width / 2 + 3} 5M${x - 3} ${base - limit + 26}l${width / 2 + 3} -5l${width / 2 + 3} 5`}
+				/>
+			)}
+		</>
+	);
 }
 
 /** Where parts and layers stand, from left to right. */
@@ -65,27 +131,61 @@ function placesOf(plate: PlateData, width: number) {
 	const margin = isSmall ? 4 : 46;
 	const towersWidth = plate.towers.length ? plate.towers.length * (partWidth + gap) + gap : 0;
 	const ends = plate.before.length * (partWidth + gap);
-	const head = plate.after.filter((x) => x.groups.some((y) => y.group !== "norm") || !x.groups.length);
+	const head = plate.after.filter(
+		(x) => x.groups.some((y) => y.group !== "norm") || !x.groups.length,
+	);
 	const norms = plate.after.filter((x) => !head.includes(x));
 	const left = margin + towersWidth + ends + gap / 2;
 	const right = width - margin - head.length * (partWidth + gap) - norms.length * 12 - gap / 2;
 	const pitch = (right - left) / count;
-	// at most one bar for two pixels: of more layers, every bar shows the first of the layers that it stands for
+	// at most one bar for two pixels: of more layers, every bar shows the first of the layers that
+	// it stands for
 	const perBar = Math.max(1, Math.ceil(2 / pitch));
-	const barWidth = perBar > 1 ? pitch * perBar * 0.75 : pitch > 6 ? pitch * 0.8 : pitch > 3 ? pitch - 1 : pitch * 0.75;
-	const layerX = (layer: number) => left + Math.floor(layer / perBar) * perBar * pitch + (pitch * perBar - barWidth) / 2;
+	const barWidth =
+		perBar > 1
+			? pitch * perBar * 0.75
+			: pitch > 6
+				? pitch * 0.8
+				: pitch > 3
+					? pitch - 1
+					: pitch * 0.75;
+	const layerX = (layer: number) =>
+		left + Math.floor(layer / perBar) * perBar * pitch + (pitch * perBar - barWidth) / 2;
 	const place = new Map<string, [number, Part]>();
 	plate.towers.forEach((x, i) => place.set(x.name, [margin + i * (partWidth + gap), x]));
-	plate.before.forEach((x, i) => place.set(x.name, [margin + towersWidth + i * (partWidth + gap), x]));
+	plate.before.forEach((x, i) =>
+		place.set(x.name, [margin + towersWidth + i * (partWidth + gap), x]),
+	);
 	norms.forEach((x, i) => place.set(x.name, [right + gap / 2 + i * 12, x]));
-	head.forEach((x, i) => place.set(x.name, [right + gap / 2 + norms.length * 12 + i * (partWidth + gap), x]));
-	return { count, isSmall, partWidth, margin, towersWidth, norms, left, right, pitch, perBar, barWidth, layerX, place };
+	head.forEach((x, i) =>
+		place.set(x.name, [right + gap / 2 + norms.length * 12 + i * (partWidth + gap), x]),
+	);
+	return {
+		count,
+		isSmall,
+		partWidth,
+		margin,
+		towersWidth,
+		norms,
+		left,
+		right,
+		pitch,
+		perBar,
+		barWidth,
+		layerX,
+		place,
+	};
 }
 
 /** The part "embedding", "head", or a tower. */
 function partAt(plate: PlateData, open: string): Part | undefined {
 	const tower = plate.towers.find((x) => x.name === open.split(".")[0]);
-	return tower ?? plate[open === "embedding" ? "before" : "after"].findLast((x) => x.groups.some((y) => y.group !== "norm") || !x.groups.length);
+	return (
+		tower ??
+		plate[open === "embedding" ? "before" : "after"].findLast(
+			(x) => x.groups.some((y) => y.group !== "norm") || !x.groups.length,
+		)
+	);
 }
 
 /** The horizontal extent of the open layer or part. */
@@ -99,9 +199,25 @@ export function openX(plate: PlateData, width: number, open: number | string): [
 
 export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 	const [hovered, setHovered] = useState<number | string | null>(null);
-	const { count, isSmall, partWidth, margin, towersWidth, norms, left, right, pitch, perBar, barWidth, layerX, place } = placesOf(plate, width);
+	const {
+		count,
+		isSmall,
+		partWidth,
+		margin,
+		towersWidth,
+		norms,
+		left,
+		right,
+		pitch,
+		perBar,
+		barWidth,
+		layerX,
+		place,
+	} = placesOf(plate, width);
 	const largestLayer = Math.max(1, ...plate.kinds.map((x) => Number(x.sizes.parameters)));
-	const parts = [...plate.before, ...plate.after, ...plate.towers].map((x) => Number(x.parameters));
+	const parts = [...plate.before, ...plate.after, ...plate.towers].map((x) =>
+		Number(x.parameters),
+	);
 	const most = Math.min(Math.max(largestLayer, ...parts), MAX_BREAK * largestLayer);
 	const unit = barHeight / most;
 	const top = 28;
@@ -113,74 +229,240 @@ export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 	const labelY = streamY + 22;
 	const openLayer = typeof open === "number" ? open : -1;
 	const openPart = typeof open === "number" ? undefined : partAt(plate, open);
-	const placeOf = (part: Part) => (towers.includes(part) ? part.name : plate.before.includes(part) ? "embedding" : "head");
+	const placeOf = (part: Part) =>
+		towers.includes(part) ? part.name : plate.before.includes(part) ? "embedding" : "head";
 	const at = (event: MouseEvent) => {
-		const x = event.clientX - (event.currentTarget as SVGElement).ownerSVGElement!.getBoundingClientRect().left;
+		const x =
+			event.clientX -
+			(event.currentTarget as SVGElement).ownerSVGElement!.getBoundingClientRect().left;
 		return Math.max(0, Math.min(count - 1, Math.floor((x - left) / pitch)));
 	};
 	const describe = (layer: number) => {
 		const kind = plate.kinds[kindAt(plate, layer)]!;
-		const active = kind.sizes.active === kind.sizes.parameters ? "" : `, ${shortCount(kind.sizes.active)} active`;
-		return `layer ${grouped(layer)}: ${kind.label}, ${shortCount(kind.sizes.parameters)} parameters${active}`;
+		const active =
+			kind.sizes.active === kind.sizes.parameters
+				? ""
+				: `, ${shortCount(kind.sizes.active)} active`;
+		return (
+			`layer ${grouped(layer)}: ${kind.label}, ${shortCount(kind.sizes.parameters)} ` +
+			`parameters${active}`
+		);
 	};
-	const say = hovered === null ? null : typeof hovered === "number" ? describe(hovered) : partText(place.get(hovered)![1]);
+	const say =
+		hovered === null
+			? null
+			: typeof hovered === "number"
+				? describe(hovered)
+				: partText(place.get(hovered)![1]);
 	const onKey = (event: KeyboardEvent) => {
-		const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 8, PageDown: -8 }[event.key];
-		const to = event.key === "Home" ? 0 : event.key === "End" ? count - 1 : step === undefined ? null : Math.max(0, Math.min(count - 1, Math.max(0, openLayer) + step));
+		const step = {
+			ArrowRight: 1,
+			ArrowUp: 1,
+			ArrowLeft: -1,
+			ArrowDown: -1,
+			PageUp: 8,
+			PageDown: -8,
+		}[event.key];
+		const to =
+			event.key === "Home"
+				? 0
+				: event.key === "End"
+					? count - 1
+					: step === undefined
+						? null
+						: Math.max(0, Math.min(count - 1, Math.max(0, openLayer) + step));
 		if (to === null) return;
 		choose(to);
 		event.preventDefault();
 	};
-	const pattern = plate.pattern.join("; ") || (count > 1 ? `${grouped(count)} layers, all alike` : "1 layer");
+	const pattern =
+		plate.pattern.join("; ") || (count > 1 ? `${grouped(count)} layers, all alike` : "1 layer");
 	const middle = (left + right) / 2;
 	const [openLeft, openRight] = openX(plate, width, open);
 	const markX = (openLeft + openRight) / 2;
-	const openHeight = Math.min(barHeight, (openLayer >= 0 ? Number(plate.kinds[kindAt(plate, openLayer)]!.sizes.parameters) : Number(openPart?.parameters ?? 0)) * unit);
-	const headline = say ?? (isSmall ? "height = parameters" : `one bar per ${perBar > 1 ? `${perBar} layers` : "layer"}, height = parameters`);
+	const openHeight = Math.min(
+		barHeight,
+		(openLayer >= 0
+			? Number(plate.kinds[kindAt(plate, openLayer)]!.sizes.parameters)
+			: Number(openPart?.parameters ?? 0)) * unit,
+	);
+	const headline =
+		say ??
+		(isSmall
+			? "height = parameters"
+			: `one bar per ${perBar > 1 ? `${perBar} layers` : "layer"}, height = parameters`);
 	return (
-		<svg class="skyline data" width={width} height={labelY + 10} viewBox={`0 0 ${width} ${labelY + 10}`} role="group" aria-label={`The whole model: ${pattern}`}>
-			<text class="muted" x={width} y={14} text-anchor="end">{headline}</text>
-			{bars.map((i) => <Bar key={i} x={layerX(i)} base={base} width={barWidth} groups={plate.kinds[kindAt(plate, i)]!.sizes.groups} unit={unit} limit={barHeight} />)}
-			{kindHeight > 0 && bars.map((i) => <rect key={`k${i}`} class="kind-mark" x={layerX(i)} y={base + 4} width={barWidth} height={kindHeight - 1} style={{ fill: kindFill(kindAt(plate, i)) }} />)}
+		<svg
+			class="skyline data"
+			width={width}
+			height={labelY + 10}
+			viewBox={`0 0 ${width} ${labelY + 10}`}
+			role="group"
+			aria-label={`The whole model: ${pattern}`}
+		>
+			<text class="muted" x={width} y={14} text-anchor="end">
+				{headline}
+			</text>
+			{bars.map((i) => (
+				<Bar
+					key={i}
+					x={layerX(i)}
+					base={base}
+					width={barWidth}
+					groups={plate.kinds[kindAt(plate, i)]!.sizes.groups}
+					unit={unit}
+					limit={barHeight}
+				/>
+			))}
+			{kindHeight > 0 &&
+				bars.map((i) => (
+					<rect
+						key={`k${i}`}
+						class="kind-mark"
+						x={layerX(i)}
+						y={base + 4}
+						width={barWidth}
+						height={kindHeight - 1}
+						style={{ fill: kindFill(kindAt(plate, i)) }}
+					/>
+				))}
 			{!isSmall && <path class="thin-stream" d={`M0 ${streamY}H${width}`} />}
 			<path class="stream" d={`M${margin + towersWidth} ${streamY}H${width - margin}`} />
-			{!isSmall && <text class="muted" x={0} y={streamY - 8}>{towers.length ? "" : "tokens"}</text>}
-			{!isSmall && <text class="muted" x={width} y={streamY - 8} text-anchor="end">logits</text>}
+			{!isSmall && (
+				<text class="muted" x={0} y={streamY - 8}>
+					{towers.length ? "" : "tokens"}
+				</text>
+			)}
+			{!isSmall && (
+				<text class="muted" x={width} y={streamY - 8} text-anchor="end">
+					logits
+				</text>
+			)}
 			{[...place].map(([name, [x, part]]) => {
 				const isNorm = norms.includes(part);
 				const w = isNorm ? 6 : partWidth;
 				const h = Math.max(isNorm ? 14 : 2, Number(part.parameters) * unit);
-				const choosable = !towers.includes(part) || /^(vision|audio|(audio_)?projector)$/.test(part.name);
+				const choosable =
+					!towers.includes(part) || /^(vision|audio|(audio_)?projector)$/.test(part.name);
 				return (
-					<g key={name} class={`skyline-part${choosable ? " choosable" : ""}`} tabindex={choosable && !isNorm ? 0 : undefined} role={choosable && !isNorm ? "button" : "img"} aria-label={partText(part)} data-part-name={name}
-						onPointerEnter={() => setHovered(name)} onPointerLeave={() => setHovered(null)} onFocus={() => setHovered(name)} onBlur={() => setHovered(null)}
-						onClick={() => choosable && choose(placeOf(part))} onKeyDown={(event) => choosable && onActivate(() => choose(placeOf(part)))(event)}>
+					<g
+						key={name}
+						class={`skyline-part${choosable ? " choosable" : ""}`}
+						tabindex={choosable && !isNorm ? 0 : undefined}
+						role={choosable && !isNorm ? "button" : "img"}
+						aria-label={partText(part)}
+						data-part-name={name}
+						onPointerEnter={() => setHovered(name)}
+						onPointerLeave={() => setHovered(null)}
+						onFocus={() => setHovered(name)}
+						onBlur={() => setHovered(null)}
+						onClick={() => choosable && choose(placeOf(part))}
+						onKeyDown={(event) =>
+							choosable && onActivate(() => choose(placeOf(part)))(event)
+						}
+					>
 						<rect class="hit" x={x - 2} y={top} width={w + 4} height={barHeight} />
-						{part.tied ? <rect class="tied" x={x + 0.75} y={base - 24} width={w - 1.5} height={24} style={{ stroke: fill("head") }} />
-							: isNorm ? <rect x={x} y={base - h} width={w} height={h} style={{ fill: fill("norm") }} />
-								: <Bar x={x} base={base} width={w} groups={part.groups} unit={unit} limit={barHeight} />}
+						{part.tied ? (
+							<rect
+								class="tied"
+								x={x + 0.75}
+								y={base - 24}
+								width={w - 1.5}
+								height={24}
+								style={{ stroke: fill("head") }}
+							/>
+						) : isNorm ? (
+							<rect
+								x={x}
+								y={base - h}
+								width={w}
+								height={h}
+								style={{ fill: fill("norm") }}
+							/>
+						) : (
+							<Bar
+								x={x}
+								base={base}
+								width={w}
+								groups={part.groups}
+								unit={unit}
+								limit={barHeight}
+							/>
+						)}
 					</g>
 				);
 			})}
 			<path class="open-mark" d={`M${markX} ${base - openHeight - 4}l-6 -9h12z`} />
-			<rect class="hit layers-hit" x={left} y={top - 12} width={Math.max(0, right - left)} height={barHeight + 24} tabindex={0} role="slider" aria-label="Layer" aria-valuemin={0} aria-valuemax={count - 1} aria-valuenow={Math.max(0, openLayer)} aria-valuetext={describe(Math.max(0, openLayer))}
-				onPointerMove={(event) => (setHovered(at(event)), event.buttons === 1 && at(event) !== openLayer && choose(at(event)))} onPointerLeave={() => setHovered(null)} onClick={(event) => choose(at(event))} onKeyDown={onKey} />
-			<SkylineLabels place={place} partWidth={partWidth} y={labelY} pattern={pattern} middle={middle} width={width} norms={norms.length} left={left} right={right} />
+			<rect
+				class="hit layers-hit"
+				x={left}
+				y={top - 12}
+				width={Math.max(0, right - left)}
+				height={barHeight + 24}
+				tabindex={0}
+				role="slider"
+				aria-label="Layer"
+				aria-valuemin={0}
+				aria-valuemax={count - 1}
+				aria-valuenow={Math.max(0, openLayer)}
+				aria-valuetext={describe(Math.max(0, openLayer))}
+				onPointerMove={(event) => (
+					setHovered(at(event)),
+					event.buttons === 1 && at(event) !== openLayer && choose(at(event))
+				)}
+				onPointerLeave={() => setHovered(null)}
+				onClick={(event) => choose(at(event))}
+				onKeyDown={onKey}
+			/>
+			<SkylineLabels
+				place={place}
+				partWidth={partWidth}
+				y={labelY}
+				pattern={pattern}
+				middle={middle}
+				width={width}
+				norms={norms.length}
+				left={left}
+				right={right}
+			/>
 		</svg>
 	);
 }
 
-const partText = (part: Part): string => `${part.name}: ${part.tied ? `tied to ${part.tied.replace(/\.weight$/, "")}, no parameters of its own` : `${shortCount(part.parameters)} parameters`}${part.layers !== "0" ? `, ${part.layers} layers` : ""}`;
+const partText = (part: Part): string =>
+	`${part.name}: ${part.tied ? `tied to ${part.tied.replace(/\.weight$/, "")}, no parameters of its own` : `${shortCount(part.parameters)} parameters`}${part.layers !== "0" ? `, ${part.layers} layers` : ""}`;
 
 /** Names below the stream: of the parts where there is room, and of the pattern. */
-function SkylineLabels({ place, partWidth, y, pattern, middle, width, left, right }: { place: Map<string, [number, Part]>; partWidth: number; y: number; pattern: string; middle: number; width: number; norms: number; left: number; right: number }) {
+function SkylineLabels({
+	place,
+	partWidth,
+	y,
+	pattern,
+	middle,
+	width,
+	left,
+	right,
+}: {
+	place: Map<string, [number, Part]>;
+	partWidth: number;
+	y: number;
+	pattern: string;
+	middle: number;
+	width: number;
+	norms: number;
+	left: number;
+	right: number;
+}) {
 	const patternWidth = textWidth(pattern, 13, 650);
 	const from = Math.max(0, Math.min(middle - patternWidth / 2, width - patternWidth));
 	const taken: [number, number][] = [[from - 8, from + patternWidth + 8]];
 	const labels: [number, string, "start" | "middle" | "end"][] = [];
 	for (const [name, [x, part]] of place) {
 		if (part.groups.every((g) => g.group === "norm") && part.groups.length) continue;
-		const long = { embed: "embedding", head: place.has("norm") && width > 600 ? "norm, head" : "head" }[name] ?? name;
+		const long =
+			{ embed: "embedding", head: place.has("norm") && width > 600 ? "norm, head" : "head" }[
+				name
+			] ?? name;
 		for (const text of new Set([long, name])) {
 			const w = textWidth(text);
 			const start = Math.max(0, Math.min(x + partWidth / 2 - w / 2, width - w));
@@ -193,5 +475,16 @@ function SkylineLabels({ place, partWidth, y, pattern, middle, width, left, righ
 	}
 	void left;
 	void right;
-	return <>{labels.map(([x, text]) => <text key={text} class="muted" x={x} y={y}>{text}</text>)}<text class="bold" x={from} y={y}>{pattern}</text></>;
+	return (
+		<>
+			{labels.map(([x, text]) => (
+				<text key={text} class="muted" x={x} y={y}>
+					{text}
+				</text>
+			))}
+			<text class="bold" x={from} y={y}>
+				{pattern}
+			</text>
+		</>
+	);
 }

@@ -9,16 +9,31 @@ import { ROOF, type Gpu } from "../../lib/sizing/data";
 import { bandwidthFacts, peakFacts, prefixed } from "../../lib/sizing/facts";
 import { chosenGpu, settings, verdict } from "../../lib/sizing/fit";
 import { splitLabel, type Sized } from "../../lib/sizing/gpu_memory";
-import { NANO, speedLimits, type PassLimit, type PassName, type SpeedLimits } from "../../lib/sizing/speed_limits";
+import {
+	NANO,
+	speedLimits,
+	type PassLimit,
+	type PassName,
+	type SpeedLimits,
+} from "../../lib/sizing/speed_limits";
 import { GpuSelect } from "../memory/settings_controls";
 import { BatchCharts } from "./batch_charts";
 import { Roofline } from "./roofline";
 import "./speed.css";
 
 const PASSES: Record<PassName, string> = { decode: "decode", prefill: "prefill" };
-const STAGES: Record<PassName, string> = { decode: "stages run one after the other, so they add up.", prefill: "stages run concurrently: the slowest counts." };
-const BOUNDS = { memory: "bytes / bandwidth takes longer than FLOPs / peak", compute: "FLOPs / peak takes longer than bytes / bandwidth" };
-const ASSUMPTIONS = "Upper bounds, not predictions: every byte is read once at the published bandwidth, every product runs at the dense peak, and nothing else takes time. Without speculative decoding, which gives several tokens a pass.";
+const STAGES: Record<PassName, string> = {
+	decode: "stages run one after the other, so they add up.",
+	prefill: "stages run concurrently: the slowest counts.",
+};
+const BOUNDS = {
+	memory: "bytes / bandwidth takes longer than FLOPs / peak",
+	compute: "FLOPs / peak takes longer than bytes / bandwidth",
+};
+const ASSUMPTIONS =
+	"Upper bounds, not predictions: every byte is read once at the published bandwidth, " +
+	"every product runs at the dense peak, and nothing else takes time. Without speculative " +
+	"decoding, which gives several tokens a pass.";
 
 /** n / unit to three significant digits, or as a whole number if that has more. */
 export function quotient(n: bigint, unit: bigint): string {
@@ -29,38 +44,88 @@ export function quotient(n: bigint, unit: bigint): string {
 /** Seconds of a pass, in the unit that people would use. */
 export function duration(seconds: number): string {
 	if (seconds >= 120) return `${threeDigits(seconds / 60)} min`;
-	return seconds >= 1 ? `${threeDigits(seconds)} s` : seconds >= 1e-3 ? `${threeDigits(seconds * 1e3)} ms` : `${threeDigits(seconds * 1e6)} µs`;
+	return seconds >= 1
+		? `${threeDigits(seconds)} s`
+		: seconds >= 1e-3
+			? `${threeDigits(seconds * 1e3)} ms`
+			: `${threeDigits(seconds * 1e6)} µs`;
 }
 
 type Quantity = "rate" | "bytes" | "FLOPs" | "intensity";
 const FORMATS: Record<Quantity, (x: PassLimit["values"]) => string> = {
-	rate: (x) => quotient(x.rate, NANO), bytes: (x) => grouped(x.bytes), FLOPs: (x) => grouped(x.FLOPs), intensity: (x) => quotient(x.intensity, NANO),
+	rate: (x) => quotient(x.rate, NANO),
+	bytes: (x) => grouped(x.bytes),
+	FLOPs: (x) => grouped(x.FLOPs),
+	intensity: (x) => quotient(x.intensity, NANO),
 };
 
 export function limitDerivation(sized: Sized, pass: PassLimit, what: Quantity): Derivation {
 	const { name, values, forms, bound } = pass;
 	const isSingle = sized.count === "1";
-	const rounded = () => formula(`${what} / 10⁹`, `${grouped(values[what])} / 10⁹`, FORMATS[what](values));
+	const rounded = () =>
+		formula(`${what} / 10⁹`, `${grouped(values[what])} / 10⁹`, FORMATS[what](values));
 	const lines = {
-		bytes: () => [...derivation(forms.bytes, values, "bytes"), !isSingle && `One GPU of each stage of ${sized.split.layout.name}; ${STAGES[name]}`],
-		FLOPs: () => [...derivation(sized.sizes.work[name], values, "FLOPs of all (work)"), ...(isSingle ? [] : derivation(forms.FLOPs, values, "FLOPs of one GPU")), "2 per active weight, plus the attention products."],
-		rate: () => [...derivation(ROOF.rate, values, "tokens in 10⁹ seconds"), rounded(), `${bound === "memory" ? "Memory" : "Compute"}-bound: ${BOUNDS[bound]}.`],
+		bytes: () => [
+			...derivation(forms.bytes, values, "bytes"),
+			!isSingle && `One GPU of each stage of ${sized.split.layout.name}; ${STAGES[name]}`,
+		],
+		FLOPs: () => [
+			...derivation(sized.sizes.work[name], values, "FLOPs of all (work)"),
+			...(isSingle ? [] : derivation(forms.FLOPs, values, "FLOPs of one GPU")),
+			"2 per active weight, plus the attention products.",
+		],
+		rate: () => [
+			...derivation(ROOF.rate, values, "tokens in 10⁹ seconds"),
+			rounded(),
+			`${bound === "memory" ? "Memory" : "Compute"}-bound: ${BOUNDS[bound]}.`,
+		],
 		intensity: () => [...derivation(ROOF.intensity, values, "FLOPs for 10⁹ bytes"), rounded()],
 	}[what];
-	return { title: `${name}: ${what === "rate" ? "maximum tokens per second" : what}`, lines: lines() };
+	return {
+		title: `${name}: ${what === "rate" ? "maximum tokens per second" : what}`,
+		lines: lines(),
+	};
 }
 
 /** The seconds of one pass: its tokens over their rate. */
-export const passSeconds = ({ values }: PassLimit) => (Number(values.tokens) * 1e9) / Number(values.rate);
+export const passSeconds = ({ values }: PassLimit) =>
+	(Number(values.tokens) * 1e9) / Number(values.rate);
 
 function secondsDerivation(pass: PassLimit): Derivation {
 	const { values, name } = pass;
 	const nanoseconds = (values.tokens * NANO * NANO) / values.rate;
-	const says = name === "decode" ? "A pass gives one token of each sequence, so this is the least time between two tokens of a sequence." : "The whole prompt is read before the first token: no first token comes earlier.";
-	return { title: name === "decode" ? "Time per output token, at least" : "Time to the first token, at least", lines: [formula("tokens of a pass · 10⁹ · 10⁹ / tokens in 10⁹ seconds", `${grouped(values.tokens)} · 10⁹ · 10⁹ / ${grouped(values.rate)}`, `${grouped(nanoseconds)} ns`), formula("nanoseconds / 10⁹", `${grouped(nanoseconds)} / 10⁹`, duration(passSeconds(pass))), says] };
+	const says =
+		name === "decode"
+			? "A pass gives one token of each sequence, so this is the least time between two " +
+				"tokens of a sequence."
+			: "The whole prompt is read before the first token: no first token comes earlier.";
+	return {
+		title:
+			name === "decode"
+				? "Time per output token, at least"
+				: "Time to the first token, at least",
+		lines: [
+			formula(
+				"tokens of a pass · 10⁹ · 10⁹ / tokens in 10⁹ seconds",
+				`${grouped(values.tokens)} · 10⁹ · 10⁹ / ${grouped(values.rate)}`,
+				`${grouped(nanoseconds)} ns`,
+			),
+			formula(
+				"nanoseconds / 10⁹",
+				`${grouped(nanoseconds)} / 10⁹`,
+				duration(passSeconds(pass)),
+			),
+			says,
+		],
+	};
 }
 
-const ROWS: [Quantity, string][] = [["rate", "tokens/s ≤"], ["bytes", "bytes read"], ["FLOPs", "FLOPs"], ["intensity", "FLOPs per byte"]];
+const ROWS: [Quantity, string][] = [
+	["rate", "tokens/s ≤"],
+	["bytes", "bytes read"],
+	["FLOPs", "FLOPs"],
+	["intensity", "FLOPs per byte"],
+];
 
 function LimitsTable({ sized, gpu, limits }: { sized: Sized; gpu: Gpu; limits: SpeedLimits }) {
 	const peak = `${prefixed(limits.peak)}FLOP/s`;
@@ -69,21 +134,73 @@ function LimitsTable({ sized, gpu, limits }: { sized: Sized; gpu: Gpu; limits: S
 	return (
 		<table class="limits">
 			<caption>
-				{sized.count === "1" ? "Of one GPU" : `Of one GPU of each stage, ${splitLabel(sized.split, sized.count)}`}; {limits.dtype} products at <NumberButton derive={facts(peakFacts(gpu, limits.dtype, peak))} label="peak">{peak}</NumberButton>, memory at <NumberButton derive={facts(bandwidthFacts(gpu, bandwidth))} label="bandwidth">{bandwidth}</NumberButton>
+				{sized.count === "1"
+					? "Of one GPU"
+					: `Of one GPU of each stage, ${splitLabel(sized.split, sized.count)}`}
+				; {limits.dtype} products at{" "}
+				<NumberButton derive={facts(peakFacts(gpu, limits.dtype, peak))} label="peak">
+					{peak}
+				</NumberButton>
+				, memory at{" "}
+				<NumberButton derive={facts(bandwidthFacts(gpu, bandwidth))} label="bandwidth">
+					{bandwidth}
+				</NumberButton>
 			</caption>
-			<thead><tr><th scope="col"><span class="hidden">quantity</span></th>{limits.passes.map((x) => <th key={x.name} scope="col" class="n">{PASSES[x.name]}</th>)}</tr></thead>
+			<thead>
+				<tr>
+					<th scope="col">
+						<span class="hidden">quantity</span>
+					</th>
+					{limits.passes.map((x) => (
+						<th key={x.name} scope="col" class="n">
+							{PASSES[x.name]}
+						</th>
+					))}
+				</tr>
+			</thead>
 			<tbody>
 				{ROWS.map(([what, label]) => (
 					<tr key={what}>
 						<th scope="row">{label}</th>
-						{limits.passes.map((pass) => <td key={pass.name} class="n"><NumberButton derive={() => limitDerivation(sized, pass, what)} label={`${pass.name}, ${what}`} data-speed={`${pass.name}-${what}`}>{FORMATS[what](pass.values)}</NumberButton></td>)}
+						{limits.passes.map((pass) => (
+							<td key={pass.name} class="n">
+								<NumberButton
+									derive={() => limitDerivation(sized, pass, what)}
+									label={`${pass.name}, ${what}`}
+									data-speed={`${pass.name}-${what}`}
+								>
+									{FORMATS[what](pass.values)}
+								</NumberButton>
+							</td>
+						))}
 					</tr>
 				))}
 				<tr>
 					<th scope="row">latency ≥</th>
-					{limits.passes.map((pass) => <td key={pass.name} class="n"><NumberButton derive={() => secondsDerivation(pass)} label={pass.name === "decode" ? "time per output token" : "time to first token"} data-speed={`${pass.name}-seconds`}>{duration(passSeconds(pass))}</NumberButton></td>)}
+					{limits.passes.map((pass) => (
+						<td key={pass.name} class="n">
+							<NumberButton
+								derive={() => secondsDerivation(pass)}
+								label={
+									pass.name === "decode"
+										? "time per output token"
+										: "time to first token"
+								}
+								data-speed={`${pass.name}-seconds`}
+							>
+								{duration(passSeconds(pass))}
+							</NumberButton>
+						</td>
+					))}
 				</tr>
-				<tr><th scope="row">bound by</th>{limits.passes.map((pass) => <td key={pass.name} class="n">{pass.bound}</td>)}</tr>
+				<tr>
+					<th scope="row">bound by</th>
+					{limits.passes.map((pass) => (
+						<td key={pass.name} class="n">
+							{pass.bound}
+						</td>
+					))}
+				</tr>
 			</tbody>
 		</table>
 	);
@@ -93,7 +210,9 @@ function finding(limits: SpeedLimits | null, where: string): string {
 	if (!limits) return `No speed on ${where}: it does not fit there`;
 	const [decode, prefill] = limits.passes;
 	const same = decode!.bound === prefill!.bound;
-	const bounds = same ? `both are ${decode!.bound}-bound` : `decode is ${decode!.bound}-bound, prefill ${prefill!.bound}-bound`;
+	const bounds = same
+		? `both are ${decode!.bound}-bound`
+		: `decode is ${decode!.bound}-bound, prefill ${prefill!.bound}-bound`;
 	return `At most ${FORMATS.rate(decode!.values)} tokens/s on ${where}: ${bounds}`;
 }
 
@@ -104,13 +223,27 @@ export function SpeedSection({ model }: { model: ModelData }) {
 	const found = verdict(sized, gpu);
 	const where = `${sized.count === "1" ? "one" : `${sized.count} ×`} ${gpu.title}`;
 	const limits = found.fits ? speedLimits(sized, gpu) : null;
-	const lead = limits && `First token after ${duration(passSeconds(limits.passes[1]!))} at least, then one each ${duration(passSeconds(limits.passes[0]!))}: ${state.batch === "1" ? "1 sequence" : `${grouped(state.batch!)} sequences`} of ${grouped(state.context!)} tokens, ${sized.dtype.name} weights, ${sized.kv.name} cache.`;
+	const lead =
+		limits &&
+		`First token after ${duration(passSeconds(limits.passes[1]!))} at least, then one each ${duration(passSeconds(limits.passes[0]!))}: ${state.batch === "1" ? "1 sequence" : `${grouped(state.batch!)} sequences`} of ${grouped(state.context!)} tokens, ${sized.dtype.name} weights, ${sized.kv.name} cache.`;
 	return (
-		<Section id="speed" topic="Speed limits" title={finding(limits, where)} lead={lead || "A speed without the memory for it would be a false answer. Choose more or other GPUs above, a shorter context, or fewer bits."} controls={<GpuSelect id="speed-card" />}>
+		<Section
+			id="speed"
+			topic="Speed limits"
+			title={finding(limits, where)}
+			lead={
+				lead ||
+				"A speed without the memory for it would be a false answer. Choose more or " +
+					"other GPUs above, a shorter context, or fewer bits."
+			}
+			controls={<GpuSelect id="speed-card" />}
+		>
 			{limits && (
 				<>
 					<div class="speed-pictures">
-						<div class="scroll" tabIndex={0} role="region" aria-label="table of speed"><LimitsTable sized={sized} gpu={gpu} limits={limits} /></div>
+						<div class="scroll" tabIndex={0} role="region" aria-label="table of speed">
+							<LimitsTable sized={sized} gpu={gpu} limits={limits} />
+						</div>
 						<Roofline sized={sized} gpu={gpu} limits={limits} most={found.maxBatch} />
 						<BatchCharts sized={sized} gpu={gpu} most={found.maxBatch} />
 					</div>

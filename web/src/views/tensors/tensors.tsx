@@ -1,4 +1,5 @@
-// The table of tensors: by kind of layer, with search, sorting and four naming schemes; each number opens its derivation.
+// The table of tensors: by kind of layer, with search, sorting and four naming schemes; each number
+// opens its derivation.
 import "./tensors.css";
 import { Fragment } from "preact";
 import { useState } from "preact/hooks";
@@ -9,9 +10,20 @@ import { data, type ModelData } from "../../lib/data";
 import { formula, shareFormula, type Derivation } from "../../lib/derivation";
 import { grouped, matchWords } from "../../lib/format";
 import { change, useAppState, type State } from "../../lib/state";
-import { productFormula, shapeText, sideFormulas, type ModelSection, type WeightRow } from "../../lib/weights";
+import {
+	productFormula,
+	shapeText,
+	sideFormulas,
+	type ModelSection,
+	type WeightRow,
+} from "../../lib/weights";
 
-const NAMES = [["path", "llamath"], ["hf", "Hugging Face"], ["meta", "Meta"], ["gguf", "GGUF"]] as const;
+const NAMES = [
+	["path", "llamath"],
+	["hf", "Hugging Face"],
+	["meta", "Meta"],
+	["gguf", "GGUF"],
+] as const;
 const COLUMNS: readonly (readonly [key: string, text: string, isNumber: boolean])[] = [
 	["path", "weight", false],
 	["", "shape", false],
@@ -21,20 +33,48 @@ const COLUMNS: readonly (readonly [key: string, text: string, isNumber: boolean]
 	["", "share", true],
 ];
 
-const displayName = (row: WeightRow, scheme: string) => (scheme === "path" ? row.path : row.names[scheme] || `– (${row.path})`);
+const displayName = (row: WeightRow, scheme: string) =>
+	scheme === "path" ? row.path : row.names[scheme] || `– (${row.path})`;
 
 const NUMBER_NAMES = ["parameters of one", "copies", "total", "share"];
 
 /** The derivations of the four numbers of a row, or of a section. */
-function derivations(row: WeightRow | null, section: ModelSection, whole: bigint): (() => Derivation)[] {
+function derivations(
+	row: WeightRow | null,
+	section: ModelSection,
+	whole: bigint,
+): (() => Derivation)[] {
 	const [title, total] = row ? [row.path, row.total] : [section.where, section.total];
-	const entry = (what: string, i: number, lines: () => Derivation["lines"]) => () => ({ title: `${title}: ${what}`, lines: row ? lines() : [formula(...section.of[i]!)] });
+	const entry = (what: string, i: number, lines: () => Derivation["lines"]) => () => ({
+		title: `${title}: ${what}`,
+		lines: row ? lines() : [formula(...section.of[i]!)],
+	});
 	const layers = section.of[1]![0]!;
 	return [
 		entry("each", 0, () => [productFormula(row!, [], grouped(row!.each))]),
-		entry("copies", 1, () => [formula((row!.copies === "1" ? "" : `${grouped(row!.copies)}·`) + layers, `${grouped(row!.copies)}·${grouped(row!.times)}`, grouped(BigInt(row!.copies) * BigInt(row!.times)))]),
-		entry("all", 2, () => [row!.tied ? `Tied to ${row!.tied}: it adds no parameters.` : productFormula(row!, [[grouped(row!.copies), row!.copies], [layers, row!.times]], grouped(row!.total))]),
-		() => ({ title: `${title}: share`, lines: [shareFormula(title, BigInt(total), whole), data.words.percent as string] }),
+		entry("copies", 1, () => [
+			formula(
+				(row!.copies === "1" ? "" : `${grouped(row!.copies)}·`) + layers,
+				`${grouped(row!.copies)}·${grouped(row!.times)}`,
+				grouped(BigInt(row!.copies) * BigInt(row!.times)),
+			),
+		]),
+		entry("all", 2, () => [
+			row!.tied
+				? `Tied to ${row!.tied}: it adds no parameters.`
+				: productFormula(
+						row!,
+						[
+							[grouped(row!.copies), row!.copies],
+							[layers, row!.times],
+						],
+						grouped(row!.total),
+					),
+		]),
+		() => ({
+			title: `${title}: share`,
+			lines: [shareFormula(title, BigInt(total), whole), data.words.percent as string],
+		}),
 	];
 }
 
@@ -47,21 +87,51 @@ function sorted(rows: WeightRow[], key: string): WeightRow[] {
 
 /** The table is one tab stop: arrow keys move between the numbers and the groups. */
 function moveInTable(event: KeyboardEvent): void {
-	const [column, row] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key] ?? [];
+	const [column, row] =
+		{ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[
+			event.key
+		] ?? [];
 	const from = (event.target as Element).closest<HTMLElement>("[data-column]");
 	if (column === undefined || row === undefined || !from) return;
 	const isGroup = from.dataset.column === "group";
 	const table = from.closest("table")!;
-	const list = [...(row ? table : from.closest("tr")!).querySelectorAll<HTMLElement>(row ? `[data-column="${from.dataset.column}"]` : "[data-column]")];
+	const list = [
+		...(row ? table : from.closest("tr")!).querySelectorAll<HTMLElement>(
+			row ? `[data-column="${from.dataset.column}"]` : "[data-column]",
+		),
+	];
 	if (isGroup && column) return;
 	const next = list[list.indexOf(from) + column + row];
-	if (!next || next.dataset.column === "group" !== isGroup) return;
+	if (!next || (next.dataset.column === "group") !== isGroup) return;
 	event.preventDefault();
 	next.focus();
 }
 
-function Numbers({ title, texts, derive }: { title: string; texts: string[]; derive: (() => Derivation)[] }) {
-	return <>{texts.map((text, i) => <td key={i} class="n" role="cell" data-label={NUMBER_NAMES[i]}><NumberButton derive={derive[i]!} label={`${title}, ${NUMBER_NAMES[i]}`} tabIndex={-1} data-column={`${i}`}>{text}</NumberButton></td>)}</>;
+function Numbers({
+	title,
+	texts,
+	derive,
+}: {
+	title: string;
+	texts: string[];
+	derive: (() => Derivation)[];
+}) {
+	return (
+		<>
+			{texts.map((text, i) => (
+				<td key={i} class="n" role="cell" data-label={NUMBER_NAMES[i]}>
+					<NumberButton
+						derive={derive[i]!}
+						label={`${title}, ${NUMBER_NAMES[i]}`}
+						tabIndex={-1}
+						data-column={`${i}`}
+					>
+						{text}
+					</NumberButton>
+				</td>
+			))}
+		</>
+	);
 }
 
 interface GroupProps {
@@ -86,17 +156,61 @@ function Group({ section, index, rows, state, whole, isOpen, setOpen, isFirst }:
 		<tbody role="rowgroup">
 			<tr class="group" role="row">
 				<th scope="rowgroup" colSpan={2} role="rowheader">
-					<button type="button" class="fold" aria-expanded={isOpen} data-section={index} data-column="group" tabIndex={isFirst ? 0 : -1} onClick={() => setOpen(!isOpen)} onKeyDown={onKeyDown}>{section.where}</button>
+					<button
+						type="button"
+						class="fold"
+						aria-expanded={isOpen}
+						data-section={index}
+						data-column="group"
+						tabIndex={isFirst ? 0 : -1}
+						onClick={() => setOpen(!isOpen)}
+						onKeyDown={onKeyDown}
+					>
+						{section.where}
+					</button>
 				</th>
-				<Numbers title={section.where} texts={[grouped(section.each), grouped(section.times), grouped(section.total), section.share]} derive={derivations(null, section, whole)} />
+				<Numbers
+					title={section.where}
+					texts={[
+						grouped(section.each),
+						grouped(section.times),
+						grouped(section.total),
+						section.share,
+					]}
+					derive={derivations(null, section, whole)}
+				/>
 			</tr>
-			{isOpen && rows.map((x) => (
-				<tr key={`${x.path} ${x.shape}`} role="row">
-					<th scope="row" role="rowheader" class="path">{displayName(x, state.names!)}</th>
-					<td role="cell" data-label="shape"><NumberButton derive={() => ({ title: `${x.path}: shape`, lines: sideFormulas(x) })} label={`${x.path}, shape`} tabIndex={-1} data-column="shape">{shapeText({ ...x, copies: "1" })}</NumberButton></td>
-					<Numbers title={x.path} texts={[grouped(x.each), grouped(BigInt(x.copies) * BigInt(x.times)), x.tied ? "tied" : grouped(x.total), x.share]} derive={derivations(x, section, whole)} />
-				</tr>
-			))}
+			{isOpen &&
+				rows.map((x) => (
+					<tr key={`${x.path} ${x.shape}`} role="row">
+						<th scope="row" role="rowheader" class="path">
+							{displayName(x, state.names!)}
+						</th>
+						<td role="cell" data-label="shape">
+							<NumberButton
+								derive={() => ({
+									title: `${x.path}: shape`,
+									lines: sideFormulas(x),
+								})}
+								label={`${x.path}, shape`}
+								tabIndex={-1}
+								data-column="shape"
+							>
+								{shapeText({ ...x, copies: "1" })}
+							</NumberButton>
+						</td>
+						<Numbers
+							title={x.path}
+							texts={[
+								grouped(x.each),
+								grouped(BigInt(x.copies) * BigInt(x.times)),
+								x.tied ? "tied" : grouped(x.total),
+								x.share,
+							]}
+							derive={derivations(x, section, whole)}
+						/>
+					</tr>
+				))}
 		</tbody>
 	);
 }
@@ -108,8 +222,27 @@ function Heading({ sort }: { sort: string }) {
 				{COLUMNS.map(([key, text, isNumber]) => {
 					const isChosen = key !== "" && sort === key;
 					return (
-						<th key={text} scope="col" role="columnheader" class={isNumber ? "n" : undefined} aria-sort={isChosen ? (key === "path" ? "ascending" : "descending") : undefined}>
-							{key ? <button type="button" class="sort" data-sort={key} onClick={() => change({ sort: isChosen ? "" : key })}>{text}</button> : text}
+						<th
+							key={text}
+							scope="col"
+							role="columnheader"
+							class={isNumber ? "n" : undefined}
+							aria-sort={
+								isChosen ? (key === "path" ? "ascending" : "descending") : undefined
+							}
+						>
+							{key ? (
+								<button
+									type="button"
+									class="sort"
+									data-sort={key}
+									onClick={() => change({ sort: isChosen ? "" : key })}
+								>
+									{text}
+								</button>
+							) : (
+								text
+							)}
 						</th>
 					);
 				})}
@@ -123,9 +256,19 @@ export function Tensors({ model }: { model: ModelData }) {
 	const [closed, setClosed] = useState<ReadonlySet<number>>(new Set());
 	const sections = model.sections as ModelSection[];
 	const matches = matchWords(state.find!);
-	const groups = sections.map((section, index) => ({ section, index, rows: sorted(section.rows.filter((x) => matches(x.path, x.group, ...Object.values(x.names))), state.sort!) })).filter((x) => x.rows.length);
+	const groups = sections
+		.map((section, index) => ({
+			section,
+			index,
+			rows: sorted(
+				section.rows.filter((x) => matches(x.path, x.group, ...Object.values(x.names))),
+				state.sort!,
+			),
+		}))
+		.filter((x) => x.rows.length);
 	const isSearching = state.find!.trim() !== "";
-	const setOpen = (index: number, open: boolean) => setClosed(new Set(open ? [...closed].filter((x) => x !== index) : [...closed, index]));
+	const setOpen = (index: number, open: boolean) =>
+		setClosed(new Set(open ? [...closed].filter((x) => x !== index) : [...closed, index]));
 	const whole = BigInt(model.counts[0]!.value);
 	const distinct = new Set(sections.flatMap((x) => x.rows.map((y) => y.path))).size;
 	const title = `${distinct.toLocaleString("en-US")} distinct weights, in ${sections.length} parts`;
@@ -137,21 +280,48 @@ export function Tensors({ model }: { model: ModelData }) {
 			controls={
 				<>
 					<span class="control">
-						<label class="control-label" for="find">Find ( / )</label>
-						<input type="search" id="find" maxLength={80} value={state.find} onInput={(event) => change({ find: event.currentTarget.value })} />
+						<label class="control-label" for="find">
+							Find ( / )
+						</label>
+						<input
+							type="search"
+							id="find"
+							maxLength={80}
+							value={state.find}
+							onInput={(event) => change({ find: event.currentTarget.value })}
+						/>
 					</span>
-					<Segmented id="names" label="Names" options={NAMES} chosen={state.names!} choose={(names) => change({ names })} />
+					<Segmented
+						id="names"
+						label="Names"
+						options={NAMES}
+						chosen={state.names!}
+						choose={(names) => change({ names })}
+					/>
 				</>
 			}
 		>
-			<p class="caption" role="status">{isSearching ? `${groups.length} of ${sections.length} parts contain “${state.find}”` : ""}</p>
+			<p class="caption" role="status">
+				{isSearching
+					? `${groups.length} of ${sections.length} parts contain “${state.find}”`
+					: ""}
+			</p>
 			<div class="scroll" role="region" aria-label="table of tensors" tabIndex={0}>
 				<table class="tensors" role="table" onKeyDown={moveInTable}>
 					<caption class="hidden">{`Tensors of ${model.name}`}</caption>
 					<Heading sort={state.sort!} />
 					{groups.map(({ section, index, rows }, i) => (
 						<Fragment key={index}>
-							<Group section={section} index={index} rows={rows} state={state} whole={whole} isOpen={isSearching || !closed.has(index)} setOpen={(open) => setOpen(index, open)} isFirst={i === 0} />
+							<Group
+								section={section}
+								index={index}
+								rows={rows}
+								state={state}
+								whole={whole}
+								isOpen={isSearching || !closed.has(index)}
+								setOpen={(open) => setOpen(index, open)}
+								isFirst={i === 0}
+							/>
 						</Fragment>
 					))}
 				</table>
@@ -170,7 +340,16 @@ function Letters({ model }: { model: ModelData }) {
 					<div key={x.letter}>
 						<dt>{x.letter}</dt>
 						<dd>
-							<NumberButton derive={() => ({ title: `${x.letter}: ${x.says || x.key}`, lines: [formula(...x.of), x.from] })} label={x.says || x.key} data-letter={x.letter}>{grouped(x.value)}</NumberButton>
+							<NumberButton
+								derive={() => ({
+									title: `${x.letter}: ${x.says || x.key}`,
+									lines: [formula(...x.of), x.from],
+								})}
+								label={x.says || x.key}
+								data-letter={x.letter}
+							>
+								{grouped(x.value)}
+							</NumberButton>
 							<span class="caption">{x.says || x.key}</span>
 						</dd>
 					</div>
