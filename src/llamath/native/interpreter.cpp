@@ -1,7 +1,9 @@
-// The interpreter of programs that `lowering.py` makes: it runs all operations of a pass over some tokens without returning to Python.
+// The interpreter of programs that `lowering.py` makes: it runs all operations of a pass over some
+// tokens without returning to Python.
 //
-// A pass reads segments: consecutive tokens of one sequence, or one token of each of several. All buffers have a row for each token of the
-// pass, in the order of the segments. Caches are [slot, head, capacity, dim]; a layer with a window keeps a ring of its last tokens.
+// A pass reads segments: consecutive tokens of one sequence, or one token of each of several. All
+// buffers have a row for each token of the pass, in the order of the segments. Caches are [slot,
+// head, capacity, dim]; a layer with a window keeps a ring of its last tokens.
 
 #include <signal.h>
 
@@ -38,7 +40,7 @@ struct Pass {
     const int32_t* ids;
     const RopeAngles* angles;
     int64_t num_segments, num_ids, num_angles, all_logits, precision;
-    float* layers;        // if not null: the hidden states after each layer, [layers, tokens, width]
+    float* layers;  // if not null: the hidden states after each layer, [layers, tokens, width]
     int64_t layers_size;  // numbers that they have room for
 };
 
@@ -56,7 +58,9 @@ struct Engine {
     std::vector<std::vector<float>> slopes;         // of an operation with ALiBi
     int64_t owners = 1;                             // its creator and its sessions
 
-    const float* vector(int64_t i) const { return i < 0 ? nullptr : static_cast<const float*>(weights[i].data); }
+    const float* vector(int64_t i) const {
+        return i < 0 ? nullptr : static_cast<const float*>(weights[i].data);
+    }
 };
 
 struct Cache {
@@ -69,7 +73,10 @@ int64_t type_bytes(int64_t type) { return type == LLAMATH_F32 ? 4 : 2; }
 // a * b * c for sizes, or 0 where it is beyond any memory
 int64_t product_of(int64_t a, int64_t b, int64_t c = 1) {
     int64_t result = 0;
-    return __builtin_mul_overflow(a, b, &result) || __builtin_mul_overflow(result, c, &result) || result > PTRDIFF_MAX / 16 ? 0 : result;
+    return __builtin_mul_overflow(a, b, &result) || __builtin_mul_overflow(result, c, &result) ||
+                   result > PTRDIFF_MAX / 16
+               ? 0
+               : result;
 }
 
 // Copies a message to where the caller has room for it.
@@ -98,13 +105,15 @@ int64_t rows_of(const Session& s, const View& v) {
     return n ? n * s.rows : s.last_rows;
 }
 
-// What is wrong with a pass over this session, or empty: after this all of its rows have ids, angles, positions and places in the caches.
+// What is wrong with a pass over this session, or empty: after this all of its rows have ids,
+// angles, positions and places in the caches.
 std::string find_mistake(const Session& s, const Pass& pass) {
     const Engine& e = *s.engine;
     const int64_t num_ropes = static_cast<int64_t>(e.rope_pairs.size());
     const auto outside = [](const char* what, int64_t found, int64_t low, int64_t high) {
         if (found >= low && found <= high) return std::string();
-        return std::string(what) + " is " + std::to_string(found) + ", expected " + std::to_string(low) + " to " + std::to_string(high);
+        return std::string(what) + " is " + std::to_string(found) + ", expected " +
+               std::to_string(low) + " to " + std::to_string(high);
     };
     const auto first_of = [](std::initializer_list<std::string> mistakes) {
         for (const std::string& mistake : mistakes)
@@ -114,25 +123,34 @@ std::string find_mistake(const Session& s, const Pass& pass) {
     int64_t rows = 0;
     for (int64_t i = 0; i < pass.num_segments; i++) {
         const Segment& g = pass.segments[i];
-        std::string mistake = first_of({outside("the first sequence", g.slot, 0, s.slots - 1), outside("the tokens of a sequence", g.tokens, 1, s.max_chunk)});
+        std::string mistake =
+            first_of({outside("the first sequence", g.slot, 0, s.slots - 1),
+                      outside("the tokens of a sequence", g.tokens, 1, s.max_chunk)});
         if (mistake.empty())
-            mistake = first_of({outside("the number of sequences", g.batch, 1, s.slots - g.slot),
-                                outside("the tokens before a pass", g.past, 0, s.capacity - g.tokens),
-                                outside("the first rotary angle", g.angles, 0, pass.num_angles - num_ropes)});
+            mistake = first_of(
+                {outside("the number of sequences", g.batch, 1, s.slots - g.slot),
+                 outside("the tokens before a pass", g.past, 0, s.capacity - g.tokens),
+                 outside("the first rotary angle", g.angles, 0, pass.num_angles - num_ropes)});
         for (int64_t b = 0; mistake.empty() && b < g.batch; b++)
-            mistake = outside("a position", g.past + g.tokens - 1 - s.start[g.slot + b], std::numeric_limits<int64_t>::min(), e.limits.positions - 1);
+            mistake = outside("a position", g.past + g.tokens - 1 - s.start[g.slot + b],
+                              std::numeric_limits<int64_t>::min(), e.limits.positions - 1);
         for (int64_t r = 0; mistake.empty() && r < num_ropes; r++)
-            mistake = outside("the number of rotary pairs", pass.angles[g.angles + r].half, e.rope_pairs[r], e.rope_pairs[r]);
-        if (mistake.empty()) mistake = outside("the number of tokens", rows += g.batch * g.tokens, 1, pass.num_ids);
+            mistake = outside("the number of rotary pairs", pass.angles[g.angles + r].half,
+                              e.rope_pairs[r], e.rope_pairs[r]);
+        if (mistake.empty())
+            mistake = outside("the number of tokens", rows += g.batch * g.tokens, 1, pass.num_ids);
         if (!mistake.empty()) return mistake;
     }
-    std::string mistake = outside("the number of tokens", pass.num_ids, std::max<int64_t>(rows, 1), rows);
-    for (int64_t i = 0; mistake.empty() && i < rows; i++) mistake = outside("a token", pass.ids[i], 0, e.limits.ids - 1);
+    std::string mistake =
+        outside("the number of tokens", pass.num_ids, std::max<int64_t>(rows, 1), rows);
+    for (int64_t i = 0; mistake.empty() && i < rows; i++)
+        mistake = outside("a token", pass.ids[i], 0, e.limits.ids - 1);
     for (size_t i = 0; pass.layers && mistake.empty() && i < e.ops.size(); i++) {
         const OpSpec& op = e.ops[i];
         if (op.code != LAYER_END) continue;
         const int64_t size = product_of(op.i[0] + 1, rows, op.in[0].size());
-        mistake = outside("the room for the layers", pass.layers_size, size ? size : PTRDIFF_MAX, PTRDIFF_MAX);
+        mistake = outside("the room for the layers", pass.layers_size, size ? size : PTRDIFF_MAX,
+                          PTRDIFF_MAX);
     }
     return mistake;
 }
@@ -168,7 +186,9 @@ bool prepare(Session& s, const Pass& pass) {
     for (int64_t i = 0; i < pass.num_segments; i++) {
         const Segment& g = pass.segments[i];
         for (int64_t b = 0; b < g.batch; b++)
-            for (int64_t t = 0; t < g.tokens; t++) s.positions[row++] = static_cast<int32_t>(std::max<int64_t>(0, g.past + t - s.start[g.slot + b]));
+            for (int64_t t = 0; t < g.tokens; t++)
+                s.positions[row++] =
+                    static_cast<int32_t>(std::max<int64_t>(0, g.past + t - s.start[g.slot + b]));
     }
     const int64_t num_ropes = static_cast<int64_t>(e.rope_pairs.size());
     s.rope_at.assign(num_ropes, 0);
@@ -185,7 +205,8 @@ bool prepare(Session& s, const Pass& pass) {
             const Segment& g = pass.segments[i];
             const RopeAngles& a = pass.angles[g.angles + r];
             int64_t n = g.batch * g.tokens, first = s.rope_at[r] + row * a.half;
-            llamath_rope_tables(s.cosines.data() + first, s.sines.data() + first, &s.positions[row], n, a.frequencies, a.half, a.factor, a.sin_sign);
+            llamath_rope_tables(s.cosines.data() + first, s.sines.data() + first, &s.positions[row],
+                                n, a.frequencies, a.half, a.factor, a.sin_sign);
             row += n;
         }
     }
@@ -199,7 +220,8 @@ void copy(const Session& s, const View& out, const View& x, int64_t rows) {
         return;
     }
     for (int64_t h = 0; h < out.heads; h++)
-        llamath_copy_rows(pool, at(s, out) + h * out.head_stride, out.stride, at(s, x) + (x.heads == 1 ? 0 : h * x.head_stride), x.stride, rows, x.dim);
+        llamath_copy_rows(pool, at(s, out) + h * out.head_stride, out.stride,
+                          at(s, x) + (x.heads == 1 ? 0 : h * x.head_stride), x.stride, rows, x.dim);
 }
 
 void last_token(const Session& s, const Pass& pass, const View& out, const View& x) {
@@ -208,7 +230,8 @@ void last_token(const Session& s, const Pass& pass, const View& out, const View&
         const Segment& g = pass.segments[i];
         for (int64_t b = 0; b < g.batch; b++, row += g.tokens)
             for (int64_t t = pass.all_logits ? 0 : g.tokens - 1; t < g.tokens; t++)
-                memcpy(at(s, out) + to++ * out.stride, at(s, x) + (row + t) * x.stride, x.size() * 4);
+                memcpy(at(s, out) + to++ * out.stride, at(s, x) + (row + t) * x.stride,
+                       x.size() * 4);
     }
 }
 
@@ -226,12 +249,14 @@ void store(const Session& s, const Pass& pass, const View& x, int64_t number) {
                 char* to = base + slot * x.dim * bytes;
                 if (n < x.heads) {
                     for (int64_t j = 0; j < n; j++)
-                        llamath_store_rows(s.engine->pool, to + j * x.dim * bytes, s.kv_type, cache.capacity * x.dim, from + (t + j) * x.stride,
-                                           x.dim, x.heads, x.dim);
+                        llamath_store_rows(s.engine->pool, to + j * x.dim * bytes, s.kv_type,
+                                           cache.capacity * x.dim, from + (t + j) * x.stride, x.dim,
+                                           x.heads, x.dim);
                 } else {
                     for (int64_t h = 0; h < x.heads; h++)
-                        llamath_store_rows(s.engine->pool, to + h * cache.capacity * x.dim * bytes, s.kv_type, x.dim,
-                                           from + t * x.stride + h * x.dim, x.stride, n, x.dim);
+                        llamath_store_rows(s.engine->pool, to + h * cache.capacity * x.dim * bytes,
+                                           s.kv_type, x.dim, from + t * x.stride + h * x.dim,
+                                           x.stride, n, x.dim);
                 }
                 t += n;
             }
@@ -245,7 +270,8 @@ void attention(const Session& s, const Pass& pass, const OpSpec& op) {
     const Cache &k = s.caches[op.i[0]], &v = s.caches[op.i[3]];
     const CacheSpec &k_spec = e.caches[op.i[0]], &v_spec = e.caches[op.i[3]];
     int64_t bytes = type_bytes(s.kv_type), row = 0;
-    const std::vector<float>& slopes = e.slopes[&op - e.ops.data()];  // a late helper reads them after this function has returned
+    const std::vector<float>& slopes =
+        e.slopes[&op - e.ops.data()];  // a late helper reads them after this function has returned
     for (int64_t i = 0; i < pass.num_segments; i++) {
         const Segment& g = pass.segments[i];
         Attention a = {};
@@ -295,7 +321,8 @@ void recurrence(const Session& s, const Pass& pass, const OpSpec& op) {
         auto in = [&](int j) { return at(s, op.in[j]) + row * op.in[j].stride; };
         float* y = at(s, out) + row * out.stride;
         if (op.code == CAUSAL_CONV) {
-            llamath_causal_conv(e.pool, y, out.stride, in(0), op.in[0].stride, state, e.vector(op.w[0]), e.vector(op.w[1]), g.batch, g.tokens,
+            llamath_causal_conv(e.pool, y, out.stride, in(0), op.in[0].stride, state,
+                                e.vector(op.w[0]), e.vector(op.w[1]), g.batch, g.tokens,
                                 op.in[0].size(), op.i[1], LLAMATH_IDENTITY, nullptr);
         } else if (op.code == DELTA_RULE) {
             DeltaRule d = {};
@@ -306,7 +333,8 @@ void recurrence(const Session& s, const Pass& pass, const OpSpec& op) {
             d.q_token = op.in[0].stride, d.k_token = op.in[1].stride, d.v_token = op.in[2].stride;
             d.g_token = op.in[3].stride, d.beta_token = op.in[4].stride;
             d.batch = g.batch, d.tokens = g.tokens;
-            d.heads = op.in[2].heads, d.groups = op.in[0].heads, d.n = op.in[0].dim, d.m = op.in[2].dim;
+            d.heads = op.in[2].heads, d.groups = op.in[0].heads, d.n = op.in[0].dim,
+            d.m = op.in[2].dim;
             d.decay_per_row = op.i[1];
             llamath_gated_delta_rule(e.pool, &d);
         } else {
@@ -316,7 +344,8 @@ void recurrence(const Session& s, const Pass& pass, const OpSpec& op) {
             d.a_log = e.vector(op.w[0]);
             d.state = state;
             d.out_token = out.stride;
-            d.x_token = op.in[0].stride, d.b_token = op.in[1].stride, d.c_token = op.in[2].stride, d.dt_token = op.in[3].stride;
+            d.x_token = op.in[0].stride, d.b_token = op.in[1].stride, d.c_token = op.in[2].stride,
+            d.dt_token = op.in[3].stride;
             d.batch = g.batch, d.tokens = g.tokens;
             d.n = op.in[1].dim;
             if (op.code == SSM_SCAN) {
@@ -355,11 +384,13 @@ int64_t linear(const Session& s, const Pass& pass, const OpSpec& op) {
     if (op.code == LINEAR)
         llamath_matmul(e.pool, products, op.num_products, at(s, x), x.stride, n, pass.precision);
     else
-        llamath_expert_matmul(e.pool, experts, op.num_products, at(s, x), x.stride, reinterpret_cast<const int32_t*>(at(s, op.in[1])),
-                              s.rows * op.i[0], op.i[1], op.i[2], pass.precision);
+        llamath_expert_matmul(e.pool, experts, op.num_products, at(s, x), x.stride,
+                              reinterpret_cast<const int32_t*>(at(s, op.in[1])), s.rows * op.i[0],
+                              op.i[1], op.i[2], pass.precision);
     for (int64_t j = 0; j < op.num_products; j++) {
         const View& out = e.products[op.first_product + j].out;
-        if (llamath_first_nonfinite(e.pool, at(s, out), rows_of(s, out) * out.size()) >= 0) return j;
+        if (llamath_first_nonfinite(e.pool, at(s, out), rows_of(s, out) * out.size()) >= 0)
+            return j;
     }
     return -1;
 }
@@ -371,7 +402,8 @@ void route(const Session& s, const Pass& pass, const OpSpec& op) {
     auto* chosen = reinterpret_cast<int32_t*>(at(s, op.out[0]));
     float* weights = at(s, op.out[1]);
     if (op.code == ROUTE_BY_TOKEN)
-        return route_by_token(chosen, weights, at(s, x), n, x.dim, pass.ids, e.vector(op.w[0]), op.i[2], op.i[0], op.i[1], op.f[0]);
+        return route_by_token(chosen, weights, at(s, x), n, x.dim, pass.ids, e.vector(op.w[0]),
+                              op.i[2], op.i[0], op.i[1], op.f[0]);
     Route r = {};
     r.num_experts = x.dim;
     r.top_k = op.i[0];
@@ -393,63 +425,111 @@ int64_t execute(Session& s, const Pass& pass, const OpSpec& op) {
     switch (op.code) {
         case LOOKUP: {
             const int32_t* ids = op.i[0] ? s.positions.data() : pass.ids;
-            llamath_lookup(pool, at(s, out), out.stride, ids, s.rows, &e.weights[op.w[0]], op.i[1], 1.0f);
+            llamath_lookup(pool, at(s, out), out.stride, ids, s.rows, &e.weights[op.w[0]], op.i[1],
+                           1.0f);
             break;
         }
         case LINEAR:
-        case EXPERT_LINEAR: return linear(s, pass, op);
-        case PER_HEAD: llamath_per_head_matmul(pool, at(s, out), at(s, x), n, &e.weights[op.w[0]], op.i[0], op.i[1], pass.precision); break;
+        case EXPERT_LINEAR:
+            return linear(s, pass, op);
+        case PER_HEAD:
+            llamath_per_head_matmul(pool, at(s, out), at(s, x), n, &e.weights[op.w[0]], op.i[0],
+                                    op.i[1], pass.precision);
+            break;
         case RMS_NORM:
         case LAYER_NORM: {
-            int64_t count = n * x.heads, x_stride = x.heads == 1 ? x.stride : x.dim, out_stride = x.heads == 1 ? out.stride : x.dim;
+            int64_t count = n * x.heads, x_stride = x.heads == 1 ? x.stride : x.dim,
+                    out_stride = x.heads == 1 ? out.stride : x.dim;
             if (op.code == RMS_NORM)
-                llamath_rms_norm(pool, at(s, out), out_stride, at(s, x), x_stride, count, x.dim, e.vector(op.w[0]), op.i[1], op.f[0], op.f[1]);
+                llamath_rms_norm(pool, at(s, out), out_stride, at(s, x), x_stride, count, x.dim,
+                                 e.vector(op.w[0]), op.i[1], op.f[0], op.f[1]);
             else
-                llamath_layer_norm(pool, at(s, out), out_stride, at(s, x), x_stride, count, x.dim, e.vector(op.w[0]), e.vector(op.w[1]), op.i[1],
-                                   op.f[0], op.f[1]);
+                llamath_layer_norm(pool, at(s, out), out_stride, at(s, x), x_stride, count, x.dim,
+                                   e.vector(op.w[0]), e.vector(op.w[1]), op.i[1], op.f[0], op.f[1]);
             break;
         }
-        case L2_NORM: llamath_l2_norm(pool, at(s, out), 0, at(s, x), 0, n * x.heads, x.dim, op.f[0]); break;
-        case ACT: llamath_act(pool, at(s, out), at(s, x), n * x.size(), op.i[1]); break;
-        case GATED: llamath_gated(pool, at(s, out), out.stride, at(s, x), x.stride, at(s, y), y.stride, n, x.size(), op.i[1]); break;
-        case CLAMPED_GATED:
-            llamath_clamped_gated(pool, at(s, out), out.stride, at(s, x), x.stride, at(s, y), y.stride, n, x.size(), 1, op.f[0], op.f[1]);
+        case L2_NORM:
+            llamath_l2_norm(pool, at(s, out), 0, at(s, x), 0, n * x.heads, x.dim, op.f[0]);
             break;
-        case ADD: llamath_add(pool, at(s, out), at(s, x), at(s, y), n * x.size()); break;
+        case ACT:
+            llamath_act(pool, at(s, out), at(s, x), n * x.size(), op.i[1]);
+            break;
+        case GATED:
+            llamath_gated(pool, at(s, out), out.stride, at(s, x), x.stride, at(s, y), y.stride, n,
+                          x.size(), op.i[1]);
+            break;
+        case CLAMPED_GATED:
+            llamath_clamped_gated(pool, at(s, out), out.stride, at(s, x), x.stride, at(s, y),
+                                  y.stride, n, x.size(), 1, op.f[0], op.f[1]);
+            break;
+        case ADD:
+            llamath_add(pool, at(s, out), at(s, x), at(s, y), n * x.size());
+            break;
         case MULTIPLY: {
             bool by_row = y.dim == 1 && x.dim > 1;
-            llamath_multiply(pool, at(s, out), at(s, x), at(s, y), n * x.heads, x.dim, n * y.heads, by_row ? 1 : x.dim);
+            llamath_multiply(pool, at(s, out), at(s, x), at(s, y), n * x.heads, x.dim, n * y.heads,
+                             by_row ? 1 : x.dim);
             break;
         }
-        case SCALE: llamath_scale(pool, at(s, out), at(s, x), n * x.size(), op.f[0], op.f[1]); break;
-        case SCALE_BY_WEIGHT: scale_by_weight(at(s, out), at(s, x), e.vector(op.w[0]), n, x.heads, x.dim, op.i[1]); break;
+        case SCALE:
+            llamath_scale(pool, at(s, out), at(s, x), n * x.size(), op.f[0], op.f[1]);
+            break;
+        case SCALE_BY_WEIGHT:
+            scale_by_weight(at(s, out), at(s, x), e.vector(op.w[0]), n, x.heads, x.dim, op.i[1]);
+            break;
         case SCALE_BY_POSITION:
-            scale_by_position(at(s, out), at(s, x), s.positions.data(), n, x.size(), op.i[0], op.f[0], op.f[1], op.f[2]);
+            scale_by_position(at(s, out), at(s, x), s.positions.data(), n, x.size(), op.i[0],
+                              op.f[0], op.f[1], op.f[2]);
             break;
-        case SOFTCAP: llamath_softcap(pool, at(s, out), at(s, x), n * x.size(), op.f[0]); break;
-        case CLAMP: llamath_clamp(pool, at(s, out), at(s, x), n * x.size(), -op.f[0], op.f[0]); break;
-        case SOFTPLUS: llamath_softplus_bias(pool, at(s, out), at(s, x), e.vector(op.w[0]), n, x.size(), op.f[0], op.f[1]); break;
-        case DECAY: llamath_decay(pool, at(s, out), at(s, x), e.vector(op.w[0]), n, x.heads > 1 ? x.heads : x.dim, x.heads > 1 ? x.dim : 1); break;
+        case SOFTCAP:
+            llamath_softcap(pool, at(s, out), at(s, x), n * x.size(), op.f[0]);
+            break;
+        case CLAMP:
+            llamath_clamp(pool, at(s, out), at(s, x), n * x.size(), -op.f[0], op.f[0]);
+            break;
+        case SOFTPLUS:
+            llamath_softplus_bias(pool, at(s, out), at(s, x), e.vector(op.w[0]), n, x.size(),
+                                  op.f[0], op.f[1]);
+            break;
+        case DECAY:
+            llamath_decay(pool, at(s, out), at(s, x), e.vector(op.w[0]), n,
+                          x.heads > 1 ? x.heads : x.dim, x.heads > 1 ? x.dim : 1);
+            break;
         case BOUNDED_DECAY:
-            llamath_bounded_decay(pool, at(s, out), at(s, x), e.vector(op.w[1]), e.vector(op.w[0]), n, out.heads, out.dim, op.f[0]);
+            llamath_bounded_decay(pool, at(s, out), at(s, x), e.vector(op.w[1]), e.vector(op.w[0]),
+                                  n, out.heads, out.dim, op.f[0]);
             break;
-        case COPY: copy(s, out, x, n); break;
-        case LAST_TOKEN: last_token(s, pass, out, x); break;
+        case COPY:
+            copy(s, out, x, n);
+            break;
+        case LAST_TOKEN:
+            last_token(s, pass, out, x);
+            break;
         case ROPE: {
             int64_t pairs = e.rope_pairs[op.i[0]], first = s.rope_at[op.i[0]];
-            llamath_rope(pool, at(s, out), out.stride, at(s, x), x.stride, n, x.heads, x.dim, pairs, op.i[1], s.cosines.data() + first,
-                         s.sines.data() + first);
+            llamath_rope(pool, at(s, out), out.stride, at(s, x), x.stride, n, x.heads, x.dim, pairs,
+                         op.i[1], s.cosines.data() + first, s.sines.data() + first);
             break;
         }
-        case STORE: store(s, pass, x, op.i[0]); break;
-        case ATTENTION: attention(s, pass, op); break;
+        case STORE:
+            store(s, pass, x, op.i[0]);
+            break;
+        case ATTENTION:
+            attention(s, pass, op);
+            break;
         case CAUSAL_CONV:
         case DELTA_RULE:
         case SSM_SCAN:
-        case SELECTIVE_SCAN: recurrence(s, pass, op); break;
+        case SELECTIVE_SCAN:
+            recurrence(s, pass, op);
+            break;
         case ROUTE:
-        case ROUTE_BY_TOKEN: route(s, pass, op); break;
-        case DISPATCH: dispatch(at(s, out), at(s, x), at(s, y), n, x.dim, op.i[0]); break;
+        case ROUTE_BY_TOKEN:
+            route(s, pass, op);
+            break;
+        case DISPATCH:
+            dispatch(at(s, out), at(s, x), at(s, y), n, x.dim, op.i[0]);
+            break;
         case COMBINE: {
             const float* weights = at(s, y);
             if (op.i[2]) {
@@ -457,19 +537,30 @@ int64_t execute(Session& s, const Pass& pass, const OpSpec& op) {
                 weights = s.ones.data();
             }
             const float* input = op.num_inputs > 3 ? at(s, op.in[3]) : nullptr;
-            llamath_combine_experts(pool, at(s, out), at(s, x), weights, reinterpret_cast<const int32_t*>(at(s, op.in[2])), input, s.rows, op.i[0],
-                                    op.i[1], x.dim, 0);
+            llamath_combine_experts(pool, at(s, out), at(s, x), weights,
+                                    reinterpret_cast<const int32_t*>(at(s, op.in[2])), input,
+                                    s.rows, op.i[0], op.i[1], x.dim, 0);
             break;
         }
         case SCALE_BY_EXPERT:
-            scale_by_expert(at(s, out), at(s, x), reinterpret_cast<const int32_t*>(at(s, y)), e.vector(op.w[0]), n * x.size(), op.i[0]);
+            scale_by_expert(at(s, out), at(s, x), reinterpret_cast<const int32_t*>(at(s, y)),
+                            e.vector(op.w[0]), n * x.size(), op.i[0]);
             break;
-        case ADD_SINUSOIDS: add_sinusoids(at(s, out), at(s, x), s.positions.data(), n, x.size(), op.i[0], op.i[1]); break;
-        case MIX_STREAMS: mix_streams(at(s, out), at(s, x), at(s, y), n, out.heads, x.heads, x.dim); break;
-        case SINKHORN: sinkhorn(at(s, out), at(s, x), n, x.dim, op.i[1], op.f[0]); break;
-        case NORMALIZE_SUM: normalize_sum(at(s, out), at(s, x), n * x.heads, x.dim); break;
+        case ADD_SINUSOIDS:
+            add_sinusoids(at(s, out), at(s, x), s.positions.data(), n, x.size(), op.i[0], op.i[1]);
+            break;
+        case MIX_STREAMS:
+            mix_streams(at(s, out), at(s, x), at(s, y), n, out.heads, x.heads, x.dim);
+            break;
+        case SINKHORN:
+            sinkhorn(at(s, out), at(s, x), n, x.dim, op.i[1], op.f[0]);
+            break;
+        case NORMALIZE_SUM:
+            normalize_sum(at(s, out), at(s, x), n * x.heads, x.dim);
+            break;
         case LAYER_END:
-            if (pass.layers) memcpy(pass.layers + op.i[0] * s.rows * x.size(), at(s, x), s.rows * x.size() * 4);
+            if (pass.layers)
+                memcpy(pass.layers + op.i[0] * s.rows * x.size(), at(s, x), s.rows * x.size() * 4);
             break;
     }
     return -1;
@@ -498,8 +589,10 @@ void on_interrupt(int number, siginfo_t* info, void* context) {
 
 extern "C" {
 
-// A program, or NULL with the reason in `text` and the number of the operation in `where`, or -1. The arrays of the program are copied.
-Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p, int64_t* where, char* text, int64_t size) try {
+// A program, or NULL with the reason in `text` and the number of the operation in `where`, or -1.
+// The arrays of the program are copied.
+Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p, int64_t* where, char* text,
+                              int64_t size) try {
     if (const std::string mistake = find_mistake(*p, where); !mistake.empty()) {
         write_message(mistake, text, size);
         return nullptr;
@@ -514,12 +607,14 @@ Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p, int64_t* where, 
     e->rope_pairs.assign(p->rope_pairs, p->rope_pairs + p->num_ropes);
     e->slopes.resize(e->ops.size());
     for (size_t i = 0; i < e->ops.size(); i++)
-        if (const OpSpec& op = e->ops[i]; op.code == ATTENTION && op.i[8]) alibi_slopes(e->slopes[i], op.in[0].heads, op.f[2], op.f[3]);
+        if (const OpSpec& op = e->ops[i]; op.code == ATTENTION && op.i[8])
+            alibi_slopes(e->slopes[i], op.in[0].heads, op.f[2], op.f[3]);
     e->biases.resize(e->products.size());
     for (const OpSpec& op : e->ops)
         if (op.code == EXPERT_LINEAR)
             for (int64_t j = op.first_product; j < op.first_product + op.num_products; j++)
-                for (int64_t x = 0; e->products[j].bias >= 0 && x < op.i[2]; x++) e->biases[j].push_back(e->vector(e->products[j].bias + x));
+                for (int64_t x = 0; e->products[j].bias >= 0 && x < op.i[2]; x++)
+                    e->biases[j].push_back(e->vector(e->products[j].bias + x));
     return e;
 } catch (const std::exception&) {
     write_message("there is not enough memory for the program", text, size);
@@ -565,10 +660,12 @@ Session* llamath_session_create(Engine* e, int64_t slots, int64_t max_chunk, int
     return nullptr;
 }
 
-// Make room for `capacity` tokens of each sequence, `length` of which are kept; 0, or -1 without memory.
+// Make room for `capacity` tokens of each sequence, `length` of which are kept; 0, or -1 without
+// memory.
 int32_t llamath_session_reserve(Session* s, int64_t capacity, int64_t length) {
     if (capacity <= s->capacity) return 0;
-    if (capacity > std::numeric_limits<int32_t>::max() || length < 0 || length > s->capacity) return -1;
+    if (capacity > std::numeric_limits<int32_t>::max() || length < 0 || length > s->capacity)
+        return -1;
     llamath_pool_wait(s->engine->pool);
     int64_t bytes = type_bytes(s->kv_type);
     for (size_t i = 0; i < s->caches.size(); i++) {
@@ -581,7 +678,8 @@ int32_t llamath_session_reserve(Session* s, int64_t capacity, int64_t length) {
         if (!data) return -1;
         for (int64_t row = 0; old.data && row < s->slots * spec.heads; row++)
             for (int64_t j = std::max<int64_t>(0, length - old.capacity); j < length; j++)
-                memcpy(data + (row * tokens + j % tokens) * vector, old.data + (row * old.capacity + j % old.capacity) * vector, vector);
+                memcpy(data + (row * tokens + j % tokens) * vector,
+                       old.data + (row * old.capacity + j % old.capacity) * vector, vector);
         free(old.data);
         old = Cache{data, tokens};
     }
@@ -601,7 +699,8 @@ int32_t llamath_session_can_truncate(const Session* s, int64_t stored, int64_t l
     if (length >= stored) return 1;
     if (!s->states.empty()) return 0;
     for (size_t i = 0; i < s->caches.size(); i++) {
-        int64_t lookback = s->engine->caches[i].lookback, first = std::max<int64_t>(0, stored - s->caches[i].capacity);
+        int64_t lookback = s->engine->caches[i].lookback,
+                first = std::max<int64_t>(0, stored - s->caches[i].capacity);
         if (lookback && first > std::max<int64_t>(0, length - lookback + 1)) return 0;
     }
     return 1;
@@ -621,8 +720,10 @@ int64_t llamath_session_bytes(const Session* s) {
 
 enum { RUN_OK = 0, RUN_CANCELLED = 1, RUN_NONFINITE = 2, RUN_NO_MEMORY = 3, RUN_REFUSED = 4 };
 
-// Run a pass. RUN_NONFINITE: `where` is the number of the operation and of its product. RUN_REFUSED: `text` says why.
-int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where, char* text, int64_t size) try {
+// Run a pass. RUN_NONFINITE: `where` is the number of the operation and of its product.
+// RUN_REFUSED: `text` says why.
+int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where, char* text,
+                            int64_t size) try {
     if (const std::string mistake = find_mistake(*s, *pass); !mistake.empty()) {
         write_message(mistake, text, size);
         return RUN_REFUSED;
@@ -658,7 +759,9 @@ int32_t llamath_interrupts(Pool* pool) {
         action.sa_sigaction = on_interrupt;
         action.sa_flags = SA_SIGINFO;
         sigemptyset(&action.sa_mask);
-        if (sigaction(SIGINT, nullptr, &previous_action) || (!(previous_action.sa_flags & SA_SIGINFO) && previous_action.sa_handler == SIG_IGN)) return -1;
+        if (sigaction(SIGINT, nullptr, &previous_action) ||
+            (!(previous_action.sa_flags & SA_SIGINFO) && previous_action.sa_handler == SIG_IGN))
+            return -1;
         interrupted_pool = pool;
         return sigaction(SIGINT, &action, nullptr);
     }

@@ -1,4 +1,5 @@
-// The functions of kernels.h: they choose the path, prepare inputs, and cut work into pieces for the pool.
+// The functions of kernels.h: they choose the path, prepare inputs, and cut work into pieces for
+// the pool.
 
 #include <algorithm>
 #include <atomic>
@@ -54,7 +55,9 @@ void parallel(Pool* pool, int64_t items, int64_t per_piece, Function fn) {
     static_assert(sizeof(Context) <= llamath::MAX_CONTEXT && std::is_trivially_copyable_v<Context>);
     per_piece = std::max<int64_t>(per_piece, 1);
     if (items <= per_piece || pool->threads == 1) {
-        for (int64_t i = 0; i < items && !pool->cancelled.load(std::memory_order_relaxed); i += per_piece) fn(i, std::min(i + per_piece, items));
+        for (int64_t i = 0; i < items && !pool->cancelled.load(std::memory_order_relaxed);
+             i += per_piece)
+            fn(i, std::min(i + per_piece, items));
         return;
     }
     const Context context{fn, items, per_piece};
@@ -104,7 +107,8 @@ char* lay_out(Activations& a, const Needs& needs, char* memory) {
         a.scales = reinterpret_cast<float*>(take(memory, n * groups * GROUP_LANES * FLOAT_SIZE));
         a.sums = reinterpret_cast<float*>(take(memory, n * groups * ORDERS * FLOAT_SIZE));
     }
-    if (needs.floats) a.packed_floats = reinterpret_cast<float*>(take(memory, n * a.cols * FLOAT_SIZE));
+    if (needs.floats)
+        a.packed_floats = reinterpret_cast<float*>(take(memory, n * a.cols * FLOAT_SIZE));
     if (needs.bf16) a.packed_bf16 = reinterpret_cast<uint32_t*>(take(memory, n * a.padded * 2));
     if (needs.int8) {
         a.packed_int8 = reinterpret_cast<uint32_t*>(take(memory, n * a.padded));
@@ -117,7 +121,8 @@ char* lay_out(Activations& a, const Needs& needs, char* memory) {
 
 Activations activations(const float* x, int64_t stride, int64_t n, int64_t cols) {
     Activations a{};
-    a.x = x, a.stride = stride, a.n = n, a.cols = cols, a.padded = ceil_div(cols, PADDING) * PADDING;
+    a.x = x, a.stride = stride, a.n = n, a.cols = cols,
+    a.padded = ceil_div(cols, PADDING) * PADDING;
     return a;
 }
 
@@ -129,8 +134,11 @@ int64_t prepared_bytes(Activations a, const Needs& needs) {
 void prepare(Pool* pool, const Activations& a, const Needs& needs) {
     const Path* path = active;
     if (needs.quantized)
-        parallel(pool, a.n, SMALL / std::max<int64_t>(a.cols, 1), [a, path](int64_t first, int64_t last) { path->quantize_rows(&a, first, last); });
-    if (needs.rounded) parallel(pool, a.n, SMALL / std::max<int64_t>(a.cols, 1), [a, path](int64_t first, int64_t last) { path->round_rows(&a, first, last); });
+        parallel(pool, a.n, SMALL / std::max<int64_t>(a.cols, 1),
+                 [a, path](int64_t first, int64_t last) { path->quantize_rows(&a, first, last); });
+    if (needs.rounded)
+        parallel(pool, a.n, SMALL / std::max<int64_t>(a.cols, 1),
+                 [a, path](int64_t first, int64_t last) { path->round_rows(&a, first, last); });
     if (!(needs.floats || needs.bf16 || needs.int8)) return;
     struct Context {
         const Path* path;
@@ -150,7 +158,8 @@ void prepare(Pool* pool, const Activations& a, const Needs& needs) {
 
 int32_t mode_of(const Matrix& w, int64_t n, int32_t precision) {
     if (precision == LLAMATH_EXACT) return FLOAT_PRODUCT;
-    if (w.type == LLAMATH_BF16 && n >= LLAMATH_TILE_ROWS && active->multiplies_bf16) return BF16_PRODUCT;
+    if (w.type == LLAMATH_BF16 && n >= LLAMATH_TILE_ROWS && active->multiplies_bf16)
+        return BF16_PRODUCT;
     return active->multiplies_int8(w.type) ? INT8_PRODUCT : FLOAT_PRODUCT;
 }
 
@@ -160,12 +169,15 @@ bool packs(const Matrix& w, int32_t mode, int64_t n) {
     return n > (cheap ? MOST_FEW_ROWS : FEW_ROWS) && active->pack_rows;
 }
 
-constexpr int64_t PIECE_BYTES = 131072;  // of weights, for few rows
+constexpr int64_t PIECE_BYTES = 131072;                          // of weights, for few rows
 constexpr int64_t TILE_WEIGHT_ROWS = 48, TILE_INPUT_ROWS = 192;  // of a piece for many rows
 
 int64_t rows_per_piece(const Matrix& w, int64_t n) {
     if (n > MOST_FEW_ROWS) return TILE_WEIGHT_ROWS;
-    return std::max<int64_t>(PIECE_BYTES / std::max<int64_t>(llamath_row_bytes(w.type, w.cols), 1) / ROW_GROUP, 1) * ROW_GROUP;
+    return std::max<int64_t>(
+               PIECE_BYTES / std::max<int64_t>(llamath_row_bytes(w.type, w.cols), 1) / ROW_GROUP,
+               1) *
+           ROW_GROUP;
 }
 
 // One matrix with a range of prepared rows
@@ -185,13 +197,17 @@ struct Plan {
     int32_t count;
     const int32_t* out_rows;  // row of the output for each prepared row, -1 for none, or NULL
     Activations x;
-    int64_t memory;           // where results end and the kernel's memory begins
+    int64_t memory;  // where results end and the kernel's memory begins
 };
 
 ProductPiece piece_of(const Plan& plan, int64_t piece, char* memory, const Part*& part) {
-    const Part* found = std::upper_bound(plan.parts, plan.parts + plan.count, piece, [](int64_t p, const Part& x) { return p < x.first_piece; }) - 1;
+    const Part* found =
+        std::upper_bound(plan.parts, plan.parts + plan.count, piece,
+                         [](int64_t p, const Part& x) { return p < x.first_piece; }) -
+        1;
     part = found;
-    const int64_t at = piece - found->first_piece, row = at % found->row_blocks * found->rows, x = found->x_first + at / found->row_blocks * TILE_INPUT_ROWS;
+    const int64_t at = piece - found->first_piece, row = at % found->row_blocks * found->rows,
+                  x = found->x_first + at / found->row_blocks * TILE_INPUT_ROWS;
     ProductPiece p{};
     p.w = &found->w;
     p.x = &plan.x;
@@ -219,7 +235,8 @@ void commit_product(const void* context, int64_t piece, const char* memory) {
     const int64_t rows = p.last - p.first;
     for (int64_t i = p.x_first; i < p.x_last; i++) {
         const float* y = p.y + (i - p.x_first) * p.y_stride;
-        float* out = part->out + (plan.out_rows ? plan.out_rows[i] : i) * part->out_stride + p.first;
+        float* out =
+            part->out + (plan.out_rows ? plan.out_rows[i] : i) * part->out_stride + p.first;
         const float* bias = part->bias ? part->bias + p.first : nullptr;
         if (part->accumulate)
             for (int64_t r = 0; r < rows; r++) out[r] += y[r] + (bias ? bias[r] : 0.0f);
@@ -240,7 +257,8 @@ void run_products(Pool* pool, Plan plan, Part* parts) {
         part.first_piece = pieces;
         pieces += part.row_blocks * ceil_div(n, TILE_INPUT_ROWS);
         const int64_t inputs = ceil_div(std::min(n, TILE_INPUT_ROWS), PACKED_ROWS) * PACKED_ROWS;
-        results = std::max(results, ceil_div(part.rows, ROW_GROUP) * ROW_GROUP * inputs * FLOAT_SIZE);
+        results =
+            std::max(results, ceil_div(part.rows, ROW_GROUP) * ROW_GROUP * inputs * FLOAT_SIZE);
         kernel = std::max(kernel, plan.path->product_memory(&part.w));
     }
     plan.parts = parts;
@@ -264,8 +282,12 @@ extern "C" {
 int32_t llamath_version(void) { return LLAMATH_KERNELS_VERSION; }
 const char* llamath_path(void) { return active->name; }
 int32_t llamath_num_paths(void) { return NUM_PATHS; }
-const char* llamath_path_name(int32_t i) { return i >= 0 && i < NUM_PATHS ? PATHS[i]->name : nullptr; }
-int32_t llamath_path_supported(int32_t i) { return i >= 0 && i < NUM_PATHS && PATHS[i]->supported(); }
+const char* llamath_path_name(int32_t i) {
+    return i >= 0 && i < NUM_PATHS ? PATHS[i]->name : nullptr;
+}
+int32_t llamath_path_supported(int32_t i) {
+    return i >= 0 && i < NUM_PATHS && PATHS[i]->supported();
+}
 int32_t llamath_set_path(const char* name) {
     const Path* p = path_named(name);
     if (p) active = p;
@@ -299,40 +321,67 @@ uint64_t llamath_read(Pool* pool, const void* data, int64_t bytes) {
 
 int64_t llamath_block_size(int32_t type) {
     switch (type) {
-        case LLAMATH_F32: case LLAMATH_F16: case LLAMATH_BF16: case LLAMATH_I8: return 1;
-        case LLAMATH_Q4_0: case LLAMATH_Q8_0: case LLAMATH_MXFP4: return 32;
-        case LLAMATH_Q4_K: case LLAMATH_Q5_K: case LLAMATH_Q6_K: return 256;
-        default: return 0;
+        case LLAMATH_F32:
+        case LLAMATH_F16:
+        case LLAMATH_BF16:
+        case LLAMATH_I8:
+            return 1;
+        case LLAMATH_Q4_0:
+        case LLAMATH_Q8_0:
+        case LLAMATH_MXFP4:
+            return 32;
+        case LLAMATH_Q4_K:
+        case LLAMATH_Q5_K:
+        case LLAMATH_Q6_K:
+            return 256;
+        default:
+            return 0;
     }
 }
 
 int64_t llamath_block_bytes(int32_t type) {
     switch (type) {
-        case LLAMATH_F32: return 4;
-        case LLAMATH_F16: case LLAMATH_BF16: return 2;
-        case LLAMATH_I8: return 1;
-        case LLAMATH_Q4_0: return 18;
-        case LLAMATH_Q8_0: return 34;
-        case LLAMATH_MXFP4: return 17;
-        case LLAMATH_Q4_K: return 144;
-        case LLAMATH_Q5_K: return 176;
-        case LLAMATH_Q6_K: return 210;
-        default: return 0;
+        case LLAMATH_F32:
+            return 4;
+        case LLAMATH_F16:
+        case LLAMATH_BF16:
+            return 2;
+        case LLAMATH_I8:
+            return 1;
+        case LLAMATH_Q4_0:
+            return 18;
+        case LLAMATH_Q8_0:
+            return 34;
+        case LLAMATH_MXFP4:
+            return 17;
+        case LLAMATH_Q4_K:
+            return 144;
+        case LLAMATH_Q5_K:
+            return 176;
+        case LLAMATH_Q6_K:
+            return 210;
+        default:
+            return 0;
     }
 }
 
 int64_t llamath_row_bytes(int32_t type, int64_t cols) {
     const int64_t size = llamath_block_size(type);
-    return size == 0 || cols < 0 || cols > MOST_CELLS || cols % size ? -1 : cols / size * llamath_block_bytes(type);
+    return size == 0 || cols < 0 || cols > MOST_CELLS || cols % size
+               ? -1
+               : cols / size * llamath_block_bytes(type);
 }
 
 int32_t llamath_fits(const Matrix* w) {
-    const int64_t bytes = llamath_row_bytes(w->type, w->cols), stride = or_else(w->row_stride, bytes);
+    const int64_t bytes = llamath_row_bytes(w->type, w->cols),
+                  stride = or_else(w->row_stride, bytes);
     if (bytes < 0 || w->layout || w->rows < 0 || w->rows > MOST_CELLS || stride < bytes) return 0;
-    if (w->type == LLAMATH_I8 ? w->num_scales < w->rows || !w->scales : w->scales != nullptr) return 0;
+    if (w->type == LLAMATH_I8 ? w->num_scales < w->rows || !w->scales : w->scales != nullptr)
+        return 0;
     int64_t before = 0;  // the last row
     if (w->rows == 0 || bytes == 0) return 1;
-    return w->data && !__builtin_mul_overflow(w->rows - 1, stride, &before) && before <= w->bytes - bytes;
+    return w->data && !__builtin_mul_overflow(w->rows - 1, stride, &before) &&
+           before <= w->bytes - bytes;
 }
 
 int32_t llamath_dequantize_row(float* out, const Matrix* w, int64_t r) {
@@ -342,13 +391,15 @@ int32_t llamath_dequantize_row(float* out, const Matrix* w, int64_t r) {
 }
 
 int32_t llamath_compare_groups(GroupComparison* c) {
-    if (c->size <= 0 || c->size % 16 || c->groups < 0 || c->groups > MOST_CELLS / c->size) return -1;
+    if (c->size <= 0 || c->size % 16 || c->groups < 0 || c->groups > MOST_CELLS / c->size)
+        return -1;
     if (c->type != LLAMATH_F32 && c->type != LLAMATH_F16 && c->type != LLAMATH_BF16) return -1;
     active->compare_groups(c);
     return 0;
 }
 
-void llamath_lookup(Pool* pool, float* out, int64_t out_stride, const int32_t* ids, int64_t n, const Matrix* w, int32_t offset, float factor) {
+void llamath_lookup(Pool* pool, float* out, int64_t out_stride, const int32_t* ids, int64_t n,
+                    const Matrix* w, int32_t offset, float factor) {
     const Path* path = active;
     const Matrix table = *w;
     out_stride = or_else(out_stride, w->cols);
@@ -364,7 +415,8 @@ void llamath_lookup(Pool* pool, float* out, int64_t out_stride, const int32_t* i
     });
 }
 
-int32_t llamath_matmul(Pool* pool, const Product* products, int32_t count, const float* x, int64_t x_stride, int64_t n, int32_t precision) {
+int32_t llamath_matmul(Pool* pool, const Product* products, int32_t count, const float* x,
+                       int64_t x_stride, int64_t n, int32_t precision) {
     Needs needs;
     for (int32_t i = 0; i < count; i++) {
         if (!llamath_fits(&products[i].w) || products[i].w.cols != products[0].w.cols) return -1;
@@ -372,14 +424,26 @@ int32_t llamath_matmul(Pool* pool, const Product* products, int32_t count, const
         needs.add(mode, packs(products[i].w, mode, n));
     }
     if (count <= 0 || n <= 0) return 0;
-    const int64_t cols = products[0].w.cols, part_bytes = count * static_cast<int64_t>(sizeof(Part)) + 64;
+    const int64_t cols = products[0].w.cols,
+                  part_bytes = count * static_cast<int64_t>(sizeof(Part)) + 64;
     Plan plan{active, nullptr, count, nullptr, activations(x, or_else(x_stride, cols), n, cols), 0};
     char* memory = pool->inputs(static_cast<size_t>(prepared_bytes(plan.x, needs) + part_bytes));
     Part* parts = reinterpret_cast<Part*>(take(memory, part_bytes - 64));
     for (int32_t i = 0; i < count; i++) {
         const Product& p = products[i];
         const int32_t mode = mode_of(p.w, n, precision);
-        parts[i] = Part{p.w, p.bias, p.out, or_else(p.out_stride, p.w.rows), mode, packs(p.w, mode, n), p.accumulate, 0, n, 0, 0, 0};
+        parts[i] = Part{p.w,
+                        p.bias,
+                        p.out,
+                        or_else(p.out_stride, p.w.rows),
+                        mode,
+                        packs(p.w, mode, n),
+                        p.accumulate,
+                        0,
+                        n,
+                        0,
+                        0,
+                        0};
     }
     lay_out(plan.x, needs, memory);
     prepare(pool, plan.x, needs);
@@ -387,7 +451,8 @@ int32_t llamath_matmul(Pool* pool, const Product* products, int32_t count, const
     return 0;
 }
 
-int32_t llamath_per_head_matmul(Pool* pool, float* out, const float* x, int64_t n, const Matrix* w, int64_t size, int32_t transposed, int32_t) {
+int32_t llamath_per_head_matmul(Pool* pool, float* out, const float* x, int64_t n, const Matrix* w,
+                                int64_t size, int32_t transposed, int32_t) {
     if (!llamath_fits(w) || size <= 0 || w->rows % size) return -1;
     struct Context {
         const Path* path;
@@ -398,7 +463,9 @@ int32_t llamath_per_head_matmul(Pool* pool, float* out, const float* x, int64_t 
         int32_t transposed;
     } context{active, *w, x, out, n, w->rows / size, size, 0, transposed};
     const int64_t out_size = transposed ? w->cols : size;
-    context.memory = ceil_div(n * std::max(out_size, ceil_div(size, ROW_GROUP) * ROW_GROUP) * FLOAT_SIZE, 64) * 64;
+    context.memory =
+        ceil_div(n * std::max(out_size, ceil_div(size, ROW_GROUP) * ROW_GROUP) * FLOAT_SIZE, 64) *
+        64;
     Task task;
     task.pieces = context.heads;
     task.context = &context;
@@ -409,7 +476,15 @@ int32_t llamath_per_head_matmul(Pool* pool, float* out, const float* x, int64_t 
         const int64_t in_size = self.transposed ? self.size : self.w.cols;
         Activations a{};
         a.x = self.x + h * in_size, a.stride = self.heads * in_size, a.n = self.n, a.cols = in_size;
-        ProductPiece p{&self.w, &a, h * self.size, (h + 1) * self.size, 0, self.n, reinterpret_cast<float*>(memory), self.size, memory + self.memory};
+        ProductPiece p{&self.w,
+                       &a,
+                       h * self.size,
+                       (h + 1) * self.size,
+                       0,
+                       self.n,
+                       reinterpret_cast<float*>(memory),
+                       self.size,
+                       memory + self.memory};
         if (self.transposed)
             self.path->transposed_product(&p);
         else
@@ -419,14 +494,18 @@ int32_t llamath_per_head_matmul(Pool* pool, float* out, const float* x, int64_t 
         const auto& self = *static_cast<const Context*>(c);
         const int64_t size_out = self.transposed ? self.w.cols : self.size;
         for (int64_t i = 0; i < self.n; i++)
-            std::memcpy(self.out + (i * self.heads + h) * size_out, memory + i * size_out * FLOAT_SIZE, static_cast<size_t>(size_out * FLOAT_SIZE));
+            std::memcpy(self.out + (i * self.heads + h) * size_out,
+                        memory + i * size_out * FLOAT_SIZE,
+                        static_cast<size_t>(size_out * FLOAT_SIZE));
     };
     pool->run(task);
     return 0;
 }
 
-int32_t llamath_expert_matmul(Pool* pool, const ExpertProduct* products, int32_t count, const float* x, int64_t x_stride, const int32_t* chosen,
-                              int64_t pairs, int32_t rows_per_x, int32_t num_experts, int32_t precision) {
+int32_t llamath_expert_matmul(Pool* pool, const ExpertProduct* products, int32_t count,
+                              const float* x, int64_t x_stride, const int32_t* chosen,
+                              int64_t pairs, int32_t rows_per_x, int32_t num_experts,
+                              int32_t precision) {
     if (count <= 0 || pairs <= 0 || num_experts <= 0) return 0;
     const int64_t cols = products[0].experts[0].cols;
     const auto valid = [&](int64_t p) { return chosen[p] >= 0 && chosen[p] < num_experts; };
@@ -434,15 +513,20 @@ int32_t llamath_expert_matmul(Pool* pool, const ExpertProduct* products, int32_t
         for (int64_t p = 0; p < pairs; p++) {
             if (!valid(p)) continue;
             const Matrix& w = products[i].experts[chosen[p]];
-            if (!llamath_fits(&w) || w.cols != cols || w.rows != products[i].experts[0].rows) return -1;
+            if (!llamath_fits(&w) || w.cols != cols || w.rows != products[i].experts[0].rows)
+                return -1;
         }
-    // The rows of each expert one after the other; those of an expert with packed inputs begin at a multiple of PACKED_ROWS
+    // The rows of each expert one after the other; those of an expert with packed inputs begin at a
+    // multiple of PACKED_ROWS
     const int64_t most_rows = pairs + PACKED_ROWS * std::min<int64_t>(pairs, num_experts);
-    const int64_t part_bytes = std::min<int64_t>(pairs, num_experts) * count * static_cast<int64_t>(sizeof(Part));
+    const int64_t part_bytes =
+        std::min<int64_t>(pairs, num_experts) * count * static_cast<int64_t>(sizeof(Part));
     Needs needs;
     needs.rounded = needs.quantized = needs.floats = needs.bf16 = needs.int8 = true;
     Activations a = activations(nullptr, cols, most_rows, cols);
-    char* memory = pool->inputs(static_cast<size_t>(prepared_bytes(a, needs) + part_bytes + most_rows * (cols * FLOAT_SIZE + 4) + num_experts * 16 + 512));
+    char* memory = pool->inputs(static_cast<size_t>(prepared_bytes(a, needs) + part_bytes +
+                                                    most_rows * (cols * FLOAT_SIZE + 4) +
+                                                    num_experts * 16 + 512));
     auto* parts = reinterpret_cast<Part*>(take(memory, part_bytes));
     auto* order = reinterpret_cast<int32_t*>(take(memory, most_rows * 4));
     auto* sizes = reinterpret_cast<int64_t*>(take(memory, num_experts * 8));
@@ -471,8 +555,18 @@ int32_t llamath_expert_matmul(Pool* pool, const ExpertProduct* products, int32_t
             const Matrix& w = products[i].experts[e];
             const int32_t mode = mode_of(w, sizes[e], precision), packed = packs(w, mode, sizes[e]);
             needs.add(mode, packed);
-            parts[plan.count++] = Part{w, products[i].biases ? products[i].biases[e] : nullptr, products[i].out, w.rows, mode, packed, 0, begins[e],
-                                       begins[e] + sizes[e], 0, 0, 0};
+            parts[plan.count++] = Part{w,
+                                       products[i].biases ? products[i].biases[e] : nullptr,
+                                       products[i].out,
+                                       w.rows,
+                                       mode,
+                                       packed,
+                                       0,
+                                       begins[e],
+                                       begins[e] + sizes[e],
+                                       0,
+                                       0,
+                                       0};
         }
     }
     if (total == 0) return 0;
@@ -484,7 +578,8 @@ int32_t llamath_expert_matmul(Pool* pool, const ExpertProduct* products, int32_t
         if (order[i] < 0)
             std::fill(rows + i * cols, rows + (i + 1) * cols, 0.0f);
         else
-            std::memcpy(rows + i * cols, x + order[i] / rows_per_x * x_stride, static_cast<size_t>(cols) * sizeof(float));
+            std::memcpy(rows + i * cols, x + order[i] / rows_per_x * x_stride,
+                        static_cast<size_t>(cols) * sizeof(float));
     });
     plan.x = activations(rows, cols, total, cols);
     lay_out(plan.x, needs, memory);
@@ -493,8 +588,9 @@ int32_t llamath_expert_matmul(Pool* pool, const ExpertProduct* products, int32_t
     return 0;
 }
 
-void llamath_combine_experts(Pool* pool, float* out, const float* y, const float* weights, const int32_t* chosen, const float* x, int64_t n,
-                             int32_t top_k, int32_t num_experts, int64_t cols, int32_t accumulate) {
+void llamath_combine_experts(Pool* pool, float* out, const float* y, const float* weights,
+                             const int32_t* chosen, const float* x, int64_t n, int32_t top_k,
+                             int32_t num_experts, int64_t cols, int32_t accumulate) {
     const Path* path = active;
     parallel_rows(pool, n, cols * top_k, [=](int64_t t) {
         float* row = out + t * cols;
@@ -509,67 +605,88 @@ void llamath_combine_experts(Pool* pool, float* out, const float* y, const float
 
 // ---- Norms and elementwise operations
 
-void llamath_rms_norm(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride, int64_t n, int64_t cols, const float* weight,
-                      int64_t weight_rows, float eps, float offset) {
+void llamath_rms_norm(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride,
+                      int64_t n, int64_t cols, const float* weight, int64_t weight_rows, float eps,
+                      float offset) {
     const Path* path = active;
     out_stride = or_else(out_stride, cols), x_stride = or_else(x_stride, cols);
     parallel_rows(pool, n, cols, [=](int64_t i) {
-        path->rms_norm(out + i * out_stride, x + i * x_stride, cols, weight ? weight + i % weight_rows * cols : nullptr, eps, offset);
+        path->rms_norm(out + i * out_stride, x + i * x_stride, cols,
+                       weight ? weight + i % weight_rows * cols : nullptr, eps, offset);
     });
 }
 
-void llamath_layer_norm(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride, int64_t n, int64_t cols, const float* weight,
+void llamath_layer_norm(Pool* pool, float* out, int64_t out_stride, const float* x,
+                        int64_t x_stride, int64_t n, int64_t cols, const float* weight,
                         const float* bias, int64_t weight_rows, float eps, float offset) {
     const Path* path = active;
     out_stride = or_else(out_stride, cols), x_stride = or_else(x_stride, cols);
     parallel_rows(pool, n, cols, [=](int64_t i) {
         const int64_t at = weight_rows > 1 ? i % weight_rows * cols : 0;
-        path->layer_norm(out + i * out_stride, x + i * x_stride, cols, weight ? weight + at : nullptr, bias ? bias + at : nullptr, eps, offset);
+        path->layer_norm(out + i * out_stride, x + i * x_stride, cols,
+                         weight ? weight + at : nullptr, bias ? bias + at : nullptr, eps, offset);
     });
 }
 
-void llamath_l2_norm(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride, int64_t n, int64_t cols, float eps) {
+void llamath_l2_norm(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride,
+                     int64_t n, int64_t cols, float eps) {
     const Path* path = active;
     out_stride = or_else(out_stride, cols), x_stride = or_else(x_stride, cols);
-    parallel_rows(pool, n, cols, [=](int64_t i) { path->l2_norm(out + i * out_stride, x + i * x_stride, cols, eps); });
+    parallel_rows(pool, n, cols, [=](int64_t i) {
+        path->l2_norm(out + i * out_stride, x + i * x_stride, cols, eps);
+    });
 }
 
 void llamath_act(Pool* pool, float* out, const float* x, int64_t count, int32_t act) {
     const Path* path = active;
-    parallel(pool, count, SMALL, [=](int64_t a, int64_t b) { path->act(out + a, x + a, b - a, act); });
+    parallel(pool, count, SMALL,
+             [=](int64_t a, int64_t b) { path->act(out + a, x + a, b - a, act); });
 }
 
-void llamath_gated(Pool* pool, float* out, int64_t out_stride, const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, int64_t n,
-                   int64_t cols, int32_t act) {
+void llamath_gated(Pool* pool, float* out, int64_t out_stride, const float* gate,
+                   int64_t gate_stride, const float* up, int64_t up_stride, int64_t n, int64_t cols,
+                   int32_t act) {
     const Path* path = active;
-    out_stride = or_else(out_stride, cols), gate_stride = or_else(gate_stride, cols), up_stride = or_else(up_stride, cols);
+    out_stride = or_else(out_stride, cols), gate_stride = or_else(gate_stride, cols),
+    up_stride = or_else(up_stride, cols);
     if (n == 1) {
-        parallel(pool, cols, SMALL, [=](int64_t a, int64_t b) { path->gated(out + a, gate + a, up + a, b - a, act); });
+        parallel(pool, cols, SMALL,
+                 [=](int64_t a, int64_t b) { path->gated(out + a, gate + a, up + a, b - a, act); });
         return;
     }
-    parallel_rows(pool, n, cols, [=](int64_t i) { path->gated(out + i * out_stride, gate + i * gate_stride, up + i * up_stride, cols, act); });
+    parallel_rows(pool, n, cols, [=](int64_t i) {
+        path->gated(out + i * out_stride, gate + i * gate_stride, up + i * up_stride, cols, act);
+    });
 }
 
-void llamath_clamped_gated(Pool* pool, float* out, int64_t out_stride, const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
-                           int64_t n, int64_t cols, int32_t step, float limit, float alpha) {
+void llamath_clamped_gated(Pool* pool, float* out, int64_t out_stride, const float* gate,
+                           int64_t gate_stride, const float* up, int64_t up_stride, int64_t n,
+                           int64_t cols, int32_t step, float limit, float alpha) {
     const Path* path = active;
-    out_stride = or_else(out_stride, cols), gate_stride = or_else(gate_stride, cols * step), up_stride = or_else(up_stride, cols * step);
+    out_stride = or_else(out_stride, cols), gate_stride = or_else(gate_stride, cols * step),
+    up_stride = or_else(up_stride, cols * step);
     parallel_rows(pool, n, cols, [=](int64_t i) {
-        path->clamped_gated(out + i * out_stride, gate + i * gate_stride, up + i * up_stride, cols, step, limit, alpha);
+        path->clamped_gated(out + i * out_stride, gate + i * gate_stride, up + i * up_stride, cols,
+                            step, limit, alpha);
     });
 }
 
 void llamath_add(Pool* pool, float* out, const float* x, const float* y, int64_t count) {
     const Path* path = active;
-    parallel(pool, count, SMALL, [=](int64_t a, int64_t b) { path->multiply_add(out + a, x + a, y + a, b - a, 1.0f); });
+    parallel(pool, count, SMALL,
+             [=](int64_t a, int64_t b) { path->multiply_add(out + a, x + a, y + a, b - a, 1.0f); });
 }
 
-void llamath_add_row(Pool* pool, float* out, const float* x, const float* y, int64_t n, int64_t cols) {
+void llamath_add_row(Pool* pool, float* out, const float* x, const float* y, int64_t n,
+                     int64_t cols) {
     const Path* path = active;
-    parallel_rows(pool, n, cols, [=](int64_t i) { path->multiply_add(out + i * cols, x + i * cols, y, cols, 1.0f); });
+    parallel_rows(pool, n, cols, [=](int64_t i) {
+        path->multiply_add(out + i * cols, x + i * cols, y, cols, 1.0f);
+    });
 }
 
-void llamath_multiply(Pool* pool, float* out, const float* x, const float* y, int64_t n, int64_t cols, int64_t y_rows, int64_t y_cols) {
+void llamath_multiply(Pool* pool, float* out, const float* x, const float* y, int64_t n,
+                      int64_t cols, int64_t y_rows, int64_t y_cols) {
     const Path* path = active;
     parallel_rows(pool, n, cols, [=](int64_t i) {
         const float* other = y + i % y_rows * y_cols;
@@ -580,32 +697,43 @@ void llamath_multiply(Pool* pool, float* out, const float* x, const float* y, in
     });
 }
 
-void llamath_scale(Pool* pool, float* out, const float* x, int64_t count, float factor, float amount) {
+void llamath_scale(Pool* pool, float* out, const float* x, int64_t count, float factor,
+                   float amount) {
     const Path* path = active;
-    parallel(pool, count, SMALL, [=](int64_t a, int64_t b) { path->scale(out + a, x + a, b - a, factor, amount); });
+    parallel(pool, count, SMALL,
+             [=](int64_t a, int64_t b) { path->scale(out + a, x + a, b - a, factor, amount); });
 }
 
 void llamath_softcap(Pool* pool, float* out, const float* x, int64_t count, float cap) {
     const Path* path = active;
-    parallel(pool, count, SMALL, [=](int64_t a, int64_t b) { path->softcap(out + a, x + a, b - a, cap); });
+    parallel(pool, count, SMALL,
+             [=](int64_t a, int64_t b) { path->softcap(out + a, x + a, b - a, cap); });
 }
 
 void llamath_clamp(Pool* pool, float* out, const float* x, int64_t count, float low, float high) {
     const Path* path = active;
-    parallel(pool, count, SMALL, [=](int64_t a, int64_t b) { path->clamp(out + a, x + a, b - a, low, high); });
+    parallel(pool, count, SMALL,
+             [=](int64_t a, int64_t b) { path->clamp(out + a, x + a, b - a, low, high); });
 }
 
-void llamath_softplus_bias(Pool* pool, float* out, const float* x, const float* bias, int64_t n, int64_t cols, float low, float high) {
+void llamath_softplus_bias(Pool* pool, float* out, const float* x, const float* bias, int64_t n,
+                           int64_t cols, float low, float high) {
     const Path* path = active;
-    parallel_rows(pool, n, cols, [=](int64_t i) { path->softplus_bias(out + i * cols, x + i * cols, bias, cols, low, high); });
+    parallel_rows(pool, n, cols, [=](int64_t i) {
+        path->softplus_bias(out + i * cols, x + i * cols, bias, cols, low, high);
+    });
 }
 
-void llamath_decay(Pool* pool, float* out, const float* dt, const float* a_log, int64_t n, int64_t heads, int64_t cols) {
+void llamath_decay(Pool* pool, float* out, const float* dt, const float* a_log, int64_t n,
+                   int64_t heads, int64_t cols) {
     const Path* path = active;
-    parallel_rows(pool, n * heads, cols, [=](int64_t i) { path->scale(out + i * cols, dt + i * cols, cols, -std::exp(a_log[i % heads]), 0.0f); });
+    parallel_rows(pool, n * heads, cols, [=](int64_t i) {
+        path->scale(out + i * cols, dt + i * cols, cols, -std::exp(a_log[i % heads]), 0.0f);
+    });
 }
 
-void llamath_bounded_decay(Pool* pool, float* out, const float* x, const float* bias, const float* a_log, int64_t n, int64_t heads, int64_t cols,
+void llamath_bounded_decay(Pool* pool, float* out, const float* x, const float* bias,
+                           const float* a_log, int64_t n, int64_t heads, int64_t cols,
                            float bound) {
     const Path* path = active;
     parallel_rows(pool, n * heads, cols, [=](int64_t i) {
@@ -617,21 +745,28 @@ void llamath_bounded_decay(Pool* pool, float* out, const float* x, const float* 
     });
 }
 
-void llamath_copy_rows(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride, int64_t n, int64_t cols) {
+void llamath_copy_rows(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride,
+                       int64_t n, int64_t cols) {
     out_stride = or_else(out_stride, cols), x_stride = or_else(x_stride, cols);
-    parallel_rows(pool, n, cols, [=](int64_t i) { std::memmove(out + i * out_stride, x + i * x_stride, static_cast<size_t>(cols) * sizeof(float)); });
+    parallel_rows(pool, n, cols, [=](int64_t i) {
+        std::memmove(out + i * out_stride, x + i * x_stride,
+                     static_cast<size_t>(cols) * sizeof(float));
+    });
 }
 
 void llamath_softmax(Pool* pool, float* out, const float* x, int64_t n, int64_t cols) {
     const Path* path = active;
-    parallel_rows(pool, n, cols, [=](int64_t i) { path->softmax(out + i * cols, x + i * cols, cols); });
+    parallel_rows(pool, n, cols,
+                  [=](int64_t i) { path->softmax(out + i * cols, x + i * cols, cols); });
 }
 
-int64_t llamath_first_nonfinite(Pool*, const float* x, int64_t count) { return active->first_nonfinite(x, count); }
+int64_t llamath_first_nonfinite(Pool*, const float* x, int64_t count) {
+    return active->first_nonfinite(x, count);
+}
 int64_t llamath_argmax(Pool*, const float* x, int64_t count) { return active->argmax(x, count); }
 
-void llamath_rope_tables(float* cos, float* sin, const int32_t* positions, int64_t n, const float* frequencies, int64_t half, float factor,
-                         float sin_sign) {
+void llamath_rope_tables(float* cos, float* sin, const int32_t* positions, int64_t n,
+                         const float* frequencies, int64_t half, float factor, float sin_sign) {
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < half; j++) {
             const float angle = static_cast<float>(positions[i]) * frequencies[j];
@@ -640,32 +775,40 @@ void llamath_rope_tables(float* cos, float* sin, const int32_t* positions, int64
         }
 }
 
-int32_t llamath_rope(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride, int64_t n, int64_t heads, int64_t head_dim,
-                  int64_t half, int32_t interleaved, const float* cos, const float* sin) {
+int32_t llamath_rope(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride,
+                     int64_t n, int64_t heads, int64_t head_dim, int64_t half, int32_t interleaved,
+                     const float* cos, const float* sin) {
     if (half < 0 || half > head_dim / 2) return -1;
     const Path* path = active;
-    out_stride = or_else(out_stride, heads * head_dim), x_stride = or_else(x_stride, heads * head_dim);
+    out_stride = or_else(out_stride, heads * head_dim),
+    x_stride = or_else(x_stride, heads * head_dim);
     parallel_rows(pool, n, heads * head_dim, [=](int64_t i) {
-        path->rope(out + i * out_stride, x + i * x_stride, heads, head_dim, half, interleaved, cos + i * half, sin + i * half);
+        path->rope(out + i * out_stride, x + i * x_stride, heads, head_dim, half, interleaved,
+                   cos + i * half, sin + i * half);
     });
     return 0;
 }
 
 // ---- Attention
 
-void llamath_store_rows(Pool* pool, void* cache, int32_t type, int64_t cache_stride, const float* x, int64_t x_stride, int64_t n, int64_t cols) {
+void llamath_store_rows(Pool* pool, void* cache, int32_t type, int64_t cache_stride, const float* x,
+                        int64_t x_stride, int64_t n, int64_t cols) {
     const Path* path = active;
     const int64_t size = type == LLAMATH_F32 ? 4 : 2;
     x_stride = or_else(x_stride, cols);
-    parallel_rows(pool, n, cols, [=](int64_t i) { path->store_row(static_cast<char*>(cache) + i * cache_stride * size, type, x + i * x_stride, cols); });
+    parallel_rows(pool, n, cols, [=](int64_t i) {
+        path->store_row(static_cast<char*>(cache) + i * cache_stride * size, type, x + i * x_stride,
+                        cols);
+    });
 }
 
 int32_t llamath_attention(Pool* pool, const Attention* given) {
     struct Context {
         const Path* path;
         Attention a;
-        int64_t queries, query_blocks, splits, split, rows, partial;  // `partial`: floats of a split's result
-        float* partials;                                              // [pieces of one split, splits, partial]; NULL without splits
+        int64_t queries, query_blocks, splits, split, rows,
+            partial;      // `partial`: floats of a split's result
+        float* partials;  // [pieces of one split, splits, partial]; NULL without splits
     };
     static_assert(sizeof(Context) <= llamath::MAX_CONTEXT);
     Context c{active, *given, 0, 0, 1, 0, 0, 0, nullptr};
@@ -677,35 +820,44 @@ int32_t llamath_attention(Pool* pool, const Attention* given) {
     c.query_blocks = ceil_div(a.tokens, c.queries);
     c.rows = c.queries * group;
     c.partial = c.rows * (int64_t{a.v_dim} + 2);
-    const int64_t keys = a.selected ? a.num_selected : int64_t{a.past} + a.tokens, heads = int64_t{a.batch} * a.kv_heads * c.query_blocks;
+    const int64_t keys = a.selected ? a.num_selected : int64_t{a.past} + a.tokens,
+                  heads = int64_t{a.batch} * a.kv_heads * c.query_blocks;
     c.split = std::max<int64_t>(keys, 1);
-    if (pool->threads > 1 && a.tokens == 1 && heads < 8 * pool->threads && keys >= 512) {  // few heads and many keys
+    if (pool->threads > 1 && a.tokens == 1 && heads < 8 * pool->threads &&
+        keys >= 512) {  // few heads and many keys
         const int64_t visible = a.window > 0 ? std::min<int64_t>(a.window, keys) : keys;
         c.splits = std::min(ceil_div(8 * pool->threads, heads), ceil_div(visible, 256));
-        if (c.splits > 1) c.partials = reinterpret_cast<float*>(pool->inputs(static_cast<size_t>(heads * c.splits * c.partial * FLOAT_SIZE)));
+        if (c.splits > 1)
+            c.partials = reinterpret_cast<float*>(
+                pool->inputs(static_cast<size_t>(heads * c.splits * c.partial * FLOAT_SIZE)));
     }
     Task task;
     task.pieces = heads * c.splits;
     task.context = &c;
     task.context_size = sizeof c;
     task.with_inputs = c.partials != nullptr;
-    task.worker_memory = static_cast<size_t>(ceil_div(c.partial * FLOAT_SIZE, 64) * 64 + active->attention_memory(&a, c.queries));
+    task.worker_memory = static_cast<size_t>(ceil_div(c.partial * FLOAT_SIZE, 64) * 64 +
+                                             active->attention_memory(&a, c.queries));
     static constexpr auto piece_of = [](const Context& self, int64_t piece, char* memory) {
         const Attention& at = self.a;
-        const int64_t split = piece % self.splits, item = piece / self.splits, head = item % at.kv_heads, block = item / at.kv_heads % self.query_blocks;
+        const int64_t split = piece % self.splits, item = piece / self.splits,
+                      head = item % at.kv_heads, block = item / at.kv_heads % self.query_blocks;
         AttentionPiece p{};
         p.a = &at;
         p.sequence = static_cast<int32_t>(item / at.kv_heads / self.query_blocks);
         p.kv_head = static_cast<int32_t>(head);
         p.first_query = static_cast<int32_t>(block * self.queries);
-        p.last_query = static_cast<int32_t>(std::min<int64_t>(p.first_query + self.queries, at.tokens));
+        p.last_query =
+            static_cast<int32_t>(std::min<int64_t>(p.first_query + self.queries, at.tokens));
         int64_t low = 0, high = at.selected ? at.num_selected : int64_t{at.past} + at.tokens;
         if (!at.selected) {  // keys that some query of the piece sees
-            const int64_t start = at.start ? at.start[p.sequence] : 0, first = int64_t{at.past} + p.first_query;
+            const int64_t start = at.start ? at.start[p.sequence] : 0,
+                          first = int64_t{at.past} + p.first_query;
             low = start;
             if (at.causal) high = std::min<int64_t>(high, int64_t{at.past} + p.last_query);
             if (at.window > 0) low = std::max<int64_t>(low, first - at.window + 1);
-            if (at.chunk > 0 && first >= start) low = std::max<int64_t>(low, start + (first - start) / at.chunk * at.chunk);
+            if (at.chunk > 0 && first >= start)
+                low = std::max<int64_t>(low, start + (first - start) / at.chunk * at.chunk);
             low = std::max<int64_t>(low, at.first_slot);
             high = std::max(high, low);
         }
@@ -719,13 +871,18 @@ int32_t llamath_attention(Pool* pool, const Attention* given) {
         return p;
     };
     // of one row: divides by the sum of weights and writes it
-    static constexpr auto finish = [](const Context& self, const AttentionPiece& p, int64_t n, const float* row, float most, float total) {
+    static constexpr auto finish = [](const Context& self, const AttentionPiece& p, int64_t n,
+                                      const float* row, float most, float total) {
         const Attention& at = self.a;
-        const int64_t per_group = at.heads / at.kv_heads, head = p.kv_head * per_group + n % per_group, token = p.first_query + n / per_group;
-        const int64_t out_token = or_else(at.out_token, int64_t{at.heads} * at.v_dim), out_batch = or_else(at.out_batch, at.tokens * out_token);
+        const int64_t per_group = at.heads / at.kv_heads,
+                      head = p.kv_head * per_group + n % per_group,
+                      token = p.first_query + n / per_group;
+        const int64_t out_token = or_else(at.out_token, int64_t{at.heads} * at.v_dim),
+                      out_batch = or_else(at.out_batch, at.tokens * out_token);
         float* out = at.out + p.sequence * out_batch + token * out_token + head * at.v_dim;
         if (at.sinks && total != 0.0f) {
-            const float with_sink = std::max(most, at.sinks[head]), factor = std::exp(most - with_sink);
+            const float with_sink = std::max(most, at.sinks[head]),
+                        factor = std::exp(most - with_sink);
             total = (total * factor + std::exp(at.sinks[head] - with_sink)) / factor;
         }
         self.path->scale(out, row, at.v_dim, total == 0.0f ? 0.0f : 1.0f / total, 0.0f);
@@ -739,20 +896,24 @@ int32_t llamath_attention(Pool* pool, const Attention* given) {
         const auto& self = *static_cast<const Context*>(context);
         const AttentionPiece p = piece_of(self, piece, const_cast<char*>(memory));
         if (self.partials) {
-            std::memcpy(self.partials + piece * self.partial, memory, static_cast<size_t>(self.partial * FLOAT_SIZE));
+            std::memcpy(self.partials + piece * self.partial, memory,
+                        static_cast<size_t>(self.partial * FLOAT_SIZE));
             return;
         }
-        for (int64_t n = 0; n < (p.last_query - p.first_query) * (self.a.heads / self.a.kv_heads); n++)
+        for (int64_t n = 0; n < (p.last_query - p.first_query) * (self.a.heads / self.a.kv_heads);
+             n++)
             finish(self, p, n, p.out + n * self.a.v_dim, p.largest[n], p.total[n]);
     };
     pool->run(task);
     if (!c.partials || pool->cancelled.load()) return 0;
-    for (int64_t item = 0; item < heads; item++) {  // the splits of a head's keys together, in the memory of the first
+    for (int64_t item = 0; item < heads;
+         item++) {  // the splits of a head's keys together, in the memory of the first
         const AttentionPiece p = piece_of(c, item * c.splits, nullptr);
         float* first = c.partials + item * c.splits * c.partial;
         for (int64_t n = 0; n < group; n++) {
             float most = -std::numeric_limits<float>::infinity(), total = 0;
-            for (int64_t s = 0; s < c.splits; s++) most = std::max(most, first[s * c.partial + c.rows * a.v_dim + n]);
+            for (int64_t s = 0; s < c.splits; s++)
+                most = std::max(most, first[s * c.partial + c.rows * a.v_dim + n]);
             const float shift = std::isinf(most) ? 0.0f : most;
             for (int64_t s = 0; s < c.splits; s++) {
                 const float* part = first + s * c.partial;
@@ -761,7 +922,8 @@ int32_t llamath_attention(Pool* pool, const Attention* given) {
                 if (s == 0)
                     c.path->scale(first + n * a.v_dim, part + n * a.v_dim, a.v_dim, factor, 0.0f);
                 else
-                    c.path->multiply_add(first + n * a.v_dim, first + n * a.v_dim, part + n * a.v_dim, a.v_dim, factor);
+                    c.path->multiply_add(first + n * a.v_dim, first + n * a.v_dim,
+                                         part + n * a.v_dim, a.v_dim, factor);
             }
             finish(c, p, n, first + n * a.v_dim, shift, total);
         }
@@ -771,45 +933,63 @@ int32_t llamath_attention(Pool* pool, const Attention* given) {
 
 // ---- Recurrences
 
-void llamath_causal_conv(Pool* pool, float* out, int64_t out_stride, const float* x, int64_t x_stride, float* state, const float* weight,
-                         const float* bias, int64_t batch, int64_t tokens, int64_t channels, int64_t taps, int32_t act, const int32_t* pad) {
+void llamath_causal_conv(Pool* pool, float* out, int64_t out_stride, const float* x,
+                         int64_t x_stride, float* state, const float* weight, const float* bias,
+                         int64_t batch, int64_t tokens, int64_t channels, int64_t taps, int32_t act,
+                         const int32_t* pad) {
     const Path* path = active;
     out_stride = or_else(out_stride, channels), x_stride = or_else(x_stride, channels);
     constexpr int64_t CHANNELS = 64;
     const int64_t blocks = ceil_div(channels, CHANNELS);
-    parallel(pool, batch * blocks, SMALL / std::max<int64_t>(tokens * CHANNELS, 1), [=](int64_t a, int64_t b) {
-        for (int64_t i = a; i < b; i++) {
-            const int64_t s = i / blocks, first = i % blocks * CHANNELS;
-            path->causal_conv(out + s * tokens * out_stride, out_stride, x + s * tokens * x_stride, x_stride, state + s * (taps - 1) * channels, weight,
-                              bias, tokens, channels, first, std::min(first + CHANNELS, channels), taps, act, pad ? pad[s] : 0);
-        }
-    });
+    parallel(pool, batch * blocks, SMALL / std::max<int64_t>(tokens * CHANNELS, 1),
+             [=](int64_t a, int64_t b) {
+                 for (int64_t i = a; i < b; i++) {
+                     const int64_t s = i / blocks, first = i % blocks * CHANNELS;
+                     path->causal_conv(out + s * tokens * out_stride, out_stride,
+                                       x + s * tokens * x_stride, x_stride,
+                                       state + s * (taps - 1) * channels, weight, bias, tokens,
+                                       channels, first, std::min(first + CHANNELS, channels), taps,
+                                       act, pad ? pad[s] : 0);
+                 }
+             });
 }
 
 void llamath_gated_delta_rule(Pool* pool, const DeltaRule* given) {
     const Path* path = active;
     const DeltaRule r = *given;
-    parallel(pool, int64_t{r.batch} * r.heads, SMALL / std::max<int64_t>(int64_t{r.tokens} * r.n * r.m, 1), [=](int64_t a, int64_t b) {
-        for (int64_t i = a; i < b; i++) path->delta_rule(&r, static_cast<int32_t>(i / r.heads), static_cast<int32_t>(i % r.heads));
-    });
+    parallel(pool, int64_t{r.batch} * r.heads,
+             SMALL / std::max<int64_t>(int64_t{r.tokens} * r.n * r.m, 1),
+             [=](int64_t a, int64_t b) {
+                 for (int64_t i = a; i < b; i++)
+                     path->delta_rule(&r, static_cast<int32_t>(i / r.heads),
+                                      static_cast<int32_t>(i % r.heads));
+             });
 }
 
 void llamath_ssm_scan(Pool* pool, const StateScan* given) {
     const Path* path = active;
     const StateScan r = *given;
-    parallel(pool, int64_t{r.batch} * r.heads, SMALL / std::max<int64_t>(int64_t{r.tokens} * r.n * r.m, 1), [=](int64_t a, int64_t b) {
-        for (int64_t i = a; i < b; i++) path->ssm_scan(&r, static_cast<int32_t>(i / r.heads), static_cast<int32_t>(i % r.heads));
-    });
+    parallel(pool, int64_t{r.batch} * r.heads,
+             SMALL / std::max<int64_t>(int64_t{r.tokens} * r.n * r.m, 1),
+             [=](int64_t a, int64_t b) {
+                 for (int64_t i = a; i < b; i++)
+                     path->ssm_scan(&r, static_cast<int32_t>(i / r.heads),
+                                    static_cast<int32_t>(i % r.heads));
+             });
 }
 
 void llamath_selective_scan(Pool* pool, const StateScan* given) {
     const Path* path = active;
     const StateScan r = *given;
-    const int64_t channels = std::max<int64_t>(SMALL / 4 / std::max<int64_t>(int64_t{r.tokens} * r.n, 1), 16), blocks = ceil_div(r.heads, channels);
+    const int64_t channels = std::max<int64_t>(
+                      SMALL / 4 / std::max<int64_t>(int64_t{r.tokens} * r.n, 1), 16),
+                  blocks = ceil_div(r.heads, channels);
     parallel(pool, r.batch * blocks, 1, [=](int64_t a, int64_t b) {
         for (int64_t i = a; i < b; i++) {
             const int64_t first = i % blocks * channels;
-            path->selective_scan(&r, static_cast<int32_t>(i / blocks), static_cast<int32_t>(first), static_cast<int32_t>(std::min<int64_t>(first + channels, r.heads)));
+            path->selective_scan(
+                &r, static_cast<int32_t>(i / blocks), static_cast<int32_t>(first),
+                static_cast<int32_t>(std::min<int64_t>(first + channels, r.heads)));
         }
     });
 }

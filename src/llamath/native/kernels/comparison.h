@@ -28,10 +28,13 @@ template <class L, class T>
 struct Pairs {
     const GroupComparison* c;
     INLINE F value(int64_t g, int64_t k) const {
-        const L* levels = reinterpret_cast<const L*>(static_cast<const char*>(c->levels) + g * c->level_stride);
+        const L* levels =
+            reinterpret_cast<const L*>(static_cast<const char*>(c->levels) + g * c->level_stride);
         return load(levels + k) * c->scales[g] - (c->minimums ? c->minimums[g] : 0.0f);
     }
-    INLINE F number(int64_t g, int64_t k) const { return load(static_cast<const T*>(c->numbers) + g * c->size + k); }
+    INLINE F number(int64_t g, int64_t k) const {
+        return load(static_cast<const T*>(c->numbers) + g * c->size + k);
+    }
 };
 
 template <class L, class T>
@@ -65,7 +68,8 @@ void compare_as(GroupComparison* c) {
         for (int64_t g = first; g < last; g++) {
             F largest_here = {};
             for (int64_t k = 0; k < c->size; k += W) {
-                const F value = pairs.value(g, k), number = pairs.number(g, k), difference = number - value;
+                const F value = pairs.value(g, k), number = pairs.number(g, k),
+                        difference = number - value;
                 equal -= number == value;
                 differences += difference * difference;
                 of_values += value * value;
@@ -78,7 +82,8 @@ void compare_as(GroupComparison* c) {
             if (any(shares > 1.0f)) note_beyond(c, pairs, g);
         }
         const int64_t differing = (last - first) * c->size - sum_of(equal);
-        if (differing && !c->num_differing) c->first_differing = first_differing(c, pairs, first, last);
+        if (differing && !c->num_differing)
+            c->first_differing = first_differing(c, pairs, first, last);
         c->num_differing += differing;
         c->square_difference += sum(differences);
         c->square_value += sum(of_values);

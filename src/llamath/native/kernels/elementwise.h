@@ -35,7 +35,8 @@ INLINE float sum_of_squares(const float* x, int64_t cols) {
     return sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-void rms_norm(float* out, const float* x, int64_t cols, const float* weight, float eps, float offset) {
+void rms_norm(float* out, const float* x, int64_t cols, const float* weight, float eps,
+              float offset) {
     const float factor = 1.0f / sqrtf(sum_of_squares(x, cols) / static_cast<float>(cols) + eps);
     for_vectors(out, x, cols, [=](F v, int64_t k, int64_t n) INLINE_LAMBDA {
         const F y = v * factor;
@@ -43,7 +44,8 @@ void rms_norm(float* out, const float* x, int64_t cols, const float* weight, flo
     });
 }
 
-void layer_norm(float* out, const float* x, int64_t cols, const float* weight, const float* bias, float eps, float offset) {
+void layer_norm(float* out, const float* x, int64_t cols, const float* weight, const float* bias,
+                float eps, float offset) {
     F sums = {};
     for (int64_t k = 0; k < cols; k += W) sums += load_up_to(x + k, min_of(W, cols - k));
     const float mean = sum(sums) / static_cast<float>(cols);
@@ -85,60 +87,87 @@ INLINE F each(F x, float (*function)(float)) {
     for (int i = 0; i < W; i++) values[i] = function(values[i]);
     return load(values);
 }
-INLINE float softplus_of(float x) { return x > 20.0f ? x : log1pf(expf(x)); }  // torch is linear from 20 on
+INLINE float softplus_of(float x) {
+    return x > 20.0f ? x : log1pf(expf(x));
+}  // torch is linear from 20 on
 
 template <int ACT>
 INLINE F activate(F x) {
     switch (ACT) {
-        case LLAMATH_SILU: return x * sigmoid(x);
-        case LLAMATH_GELU: return 0.5f * x * (1.0f + each(x * 0.70710678f, erff));
-        case LLAMATH_GELU_TANH: return 0.5f * x * (1.0f + vtanh(0.79788456f * (x + 0.044715f * x * x * x)));
-        case LLAMATH_QUICK_GELU: return x * sigmoid(1.702f * x);
-        case LLAMATH_RELU: return choose(x < 0.0f, (F){}, x);
+        case LLAMATH_SILU:
+            return x * sigmoid(x);
+        case LLAMATH_GELU:
+            return 0.5f * x * (1.0f + each(x * 0.70710678f, erff));
+        case LLAMATH_GELU_TANH:
+            return 0.5f * x * (1.0f + vtanh(0.79788456f * (x + 0.044715f * x * x * x)));
+        case LLAMATH_QUICK_GELU:
+            return x * sigmoid(1.702f * x);
+        case LLAMATH_RELU:
+            return choose(x < 0.0f, (F){}, x);
         case LLAMATH_RELU2: {
             const F y = choose(x < 0.0f, (F){}, x);
             return y * y;
         }
-        case LLAMATH_SIGMOID: return sigmoid(x);
-        case LLAMATH_SOFTPLUS: return each(x, softplus_of);
-        case LLAMATH_TANH: return vtanh(x);
-        default: return x;
+        case LLAMATH_SIGMOID:
+            return sigmoid(x);
+        case LLAMATH_SOFTPLUS:
+            return each(x, softplus_of);
+        case LLAMATH_TANH:
+            return vtanh(x);
+        default:
+            return x;
     }
 }
 
 template <class Function>
 INLINE void with_act(int32_t act, Function f) {
     switch (act) {
-        case LLAMATH_SILU: return f(Constant<LLAMATH_SILU>());
-        case LLAMATH_GELU: return f(Constant<LLAMATH_GELU>());
-        case LLAMATH_GELU_TANH: return f(Constant<LLAMATH_GELU_TANH>());
-        case LLAMATH_QUICK_GELU: return f(Constant<LLAMATH_QUICK_GELU>());
-        case LLAMATH_RELU: return f(Constant<LLAMATH_RELU>());
-        case LLAMATH_RELU2: return f(Constant<LLAMATH_RELU2>());
-        case LLAMATH_SIGMOID: return f(Constant<LLAMATH_SIGMOID>());
-        case LLAMATH_SOFTPLUS: return f(Constant<LLAMATH_SOFTPLUS>());
-        case LLAMATH_TANH: return f(Constant<LLAMATH_TANH>());
-        default: return f(Constant<LLAMATH_IDENTITY>());
+        case LLAMATH_SILU:
+            return f(Constant<LLAMATH_SILU>());
+        case LLAMATH_GELU:
+            return f(Constant<LLAMATH_GELU>());
+        case LLAMATH_GELU_TANH:
+            return f(Constant<LLAMATH_GELU_TANH>());
+        case LLAMATH_QUICK_GELU:
+            return f(Constant<LLAMATH_QUICK_GELU>());
+        case LLAMATH_RELU:
+            return f(Constant<LLAMATH_RELU>());
+        case LLAMATH_RELU2:
+            return f(Constant<LLAMATH_RELU2>());
+        case LLAMATH_SIGMOID:
+            return f(Constant<LLAMATH_SIGMOID>());
+        case LLAMATH_SOFTPLUS:
+            return f(Constant<LLAMATH_SOFTPLUS>());
+        case LLAMATH_TANH:
+            return f(Constant<LLAMATH_TANH>());
+        default:
+            return f(Constant<LLAMATH_IDENTITY>());
     }
 }
 
 void act(float* out, const float* x, int64_t count, int32_t act) {
     with_act(act, [=](auto name) INLINE_LAMBDA {
-        for_vectors(out, x, count, [](F v, int64_t, int64_t) INLINE_LAMBDA { return activate<decltype(name)::value>(v); });
+        for_vectors(out, x, count, [](F v, int64_t, int64_t) INLINE_LAMBDA {
+            return activate<decltype(name)::value>(v);
+        });
     });
 }
 
 void gated(float* out, const float* gate, const float* up, int64_t count, int32_t act) {
     with_act(act, [=](auto name) INLINE_LAMBDA {
-        for_vectors(out, gate, count, [=](F v, int64_t k, int64_t n) INLINE_LAMBDA { return activate<decltype(name)::value>(v) * load_up_to(up + k, n); });
+        for_vectors(out, gate, count, [=](F v, int64_t k, int64_t n) INLINE_LAMBDA {
+            return activate<decltype(name)::value>(v) * load_up_to(up + k, n);
+        });
     });
 }
 
-void clamped_gated(float* out, const float* gate, const float* up, int64_t count, int64_t step, float limit, float alpha) {
+void clamped_gated(float* out, const float* gate, const float* up, int64_t count, int64_t step,
+                   float limit, float alpha) {
     for (int64_t k = 0; k < count; k += W) {
         const int64_t n = min_of(W, count - k);
         float g_part[W] = {}, u_part[W] = {};
-        for (int64_t i = 0; i < n; i++) g_part[i] = gate[(k + i) * step], u_part[i] = up[(k + i) * step];
+        for (int64_t i = 0; i < n; i++)
+            g_part[i] = gate[(k + i) * step], u_part[i] = up[(k + i) * step];
         const F raw = load(g_part), u = load(u_part), g = choose(raw > limit, set1(limit), raw);
         const F bounded = choose(u > limit, set1(limit), choose(u < -limit, set1(-limit), u));
         const F y = (bounded + 1.0f) * g * sigmoid(alpha * g);
@@ -147,21 +176,29 @@ void clamped_gated(float* out, const float* gate, const float* up, int64_t count
 }
 
 void multiply_add(float* out, const float* x, const float* y, int64_t count, float factor) {
-    for_vectors(out, x, count, [=](F v, int64_t k, int64_t n) INLINE_LAMBDA { return v + load_up_to(y + k, n) * factor; });
+    for_vectors(out, x, count, [=](F v, int64_t k, int64_t n) INLINE_LAMBDA {
+        return v + load_up_to(y + k, n) * factor;
+    });
 }
 void multiply(float* out, const float* x, const float* y, int64_t count) {
-    for_vectors(out, x, count, [=](F v, int64_t k, int64_t n) INLINE_LAMBDA { return v * load_up_to(y + k, n); });
+    for_vectors(out, x, count,
+                [=](F v, int64_t k, int64_t n) INLINE_LAMBDA { return v * load_up_to(y + k, n); });
 }
 void scale(float* out, const float* x, int64_t count, float factor, float amount) {
-    for_vectors(out, x, count, [=](F v, int64_t, int64_t) INLINE_LAMBDA { return v * factor + amount; });
+    for_vectors(out, x, count,
+                [=](F v, int64_t, int64_t) INLINE_LAMBDA { return v * factor + amount; });
 }
 void softcap(float* out, const float* x, int64_t count, float cap) {
-    for_vectors(out, x, count, [=](F v, int64_t, int64_t) INLINE_LAMBDA { return cap * vtanh(v / cap); });
+    for_vectors(out, x, count,
+                [=](F v, int64_t, int64_t) INLINE_LAMBDA { return cap * vtanh(v / cap); });
 }
 void clamp(float* out, const float* x, int64_t count, float low, float high) {
-    for_vectors(out, x, count, [=](F v, int64_t, int64_t) INLINE_LAMBDA { return choose(v > high, set1(high), choose(v < low, set1(low), v)); });
+    for_vectors(out, x, count, [=](F v, int64_t, int64_t) INLINE_LAMBDA {
+        return choose(v > high, set1(high), choose(v < low, set1(low), v));
+    });
 }
-void softplus_bias(float* out, const float* x, const float* bias, int64_t cols, float low, float high) {
+void softplus_bias(float* out, const float* x, const float* bias, int64_t cols, float low,
+                   float high) {
     for (int64_t k = 0; k < cols; k++) {
         const float y = softplus_of(x[k] + bias[k]);
         out[k] = y < low ? low : y > high ? high : y;
@@ -204,7 +241,8 @@ int64_t first_nonfinite(const float* x, int64_t count) {
 int64_t argmax(const float* x, int64_t count) {
     float most = -__builtin_inff();
     int64_t at = 0;
-    for (int64_t k = 0; k < count; k += 64 * W) {  // only a block with something larger is searched for its place
+    for (int64_t k = 0; k < count;
+         k += 64 * W) {  // only a block with something larger is searched for its place
         const int64_t end = min_of(k + 64 * W, count);
         I found = {};
         for (int64_t i = k; i < end; i += W) {
@@ -235,7 +273,8 @@ double sum_exp(const float* x, int64_t count, float most, float factor) {
     return total;
 }
 
-void rope(float* out, const float* x, int64_t heads, int64_t head_dim, int64_t half, int32_t interleaved, const float* cos, const float* sin) {
+void rope(float* out, const float* x, int64_t heads, int64_t head_dim, int64_t half,
+          int32_t interleaved, const float* cos, const float* sin) {
     for (int64_t h = 0; h < heads; h++, out += head_dim, x += head_dim) {
         if (interleaved) {
             for (int64_t j = 0; j < half; j++) {
@@ -246,7 +285,8 @@ void rope(float* out, const float* x, int64_t heads, int64_t head_dim, int64_t h
         } else {
             int64_t j = 0;
             for (; j + W <= half; j += W) {
-                const F a = load(x + j), b = load(x + half + j), c = load(cos + j), s = load(sin + j);
+                const F a = load(x + j), b = load(x + half + j), c = load(cos + j),
+                        s = load(sin + j);
                 store(out + j, a * c - b * s);
                 store(out + half + j, b * c + a * s);
             }
@@ -256,7 +296,9 @@ void rope(float* out, const float* x, int64_t heads, int64_t head_dim, int64_t h
                 out[half + j] = b * cos[j] + a * sin[j];
             }
         }
-        if (out != x) memcpy(out + 2 * half, x + 2 * half, static_cast<size_t>(head_dim - 2 * half) * sizeof(float));
+        if (out != x)
+            memcpy(out + 2 * half, x + 2 * half,
+                   static_cast<size_t>(head_dim - 2 * half) * sizeof(float));
     }
 }
 

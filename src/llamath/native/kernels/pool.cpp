@@ -24,7 +24,11 @@ void count_fork() { forks.fetch_add(1); }
 
 const int registered = pthread_atfork(nullptr, nullptr, count_fork);
 
-int64_t now_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+int64_t now_ns() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -67,7 +71,12 @@ struct Pool::Helper {
     Scratch memory;
 };
 
-Pool::Pool(int32_t threads_) : threads(threads_ < 1 ? 1 : threads_ > 200 ? 200 : threads_), num_slots_(threads + 2), generation_(forks.load()) {
+Pool::Pool(int32_t threads_)
+    : threads(threads_ < 1     ? 1
+              : threads_ > 200 ? 200
+                               : threads_),
+      num_slots_(threads + 2),
+      generation_(forks.load()) {
     slots_ = new Slot[num_slots_];
     pthread_mutex_init(&mutex_, nullptr);
     pthread_cond_init(&wake_, nullptr);
@@ -97,7 +106,8 @@ Pool::~Pool() {
 }
 
 void Pool::start_helpers() {
-    if (generation_ != forks.load()) {  // in a child: the helpers are gone, and so are those that were inside
+    if (generation_ !=
+        forks.load()) {  // in a child: the helpers are gone, and so are those that were inside
         generation_ = forks.load();
         started_ = false;
         pthread_mutex_init(&mutex_, nullptr);
@@ -152,7 +162,8 @@ void Pool::work(Slot& slot, Scratch& memory, int64_t& own_pieces) {
         }
         uint8_t open = OPEN;
         if (!slot.states[piece].compare_exchange_strong(open, COMMITTING)) continue;  // overtaken
-        if (task.commit && !cancelled.load(std::memory_order_relaxed)) task.commit(slot.context, piece, own);
+        if (task.commit && !cancelled.load(std::memory_order_relaxed))
+            task.commit(slot.context, piece, own);
         slot.states[piece].store(DONE);
         slot.done.fetch_add(1);
         own_pieces++;
@@ -202,10 +213,12 @@ void Pool::run(const Task& task) {
                 char* own = memory_.reserve(task.worker_memory + 64);
                 for (int64_t i = 0; i < task.pieces; i++) {
                     if (slot.states[i].load() != OPEN) continue;
-                    if (!cancelled.load(std::memory_order_relaxed)) task.compute(slot.context, i, own);
+                    if (!cancelled.load(std::memory_order_relaxed))
+                        task.compute(slot.context, i, own);
                     uint8_t open = OPEN;
                     if (!slot.states[i].compare_exchange_strong(open, COMMITTING)) continue;
-                    if (!cancelled.load(std::memory_order_relaxed)) task.commit(slot.context, i, own);
+                    if (!cancelled.load(std::memory_order_relaxed))
+                        task.commit(slot.context, i, own);
                     slot.states[i].store(DONE);
                     slot.done.fetch_add(1);
                 }
@@ -230,7 +243,8 @@ void Pool::help(Helper& helper) {
         if (now == seen || (now & 255) == 0) {
             pthread_mutex_lock(&mutex_);
             sleepers_.fetch_add(1);
-            while (!stop_.load() && ((now = current_.load()) == seen || (now & 255) == 0)) pthread_cond_wait(&wake_, &mutex_);
+            while (!stop_.load() && ((now = current_.load()) == seen || (now & 255) == 0))
+                pthread_cond_wait(&wake_, &mutex_);
             sleepers_.fetch_sub(1);
             pthread_mutex_unlock(&mutex_);
             if (stop_.load()) return;
@@ -254,7 +268,8 @@ void Pool::wait_for_helpers() {
 
 int64_t Pool::scratch_bytes() const {
     size_t bytes = memory_.size;
-    for (int32_t i = 0; i < num_slots_; i++) bytes += slots_[i].scratch.size + slots_[i].states_size;
+    for (int32_t i = 0; i < num_slots_; i++)
+        bytes += slots_[i].scratch.size + slots_[i].states_size;
     for (int32_t i = 0; helpers_ && i < threads - 1; i++) bytes += helpers_[i].memory.size;
     return static_cast<int64_t>(bytes);
 }

@@ -1,10 +1,13 @@
 // Pool: threads that compute the pieces of a task, where a delayed thread holds up nobody.
 //
-// A task is a number of pieces, taken from an atomic counter by the calling thread and the helpers. A piece is computed into the memory of its
-// worker, and then committed to the output by the first worker that finishes it. When the caller has no pieces left and one is still being
-// computed by a helper that has lost its core to another process, the caller computes that piece again, commits it and goes on; the helper finds
-// its piece committed and drops its result. So a pass slows down by the share of the processor that others take, and not by their time slices.
-// What a late helper reads stays valid: a task and its scratch memory live in a slot, which is not reused while a helper is inside.
+// A task is a number of pieces, taken from an atomic counter by the calling thread and the helpers.
+// A piece is computed into the memory of its worker, and then committed to the output by the first
+// worker that finishes it. When the caller has no pieces left and one is still being computed by a
+// helper that has lost its core to another process, the caller computes that piece again, commits
+// it and goes on; the helper finds its piece committed and drops its result. So a pass slows down
+// by the share of the processor that others take, and not by their time slices. What a late helper
+// reads stays valid: a task and its scratch memory live in a slot, which is not reused while a
+// helper is inside.
 
 #ifndef LLAMATH_POOL_H
 #define LLAMATH_POOL_H
@@ -27,12 +30,14 @@ struct Scratch {  // 64-byte aligned memory that only grows
 struct Task {
     int64_t pieces = 0;
     void (*compute)(const void* context, int64_t piece, char* worker_memory) = nullptr;
-    // Copies a piece's result to the output. Without it `compute` writes to the output itself, and the caller waits for every helper.
+    // Copies a piece's result to the output. Without it `compute` writes to the output itself, and
+    // the caller waits for every helper.
     void (*commit)(const void* context, int64_t piece, const char* worker_memory) = nullptr;
     const void* context = nullptr;  // copied
     size_t context_size = 0;
     size_t worker_memory = 0;  // bytes for each worker
-    bool with_inputs = false;  // whether it reads the memory that Pool::inputs returned, which is then free for others
+    bool with_inputs = false;  // whether it reads the memory that Pool::inputs returned, which is
+                               // then free for others
 };
 
 constexpr size_t MAX_CONTEXT = 512;
@@ -64,7 +69,7 @@ struct Pool {
     const int32_t threads;
     std::atomic<int32_t> cancelled{0};
 
-private:
+  private:
     struct Helper;
     int32_t free_slot();
     void start_helpers();
@@ -75,7 +80,7 @@ private:
     Helper* helpers_ = nullptr;
     int32_t num_slots_, reserved_ = -1;
     bool started_ = false;
-    uint64_t generation_;  // of forks
+    uint64_t generation_;               // of forks
     std::atomic<uint64_t> current_{0};  // (epoch << 8) + slot + 1; slot 0: no task
     uint64_t epoch_ = 0;
     llamath::Scratch memory_;  // of the calling thread

@@ -1,7 +1,9 @@
-// Vectors of the widest registers of the target, from the compiler's vector extension; what it cannot express is here, once for each target.
+// Vectors of the widest registers of the target, from the compiler's vector extension; what it
+// cannot express is here, once for each target.
 //
-// This file and those that include it are compiled once for each path, so everything is in an unnamed namespace, and nothing of the C++ library
-// is used whose code the linker could share between paths.
+// This file and those that include it are compiled once for each path, so everything is in an
+// unnamed namespace, and nothing of the C++ library is used whose code the linker could share
+// between paths.
 
 #ifndef LLAMATH_SIMD_H
 #define LLAMATH_SIMD_H
@@ -19,7 +21,8 @@
 
 #define INLINE inline __attribute__((always_inline))
 #define INLINE_LAMBDA __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 32")  // before a loop of a constant number of turns, whose arrays then are registers
+// Before a loop of a constant number of turns, whose arrays then are registers
+#define UNROLL _Pragma("GCC unroll 32")
 
 namespace {
 
@@ -36,8 +39,8 @@ typedef float F __attribute__((vector_size(BYTES)));
 typedef int32_t I __attribute__((vector_size(BYTES)));
 typedef uint32_t U __attribute__((vector_size(BYTES)));
 typedef uint16_t H __attribute__((vector_size(BYTES / 2)));
-typedef int8_t Q __attribute__((vector_size(BYTES / 4)));   // W signed bytes
-typedef int8_t S8 __attribute__((vector_size(BYTES)));      // a register of signed bytes
+typedef int8_t Q __attribute__((vector_size(BYTES / 4)));  // W signed bytes
+typedef int8_t S8 __attribute__((vector_size(BYTES)));     // a register of signed bytes
 typedef uint8_t U8 __attribute__((vector_size(BYTES)));
 
 template <int VALUE>
@@ -68,7 +71,9 @@ INLINE To bit_cast(const From& from) {
 INLINE F set1(float x) { return x - (F){}; }
 INLINE I set1i(int32_t x) { return x - (I){}; }
 INLINE void store(float* p, F v) { memcpy(p, &v, sizeof v); }
-INLINE F choose(I mask, F yes, F no) { return bit_cast<F>((bit_cast<I>(yes) & mask) | (bit_cast<I>(no) & ~mask)); }
+INLINE F choose(I mask, F yes, F no) {
+    return bit_cast<F>((bit_cast<I>(yes) & mask) | (bit_cast<I>(no) & ~mask));
+}
 INLINE F vmax(F a, F b) { return choose(a > b, a, b); }  // b where one is NaN
 INLINE F vmin(F a, F b) { return choose(a < b, a, b); }
 INLINE F vabs(F a) { return bit_cast<F>(bit_cast<I>(a) & 0x7fffffff); }
@@ -90,17 +95,21 @@ INLINE F half_to_float(H h) {
 }
 
 INLINE F load(const float* p) { return load_as<F>(p); }
-INLINE F load(const bf16* p) { return bit_cast<F>(__builtin_convertvector(load_as<H>(p), U) << 16); }
+INLINE F load(const bf16* p) {
+    return bit_cast<F>(__builtin_convertvector(load_as<H>(p), U) << 16);
+}
 INLINE F load(const f16* p) { return half_to_float(load_as<H>(p)); }
 template <class Byte>
 INLINE F load_bytes(const Byte* p) {
     constexpr bool negative = static_cast<Byte>(-1) < 0;
 #if defined(__AVX512F__)
     const __m128i bytes = _mm_loadu_si128((const __m128i*)p);
-    return (F)_mm512_cvtepi32_ps(negative ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
+    return (F)_mm512_cvtepi32_ps(negative ? _mm512_cvtepi8_epi32(bytes)
+                                          : _mm512_cvtepu8_epi32(bytes));
 #elif defined(__AVX2__)
     const __m128i bytes = _mm_loadl_epi64((const __m128i*)p);
-    return (F)_mm256_cvtepi32_ps(negative ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
+    return (F)_mm256_cvtepi32_ps(negative ? _mm256_cvtepi8_epi32(bytes)
+                                          : _mm256_cvtepu8_epi32(bytes));
 #else
     typedef Byte Bytes __attribute__((vector_size(BYTES / 4)));
     return __builtin_convertvector(load_as<Bytes>(p), F);
@@ -127,7 +136,8 @@ INLINE float to_float(f16 x) {
     return static_cast<float>(bit_cast<__fp16>(x.bits));
 #else
     const uint32_t magnitude = (x.bits & 0x7fffu) << 13, sign = (x.bits & 0x8000u) << 16;
-    const float value = (x.bits & 0x7c00u) == 0x7c00u ? bit_cast<float>(magnitude | 0x7f800000u) : bit_cast<float>(magnitude) * 0x1p112f;
+    const float value = (x.bits & 0x7c00u) == 0x7c00u ? bit_cast<float>(magnitude | 0x7f800000u)
+                                                      : bit_cast<float>(magnitude) * 0x1p112f;
     return bit_cast<float>(bit_cast<uint32_t>(value) | sign);
 #endif
 }
@@ -141,7 +151,8 @@ INLINE H float_to_bf16(F v) {
 }
 INLINE bf16 to_bf16(float x) {
     const uint32_t bits = bit_cast<uint32_t>(x);
-    return bf16{static_cast<uint16_t>(x != x ? (bits >> 16) | 0x40 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
+    return bf16{static_cast<uint16_t>(x != x ? (bits >> 16) | 0x40
+                                             : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
 INLINE f16 to_f16(float x) {
 #if defined(__F16C__)
@@ -155,7 +166,8 @@ INLINE f16 to_f16(float x) {
         h = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
     } else if (magnitude >= 0x477ff000u) {  // rounds to 65536 or more
         h = 0x7c00u;
-    } else if (magnitude < 0x38800000u) {  // subnormal: the sum rounds it to the last place of a half
+    } else if (magnitude <
+               0x38800000u) {  // subnormal: the sum rounds it to the last place of a half
         h = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
     } else {
         h = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1)) >> 13;
@@ -182,7 +194,8 @@ INLINE float largest(F v) {
     float parts[W];
     store(parts, v);
     for (int step = W / 2; step > 0; step /= 2)
-        for (int i = 0; i < step; i++) parts[i] = parts[i] > parts[i + step] ? parts[i] : parts[i + step];
+        for (int i = 0; i < step; i++)
+            parts[i] = parts[i] > parts[i + step] ? parts[i] : parts[i + step];
     return parts[0];
 #endif
 }
@@ -196,7 +209,8 @@ INLINE int32_t sum_of(I v) {
 #endif
 }
 
-// e^x within 2 ulp: 2^n * p(r) with r = x - n ln 2 (Cephes' polynomial); 0 far below, Inf far above, NaN for NaN
+// e^x within 2 ulp: 2^n * p(r) with r = x - n ln 2 (Cephes' polynomial); 0 far below, Inf far
+// above, NaN for NaN
 INLINE F vexp(F x) {
     const F bounded = choose(x != x, x, vmax(vmin(x, set1(89.0f)), set1(-104.0f)));
     const F shifted = bounded * 1.44269504f + 12582912.0f;  // rounds to an integer
@@ -208,7 +222,8 @@ INLINE F vexp(F x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    const I whole = __builtin_convertvector(choose(x != x, (F){}, n), I), half = whole >> 1, rest = whole - half;  // in two steps: 2^128 and subnormals
+    const I whole = __builtin_convertvector(choose(x != x, (F){}, n), I), half = whole >> 1,
+            rest = whole - half;  // in two steps: 2^128 and subnormals
     return p * bit_cast<F>((half + 127) << 23) * bit_cast<F>((rest + 127) << 23);
 }
 
@@ -220,17 +235,20 @@ INLINE I dot_unsigned(I sums, U8 u, S8 x) {  // u <= 127
 #elif defined(__AVXVNNI__)
     return (I)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)u, (__m256i)x);
 #elif defined(__AVX2__)
-    return sums + (I)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)u, (__m256i)x), _mm256_set1_epi16(1));
+    return sums +
+           (I)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)u, (__m256i)x), _mm256_set1_epi16(1));
 #elif defined(__ARM_FEATURE_DOTPROD)
     return (I)vdotq_s32((int32x4_t)sums, (int8x16_t)u, (int8x16_t)x);
 #elif defined(__aarch64__)
-    const int16x8_t low = vmull_s8(vget_low_s8((int8x16_t)u), vget_low_s8((int8x16_t)x)), high = vmull_high_s8((int8x16_t)u, (int8x16_t)x);
+    const int16x8_t low = vmull_s8(vget_low_s8((int8x16_t)u), vget_low_s8((int8x16_t)x)),
+                    high = vmull_high_s8((int8x16_t)u, (int8x16_t)x);
     return (I)vaddq_s32((int32x4_t)sums, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
 #else
     const uint8_t* a = reinterpret_cast<const uint8_t*>(&u);
     const int8_t* b = reinterpret_cast<const int8_t*>(&x);
     for (int i = 0; i < W; i++)
-        sums[i] += a[4 * i] * b[4 * i] + a[4 * i + 1] * b[4 * i + 1] + a[4 * i + 2] * b[4 * i + 2] + a[4 * i + 3] * b[4 * i + 3];
+        sums[i] += a[4 * i] * b[4 * i] + a[4 * i + 1] * b[4 * i + 1] + a[4 * i + 2] * b[4 * i + 2] +
+                   a[4 * i + 3] * b[4 * i + 3];
     return sums;
 #endif
 }
@@ -254,14 +272,16 @@ struct Signed {
     }
     INLINE I dot(I sums, S8 x) const {
 #if defined(__AVX512VNNI__)
-        const __m512i signs = _mm512_mask_sub_epi8((__m512i)x, negative, _mm512_setzero_si512(), (__m512i)x);
+        const __m512i signs =
+            _mm512_mask_sub_epi8((__m512i)x, negative, _mm512_setzero_si512(), (__m512i)x);
         return (I)_mm512_dpbusd_epi32((__m512i)sums, magnitude, signs);
 #elif defined(__AVX2__)
         const __m256i signs = _mm256_sign_epi8((__m256i)x, (__m256i)w);
 #if defined(__AVXVNNI__)
         return (I)_mm256_dpbusd_avx_epi32((__m256i)sums, magnitude, signs);
 #else
-        return sums + (I)_mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, signs), _mm256_set1_epi16(1));
+        return sums +
+               (I)_mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, signs), _mm256_set1_epi16(1));
 #endif
 #elif defined(__aarch64__)
         return dot_unsigned(sums, (U8)w, x);
@@ -269,7 +289,8 @@ struct Signed {
         const int8_t* a = reinterpret_cast<const int8_t*>(&w);
         const int8_t* b = reinterpret_cast<const int8_t*>(&x);
         for (int i = 0; i < W; i++)
-            sums[i] += a[4 * i] * b[4 * i] + a[4 * i + 1] * b[4 * i + 1] + a[4 * i + 2] * b[4 * i + 2] + a[4 * i + 3] * b[4 * i + 3];
+            sums[i] += a[4 * i] * b[4 * i] + a[4 * i + 1] * b[4 * i + 1] +
+                       a[4 * i + 2] * b[4 * i + 2] + a[4 * i + 3] * b[4 * i + 3];
         return sums;
 #endif
     }
