@@ -2,6 +2,7 @@
 # make test       install what the tests need and run them        make test-fast  the tests of a minute, without torch or a browser
 # make test-all   before a release: the whole product of cases, and fuzzing
 # make lint       style, types, and the output shown in the docs   make docs       regenerate the output shown in the docs
+# make format     format Python, C++ and the page at 100 columns
 # make bench      ratios against peers, into bench/results/        make fuzz       fuzz every reader of files for 20 seconds
 # make site       build the documentation site, with the gallery, into site/
 # make web        build the page's script and style from web/ (needs node and npm; using and testing the page does not)
@@ -27,7 +28,9 @@ else
 install = echo 'Installing without sums: requirements/ is for CPython 3.11 on Linux, x86-64' && $(PIP) install $(PINS) $(2)
 endif
 
-.PHONY: demo counted compiler test test-fast test-all lint docs bench fuzz sanitize dist wheels lock browser web site clean
+ENGINE := $(wildcard src/llamath/native/*.cpp src/llamath/native/*.h src/llamath/native/kernels/*)
+
+.PHONY: demo counted compiler test test-fast test-all lint format docs bench fuzz sanitize dist wheels lock browser web site clean
 demo: compiler
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/.native counted
 	@test -f $(VENV)/.native || { echo 'Installing torch (about 200 MB) instead of the native engine'; $(PIP) install $(PINS) torch numpy; }
@@ -57,11 +60,20 @@ test-all: $(VENV)/.oracles browser compiler
 lint: $(VENV)/.oracles
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(ENGINE)
 	$(BIN)/mypy
 	$(BIN)/python tools/lock.py --check
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/config_reference.py --check
 	$(BIN)/python tools/accuracy.py --check
+	@if command -v npm >/dev/null && (cd web && npm ci --silent); then cd web && npx prettier --check --log-level warn . && npx tsc && node build.mjs --check; \
+	else echo 'The page is not checked: npm or its packages are not there. A test compares its sources with the sum kept beside it.'; fi
+
+# Each language in its own format, 100 columns
+format: $(VENV)/.oracles
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(ENGINE)
+	cd web && npm ci --silent && npx prettier --write --log-level warn .
 
 docs: $(VENV)/.oracles
 	$(BIN)/python tools/docs.py
@@ -111,7 +123,7 @@ $(VENV)/.run: $(VENV)/.package requirements/demo.txt
 	@touch $@
 
 # The native engine is compiled into the user's cache: for the demo for this processor, for tests for every instruction set
-$(VENV)/.native: $(wildcard src/llamath/native/*.cpp src/llamath/native/kernels/*)
+$(VENV)/.native: $(ENGINE)
 	@mkdir -p $(VENV); if PYTHONPATH=src $(PYTHON) -B -m llamath.native.build --cached --own; then touch $@; fi
 
 # Root installs a compiler where it is missing, others use torch instead
