@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +29,44 @@ with suppress(
 
 SLOW_FOLDERS = {"run", "native", "page", "oracle"}
 SLOW_FILES = {
-    *(
-        "test_adapters.py",
-        "test_adapter_check.py",
-        "test_fuzz.py",
-        "test_convert.py",
-        "test_convert_files.py",
-        "test_pth.py",
-        "test_embedded.py",
-        "test_typing.py",
-        "modules.md",
-    ),
-    *(
-        "test_width.py",
-        "test_tokenizers.py",
-        "test_storage.py",
-        "test_folding.py",
-        "test_checkpoint.py",
-        "test_plan.py",
-    ),
+    "test_adapters.py",
+    "test_adapter_check.py",
+    "test_checkpoint.py",
+    "test_folding.py",
+    "test_pth.py",
+    "test_storage.py",
+    "test_fuzz.py",
+    "test_convert.py",
+    "test_convert_files.py",
+    "test_embedded.py",
+    "test_typing.py",
+    "test_width.py",
+    "test_tokenizers.py",
+    "test_plan.py",
+    "modules.md",
 }
-"""Modules that `make test-fast` skips, in addition to tests marked as slow: torch, transformers, Chromium, mypy and many processes."""
+"""Modules that `make test-fast` skips, in addition to tests marked as slow: Chromium, mypy and many
+processes. Modules that import torch or transformers, also by another one of the tests, are skipped
+without being listed."""
+HEAVY = frozenset({"accelerate", "compressed_tensors", "peft", "torch", "transformers"})
+TESTS = Path(__file__).parent
+_IMPORT = re.compile(
+    r"^(?:import|from) ([\w.]+)(?: import ([^#\n(]*|\([^)]*\)))?|^(?:\w+ = )?pytest\.importorskip\(\"(\w+)",
+    re.MULTILINE,
+)
+
+
+@cache
+def is_heavy(path: Path) -> bool:
+    """Whether a module of the tests imports torch or transformers when it is imported."""
+    for module, names, optional in _IMPORT.findall(path.read_text(encoding="utf-8")):
+        if optional in HEAVY or module.partition(".")[0] in HEAVY:
+            return True
+        place = TESTS.joinpath(*(module or "pytest").split("."))
+        inside = (place / f"{x}.py" for x in re.findall(r"\w+", names))
+        if any(is_heavy(x) for x in (place.with_suffix(".py"), *inside) if x.is_file()):
+            return True
+    return False
 
 
 pytest.register_assert_rewrite("contract.checks")
@@ -66,15 +85,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the slow files for `-m "not slow"`: torch and transformers take seconds."""
-    only_fast = config.option.markexpr == "not slow"
-    return True if only_fast and (collection_path.name in SLOW_FOLDERS | SLOW_FILES) else None
+    if config.option.markexpr != "not slow":
+        return None
+    slow = collection_path.name in SLOW_FOLDERS | SLOW_FILES
+    return True if slow or (collection_path.suffix == ".py" and is_heavy(collection_path)) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow tests."""
     for item in items:
         slow = item.path.parent.name in SLOW_FOLDERS or item.path.name in SLOW_FILES
-        if slow or item.get_closest_marker("transformers"):
+        if (
+            slow
+            or (item.path.suffix == ".py" and is_heavy(item.path))
+            or item.get_closest_marker("transformers")
+        ):
             item.add_marker("slow")
 
 

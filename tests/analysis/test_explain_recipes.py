@@ -69,8 +69,8 @@ def first_claims(counts: Any) -> list[tuple[int, str, bool, Candidate | None]]:
 
 
 def some_of(rows: list[Any], request: pytest.FixtureRequest) -> list[Any]:
-    """All rows before a release, else every sixth."""
-    return rows if request.config.getoption("--all") else rows[::6]
+    """All rows before a release, else every fifteenth."""
+    return rows if request.config.getoption("--all") else rows[::15]
 
 
 @pytest.mark.slow
@@ -374,7 +374,9 @@ def test_confidence_is_stated() -> None:
 
 
 @pytest.mark.slow
-def test_wrong_explanations_of_random_adapters_are_only_possible() -> None:
+def test_wrong_explanations_of_random_adapters_are_only_possible(
+    request: pytest.FixtureRequest,
+) -> None:
     """Settings that the bits were not set by; the counts are those of the trees. Different causes often give the same number."""
     dice, (bases, known, models) = random.Random(5), catalog()
     slugs = (
@@ -389,7 +391,8 @@ def test_wrong_explanations_of_random_adapters_are_only_possible() -> None:
         "qwen3-30b-a3b",
     )
     right = wrong = 0
-    for _ in range(30):
+    number_of_adapters = 30 if request.config.getoption("--all") else 9
+    for _ in range(number_of_adapters):
         slug, rank, targets = (
             dice.choice(slugs),
             dice.choice((8, 16, 32, 64)),
@@ -406,4 +409,4 @@ def test_wrong_explanations_of_random_adapters_are_only_possible() -> None:
         is_right = model.name in (first.base, *first.also) and f"rank {rank} on" in first.summary
         right += is_right
         wrong += not is_right and first.likelihood != "possible"
-    assert wrong == 0 and right >= 20
+    assert wrong == 0 and right >= number_of_adapters * 2 // 3

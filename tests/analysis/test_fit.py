@@ -33,6 +33,7 @@ from llamath.checkpoint.quantization.schemes import COMPUTE_RATES
 from llamath.cli import cli
 from llamath.core.tree import fold
 from llamath.utils.errors import LlamathError
+from support.loaded_models import LoadedModels
 from support.reference_data import computed_slugs, published
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -41,17 +42,9 @@ SHOWN = {
     "fit-llama-1-30b": ("llama-1-30b", "--on", "3xa100", "--context", "2k"),
     "fit-llama-3.1-70b": ("llama-3.1-70b", "--on", "2xh100", "--context", "128k"),
 }
-MODELS = {
-    slug: llamath.load(slug)
-    for slug in (
-        "llama-3.1-8b",
-        "llama-3.1-70b",
-        "llama-3.2-1b",
-        "mixtral-8x7b",
-        "deepseek-v3",
-        "gemma-3-27b",
-    )
-}
+MODELS = LoadedModels(
+    *("llama-3.1-8b", "llama-3.1-70b", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b")
+)
 
 PUBLISHED = [
     # model, what its weights are in, on, context, fits: and who says so

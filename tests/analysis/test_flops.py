@@ -28,6 +28,7 @@ from llamath.cli import cli
 from llamath.utils.errors import LlamathError
 from llamath.utils.number_format import format_si
 from support.csv_tables import csv_rows
+from support.loaded_models import LoadedModels
 from support.reference_data import published
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -47,17 +48,10 @@ PALM = {
 A100, H800, TPU_V4 = 312 * 10**12, 989 * 10**12, 275 * 10**12
 
 
-TREES = {
-    slug: llamath.load(slug).tree
-    for slug in (
-        "llama-3-8b",
-        "gemma-3-1b",
-        "llama-4-scout",
-        "deepseek-v2-lite",
-        "qwen3-next-80b-a3b",
-        "mixtral-8x7b",
-    )
-}
+MODELS = LoadedModels(
+    *("llama-3-8b", "gemma-3-1b", "llama-4-scout", "deepseek-v2-lite", "qwen3-next-80b-a3b"),
+    "mixtral-8x7b",
+)
 
 
 def run(*args: str) -> str:
@@ -96,22 +90,22 @@ def flops_per_token(flops: FlopsReport) -> dict[str, float]:
     st.integers(1, 5000),
 )
 def test_chunks_and_decode_steps_sum_to_the_prompt(slug: str, first: int, then: int) -> None:
-    prefill = forward_flops(record(TREES[slug])).total
-    decode = forward_flops(record(TREES[slug], decode=True)).total
+    prefill = forward_flops(record(MODELS[slug].tree)).total
+    decode = forward_flops(record(MODELS[slug].tree, decode=True)).total
     both = prefill.at(T=first) + prefill.at(T=then, P=first)
     assert both == prefill.at(T=first + then)
     assert both + decode.at(P=first + then) == prefill.at(T=first + then + 1)
 
 
 def test_chunks_expand_cached_latent_vectors_again() -> None:
-    tree = TREES["deepseek-v2-lite"]
+    tree = MODELS["deepseek-v2-lite"].tree
     prefill = forward_flops(record(tree)).total
     again = prefill.at(T=100) + prefill.at(T=50, P=100) - prefill.at(T=150)
     assert again == 27 * 100 * 2 * 16 * (128 + 128) * 512
 
 
 def test_only_active_experts_are_counted() -> None:
-    flops = forward_flops(record(TREES["mixtral-8x7b"], new_tokens=5))
+    flops = forward_flops(record(MODELS["mixtral-8x7b"].tree, new_tokens=5))
     assert flops.of("experts") == 32 * 2 * 2 * 5 * 3 * 4096 * 14336
 
 
@@ -244,13 +238,13 @@ def test_absorbed_latent_attention_trades_prefill_for_decode() -> None:
 
 
 def test_recomputation_repeats_only_layers() -> None:
-    graph = record(TREES["llama-3-8b"], new_tokens=2048)
+    graph = record(MODELS["llama-3-8b"].tree, new_tokens=2048)
     whole = forward_flops(graph)
     none, selective, full = (train_flops(graph, recompute=x) for x in ("none", "selective", "full"))
     assert none.hardware == none.model == 3 * whole.total
     assert selective.hardware == none.model + whole.mixing_total
     assert full.hardware == none.model + whole.total - whole.of("head")
-    fused = train_flops(record(TREES["llama-3-8b"], batch=3, new_tokens=2048), flash=True)
+    fused = train_flops(record(MODELS["llama-3-8b"].tree, batch=3, new_tokens=2048), flash=True)
     assert 2 * fused.rescored == 3 * whole.mixing_total and fused.model == 3 * none.model
 
 

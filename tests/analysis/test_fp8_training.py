@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-import llamath
 from llamath import hardware
 from llamath.analysis.parallel_layout import Layout
 from llamath.analysis.plan.training_run import TrainingCostModel
 from llamath.analysis.training.fp8_recipes import RECIPES
 from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.utils.errors import LlamathError
+from support.loaded_models import LoadedModels
 
 B200, H100 = hardware.find_device("b200"), hardware.find_device("h100")
-LLAMA = llamath.load("llama-3.1-8b")
+MODELS = LoadedModels("llama-3.1-8b")
 WIDTH, FFN, LAYERS, HEADS = 4096, 14336, 32, 4096
 LINEAR = LAYERS * (2 * WIDTH * WIDTH + 2 * WIDTH * 1024 + 3 * WIDTH * FFN)
 """The weights of the linear layers inside the layers."""
@@ -23,7 +23,7 @@ LINEAR = LAYERS * (2 * WIDTH * WIDTH + 2 * WIDTH * 1024 + 3 * WIDTH * FFN)
 
 def lines(fp8: str, **request: Any) -> dict[str, int]:
     stage = training(
-        LLAMA, TrainRequest(context=4096, fused=True, fp8=fp8, **request)
+        MODELS["llama-3.1-8b"], TrainRequest(context=4096, fused=True, fp8=fp8, **request)
     ).largest_stage
     return {x.what: int(x.bytes) for x in stage.lines}
 
@@ -32,7 +32,10 @@ def speed(
     device: hardware.Device, fp8: str, layout: Layout, context: int = 8192, attention: str = "flash"
 ) -> float:
     run = TrainingCostModel(
-        LLAMA, TrainRequest(context=context, fused=True, layout=layout, fp8=fp8), device, attention
+        MODELS["llama-3.1-8b"],
+        TrainRequest(context=context, fused=True, layout=layout, fp8=fp8),
+        device,
+        attention,
     )
     return run.plan(layout).tokens
 
@@ -105,4 +108,6 @@ def test_every_recipe_is_faster_for_large_products() -> None:
 )
 def test_what_does_not_run_is_refused(device: str, request_: dict[str, Any], message: str) -> None:
     with pytest.raises(LlamathError, match=message):
-        TrainingCostModel(LLAMA, TrainRequest(**request_), hardware.find_device(device))
+        TrainingCostModel(
+            MODELS["llama-3.1-8b"], TrainRequest(**request_), hardware.find_device(device)
+        )

@@ -45,6 +45,7 @@ from published_runs import (
     rank,
     throughput,
 )
+from support.loaded_models import LoadedModels
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = {
@@ -74,10 +75,7 @@ SHOWN = {
     ),
 }
 H100, A100 = hardware.find_device("h100"), hardware.find_device("a100")
-MODELS = {
-    x: llamath.load(x)
-    for x in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b", "gpt2")
-}
+MODELS = LoadedModels("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b", "gpt2")
 
 
 def run(*args: str) -> Result:
