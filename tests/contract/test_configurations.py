@@ -7,16 +7,25 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from support.contract import Contract, checks, configurations, failures
+from support.contract import Contract, checks, configurations, failures, plain_names
 
 ALL = configurations()
 
 
-@pytest.mark.parametrize("name", ALL)
+def is_fast(config: pytest.Config) -> bool:
+    """Whether `make test-fast` runs: the first configuration of each family, without torch."""
+    return config.option.markexpr == "not slow"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    metafunc.parametrize(
+        "name", [x for x in ALL if x in plain_names() or not is_fast(metafunc.config)]
+    )
+
+
 def test_configuration(name: str, request: pytest.FixtureRequest) -> None:
     kind, config = ALL[name]
-    fast = request.config.option.markexpr == "not slow"
-    chosen = checks(kind, fast=fast, word=request.config.getoption("--check"))
+    chosen = checks(kind, fast=is_fast(request.config), word=request.config.getoption("--check"))
     if not chosen:
         pytest.skip("no check has this name")
     with TemporaryDirectory(prefix="contract-") as folder:
