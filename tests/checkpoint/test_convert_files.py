@@ -897,6 +897,7 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
 def test_config_of_impossible_size_is_refused_at_once(
     command: str, source: Path, tmp_path: Path
 ) -> None:
+    pytest.importorskip("llamath.run.debug.trace_run")  # its import is not measured
     mine = with_files(source, tmp_path / "mine", config__json={**LLAMA, "num_hidden_layers": 10**9})
     more = {
         "run": ["hi"],
