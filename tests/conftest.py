@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import signal
@@ -202,6 +203,18 @@ def pair(alone: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with sites(2) as (endpoint, store):
         monkeypatch.setenv("HF_ENDPOINT", endpoint.url)
         yield endpoint, store
+
+
+@pytest.fixture
+def classes_built_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build classes of transformers in this process, which has imported it, instead of one of their own."""
+    from llamath.generic import transformers_process, transformers_script
+
+    def answer(question: bytes, source: str) -> bytes:
+        asked = json.loads(question)
+        return json.dumps(transformers_script.build(asked["config"], asked["changed"])).encode()
+
+    monkeypatch.setattr(transformers_process, "_run", answer)
 
 
 @pytest.fixture

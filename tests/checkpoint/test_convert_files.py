@@ -99,10 +99,12 @@ def options(kind: str, **rest: Any) -> ConvertOptions:
     [("hf", "out", ""), ("meta", "out", ""), ("gguf", "x.gguf", ""), ("hf", "out", "force")],
 )
 def test_conversion_killed_at_any_system_call_can_be_repeated(
-    kind: str, target: str, force: str, ram_folder: Path
+    kind: str, target: str, force: str, ram_folder: Path, request: pytest.FixtureRequest
 ) -> None:
+    """Of calls from the same lines the first and the last, or all with `--all`."""
     source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
-    report = fail_each_call(source, ram_folder, kind, target, force)
+    every = request.config.getoption("all")
+    report = kill_conversions.report(source, ram_folder, kind, target, force, every=every)
     assert report["calls"] > 20 and (kind == "gguf" or report["moved"] > 3), report
 
 
@@ -117,32 +119,13 @@ def test_conversion_killed_at_any_system_call_can_be_repeated(
     ],
 )
 def test_failing_system_call_leaves_old_or_new_files(
-    kind: str, target: str, force: str, error: int, ram_folder: Path
+    kind: str, target: str, force: str, error: int, ram_folder: Path, request: pytest.FixtureRequest
 ) -> None:
+    """Of calls from the same lines the first and the last, or all with `--all`."""
     source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
-    assert fail_each_call(source, ram_folder, kind, target, force, error)["calls"] > 60
-
-
-def fail_each_call(
-    source: Path, home: Path, kind: str, target: str, force: str, error: int = 0
-) -> dict[str, Any]:
-    """Kill a conversion before each system call in turn, or let the call fail with this error; return a report."""
-    args = [
-        sys.executable,
-        kill_conversions.__file__,
-        str(source),
-        str(home),
-        kind,
-        target,
-        force,
-        str(error),
-    ]
-    done = subprocess.run(
-        args, capture_output=True, text=True, timeout=1800, env={**os.environ, "SHARD": "12000"}
-    )
-    report: dict[str, Any] = json.loads(done.stdout or "{}")
-    assert "wrong" not in report and report, (report, done.stderr[-2000:])
-    return report
+    every = request.config.getoption("all")
+    report = kill_conversions.report(source, ram_folder, kind, target, force, error, every)
+    assert report["calls"] > 60
 
 
 def kill_during_move(source: Path, home: Path) -> tuple[Path, dict[str, bytes]]:
@@ -151,14 +134,14 @@ def kill_during_move(source: Path, home: Path) -> tuple[Path, dict[str, bytes]]:
         str(source), str(home / "old"), options("hf", dtype="float32", max_shard_size=40_000)
     )
     old = kill_conversions.read_tree(home / "old")
-    for at in range(1000):
+    order = options("hf", max_shard_size=20_000, force=True)
+    whole = shutil.copytree(home / "old", home / "whole")
+    made = kill_conversions.made_calls(
+        lambda: convert_checkpoint(str(source), str(whole), order), 0
+    )
+    for at in (i for i, lines in enumerate(made) if lines[0] == "rename"):
         target = shutil.copytree(home / "old", home / str(at))
-        assert (
-            kill_conversions.run(
-                str(source), target, options("hf", max_shard_size=20_000, force=True), at
-            )
-            == -signal.SIGKILL
-        )
+        assert kill_conversions.run(str(source), target, order, at) == -signal.SIGKILL
         after = kill_conversions.read_tree(target)
         names = {x for x in after if "/" not in x}
         if (
@@ -914,6 +897,7 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
 def test_config_of_impossible_size_is_refused_at_once(
     command: str, source: Path, tmp_path: Path
 ) -> None:
+    pytest.importorskip("llamath.run.debug.trace_run")  # its import is not measured
     mine = with_files(source, tmp_path / "mine", config__json={**LLAMA, "num_hidden_layers": 10**9})
     more = {
         "run": ["hi"],

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -849,25 +847,18 @@ def test_shards_of_wrong_shape_fail_verify(source: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("force", "error"), [("", 0), ("force", 0), ("force", errno.EIO), ("", errno.ENOSPC)]
 )
-def test_edit_killed_at_any_system_call_can_be_repeated(force: str, error: int) -> None:
+def test_edit_killed_at_any_system_call_can_be_repeated(
+    force: str, error: int, request: pytest.FixtureRequest
+) -> None:
+    """Of calls from the same lines the first and the last, or all with `--all`."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as home:
         source = write_checkpoint(
             Path(home) / "source",
             {**LLAMA, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2},
         )
-        args = [
-            sys.executable,
-            kill_conversions.__file__,
-            str(source),
-            home,
-            "edit",
-            "out",
-            force,
-            str(error),
-        ]
-        done = subprocess.run(args, capture_output=True, text=True, timeout=1800)
-        report = json.loads(done.stdout or "{}")
-        assert "wrong" not in report and report.get("calls", 0) > 20, (report, done.stderr[-2000:])
+        every = request.config.getoption("all")
+        report = kill_conversions.report(source, Path(home), "edit", "out", force, error, every)
+        assert report["calls"] > 20
 
 
 def packed_checkpoint(folder: Path, writer: Any, quantization: dict[str, Any], **keys: Any) -> Path:

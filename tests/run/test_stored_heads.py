@@ -222,6 +222,7 @@ def test_families_without_a_head_of_their_own_refuse(tmp_path: Path) -> None:
     assert refused == {"zamba", "zamba2", "openelm"}
 
 
+@pytest.mark.usefixtures("classes_built_here")
 def test_stored_copies_of_models_without_a_family(tmp_path: Path) -> None:
     """T5 ties three matrices to one."""
     import transformers

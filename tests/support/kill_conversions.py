@@ -1,6 +1,7 @@
 """A script that kills a conversion or an edit before each of its system calls in turn, or lets the call fail, runs it again, and prints their number.
 
-It forks, so that it imports nothing that starts threads.
+It forks, so that it imports nothing that starts threads. Of the calls that the same lines make it takes the first and the last, or all of them. Calls
+after which the files are the same are followed by one second run.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from traceback import print_exception
 from typing import Any
@@ -29,10 +31,63 @@ READ_ONLY = {"pread", "stat", "lstat", "fstat", "listdir", "scandir", "statvfs",
 """Calls before which a kill leaves the same files as after the call before; they are only made to fail."""
 
 
+Lines = tuple[object, ...]
+"""The name of a call and the lines of the program that led to it, from the innermost."""
+
+
 def read_tree(folder: Path) -> dict[str, bytes]:
     return {
         str(x.relative_to(folder)): x.read_bytes() for x in sorted(folder.rglob("*")) if x.is_file()
     }
+
+
+def paths_of(folder: Path) -> frozenset[tuple[str, bytes | None]]:
+    """All files with their contents, and all folders."""
+    return frozenset(
+        (str(x.relative_to(folder)), x.read_bytes() if x.is_file() else None)
+        for x in folder.rglob("*")
+    )
+
+
+def calling_lines(name: str) -> Lines:
+    frame = sys._getframe(2)
+    lines: list[object] = [name]
+    while frame.f_back is not None:
+        lines += (frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+    return tuple(lines)
+
+
+def made_calls(work: Callable[[], object], error: int) -> list[Lines]:
+    """Do the work in this process; return the lines of each call that `fail_at_call` would count."""
+    made: list[Lines] = []
+
+    def listed(call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def counted(*args: Any, **rest: Any) -> Any:
+            made.append(calling_lines(name))
+            return call(*args, **rest)
+
+        return counted
+
+    names = [x for x in CALLS if error or x not in READ_ONLY]
+    real = {name: getattr(os, name) for name in names}
+    for name, call in real.items():
+        setattr(os, name, listed(call, name))
+    try:
+        work()
+    finally:
+        for name, call in real.items():
+            setattr(os, name, call)
+    return made
+
+
+def chosen_calls(made: list[Lines], every: bool) -> list[int]:
+    """The first and the last call of the same lines, and one past the end; or all."""
+    if every:
+        return list(range(len(made) + 1))
+    first = {x: i for i, x in reversed(list(enumerate(made)))}
+    last = {x: i for i, x in enumerate(made)}
+    return sorted({*first.values(), *last.values(), len(made)})
 
 
 def fail_at_call(at: int, error: int) -> list[int]:
@@ -63,6 +118,13 @@ def fail_at_call(at: int, error: int) -> list[int]:
     return left
 
 
+def do(source: str, target: Path, order: ConvertOptions | EditOptions) -> None:
+    if isinstance(order, EditOptions):
+        edit_checkpoint(source, str(target), order)
+    else:
+        convert_checkpoint(source, str(target), order)
+
+
 def run(
     source: str, target: Path, order: ConvertOptions | EditOptions, at: int | None, error: int = 0
 ) -> int:
@@ -70,10 +132,7 @@ def run(
     if (child := os.fork()) == 0:
         left = [1] if at is None else fail_at_call(at, error)
         try:
-            if isinstance(order, EditOptions):
-                edit_checkpoint(source, str(target), order)
-            else:
-                convert_checkpoint(source, str(target), order)
+            do(source, target, order)
         except LlamathError as refused:
             os.write(2, f"{type(refused).__name__}: {refused}\n".encode())
             os._exit(3)
@@ -84,16 +143,31 @@ def run(
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def fresh_folders(home: Path, name: str, old: dict[str, bytes]) -> Iterator[tuple[int, Path]]:
-    """Yield a fresh folder with the old files for every kill."""
-    for at in range(10_000):
-        place = home / f"{name}-{at}"
-        place.mkdir()
-        for file, data in old.items():
-            (place / file).parent.mkdir(parents=True, exist_ok=True)
-            (place / file).write_bytes(data)
-        yield at, place
-        shutil.rmtree(place)
+def write_tree(place: Path, old: dict[str, bytes]) -> Path:
+    place.mkdir()
+    for file, data in old.items():
+        (place / file).parent.mkdir(parents=True, exist_ok=True)
+        (place / file).write_bytes(data)
+    return place
+
+
+def report(
+    source: Path,
+    home: Path,
+    to: str,
+    target: str,
+    force: str,
+    error: int = 0,
+    every: bool = False,
+) -> dict[str, Any]:
+    """What this script prints, in a process of its own; fails if something is wrong."""
+    words = map(str, (source, home, to, target, force, error, "every" if every else ""))
+    done = subprocess.run(
+        [sys.executable, __file__, *words], capture_output=True, text=True, timeout=1800
+    )
+    found: dict[str, Any] = json.loads(done.stdout or "{}")
+    assert "wrong" not in found and found, (found, done.stderr[-2000:])
+    return found
 
 
 def is_refused(target: Path) -> bool:
@@ -106,15 +180,11 @@ def is_refused(target: Path) -> bool:
 
 
 def main(
-    source: str, home: str, to: str, target: str, force: bool, error: int
+    source: str, home: str, to: str, target: str, force: bool, error: int, every: bool
 ) -> dict[str, object]:
-    order: ConvertOptions | EditOptions = ConvertOptions(
-        to=to, max_shard_size=int(os.environ.get("SHARD", "12000")), force=force
-    )
+    order: ConvertOptions | EditOptions = ConvertOptions(to=to, max_shard_size=12_000, force=force)
     if to == "edit":
         order = EditOptions(drop_layers="0", resize_vocab=90, force=force)
-    whole = Path(home) / "whole"
-    whole.mkdir()
     old: dict[str, bytes] = {}
     if force:
         old = {
@@ -122,40 +192,54 @@ def main(
             f"{target}/config.json": b"old",
             f"{target}/README.md": b"kept",
         }
-        (whole / target).mkdir()
-        for file, data in old.items():
-            (whole / file).write_bytes(data)
-    assert run(source, whole / target, order, None) == 0
+    warm, whole = write_tree(Path(home) / "warm", old), write_tree(Path(home) / "whole", old)
+    do(source, warm / target, order)  # imports modules and fills caches, for all forks
+    made = made_calls(lambda: do(source, whole / target, order), error)
     right, moved = read_tree(whole), 0
-    ended = {0, 3, 5} if error else {0, -signal.SIGKILL}
-    for at, place in fresh_folders(Path(home), "killed", old):
+    ended = {3, 5} if error else {-signal.SIGKILL}
+    repeated: dict[frozenset[tuple[str, bytes | None]], str] = {}
+    for at in chosen_calls(made, every):
+        place = write_tree(Path(home) / f"killed-{at}", old)
         status = run(source, place / target, order, at, error)
-        after = read_tree(place)
+        after, paths = read_tree(place), paths_of(place)
         hidden = {x for x in after if ".llamath-convert" in x}
         shown = {x: data for x, data in after.items() if x not in hidden}
         moving = any(x.endswith("/moving") for x in hidden)
         moved += moving
-        if status not in ended:
+        if status not in (ended if at < len(made) else {0}):
             return {"wrong": f"call {at}: exit status {status}"}
         if shown not in (old, right) and not moving:
             return {"wrong": f"call {at}: {sorted(shown)}, {sorted(hidden)}"}
-        if moving and not is_refused(place / target):
-            return {"wrong": f"call {at}: {sorted(shown)} is read although its move is unfinished"}
-        if status == 0:
-            return {"calls": at, "moved": moved}
-        finished = shown == right and not moving
-        if (again := run(source, place / target, order, None)) != (
-            3 if finished and not force else 0
-        ):
-            return {
-                "wrong": f"call {at}: the second run ended with {again}; {sorted(shown)}, {sorted(hidden)}"
-            }
-        if read_tree(place) != right or any(".llamath-convert" in str(x) for x in place.rglob("*")):
-            return {
-                "wrong": f"call {at}: after the second run {sorted(map(str, place.rglob('*')))}"
-            }
-    return {"wrong": "it never ends"}
+        if paths not in repeated:
+            repeated[paths] = (
+                wrong_repetition(
+                    source, place / target, order, right, shown == right and not moving
+                )
+                if not moving or is_refused(place / target)
+                else f"{sorted(shown)} is read although its move is unfinished"
+            )
+        if repeated[paths]:
+            return {"wrong": f"call {at}: {repeated[paths]}"}
+        shutil.rmtree(place)
+    return {"calls": len(made), "moved": moved}
+
+
+def wrong_repetition(
+    source: str,
+    target: Path,
+    order: ConvertOptions | EditOptions,
+    right: dict[str, bytes],
+    finished: bool,
+) -> str:
+    """What is wrong after a second run, which is refused if the first has finished; empty if nothing is."""
+    place = target.parent
+    before = sorted(map(str, place.rglob("*")))
+    if (again := run(source, target, order, None)) != (3 if finished and not order.force else 0):
+        return f"the second run ended with {again}; {before}"
+    if read_tree(place) != right or any(".llamath-convert" in str(x) for x in place.rglob("*")):
+        return f"after the second run {sorted(map(str, place.rglob('*')))}"
+    return ""
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(*sys.argv[1:5], bool(sys.argv[5]), int(sys.argv[6]))))
+    print(json.dumps(main(*sys.argv[1:5], bool(sys.argv[5]), int(sys.argv[6]), bool(sys.argv[7]))))

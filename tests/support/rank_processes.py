@@ -1,12 +1,17 @@
-"""Jobs on several ranks: `run_ranks` starts a process for each rank, and each writes its results as JSON."""
+"""Jobs on several ranks: `Ranks` starts a process that forks one for each rank, and each writes its results as JSON.
+
+The imports of a rank take seconds; the forks share them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from math import prod
@@ -41,32 +46,40 @@ HANG_TIMEOUT_S = 600
 """Ends a process that hangs; no test depends on it otherwise."""
 
 
-def run_ranks(
-    n: int, folder: Path, jobs: dict[str, Any], timeout_s: float = 300
-) -> list[RankResult]:
-    """Run jobs, given as names and arguments, on n ranks; `timeout_s` is how long a rank waits for the others in a collective."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "jobs.json").write_text(json.dumps(jobs))
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, str(folder), str(timeout_s), str(n)]
-    processes = [
-        subprocess.Popen([*command, str(i)], env=env, stderr=subprocess.PIPE, text=True)
-        for i in range(n)
-    ]
-    results = []
-    try:
-        for i, process in enumerate(processes):
-            stderr = process.communicate(timeout=HANG_TIMEOUT_S)[1]
+class Ranks:
+    """A process that has imported all that ranks need and has one thread, so that it may fork."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self, n: int, folder: Path, jobs: dict[str, Any], timeout_s: float = 300
+    ) -> list[RankResult]:
+        """Run jobs, given as names and arguments, on n ranks; `timeout_s` is how long a rank waits for the others in a collective.
+
+        A rank that fails is the last in the result, and ends the ranks after it.
+        """
+        assert self._process.stdin and self._process.stdout
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "jobs.json").write_text(json.dumps(jobs))
+        self._process.stdin.write(json.dumps([n, str(folder), timeout_s]) + "\n")
+        self._process.stdin.flush()
+        statuses = json.loads(self._process.stdout.readline())
+        results = []
+        for i, status in enumerate(statuses):
             path = folder / f"{i}.json"
             data = json.loads(path.read_text()) if path.exists() else None
-            results.append(RankResult(process.returncode, data, stderr))
-            if process.returncode:
-                break
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    return results
+            results.append(RankResult(status, data, (folder / f"{i}.stderr").read_text()))
+        return results
+
+    def close(self) -> None:
+        self._process.communicate()
 
 
 def model(config: dict[str, Any]) -> tuple[llamath.Model, run.Decoder]:
@@ -245,7 +258,7 @@ def missing(mesh: DeviceMesh, given: dict[str, Any]) -> str:
 
 def trained(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Two training steps, on single process and with the batch split over the ranks."""
-    from llamath.run.distributed.fsdp import apply_fsdp  # takes a second to import
+    from llamath.run.distributed.fsdp import apply_fsdp
 
     results = []
     for case in given:
@@ -308,23 +321,57 @@ JOBS: dict[str, Callable[[DeviceMesh, Any], Any]] = {
 }
 
 
-def main() -> None:
-    folder, timeout, n, i = (
-        Path(sys.argv[1]),
-        timedelta(seconds=float(sys.argv[2])),
-        int(sys.argv[3]),
-        int(sys.argv[4]),
-    )
+def run_rank(i: int, n: int, folder: Path, timeout_s: float) -> None:
+    signal.alarm(HANG_TIMEOUT_S)
     jobs = json.loads((folder / "jobs.json").read_text())
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=i, world_size=n)
     dist.barrier()
-    mesh = DeviceMesh.from_group(dist.new_group(timeout=timeout), "cpu")
+    group = dist.new_group(timeout=timedelta(seconds=timeout_s))
+    mesh = DeviceMesh.from_group(group, "cpu")
     results = {job: JOBS[job](mesh, item) for job, item in jobs.items()}
     (folder / f"{i}.json").write_text(json.dumps(results))
     dist.destroy_process_group()
-    os._exit(0)  # gloo's threads sometimes abort a process whose interpreter shuts down
+
+
+def forked_rank(i: int, n: int, folder: Path, timeout_s: float) -> int:
+    """The id of a process that runs one rank."""
+    if child := os.fork():
+        return child
+    status = 1
+    try:
+        os.dup2(os.open(folder / f"{i}.stderr", os.O_WRONLY | os.O_CREAT), 2)
+        run_rank(i, n, folder, timeout_s)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)  # gloo's threads sometimes abort a process whose interpreter shuts down
+
+
+def statuses_of(children: list[int]) -> list[int]:
+    """The exit statuses up to the first that is not zero; the ranks after it are killed."""
+    statuses: list[int] = []
+    for child in children:
+        failed = any(statuses)
+        if failed:
+            os.kill(child, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        statuses += [] if failed else [status]
+    return statuses
+
+
+def main() -> None:
+    for line in sys.stdin:
+        n, folder, timeout_s = json.loads(line)
+        children = [forked_rank(i, n, Path(folder), timeout_s) for i in range(n)]
+        print(json.dumps(statuses_of(children)), flush=True)
 
 
 if __name__ == "__main__":
+    import torch._dynamo  # what collectives import
+
+    import llamath.run.distributed.fsdp
+
     torch.set_num_threads(1)
     main()

@@ -71,21 +71,23 @@ def test_hostile_text_adds_no_control_token(name: str, special: bool, normalized
     form = ModelTemplate(
         {"default": TEMPLATES[name]}, name, TOKENS, arguments={"tools": TOOLS}, process=PROCESS
     )
+    plain = [control_ids(tokenizer, form, x) for x in conversations(USERS)]
     compared = 0
     for text in hostile_texts():
-        for messages, plain in zip(conversations(text), conversations(USERS), strict=True):
+        for messages, honest in zip(conversations(text), plain, strict=True):
             forged = control_ids(tokenizer, form, messages)
             if forged is None:
                 continue
+            compared += 1
+            if forged == honest:
+                continue
+            # a template may write other tokens of its own where a text contains </think>, but none is the text's
             from_template = "".join(x for x, own in origin_runs(form.render(messages)) if own)
             allowed = [
                 tokenizer.token_id(x)
                 for x in re.findall("|".join(map(re.escape, CONTROL)), from_template)
             ]
-            honest = control_ids(tokenizer, form, plain)
-            # a template may write other tokens of its own where a text contains </think>, but none is the text's
-            assert forged == honest or sorted(forged) == sorted(x for x in allowed if x is not None)
-            compared += 1
+            assert sorted(forged) == sorted(x for x in allowed if x is not None)
     assert compared > 20
 
 
