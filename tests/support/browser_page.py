@@ -1,4 +1,4 @@
-"""The page in Chromium for tests: one browser per module, and tabs that record errors, dialogs and requests."""
+"""The page in Chromium for tests: one browser, and tabs that record errors, dialogs and requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import zlib
 from base64 import b64decode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +48,41 @@ PAGE_TEST_FUNCTIONS = """globalThis.pageTest = {
 };"""
 """Functions of the page that tests call; they return strings: a design, a file header, memory and speed of the most loaded GPU."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+EMPTY = "about:blank"
 HANG_MS = 120_000
 NO_CHROMIUM = "Chromium is not installed (as root, `make browser` installs it)"
 
 
+_running: list[Any] = []
+"""The driver, and the browser that modules share which are run one after another."""
+_free: list[Any] = []
+"""Empty pages of tabs that have ended without a fault, ready for the next: a new one costs thrice as much."""
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser() -> Any:
     if CHROMIUM is None:
         pytest.skip(NO_CHROMIUM)
-    from playwright.sync_api import sync_playwright
+    if not _running:
+        from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG_MS
+        _running.append(sync_playwright().start())
+        _running.append(
+            _running[0].chromium.launch(
+                executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG_MS
+            )
         )
-        yield chromium
-        chromium.close()
+    return _running[1]
+
+
+def close_browser() -> None:
+    """End the browser, whose driver has an event loop: `asyncio.run` fails beside it."""
+    _free.clear()
+    if len(_running) > 1:
+        _running[1].close()
+    if _running:
+        _running[0].stop()
+    _running.clear()
 
 
 def page_data(text: str) -> dict[str, Any]:
@@ -111,37 +129,65 @@ def shown_text(tab: Any, selector: str) -> str:
 
 
 class Tab:
-    """A page in a tab that records errors, browser dialogs and network requests."""
+    """A page in a tab that records errors, browser dialogs and network requests.
+
+    Without options of a context, it is a page that earlier tabs used too: loading into it costs a third of a new one. A tab
+    that ends with a fault is thrown away. What a test changes, except the size of the window and the media, it changes back.
+    """
 
     def __init__(self, browser: Any, folder: Path, text: str, at: str = "", **how: Any) -> None:
         self.wrong: list[str] = []
         path = folder / "page.html"
         path.write_text(text)
-        self.context = new_context(
-            browser, viewport={"width": how.pop("width", 1100), "height": 800}, **how
-        )
-        self.context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
-        self.context.add_init_script(PAGE_TEST_FUNCTIONS)
-        self.page = self.context.new_page()
-        self.page.on("pageerror", lambda x: self.wrong.append(str(x)))
-        self.page.on(
-            "console",
-            lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None,
-        )
-        self.page.on("dialog", lambda x: (self.wrong.append(x.message), x.dismiss()))
-        self.page.on(
-            "request",
-            lambda x: (
+        size = {"width": how.pop("width", 1100), "height": 800}
+        self.alike = not how
+        if self.alike and _free:
+            self.page = _free.pop()
+            self.context = self.page.context
+            self.page.set_viewport_size(size)
+        else:
+            self.context = new_context(browser, viewport=size, **how)
+            self.context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
+            self.context.add_init_script(PAGE_TEST_FUNCTIONS)
+            self.page = self.context.new_page()
+        known = (path.as_uri(), EMPTY)
+        self.listeners = {
+            "pageerror": lambda x: self.wrong.append(str(x)),
+            "console": lambda x: (
+                self.wrong.append(x.text) if x.type in ("error", "warning") else None
+            ),
+            "dialog": lambda x: (self.wrong.append(x.message), x.dismiss()),
+            "request": lambda x: (
                 None
-                if x.url.partition("#")[0] == path.as_uri() or x.url.startswith("blob:")
+                if x.url.partition("#")[0] in known or x.url.startswith("blob:")
                 else self.wrong.append(x.url)
             ),
-        )
+        }
+        for event, listener in self.listeners.items():
+            self.page.on(event, listener)
         visit(self.page, path.as_uri() + at)
 
     def __enter__(self) -> Any:
         return self.page
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
-        self.context.close()
+        if kind or not self.alike:
+            self.context.close()
+        else:
+            self._empty()
         assert kind or not self.wrong, self.wrong
+
+    def _empty(self) -> None:
+        """Leave the page, and keep the tab for the next test if nothing was wrong."""
+        for other in self.context.pages:
+            if other != self.page:
+                other.close()
+        self.page.goto(EMPTY)
+        if self.wrong:
+            self.context.close()
+            return
+        for event, listener in self.listeners.items():
+            self.page.remove_listener(event, listener)
+        self.page.emulate_media(media="null", color_scheme="null", reduced_motion="null")
+        self.page.mouse.move(-1, -1)
+        _free.append(self.page)
