@@ -7,6 +7,9 @@ import re
 import shutil
 import zlib
 from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +58,8 @@ NO_CHROMIUM = "Chromium is not installed (as root, `make browser` installs it)"
 
 _running: list[Any] = []
 """The driver, and the browser that modules share which are run one after another."""
-_free: list[Any] = []
-"""Empty pages of tabs that have ended without a fault, ready for the next: a new one costs thrice as much."""
+_free: dict[Any, list[Any]] = {}
+"""Empty pages that tests have left, of each kind of context: loading into a new one costs thrice as much."""
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +76,13 @@ def browser() -> Any:
             )
         )
     return _running[1]
+
+
+def forget_pages() -> None:
+    """Close the pages that tests have left."""
+    for page in chain.from_iterable(_free.values()):
+        page.context.close()
+    _free.clear()
 
 
 def close_browser() -> None:
@@ -105,10 +115,8 @@ UNTIL_WHOLE = """new Promise((done) => {
   look();
 })"""
 """Waits until the page has drawn all of its sections."""
-UNTIL_DRAWN = (
-    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))"
-    f".then(() => {UNTIL_WHOLE})"
-)
+FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))"
+UNTIL_DRAWN = f"{FRAMES}.then(() => {UNTIL_WHOLE})"
 
 
 def visit(tab: Any, address: str) -> None:
@@ -122,34 +130,76 @@ def wait_until_drawn(tab: Any) -> None:
     tab.evaluate(UNTIL_DRAWN)
 
 
+def go_to(tab: Any, at: str) -> None:
+    """Open another state of the page that is open."""
+    tab.evaluate("at => { location.hash = at }", at)
+    wait_until_drawn(tab)
+
+
+def at_widths(tab: Any, *widths: int) -> Iterator[int]:
+    """Give the window each width, one after the other."""
+    for width in widths:
+        tab.set_viewport_size({"width": width, "height": 800})
+        wait_until_drawn(tab)
+        yield width
+
+
 def shown_text(tab: Any, selector: str) -> str:
     """Return the text of a number without its label for screen readers."""
     text = "x => [...x.childNodes].filter(y => !y.classList?.contains('hidden')).map(y => y.textContent).join('')"
     return str(tab.locator(selector).first.evaluate(text))
 
 
-class Tab:
-    """A page in a tab that records errors, browser dialogs and network requests.
+@contextmanager
+def lent_page(
+    browser: Any, width: int, height: int, scripts: Sequence[str] = (), **how: Any
+) -> Iterator[Any]:
+    """Lend an empty page of a context with these scripts and options, which earlier tests may have used.
 
-    Without options of a context, it is a page that earlier tabs used too: loading into it costs a third of a new one. A tab
-    that ends with a fault is thrown away. What a test changes, except the size of the window and the media, it changes back.
+    A page whose test fails is thrown away. A test may change the size and the media of the page; more it changes back.
     """
+    free = _free.setdefault((*scripts, *sorted(how.items())), [])
+    size = {"width": width, "height": height}
+    if free:
+        page = free.pop()
+        page.set_viewport_size(size)
+    else:
+        context = new_context(browser, viewport=size, **how)
+        for script in scripts:
+            context.add_init_script(script)
+        page = context.new_page()
+    try:
+        yield page
+    except Exception:
+        page.context.close()
+        raise
+    for other in page.context.pages:
+        if other != page:
+            other.close()
+    page.goto(EMPTY)
+    page.emulate_media(
+        media="null",
+        color_scheme=how.get("color_scheme", "light"),
+        reduced_motion=how.get("reduced_motion", "no-preference"),
+    )
+    page.mouse.move(-1, -1)
+    free.append(page)
+
+
+class Tab:
+    """A page in a tab that records errors, browser dialogs and network requests."""
 
     def __init__(self, browser: Any, folder: Path, text: str, at: str = "", **how: Any) -> None:
         self.wrong: list[str] = []
         path = folder / "page.html"
         path.write_text(text)
-        size = {"width": how.pop("width", 1100), "height": 800}
-        self.alike = not how
-        if self.alike and _free:
-            self.page = _free.pop()
-            self.context = self.page.context
-            self.page.set_viewport_size(size)
-        else:
-            self.context = new_context(browser, viewport=size, **how)
-            self.context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
-            self.context.add_init_script(PAGE_TEST_FUNCTIONS)
-            self.page = self.context.new_page()
+        scripts = (
+            "globalThis.pwned = () => { throw new Error('pwned') }",
+            PAGE_TEST_FUNCTIONS,
+        )
+        self.lent = lent_page(browser, how.pop("width", 1100), 800, scripts, **how)
+        self.page = self.lent.__enter__()
+        self.context = self.page.context
         known = (path.as_uri(), EMPTY)
         self.listeners = {
             "pageerror": lambda x: self.wrong.append(str(x)),
@@ -171,23 +221,7 @@ class Tab:
         return self.page
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
-        if kind or not self.alike:
-            self.context.close()
-        else:
-            self._empty()
-        assert kind or not self.wrong, self.wrong
-
-    def _empty(self) -> None:
-        """Leave the page, and keep the tab for the next test if nothing was wrong."""
-        for other in self.context.pages:
-            if other != self.page:
-                other.close()
-        self.page.goto(EMPTY)
-        if self.wrong:
-            self.context.close()
-            return
+        self.lent.__exit__(kind, *rest)
         for event, listener in self.listeners.items():
             self.page.remove_listener(event, listener)
-        self.page.emulate_media(media="null", color_scheme="null", reduced_motion="null")
-        self.page.mouse.move(-1, -1)
-        _free.append(self.page)
+        assert kind or not self.wrong, self.wrong
