@@ -14,7 +14,7 @@ import llamath
 from llamath.catalog import presets
 from llamath.web.gallery.live_gallery import LiveGallery
 from llamath.web.server.error_page import PageError, error_page
-from support.browser_page import browser, new_context, page_data, visit
+from support.browser_page import browser, lent_page, page_data, visit
 from support.serving import Place, served
 
 pytest.importorskip("uvicorn")
@@ -33,13 +33,17 @@ def place() -> Iterator[Place]:
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Any]:
     wrong: list[str] = []
-    context = new_context(browser)
-    context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
-    page = context.new_page()
-    page.on("pageerror", lambda x: wrong.append(str(x)))
-    page.on("dialog", lambda x: (wrong.append(x.message), x.dismiss()))
-    yield page
-    context.close()
+    scripts = ["globalThis.pwned = () => { throw new Error('pwned') }"]
+    listeners = {
+        "pageerror": lambda x: wrong.append(str(x)),
+        "dialog": lambda x: (wrong.append(x.message), x.dismiss()),
+    }
+    with lent_page(browser, 1280, 720, scripts) as page:
+        for event, listener in listeners.items():
+            page.on(event, listener)
+        yield page
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
     assert not wrong
 
 

@@ -22,7 +22,9 @@ from llamath.web.gallery.known_forms import FORMS
 from llamath.web.gallery.site_files import MARKER, write_gallery
 from llamath.web.gallery.site_pages import site_assets
 from support.browser_page import (
+    EMPTY,
     browser,
+    lent_page,
     new_context,
     page_data,
     shown_text,
@@ -188,28 +190,30 @@ class SiteTab:
 
     def __init__(self, browser: Any, site: Path, at: str, **how: Any) -> None:
         self.wrong: list[str] = []
-        self.context = new_context(
-            browser, viewport={"width": how.pop("width", 1280), "height": 900}, **how
-        )
-        self.page = self.context.new_page()
-        self.page.on("pageerror", lambda x: self.wrong.append(str(x)))
-        self.page.on(
-            "console",
-            lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None,
-        )
-        self.page.on(
-            "request",
-            lambda x: (
-                None if x.url.startswith((site.as_uri(), "blob:")) else self.wrong.append(x.url)
+        self.lent = lent_page(browser, how.pop("width", 1280), 900, **how)
+        self.page = self.lent.__enter__()
+        self.listeners = {
+            "pageerror": lambda x: self.wrong.append(str(x)),
+            "console": lambda x: (
+                self.wrong.append(x.text) if x.type in ("error", "warning") else None
             ),
-        )
+            "request": lambda x: (
+                None
+                if x.url.startswith((site.as_uri(), "blob:", EMPTY))
+                else self.wrong.append(x.url)
+            ),
+        }
+        for event, listener in self.listeners.items():
+            self.page.on(event, listener)
         visit(self.page, f"{(site / 'index.html').as_uri()}{at}")
 
     def __enter__(self) -> Any:
         return self.page
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
-        self.context.close()
+        self.lent.__exit__(kind, *rest)
+        for event, listener in self.listeners.items():
+            self.page.remove_listener(event, listener)
         assert kind or not self.wrong, self.wrong
 
 

@@ -30,6 +30,7 @@ from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import Tab, browser, page_data, shown_text
 from support.page_expressions import FUNCTIONS, evaluate
+from support.page_models import data_of, model_of, page_of
 from support.reference_data import tiny_configs
 
 PARTS = {
@@ -45,14 +46,15 @@ Settings = dict[str, str]
 __all__ = ["browser"]
 
 
-def random_models() -> list[Model]:
-    """Return models of many kinds, with random sizes where their config allows it."""
+@cache
+def random_models(whole: bool) -> list[Model]:
+    """Return models of many kinds, or of all, with random sizes where their config allows it."""
     rng = random.Random(7)
-    made = [llamath.load(slug) for slug in SAMPLE]
+    made = [model_of(slug) for slug in SAMPLE]
     firsts = {
         str(x.id).rpartition("-")[0]: x.values[0] for x in reversed(tiny_configs(computed=True))
     }
-    for config in list(firsts.values())[::2]:
+    for config in list(firsts.values())[:: 2 if whole else 18]:
         changes = {
             key: rng.randint(1, 40) * 8
             for key in ("vocab_size", "intermediate_size", "sliding_window")
@@ -65,7 +67,13 @@ def random_models() -> list[Model]:
     return made
 
 
-MODELS = random_models()
+@cache
+def random_data(whole: bool) -> dict[str, Any]:
+    """Return the data of a page of all these models."""
+    models = random_models(whole)
+    known = [data_of(slug) for slug in SAMPLE]
+    made = known + [build_page_data([x]) for x in models[len(known) :]]
+    return known[0] | {"models": [x["models"][0] for x in made]}
 
 
 def random_settings(rng: random.Random, data: dict[str, Any]) -> Settings:
@@ -81,14 +89,23 @@ def random_settings(rng: random.Random, data: dict[str, Any]) -> Settings:
     }
 
 
-@cache
-def chooser_of(i: int, dtype: str, kv: str) -> LayoutChooser:
-    return LayoutChooser(MemoryCalculator(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)))
+CHOOSERS: dict[tuple[int, str, str], LayoutChooser] = {}
+"""Of models that live as long as the tests: what is chosen is looked up by their ids."""
+
+
+def chooser_of(model: Model, dtype: str, kv: str) -> LayoutChooser:
+    """Return the chooser of splits of one of the random models."""
+    key = (id(model), dtype, kv)
+    if key not in CHOOSERS:
+        CHOOSERS[key] = LayoutChooser(
+            MemoryCalculator(model, MemoryRequest(dtype=dtype, kv_dtype=kv))
+        )
+    return CHOOSERS[key]
 
 
 def library_split(model: Model, at: Settings) -> tuple[ShardedModel, ServingLayout]:
     """Return the model in the split that `fit` chooses for the default GPU."""
-    chooser = chooser_of(next(i for i, x in enumerate(MODELS) if x is model), at["dtype"], at["kv"])
+    chooser = chooser_of(model, at["dtype"], at["kv"])
     chosen = choose_split(
         chooser, find_device("h100-sxm"), int(at["gpus"]), int(at["context"]), int(at["batch"])
     )
@@ -106,15 +123,19 @@ def library_memory(model: Model, at: Settings) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def everything() -> dict[str, Any]:
-    made = [build_page_data([x])["models"][0] for x in MODELS]
-    return build_page_data(MODELS[:2]) | {"models": made}
+def models(request: pytest.FixtureRequest) -> list[Model]:
+    return random_models(request.config.getoption("--all"))
 
 
-def test_expressions_equal_the_reports(everything: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def everything(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return random_data(request.config.getoption("--all"))
+
+
+def test_expressions_equal_the_reports(models: list[Model], everything: dict[str, Any]) -> None:
     rng = random.Random(1)
-    assert len(MODELS) > 30
-    for model, data in zip(MODELS, everything["models"], strict=True):
+    assert len(models) > 15
+    for model, data in zip(models, everything["models"], strict=True):
         for _ in range(6):
             at = random_settings(rng, data)
             sizes = data["sizes"]
@@ -162,8 +183,8 @@ def test_expressions_equal_the_reports(everything: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("slug", SAMPLE)
 def test_page_data_sum_to_totals(slug: str) -> None:
-    model = llamath.load(slug)
-    data = build_page_data([model])["models"][0]
+    model, page = model_of(slug), data_of(slug)
+    data = page["models"][0]
     total = model.parameters.total
     assert (
         sum(int(x["total"]) for x in data["sections"])
@@ -177,35 +198,34 @@ def test_page_data_sum_to_totals(slug: str) -> None:
         )
         assert tiles == int(dtype["bytes"])
         assert tiles == MemoryCalculator(model, MemoryRequest(dtype=dtype["name"])).at(1, 1).weights
-    assert page_data(page_from_data(build_page_data([model])))["models"][0] == json.loads(
-        json.dumps(data)
-    )
+    assert page_data(page_from_data(page))["models"][0] == json.loads(json.dumps(data))
 
 
-@pytest.mark.parametrize(
-    "slugs",
-    [
-        "deepseek-v3",
-        "deepseek-v3 qwen3-next-80b-a3b",
-        "llama-3.1-405b deepseek-v3",
-        "nemotron-3-super-120b gemma-4-26b-a4b",
-        "qwen3.5-397b-a17b nemotron-3-super-120b",
-    ],
-)
-def test_exported_page_is_small(slugs: str) -> None:
-    """The budget of a page, as a file and as a web server sends it; these are among the largest."""
-    page = model_page([llamath.load(x) for x in slugs.split()]).encode()
-    assert len(page) <= 550_000
-    assert (
-        len(gzip.compress(page, 9)) <= 230_000
-    )  # of these, 900 are the licenses of the packages in the script
+PAIRS = [
+    "deepseek-v3 qwen3-next-80b-a3b",
+    "deepseek-v3",
+    "llama-3.1-405b deepseek-v3",
+    "nemotron-3-super-120b gemma-4-26b-a4b",
+    "qwen3.5-397b-a17b nemotron-3-super-120b",
+]
+"""What makes the largest pages."""
+
+
+def test_exported_page_is_small(request: pytest.FixtureRequest) -> None:
+    """The budget of a page, as a file and as a web server sends it."""
+    for slugs in PAIRS if request.config.getoption("--all") else PAIRS[:1]:
+        page = page_of(*slugs.split()).encode()
+        assert len(page) <= 550_000, slugs
+        assert len(gzip.compress(page, 9)) <= 230_000, (
+            slugs
+        )  # of these, 900 are the licenses of the packages in the script
 
 
 def test_export_does_not_overwrite_a_file(tmp_path: Path) -> None:
     path = str(tmp_path / "page.html")
     done = CliRunner().invoke(cli, ["export", "gpt2", "-o", path])
     assert done.exit_code == 0 and "wrote" in done.stderr and not done.stdout
-    assert Path(path).read_text() == model_page([llamath.load("gpt2")])
+    assert Path(path).read_text() == page_of("gpt2")
     again = CliRunner().invoke(export, ["gpt2", "-o", path], standalone_mode=False)
     assert (
         isinstance(again.exception, LlamathError)
@@ -231,11 +251,11 @@ def test_bad_input_exits_with_2(args: list[str]) -> None:
 
 
 def test_page_equals_library_digit_for_digit(
-    browser: Any, tmp_path: Path, everything: dict[str, Any]
+    browser: Any, tmp_path: Path, models: list[Model], everything: dict[str, Any]
 ) -> None:
     rng = random.Random(2)
     asks = []
-    for i in [rng.randrange(len(MODELS)) for _ in range(120)]:
+    for i in [rng.randrange(len(models)) for _ in range(40 if len(models) < 60 else 120)]:
         kept = {
             key: x
             for key, x in random_settings(rng, everything["models"][i]).items()
@@ -245,7 +265,7 @@ def test_page_equals_library_digit_for_digit(
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
         answers = tab.evaluate("asks => asks.map(([i, at]) => pageTest.memory(i, at))", asks)
     for (i, at), found in zip(asks, answers, strict=True):
-        assert found == library_memory(MODELS[i], at), (MODELS[i].name, at)
+        assert found == library_memory(models[i], at), (models[i].name, at)
 
 
 def strip_separators(text: str) -> str:
@@ -254,8 +274,7 @@ def strip_separators(text: str) -> str:
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-3-27b"])
 def test_controls_show_the_library_values(browser: Any, tmp_path: Path, slug: str) -> None:
-    model, rng = MODELS[SAMPLE.index(slug)], random.Random(3)
-    data = build_page_data([model])
+    model, rng, data = model_of(slug), random.Random(3), data_of(slug)
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
         assert (
             tab.text_content("[data-part=parameters]") == f"parameters: {model.parameters.total:,}"
@@ -308,9 +327,7 @@ def test_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
 def test_derivations_evaluate_to_the_shown_number(browser: Any, tmp_path: Path, slug: str) -> None:
     """Python evaluates the displayed formulas again."""
     words = {"⌊": "int(", "⌋": ")", "⌈": "-int(-(", "⌉": ")//1)", "·": "*", ",": "", " / ": "/"}
-    with Tab(
-        browser, tmp_path, model_page([llamath.load(slug)]), "#context=5000&batch=3&kv=fp8"
-    ) as tab:
+    with Tab(browser, tmp_path, page_of(slug), "#context=5000&batch=3&kv=fp8") as tab:
         for part in ("cache", "activations", "logits", "total"):
             tab.click(f"[data-part={part}]")
             *_, numbers, result = tab.text_content("dialog[open] pre").split("\n= ")
@@ -502,7 +519,7 @@ def test_hostile_tensor_names_are_shown_as_text(browser: Any, tmp_path: Path) ->
     ],
 )
 def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path, at: str) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), at) as tab:
+    with Tab(browser, tmp_path, page_of("gpt2"), at) as tab:
         assert tab.input_value("#context") == "1,024" and tab.input_value("#batch") == "1"
         assert tab.text_content("h1") == "GPT-2 small"
 
@@ -528,7 +545,7 @@ def test_state_is_kept_in_the_address(browser: Any, tmp_path: Path) -> None:
 
 
 def test_everything_is_reachable_by_keyboard(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         tab.keyboard.press("/")
         assert tab.evaluate("document.activeElement.id") == "find"
         tab.keyboard.type("norm")
@@ -557,7 +574,7 @@ def test_everything_is_reachable_by_keyboard(browser: Any, tmp_path: Path) -> No
 
 
 def test_reduced_motion_disables_animations(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), reduced_motion="reduce") as tab:
+    with Tab(browser, tmp_path, page_of("gpt2"), reduced_motion="reduce") as tab:
         moving = "document.getAnimations().length + [...document.querySelectorAll('*')].filter(x => parseFloat(getComputedStyle(x).transitionDuration) > 0).length"
         assert (
             tab.evaluate("matchMedia('(prefers-reduced-motion: reduce)').matches")
@@ -566,7 +583,7 @@ def test_reduced_motion_disables_animations(browser: Any, tmp_path: Path) -> Non
 
 
 def test_print_shows_numbers_without_controls(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         tab.emulate_media(media="print")
         assert tab.is_visible("[data-part=parameters]") and tab.is_visible(
             "#memory .memory-chart svg"
@@ -589,7 +606,7 @@ def test_print_shows_numbers_without_controls(browser: Any, tmp_path: Path) -> N
 
 
 def test_content_security_policy_blocks_everything_else(browser: Any, tmp_path: Path) -> None:
-    tab = Tab(browser, tmp_path, model_page([llamath.load("gpt2")]))
+    tab = Tab(browser, tmp_path, page_of("gpt2"))
     assert (
         tab.page.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')")
         == "refused"

@@ -17,9 +17,9 @@ from llamath.model import Model
 from llamath.web.page_data.attention_data import build_attention
 from llamath.web.page_data.experts_data import build_experts
 from llamath.web.page_data.sizing.inference_data import kept_as
-from llamath.web.server.page_html import model_page
 from support.browser_page import Tab, browser, wait_until_drawn
 from support.page_expressions import evaluate
+from support.page_models import page_of
 
 __all__ = ["browser"]
 PRESETS = """llama-3-8b llama-2-7b deepseek-v3 gemma-3-27b gpt-oss-20b qwen3-next-80b-a3b gpt2 falcon-7b glm-5 llama-4-scout-17b-16e
@@ -131,7 +131,7 @@ def test_expected_experts_of_a_batch() -> None:
 
 
 def test_sections_on_the_page(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("gpt-oss-20b")])) as page:
+    with Tab(browser, tmp_path, page_of("gpt-oss-20b")) as page:
         heading = page.locator("#attention h2").inner_text()
         assert (
             heading

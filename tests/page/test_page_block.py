@@ -14,10 +14,10 @@ from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.page_data import build_page_data
-from llamath.web.server.page_html import model_page, page_from_data
+from llamath.web.server.page_html import model_page
 from support.browser_page import Tab, browser, shown_text
 from support.page_expressions import evaluate
-from support.page_models import HOSTILE, data_of, model_of, write_checkpoint
+from support.page_models import HOSTILE, data_of, model_of, page_of, write_checkpoint
 
 assert browser
 SAMPLE = (
@@ -55,7 +55,7 @@ def test_treemap_areas_sum_to_report_totals(slug: str) -> None:
 
 
 def test_arrow_keys_move_between_numbers_of_a_row(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("mixtral-8x7b")), "#find=experts") as tab:
+    with Tab(browser, tmp_path, page_of("mixtral-8x7b"), "#find=experts") as tab:
         tab.focus("tr:has(th.path) .number[data-column='2']")
         details = []
         for key in ("ArrowLeft", "ArrowLeft", "ArrowRight", "ArrowRight", "ArrowRight"):

@@ -14,8 +14,8 @@ from llamath.analysis.fit.fit_report import fit
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.hardware import find_device
 from llamath.web.server.page_html import page_from_data
-from support.browser_page import Tab, browser, wait_until_drawn
-from support.page_models import data_of
+from support.browser_page import Tab, at_widths, browser
+from support.page_models import data_of, page_of
 from support.page_numbers import unexplained_numbers
 
 __all__ = ["browser"]
@@ -37,7 +37,7 @@ def test_waterfall_leads_from_one_total_to_the_other(
 ) -> None:
     a, b = map(llamath.load, pair)
     report = diff(a, b)
-    with Tab(browser, tmp_path, page_from_data(data_of(*pair))) as tab:
+    with Tab(browser, tmp_path, page_of(*pair)) as tab:
         first, *deltas, last = map(
             number, tab.locator(".waterfall tr:not(.axis) td.n").all_text_contents()
         )
@@ -49,9 +49,7 @@ def test_waterfall_leads_from_one_total_to_the_other(
 
 
 def test_bars_are_to_the_scale_of_the_stated_axis(browser: Any, tmp_path: Path) -> None:
-    with Tab(
-        browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440
-    ) as tab:
+    with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b"), width=1440) as tab:
         assert "partly paid for with fewer KV heads" in tab.text_content("#causes h2")
         assert re.search(
             r"The axis starts at 6\.\d+B parameters, where the bars are broken",
@@ -66,9 +64,7 @@ def test_bars_are_to_the_scale_of_the_stated_axis(browser: Any, tmp_path: Path) 
         ]
         ratios = [width / delta for width, delta in zip(widths, deltas, strict=True)]
         assert max(ratios) / min(ratios) < 1.02
-    with Tab(
-        browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440
-    ) as tab:
+    with Tab(browser, tmp_path, page_of("deepseek-v3", "qwen3-next-80b-a3b"), width=1440) as tab:
         assert "broken" not in tab.text_content("#causes")
 
 
@@ -98,18 +94,14 @@ def test_sizes_equal_the_library(browser: Any, tmp_path: Path, pair: tuple[str, 
 
 def test_a_ghost_has_the_size_of_the_other_model(browser: Any, tmp_path: Path) -> None:
     sizes = "(side) => Object.fromEntries([...document.querySelectorAll('.shapes')[side].querySelectorAll('.matrix')].map((x) => [x.querySelector('.bold').textContent, ['.own', '.ghost'].map((y) => { const b = x.querySelector(y)?.getBBox(); return b && [Math.round(b.width), Math.round(b.height)]; })]))"
-    with Tab(
-        browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440
-    ) as tab:
+    with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b"), width=1440) as tab:
         a, b = tab.evaluate(sizes, 0), tab.evaluate(sizes, 1)
         assert set(a) == set(b) == {"embed", "head", "q", "k", "v", "o", "gate", "up", "down"}
         for name in a:
             own, ghost = a[name]
             assert (ghost is None) == (name in ("q", "o")) and (ghost or own) == b[name][0], name
         assert abs(a["k"][0][1] / b["k"][0][1] - 4) < 0.2
-    with Tab(
-        browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440
-    ) as tab:
+    with Tab(browser, tmp_path, page_of("deepseek-v3", "qwen3-next-80b-a3b"), width=1440) as tab:
         assert (
             tab.evaluate(sizes, 0)["query"][0] is None
             and tab.evaluate(sizes, 0)["query"][1] is not None
@@ -117,9 +109,7 @@ def test_a_ghost_has_the_size_of_the_other_model(browser: Any, tmp_path: Path) -
 
 
 def test_speed_is_only_of_what_fits(browser: Any, tmp_path: Path) -> None:
-    with Tab(
-        browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b"))
-    ) as tab:
+    with Tab(browser, tmp_path, page_of("deepseek-v3", "qwen3-next-80b-a3b")) as tab:
         first, second = tab.locator(".speeds li").all_text_contents()
         assert "16 × H100" in first or "does not fit" in first
         gpus = re.search(r"tokens/s on (\d+) × H100", second)
@@ -135,7 +125,7 @@ def test_speed_is_only_of_what_fits(browser: Any, tmp_path: Path) -> None:
 
 
 def test_a_model_with_itself_is_said_to_be_the_same(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b", "llama-3-8b"))) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b", "llama-3-8b")) as tab:
         assert "These are the same model" in tab.text_content("main")
         assert tab.locator(".waterfall").count() == 0 and tab.locator(".sheets").count() == 1
 
@@ -163,18 +153,17 @@ def test_every_number_has_a_derivation(browser: Any, tmp_path: Path, pair: tuple
     assert not left, left
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1024, 1440])
-def test_nothing_is_cut_off(browser: Any, tmp_path: Path, width: int) -> None:
+@pytest.mark.parametrize("pair", PAIRS[:3])
+def test_nothing_is_cut_off(browser: Any, tmp_path: Path, pair: tuple[str, str]) -> None:
     cut = """() => [...document.querySelectorAll('#causes svg text, #opened svg text, #shapes svg text')].filter((x) => {
       const [a, b] = [x.getBoundingClientRect(), x.closest('svg').getBoundingClientRect()];
       return a.left < b.left - 1 || a.right > b.right + 1 || a.bottom > b.bottom + 1 || parseFloat(getComputedStyle(x).fontSize) < 12;
     }).map((x) => x.textContent)"""
-    for pair in PAIRS[:3]:
-        with Tab(browser, tmp_path, page_from_data(data_of(*pair)), width=width) as tab:
-            wait_until_drawn(tab)
-            assert tab.evaluate(cut) == [], pair
-            numbers = "[...document.querySelectorAll('#causes .number, #opened .number, #opened td, #sizes .number, #facts td, #aligned .number, #configs td')].filter((x) => { const b = x.getBoundingClientRect(); return b.width && (b.left < 0 || b.right > innerWidth + 1); }).map((x) => x.textContent)"
-            assert tab.evaluate(numbers) == [], pair
+    numbers = "[...document.querySelectorAll('#causes .number, #opened .number, #opened td, #sizes .number, #facts td, #aligned .number, #configs td')].filter((x) => { const b = x.getBoundingClientRect(); return b.width && (b.left < 0 || b.right > innerWidth + 1); }).map((x) => x.textContent)"
+    with Tab(browser, tmp_path, page_of(*pair)) as tab:
+        for width in at_widths(tab, 320, 390, 768, 1024, 1440):
+            assert tab.evaluate(cut) == [], width
+            assert tab.evaluate(numbers) == [], width
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -224,9 +213,7 @@ def test_opened_layers_mark_each_matrix(browser: Any, tmp_path: Path) -> None:
       const box = (y) => { const b = x.querySelector(y)?.getBBox(); return b && [b.width, b.height].map(Math.round); };
       return [x.dataset.matrix, [x.querySelector('.mark-badge') ? 'marked' : 'same', box('.own'), box('.ghost')]];
     }))"""
-    with Tab(
-        browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440
-    ) as tab:
+    with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b"), width=1440) as tab:
         a, b = tab.evaluate(marks, 0), tab.evaluate(marks, 1)
         assert (
             set(a)
@@ -255,9 +242,7 @@ def test_opened_layers_mark_each_matrix(browser: Any, tmp_path: Path) -> None:
 
 
 def test_corresponding_layers_can_be_chosen(browser: Any, tmp_path: Path) -> None:
-    with Tab(
-        browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440
-    ) as tab:
+    with Tab(browser, tmp_path, page_of("deepseek-v3", "qwen3-next-80b-a3b"), width=1440) as tab:
         chosen = (
             "[0, 1].map((i) => document.querySelector(`#kind-${i}`).selectedOptions[0].textContent)"
         )
@@ -270,9 +255,7 @@ def test_corresponding_layers_can_be_chosen(browser: Any, tmp_path: Path) -> Non
 
 
 def test_both_pictures_are_shown(browser: Any, tmp_path: Path) -> None:
-    with Tab(
-        browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440
-    ) as tab:
+    with Tab(browser, tmp_path, page_of("deepseek-v3", "qwen3-next-80b-a3b"), width=1440) as tab:
         assert tab.locator("#pictures figure h3").all_text_contents() == [
             "DeepSeek V3",
             "Qwen3 Next 80B A3B",

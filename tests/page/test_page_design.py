@@ -22,6 +22,7 @@ from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import Tab, browser, wait_until_drawn
 from support.page_expressions import evaluate
+from support.page_models import page_of
 from support.reference_data import computed_slugs, tiny_configs
 
 __all__ = ["browser"]
@@ -87,7 +88,7 @@ def test_command_line_counts_the_shown_configuration(browser: Any, tmp_path: Pat
     with Tab(
         browser,
         tmp_path,
-        model_page([llamath.load("llama-3-8b")]),
+        page_of("llama-3-8b"),
         "#view=design&sizes=L126.d16384.F53248.H128&target=405B",
     ) as tab:
         assert designed(tab) == "405,853,388,800"
@@ -110,7 +111,7 @@ def test_command_line_counts_the_shown_configuration(browser: Any, tmp_path: Pat
 
 
 def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Path) -> None:
-    text = model_page([llamath.load("llama-3-8b")])
+    text = page_of("llama-3-8b")
     with Tab(browser, tmp_path, text) as tab:
         tab.click("[data-view=design]")
         tab.fill("#target", "8.03B")
@@ -160,7 +161,7 @@ COUNTS = "405B 8.03B 1.5e9 500M 8,030,261,248 1e3 0.5 0 0.0005k 12,34 1e99 1.5e+
 
 def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> None:
     total = 8_030_261_248
-    with Tab(browser, tmp_path, model_page([llamath.load("gpt2")])) as tab:
+    with Tab(browser, tmp_path, page_of("gpt2")) as tab:
         answers = tab.evaluate(
             "([texts, total]) => texts.map((x) => pageTest.quantity(x, total) || null)",
             [COUNTS, str(total)],
@@ -254,7 +255,7 @@ def test_hostile_configuration_is_shown_as_text(browser: Any, tmp_path: Path) ->
 
 
 def test_sliders_have_names_and_values_in_real_units(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")]), "#view=design") as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), "#view=design") as tab:
         texts = tab.evaluate(
             "[...document.querySelectorAll('.dimension [type=range]')].map((x) => x.getAttribute('aria-valuetext'))"
         )

@@ -17,8 +17,8 @@ from llamath.catalog import slugs
 from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.utils.errors import FormatError, LlamathError
-from llamath.web.server.page_html import model_page
-from support.browser_page import Tab, browser, new_context, shown_text, visit, wait_until_drawn
+from support.browser_page import EMPTY, Tab, browser, lent_page, shown_text, visit, wait_until_drawn
+from support.page_models import page_of
 from support.serving import Place, served
 
 __all__ = ["browser"]
@@ -295,7 +295,7 @@ def read(path: Path) -> Manifest | None:
 
 @pytest.fixture
 def tab(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as made:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as made:
         yield made
 
 
@@ -658,14 +658,19 @@ def place() -> Iterator[Place]:
 @pytest.fixture
 def visitor(browser: Any, place: Place) -> Iterator[Any]:
     """A tab of the server, whose requests go nowhere else, and whose page makes no error."""
-    context = new_context(browser)
     wrong: list[str] = []
-    context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
-    page = context.new_page()
-    page.on("pageerror", lambda x: wrong.append(str(x)))
-    page.on("request", lambda x: None if x.url.startswith(place.address) else wrong.append(x.url))
-    yield page
-    context.close()
+    scripts = ["globalThis.pwned = () => { throw new Error('pwned') }"]
+    own = (place.address, EMPTY)
+    listeners = {
+        "pageerror": lambda x: wrong.append(str(x)),
+        "request": lambda x: None if x.url.startswith(own) else wrong.append(x.url),
+    }
+    with lent_page(browser, 1280, 720, scripts) as page:
+        for event, listener in listeners.items():
+            page.on(event, listener)
+        yield page
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
     assert not wrong
 
 
@@ -745,9 +750,8 @@ def test_server_answers_every_file_clearly(
 
 
 def test_server_that_has_ended_is_named(browser: Any, tmp_path: Path) -> None:
-    context = new_context(browser)
-    page = context.new_page()
-    with served([llamath.load("gpt2")]) as short:
-        visit(page, short.address)
-    assert "Does `llamath serve` still run?" in drop(page, config_file(tmp_path, "gpt2"))["wrong"]
-    context.close()
+    with lent_page(browser, 1280, 720) as page:
+        with served([llamath.load("gpt2")]) as short:
+            visit(page, short.address)
+        found = drop(page, config_file(tmp_path, "gpt2"))
+        assert "Does `llamath serve` still run?" in found["wrong"]

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-import llamath
 from llamath.core.expr import Expr, Json, maximum, minimum
-from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.ui_strings import UI_STRINGS
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, browser
 from support.page_expressions import expression_from_json, expressions_in
+from support.page_models import data_of
 
 assert browser
 PRESETS = (
@@ -33,11 +32,8 @@ LARGEST = {"T": 2**33, "B": 2**14, "TP": 64, "chunk": 2**14}
 
 @pytest.fixture(scope="module")
 def data() -> dict[str, Any]:
-    """The page's data of the first two presets, with the expressions of all of them."""
-    models = [llamath.load(x) for x in PRESETS]
-    return build_page_data(models[:2]) | {
-        "models": [build_page_data([x])["models"][0] for x in models]
-    }
+    """The page's data of the first preset, with the expressions of all of them."""
+    return data_of(PRESETS[0]) | {"models": [data_of(x)["models"][0] for x in PRESETS]}
 
 
 def random_points(
@@ -90,7 +86,7 @@ def test_numbers_beyond_2_to_the_53_stay_exact(
 def test_symbols_of_settings_are_no_letters_of_a_model() -> None:
     settings = {*UI_STRINGS["letters"], *UI_STRINGS["symbols"]}
     for slug in PRESETS:
-        model = build_page_data([llamath.load(slug)])["models"][0]
+        model = data_of(slug)["models"][0]
         used: dict[str, set[int]] = {}
         for letter, n in (y for x in expressions_in(model) for y in letters_in(x)):
             used.setdefault(letter, set()).add(n)

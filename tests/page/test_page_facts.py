@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-import llamath
 from llamath.analysis.fact_sheet import fact_sheet
 from llamath.web.page_data.facts_data import facts_data
-from llamath.web.page_data.page_data import build_page_data
-from llamath.web.server.page_html import model_page
-from support.browser_page import Tab, browser
+from support.browser_page import Tab, at_widths, browser
+from support.page_models import data_of, model_of, page_of
 
 __all__ = ["browser"]
 
@@ -29,7 +27,7 @@ SAMPLE = [
 
 @pytest.mark.parametrize("slug", SAMPLE)
 def test_rows_state_the_facts(slug: str) -> None:
-    model = llamath.load(slug)
+    model = model_of(slug)
     facts, data = fact_sheet(model), facts_data(model)
     values = {x["name"]: x["value"] for x in data["rows"]}
     assert values["Layers"] == f"{facts.layers:,}"
@@ -47,8 +45,8 @@ def test_rows_state_the_facts(slug: str) -> None:
 
 
 def test_first_screen_shows_total_active_and_hardware(browser: Any, tmp_path: Path) -> None:
-    model = llamath.load("deepseek-v3")
-    with Tab(browser, tmp_path, model_page([model])) as tab:
+    model = model_of("deepseek-v3")
+    with Tab(browser, tmp_path, page_of("deepseek-v3")) as tab:
         assert tab.text_content("[data-part=parameters]").endswith(f"{model.parameters.total:,}")
         assert tab.text_content(".active .caption").endswith(f"({model.parameters.active:,})")
         assert tab.text_content(".active .caption").startswith("active parameters: 37.6B")
@@ -66,9 +64,9 @@ def test_first_screen_shows_total_active_and_hardware(browser: Any, tmp_path: Pa
 def test_numbers_of_the_sheet_open_their_derivations(
     browser: Any, tmp_path: Path, slug: str
 ) -> None:
-    model = llamath.load(slug)
+    model = model_of(slug)
     facts = fact_sheet(model)
-    with Tab(browser, tmp_path, model_page([model])) as tab:
+    with Tab(browser, tmp_path, page_of(slug)) as tab:
         tab.click("[data-fact='KV cache']")
         assert tab.text_content("dialog[open] pre >> nth=0").endswith(
             f"= {facts.kv_per_token:,} bytes"
@@ -88,21 +86,17 @@ def test_numbers_of_the_sheet_open_their_derivations(
             tab.keyboard.press("Escape")
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1024, 1440, 2560])
 @pytest.mark.parametrize("slug", ["deepseek-v3", "llama-4-scout"])
-def test_no_number_is_clipped_at_any_width(
-    browser: Any, tmp_path: Path, width: int, slug: str
-) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load(slug)]), width=width) as tab:
+def test_no_number_is_clipped_at_any_width(browser: Any, tmp_path: Path, slug: str) -> None:
+    with Tab(browser, tmp_path, page_of(slug), width=320) as tab:
         clipped = """[...document.querySelectorAll('.sheet *')].filter((x) => {
           const box = x.getBoundingClientRect();
           return box.width && (box.right > innerWidth + 0.5 || box.left < -0.5 || x.scrollWidth > x.clientWidth + 1 && getComputedStyle(x).overflowX !== 'visible');
         }).filter((x) => !x.closest('.hidden')).map((x) => x.outerHTML.slice(0, 80))"""
-        assert tab.evaluate(clipped) == []
+        for width in at_widths(tab, 320, 390, 768, 1024, 1440, 2560):
+            assert tab.evaluate(clipped) == [], width
 
 
 def test_speed_of_the_smallest_hardware_has_no_exponent() -> None:
-    hardware = build_page_data([llamath.load("qwen3-next-80b-a3b")])["models"][0]["facts"][
-        "hardware"
-    ]
+    hardware = data_of("qwen3-next-80b-a3b")["models"][0]["facts"]["hardware"]
     assert [x["speed"] for x in hardware] == ["≤ 1,040 tokens/s", "≤ 356 tokens/s"]

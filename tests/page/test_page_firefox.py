@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-import llamath
-from llamath.web.server.page_html import model_page
 from support.browser_page import UNTIL_WHOLE, Tab, browser
 from support.firefox import FIREFOX, Firefox
+from support.page_models import page_of
 
 __all__ = ["browser"]
 TEXTS = """[...document.querySelectorAll("h1, h2, h3, button.number")]
@@ -31,7 +30,7 @@ def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firefox]:
 def test_page_shows_the_same_as_in_chromium(
     firefox: Firefox, browser: Any, tmp_path: Path, slug: str
 ) -> None:
-    text = model_page([llamath.load(slug)])
+    text = page_of(slug)
     path = tmp_path / "firefox.html"
     path.write_text(text)
     firefox.open(path.as_uri(), width=1100, height=800)
@@ -40,17 +39,18 @@ def test_page_shows_the_same_as_in_chromium(
     assert not firefox.errors
 
 
-@pytest.mark.parametrize("width", [1440, 768, 500])
-def test_nothing_is_wider_than_the_window(firefox: Firefox, tmp_path: Path, width: int) -> None:
+def test_nothing_is_wider_than_the_window(firefox: Firefox, tmp_path: Path) -> None:
     path = tmp_path / "firefox.html"
-    path.write_text(model_page([llamath.load("deepseek-v3")]))
-    firefox.open(path.as_uri(), width=width)
-    assert firefox.evaluate("document.documentElement.scrollWidth") <= width
+    path.write_text(page_of("deepseek-v3"))
+    firefox.open(path.as_uri(), width=1440)
+    for width in (1440, 768, 500):
+        firefox.resize(width)
+        assert firefox.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_slider_changes_the_numbers(firefox: Firefox, tmp_path: Path) -> None:
     path = tmp_path / "firefox.html"
-    path.write_text(model_page([llamath.load("gpt-oss-20b")]))
+    path.write_text(page_of("gpt-oss-20b"))
     firefox.open(path.as_uri())
     set_batch = """(() => { const input = document.getElementById("experts-batch");
         Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(input, "64");

@@ -23,7 +23,7 @@ from llamath.hardware import Device, find_device
 from llamath.web.page_data.sizing.layouts_data import _causal_pairs, schedule
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, browser, shown_text, wait_until_drawn
-from support.page_models import data_of
+from support.page_models import data_of, page_of
 
 assert browser
 SLUGS = (
@@ -223,7 +223,7 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
 
 def test_first_state_of_large_models_fits(browser: Any, tmp_path: Path) -> None:
     for slug in ("llama-3.1-405b", "deepseek-v3"):
-        with Tab(browser, tmp_path, page_from_data(data_of(slug))) as tab:
+        with Tab(browser, tmp_path, page_of(slug)) as tab:
             assert "fits on 16 × H100 SXM 80GB" in tab.text_content("#hardware .verdict h3")
             tab.click("#mode [data-value=train]")
             assert (
@@ -234,7 +234,7 @@ def test_first_state_of_large_models_fits(browser: Any, tmp_path: Path) -> None:
 
 def test_context_warning_is_that_of_the_command_line(browser: Any, tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["fit", "gpt2", "--on", "h100", "--context", "100000"])
-    with Tab(browser, tmp_path, page_from_data(data_of("gpt2")), "#context=100000") as tab:
+    with Tab(browser, tmp_path, page_of("gpt2"), "#context=100000") as tab:
         shown = (
             tab.text_content("#hardware .context-warning")
             .removeprefix("Warning: ")
@@ -251,7 +251,7 @@ def test_custom_gpu_is_sized(browser: Any, tmp_path: Path) -> None:
     with Tab(
         browser,
         tmp_path,
-        page_from_data(data_of("llama-3-8b")),
+        page_of("llama-3-8b"),
         "#card=custom&gpumem=20&gpubw=800&gpuflops=100&batch=3",
     ) as tab:
         gpu = find_device("h100-sxm").replace(
@@ -271,7 +271,7 @@ def test_custom_gpu_is_sized(browser: Any, tmp_path: Path) -> None:
 
 
 def test_users_and_context_change_the_matrix(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b"))) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         label = "#hardware [data-fit='rtx-4090 1']"
         before = tab.get_attribute(label, "aria-label")
         tab.fill("#hardware-context", "4k")
@@ -511,7 +511,7 @@ def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
 def test_every_number_opens_a_formula_that_contains_it(
     browser: Any, tmp_path: Path, slug: str, at: str
 ) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of(slug)), at) as tab:
+    with Tab(browser, tmp_path, page_of(slug), at) as tab:
         found = tab.evaluate(OPEN_ALL_JS)
     assert len(found) > 30
     for shown, formulas in found:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import pytest
 from test_page_block import write_checkpoint
 
-import llamath
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
+from support import page_models
 from support.browser_page import Tab, browser
 from support.page_numbers import NUMBER, opened_numbers
 
@@ -48,9 +47,8 @@ COMPARISONS = [
 ]
 
 
-@cache
 def data_of(name: str) -> dict[str, Any]:
-    return build_page_data([llamath.load(x) for x in MODELS_OF_PAGE[name]])
+    return page_models.data_of(*MODELS_OF_PAGE[name])
 
 
 def is_derived(shown: str, known: set[float]) -> bool:

@@ -11,8 +11,8 @@ import pytest
 import llamath
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.web.server.page_html import page_from_data
-from support.browser_page import Tab, browser, wait_until_drawn
-from support.page_models import data_of
+from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
+from support.page_models import data_of, page_of
 from support.page_numbers import unexplained_numbers
 
 __all__ = ["browser"]
@@ -26,11 +26,6 @@ MODELS = [
     "llama-3.2-11b-vision",
 ]
 MEASURES = ["parameters", "bytes", "flops", "cache"]
-
-
-def go_to(tab: Any, at: str) -> None:
-    tab.evaluate("at => { location.hash = at }", at)
-    wait_until_drawn(tab)
 
 
 @pytest.mark.parametrize("slug", MODELS)
@@ -70,15 +65,17 @@ def test_cache_is_that_of_all_sequences(browser: Any, tmp_path: Path, at: str) -
     with Tab(
         browser,
         tmp_path,
-        page_from_data(data_of("llama-3-8b")),
+        page_of("llama-3-8b"),
         f"#context=5000&batch=8&map=cache&{at}",
     ) as tab:
         assert f"{expected:,}" in tab.text_content("#parameters [data-part=area]")
         assert "5,000 tokens × batch 8" in tab.text_content("#parameters .lead")
 
 
-@pytest.mark.parametrize("width", [320, 390, 1024, 1440])
-def test_every_area_is_labelled_or_named_in_words(browser: Any, tmp_path: Path, width: int) -> None:
+@pytest.mark.parametrize(
+    "slug", ["llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b", "llama-3.2-11b-vision"]
+)
+def test_every_area_is_labelled_or_named_in_words(browser: Any, tmp_path: Path, slug: str) -> None:
     """A rectangle without a label is shown again by the lens, and labels stay inside their rectangles."""
     measured = """() => [...document.querySelectorAll('#parameters .cell')].map((x) => {
       const box = x.querySelector('rect').getBoundingClientRect();
@@ -86,10 +83,10 @@ def test_every_area_is_labelled_or_named_in_words(browser: Any, tmp_path: Path, 
       const small = [...x.querySelectorAll('text')].some((y) => parseFloat(getComputedStyle(y).fontSize) < 12);
       return [x.getAttribute('aria-label').split(':')[0], x.querySelectorAll('text').length, inside, small];
     })"""
-    for slug in ("llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b", "llama-3.2-11b-vision"):
-        with Tab(browser, tmp_path, page_from_data(data_of(slug)), width=width) as tab:
-            for at in ("#map=parameters", "#map=flops", "#map=bytes&by=kind", "#map=cache"):
-                go_to(tab, at)
+    with Tab(browser, tmp_path, page_of(slug), width=320) as tab:
+        for at in ("#map=parameters", "#map=flops", "#map=bytes&by=kind", "#map=cache"):
+            go_to(tab, at)
+            for width in at_widths(tab, 320, 390, 1024, 1440):
                 cells = tab.evaluate(measured)
                 labelled = {x[0] for x in cells if x[1]}
                 words = (
@@ -98,13 +95,13 @@ def test_every_area_is_labelled_or_named_in_words(browser: Any, tmp_path: Path, 
                     else ""
                 )
                 assert cells and all(x[2] and not x[3] for x in cells), (
-                    slug,
+                    width,
                     at,
                     [x for x in cells if not x[2]],
                 )
                 unnamed = {x[0] for x in cells if not x[1]} - labelled
                 assert all(x in words or "the others" in words for x in unnamed), (
-                    slug,
+                    width,
                     at,
                     unnamed,
                 )
@@ -112,14 +109,14 @@ def test_every_area_is_labelled_or_named_in_words(browser: Any, tmp_path: Path, 
 
 
 def test_a_lens_states_its_factor(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3")), width=1440) as tab:
+    with Tab(browser, tmp_path, page_of("deepseek-v3"), width=1440) as tab:
         text = tab.text_content("#parameters svg")
         share, factor = re.search(r"The other ([\d.]+)\s%, magnified (\d+) ×", text).groups()  # type: ignore[union-attr]
         assert abs(100 / float(share) - int(factor)) < 1
         assert "97.4" in tab.text_content("#parameters h2") and "one in 32" in tab.text_content(
             "#parameters h2"
         )
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b")), width=1440) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), width=1440) as tab:
         assert tab.text_content("#parameters h2") == "Seven of ten parameters are in the FFN"
         assert "magnified" not in tab.text_content("#parameters svg")
 
@@ -145,7 +142,7 @@ def test_every_number_has_a_derivation(browser: Any, tmp_path: Path, slug: str) 
 
 
 def test_keyboard_moves_between_areas_and_opens_them(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b"))) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         assert tab.locator("#parameters .cell[tabindex='0']").count() == 1
         tab.focus("#parameters .cell[tabindex='0']")
         tab.keyboard.press("ArrowRight")
@@ -160,7 +157,7 @@ def test_keyboard_moves_between_areas_and_opens_them(browser: Any, tmp_path: Pat
 
 
 def test_tensors_are_found_sorted_and_named(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b"))) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         wait_until_drawn(tab)
         tab.keyboard.press("/")
         assert tab.evaluate("document.activeElement.id") == "find"
@@ -191,7 +188,7 @@ def test_tensors_are_found_sorted_and_named(browser: Any, tmp_path: Path) -> Non
 
 
 def test_the_table_is_one_tab_stop(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b"))) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         stops = "[...document.querySelectorAll('#tensors tbody button')].filter((x) => x.tabIndex === 0).length"
         assert tab.evaluate(stops) == 1
         tab.focus("#tensors [data-column='2']")
@@ -203,7 +200,7 @@ def test_the_table_is_one_tab_stop(browser: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3"])
 def test_letters_have_their_values_and_origins(browser: Any, tmp_path: Path, slug: str) -> None:
     model = llamath.load(slug)
-    with Tab(browser, tmp_path, page_from_data(data_of(slug))) as tab:
+    with Tab(browser, tmp_path, page_of(slug)) as tab:
         for letter, value in model.count.formula.letters.items():
             assert tab.text_content(f"[data-letter='{letter}']").endswith(f": {value:,}"), letter
         tab.click("[data-letter=d]")
@@ -211,7 +208,7 @@ def test_letters_have_their_values_and_origins(browser: Any, tmp_path: Path, slu
 
 
 def test_phone_shows_every_number_of_a_tensor_in_full(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3")), width=320) as tab:
+    with Tab(browser, tmp_path, page_of("deepseek-v3"), width=320) as tab:
         cut = "[...document.querySelectorAll('#tensors .number')].filter((x) => { const b = x.getBoundingClientRect(); return b.width && (b.left < 0 || b.right > innerWidth); }).length"
         assert (
             tab.evaluate(cut) == 0 and tab.evaluate("document.documentElement.scrollWidth") <= 320

@@ -6,17 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-import llamath
 from llamath.web.gallery.site_files import write_gallery
-from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
-from support.browser_page import browser, new_context, visit, wait_until_drawn
+from support import page_models
+from support.browser_page import browser, lent_page, visit, wait_until_drawn
 from support.picture_text import FIXED_SIZES, PICTURE_NODES, TOKENS, picture_text
 
 assert browser
@@ -61,9 +59,8 @@ PICTURES = {
 GALLERY = ["llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b", "gemma-3-27b"]
 
 
-@cache
 def data_of(models: str) -> dict[str, Any]:
-    return build_page_data([llamath.load(x) for x in models.split()])
+    return page_models.data_of(*models.split())
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +73,12 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def drawn_page(browser: Any, path: Path, picture: Picture) -> Iterator[Any]:
     """Open a page whose pictures have this width, and labels the widths of `FIXED_SIZES`."""
-    context = new_context(
-        browser,
-        viewport={"width": 1440, "height": 900},
-        color_scheme="light",
-        reduced_motion="reduce",
-    )
-    context.add_init_script(f"globalThis.pictureWidth = {picture.width}; {FIXED_SIZES}")
-    tab = context.new_page()
-    visit(tab, path.as_uri() + picture.state)
-    wait_until_drawn(tab)
-    yield tab
-    context.close()
+    scripts = [f"globalThis.pictureWidth = {picture.width}; {FIXED_SIZES}"]
+    look = {"color_scheme": "light", "reduced_motion": "reduce"}
+    with lent_page(browser, 1440, 900, scripts, **look) as tab:
+        visit(tab, path.as_uri() + picture.state)
+        wait_until_drawn(tab)
+        yield tab
 
 
 def text_of(tab: Any, elements: str) -> str:

@@ -14,10 +14,9 @@ from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.core.tree import fold
 from llamath.model import Model
-from llamath.web.server.page_html import page_from_data
-from support.browser_page import Tab, browser, wait_until_drawn
+from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
 from support.page_expressions import evaluate
-from support.page_models import data_of, model_of
+from support.page_models import data_of, model_of, page_of
 
 assert browser
 SAMPLE = (
@@ -144,7 +143,7 @@ WRONG_TEXT = """() => {
 def plate_tab(
     browser: Any, tmp_path: Path, slug: str, at: str = "", width: int = 1440, **how: Any
 ) -> Tab:
-    return Tab(browser, tmp_path, page_from_data(data_of(slug)), at, width=width, **how)
+    return Tab(browser, tmp_path, page_of(slug), at, width=width, **how)
 
 
 def blocks_of(tab: Any) -> Iterator[None]:
@@ -163,10 +162,11 @@ def blocks_of(tab: Any) -> Iterator[None]:
 def test_blocks_show_every_step_of_the_walkthrough(browser: Any, tmp_path: Path, slug: str) -> None:
     model, rng = model_of(slug), random.Random(slug)
     context, batch = rng.randint(1, 10**6), rng.randint(1, 64)
-    for name in data_of(slug)["models"][0]["passes"]:
-        for stage in library_walkthrough(model, name, context, batch).layers:
-            at = f"#layer={stage.layer}&pass={name}&context={context}&batch={batch}"
-            with plate_tab(browser, tmp_path, slug, at) as tab:
+    with plate_tab(browser, tmp_path, slug) as tab:
+        for name in data_of(slug)["models"][0]["passes"]:
+            for stage in library_walkthrough(model, name, context, batch).layers:
+                at = f"#layer={stage.layer}&pass={name}&context={context}&batch={batch}"
+                go_to(tab, at)
                 totals = dict.fromkeys(("parameters", "flops", "keeps"), 0)
                 shown: list[list[str]] = []
                 for _ in blocks_of(tab):
@@ -190,10 +190,11 @@ def test_blocks_show_every_step_of_the_walkthrough(browser: Any, tmp_path: Path,
 
 @pytest.mark.parametrize("slug", DRAWN)
 def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, slug: str) -> None:
-    for stage in data_of(slug)["models"][0]["passes"]["prompt"]:
-        if not stage["layers"]:
-            continue
-        with plate_tab(browser, tmp_path, slug, f"#layer={stage['ranges'][0][0]}") as tab:
+    with plate_tab(browser, tmp_path, slug) as tab:
+        for stage in data_of(slug)["models"][0]["passes"]["prompt"]:
+            if not stage["layers"]:
+                continue
+            go_to(tab, f"#layer={stage['ranges'][0][0]}")
             scale = float(tab.get_attribute(".layer-picture", "data-scale"))
             uses = {
                 y["path"]: y
@@ -210,21 +211,18 @@ def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, slug: str
 
 
 @pytest.mark.parametrize("slug", [*DRAWN, "llama-3.2-11b-vision"])
-@pytest.mark.parametrize("width", [1440, 1024, 390, 320])
-def test_labels_are_whole_at_every_width(
-    browser: Any, tmp_path: Path, slug: str, width: int
-) -> None:
+def test_labels_are_whole_at_every_width(browser: Any, tmp_path: Path, slug: str) -> None:
     kinds = plate_of(slug)["kinds"]
-    with plate_tab(browser, tmp_path, slug, width=width) as tab:
+    with plate_tab(browser, tmp_path, slug) as tab:
         for i in range(len(kinds)):
             if len(kinds) > 1:
                 tab.locator(".plate-kinds:visible button").nth(i).click()
             for scheme in ("path", "hf", "gguf"):
                 if kinds[i]["stage"] is not None and tab.locator("#choice-names").count():
                     tab.click(f"#choice-names [data-value={scheme}]")
-                wait_until_drawn(tab)
-                assert not tab.evaluate(WRONG_TEXT), (i, scheme)
-                assert tab.evaluate("document.documentElement.scrollWidth") <= width
+                for width in at_widths(tab, 1440, 1024, 390, 320):
+                    assert not tab.evaluate(WRONG_TEXT), (i, scheme, width)
+                    assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("slug", [*DRAWN, "gemma-3-27b"])

@@ -18,6 +18,7 @@ from llamath.cli import cli
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import Tab, browser, new_context, wait_until_drawn
+from support.page_models import page_of
 
 __all__ = ["browser"]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -59,7 +60,7 @@ def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) ->
         "Markdown": markdown_output("count", slug),
         "JSON": command_output("count", slug, "--json"),
     }
-    with Tab(browser, tmp_path, model_page([llamath.load(slug)])) as tab:
+    with Tab(browser, tmp_path, page_of(slug)) as tab:
         for form, output in outputs.items():
             assert copied_text(tab, f"[aria-label='Copy as {form}']") == output
             tab.wait_for_selector(".status-line:has-text('Copied')")
@@ -78,7 +79,7 @@ def test_copy_of_a_comparison_equals_output_of_diff(browser: Any, tmp_path: Path
 
 
 def test_copy_of_a_section_equals_its_tables(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         cells = tab.evaluate(
             "[...document.querySelectorAll('#tensors td.n')].map((x) => x.textContent.split(': ').pop())"
         )
@@ -137,7 +138,7 @@ def test_hostile_cells_stay_one_row(browser: Any, tmp_path: Path) -> None:
 
 
 def test_without_clipboard_the_text_is_selected(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("gpt2")])) as tab:
+    with Tab(browser, tmp_path, page_of("gpt2")) as tab:
         tab.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no')); null")
         tab.click("button[aria-label='Copy the page']")
         tab.click("[aria-label='Copy as text']")
@@ -251,7 +252,7 @@ def test_every_picture_is_offered_as_svg_and_png(browser: Any, tmp_path: Path) -
 
 
 def test_saved_png_shows_the_picture(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         ((name, data), *_) = saved_pictures(tab, "parameters", "PNG")
         width, height = tab.evaluate(
             "(x => [x.width, x.height])(document.querySelector('#parameters figure').getBoundingClientRect())"
@@ -262,7 +263,7 @@ def test_saved_png_shows_the_picture(browser: Any, tmp_path: Path) -> None:
 
 
 def test_saved_picture_keeps_its_colors(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         ((_, data), *_) = saved_pictures(tab, "parameters")
         color = tab.evaluate(
             "getComputedStyle(document.querySelector('#parameters .cell rect')).fill"
@@ -290,7 +291,7 @@ def test_hostile_names_give_valid_svg(browser: Any, tmp_path: Path) -> None:
 
 
 def test_link_to_a_section_keeps_the_state(browser: Any, tmp_path: Path) -> None:
-    text = model_page([llamath.load("llama-3-8b")])
+    text = page_of("llama-3-8b")
     with Tab(browser, tmp_path, text, "#map=bytes") as tab:
         link = copied_text(tab, "#tensors >> text=Copy link", section_menu("tensors"))
         assert link.startswith("file:") and "map=bytes" in link and "section=tensors" in link
@@ -332,7 +333,7 @@ def test_back_and_forward_move_between_views_and_sections(browser: Any, tmp_path
 
 
 def test_print_is_laid_out_for_paper(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("deepseek-v3")]), width=1440) as tab:
+    with Tab(browser, tmp_path, page_of("deepseek-v3"), width=1440) as tab:
         tab.click("[data-part=parameters]")
         wait_until_drawn(tab)
         count = "[...document.querySelectorAll('main *')].filter((x) => x.checkVisibility()).length"
@@ -359,9 +360,7 @@ def test_print_is_laid_out_for_paper(browser: Any, tmp_path: Path) -> None:
 
 
 def test_configuration_of_a_design_is_copied_and_saved(browser: Any, tmp_path: Path) -> None:
-    with Tab(
-        browser, tmp_path, model_page([llamath.load("gpt2")]), "#view=design&sizes=L20"
-    ) as tab:
+    with Tab(browser, tmp_path, page_of("gpt2"), "#view=design&sizes=L20") as tab:
         tab.evaluate(TAKE)
         tab.click("text=Copy config.json")
         text = str(tab.evaluate("taken[0]"))

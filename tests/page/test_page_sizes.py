@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_page import MODELS, random_settings
+from test_page import everything, models, random_settings
 
 import llamath
 from llamath.analysis.fit.fit_report import fit
@@ -22,7 +21,6 @@ from llamath.analysis.parallel_layout import Layout
 from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.hardware import find_device
 from llamath.model import Model
-from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.sizing.inference_data import ROOF
 from llamath.web.page_data.sizing.training_data import ATTENTION, KERNELS, PRECISIONS
 from llamath.web.server.page_html import model_page, page_from_data
@@ -34,7 +32,7 @@ MOVES = ("activations", "logits", "overhead")
 SPEEDS = ("decode", "prefill")
 CARD = "h100-sxm"
 Settings = dict[str, str]
-__all__ = ["browser"]
+__all__ = ["browser", "everything", "models"]
 
 
 def random_training_settings(rng: random.Random, data: Mapping[str, Any]) -> Settings:
@@ -93,12 +91,11 @@ def library_training_memory(model: Model, at: Settings) -> Settings:
     return {part: str(getattr(found, part)) for part in (*STAYS, *MOVES, "total")}
 
 
-@cache
-def shards_of(i: int, dtype: str, kv: str, gpus: str, tp: str) -> ShardedModel:
-    count, ranks = int(gpus), int(tp)
+def shards_of(model: Model, at: Settings) -> ShardedModel:
+    count, ranks = int(at["gpus"]), int(at["tp"])
     return ShardedModel(
-        MemoryCalculator(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)),
-        choose_layout(MODELS[i].tree, count, 8, ranks, count // ranks),
+        MemoryCalculator(model, MemoryRequest(dtype=at["dtype"], kv_dtype=at["kv"])),
+        choose_layout(model.tree, count, 8, ranks, count // ranks),
     )
 
 
@@ -127,15 +124,9 @@ def sum_lines(lines: list[dict[str, Any]], variables: Mapping[str, int]) -> int:
     return sum(evaluate(x["form"], variables) for x in lines)
 
 
-@pytest.fixture(scope="module")
-def everything() -> dict[str, Any]:
-    made = [build_page_data([x])["models"][0] for x in MODELS]
-    return build_page_data(MODELS[:2]) | {"models": made}
-
-
-def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
+def test_training_memory_equals_the_report(models: list[Model], everything: dict[str, Any]) -> None:
     rng = random.Random(11)
-    for model, data in zip(MODELS, everything["models"], strict=True):
+    for model, data in zip(models, everything["models"], strict=True):
         for _ in range(4):
             at, found = random_training_settings(rng, data), data["sizes"]["training"]
             variables = {"B": int(at["batch"]), "TP": int(at["tp"])}
@@ -162,10 +153,10 @@ def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
             )
 
 
-def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
+def test_speed_equals_the_report(models: list[Model], everything: dict[str, Any]) -> None:
     rng = random.Random(12)
     device = find_device(CARD)
-    for i, data in enumerate(everything["models"]):
+    for model, data in zip(models, everything["models"], strict=True):
         for _ in range(4):
             at, sizes = random_inference_settings(rng, data), data["sizes"]
             split = next(
@@ -173,7 +164,7 @@ def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
                 for x in sizes["layouts"]
                 if (int(x["tp"]) * int(x["pp"]), x["tp"]) == (int(at["gpus"]), at["tp"])
             )
-            shards = shards_of(i, at["dtype"], at["kv"], at["gpus"], at["tp"])
+            shards = shards_of(model, at)
             variables = {
                 "T": int(at["context"]),
                 "B": int(at["batch"]),
@@ -196,14 +187,14 @@ def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
                 here |= {key: evaluate(x[key], here) for key in ("tokens", "bytes", "FLOPs")}
                 bound = ("compute", "memory")[evaluate(ROOF["bound"], here)]
                 answers[name] = (str(here["tokens"]), str(here["bytes"]), str(here["FLOPs"]), bound)
-            assert answers == library_speeds(shards, at, CARD), (MODELS[i].name, at)
+            assert answers == library_speeds(shards, at, CARD), (model.name, at)
 
 
 # what follows needs Chromium
 
 
 def test_page_equals_library_in_every_mode(
-    browser: Any, tmp_path: Path, everything: dict[str, Any]
+    browser: Any, tmp_path: Path, models: list[Model], everything: dict[str, Any]
 ) -> None:
     rng = random.Random(13)
     asks: list[tuple[int, Settings]] = []
@@ -218,20 +209,22 @@ def test_page_equals_library_in_every_mode(
             )
             for _ in range(16)
         ]
-    assert len(asks) >= 1000
+    assert len(asks) >= 500
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
         answers = tab.evaluate(
             "(asks) => asks.map(([i, at]) => [pageTest.memory(i, at), pageTest.speed(i, at, 'h100-sxm')])",
             asks,
         )
+    made: dict[tuple[Any, ...], ShardedModel] = {}
     for (i, at), (memory, speed) in zip(asks, answers, strict=True):
         if at["mode"] == "train":
-            assert memory == library_training_memory(MODELS[i], at), (MODELS[i].name, at)
+            assert memory == library_training_memory(models[i], at), (models[i].name, at)
             continue
-        shards = shards_of(i, at["dtype"], at["kv"], at["gpus"], at["tp"])
-        assert memory == memory_of(shards, at), (MODELS[i].name, at)
+        key = (i, *(at[x] for x in ("dtype", "kv", "gpus", "tp")))
+        shards = made[key] = made.get(key) or shards_of(models[i], at)
+        assert memory == memory_of(shards, at), (models[i].name, at)
         for name, (tokens, size, work, bound) in library_speeds(shards, at, CARD).items():
-            assert speed[name][:3] == [tokens, size, work], (MODELS[i].name, at)
+            assert speed[name][:3] == [tokens, size, work], (models[i].name, at)
             peak, bandwidth = speed_limits(
                 shards, find_device(CARD), int(at["context"]), int(at["batch"])
             ).roof[1::-1]

@@ -14,9 +14,9 @@ import pytest
 import llamath
 from llamath.web.gallery.site_files import write_gallery
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
-from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import browser, new_context, visit, wait_until_drawn
-from support.page_models import data_of, write_checkpoint
+from llamath.web.server.page_html import model_page
+from support.browser_page import browser, lent_page, visit, wait_until_drawn
+from support.page_models import page_of, write_checkpoint
 from support.serving import served
 
 assert browser
@@ -116,7 +116,7 @@ def text_of(page: str) -> str:
         "unknown tower": ("video-llava-7b",),
         "file": ("gpt2",),
     }
-    return page_from_data(data_of(*slugs[page]))
+    return page_of(*slugs[page])
 
 
 @pytest.fixture(scope="module")
@@ -160,18 +160,12 @@ def tab_of(
     browser: Any, address: str, width: int, theme: str = "light", **how: Any
 ) -> Iterator[Any]:
     wrong: list[str] = []
-    context = new_context(
-        browser,
-        viewport={"width": width, "height": 900},
-        color_scheme=theme,
-        bypass_csp=True,
-        **how,
-    )
-    tab = context.new_page()
-    tab.on("pageerror", lambda x: wrong.append(str(x)))
-    visit(tab, address)
-    yield tab
-    context.close()
+    with lent_page(browser, width, 900, color_scheme=theme, bypass_csp=True, **how) as tab:
+        note = lambda x: wrong.append(str(x))  # noqa: E731
+        tab.on("pageerror", note)
+        visit(tab, address)
+        yield tab
+        tab.remove_listener("pageerror", note)
     assert not wrong
 
 

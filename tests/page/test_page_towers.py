@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,15 @@ from llamath.analysis.image_pass import Images, image_pass
 from llamath.core.multimodal import Multimodal
 from llamath.core.tree import fold
 from llamath.utils.errors import LlamathError
-from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.tower_data import build_towers
-from llamath.web.server.page_html import page_from_data
-from support.browser_page import Tab, browser, wait_until_drawn
+from support.browser_page import Tab, at_widths, browser
 from support.page_expressions import evaluate
+from support.page_models import data_of, page_of
 
 assert browser
 SAMPLE = "qwen3-vl-8b qwen2.5-vl-7b llava-1.5-7b gemma-4-31b internvl2.5-1b ministral-3-3b".split()
 DRAWN = "llava-1.5-7b qwen3-vl-8b gemma-4-31b".split()
 IMAGE = Images(count=1, width=1024, height=1024)
-
-
-@cache
-def data_of(slug: str) -> dict[str, Any]:
-    return build_page_data([llamath.load(slug)])
 
 
 def towers_of(slug: str) -> dict[str, Any]:
@@ -51,7 +44,7 @@ def stages_of(slug: str) -> list[tuple[str, int, dict[str, Any]]]:
 def tower_tab(
     browser: Any, tmp_path: Path, slug: str, at: str = "", width: int = 1440, **how: Any
 ) -> Tab:
-    return Tab(browser, tmp_path, page_from_data(data_of(slug)), at, width=width, **how)
+    return Tab(browser, tmp_path, page_of(slug), at, width=width, **how)
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
@@ -150,16 +143,13 @@ def test_text_models_have_no_towers(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", DRAWN)
-@pytest.mark.parametrize("width", [1440, 1024, 390])
-def test_labels_of_towers_are_whole_at_every_width(
-    browser: Any, tmp_path: Path, slug: str, width: int
-) -> None:
-    with tower_tab(browser, tmp_path, slug, "#layer=vision", width=width) as tab:
+def test_labels_of_towers_are_whole_at_every_width(browser: Any, tmp_path: Path, slug: str) -> None:
+    with tower_tab(browser, tmp_path, slug, "#layer=vision") as tab:
         for part, i, _ in stages_of(slug):
             tab.click(f"[data-stage='{part}.{i}']")
-            wait_until_drawn(tab)
-            assert not tab.evaluate(WRONG_TEXT), (part, i)
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+            for width in at_widths(tab, 1440, 1024, 390):
+                assert not tab.evaluate(WRONG_TEXT), (part, i, width)
+                assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("slug", DRAWN)

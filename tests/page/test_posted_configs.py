@@ -15,9 +15,9 @@ import pytest
 import llamath
 from llamath.cli.report_tools import TOOLS, parameter_of_models
 from llamath.web.server import posted_configs
-from llamath.web.server.page_html import model_page
 from llamath.web.server.posted_configs import MAX_POSTED, PostedConfig, PostedConfigs
 from support.browser_page import page_data
+from support.page_models import page_of
 from support.serving import Place, served
 from support.typed_commands import Typed
 
@@ -118,7 +118,7 @@ def test_sent_config_gets_a_page_and_a_name(place: Place) -> None:
 def test_pages_of_the_server_may_ask_only_itself(place: Place) -> None:
     for path in ("", "choose", "model/gpt2", "models/gpt2/~1"):
         assert "connect-src 'self';" in place.ask(place.path + path)[2]
-    assert "connect-src" not in model_page([llamath.load("gpt2")])
+    assert "connect-src" not in page_of("gpt2")
 
 
 JSON_TYPE = {"Content_Type": "application/json"}

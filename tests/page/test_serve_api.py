@@ -147,8 +147,11 @@ def test_every_response_is_described(
 
 
 @pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
-def test_schemathesis_finds_no_failure(place: Place, description: dict[str, Any]) -> None:
-    found = requested(place.address, 20)
+def test_schemathesis_finds_no_failure(
+    request: pytest.FixtureRequest, place: Place, description: dict[str, Any]
+) -> None:
+    """Few random requests; those that the description itself suggests are some thousands."""
+    found = requested(place.address, 20 if request.config.getoption("--all") else 2)
     operations = sum(x in ("get", "post") for path in description["paths"].values() for x in path)
     assert found["requests"] >= 300 and found["operations"] == operations
     assert not found["failures"] and not found["errors"], found["output"]

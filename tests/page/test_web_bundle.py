@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import llamath
-from llamath.web.server.page_html import STATIC_FOLDER, model_page, read_asset
+from llamath.web.server.page_html import STATIC_FOLDER, read_asset
+from support.page_models import page_of
 
 WEB = Path(__file__).parents[2] / "web"
 BUILD_FILES = ("build.mjs", "package.json", "package-lock.json", "tsconfig.json")
@@ -57,7 +57,7 @@ def test_scripts_begin_with_the_notices_of_their_packages() -> None:
         assert "</script" not in head and len(head) < 4000
         named |= names
     assert imported <= named and {"@dagrejs/graphlib", "d3-array", "d3-format", "d3-time"} <= named
-    page = model_page([llamath.load("llama-3-8b")])
+    page = page_of("llama-3-8b")
     assert "preact 11" in page and "THE SOFTWARE IS PROVIDED" in page, "also in an exported page"
 
 

@@ -1,4 +1,4 @@
-"""The page in Chromium for tests: one browser per module, and tabs that record errors, dialogs and requests."""
+"""The page in Chromium for tests: one browser, and tabs that record errors, dialogs and requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import re
 import shutil
 import zlib
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +51,48 @@ PAGE_TEST_FUNCTIONS = """globalThis.pageTest = {
 };"""
 """Functions of the page that tests call; they return strings: a design, a file header, memory and speed of the most loaded GPU."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+EMPTY = "about:blank"
 HANG_MS = 120_000
 NO_CHROMIUM = "Chromium is not installed (as root, `make browser` installs it)"
 
 
+_running: list[Any] = []
+"""The driver, and the browser that modules share which are run one after another."""
+_free: dict[Any, list[Any]] = {}
+"""Empty pages that tests have left, of each kind of context: loading into a new one costs thrice as much."""
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser() -> Any:
     if CHROMIUM is None:
         pytest.skip(NO_CHROMIUM)
-    from playwright.sync_api import sync_playwright
+    if not _running:
+        from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG_MS
+        _running.append(sync_playwright().start())
+        _running.append(
+            _running[0].chromium.launch(
+                executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG_MS
+            )
         )
-        yield chromium
-        chromium.close()
+    return _running[1]
+
+
+def forget_pages() -> None:
+    """Close the pages that tests have left."""
+    for page in chain.from_iterable(_free.values()):
+        page.context.close()
+    _free.clear()
+
+
+def close_browser() -> None:
+    """End the browser, whose driver has an event loop: `asyncio.run` fails beside it."""
+    _free.clear()
+    if len(_running) > 1:
+        _running[1].close()
+    if _running:
+        _running[0].stop()
+    _running.clear()
 
 
 def page_data(text: str) -> dict[str, Any]:
@@ -87,10 +115,8 @@ UNTIL_WHOLE = """new Promise((done) => {
   look();
 })"""
 """Waits until the page has drawn all of its sections."""
-UNTIL_DRAWN = (
-    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))"
-    f".then(() => {UNTIL_WHOLE})"
-)
+FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))"
+UNTIL_DRAWN = f"{FRAMES}.then(() => {UNTIL_WHOLE})"
 
 
 def visit(tab: Any, address: str) -> None:
@@ -104,10 +130,60 @@ def wait_until_drawn(tab: Any) -> None:
     tab.evaluate(UNTIL_DRAWN)
 
 
+def go_to(tab: Any, at: str) -> None:
+    """Open another state of the page that is open."""
+    tab.evaluate("at => { location.hash = at }", at)
+    wait_until_drawn(tab)
+
+
+def at_widths(tab: Any, *widths: int) -> Iterator[int]:
+    """Give the window each width, one after the other."""
+    for width in widths:
+        tab.set_viewport_size({"width": width, "height": 800})
+        wait_until_drawn(tab)
+        yield width
+
+
 def shown_text(tab: Any, selector: str) -> str:
     """Return the text of a number without its label for screen readers."""
     text = "x => [...x.childNodes].filter(y => !y.classList?.contains('hidden')).map(y => y.textContent).join('')"
     return str(tab.locator(selector).first.evaluate(text))
+
+
+@contextmanager
+def lent_page(
+    browser: Any, width: int, height: int, scripts: Sequence[str] = (), **how: Any
+) -> Iterator[Any]:
+    """Lend an empty page of a context with these scripts and options, which earlier tests may have used.
+
+    A page whose test fails is thrown away. A test may change the size and the media of the page; more it changes back.
+    """
+    free = _free.setdefault((*scripts, *sorted(how.items())), [])
+    size = {"width": width, "height": height}
+    if free:
+        page = free.pop()
+        page.set_viewport_size(size)
+    else:
+        context = new_context(browser, viewport=size, **how)
+        for script in scripts:
+            context.add_init_script(script)
+        page = context.new_page()
+    try:
+        yield page
+    except Exception:
+        page.context.close()
+        raise
+    for other in page.context.pages:
+        if other != page:
+            other.close()
+    page.goto(EMPTY)
+    page.emulate_media(
+        media="null",
+        color_scheme=how.get("color_scheme", "light"),
+        reduced_motion=how.get("reduced_motion", "no-preference"),
+    )
+    page.mouse.move(-1, -1)
+    free.append(page)
 
 
 class Tab:
@@ -117,31 +193,35 @@ class Tab:
         self.wrong: list[str] = []
         path = folder / "page.html"
         path.write_text(text)
-        self.context = new_context(
-            browser, viewport={"width": how.pop("width", 1100), "height": 800}, **how
+        scripts = (
+            "globalThis.pwned = () => { throw new Error('pwned') }",
+            PAGE_TEST_FUNCTIONS,
         )
-        self.context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
-        self.context.add_init_script(PAGE_TEST_FUNCTIONS)
-        self.page = self.context.new_page()
-        self.page.on("pageerror", lambda x: self.wrong.append(str(x)))
-        self.page.on(
-            "console",
-            lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None,
-        )
-        self.page.on("dialog", lambda x: (self.wrong.append(x.message), x.dismiss()))
-        self.page.on(
-            "request",
-            lambda x: (
+        self.lent = lent_page(browser, how.pop("width", 1100), 800, scripts, **how)
+        self.page = self.lent.__enter__()
+        self.context = self.page.context
+        known = (path.as_uri(), EMPTY)
+        self.listeners = {
+            "pageerror": lambda x: self.wrong.append(str(x)),
+            "console": lambda x: (
+                self.wrong.append(x.text) if x.type in ("error", "warning") else None
+            ),
+            "dialog": lambda x: (self.wrong.append(x.message), x.dismiss()),
+            "request": lambda x: (
                 None
-                if x.url.partition("#")[0] == path.as_uri() or x.url.startswith("blob:")
+                if x.url.partition("#")[0] in known or x.url.startswith("blob:")
                 else self.wrong.append(x.url)
             ),
-        )
+        }
+        for event, listener in self.listeners.items():
+            self.page.on(event, listener)
         visit(self.page, path.as_uri() + at)
 
     def __enter__(self) -> Any:
         return self.page
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
-        self.context.close()
+        self.lent.__exit__(kind, *rest)
+        for event, listener in self.listeners.items():
+            self.page.remove_listener(event, listener)
         assert kind or not self.wrong, self.wrong

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from support.browser_page import UNTIL_WHOLE
+from support.browser_page import FRAMES, UNTIL_WHOLE
 
 FIREFOX = shutil.which("firefox-esr") or shutil.which("firefox")
 HANG_S = 120
@@ -136,13 +136,21 @@ class Firefox:
 
     def open(self, address: str, width: int = 1280, height: int = 900) -> None:
         """Open a page and wait until it is loaded and drawn."""
+        self._set_size(width, height)
+        self.call("browsingContext.navigate", context=self.tab, url=address, wait="complete")
+        self.evaluate(UNTIL_WHOLE)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the window a size and wait until the page is drawn in it."""
+        self._set_size(width, height)
+        self.evaluate(f"({FRAMES})().then(() => {UNTIL_WHOLE})")
+
+    def _set_size(self, width: int, height: int) -> None:
         self.call(
             "browsingContext.setViewport",
             context=self.tab,
             viewport={"width": width, "height": height},
         )
-        self.call("browsingContext.navigate", context=self.tab, url=address, wait="complete")
-        self.evaluate(UNTIL_WHOLE)
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression, as JSON carries it."""

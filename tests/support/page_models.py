@@ -11,6 +11,7 @@ from typing import Any
 import llamath
 from llamath.model import Model
 from llamath.web.page_data.page_data import build_page_data
+from llamath.web.server.page_html import page_from_data
 
 HOSTILE = (
     "<img src=x onerror=pwned()>",
@@ -29,6 +30,12 @@ def model_of(slug: str) -> Model:
 @cache
 def data_of(*slugs: str) -> dict[str, Any]:
     return build_page_data([model_of(x) for x in slugs])
+
+
+@cache
+def page_of(*slugs: str) -> str:
+    """Return the exported page of one or two models of the catalog."""
+    return page_from_data(data_of(*slugs))
 
 
 def write_checkpoint(folder: Path, hostile: bool = False) -> Path:
