@@ -28,6 +28,9 @@ else
 install = echo 'Installing without sums: requirements/ is for CPython 3.11 on Linux, x86-64' && $(PIP) install $(PINS) $(2)
 endif
 
+# without bytecode, every process that a test starts compiles the package again
+unexport PYTHONDONTWRITEBYTECODE
+
 ENGINE := $(wildcard src/llamath/native/*.cpp src/llamath/native/*.h src/llamath/native/kernels/*)
 
 .PHONY: demo counted compiler test test-fast test-all lint format docs bench fuzz sanitize dist wheels lock browser web site clean

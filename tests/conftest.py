@@ -32,9 +32,16 @@ SLOW_FOLDERS = {"run", "native", "page", "oracle"}
 SLOW_FILES = {
     "test_adapters.py",
     "test_adapter_check.py",
+    "test_architecture.py",
     "test_checkpoint.py",
+    "test_config_keys.py",
+    "test_edit.py",
     "test_folding.py",
+    "test_hub_hostile.py",
+    "test_hub_names.py",
     "test_pth.py",
+    "test_recipes.py",
+    "test_reports.py",
     "test_storage.py",
     "test_fuzz.py",
     "test_convert.py",
@@ -93,13 +100,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests."""
+    """Mark the slow tests: those of slow files, and those that import torch or transformers."""
     for item in items:
-        slow = item.path.parent.name in SLOW_FOLDERS or item.path.name in SLOW_FILES
+        code = getattr(getattr(item, "function", None), "__code__", None)
+        names = (
+            {*code.co_names, *(x for x in code.co_consts if isinstance(x, str))} if code else set()
+        )
         if (
-            slow
-            or (item.path.suffix == ".py" and is_heavy(item.path))
+            item.path.parent.name in SLOW_FOLDERS
+            or item.path.name in SLOW_FILES
+            or not HEAVY.isdisjoint(names)
             or item.get_closest_marker("transformers")
+            or (item.path.suffix == ".py" and is_heavy(item.path))
         ):
             item.add_marker("slow")
 

@@ -27,6 +27,7 @@ def tiny_config_params() -> list[Any]:
 
 
 @pytest.mark.parametrize("config", tiny_config_params())
+@pytest.mark.slow
 def test_edges_do_not_cross_boxes(config: dict[str, Any]) -> None:
     tree = llamath.load(config).tree
     for graph in (prompt_graph(tree, 5), *([decode_graph(tree, 5)] if reads_on(tree) else [])):

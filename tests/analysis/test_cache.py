@@ -252,6 +252,7 @@ def test_a_cached_row_takes_whole_blocks() -> None:
     dtype=st.sampled_from(list(KV_DTYPES)),
 )
 @settings(deadline=None)
+@pytest.mark.slow
 def test_cache_grows_with_tokens_and_sequences(
     config: dict[str, Any], context: int, batch: int, dtype: str
 ) -> None:

@@ -114,6 +114,7 @@ def test_tables_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         assert max(map(len, count_text(llamath.load(slug)).splitlines())) <= 80, slug
 
 
+@pytest.mark.slow
 def test_list_of_presets_fits_the_terminal() -> None:
     lines = run("models").splitlines()
     assert len(lines) == len(slugs()) + 2 and max(map(len, lines)) <= 80
@@ -131,6 +132,7 @@ sizes = st.integers(1, 12)
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
+@pytest.mark.slow
 def test_random_llamas_match_the_formula(data: st.DataObject) -> None:
     K, group, h, L, V, F, d = (data.draw(sizes) for _ in range(7))
     bias, tied, mlp_bias = (data.draw(st.booleans()) for _ in range(3))

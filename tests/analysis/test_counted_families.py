@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import llamath
 from llamath.catalog import slugs
 from llamath.core.multimodal import is_computed
@@ -52,6 +54,7 @@ def refusals(model: Any) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_only_families_that_are_named_are_counted_only() -> None:
     for x in (*tiny_configs(), *unproven_configs(), *multimodal_configs()):
         config = x.values[0]
@@ -70,6 +73,7 @@ def test_only_families_that_are_named_are_counted_only() -> None:
     }
 
 
+@pytest.mark.slow
 def test_passes_are_refused_by_name_and_weights_are_not() -> None:
     seen = set()
     for x in (*tiny_configs(), *unproven_configs()):
@@ -109,6 +113,7 @@ def test_what_depends_on_the_number_of_a_layer_stays() -> None:
     )  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_commands_end_with_2_and_say_why(typed: Typed, tmp_path: Path) -> None:
     for slug, what in PRESETS.items():
         for words in (

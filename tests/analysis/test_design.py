@@ -66,6 +66,7 @@ def rank_of(report: DesignReport, wanted: tuple[int, ...]) -> int:
         (1_240_000_000, "llama-3.2-1b", Fraction(1, 200)),
     ],
 )
+@pytest.mark.slow
 def test_published_dimensions_are_among_the_first_ten(
     target: int, slug: str, tolerance: Fraction
 ) -> None:
@@ -79,6 +80,7 @@ def test_published_dimensions_are_among_the_first_ten(
         (70 * B, Fraction(1, 100), ["llama-3-70b", "llama-3.1-70b", "llama-3.3-70b"]),
     ],
 )
+@pytest.mark.slow
 def test_published_dimensions_rank_high_when_left_out(
     target: int, tolerance: Fraction, left_out: list[str]
 ) -> None:
@@ -88,6 +90,7 @@ def test_published_dimensions_rank_high_when_left_out(
 
 
 @pytest.mark.parametrize("slug", PUBLISHED)
+@pytest.mark.slow
 def test_an_exact_total_finds_its_model(slug: str) -> None:
     total = llamath.load(slug).parameters.total
     report = design(DesignRequest(target=total, by_error=True))
@@ -116,6 +119,7 @@ SERIES = (
 """Published models and their series: 17."""
 
 
+@pytest.mark.slow
 def test_exact_count_and_series_return_the_published_model() -> None:
     first = []
     for like, slug in SERIES:
@@ -144,12 +148,14 @@ def test_a_round_target_is_no_exact_count() -> None:
     assert not any(DesignRequest(target=x).is_exact for x in (8 * B, 8_030_000_000, 1_240_000_000))
 
 
+@pytest.mark.slow
 def test_number_of_kv_heads_is_no_exclusion() -> None:
     report = design(DesignRequest(target=103_810_674_688, like="llama-1-65b", limit=100))
     assert {x.kv_heads == x.heads for x in report.candidates} == {True, False}
     assert report.candidates[0].kv_heads == report.candidates[0].heads
 
 
+@pytest.mark.slow
 def test_hypothetical_405b_meets_its_constraints() -> None:
     fixed = FixedDims(
         layers=(80, 80), heads=(128, 128), head_dim=(160, 160), vocab=32_000, tied=True
@@ -368,6 +374,7 @@ def check_bounds(x: Candidate, request: DesignRequest) -> None:
         ("gpt-oss", 21 * B, 3_600_000_000, (32, 4)),
     ],
 )
+@pytest.mark.slow
 def test_moe_design_with_active_parameters(
     like: str, total: int, active: int, experts: tuple[int, int]
 ) -> None:
@@ -403,6 +410,7 @@ def test_ffn_width_reports_meta_rounding_arguments() -> None:
     assert all(ffn_width(x.width, *x.rounding) == x.ffn for x in report.candidates if x.rounding)
 
 
+@pytest.mark.slow
 def test_binding_constraints_are_named() -> None:
     report = design(DesignRequest(target=70 * B, bounds=DesignBounds(max_memory=80 * B)))
     assert not report.candidates and report.misses is not None
@@ -502,6 +510,7 @@ def test_best_design_is_written_as_config(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["ffn_dim_multiplier"] == 1.3
 
 
+@pytest.mark.slow
 def test_design_plot(tmp_path: Path) -> None:
     path = tmp_path / "design.svg"
     run("405B", "--svg", str(path))

@@ -422,6 +422,7 @@ def check_inside_picture(svg: ElementTree.Element) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=40))
+@pytest.mark.slow
 def test_treemap_tiles_fill_the_box(numbers: list[int]) -> None:
     numbers.sort(reverse=True)
     boxes = squarify(numbers, (10.0, 20.0, 300.0, 200.0))

@@ -70,6 +70,7 @@ def pages(engine: Engine, row: dict[str, Any], batched: int = 8192) -> PagedCach
 
 
 @pytest.mark.parametrize("row", FACTS["planner"]["rows"], ids=lambda x: f"{x['model']}-{x['tp']}")
+@pytest.mark.slow
 def test_caches_equal_those_of_vllms_own_planner(row: dict[str, Any]) -> None:
     paged = pages(find_engine("vllm"), row, row["batched_tokens"])
     found = paged.capacity(row["available"], row["length"])

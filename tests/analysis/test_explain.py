@@ -103,6 +103,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("number", "like", "words"), ASKED)
+@pytest.mark.slow
 def test_known_questions_rank_the_right_answer_first(
     number: int, like: str, words: tuple[str, ...]
 ) -> None:
@@ -188,6 +189,7 @@ def test_base_sums_match_the_tree(slug: str) -> None:
 @pytest.mark.parametrize(
     "slug", [x for x in PRESETS if x != "opt-350m"]
 )  # whose head has a projection besides
+@pytest.mark.slow
 def test_commonly_confused_counts_are_found(slug: str) -> None:
     p = llamath.load(slug).parameters
     for number in {
@@ -202,6 +204,7 @@ def test_commonly_confused_counts_are_found(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", PRESETS)
+@pytest.mark.slow
 def test_terms_sum_to_the_hypothesis(slug: str) -> None:
     for i, way in enumerate(
         all_hypotheses(HypothesisSpace(base=base_model(slug), known_vocab_sizes={}, bits=20.0), 2)
@@ -303,6 +306,7 @@ def test_no_explanation_when_nothing_fits(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("slug", ["llama-2-7b", "llama-3.2-1b", "qwen3-30b-a3b"])
+@pytest.mark.slow
 def test_random_numbers_are_rarely_explained(slug: str) -> None:
     """Measured at 3 of 2,400 (bench/explain.py): at most one here, where the bound by bits would allow one in 2^MARGIN."""
     dice, about = random.Random(slug), base_model(slug)
@@ -363,6 +367,7 @@ def test_the_json_contract() -> None:
         ("123456789013",),
     ],
 )
+@pytest.mark.slow
 def test_golden_explanation_fits_the_terminal(args: tuple[str, ...]) -> None:
     text, path = (
         run("explain", *args),

@@ -339,6 +339,7 @@ def test_round_numbers_have_no_explanation(number: int) -> None:
 
 
 @pytest.mark.parametrize("slug", ["llama-2-7b", "llama-3.2-1b", "qwen3-30b-a3b"])
+@pytest.mark.slow
 def test_random_multiples_of_1024_are_rarely_likely(slug: str) -> None:
     dice, base = random.Random(slug), base_model(slug)
     numbers = [1024 * int(base.total * 2 ** dice.uniform(-3, 1) / 1024) for _ in range(40)]
@@ -367,6 +368,7 @@ def test_exit_code_is_1_if_nothing_was_found(args: tuple[str, ...], code: int) -
     assert done.exit_code == code
 
 
+@pytest.mark.slow
 def test_confidence_is_stated() -> None:
     run = lambda *args: CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["explain", *args]).stdout  # noqa: E731
     assert "8,030,261,248 (8.03B): very likely, 100%" in run("8030261248", "--like", "llama-3-8b")

@@ -51,6 +51,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.slow
 def test_pattern_attention_and_positions_are_the_published_ones(name: str) -> None:
     facts = facts_of(name)
     assert (
@@ -85,6 +86,7 @@ EXPERTS = {
 
 
 @pytest.mark.parametrize("name", EXPERTS)
+@pytest.mark.slow
 def test_experts_are_the_published_ones(name: str) -> None:
     x = next(x for x in facts_of(name).ffns if x.experts is not None)
     assert (x.experts, x.active_experts, x.shared_experts, x.width, x.shared_width) == EXPERTS[name]
@@ -102,6 +104,7 @@ def test_experts_are_the_published_ones(name: str) -> None:
         "gpt2",
     ],
 )
+@pytest.mark.slow
 def test_numbers_are_those_of_the_other_reports(name: str) -> None:
     model = llamath.load(name)
     facts, context = fact_sheet(model), model.tree.context
@@ -168,6 +171,7 @@ def test_billion_layers_cost_what_few_do() -> None:
     assert facts.layers == 10**9
 
 
+@pytest.mark.slow
 def test_command_prints_the_facts() -> None:
     runner = CliRunner()
     text = runner.invoke(cli, ["facts", "deepseek-v3"])

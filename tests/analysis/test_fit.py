@@ -92,6 +92,7 @@ def shard_preset(name: str, layout: Layout, **request: Any) -> ShardedModel:
 
 
 @pytest.mark.parametrize(("name", "dtype", "on", "context", "fits"), PUBLISHED)
+@pytest.mark.slow
 def test_published_verdicts(name: str, dtype: str, on: str, context: int, fits: bool) -> None:
     assert fit_preset(name, on, dtype=dtype, context=context).fits is fits
 
@@ -386,6 +387,7 @@ def test_products_run_in_the_dtype_that_the_device_supports() -> None:
         "qwen3-30b-a3b --on m1-max-64gb --context max",
     ],
 )
+@pytest.mark.slow
 def test_proposed_alternatives_fit(line: str) -> None:
     words = shlex.split(line)
     done = run(*words, "--json")
@@ -499,6 +501,7 @@ def test_gpus_can_be_described_by_their_figures() -> None:
     )
 
 
+@pytest.mark.slow
 def test_ranked_gpus_are_the_smallest_that_fit() -> None:
     for name, dtype in (("llama-3.1-8b", "bf16"), ("deepseek-v3", "fp8"), ("mixtral-8x7b", "awq")):
         sizes = MemoryCalculator(MODELS[name], MemoryRequest(dtype=dtype))
@@ -545,6 +548,7 @@ def test_a_giant_model_fits_no_gpu() -> None:
 
 
 @pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.slow
 def test_printed_report_is_golden_and_fits_80_columns(name: str) -> None:
     text = run(*SHOWN[name]).stdout
     path = GOLDEN / f"{name}.txt"
@@ -660,6 +664,7 @@ def test_every_weight_is_read_or_looked_up() -> None:
 
 
 @pytest.mark.parametrize("slug", computed_slugs()[::6])
+@pytest.mark.slow
 def test_split_weights_sum_to_the_whole(slug: str) -> None:
     model = llamath.load(slug)
     sizes = MemoryCalculator(model, MemoryRequest(dtype="bf16", context=3000, batch=2))

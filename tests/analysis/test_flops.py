@@ -89,6 +89,7 @@ def flops_per_token(flops: FlopsReport) -> dict[str, float]:
     st.integers(1, 20_000),
     st.integers(1, 5000),
 )
+@pytest.mark.slow
 def test_chunks_and_decode_steps_sum_to_the_prompt(slug: str, first: int, then: int) -> None:
     prefill = forward_flops(record(MODELS[slug].tree)).total
     decode = forward_flops(record(MODELS[slug].tree, decode=True)).total

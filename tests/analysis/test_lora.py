@@ -127,6 +127,7 @@ def test_stored_matrices_have_the_same_size(slug: str) -> None:
 
 
 @given(st.integers(1, 512), st.integers(1, 512))
+@pytest.mark.slow
 def test_adapters_grow_with_their_rank(a: int, b: int) -> None:
     assert trainable_parameters("stories15m", a, ["all"]) + trainable_parameters(
         "stories15m", b, ["all"]

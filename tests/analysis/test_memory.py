@@ -148,6 +148,7 @@ def evaluate(text: str) -> int:
     ],
 )
 @pytest.mark.parametrize("dtype", ["bf16", "fp32", "q4_k_m", ""])
+@pytest.mark.slow
 def test_formulas_evaluate_to_their_bytes(slug: str, dtype: str) -> None:
     report = memory(
         llamath.load(slug),
@@ -267,6 +268,7 @@ def test_largest_fitting_finds_the_limit(limit: int) -> None:
     chunk=st.integers(1, 10**4),
 )
 @settings(deadline=None)
+@pytest.mark.slow
 def test_memory_grows_with_context_and_batch(
     config: dict[str, Any], context: int, batch: int, chunk: int
 ) -> None:

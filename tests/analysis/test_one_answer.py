@@ -37,6 +37,7 @@ MODELS = LoadedModels(*NAMES)
 GPUS = ("rtx-3060", "rtx-4090", "a100-40gb", "l4", "h100", "h200", "b200", "mi300x", "t4")
 
 
+@pytest.mark.slow
 def test_fit_and_plan_agree_on_random_questions(request: pytest.FixtureRequest) -> None:
     """30 questions, and before a release 500."""
     rng = random.Random(0)
@@ -74,6 +75,7 @@ def test_fit_and_plan_agree_on_random_questions(request: pytest.FixtureRequest) 
             ).fits
 
 
+@pytest.mark.slow
 def test_ranking_agrees_with_fit() -> None:
     for name in ("gpt-oss-20b", "llama-1-30b"):
         sizes = MemoryCalculator(MODELS[name], MemoryRequest())
@@ -86,6 +88,7 @@ def test_ranking_agrees_with_fit() -> None:
             )
 
 
+@pytest.mark.slow
 def test_splits_are_tried_until_one_fits() -> None:
     # 8 KV heads: TP 16 keeps two copies of the cache, TP 8 x PP 2 does not
     sizes = MemoryCalculator(MODELS["llama-3.1-70b"], MemoryRequest(context=131_072, batch=64))
@@ -109,6 +112,7 @@ def test_splits_are_tried_until_one_fits() -> None:
 @pytest.mark.parametrize(
     "gpu", ["rtx-3060", "rtx-4090", "t4", "h100", "b200", "mi300x", "m3-max-128gb", "tpu-v5e"]
 )
+@pytest.mark.slow
 def test_suggested_dtypes_are_supported(gpu: str) -> None:
     device = hardware.find_device(gpu)
     sizes = MemoryCalculator(MODELS["llama-3.1-70b"], MemoryRequest(context=131_072, batch=8))
@@ -125,6 +129,7 @@ def test_suggested_dtypes_are_supported(gpu: str) -> None:
     assert ("q4_k_m" in supported_formats(device)) is (gpu != "tpu-v5e")
 
 
+@pytest.mark.slow
 def test_suggestions_combine_changes_and_none_beats_another() -> None:
     sizes = MemoryCalculator(MODELS["llama-3.1-8b"], MemoryRequest(context=131_072))
     changes = [x.change for x in Suggester(sizes, hardware.find_device("l4"), 1).suggestions()]
@@ -136,6 +141,7 @@ def test_suggestions_combine_changes_and_none_beats_another() -> None:
     assert first.change == "--dtype q8_0"  # not fewer bits, nor fewer tokens
 
 
+@pytest.mark.slow
 def test_offload_is_bytes_of_weights_and_bounds_decode() -> None:
     sizes, device = (
         MemoryCalculator(MODELS["llama-3.1-8b"], MemoryRequest()),
@@ -165,6 +171,7 @@ def test_offload_is_bytes_of_weights_and_bounds_decode() -> None:
         ("deepseek-v3", "8xh100+4xh200"),
     ],
 )
+@pytest.mark.slow
 def test_different_gpus_hold_the_whole_model(name: str, on: str) -> None:
     count, gpu = hardware.parse_devices(on)
     report = fit(MemoryCalculator(MODELS[name], MemoryRequest(context=1000, batch=3)), gpu, count)
@@ -182,6 +189,7 @@ def test_different_gpus_hold_the_whole_model(name: str, on: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama-3.2-1b"])
+@pytest.mark.slow
 def test_layers_are_spread_over_different_gpus_as_evenly_as_possible(name: str) -> None:
     tree = MODELS[name].tree
     gpus = [hardware.parse_device(f"mem={n}GiB") for n in (2, 1, 3)]

@@ -141,6 +141,7 @@ def test_stages_together_have_the_whole_model() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=4), st.data())
+@pytest.mark.slow
 def test_slice_layers_matches_a_slice(runs: list[tuple[int, int]], data: st.DataObject) -> None:
     blocks = [Norm(eps=float(i)) for i in range(4)]
     stack = Stack(

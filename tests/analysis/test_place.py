@@ -138,6 +138,7 @@ def test_disk_alone_is_a_usual_drive() -> None:
         ("qwen3-30b-a3b", "rtx-3060", "16GiB", "bf16"),
     ],
 )
+@pytest.mark.slow
 def test_the_device_map_has_on_disk_what_exceeds_the_ram(
     model: str, on: str, ram: str, dtype: str
 ) -> None:

@@ -31,6 +31,7 @@ def run(*args: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-30b-a3b", "gemma-3-27b"])
+@pytest.mark.slow
 def test_rows_are_what_memory_and_fit_say(name: str) -> None:
     report = llamath.quants(name, on="2xrtx-4090", context=4096)
     assert [x.bytes for x in report.rows] == sorted((x.bytes for x in report.rows), reverse=True)
@@ -52,6 +53,7 @@ def test_rows_are_what_memory_and_fit_say(name: str) -> None:
             assert llamath.fit(name, on="2xrtx-4090", dtype=x.name, context=x.max_context).fits
 
 
+@pytest.mark.slow
 def test_mixtures_of_experts_have_their_own_formats() -> None:
     assert {"mxfp4", "mxfp4_moe"} <= {x.name for x in llamath.quants("gpt-oss-20b").rows}
     assert not {"mxfp4", "mxfp4_moe"} & {x.name for x in llamath.quants("llama-3.1-8b").rows}
@@ -72,6 +74,7 @@ def test_unquantized_parts_are_named() -> None:
     assert rows["bf16"].unquantized_bytes == rows["bf16"].bytes
 
 
+@pytest.mark.slow
 def test_formats_without_kernels_are_not_chosen() -> None:
     report = llamath.quants("llama-3.1-8b", on="rtx-3060")
     assert {x.name for x in report.rows if not x.supported} == {
@@ -83,6 +86,7 @@ def test_formats_without_kernels_are_not_chosen() -> None:
     )
 
 
+@pytest.mark.slow
 def test_old_types_are_chosen_only_if_no_other_fits() -> None:
     best = llamath.quants("llama-3.3-70b", on="2x3090", context=16_384).best
     assert best is not None and best.name == "bnb-nf4"

@@ -23,6 +23,7 @@ from support.reference_data import tiny_configs
     st.one_of(st.none(), st.integers(1, 70)),
     st.booleans(),
 )
+@pytest.mark.slow
 def test_attended_pairs_match_the_mask(
     past: int, new: int, window: int | None, chunk: int | None, causal: bool
 ) -> None:
@@ -49,6 +50,7 @@ def test_attended_pairs_match_the_mask(
 
 
 @given(n=st.integers(0, 60), size=st.integers(1, 7), kept=st.integers(1, 5))
+@pytest.mark.slow
 def test_pairs_in_selected_blocks_match_a_count(n: int, size: int, kept: int) -> None:
     expected = sum(min(query // size, kept - 1) * size + query % size + 1 for query in range(n))
     assert pairs_in_blocks((size, kept), Expr.variable("T", 1)).at(T=n) == expected
@@ -60,6 +62,7 @@ def test_pairs_in_selected_blocks_match_a_count(n: int, size: int, kept: int) ->
     ratio=st.integers(2, 9),
     most=st.none() | st.integers(1, 20),
 )
+@pytest.mark.slow
 def test_windows_of_tokens_match_a_count(n: int, past: int, ratio: int, most: int | None) -> None:
     seen = [(query + 1) // ratio for query in range(past, past + n)]
     expected = sum(x if most is None else min(x, most) for x in seen)
@@ -69,6 +72,7 @@ def test_windows_of_tokens_match_a_count(n: int, past: int, ratio: int, most: in
     assert one == (seen[0] if most is None else min(seen[0], most))
 
 
+@pytest.mark.slow
 def test_matmul_flops_equal_torch() -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.flop_counter import FlopCounterMode

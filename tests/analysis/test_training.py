@@ -325,6 +325,7 @@ def test_context_ranks_share_weights_and_divide_sequences(slug: str, zero: int) 
         Layout(pp=2, interleave=3, microbatches=8, recompute="full"),
     ],
 )
+@pytest.mark.slow
 def test_largest_stage_agrees_with_brute_force(slug: str, layout: Layout) -> None:
     job = TrainingJob(llamath.load(slug), TrainRequest())
     some, every = (

@@ -96,6 +96,7 @@ def test_designs_by_a_scaling_law_pickle(law: str) -> None:
     assert pickle.loads(pickle.dumps(report)) == report
 
 
+@pytest.mark.slow
 def test_floats_are_counts() -> None:
     assert llamath.explain(8030261248.0) == llamath.explain(8030261248)
     assert llamath.design(8e9, top=1).to_json() == llamath.design("8B", top=1).to_json()
@@ -241,6 +242,7 @@ def test_model_args_name_the_model() -> None:
     )
 
 
+@pytest.mark.slow
 def test_does_not_fit_is_a_verdict() -> None:
     assert not llamath.fit("llama-3.1-405b", on="rtx-4090").fits
     assert llamath.fit("llama-3-8b", on="h100").fits

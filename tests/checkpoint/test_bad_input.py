@@ -126,6 +126,7 @@ def run(*args: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         (["count", "/dev/zero"], "expected a regular file"),
     ],
 )
+@pytest.mark.slow
 def test_command_line_reports_bad_input(args: list[str], message: str) -> None:
     done = run(*args)
     assert done.returncode == 2 and (
@@ -165,6 +166,7 @@ def test_names_from_a_file_reach_the_terminal_escaped() -> None:
     assert b"\\u{1b}[31mred" in done.stdout
 
 
+@pytest.mark.slow
 def test_closed_pipe_is_not_an_error() -> None:
     command = f"{sys.executable} -m llamath names llama-3-8b | head -1"
     done = subprocess.run(

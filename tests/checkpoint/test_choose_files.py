@@ -73,6 +73,7 @@ def chosen(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("explicit", EXPLICIT)
+@pytest.mark.slow
 def test_files_are_those_that_transformers_loads(explicit: Any, tmp_path: Path) -> None:
     modeling = pytest.importorskip("transformers.modeling_utils")
     draw = Random(str(explicit))
@@ -116,6 +117,7 @@ def test_weights_in_a_link_out_of_the_folder_are_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize("config", [True, False])
 @pytest.mark.parametrize("weights", [True, False])
 @pytest.mark.parametrize("adapter", [True, False])
+@pytest.mark.slow
 def test_adapter_config_is_honoured_as_in_transformers(
     config: bool, weights: bool, adapter: bool, tmp_path: Path
 ) -> None:
@@ -224,6 +226,7 @@ def test_cached_repository_is_chosen_like_that_on_the_hub(pair: Any) -> None:
     assert [x.name for x in open_checkpoint(str(snapshot)).manifest.tensors] == ["base"]
 
 
+@pytest.mark.slow
 def test_broken_files_of_a_repository_are_named(pair: Any) -> None:
     from support.broken_files import CONTENTS
 

@@ -81,6 +81,7 @@ def count_logical_elements(tensors: Iterable[Tensor], packings: dict[str, Packin
 
 
 @pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.slow
 def test_packed_weights_match_model_shapes(name: str) -> None:
     writer, kind, quantization = WRITERS[name]
     plain = make.plain("llama-3.1-8b")

@@ -351,6 +351,7 @@ def test_hub_without_sums_is_an_error(pair: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 5])
+@pytest.mark.slow
 def test_digests_equal_those_of_hashlib(tmp_path: Path, size: int) -> None:
     data = os.urandom(size)
     paths = [tmp_path / str(i) for i in range(3)]

@@ -208,6 +208,7 @@ def test_types_equal_the_gguf_package() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.slow
 def test_hostile_files_are_refused_with_their_code(name: str) -> None:
     code, make = HOSTILE[name]
     data = make()
@@ -227,6 +228,7 @@ def test_corpus_of_hostile_files_is_large_and_distinct() -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.slow
 def test_every_prefix_is_refused(version: int, order: str) -> None:
     data = valid(version, order).bytes()
     codes = {refusal(data[:length]).code for length in range(len(data))}
@@ -251,6 +253,7 @@ def test_every_flipped_bit_ends_in_a_manifest_or_an_error(order: str, tmp_path: 
     assert agreed > 100
 
 
+@pytest.mark.slow
 def test_declared_sizes_allocate_no_memory() -> None:
     whole = valid().bytes()
     flips = (flip(whole, bit) for bit in range(0, len(valid().header()) * 8, 7))
@@ -262,6 +265,7 @@ def test_declared_sizes_allocate_no_memory() -> None:
         assert peak < (3 if len(data) < 10 * MIB else 20) * MIB
 
 
+@pytest.mark.slow
 def test_exabyte_file_is_refused_unread() -> None:
     huge = 1 << 62
     strings = Gguf().array("a", STR, Gguf().pack("Q", 1 << 40) * 3, 3).bytes()
@@ -284,6 +288,7 @@ def test_exabyte_file_is_refused_unread() -> None:
     assert refusal(long, lambda source: list(values(source, array))).code == "too_large"
 
 
+@pytest.mark.slow
 def test_a_header_is_read_in_few_growing_windows() -> None:
     text = b"".join(Gguf().string(f"token {index}") for index in range(300_000))
     data = Gguf().array("tokens", STR, text, 300_000).tensor("t", 8).bytes()
@@ -537,6 +542,7 @@ def finish(writer: Any) -> None:
 
 @pytest.mark.parametrize("order", ["LITTLE", "BIG"])
 @pytest.mark.parametrize("alignment", [0, 8, 32, 256])
+@pytest.mark.slow
 def test_reader_agrees_with_the_gguf_package(order: str, alignment: int, tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     writer = new_writer(path, endianess=gguf.GGUFEndian[order])
@@ -633,5 +639,6 @@ def test_accepted_files_equal_the_gguf_package(tmp_path: Path, data: bytes) -> N
     st.binary(max_size=200),
     st.sampled_from([b"", b"GGUF\3\0\0\0", b"GGUF\0\0\0\3", valid().header()[:200]]),
 )
+@pytest.mark.slow
 def test_random_bytes_give_a_manifest_or_an_error(data: bytes, start: bytes) -> None:
     attempt(start + data)

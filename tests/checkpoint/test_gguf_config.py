@@ -134,6 +134,7 @@ def write_converted(label: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("label", sorted(set(CONVERTED) - set(WRONG)))
+@pytest.mark.slow
 def test_converted_header_gives_the_tree_back(label: str, tmp_path: Path) -> None:
     config, model = CONVERTED[label]["config"], llamath.load(write_converted(label, tmp_path))
     family, whole = find_family(config["model_type"]), tree(config)
@@ -504,6 +505,7 @@ PRESETS: dict[str, tuple[str, dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.slow
 def test_published_headers_give_their_presets(name: str, tmp_path: Path) -> None:
     arch, metadata, total = PRESETS[name]
     preset = llamath.load(name)

@@ -425,6 +425,7 @@ def test_rows_are_in_tree_order() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"\xff" * 64, b'\x02\0\0\0\0\0\0\0{"', b"GGUF", b"PK\x03\x04"]
 )
+@pytest.mark.slow
 def test_unreadable_files_exit_with_2(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(content)
     command = [sys.executable, "-m", "llamath", "ls", str(tmp_path / "model.safetensors")]

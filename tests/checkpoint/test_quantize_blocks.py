@@ -25,6 +25,7 @@ INPUTS = dict(quantizer_inputs())
 
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("kind", QUANTIZERS)
+@pytest.mark.slow
 def test_blocks_equal_those_of_llama_cpp(kind: str, name: str) -> None:
     assert (
         hashlib.sha256(quantize_blocks(INPUTS[name].tobytes(), kind)).hexdigest()
@@ -42,6 +43,7 @@ def test_every_type_and_input_has_an_expected_digest() -> None:
 @pytest.mark.parametrize(
     "name", [x for x in INPUTS if not x.startswith(("negative zeros", "sparse, signed"))]
 )
+@pytest.mark.slow
 def test_blocks_equal_those_of_the_gguf_package(name: str, kind: str) -> None:
     """Scales and minimums of blocks with −0 have another sign in the gguf package: ours is llama.cpp's."""
     theirs = gguf.quantize(INPUTS[name], gguf.GGMLQuantizationType[kind])

@@ -54,6 +54,7 @@ EXPORTS = {x["name"]: x for x in truth("modelopt_exports.jsonl")}
 
 
 @pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.slow
 def test_tensors_are_those_that_modelopt_exports(name: str) -> None:
     """Its own names, dtypes and shapes, from the section in config.json and from hf_quant_config.json."""
     export = EXPORTS[name]
@@ -74,6 +75,7 @@ QUANTIZER_EXPORTS = {x["name"]: x for x in truth("quantizer_exports.jsonl")}
 
 
 @pytest.mark.parametrize("name", QUANTIZER_EXPORTS)
+@pytest.mark.slow
 def test_tensors_are_those_that_auto_round_and_quark_export(name: str) -> None:
     export = QUANTIZER_EXPORTS[name]
     found = tensors_of(
@@ -137,6 +139,7 @@ CACHES = (None, None, {**_FLOAT8, "strategy": "tensor"}, {**_FLOAT8, "strategy":
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.slow
 def test_tensors_are_those_that_compressed_tensors_stores(
     seed: int, request: pytest.FixtureRequest
 ) -> None:
@@ -271,6 +274,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.slow
 def test_elements_by_dtype_are_those_published(name: str) -> None:
     preset, changes, published, bytes_of_states = PUBLISHED[name]
     model = llamath.load(dict(llamath.load(preset).config.data) | changes)
@@ -335,6 +339,7 @@ def test_bitsandbytes_packs_the_matrices_that_transformers_replaces(seed: int) -
     assert packed == replaced - ({"lm_head"} if config["tie_word_embeddings"] else set())
 
 
+@pytest.mark.slow
 def test_gpt_oss_has_the_experts_of_transformers() -> None:
     pytest.importorskip("transformers")
     from transformers.integrations.mxfp4 import Mxfp4GptOssExperts
@@ -380,6 +385,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SECTIONS)
+@pytest.mark.slow
 def test_every_family_has_the_bytes_of_its_tensors(
     name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -398,6 +404,7 @@ def test_every_family_has_the_bytes_of_its_tensors(
 
 
 @pytest.mark.parametrize("config", multimodal_configs())
+@pytest.mark.slow
 def test_weights_of_multimodal_models_have_the_bytes_of_their_tensors(
     config: dict[str, Any],
 ) -> None:
@@ -406,6 +413,7 @@ def test_weights_of_multimodal_models_have_the_bytes_of_their_tensors(
 
 
 @pytest.mark.parametrize("name", QUANTIZER_EXPORTS)
+@pytest.mark.slow
 def test_verify_and_ls_accept_what_auto_round_and_quark_export(name: str, tmp_path: Path) -> None:
     export = QUANTIZER_EXPORTS[name]
     config = {
@@ -475,6 +483,7 @@ VERIFIED = {name: x for name, x in SECTIONS.items() if name not in ("mxfp4", "bi
 
 
 @pytest.mark.parametrize("name", VERIFIED)
+@pytest.mark.slow
 def test_verify_and_ls_accept_the_tensors_of_a_recipe(name: str, tmp_path: Path) -> None:
     config = {**LLAMA, "quantization_config": VERIFIED[name]}
     write_safetensors(

@@ -258,6 +258,7 @@ def lines_of(work: Callable[[bytes], object], data: bytes) -> int:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_lines_of_a_reader_grow_linearly(name: str) -> None:
     read, make = CASES[name]
     lines_of(read, make(10))  # imports and caches

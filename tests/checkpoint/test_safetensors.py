@@ -178,6 +178,7 @@ def test_header_is_read_in_two_reads() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.slow
 def test_a_hostile_file_is_refused(name: str) -> None:
     code, make = HOSTILE[name]
     data = make()
@@ -200,6 +201,7 @@ def test_huge_headers_use_little_memory(name: str) -> None:
     assert peak_bytes(lambda: attempt(source)) < 160 * MIB
 
 
+@pytest.mark.slow
 def test_largest_header_costs_few_calls() -> None:
     form = '"%06d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
     data = file("{" + ",".join(form % i for i in range(1 << 18)) + "}")
@@ -339,6 +341,7 @@ def test_json_written_headers_equal_the_reference(data: bytes) -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([b"", file("{}")[:9], valid()[:100], valid()]))
+@pytest.mark.slow
 def test_random_bytes_give_a_manifest_or_an_error(data: bytes, start: bytes) -> None:
     outcome = attempt(start + data)
     if isinstance(outcome, Manifest):

@@ -222,6 +222,7 @@ def test_other_width_is_not_taken_for_a_shard(tmp_path: Path) -> None:
         assert "shard" not in codes(both) or "hidden_size" not in changes, messages(both)
 
 
+@pytest.mark.slow
 def test_padded_vocabulary_is_an_info(tmp_path: Path) -> None:
     """peft#2415: 151,665 tokens, 151,936 rows."""
     model = llamath.load("qwen2.5-0.5b")
@@ -401,6 +402,7 @@ def test_packed_weights_match_their_logical_shapes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.slow
 def test_quantized_checkpoint_matches_its_config(name: str, tmp_path: Path) -> None:
     writer, kind, declared = WRITERS[name]
     model = llamath.load("llama-3.1-8b")

@@ -36,6 +36,7 @@ def save(model_type: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("model_type", MODELS)
+@pytest.mark.slow
 def test_towers_are_another_part_of_the_model(model_type: str, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 

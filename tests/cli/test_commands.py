@@ -176,6 +176,7 @@ def test_every_command_has_json(name: str) -> None:
         ("verify", "examples/tiny-llama"),
     ],
 )
+@pytest.mark.slow
 def test_frequent_commands_import_only_what_they_need(args: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "llamath", *args],
@@ -244,6 +245,7 @@ def test_errors_are_json_with_json(args: list[str], code: str) -> None:
         (["models", "zzz"], 2),
     ],
 )
+@pytest.mark.slow
 def test_exit_code_is_the_verdict(args: list[str], code: int) -> None:
     assert run(*args).exit_code == code
 
@@ -292,6 +294,7 @@ def test_tensor_parallelism_over_different_gpus_is_limited_by_the_least() -> Non
     )
 
 
+@pytest.mark.slow
 def test_several_machines_are_compared() -> None:
     done = run("fit", "llama-3.1-8b", "--on", "3060,4090,4090+3060", "--json")
     machines = json.loads(done.stdout)["machines"]
@@ -302,6 +305,7 @@ def test_several_machines_are_compared() -> None:
     assert "lists 2 machines" in run("memory", "llama-3.1-8b", "--on", "3060,4090").stderr
 
 
+@pytest.mark.slow
 def test_default_context_is_one_and_named() -> None:
     note = "note: 8,192 tokens; the model supports 131,072: --context max"
     for words in (
@@ -489,6 +493,7 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
         ("llamath names gpt2 | true", 0),
     ],
 )
+@pytest.mark.slow
 def test_exit_code_survives_a_closed_pipe(command: str, code: int) -> None:
     done = shell(command)
     assert (done.returncode, done.stderr) == (code, b"")
@@ -498,11 +503,13 @@ def test_exit_code_survives_a_closed_pipe(command: str, code: int) -> None:
     ("command", "code"),
     [(f"llamath {' '.join(MISMATCH)} >&-", 1), ("llamath count llama-3-8b >&-", 0)],
 )
+@pytest.mark.slow
 def test_closed_stdout_is_no_error(command: str, code: int) -> None:
     assert (shell(command).returncode, shell(command).stderr) == (code, b"")
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "latin-1"])
+@pytest.mark.slow
 def test_outputs_without_utf8_get_ascii(encoding: str) -> None:
     done = shell("llamath diff llama-2-7b llama-3-8b", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
     text = done.stdout.decode(encoding)
@@ -526,6 +533,7 @@ def test_help_of_a_stdout_without_utf8_is_ascii() -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize("words", ["--help", "count --help", "--version", "count gpt2"])
+@pytest.mark.slow
 def test_full_disk_is_an_error(words: str) -> None:
     done = shell(f"llamath {words} > /dev/full")
     assert (
@@ -539,6 +547,7 @@ def test_full_disk_is_an_error(words: str) -> None:
      ("llamath fit gpt2 --on 8xh100", "8xh100-sxm"), ("llamath memory gpt2 --dtype q4_k", "q4_k_m"),
      ("llamath count gpt2 --bri", "--brief")]
 )  # fmt: skip
+@pytest.mark.slow
 def test_shell_completion(words: str, wanted: str) -> None:
     done = shell(
         "llamath",
@@ -553,6 +562,7 @@ def test_shell_completion(words: str, wanted: str) -> None:
     ("env", "styled"),
     [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
 )
+@pytest.mark.slow
 def test_color_follows_the_environment(env: dict[str, str], styled: bool) -> None:
     assert (
         b"\x1b[1m" in shell("llamath count llama-3-8b", **({"NO_COLOR": ""} | env)).stdout

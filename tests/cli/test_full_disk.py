@@ -54,6 +54,7 @@ def test_full_disk_ends_every_writer_with_an_error(tmp_path: Path) -> None:
         assert look(tmp_path) == before, words
 
 
+@pytest.mark.slow
 def test_gallery_is_moved_into_a_folder_by_force(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "mine.txt").write_text("mine")

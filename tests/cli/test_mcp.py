@@ -99,6 +99,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_tools_answer_what_the_commands_print(typed: Typed) -> None:
     async def question(client: Any) -> list[Any]:
         return [await client.call_tool(name, arguments) for name, arguments, _ in CALLS]
@@ -111,6 +112,7 @@ def test_tools_answer_what_the_commands_print(typed: Typed) -> None:
     assert {name for name, _, _ in CALLS} == set(TOOLS)
 
 
+@pytest.mark.slow
 def test_listed_tools_have_the_parameters_of_the_commands() -> None:
     async def question(client: Any) -> Any:
         return await client.list_tools(), client.server_info, client.instructions
@@ -131,6 +133,7 @@ def test_listed_tools_have_the_parameters_of_the_commands() -> None:
         assert all(x["description"] for x in schema["properties"].values())
 
 
+@pytest.mark.slow
 def test_errors_and_notes_reach_the_agent(typed: Typed) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [
         ("fit", {"model": "llama-3-8x"}),
@@ -185,6 +188,7 @@ def test_without_the_sdk_the_error_says_what_to_install(
     assert found.status == 2 and not found.out and "pip install 'llamath[mcp]'" in found.err
 
 
+@pytest.mark.slow
 def test_json_lists_the_tools_that_the_server_offers(typed: Typed) -> None:
     async def question(client: Any) -> Any:
         return await client.list_tools()

@@ -111,6 +111,7 @@ def test_parameters_that_take_a_model_are_all_checked() -> None:
     assert not any("via" in parameters(x, local=True) for x in TOOLS.values())
 
 
+@pytest.mark.slow
 def test_no_answer_quotes_a_file_that_is_no_model(folders: tuple[Path, Path]) -> None:
     inside, outside = folders
     names = plant(inside)
@@ -335,6 +336,7 @@ def run_tool(
     return asyncio.run(ask())
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_delays_no_other_call(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     code = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep({2 * HANG_S})"
@@ -375,6 +377,7 @@ def test_a_call_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_process_imports_nothing_from_the_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,6 +392,7 @@ def test_a_process_imports_nothing_from_the_root(
     assert run_tool(runner, "ls", [("path", "/etc/passwd")]).is_error
 
 
+@pytest.mark.slow
 def test_calls_have_limits_of_size(tmp_path: Path) -> None:
     runner = ToolRunner(agent_access(str(tmp_path)))
     many = run_tool(runner, "diff", [("models", "gpt2")] * 10_000)

@@ -81,6 +81,7 @@ def tables_of(report: Report) -> list[list[list[str]]]:
 
 
 @pytest.mark.parametrize(("line", "make"), TABLES, ids=[x for x, _ in TABLES])
+@pytest.mark.slow
 def test_csv_and_markdown_have_the_cells_of_the_report(typed: Typed, line: str, make: Any) -> None:
     report = make()
     first, second, *rest = typed(*line.split(), "--format", "csv").out.splitlines()
@@ -97,6 +98,7 @@ def test_csv_and_markdown_have_the_cells_of_the_report(typed: Typed, line: str, 
     ]
 
 
+@pytest.mark.slow
 def test_steps_of_a_trace_sum_to_its_flops(typed: Typed) -> None:
     lines = typed("trace", "deepseek-v3", "--format", "csv").out.splitlines()
     rows = list(csv.DictReader(lines[3:]))
@@ -158,6 +160,7 @@ def test_every_command_with_a_table_has_both_formats() -> None:
 
 @pytest.mark.parametrize("form", ["csv", "markdown"])
 @pytest.mark.parametrize("name", OTHER_TABLES)
+@pytest.mark.slow
 def test_every_table_says_what_it_is_of(
     typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
 ) -> None:
@@ -252,6 +255,7 @@ def test_pictures_of_files_show_no_path(typed: Typed, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", PICTURES)
+@pytest.mark.slow
 def test_png_is_the_svg_at_twice_its_size(typed: Typed, tmp_path: Path, line: str) -> None:
     pytest.importorskip("resvg_py")
     found = typed(

@@ -46,6 +46,7 @@ def stderr_of_a_terminal(args: list[str]) -> bytes:
 
 
 @pytest.mark.parametrize("command", ["count", "fit"])
+@pytest.mark.slow
 def test_slow_configs_show_progress(command: str, tmp_path: Path) -> None:
     text = stderr_of_a_terminal([command, "gpt2"])
     assert "reading the config … 0 s".encode() in text and text.rstrip(b"\r").endswith(b" ")

@@ -43,6 +43,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "html"
 
 
+@pytest.mark.slow
 def test_every_document_is_a_page(site: Path) -> None:
     documents = {x.relative_to(DOCS).with_suffix("").as_posix() for x in DOCS.rglob("*.md")}
     pages = {x.relative_to(site).with_suffix("").as_posix() for x in site.rglob("*.html")}
@@ -50,6 +51,7 @@ def test_every_document_is_a_page(site: Path) -> None:
     assert len(documents) > 90
 
 
+@pytest.mark.slow
 def test_every_link_inside_the_site_leads_to_a_page(site: Path) -> None:
     anchors: dict[Path, set[str]] = {}
 
@@ -84,6 +86,7 @@ def test_every_link_inside_the_site_leads_to_a_page(site: Path) -> None:
     assert not broken
 
 
+@pytest.mark.slow
 def test_search_knows_the_words_of_every_tutorial(site: Path) -> None:
     index = (site / "searchindex.js").read_text()
     names = {x.stem for x in (DOCS / "tutorials").glob("*.md")}

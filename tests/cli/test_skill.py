@@ -24,6 +24,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=[x for x, _ in EXAMPLES])
+@pytest.mark.slow
 def test_examples_print_what_the_skill_says(
     typed: Typed, monkeypatch: pytest.MonkeyPatch, command: str, output: str
 ) -> None:

@@ -142,6 +142,7 @@ def test_an_id_has_no_facts_of_its_sibling() -> None:
             )
 
 
+@pytest.mark.slow
 def test_loaded_id_states_its_own_facts() -> None:
     """Each of these ids once had the license, date or context of another model."""
     for public_id, facts in {
@@ -179,6 +180,7 @@ def row_of(model: llamath.Model) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_catalogue_is_golden() -> None:
     """Every preset: the published total, bytes, and names; the weights of the parts sum to it, and each key is read."""
     rows, wrong = {}, []
@@ -266,6 +268,7 @@ def test_textbook_405b_preset() -> None:
     assert PRESETS["llama-3.1-405b"].parameters == 405_853_388_800
 
 
+@pytest.mark.slow
 def test_presets_are_sorted_and_chosen_by_type_and_size() -> None:
     largest = llamath.models(sort="params")
     assert [x.total for x in largest] == sorted((x.total for x in llamath.models()), reverse=True)
@@ -289,6 +292,7 @@ def test_presets_are_sorted_and_chosen_by_type_and_size() -> None:
         llamath.models(kind="dense", max_size="1kB")
 
 
+@pytest.mark.slow
 def test_presets_sort_by_date_with_unknown_dates_last() -> None:
     dates = [x.released for x in llamath.models(sort="date")]
     known = [x for x in dates if x is not None]

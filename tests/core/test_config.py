@@ -248,6 +248,7 @@ def test_invalid_window_or_context_is_an_error(key: str, value: object) -> None:
         llamath.load({"model_type": "llama", **SMALL, key: value})
 
 
+@pytest.mark.slow
 def test_text_model_without_a_type_is_that_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
     from llamath.families.wrappers import TEXT_MODEL_TYPES

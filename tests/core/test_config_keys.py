@@ -124,6 +124,7 @@ def run(*args: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_every_key_that_is_read_has_an_entry() -> None:
     missing = {
         (model.family.name, key)
@@ -161,6 +162,7 @@ def test_config_explains_the_keys_of_towers() -> None:
     assert keys["hidden_size"]["value"] == 2560 and "text_config" not in keys
 
 
+@pytest.mark.slow
 def test_every_key_that_is_published_has_an_entry() -> None:
     keys = {
         (name, key)
@@ -231,6 +233,7 @@ def test_every_model_args_field_has_an_entry() -> None:
     }
 
 
+@pytest.mark.slow
 def test_meaning_of_a_dimension_names_its_letter() -> None:
     for name, model in models().items():
         letters = {
@@ -455,6 +458,7 @@ def test_values_are_shortened_and_escaped(value: object, text: str) -> None:
 @pytest.mark.parametrize(
     "slug", [x.slug for x in presets() if x.config["model_type"] in ("llama", "mistral")]
 )
+@pytest.mark.slow
 def test_params_json_gives_the_same_model_back(slug: str, tmp_path: Path) -> None:
     model = llamath.load(slug)
     result = config_report(model)

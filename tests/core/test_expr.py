@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def test_dim_survives_copying_and_pickling() -> None:
 
 
 @given(env, st.data())
+@pytest.mark.slow
 def test_printed_expression_evaluates_to_the_value(
     env: dict[str, int], data: st.DataObject
 ) -> None:

@@ -244,6 +244,7 @@ def test_lint_finds_other_code(line: str, reason: str) -> None:
     assert reason in Lint(Function("forward", tree, {"self": blocks.Linear})).found
 
 
+@pytest.mark.slow
 def test_every_block_of_every_model_has_a_forward() -> None:
     kinds: set[type[Block]] = set()
     for source in (

@@ -235,6 +235,7 @@ def test_invalid_device_is_an_error_with_a_hint(text: str) -> None:
 
 
 @given(st.text(max_size=30))
+@pytest.mark.slow
 def test_any_text_is_a_device_or_an_error(text: str) -> None:
     try:
         n, device = hardware.parse_devices(text)

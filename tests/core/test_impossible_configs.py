@@ -266,6 +266,7 @@ def mutations(config: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
         yield changed(plain, (*text, key), SCALINGS[(number + 7 * i) % len(SCALINGS)])
 
 
+@pytest.mark.slow
 def test_mutated_configs_are_refused_or_have_valid_trees() -> None:
     tried = refused = 0
     for number, x in enumerate((*tiny_configs(), *unproven_configs(), *multimodal_configs())):
@@ -283,6 +284,7 @@ def test_mutated_configs_are_refused_or_have_valid_trees() -> None:
     assert tried / 4 < refused < tried
 
 
+@pytest.mark.slow
 def test_every_preset_and_tiny_config_is_valid() -> None:
     for config in (
         *(x.config for x in presets()),

@@ -88,6 +88,7 @@ def patterns() -> dict[tuple[str, str | bytes], tuple[int, bool]]:
     return found
 
 
+@pytest.mark.slow
 def test_steps_of_every_regular_expression_grow_linearly() -> None:
     found = []
     for (module, pattern), (flags, is_searched) in patterns().items():
@@ -102,6 +103,7 @@ def test_steps_of_every_regular_expression_grow_linearly() -> None:
 @pytest.mark.parametrize(
     "pattern", [r"\[ *(?:\d(?: *,)*)? *\]", r"(a+)+b", r"(?:a|a)*b", r"a*a*b", r"\s*x\s*\s*y"]
 )
+@pytest.mark.slow
 def test_step_counter_finds_superlinear_expressions(pattern: str) -> None:
     assert growth(pattern, 8, False)[0] > _LINEAR  # exponential ones take 2¹⁶ steps
 
@@ -125,6 +127,7 @@ def test_step_counter_matches_what_python_matches() -> None:
             )
 
 
+@pytest.mark.slow
 def test_no_pattern_from_a_file_reaches_python_matcher() -> None:
     found: dict[str, int] = {}
     for path in sorted(Path(llamath.__path__[0]).rglob("*.py")):
@@ -225,6 +228,7 @@ _READERS: dict[str, Callable[[list[str], list[str]], None]] = {
 }
 
 
+@pytest.mark.slow
 def test_steps_of_patterns_from_files_grow_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps of all lists in a file are bounded, linear in the names, and linear in the patterns where these differ."""
     steps = [0]

@@ -124,6 +124,7 @@ def compiled(pattern: str) -> re.Pattern[str] | None:
             return None
 
 
+@pytest.mark.slow
 def test_random_patterns_match_as_in_python() -> None:
     chance, compared, wrong, unsupported = random.Random(1), 0, [], 0
     for _ in range(3000):
@@ -159,6 +160,7 @@ def test_random_patterns_match_as_in_python() -> None:
     assert unsupported < 300
 
 
+@pytest.mark.slow
 def test_lists_find_what_their_patterns_find_one_by_one() -> None:
     chance = random.Random(2)
     for _ in range(300):
@@ -195,6 +197,7 @@ def test_lists_find_what_their_patterns_find_one_by_one() -> None:
                 ], (patterns, text)
 
 
+@pytest.mark.slow
 def test_characters_without_case_are_those_of_python() -> None:
     chance = random.Random(3)
     cased = [x for x in map(chr, range(0x20000)) if x.lower() != x or x.upper() != x]
@@ -218,6 +221,7 @@ def test_characters_without_case_are_those_of_python() -> None:
                 assert ours.fullmatch(other) == bool(theirs.fullmatch(other)), (pattern, other)
 
 
+@pytest.mark.slow
 def test_wildcards_match_as_in_fnmatch() -> None:
     chance = random.Random(4)
     for _ in range(2000):
@@ -268,6 +272,7 @@ def test_lookarounds_that_people_publish_are_matched() -> None:
         "(?<=a+)b",
     ],
 )
+@pytest.mark.slow
 def test_unsupported_patterns_are_refused_at_once(pattern: str) -> None:
     with pytest.raises(ConfigError, match="cannot be matched"):
         LinearRegex(pattern)
@@ -285,6 +290,7 @@ HARD: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.slow
 def test_steps_grow_linearly_with_text_and_with_patterns() -> None:
     for name, (pattern, text) in HARD.items():
         steps = []
@@ -306,6 +312,7 @@ def _states_of(patterns: list[str]) -> int:
     return PatternList(patterns)._budget.states
 
 
+@pytest.mark.slow
 def test_a_list_shares_one_limit_of_states_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="more than 200,000 states"):
         PatternList(f"{i}" + "[ab]?" * 3000 for i in range(100))

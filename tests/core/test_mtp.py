@@ -49,6 +49,7 @@ def test_total_with_mtp_layers_equals_published_file_size(slug: str, published: 
     assert stored(llamath.load(slug)) == published
 
 
+@pytest.mark.slow
 def test_deepseek_v32_equals_its_files_exactly() -> None:
     """deepseek-ai/DeepSeek-V3.2-Exp: the Hub counts 685,396,921,376 numbers, an MTP layer and the scales of FP8 blocks among them."""
     config = dict(llamath.load("deepseek-v3").config.data) | {
@@ -74,6 +75,7 @@ def test_deepseek_v32_equals_its_files_exactly() -> None:
     assert stored(model) + scales == 685_396_921_376
 
 
+@pytest.mark.slow
 def test_deepseek_v3_equals_its_files_exactly() -> None:
     """deepseek-ai/DeepSeek-V3 as counted by type on its Hub page (BF16, F8_E4M3, F32), and 91,991 tensors; 671B, 11.5B unique, 685B."""
     model = llamath.load("deepseek-v3")
@@ -98,6 +100,7 @@ def test_deepseek_v3_equals_its_files_exactly() -> None:
     assert stored(model) - model.parameters.total == 11_610_068_224 + 2 * V * d
 
 
+@pytest.mark.slow
 def test_glm_4_6_files_leave_the_copies_out() -> None:
     """zai-org/GLM-4.6: its index has 44,689 tensors with 713,571,797,632 bytes."""
     model = llamath.load("glm-4.6")

@@ -26,6 +26,7 @@ LLAVA: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("config", multimodal_configs())
+@pytest.mark.slow
 def test_every_multimodal_model_survives_pickling(config: dict[str, Any]) -> None:
     model = llamath.load(config)
     assert model.is_multimodal and model.outer is not None

@@ -64,6 +64,7 @@ def test_build_requirements_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_wheel_is_built_and_its_parts_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

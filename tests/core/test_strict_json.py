@@ -68,6 +68,7 @@ def test_written_index_is_parsed_in_pieces(indent: int | None) -> None:
     assert len(data) > strict.LONG_INDEX and strict.parse_json(data, "index") == json.loads(data)
 
 
+@pytest.mark.slow
 def test_error_late_in_an_index_has_its_position() -> None:
     names = ", ".join(f'"model.layers.{i}.weight": "a"' for i in range(5000))
     for end, message in (

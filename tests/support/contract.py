@@ -38,6 +38,7 @@ FOLDERS = {
 FAST = ("counted", "shards", "graphs")
 """Modules of checks that need neither torch nor transformers; `make test-fast` runs these alone."""
 SLOW = (
+    "reports",
     "modules",
     "lockstep",
     "native",

@@ -12,6 +12,7 @@ from llamath.tokenizers.control_tokens import ControlTokens, token_at_start
 from llamath.utils.errors import LlamathError
 
 
+@pytest.mark.slow
 def test_tokens_are_found_leftmost_and_longest() -> None:
     chance = random.Random(1)
     for _ in range(3000):

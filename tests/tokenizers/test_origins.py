@@ -66,6 +66,7 @@ def control_ids(
 
 @pytest.mark.parametrize(("special", "normalized"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.slow
 def test_hostile_text_adds_no_control_token(name: str, special: bool, normalized: bool) -> None:
     tokenizer = vocabulary(special, normalized)
     form = ModelTemplate(

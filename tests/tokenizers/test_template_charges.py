@@ -13,6 +13,8 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
+import pytest
+
 from llamath.tokenizers.jinja import Limits, TemplateText
 from llamath.tokenizers.jinja import evaluate_template as evaluation
 from llamath.tokenizers.jinja.render_template import parse_template
@@ -161,6 +163,7 @@ def test_tables_have_every_operation() -> None:
     assert STATEMENTS.keys() == {x.__name__ for x in evaluation._STATEMENTS}
 
 
+@pytest.mark.slow
 def test_work_is_charged_in_proportion_and_before_it_is_done() -> None:
     wrong = []
     for kind, table in TABLES.items():

@@ -52,6 +52,7 @@ TOO_MUCH = {
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)
+@pytest.mark.slow
 def test_operations_are_limited(name: str) -> None:
     tracemalloc.start()
     try:
@@ -122,6 +123,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.slow
 def test_hostile_template_is_refused(name: str) -> None:
     template, message = REFUSED[name]
     with pytest.raises(LlamathError, match=message) as error:

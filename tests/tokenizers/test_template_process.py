@@ -103,6 +103,7 @@ def run_python(
     )
 
 
+@pytest.mark.slow
 def test_attacks_end_with_an_error_and_in_little_memory() -> None:
     code = """
         import json, resource, sys
@@ -173,6 +174,7 @@ def outcome(render: Callable[[], str]) -> list[Any]:
         return [str(error), error.hint]
 
 
+@pytest.mark.slow
 def test_process_renders_what_this_process_would() -> None:
     process, compared = TemplateProcess(), 0
     texts = {
@@ -232,6 +234,7 @@ def test_process_has_nothing_of_this_one(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @needs_proc
+@pytest.mark.slow
 def test_process_is_kept_and_replaced() -> None:
     template = ModelTemplate({"default": PLAIN, "other": "{{ x }}"}, "test")
 
@@ -291,6 +294,7 @@ def pretending(answer: bytes, length: int | None = None) -> str:
     )
 
 
+@pytest.mark.slow
 def test_answers_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
@@ -327,6 +331,7 @@ def test_answers_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert started[-1]._kept is None
 
 
+@pytest.mark.slow
 def test_memory_and_time_are_limited() -> None:
     small = TemplateProcess(ProcessLimits(memory=128 << 20))
     with pytest.raises(
@@ -401,6 +406,7 @@ def is_gone(pid: int) -> bool:
 
 @needs_proc
 @pytest.mark.parametrize("command", [["chat"], ["run"]])
+@pytest.mark.slow
 def test_interrupt_ends_a_rendering_and_its_process(
     command: list[str], hostile_model: Path
 ) -> None:
@@ -439,6 +445,7 @@ def test_process_ends_with_its_parent() -> None:
     wait_until(lambda: is_gone(child))
 
 
+@pytest.mark.slow
 def test_hostile_template_is_an_error_of_the_command(hostile_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(hostile_model, tmp_path / "model")
     (folder / "chat_template.jinja").write_text(ATTACKS["a deep tuple as a key"][0])

@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 from collections import Counter
-from functools import cache
 from math import prod
 
-import llamath
 from llamath.analysis.count.count_report import CountReport
-from llamath.analysis.diff.model_diff import DiffReport, diff
-from llamath.analysis.fact_sheet import fact_rows, fact_sheet
 from llamath.checkpoint.naming.scheme import UnnamedWeight
 from llamath.core.tree import fold, walk
 from support.contract import Contract, check
@@ -93,54 +89,6 @@ def json_lists_every_weight(case: Contract) -> None:
         for name in (x["path"], *x["names"].values())
         if name
     )
-
-
-@cache
-def other_model() -> llamath.Model:
-    return llamath.load("llama-3.2-1b")
-
-
-def checked_diff(a: llamath.Model, b: llamath.Model) -> DiffReport:
-    report = diff(a, b)
-    delta = b.parameters.total - a.parameters.total
-    assert (
-        report.delta
-        == delta
-        == sum(x.delta for x in report.causes)
-        == sum(x.delta for x in report.weights)
-    )
-    assert all(x.parts and all(part.delta for part in x.parts) for x in report.causes)
-    assert (
-        report.same.parameters + sum(x.a.parameters for x in report.weights if x.a)
-        == a.parameters.total
-    )
-    return report
-
-
-@check("text")
-def causes_against_llama_sum_and_reverse(case: Contract) -> None:
-    if not case.is_plain:
-        return
-    there, back = checked_diff(case.model, other_model()), checked_diff(other_model(), case.model)
-    reversed_causes = [
-        (x.kind, -x.delta, [(y.path, -y.delta) for y in x.parts]) for x in reversed(there.causes)
-    ]
-    assert reversed_causes == [
-        (x.kind, x.delta, [(y.path, y.delta) for y in x.parts]) for x in back.causes
-    ]
-    same = checked_diff(case.model, llamath.load(dict(case.config)))
-    assert not same.causes and not same.weights and not same.config
-
-
-@check("text")
-def fact_sheet_describes_the_model(case: Contract) -> None:
-    if not case.is_plain or not case.is_computed:
-        return
-    facts = fact_sheet(case.model)
-    assert facts.description.startswith("A ")
-    assert sum(x.layers for x in facts.mixer_pattern.runs) <= facts.layers
-    assert all(name and value for name, value in fact_rows(facts))
-    assert facts.to_json()["layers"] == facts.layers
 
 
 @check("text")
