@@ -34,34 +34,43 @@ KEPT = ROOT / "build" / "mutants"
 RESULTS = ROOT / "bench" / "results" / "mutants.json"
 SECONDS = 120
 """The processor time of the tests that are chosen for one fault, at most."""
-TEXT_TESTS = {".cpp": ["tests/native", "tests/contract"], ".h": ["tests/native", "tests/contract"]}
-"""What runs for sources that the map does not know, by their suffix."""
-PAGE_TESTS = ["tests/page", "--deselect", "tests/page/test_web_bundle.py"]
+ENGINE_TESTS = ["tests/native", "tests/contract", "--check", "native"]
+PAGE_TESTS = ["tests/page"]
+DATA_TESTS = ["tests/core/test_catalog.py", "tests/core", "tests/api"]
+"""What runs first for sources that the map does not know."""
 
 
 @contextmanager
 def planted(fault: Fault) -> Iterator[Path]:
-    """Give a copy of the checkout that has the fault."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    """Give a checkout of the last commit that has the fault."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
-        folder = Path(name)
-        for path in filter(None, listed.stdout.decode().split("\0")):
-            if (ROOT / path).is_file():
-                (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / path, folder / path)
-        target = folder / fault.path
-        text = target.read_text(encoding="utf-8")
-        if text.count(fault.before) != 1:
-            sys.exit(
-                f"{fault.path}: expected {fault.before!r} once, found {text.count(fault.before)}"
-            )
-        target.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
-        if fault.path.startswith("web/"):
-            (folder / "web" / "node_modules").symlink_to(ROOT / "web" / "node_modules")
-            subprocess.run(
-                ["node", "build.mjs"], cwd=folder / "web", check=True, capture_output=True
-            )
-        yield folder
+        folder = Path(name) / "checkout"
+        git("worktree", "add", "--quiet", "--detach", str(folder), "HEAD")
+        try:
+            target = folder / fault.path
+            text = target.read_text(encoding="utf-8")
+            if (found := text.count(fault.before)) != 1:
+                sys.exit(f"{fault.path}: expected {fault.before!r} once, found {found} times")
+            target.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
+            if fault.path.startswith("web/"):
+                build_page(folder / "web")
+            yield folder
+        finally:
+            git("worktree", "remove", "--force", str(folder))
+
+
+def git(*words: str) -> None:
+    subprocess.run(["git", *words], cwd=ROOT, check=True)
+
+
+def build_page(folder: Path) -> None:
+    """Build the page of a checkout with the packages of this one."""
+    (folder / "node_modules").symlink_to(ROOT / "web" / "node_modules")
+    subprocess.run(["node", "build.mjs"], cwd=folder, check=True, capture_output=True)
+
+
+def is_engine(fault: Fault) -> bool:
+    return fault.path.endswith((".cpp", ".h"))
 
 
 def functions_at(fault: Fault) -> list[str]:
@@ -70,17 +79,8 @@ def functions_at(fault: Fault) -> list[str]:
     """
     text = (ROOT / fault.path).read_text(encoding="utf-8")
     line = text[: text.index(fault.before)].count("\n") + 1
-    changed = next(
-        (
-            i
-            for i, (a, b) in enumerate(
-                zip(fault.before.split("\n"), fault.after.split("\n"), strict=False)
-            )
-            if a != b
-        ),
-        0,
-    )
-    line += changed
+    rows = zip(fault.before.split("\n"), fault.after.split("\n"), strict=False)
+    line += next((i for i, (a, b) in enumerate(rows) if a != b), 0)
     inside = [
         x
         for x in ast.walk(ast.parse(text))
@@ -97,17 +97,17 @@ def chosen_tests(fault: Fault) -> list[str]:
     """
     if fault.path.startswith("web/"):
         return PAGE_TESTS
-    if (suffix := Path(fault.path).suffix) in TEXT_TESTS:
-        return TEXT_TESTS[suffix]
-    if suffix != ".py":
-        return ["tests/core/test_catalog.py", "tests/core", "tests/api"]
+    if is_engine(fault):
+        return ENGINE_TESTS
+    if not fault.path.endswith(".py"):
+        return DATA_TESTS
     found: dict[str, float] = {}
     places = functions_at(fault)[:1]
     module = fault.path.removeprefix("src/llamath/") + ":"
     for path in KEPT.glob("*.json"):
         for place, tests in json.loads(path.read_text(encoding="utf-8")).items():
             if place in places or (not places and place.startswith(module)):
-                found |= {test: cost for rows in tests.values() for cost, test in rows}
+                found |= {x: cost for rows in tests.values() for cost, x in rows if "\n" not in x}
     result, left = [], float(SECONDS)
     for test, cost in sorted(found.items(), key=lambda x: x[1]):
         if (left := left - cost) < 0:
@@ -116,33 +116,29 @@ def chosen_tests(fault: Fault) -> list[str]:
     return result
 
 
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a checkout with its own package."""
+    environment = os.environ | {"PYTHONPATH": str(folder / "src")}
+    command = [sys.executable, *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
 def first_failure(folder: Path, tests: list[str], options: list[str]) -> tuple[str, float, int]:
     """Run tests in the copy until one fails; return its name, the seconds of processor time, and
     pytest's exit code.
     """
     listed = folder / ".tests"
     listed.write_text("\n".join(tests), encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": f"{folder / 'src'}", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "--tb=line",
-        *options,
-    ]
     before = os.times()
-    done = subprocess.run(
-        [*command, f"@{listed}"], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    done = python(folder, "-m", "pytest", "-x", "--tb=line", *options, f"@{listed}")
     after = os.times()
-    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
-    spent = (
-        after.children_user + after.children_system - before.children_user - before.children_system
-    )
-    return failed[1] if failed else "", spent, done.returncode
+    if done.returncode == 4:  # a test that is not there any more
+        sys.exit(f"{done.stdout}{done.stderr}\nthe map is old: --map makes it anew")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S.*?)(?: - (.*))?$", done.stdout, re.MULTILINE)
+    by = failed[1] if failed else ""
+    if failed and "tests/contract" in by and (check := re.search(r": (\w+\.\w+)", failed[2] or "")):
+        by = f"{by} {check[1]}"
+    return by, sum(after[2:4]) - sum(before[2:4]), done.returncode
 
 
 def check_of(output: str) -> str:
@@ -157,11 +153,13 @@ def run_fault(fault: Fault, whole: bool) -> dict[str, Any]:
     failed, spent, code = "", 0.0, 0
     if tests:
         with planted(fault) as folder:
+            if is_engine(fault):
+                python(folder, "-m", "llamath.native.build", "--cached")
             options = ["-n", "2", "--dist", "worksteal"] if whole else []
             failed, spent, code = first_failure(folder, tests, options)
     return {
         "path": fault.path,
-        "found_by": failed or ("the run itself" if code not in (0, 1, 5) else ""),
+        "found_by": failed or ("the end of the process" if code not in (0, 5) else ""),
         "tests": len(tests),
         "whole": whole,
         "cpu_s": round(spent, 1),
