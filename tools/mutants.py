@@ -6,8 +6,8 @@
     python tools/mutants.py --table          print the results as Markdown
 
 A fault is planted in a copy of the checkout. First run the tests that call the changed function (in
-a module of tables: any function of the module), the cheapest first, until one fails. Results are
-kept in a file, so that a run that was interrupted goes on where it ended.
+a module of tables: any function of the module), the cheapest first, then those of its folder, until
+one fails. Results are kept in a file, so that a run that was interrupted goes on where it ended.
 """
 
 from __future__ import annotations
@@ -34,10 +34,22 @@ KEPT = ROOT / "build" / "mutants"
 RESULTS = ROOT / "bench" / "results" / "mutants.json"
 SECONDS = 120
 """The processor time of the tests that are chosen for one fault, at most."""
-ENGINE_TESTS = ["tests/native", "tests/contract", "--check", "native"]
-PAGE_TESTS = ["tests/page"]
-DATA_TESTS = ["tests/core/test_catalog.py", "tests/core", "tests/api"]
-"""What runs first for sources that the map does not know."""
+AREAS = {
+    "web/": ["tests/page"],
+    "src/llamath/native/": ["tests/native", "tests/contract", "--check", "native"],
+    "src/llamath/families/": ["tests/contract"],
+    "src/llamath/core/": ["tests/core", "tests/contract"],
+    "src/llamath/catalog/": ["tests/core/test_catalog.py", "tests/core"],
+    "src/llamath/analysis/": ["tests/analysis", "tests/contract"],
+    "src/llamath/checkpoint/": ["tests/checkpoint", "tests/contract"],
+    "src/llamath/conversion/": ["tests/checkpoint", "tests/contract", "--check", "conversion"],
+    "src/llamath/run/": ["tests/run", "tests/contract", "--check", "lo"],
+    "src/llamath/generation/": ["tests/run", "tests/native"],
+    "src/llamath/tokenizers/": ["tests/tokenizers"],
+    "src/llamath/web/": ["tests/page"],
+    "src/llamath/cli/": ["tests/cli", "tests/page"],
+}
+"""What runs next for sources of a folder."""
 
 
 @contextmanager
@@ -92,15 +104,9 @@ def functions_at(fault: Fault) -> list[str]:
 
 
 def chosen_tests(fault: Fault) -> list[str]:
-    """Return the tests that call the changed function, the cheapest first; or what runs for its
-    kind of source.
-    """
-    if fault.path.startswith("web/"):
-        return PAGE_TESTS
-    if is_engine(fault):
-        return ENGINE_TESTS
+    """Return the tests that call the changed function, the cheapest first."""
     if not fault.path.endswith(".py"):
-        return DATA_TESTS
+        return []
     found: dict[str, float] = {}
     places = functions_at(fault)[:1]
     module = fault.path.removeprefix("src/llamath/") + ":"
@@ -123,22 +129,20 @@ def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
-def first_failure(folder: Path, tests: list[str], options: list[str]) -> tuple[str, float, int]:
-    """Run tests in the copy until one fails; return its name, the seconds of processor time, and
-    pytest's exit code.
-    """
+def first_failure(folder: Path, tests: list[str]) -> tuple[str, float]:
+    """Run tests in the copy until one fails; return its name, and the seconds of processor time."""
     listed = folder / ".tests"
     listed.write_text("\n".join(tests), encoding="utf-8")
     before = os.times()
-    done = python(folder, "-m", "pytest", "-x", "--tb=line", *options, f"@{listed}")
+    done = python(folder, "-m", "pytest", "-x", "--tb=line", f"@{listed}")
     after = os.times()
     if done.returncode == 4:  # a test that is not there any more
         sys.exit(f"{done.stdout}{done.stderr}\nthe map is old: --map makes it anew")
     failed = re.search(r"^(?:FAILED|ERROR) (\S.*?)(?: - (.*))?$", done.stdout, re.MULTILINE)
-    by = failed[1] if failed else ""
+    by = failed[1] if failed else "" if done.returncode == 0 else "the end of the process"
     if failed and "tests/contract" in by and (check := re.search(r": (\w+\.\w+)", failed[2] or "")):
         by = f"{by} {check[1]}"
-    return by, sum(after[2:4]) - sum(before[2:4]), done.returncode
+    return by, sum(after[2:4]) - sum(before[2:4])
 
 
 def check_of(output: str) -> str:
@@ -147,22 +151,28 @@ def check_of(output: str) -> str:
 
 
 def run_fault(fault: Fault, whole: bool) -> dict[str, Any]:
-    """Plant a fault and return what found it."""
-    tests = ["tests"] if whole else chosen_tests(fault)
-    start = time.monotonic()
-    failed, spent, code = "", 0.0, 0
-    if tests:
-        with planted(fault) as folder:
-            if is_engine(fault):
-                python(folder, "-m", "llamath.native.build", "--cached")
-            options = ["-n", "2", "--dist", "worksteal"] if whole else []
-            failed, spent, code = first_failure(folder, tests, options)
+    """Plant a fault and return what found it: a chosen test, one of its folder, or with `whole`
+    one of the suite.
+    """
+    folders = [tests for area, tests in AREAS.items() if fault.path.startswith(area)]
+    stages = {"map": chosen_tests(fault), "folder": folders[0] if folders else []}
+    if whole:
+        stages = {"whole": ["-n", "2", "--dist", "worksteal", "tests"]}
+    start, cpu, failed, stage = time.monotonic(), 0.0, "", ""
+    with planted(fault) as folder:
+        if is_engine(fault):
+            python(folder, "-m", "llamath.native.build", "--cached")
+        for stage, tests in stages.items():
+            if tests and not failed:
+                failed, spent = first_failure(folder, tests)
+                cpu += spent
+                if failed:
+                    break
     return {
         "path": fault.path,
-        "found_by": failed or ("the end of the process" if code not in (0, 5) else ""),
-        "tests": len(tests),
-        "whole": whole,
-        "cpu_s": round(spent, 1),
+        "found_by": failed,
+        "stage": stage,
+        "cpu_s": round(cpu, 1),
         "seconds": round(time.monotonic() - start, 1),
     }
 
@@ -213,7 +223,11 @@ def main() -> None:
         named = any(x in fault.name for x in options.names)
         if options.names and not named:
             continue
-        if known and not named and (known["found_by"] or known["whole"] or not options.whole):
+        if (
+            known
+            and not named
+            and (known["found_by"] or known["stage"] == "whole" or not options.whole)
+        ):
             continue
         results[fault.name] = result = run_fault(fault, options.whole)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
