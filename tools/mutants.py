@@ -37,7 +37,7 @@ SECONDS = 120
 AREAS = {
     "web/": ["tests/page"],
     "src/llamath/native/": ["tests/native", "tests/contract", "--check", "native"],
-    "src/llamath/families/": ["tests/contract"],
+    "src/llamath/families/": ["tests/contract", "-k"],  # and the family's name
     "src/llamath/core/": ["tests/core", "tests/contract"],
     "src/llamath/catalog/": ["tests/core/test_catalog.py", "tests/core"],
     "src/llamath/analysis/": ["tests/analysis", "tests/contract"],
@@ -154,20 +154,21 @@ def run_fault(fault: Fault, whole: bool) -> dict[str, Any]:
     """Plant a fault and return what found it: a chosen test, one of its folder, or with `whole`
     one of the suite.
     """
-    folders = [tests for area, tests in AREAS.items() if fault.path.startswith(area)]
-    stages = {"map": chosen_tests(fault), "folder": folders[0] if folders else []}
+    folder_tests = next((x for area, x in AREAS.items() if fault.path.startswith(area)), [])
+    if folder_tests[-1:] == ["-k"]:
+        folder_tests = [*folder_tests, Path(fault.path).stem.removesuffix("_shared")]
+    stages = {"map": chosen_tests(fault), "folder": folder_tests}
     if whole:
         stages = {"whole": ["-n", "2", "--dist", "worksteal", "tests"]}
     start, cpu, failed, stage = time.monotonic(), 0.0, "", ""
     with planted(fault) as folder:
         if is_engine(fault):
             python(folder, "-m", "llamath.native.build", "--cached")
-        for stage, tests in stages.items():
-            if tests and not failed:
-                failed, spent = first_failure(folder, tests)
-                cpu += spent
-                if failed:
-                    break
+        for stage in filter(stages.get, stages):
+            failed, spent = first_failure(folder, stages[stage])
+            cpu += spent
+            if failed:
+                break
     return {
         "path": fault.path,
         "found_by": failed,
