@@ -124,7 +124,7 @@ def chosen_tests(fault: Fault) -> list[str]:
 
 def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python in a checkout with its own package."""
-    environment = os.environ | {"PYTHONPATH": str(folder / "src")}
+    environment = os.environ | {"PYTHONPATH": str(folder / "src"), "COLUMNS": "400"}
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
