@@ -201,7 +201,7 @@ def _configurations_in(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def failures(contract: Contract, chosen: Iterable[Check]) -> str:
     """Run checks; return what failed, each with its name and the end of its traceback."""
-    texts, count = [], 0
+    texts, names, count = [], [], 0
     for one in chosen:
         if one.computed and not contract.is_computed:
             continue
@@ -209,10 +209,12 @@ def failures(contract: Contract, chosen: Iterable[Check]) -> str:
         try:
             one.run(contract)
         except (Exception, pytest.fail.Exception) as error:
+            names.append(one.name)
             lines = traceback.format_exception(error, limit=-3)
             texts.append(f"{contract.name}: {one.name}\n{''.join(lines).rstrip()}")
     return (
         ""
         if not texts
-        else f"{contract.name}: {len(texts)} of {count} checks fail\n\n" + "\n\n".join(texts)
+        else f"{contract.name}: {', '.join(names)} ({len(texts)} of {count} checks fail)\n\n"
+        + "\n\n".join(texts)
     )
