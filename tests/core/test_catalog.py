@@ -14,9 +14,10 @@ import pytest
 
 import llamath
 from llamath import catalog
+from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.catalog import Preset, normalize_name, normalize_with_dots
-from llamath.core.multimodal import Multimodal
+from llamath.core.multimodal import Multimodal, is_computed
 from llamath.core.tree import fold
 from llamath.families.registry import MODEL_TYPES
 from llamath.families.wrappers import COMPLETE_TYPES
@@ -166,8 +167,10 @@ def test_loaded_id_states_its_own_facts() -> None:
 
 
 def row_of(model: llamath.Model) -> list[Any]:
-    """What the golden file has of a model: its total, the bytes as released, and the start of a hash of its names and shapes."""
-    storage = MemoryCalculator(model, MemoryRequest()).storage
+    """What the golden file has of a model: its total, the bytes as released, the start of a hash of its names and shapes, the active
+    parameters, and the bytes of the cache of 8192 tokens, which tell windows and shared layers.
+    """
+    tree, storage = model.text.tree, MemoryCalculator(model, MemoryRequest()).storage
     names = sorted(
         f"{model.family.hf.stored_name(x.pattern)} {x.weight.shape} {x.copies}"
         for x in fold(model.tree)
@@ -177,6 +180,8 @@ def row_of(model: llamath.Model) -> list[Any]:
         model.parameters.total,
         None if storage is None else int(storage.bytes),
         sha256("\n".join(names).encode()).hexdigest()[:16],
+        model.parameters.active,
+        int(kv_cache_size(tree, 8192).bytes) if is_computed(tree) else None,
     ]
 
 
