@@ -38,10 +38,10 @@ AREAS = {
     "web/": ["tests/page"],
     "src/llamath/native/": ["tests/native", "tests/contract", "--check", "native"],
     "src/llamath/families/": ["tests/contract", "-k"],  # and the family's name
-    "src/llamath/core/": ["tests/core", "tests/contract"],
+    "src/llamath/core/": ["tests/core"],
     "src/llamath/catalog/": ["tests/core/test_catalog.py", "tests/core"],
-    "src/llamath/analysis/": ["tests/analysis", "tests/contract"],
-    "src/llamath/checkpoint/": ["tests/checkpoint", "tests/contract"],
+    "src/llamath/analysis/": ["tests/analysis"],
+    "src/llamath/checkpoint/": ["tests/checkpoint", "tests/contract", "--check", "la"],
     "src/llamath/conversion/": ["tests/checkpoint", "tests/contract", "--check", "conversion"],
     "src/llamath/run/": ["tests/run", "tests/contract", "--check", "lo"],
     "src/llamath/generation/": ["tests/run", "tests/native"],
