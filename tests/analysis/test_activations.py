@@ -435,6 +435,7 @@ def layer_bytes(tree: Any, layout: Layout, s: int) -> int:
         ("tp+selective", Layout(tp=8, sequence_parallel=False, recompute="selective")),
         ("tp+sp+selective", Layout(tp=8, recompute="selective")),
         ("full", Layout(recompute="full")),
+        ("full", Layout(tp=8, sequence_parallel=False, recompute="full")),
     ],
 )
 def test_korthikanti_formulas(formula: str, layout: Layout) -> None:
