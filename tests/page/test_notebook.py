@@ -58,7 +58,7 @@ def test_a_strangers_name_is_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("theme", "start"), [(LIGHT, ':root, [data-theme="light"] {'), (DARK, '[data-theme="dark"] {')]
+    ("theme", "start"), [(LIGHT, '[data-theme="light"] {'), (DARK, '[data-theme="dark"] {')]
 )
 def test_tables_have_the_colors_of_the_page(theme: dict[str, str], start: str) -> None:
     found = dict(
