@@ -82,7 +82,10 @@ def json_lists_every_weight(case: Contract) -> None:
         sum(x["parameters"] for x in output["weights"])
         == output["parameters"]["total"]
         == sum(output["groups"].values())
+        == evaluated(output["formula_numbers"])
+        == evaluated(output["formula"], output["letters"])
     )
+    assert not set(output["formula_numbers"]) & set(output["letters"])
     assert all(
         "{" not in name
         for x in output["weights"]
