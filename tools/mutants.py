@@ -124,7 +124,7 @@ def chosen_tests(fault: Fault) -> list[str]:
 
 def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python in a checkout with its own package."""
-    environment = os.environ | {"PYTHONPATH": str(folder / "src"), "COLUMNS": "400"}
+    environment = os.environ | {"PYTHONPATH": str(folder / "src")}
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
@@ -134,13 +134,13 @@ def first_failure(folder: Path, tests: list[str]) -> tuple[str, float]:
     listed = folder / ".tests"
     listed.write_text("\n".join(tests), encoding="utf-8")
     before = os.times()
-    done = python(folder, "-m", "pytest", "-x", "--tb=line", f"@{listed}")
+    done = python(folder, "-m", "pytest", "-x", "--tb=short", f"@{listed}")
     after = os.times()
     if done.returncode == 4:  # a test that is not there any more
         sys.exit(f"{done.stdout}{done.stderr}\nthe map is old: --map makes it anew")
-    failed = re.search(r"^(?:FAILED|ERROR) (\S.*?)(?: - (.*))?$", done.stdout, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
     by = failed[1] if failed else "" if done.returncode == 0 else "the end of the process"
-    if failed and "tests/contract" in by and (check := re.search(r": (\w+\.\w+)", failed[2] or "")):
+    if check := re.search(r": (\w+\.\w+).* \(\d+ of \d+ checks fail\)$", done.stdout, re.MULTILINE):
         by = f"{by} {check[1]}"
     return by, sum(after[2:4]) - sum(before[2:4])
 
@@ -230,7 +230,8 @@ def main() -> None:
             and (known["found_by"] or known["stage"] == "whole" or not options.whole)
         ):
             continue
-        results[fault.name] = result = run_fault(fault, options.whole)
+        result = run_fault(fault, options.whole)
+        results = read_results() | {fault.name: result}  # another process may have written
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         print(f"{fault.name}: {result['found_by'] or 'nothing'} ({result['cpu_s']} s)", flush=True)
     return None
