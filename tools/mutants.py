@@ -6,8 +6,8 @@
     python tools/mutants.py --table          print the results as Markdown
 
 A fault is planted in a copy of the checkout. First run the tests that call the changed function (in
-a module of tables: any function of the module), the cheapest first, then those of its folder, until
-one fails. Results are kept in a file, so that a run that was interrupted goes on where it ended.
+a module of tables: any function of the module), the cheapest first, then the files that name
+the module, then those of its folder, until one fails. Results are kept in a file, so that a run that was interrupted goes on where it ended.
 """
 
 from __future__ import annotations
@@ -122,6 +122,13 @@ def chosen_tests(fault: Fault) -> list[str]:
     return result
 
 
+def importing_tests(fault: Fault) -> list[str]:
+    """Return the test files that name the changed module."""
+    stem = re.compile(rf"\b{Path(fault.path).stem}\b")
+    found = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [str(x.relative_to(ROOT)) for x in found if stem.search(x.read_text(encoding="utf-8"))]
+
+
 def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python in a checkout with its own package."""
     environment = os.environ | {"PYTHONPATH": str(folder / "src")}
@@ -157,7 +164,11 @@ def run_fault(fault: Fault, whole: bool) -> dict[str, Any]:
     folder_tests = next((x for area, x in AREAS.items() if fault.path.startswith(area)), [])
     if folder_tests[-1:] == ["-k"]:
         folder_tests = [*folder_tests, Path(fault.path).stem.removesuffix("_shared")]
-    stages = {"map": chosen_tests(fault), "folder": folder_tests}
+    stages = {
+        "map": chosen_tests(fault),
+        "importers": importing_tests(fault),
+        "folder": folder_tests,
+    }
     if whole:
         stages = {"whole": ["-n", "2", "--dist", "worksteal", "tests"]}
     start, cpu, failed, stage = time.monotonic(), 0.0, "", ""
