@@ -5,9 +5,10 @@
     python tools/mutants.py --whole [NAME]   run the whole suite where chosen tests found nothing
     python tools/mutants.py --table          print the results as Markdown
 
-A fault is planted in a copy of the checkout. First run the tests that call the changed function (in
-a module of tables: any function of the module), the cheapest first, then the files that name
-the module, then those of its folder, until one fails. Results are kept in a file, so that a run that was interrupted goes on where it ended.
+A fault is planted in a checkout of its own. First run the tests that call the changed function (in
+a module of tables: any function of the module), the cheapest first, then the files that name the
+module, then those of its folder, until one fails. Results are kept in a file, so that a run that
+was interrupted goes on where it ended.
 """
 
 from __future__ import annotations
