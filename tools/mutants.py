@@ -227,8 +227,8 @@ def main() -> None:
     if options.table:
         print("| Fault | File | Found by |\n| --- | --- | --- |")
         for fault in FAULTS:
-            found = results.get(fault.name, {})
-            by = f"`{check_of(found['found_by'])}`" if found.get("found_by") else "nothing"
+            found = results.get(fault.name, {"found_by": "not run yet"})["found_by"] or "nothing"
+            by = f"`{check_of(found)}`" if "::" in found else found
             print(f"| {fault.name} | `{Path(fault.path).name}` | {by} |")
         return None
     for fault in FAULTS:
