@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from planted_faults import FAULTS, Fault
 
@@ -42,9 +42,9 @@ AREAS = {
     "src/llamath/core/": ["tests/core"],
     "src/llamath/catalog/": ["tests/core/test_catalog.py", "tests/core"],
     "src/llamath/analysis/": ["tests/analysis"],
-    "src/llamath/checkpoint/": ["tests/checkpoint", "tests/contract", "--check", "la"],
+    "src/llamath/checkpoint/": ["tests/checkpoint", "tests/contract", "--check", "layouts"],
     "src/llamath/conversion/": ["tests/checkpoint", "tests/contract", "--check", "conversion"],
-    "src/llamath/run/": ["tests/run", "tests/contract", "--check", "lo"],
+    "src/llamath/run/": ["tests/run", "tests/contract", "--check", "logits"],
     "src/llamath/generation/": ["tests/run", "tests/native"],
     "src/llamath/tokenizers/": ["tests/tokenizers"],
     "src/llamath/web/": ["tests/page"],
@@ -137,20 +137,27 @@ def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
-def first_failure(folder: Path, tests: list[str]) -> tuple[str, float]:
-    """Run tests in the copy until one fails; return its name, and the seconds of processor time."""
+class Failure(NamedTuple):
+    """The first test that fails, if any; its check of a configuration; processor time."""
+
+    test: str
+    check: str
+    seconds: float
+
+
+def first_failure(folder: Path, tests: list[str]) -> Failure:
+    """Run tests in a checkout until one fails."""
     listed = folder / ".tests"
     listed.write_text("\n".join(tests), encoding="utf-8")
     before = os.times()
     done = python(folder, "-m", "pytest", "-x", "--tb=short", f"@{listed}")
     after = os.times()
-    if done.returncode == 4:  # a test that is not there any more
-        sys.exit(f"{done.stdout}{done.stderr}\nthe map is old: --map makes it anew")
     failed = re.search(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
-    by = failed[1] if failed else "" if done.returncode == 0 else "the end of the process"
-    if check := re.search(r": (\w+\.\w+).* \(\d+ of \d+ checks fail\)$", done.stdout, re.MULTILINE):
-        by = f"{by} {check[1]}"
-    return by, sum(after[2:4]) - sum(before[2:4])
+    if done.returncode and not failed:  # a test that is not there any more, or none at all
+        sys.exit(f"{done.stdout}{done.stderr}\nno test failed; is the map old? --map makes it anew")
+    check = re.search(r": (\w+\.\w+).* \(\d+ of \d+ checks fail\)$", done.stdout, re.MULTILINE)
+    spent = sum(after[2:4]) - sum(before[2:4])
+    return Failure(failed[1] if failed else "", check[1] if check else "", spent)
 
 
 def check_of(output: str) -> str:
@@ -172,18 +179,21 @@ def run_fault(fault: Fault, whole: bool) -> dict[str, Any]:
     }
     if whole:
         stages = {"whole": ["-n", "2", "--dist", "worksteal", "tests"]}
-    start, cpu, failed, stage = time.monotonic(), 0.0, "", ""
+    start, cpu, found, stage = time.monotonic(), 0.0, Failure("", "", 0), ""
     with planted(fault) as folder:
         if is_engine(fault):
             python(folder, "-m", "llamath.native.build", "--cached")
         for stage in filter(stages.get, stages):
-            failed, spent = first_failure(folder, stages[stage])
-            cpu += spent
-            if failed:
+            found = first_failure(folder, stages[stage])
+            cpu += found.seconds
+            if found.test:
+                git("-C", str(folder), "checkout", "--quiet", ".")
+                if first_failure(folder, [found.test]).test:
+                    sys.exit(f"{found.test} fails without a fault, too")
                 break
     return {
         "path": fault.path,
-        "found_by": failed,
+        "found_by": f"{found.test} {found.check}".strip(),
         "stage": stage,
         "cpu_s": round(cpu, 1),
         "seconds": round(time.monotonic() - start, 1),
@@ -198,21 +208,9 @@ def make_map() -> None:
     """Run the suite with the plugin that keeps which tests call which functions."""
     shutil.rmtree(KEPT, ignore_errors=True)
     KEPT.mkdir(parents=True)
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-n",
-            "2",
-            "--dist",
-            "worksteal",
-            "-p",
-            "support.touched_functions",
-        ],
-        cwd=ROOT,
-        env=os.environ | {"LLAMATH_TEST_MAP": str(KEPT)},
-    )
+    options = "-m pytest -n 2 --dist worksteal -p support.touched_functions".split()
+    environment = os.environ | {"LLAMATH_TEST_MAP": str(KEPT)}
+    subprocess.run([sys.executable, *options], cwd=ROOT, env=environment)
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from llamath.render.svg.svg_shapes import escape_xml
 from llamath.render.svg.treemap_svg import squarify, treemap_svg
 from llamath.render.svg.waterfall_svg import waterfall_svg
 from llamath.utils.errors import LlamathError
+from support.checked_diff import checked_diff
 from support.csv_tables import csv_rows
 from support.loaded_models import LoadedModels
 from support.reference_data import tiny_configs
@@ -43,23 +44,6 @@ def run(*args: str, width: int = 80) -> str:
 
 def diff_presets(a: str, b: str) -> DiffReport:
     return diff(llamath.load(a), llamath.load(b))
-
-
-def checked_diff(a: llamath.Model, b: llamath.Model) -> DiffReport:
-    report = diff(a, b)
-    delta = b.parameters.total - a.parameters.total
-    assert (
-        report.delta
-        == delta
-        == sum(x.delta for x in report.causes)
-        == sum(x.delta for x in report.weights)
-    )
-    assert all(x.parts and all(part.delta for part in x.parts) for x in report.causes)
-    assert (
-        report.same.parameters + sum(x.a.parameters for x in report.weights if x.a)
-        == a.parameters.total
-    )
-    return report
 
 
 def reversed_causes(report: DiffReport) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:

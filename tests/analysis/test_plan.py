@@ -304,7 +304,6 @@ def test_plan_search_agrees_with_brute_force() -> None:
         ("gpt2", "5xa100", "TP 5", "12 heads"),
     ],
 )
-@pytest.mark.slow
 def test_rejected_degrees_have_reasons(name: str, on: str, what: str, why: str) -> None:
     reasons = {x.what: x.why for x in plan_preset(name, on, top=1).rejected}
     assert why in reasons[what]

@@ -59,7 +59,6 @@ def report(line: str) -> llamath.Report:
 
 
 @pytest.mark.parametrize("line", REPORTS)
-@pytest.mark.slow
 def test_json_equals_the_json_of_the_command(line: str) -> None:
     command, *arguments = line.split()
     ran = CliRunner().invoke(
@@ -69,7 +68,6 @@ def test_json_equals_the_json_of_the_command(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", REPORTS)
-@pytest.mark.slow
 def test_repr_is_one_short_line(line: str) -> None:
     text = repr(report(line))
     assert text.startswith("<") and "\n" not in text and 20 < len(text) < 300, text

@@ -18,7 +18,6 @@ llamath.plan(model)
 """
 
 
-@pytest.mark.slow
 def test_user_script_passes_mypy_strict_and_mistakes_do_not(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (mistakes := tmp_path / "mistakes.py").write_text(MISTAKES)
@@ -38,7 +37,6 @@ def test_user_script_passes_mypy_strict_and_mistakes_do_not(tmp_path: Path) -> N
         assert f"mistakes.py:{line}: error" in checked.stdout, checked.stdout
 
 
-@pytest.mark.slow
 def test_user_script_runs(embedded_copy: Path) -> None:
     ran = subprocess.run(
         [sys.executable, str(SCRIPT), str(embedded_copy)],

@@ -304,7 +304,6 @@ def test_corpus_of_hostile_indexes_is_large() -> None:
 @pytest.mark.parametrize(
     "name", [name for name in HOSTILE if "MiB" in name or "million" in name or "10" in name]
 )
-@pytest.mark.slow
 def test_a_long_index_costs_little_memory(name: str, tmp_path: Path) -> None:
     (tmp_path / INDEX).write_bytes(HOSTILE[name][1]())
     assert peak_bytes(lambda: refusal(tmp_path)) < 200 * MIB

@@ -108,7 +108,6 @@ def test_conversion_killed_at_any_system_call_can_be_repeated(
     assert report["calls"] > 20 and (kind == "gguf" or report["moved"] > 3), report
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "target", "force", "error"),
     [

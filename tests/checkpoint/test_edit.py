@@ -390,7 +390,6 @@ PATTERNS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("keys", "dropped", "changed"), PATTERNS)
-@pytest.mark.slow
 def test_layer_patterns_are_rewritten(
     keys: dict[str, Any], dropped: str, changed: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -603,7 +602,6 @@ def test_other_formats_and_broken_checkpoints_are_refused(source: Path, tmp_path
     )
 
 
-@pytest.mark.slow
 def test_large_checkpoints_are_edited_in_little_memory(tmp_path: Path) -> None:
     config = {
         **LLAMA,
@@ -845,7 +843,6 @@ def test_shards_of_wrong_shape_fail_verify(source: Path, tmp_path: Path) -> None
 # ── killed and failing edits ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("force", "error"), [("", 0), ("force", 0), ("force", errno.EIO), ("", errno.ENOSPC)]
 )
@@ -916,7 +913,6 @@ def packed_checkpoint(folder: Path, writer: Any, quantization: dict[str, Any], *
         (quantized_headers.mlx(4, 64), {"group_size": 64, "bits": 4, "mode": "affine"}),
     ],
 )
-@pytest.mark.slow
 def test_packed_shards_are_cut_between_groups(
     writer: Any, quantization: dict[str, Any], tmp_path: Path
 ) -> None:

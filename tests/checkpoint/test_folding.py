@@ -83,7 +83,6 @@ def test_folded_names_unfold_to_themselves(names: list[str]) -> None:
     assert sum(x.copies for x in fold_names(names)) == len(names)
 
 
-@pytest.mark.slow
 @given(st.lists(st.text(max_size=12), max_size=20))
 def test_any_text_unfolds_to_itself(names: list[str]) -> None:
     assert unfold_folded(names) == Counter(names)

@@ -203,7 +203,6 @@ HOSTILE: dict[str, tuple[Page, str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.slow
 def test_hostile_responses_are_refused(site: Site, name: str) -> None:
     site.pages["/x"], code = HOSTILE[name]
     with pytest.raises(RemoteError) as error, hang_guard():
@@ -335,7 +334,6 @@ def test_first_of_several_shard_errors_is_raised(pair: Pair) -> None:
     assert hub.repo == "org/name"
 
 
-@pytest.mark.slow
 def test_random_responses_raise_only_llamath_errors(site: Site) -> None:
     head = (
         HEAD

@@ -215,7 +215,6 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
 @pytest.mark.parametrize(
     "text", ["org/name", "org/name@main", "org/name/model.safetensors", "{}/org/name/tree/main"]
 )
-@pytest.mark.slow
 def test_every_command_takes_every_spelling(
     pair: Pair, tmp_path: Path, name: str, text: str
 ) -> None:
@@ -288,7 +287,6 @@ def test_gguf_repository_without_a_config_is_read(pair: Pair, tmp_path: Path) ->
 # the cache
 
 
-@pytest.mark.slow
 def test_cache_is_read_before_the_hub(pair: Pair, tmp_path: Path) -> None:
     Hub(*pair, {"config.json": b"{}"})
     folder = snapshot(FILES)
@@ -458,7 +456,6 @@ ENVIRONMENTS: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("number", range(len(ENVIRONMENTS)))
-@pytest.mark.slow
 def test_settings_equal_those_of_huggingface_hub(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,7 +238,6 @@ def _random_patterns(rng: random.Random) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(24))
-@pytest.mark.slow
 def test_fp8_equals_the_tensors_of_transformers(seed: int) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -312,7 +311,6 @@ def test_fp8_equals_the_tensors_of_transformers(seed: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["fbgemm_fp8", "bitnet"])
-@pytest.mark.slow
 def test_other_quantizers_of_transformers_have_the_same_tensors(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -705,7 +703,6 @@ def test_compressed_tensors_stores_the_same_tensors(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.slow
 def test_compressed_tensors_matches_the_same_modules(seed: int) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -1127,7 +1124,6 @@ def _checkpoint(folder: Path, section: dict[str, Any], headers: Iterator[Any]) -
     return verify_checkpoint(str(folder)).verdict
 
 
-@pytest.mark.slow
 def test_verify_finds_matrices_that_contradict_the_recipe(tmp_path: Path) -> None:
     section = {
         "quant_method": "fp8",

@@ -115,7 +115,6 @@ def ggml(kind: str) -> str:
 
 
 @pytest.mark.parametrize("slug", SNAPSHOTS)
-@pytest.mark.slow
 def test_tensor_types_equal_llama_cpp_snapshots(slug: str) -> None:
     version, length, title, sizes = SNAPSHOTS[slug]
     model = llamath.load(slug, changes={"tie_word_embeddings": False}).text

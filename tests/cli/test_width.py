@@ -76,7 +76,6 @@ def too_wide(command: str, width: int) -> list[str]:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize("command", WITH_MODEL)
 def test_answers_about_models_fit_the_terminal(

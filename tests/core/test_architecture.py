@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2] / "src" / "llamath"
 TESTS = Path(__file__).parents[1]
 
@@ -144,7 +142,6 @@ def cycle(graph: dict[str, set[str]]) -> set[str]:
     return set(left)
 
 
-@pytest.mark.slow
 def test_every_import_points_downward() -> None:
     wrong = []
     for name, tree in modules():
@@ -160,12 +157,10 @@ def test_packages_form_no_cycle() -> None:
     assert not cycle({package: set(below.split()) for package, below in MAY_IMPORT.items()})
 
 
-@pytest.mark.slow
 def test_modules_form_no_cycle_even_inside_functions() -> None:
     assert not cycle({name: imported_files(name, tree) for name, tree in modules()})
 
 
-@pytest.mark.slow
 def test_module_names_are_unique() -> None:
     names = Counter(
         Path(name).stem
@@ -185,7 +180,6 @@ def test_the_root_and_every_folder_stay_small() -> None:
     } == {}
 
 
-@pytest.mark.slow
 def test_third_party_packages_are_imported_where_allowed() -> None:
     for name, tree in modules():
         for package in {
@@ -197,7 +191,6 @@ def test_third_party_packages_are_imported_where_allowed() -> None:
                 assert package_of(name) in EXTRAS.get(package, set()), f"{name} imports {package}"
 
 
-@pytest.mark.slow
 def test_test_names_have_at_most_ten_words() -> None:
     names = {
         name: path.name
@@ -207,7 +200,6 @@ def test_test_names_have_at_most_ten_words() -> None:
     assert names and not {name: file for name, file in names.items() if name.count("_") > 10}
 
 
-@pytest.mark.slow
 def test_nothing_executes_or_unpickles_files() -> None:
     for name, tree in modules():
         for node in ast.walk(tree):
@@ -239,7 +231,6 @@ def test_nothing_executes_or_unpickles_files() -> None:
         ), name
 
 
-@pytest.mark.slow
 def test_jinja_only_parses_templates() -> None:
     imported = {
         (name, module, x)
@@ -262,7 +253,6 @@ def test_jinja_only_parses_templates() -> None:
     ] == []
 
 
-@pytest.mark.slow
 def test_only_the_script_of_the_subprocess_imports_transformers() -> None:
     heavy = {
         name

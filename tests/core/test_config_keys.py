@@ -124,7 +124,6 @@ def run(*args: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
 def test_every_key_that_is_read_has_an_entry() -> None:
     missing = {
         (model.family.name, key)
@@ -162,7 +161,6 @@ def test_config_explains_the_keys_of_towers() -> None:
     assert keys["hidden_size"]["value"] == 2560 and "text_config" not in keys
 
 
-@pytest.mark.slow
 def test_every_key_that_is_published_has_an_entry() -> None:
     keys = {
         (name, key)
@@ -233,7 +231,6 @@ def test_every_model_args_field_has_an_entry() -> None:
     }
 
 
-@pytest.mark.slow
 def test_meaning_of_a_dimension_names_its_letter() -> None:
     for name, model in models().items():
         letters = {
@@ -305,7 +302,6 @@ def moved(model: llamath.Model, key: str, value: Any, tries: int | None = None) 
     return False
 
 
-@pytest.mark.slow
 def test_exactly_the_keys_said_to_affect_weights_do(request: pytest.FixtureRequest) -> None:
     """Each key of a configuration is changed, and the totals compared: all keys of the first
     configuration of a file, of the others those that are said to affect weights.
@@ -342,7 +338,6 @@ def test_config_text_is_golden() -> None:
     assert text == GOLDEN.read_text(), "LLAMATH_GOLDEN=1 regenerates it; read the diff"
 
 
-@pytest.mark.slow
 def test_config_text_fits_80_columns_with_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for name, model in models().items():
@@ -458,7 +453,6 @@ def test_values_are_shortened_and_escaped(value: object, text: str) -> None:
 @pytest.mark.parametrize(
     "slug", [x.slug for x in presets() if x.config["model_type"] in ("llama", "mistral")]
 )
-@pytest.mark.slow
 def test_params_json_gives_the_same_model_back(slug: str, tmp_path: Path) -> None:
     model = llamath.load(slug)
     result = config_report(model)

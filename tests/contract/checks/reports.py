@@ -5,31 +5,14 @@ from __future__ import annotations
 from functools import cache
 
 import llamath
-from llamath.analysis.diff.model_diff import DiffReport, diff
 from llamath.analysis.fact_sheet import fact_rows, fact_sheet
+from support.checked_diff import checked_diff
 from support.contract import Contract, check
 
 
 @cache
 def other_model() -> llamath.Model:
     return llamath.load("llama-3.2-1b")
-
-
-def checked_diff(a: llamath.Model, b: llamath.Model) -> DiffReport:
-    report = diff(a, b)
-    delta = b.parameters.total - a.parameters.total
-    assert (
-        report.delta
-        == delta
-        == sum(x.delta for x in report.causes)
-        == sum(x.delta for x in report.weights)
-    )
-    assert all(x.parts and all(part.delta for part in x.parts) for x in report.causes)
-    assert (
-        report.same.parameters + sum(x.a.parameters for x in report.weights if x.a)
-        == a.parameters.total
-    )
-    return report
 
 
 @check("text")

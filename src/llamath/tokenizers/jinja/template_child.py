@@ -56,7 +56,7 @@ def serve() -> None:
     for name in ("RLIMIT_AS", "RLIMIT_DATA"):
         _limit(name, limits.memory)
     _import_everything()
-    gc.enable()  # importing makes no garbage, so that it starts without
+    gc.enable()  # the process starts without the collector: importing leaves no garbage
     for name in ("RLIMIT_NOFILE", "RLIMIT_FSIZE"):
         _limit(name, 0)
     while message := read_message(requests):
