@@ -62,8 +62,8 @@ PATHS = [
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
-    """The folder that may be read, which is the current one, and another next to it."""
-    inside, outside = tmp_path / "models", tmp_path / "private"
+    """The folder that may be read, which is the current one, and another whose name begins alike."""
+    inside, outside = tmp_path / "models", tmp_path / "models-private"
     inside.mkdir()
     outside.mkdir()
     monkeypatch.chdir(inside)

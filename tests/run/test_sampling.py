@@ -66,6 +66,15 @@ def test_top_p_matches_transformers(seed: int, p: float, size: float, vocab: int
 
 
 @pytest.mark.transformers
+def test_top_p_stops_at_an_exact_sum() -> None:
+    from transformers import TopPLogitsWarper
+
+    x = torch.tensor([[0.25, 0.5, 0.25]]).log()
+    assert torch.equal(filter_top_p(x, 0.5), TopPLogitsWarper(0.5)(None, x))
+    assert filter_top_p(x, 0.5).isfinite().tolist() == [[False, True, False]]
+
+
+@pytest.mark.transformers
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.0, 1.0), st.sampled_from([0.3, 1.0, 4.0]))
 def test_min_p_matches_transformers(seed: int, p: float, size: float) -> None:
