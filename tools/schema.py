@@ -99,9 +99,11 @@ def _add_samples(parameter: dict[str, Any], values: list[str]) -> None:
         parameter["examples"] = {f"example {i}": {"value": x} for i, x in enumerate(chosen)}
 
 
-def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
+def requested(
+    address: str, examples: int, seed: int = 1, phases: str = ""
+) -> dict[str, Any]:
     """Run schemathesis on the description that a server answers; return its requests and
-    failures."""
+    failures. `phases` are some of those of schemathesis, all if it is empty."""
     with tempfile.TemporaryDirectory() as folder:
         settings, result, schema = (
             Path(folder) / x for x in ("schemathesis.toml", "found.json", "openapi.json")
@@ -144,6 +146,7 @@ def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
             "none",
             "--workers",
             "1",
+            *(("--phases", phases) if phases else ()),
         ]
         done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True)
         if not result.exists():

@@ -22,7 +22,7 @@ from llamath.utils.errors import LlamathError
 from sanitize import cached_sanitized, find_compiler, run_cases
 
 TINY = Path(__file__).parents[1] / "tiny"
-CONFIGS, PROGRAMS = 320, 1600
+CONFIGS, PROGRAMS = 120, 640
 """Cases under the sanitizers; `make sanitize` runs many more."""
 
 

@@ -136,7 +136,7 @@ def test_expressions_equal_the_reports(models: list[Model], everything: dict[str
     rng = random.Random(1)
     assert len(models) > 15
     for model, data in zip(models, everything["models"], strict=True):
-        for _ in range(6):
+        for _ in range(2):
             at = random_settings(rng, data)
             sizes = data["sizes"]
             _, chosen = library_split(model, at)

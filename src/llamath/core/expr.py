@@ -111,8 +111,12 @@ class Expr(int):
             for atom in monomial:
                 k *= atom[1]
             total += k
-        self = int.__new__(cls, total)
-        self.terms = kept
+        return cls._with_value(total, kept)
+
+    @classmethod
+    def _with_value(cls, value: int, terms: Mapping[Monomial, int]) -> Expr:
+        self = int.__new__(cls, value)
+        self.terms = terms
         return self
 
     @classmethod
@@ -330,18 +334,22 @@ def total(values: Iterable[int]) -> Expr:
 
 def product(values: Iterable[int]) -> Expr:
     """The product of Exprs and ints."""
-    coefficient, monomial = 1, tuple[Atom, ...]()  # the product so far, while it has one term
+    coefficient, number = 1, 1
+    monomial: Monomial = ()  # the product so far, while it has one term
     terms: dict[Monomial, int] | None = None
     for value in values:
+        number *= int(value)
         if not isinstance(value, Expr):
             coefficient *= value
         elif terms is None and len(value.terms) == 1:
-            ((more, k),) = value.terms.items()
-            coefficient, monomial = coefficient * k, monomial + more
+            for more, k in value.terms.items():
+                coefficient, monomial = coefficient * k, monomial + more
         else:
             terms = _product({monomial: 1} if terms is None else terms, value.terms)
+    if terms is None and coefficient:
+        return Expr._with_value(number, {monomial: coefficient})
     if terms is None:
-        return Expr.of({monomial: coefficient})
+        return Expr.of({})
     return Expr.of({monomial: coefficient * k for monomial, k in terms.items()})
 
 

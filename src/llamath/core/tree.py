@@ -42,7 +42,10 @@ class Weight(Record):
     @property
     def size(self) -> Expr:
         """The number of elements, tied or not."""
-        return product(self.shape)
+        kept: Expr | None = vars(self).get("_size")
+        if kept is None:
+            kept = vars(self)["_size"] = product(self.shape)
+        return kept
 
     @property
     def parameters(self) -> Expr:
@@ -113,10 +116,14 @@ class Block(Record):
         return y
 
     @property
-    def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
+    def children(self) -> Sequence[tuple[str, Weight | Block | Stack]]:
         """The fields with weights, by name, without the excluded ones."""
-        parts = ((name, getattr(self, name)) for name in self.fields if name not in self.excluded)
-        return ((name, x) for name, x in parts if isinstance(x, (Weight, Block, Stack)))
+        kept: tuple[tuple[str, Weight | Block | Stack], ...] | None = vars(self).get("_children")
+        if kept is None:  # a Block never changes
+            parts = ((x, getattr(self, x)) for x in self.fields if x not in self.excluded)
+            kept = tuple([(name, x) for name, x in parts if isinstance(x, (Weight, Block, Stack))])
+            vars(self)["_children"] = kept
+        return kept
 
     def child(self, name: str) -> Weight | Block | Stack:
         """The field with weights of this name."""

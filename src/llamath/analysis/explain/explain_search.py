@@ -200,11 +200,15 @@ def _adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]
 
 def hypotheses_for(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
     """Yield every hypothesis that gives exactly this number."""
+    least, most = space.reach
     for shape, packing, value, bits in space.stored_counts():
+        if number - value < least or (shape.moves and number - value > most):
+            continue
         num_moves = len(shape.moves) + (packing is not UNPACKED)
         hypothesis = Hypothesis(space.base, shape, packing, bits=bits, value=number)
         moves = space.compatible_moves(shape, packing)
-        yield from _with_moves(hypothesis, number - value, moves, MAX_MOVES - num_moves)
+        if number - value <= most:
+            yield from _with_moves(hypothesis, number - value, moves, MAX_MOVES - num_moves)
         if num_moves < MAX_MOVES:
             yield from _with_other_vocab(
                 space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1

@@ -13,10 +13,11 @@ explanations and against an unknown cause.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from math import log2
 from typing import ClassVar, NamedTuple
 
-from ...catalog import Preset, presets
+from ...catalog import Preset, find_preset, presets
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.parameter_count import count_parameters
 from ...loading import Source, load
@@ -513,14 +514,23 @@ def merge_equal_bases(presets: Iterable[Preset]) -> list[BaseModel]:
     """Return the presets as bases, most widely known first; presets of the same shape share one
     base.
     """
-    bases: dict[tuple[object, ...], BaseModel] = {}
+    equal: dict[tuple[object, ...], list[Preset]] = {}
     for preset in presets:
-        base = _base(load(preset.config), preset.name)
-        key = (base.shape_key, base.vocabulary, base.tied)
-        bases[key] = (
-            bases[key].replace(aliases=(*bases[key].aliases, base.name)) if key in bases else base
-        )
-    return list(bases.values())
+        equal.setdefault(_shape_of(preset.slug), []).append(preset)
+    return [_preset_base(x.slug, *(y.name for y in others)) for x, *others in equal.values()]
+
+
+@cache
+def _shape_of(slug: str) -> tuple[object, ...]:
+    base = _preset_base(slug)
+    return base.shape_key, base.vocabulary, base.tied
+
+
+@cache
+def _preset_base(slug: str, *aliases: str) -> BaseModel:
+    """A base of the catalog, which keeps what searches found out about it."""
+    preset = find_preset(slug)
+    return _base(load(preset.config), preset.name).replace(aliases=aliases)
 
 
 def known_vocab_sizes(catalog: list[Preset]) -> dict[int, str]:

@@ -23,7 +23,7 @@ from .moves import (
     packings,
     table_moves,
 )
-from .priors import CHANGED_FILES_BITS
+from .priors import CHANGED_FILES_BITS, MAX_VOCAB
 
 MAX_MOVES = 3
 T = TypeVar("T")
@@ -102,6 +102,22 @@ class HypothesisSpace(Record):
     def adapters(self) -> tuple[AdapterSet, ...]:
         """The sets of adapters."""
         return self._known("adapters", lambda: tuple(adapter_sets(self.base)))
+
+    @cached_property
+    def reach(self) -> tuple[int, int]:
+        """Bounds of what moves and another vocabulary size add to the count of a shape in a
+        packing: a search need not look beyond. Adapters may add more.
+        """
+        return self._known("reach", self._reach)
+
+    def _reach(self) -> tuple[int, int]:
+        base, own = self.base, [x.value for x in self.moves]
+        for kinds in {id(x.kinds): x.kinds for x in _all_shapes(base)}.values():
+            own += [x.value for x in self._norms(kinds)]
+        out = base.outside_layers
+        row = base.vocab_row + out["embed_row"] + out["head_row"]
+        most = max((*own, 0)) + base.mtp.get("scales", 0)
+        return MAX_MOVES * min((*own, 0)) - base.vocabulary * row, MAX_MOVES * most + MAX_VOCAB * row
 
     def _known(self, key: Hashable, find: Callable[[], T]) -> T:
         """Return what an earlier search found out about the base, or find it."""

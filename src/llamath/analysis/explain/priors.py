@@ -16,7 +16,7 @@ _OTHER_VOCAB_SIZES = {
     151_665: "Qwen2.5's tokenizer, unpadded",
 }
 """Well-known vocabulary sizes that no preset has."""
-_MAX_VOCAB = 2**19
+MAX_VOCAB = 2**19
 RANK_BITS = {
     8: 1.5,
     16: 1.5,
@@ -100,7 +100,7 @@ def vocab_prior(value: int, own: int, known: Mapping[int, str]) -> _Prior | None
     """Return the prior of a vocabulary size where the model's own is `own`; None if it is out of
     range or unchanged.
     """
-    if not 0 < value <= _MAX_VOCAB or value == own:
+    if not 0 < value <= MAX_VOCAB or value == own:
         return None
     if 0 < value - own <= 16:
         return _Prior(4, f"{value - own} token{'s' if value > own + 1 else ''} added")
