@@ -99,9 +99,7 @@ def _add_samples(parameter: dict[str, Any], values: list[str]) -> None:
         parameter["examples"] = {f"example {i}": {"value": x} for i, x in enumerate(chosen)}
 
 
-def requested(
-    address: str, examples: int, seed: int = 1, phases: str = ""
-) -> dict[str, Any]:
+def requested(address: str, examples: int, seed: int = 1, phases: str = "") -> dict[str, Any]:
     """Run schemathesis on the description that a server answers; return its requests and
     failures. `phases` are some of those of schemathesis, all if it is empty."""
     with tempfile.TemporaryDirectory() as folder:

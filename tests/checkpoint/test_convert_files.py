@@ -121,8 +121,10 @@ def test_failing_system_call_leaves_old_or_new_files(
     kind: str, target: str, force: str, error: int, ram_folder: Path, request: pytest.FixtureRequest
 ) -> None:
     """Of calls from the same lines the first and the last, or all with `--all`."""
-    source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
     every = request.config.getoption("all")
+    if error in (errno.EINTR, errno.ENOSPC) and not every:
+        pytest.skip("with --all")
+    source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
     report = kill_conversions.report(source, ram_folder, kind, target, force, error, every)
     assert report["calls"] > 60
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import pickle
 import random
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -23,26 +20,17 @@ from llamath.checkpoint.formats.folder import LocalFolder
 from llamath.checkpoint.formats.source import Bytes
 from llamath.cli import cli
 from llamath.utils.errors import FormatError, LlamathError
+from support.dcp_ranks import save_with_two_ranks
 from support.hostile_folders import VALID, dcp
 
 torch = pytest.importorskip("torch")
 
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "I64": torch.int64, "F16": torch.float16}
-TWO_RANKS = """
-import os, sys, torch, warnings
-warnings.simplefilter("ignore")
-import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.tensor import distribute_tensor, Shard, Replicate, init_device_mesh
-dist.init_process_group("gloo")
-mesh = init_device_mesh("cpu", (2,))
-put = lambda x, place: distribute_tensor(x, mesh, [place])
-state = {"model": {"rows": put(torch.arange(28.).reshape(7, 4), Shard(0)), "columns": put(torch.ones(2, 6), Shard(1)),
-         "one": put(torch.ones(1, 4).bfloat16(), Shard(0)), "whole": put(torch.ones(3), Replicate())}, "step": 5}
-dcp.save(state, checkpoint_id=sys.argv[1])
-dist.barrier()
-os._exit(0)  # gloo's threads sometimes abort a process that ends in order
-"""
+TWO_RANKS = (
+    '{"model": {"rows": put(torch.arange(28.).reshape(7, 4), Shard(0)),'
+    ' "columns": put(torch.ones(2, 6), Shard(1)), "one": put(torch.ones(1, 4).bfloat16(), Shard(0)),'
+    ' "whole": put(torch.ones(3), Replicate())}, "step": 5}'
+)
 
 
 def run(*args: str) -> Any:
@@ -76,29 +64,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that two processes saved."""
-    folder = tmp_path_factory.mktemp("dcp") / "two"
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-",
-        str(folder),
-    ]
-    script = folder.with_suffix(".py")
-    script.write_text(TWO_RANKS)
-    command[-2] = str(script)
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        timeout=300,
-    )
-    assert (folder / ".metadata").is_file(), done.stderr  # written last, after every rank's data
-    return folder
+    return save_with_two_ranks(tmp_path_factory.mktemp("dcp") / "two", TWO_RANKS)
 
 
 def findings(path: Path) -> dict[str, str]:

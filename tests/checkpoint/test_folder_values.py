@@ -25,6 +25,7 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("safetensors")
 from safetensors.torch import save_file  # noqa: E402
 
+from support.dcp_ranks import save_with_two_ranks  # noqa: E402
 from support.deepspeed_files import SHAPES, write_zero  # noqa: E402
 
 NAN = float("nan")
@@ -175,40 +176,11 @@ def test_values_of_distributed_checkpoints_are_named(tmp_path: Path) -> None:
 
 
 def test_chunks_of_ranks_are_named_with_their_slice(tmp_path: Path) -> None:
-    import os
-    import sys
-
-    script = tmp_path / "save.py"
-    script.write_text(
-        "import os, sys, torch\nimport torch.distributed as dist\nimport torch.distributed.checkpoint as dcp\n"
-        "from torch.distributed.tensor import distribute_tensor, Shard, init_device_mesh\n"
-        "dist.init_process_group('gloo')\nmesh = init_device_mesh('cpu', (2,))\n"
-        "rows = torch.arange(28.).reshape(7, 4)\nrows[5, 1] = float('nan')\n"
-        "columns = torch.arange(12.).reshape(2, 6)\n"
-        "state = {'rows': distribute_tensor(rows, mesh, [Shard(0)]), 'columns': distribute_tensor(columns, mesh, [Shard(1)])}\n"
-        # gloo's threads sometimes abort a process that ends in order: leave without them.
-        "dcp.save(state, checkpoint_id=sys.argv[1])\ndist.barrier()\nsys.stderr.flush()\nos._exit(0)\n"
+    state = (
+        "{'rows': put(torch.arange(28.).reshape(7, 4).where(torch.arange(28).reshape(7, 4) != 21, float('nan')),"
+        " Shard(0)), 'columns': put(torch.arange(12.).reshape(2, 6), Shard(1))}"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        str(script),
-        str(tmp_path / "x"),
-    ]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        timeout=300,
-    )
-    assert (tmp_path / "x" / ".metadata").is_file(), (
-        done.stderr
-    )  # written last, after every rank's data
+    save_with_two_ranks(tmp_path / "x", state)
     parts = dcp_parts(str(tmp_path / "x"))
     assert {x.name: x.shape for x in parts.manifest.tensors} == {
         "rows[0:4]": (4, 4),

@@ -14,7 +14,9 @@ import pytest
 
 import dist
 import lock
+from llamath.native import build
 from llamath.native.build import find_compiler
+from native.kernel_library import Library
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,6 +100,12 @@ def test_wheel_is_built_and_its_parts_are_listed(
         check=True,
     ).stdout
     library = ["llamath/native/libllamath.so"] if find_compiler() else []
+    for name in library:  # of one instruction set, with the reference beside it
+        with zipfile.ZipFile(first) as file:
+            own = Library(Path(file.extract(name, tmp_path)))
+        paths = [own("path_name", i).decode() for i in range(own("num_paths"))]
+        assert paths == ["reference", *build.own_paths()]
+        own.close()
     assert sorted(names) == sorted([*library, *(x.removeprefix("src/") for x in package.split())])
     assert ("-any" in first.name) == (not library)
 

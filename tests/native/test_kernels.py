@@ -97,7 +97,7 @@ def test_own_path_is_the_one_that_would_be_taken(library: Library, tmp_path: Pat
         assert build.own_paths() == build.all_paths()
 
 
-def test_library_of_one_path_has_the_reference_beside_it(library: Library, tmp_path: Path) -> None:
+def test_commands_for_one_path_compile_it_beside_the_reference(tmp_path: Path) -> None:
     compiler = build.find_compiler()
     if compiler is None:
         pytest.skip("no C++ compiler")
@@ -111,15 +111,6 @@ def test_library_of_one_path_has_the_reference_beside_it(library: Library, tmp_p
         f"-DLLAMATH_PATH={x}" for x in own
     }
     assert build.cached_library(own) != build.cached_library()
-    small = Library(build.build(tmp_path / "own.so", ("-O0",), own))
-    try:
-        assert [small("path_name", i).decode() for i in range(small("num_paths"))] == [
-            "reference",
-            *own,
-        ]
-        assert small("path") == library("path")
-    finally:
-        small.close()
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_p
     for pair in PAIRS:
         data = build_page_data([llamath.load(x) for x in pair])
         asks = [
-            [i, random_sizes(rng, data["models"][i]["design"])] for i in (0, 1) for _ in range(60)
+            [i, random_sizes(rng, data["models"][i]["design"])] for i in (0, 1) for _ in range(30)
         ]
         with Tab(browser, tmp_path, page_from_data(data)) as tab:
             answers = tab.evaluate(
@@ -81,7 +81,7 @@ def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_p
                 ), (pair[i], sizes)
                 assert found["live"] == str(model.parameters.active), (pair[i], sizes)
                 made += 1
-    assert made > 250 and refused > 50
+    assert made > 120 and refused > 25
 
 
 def test_command_line_counts_the_shown_configuration(browser: Any, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_matrix_equals_fit(
     )  # what would fit instead is tested below
     rng, data, fitting = random.Random(slug), data_of(slug), 0
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
-        for _ in range(15):
+        for _ in range(20):
             at, gpu, count = random_settings(rng, data)
             shown, found = (
                 tab.evaluate(CELL_JS, [0, at, gpu, count]),
@@ -136,7 +136,8 @@ def test_matrix_equals_fit(
                 assert shown["short"] == pytest.approx(
                     found.total - find_device(gpu).memory, rel=1e-9
                 ), where
-    assert 0 < fitting < 15
+    assert fitting  # a state of constant size, without a cache, fits nearly everywhere
+    assert fitting < 20 or slug == "falcon-mamba-7b"
 
 
 SUGGESTION_CASES = [

@@ -154,5 +154,5 @@ def test_schemathesis_finds_no_failure(
     every = request.config.getoption("--all")
     found = requested(place.address, 20 if every else 4, phases="" if every else "examples,fuzzing")
     operations = sum(x in ("get", "post") for path in description["paths"].values() for x in path)
-    assert found["requests"] >= 300 and found["operations"] == operations
+    assert found["requests"] >= 200 and found["operations"] == operations
     assert not found["failures"] and not found["errors"], found["output"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import struct
 from functools import cache
 from pathlib import Path
@@ -29,7 +31,16 @@ def model_of(slug: str) -> Model:
 
 @cache
 def data_of(*slugs: str) -> dict[str, Any]:
-    return build_page_data([model_of(x) for x in slugs])
+    """Return the data of a page of models of the catalog, which the processes of a run share."""
+    kept = Path(os.environ["LLAMATH_TEST_RUN"]) / f"page-data-{'-'.join(slugs)}"
+    if kept.exists():
+        found: dict[str, Any] = pickle.loads(kept.read_bytes())
+        return found
+    made = build_page_data([model_of(x) for x in slugs])
+    part = kept.with_name(f"{kept.name}.{os.getpid()}")
+    part.write_bytes(pickle.dumps(made))
+    part.replace(kept)
+    return made
 
 
 @cache

@@ -4,7 +4,7 @@ decoder that attend to images.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import ClassVar, NoReturn
 
@@ -128,8 +128,8 @@ class CountedBlock(Block):
         raise LlamathError("this model has modules that are counted, not computed", hint=hint)
 
     @property
-    def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
-        return iter(self.parts.items())
+    def children(self) -> Sequence[tuple[str, Weight | Block | Stack]]:
+        return tuple(self.parts.items())
 
     def child(self, name: str) -> Weight | Block | Stack:
         return self.parts[name]

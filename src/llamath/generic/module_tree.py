@@ -45,8 +45,8 @@ class ModuleTree(Decoder):
     claim: str  # whose tensors they are: `as transformers 5.23.0 builds BertForMaskedLM`
 
     @property
-    def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
-        return iter(self.parts.items())
+    def children(self) -> Sequence[tuple[str, Weight | Block | Stack]]:
+        return tuple(self.parts.items())
 
     def child(self, name: str) -> Weight | Block | Stack:
         return self.parts[name]

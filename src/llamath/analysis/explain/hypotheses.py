@@ -116,8 +116,8 @@ class HypothesisSpace(Record):
             own += [x.value for x in self._norms(kinds)]
         out = base.outside_layers
         row = base.vocab_row + out["embed_row"] + out["head_row"]
-        most = max((*own, 0)) + base.mtp.get("scales", 0)
-        return MAX_MOVES * min((*own, 0)) - base.vocabulary * row, MAX_MOVES * most + MAX_VOCAB * row
+        least, most = min((*own, 0)), max((*own, 0)) + base.mtp.get("scales", 0)
+        return MAX_MOVES * least - base.vocabulary * row, MAX_MOVES * most + MAX_VOCAB * row
 
     def _known(self, key: Hashable, find: Callable[[], T]) -> T:
         """Return what an earlier search found out about the base, or find it."""
