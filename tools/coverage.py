@@ -423,6 +423,11 @@ and `run` refuse them by name, with exit code 2. What is not computed:
 
 {parts}
 """
+AUTO_CLASSES = {"CausalLM": "causal", "ImageTextToText": "image-text"}
+BY_TYPE = (
+    "Where two states stand, the first is that of the default configuration, the second that of "
+    "the small one."
+)
 _COMPLETED_NOTE = (
     "Where the default configuration of a class lacks a value that the class needs, it is added"
 )
@@ -456,7 +461,7 @@ def page(rows: list[Row], version: str) -> str:
         + "\n"
     )
     lines = [head, "| types | " + " | ".join(STATES) + " |", "| --- |" + " ---: |" * len(STATES)]
-    for auto, title in (("CausalLM", "causal"), ("ImageTextToText", "image-text")):
+    for auto, title in AUTO_CLASSES.items():
         counts = Counter(x.state for x in rows if x.auto == auto)
         lines.append(
             f"| {title}: {sum(counts.values())} | "
@@ -501,16 +506,19 @@ def page(rows: list[Row], version: str) -> str:
         .rstrip("\n")
         .split("\n")
     )
-    lines += [
-        "",
-        "## By type",
-        "",
-        "| model type | auto class | default configuration | small configuration |",
-        "| --- | --- | --- | --- |",
-    ]
-    lines += [
-        f"| `{x.model_type}` | {x.auto} | {x.default.state} | {x.small.state} |" for x in rows
-    ]
+    lines += ["", "## By type", "", *wrap(BY_TYPE)]
+    for auto, title in AUTO_CLASSES.items():
+        by_states: dict[str, list[str]] = {}
+        for x in rows:
+            if x.auto == auto:
+                states = dict.fromkeys((x.default.state, x.small.state))
+                by_states.setdefault(", ".join(states), []).append(f"`{x.model_type}`")
+        lines += ["", f"### {title.capitalize()}", ""]
+        lines += [
+            line
+            for states, types in by_states.items()
+            for line in wrap(f"- {states}: {', '.join(types)}", "  ")
+        ]
     wrong = [(x.model_type, y) for x in rows for y in (x.default, x.small) if y.state == "wrong"]
     if wrong:
         lines += [
@@ -524,8 +532,10 @@ def page(rows: list[Row], version: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def wrap(text: str) -> list[str]:
-    return fill(text, 100, break_long_words=False, break_on_hyphens=False).split("\n")
+def wrap(text: str, indent: str = "") -> list[str]:
+    return fill(
+        text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    ).split("\n")
 
 
 def show(rows: Iterable[Row]) -> Iterator[Row]:
