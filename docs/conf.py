@@ -109,6 +109,8 @@ def rewrite_source(app: Any, name: str, source: list[str]) -> None:  # noqa: ARG
         source[0] += f"\n{navigation(source[0])}"
     elif name == "decisions/README":
         source[0] += f"\n{_tree('', (x.name for x in sorted(page.parent.glob('0*.md'))))}"
+    if name.startswith("decisions/"):  # history, which would hide what is true now
+        source[0] = f"---\nno-search: true\n---\n\n{source[0]}"
 
 
 def setup(app: Any) -> None:
