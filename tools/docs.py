@@ -6,7 +6,7 @@
   and a link to the shared ones.
 - `<!-- shared options -->` … `<!-- end -->` gets the options that many commands share.
 - `<!-- json COMMAND LINE -->` precedes a table whose first column must name the keys of that
-  command's JSON output.
+  command's JSON output; those that all commands share may be left out.
 - `<!-- commands -->` … `<!-- end -->` gets the list of commands with links to their pages; every
   command needs a page.
 - Lines of prose have at most 100 characters; tables and code may have more.
@@ -26,7 +26,9 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from textwrap import fill
 
@@ -52,6 +54,10 @@ READING = re.compile(r"^```reading\n.*?^```$", re.MULTILINE | re.DOTALL)
 SPEED = re.compile(r"^```speed\n.*?^```$", re.MULTILINE | re.DOTALL)
 CUT = "…\n"
 WIDTH = 96
+SUBSETS = {"chat": "run"}
+"""Commands whose options are mostly those of another one."""
+COMMON_KEYS = {"model", "family", "source", "notes"}
+"""JSON keys that docs/reference/models-and-units.md explains for all commands."""
 PEERS = ("llama-cpp-python", "openvino")
 SPEEDS = {
     "ready": "ready",
@@ -116,18 +122,55 @@ def list_item(text: str) -> str:
     )
 
 
+def own_options(name: str) -> list[tuple[str, str]]:
+    """Return the options of a command that are not shared by declaration, with their help."""
+    from llamath.cli.command_group import SharedOption
+
+    command = command_named(name)
+    context = click.Context(command, info_name=f"llamath {name}")
+    records = (
+        parameter.get_help_record(context)
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and not isinstance(parameter, SharedOption)
+    )
+    return [x for x in records if x is not None]
+
+
+@cache
+def repeated_options() -> dict[str, tuple[str, str]]:
+    """Return the options that at least three commands have with the same help, by name; without
+    those of one name that mean different things."""
+    counts = Counter(record for name in command_names() for record in own_options(name))
+    often = [record for record, n in counts.most_common() if n >= 3]
+    names = Counter(option_name(record) for record in often)
+    return {option_name(x): x for x in often if names[option_name(x)] == 1}
+
+
+def option_name(record: tuple[str, str]) -> str:
+    return record[0].partition(" ")[0]
+
+
 def option_lines(name: str) -> Iterator[str]:
-    """Yield the options of a command as a Markdown list, and last a link to its shared options."""
-    from llamath.cli.command_group import Command, SharedOption
+    """Yield the options of a command as a Markdown list, and last a link to those that other
+    commands have, too."""
+    from llamath.cli.command_group import Command
 
     command = command_named(name)
     assert isinstance(command, Command)
-    context = click.Context(command, info_name=f"llamath {name}")
-    for parameter in command.params:
-        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
-        if record is not None and not isinstance(parameter, SharedOption):
+    other = SUBSETS.get(name, "")
+    others, elsewhere, alike = own_options(other) if other else [], [], []
+    for record in own_options(name):
+        if repeated_options().get(option_name(record)) == record:
+            elsewhere.append(option_name(record))
+        elif record in others:
+            alike.append(option_name(record))
+        else:
             yield list_item(f"`{record[0]}`: {record[1]}")
-    shared = ", ".join(f"`{x}`" for x in command.shared_options)
+    if alike:
+        yield list_item(
+            f"As in [{other}]({other}.md#options): {', '.join(f'`{x}`' for x in alike)}"
+        )
+    shared = ", ".join(f"`{x}`" for x in (*elsewhere, *command.shared_options))
     yield list_item(f"[Common options](models-and-units.md#common-options): {shared or 'none'}")
 
 
@@ -143,7 +186,10 @@ def shared_options(_: re.Match[str]) -> str:
 
     lines = [
         list_item(f"`{option}`: {text}")
-        for option, text in shared_option_records(click.Context(cli))
+        for option, text in (
+            *shared_option_records(click.Context(cli)),
+            *repeated_options().values(),
+        )
     ]
     return "\n".join(["<!-- shared options -->", "", *lines, "", "<!-- end -->"])
 
@@ -194,10 +240,11 @@ def wrong_keys(path: Path, text: str) -> Iterator[str]:
             yield f"{path.name}: `{command}` prints no JSON object: {printed}"
             continue
         actual = set(json.JSONDecoder().raw_decode(printed)[0])  # notes on stderr may follow
-        if documented != actual:
+        missing, extra = actual - documented - COMMON_KEYS, documented - actual
+        if missing or extra:
             yield (
-                f"{path.name}: JSON keys of `{command}`: missing "
-                f"{sorted(actual - documented)}, extra {sorted(documented - actual)}"
+                f"{path.name}: JSON keys of `{command}`: missing {sorted(missing)}, "
+                f"extra {sorted(extra)}"
             )
 
 
@@ -209,7 +256,7 @@ def long_lines(path: Path, text: str) -> Iterator[str]:
         if (
             len(line) > 100
             and not fenced
-            and not line.startswith(("|", "<!--", "[", "`", "description: "))
+            and not line.lstrip().startswith(("|", "<!--", "[", "`", "description: "))
         ):
             yield f"{path.relative_to(ROOT)}, line {number}: more than 100 characters"
 
@@ -224,7 +271,7 @@ def bench(_: re.Match[str]) -> str:
                 f"CPU, {base['memory_mib']:g} MiB)"
             )
             for name, row in result["rows"].items():
-                if name != result["against"]:
+                if name != result["against"] and not name.endswith(" --json"):
                     lines.append(
                         f"  {name:<46} {row['cpu_ratio']:8.1f} × CPU "
                         f"{row['memory_ratio']:7.1f} × memory"
@@ -235,43 +282,33 @@ def bench(_: re.Match[str]) -> str:
 def reading(_: re.Match[str]) -> str:
     """Return the results of bench/verify_full.py: GB/s, and the share of the speed of a plain
     sequential read."""
-    lines = []
-    for result in json.loads((ROOT / "bench" / "results" / "verify_full.json").read_text())[
-        "results"
-    ]:
-        lines.append(
-            f"{result['title']}{' ' * (46 - len(result['title']))}GB/s  of a plain read  CPU s/GB"
-        )
-        for name, row in result["rows"].items():
-            # of a read from disk, waiting is left out
-            cpu = f"{row['cpu_s_per_gb']:>10.2f}" if "cpu_s_per_gb" in row else ""
-            lines.append(
-                f"  {name:<44}{row['gb_per_s']:6.2f}{row.get('share', ''):>17}{cpu}".rstrip()
-            )
+    results = json.loads((ROOT / "bench" / "results" / "verify_full.json").read_text())["results"]
+    dtypes = [re.search(r"of (\w+),", x["title"])[1] for x in results]  # type: ignore[index]
+    lines = [f"{'GB/s':<44}" + "".join(f"{x:>14}" for x in dtypes)]
+    for name in results[0]["rows"]:
+        rows = [x["rows"][name] for x in results]
+        shares = [f" ({row['share']:.2f})" if "share" in row else "" for row in rows]
+        cells = (f"{row['gb_per_s']:.2f}{share}" for row, share in zip(rows, shares, strict=True))
+        lines.append(f"{name:<44}" + "".join(f"{x:>14}" for x in cells))
     return "```reading\n" + "\n".join(lines) + "\n```"
 
 
 def speed(_: re.Match[str]) -> str:
-    """Return the results of bench/run.py: how many times faster than the first peer each engine
-    is."""
+    """Return the results of bench/run.py on all cores: how many times faster than the first peer
+    each engine is."""
     results = json.loads((ROOT / "bench" / "results" / "run.json").read_text())["results"]
-    lines = []
+    results = [x for x in results if x["machine"]["threads"] == x["machine"]["cores"]]
+    where: dict[str, str] = {}
     for result in results:
-        where = result["machine"]
-        against = (
-            f"transformers {where['transformers']}"
-            if result["against"] == "transformers"
-            else result["against"]
-        )
-        lines.append(f"{result['title']}, {result['weights'] / 1e9:.2f} GB, against {against},")
-        threads = (
-            f"{where['threads']} thread{'s' * (where['threads'] > 1)} on {where['cores']} cores"
-        )
-        versions = ", ".join(f"{x} {where[x]}" for x in ("torch", *PEERS) if x in where)
-        lines.append(f"  {where['processor']}, {threads}, {versions}, rounds: {result['rounds']}")
-        lines.append(
-            f"  {'':24}" + "".join(f"{x:>9}" for x in (*SPEEDS, "of limit", "beyond", "apart"))
-        )
+        where |= result["machine"]
+    versions = ", ".join(f"{x} {where[x]}" for x in ("torch", "transformers", *PEERS))
+    lines = [
+        f"{where['processor']}, {where['threads']} threads on {where['cores']} cores, {versions}"
+    ]
+    lines.append(f"{'':24}" + "".join(f"{x:>9}" for x in (*SPEEDS, "of limit", "beyond", "apart")))
+    for result in results:
+        title, rounds = result["title"], result["rounds"]
+        lines.append(f"{title}, {result['weights'] / 1e9:.2f} GB, rounds: {rounds}")
         for name, row in result["rows"].items():
             cells = "".join(f"{row[f'{x}_speedup']:8.2f}×" for x in SPEEDS.values())
             beyond = (
@@ -280,7 +317,7 @@ def speed(_: re.Match[str]) -> str:
                 else "–"
             )
             apart = f"{row['apart']:.1g}" if "apart" in row else "–"
-            lines.append(f"  {name:24}{cells}{row['of_limit_1']:9.2f}{beyond:>9}{apart:>9}")
+            lines.append(f"  {name:22}{cells}{row['of_limit_1']:9.2f}{beyond:>9}{apart:>9}")
     return "```speed\n" + "\n".join(lines) + "\n```"
 
 
