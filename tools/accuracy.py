@@ -3,13 +3,14 @@ is out of date."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
-from textwrap import fill
 
 import llamath
+from accuracy_tables import Rows, figures, grid, table, wrap
 from llamath.analysis.flops.flop_count import train_flops
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.saved_rules import Kernels
@@ -47,16 +48,17 @@ from published_runs import RUNS as PUBLISHED
 from published_runs import recipes as recipes_of_memory
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "accuracy.md"
-Rows = Iterable[Sequence[str]]
 
 HEAD = """# How accurate the numbers are
 
 Written by `tools/accuracy.py`, which runs llamath; the published figures are in
-`tests/truth/published_runs.json` and `tests/truth/engines.json`, each with its source.
+`published_runs.json`, `training_runs.json` and `engines.json` of `tests/truth`, each with its
+source.
 
 Counts of weights, bytes, caches and FLOPs are exact: where a publication prints an integer, llamath
-gives the same integer, and where it prints digits, the same digits. Activations are exact for the
-named implementation. Times are predictions, with the errors listed here.
+gives the same integer, and where it prints digits, the same digits. A figure that stands alone is
+both: the script fails where they differ. Activations are exact for the named implementation. Times
+are predictions, with the errors listed here.
 """
 PREDICTED = """## Predicted: training runs
 
@@ -67,9 +69,8 @@ large matrix products reach, and the share of the memory's bandwidth. Three cons
 
 {constants}
 
-No figure of a training run sets a constant: until now, five were set from Llama 3's table, and the
-column "before" has the errors of those. What a table does not print (interleaving, and for Megatron
-the microbatch) is the fastest choice that fits.
+No figure of a training run sets a constant. What a table does not print (interleaving, and for
+Megatron the microbatch) is the fastest choice that fits.
 
 ### Benchmarks of kernels
 
@@ -77,8 +78,8 @@ the microbatch) is the fastest choice that fits.
 
 ### Errors by source
 
-Mean of predicted over published rates, and mean error. "Before" counts the rows that could be
-predicted then: none in FP8.
+Mean of predicted over published rates, mean error, and range of errors. "Fit" are the runs whose
+predicted memory is at most that of the GPU.
 """
 SAYS = {
     "wires": (
@@ -109,12 +110,6 @@ Ranked by predicted time alone, layouts with context parallelism inside a node c
 those that Llama 3 was trained with, because keys and values of eight heads are smaller than hidden
 states. That is a prediction, too.
 """
-
-
-def table(header: Sequence[str], rows: Rows) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
-    yield f"|{'|'.join(' --- ' for _ in header)}|"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
 
 
 def caches() -> Rows:
@@ -150,7 +145,7 @@ def zero() -> Rows:
             for lines in persistent_lines(kept, Layout(dp=ranks, zero=stage)).values()
             for x in lines
         )
-        yield f"{ranks} ranks, {name}", f"{printed:g} GB", f"{size / 1e9:.3f} GB"
+        yield f"{ranks} ranks, {name}", f"{printed:g}", f"{size / 1e9:.3f}"
 
 
 FORMULAS = {
@@ -206,8 +201,8 @@ def activations() -> Rows:
                 )
             yield (
                 f"{model}, {text}",
-                f"{worth(name, (s, b, h, a, layout.tp)) / 1e6:,.1f} MB",
-                f"{(sums[1] - sums[0]) / 1e6:,.1f} MB",
+                f"{worth(name, (s, b, h, a, layout.tp)) / 1e6:,.1f}",
+                f"{(sums[1] - sums[0]) / 1e6:,.1f}",
             )
 
 
@@ -386,9 +381,17 @@ def operations() -> Rows:
 
 
 def training_memory() -> Rows:
-    """Memory of recipes as published, beside the lines that an allocator sees."""
+    """Memory of recipes as published, beside the lines that an allocator sees; recipes that differ
+    in tokens alone are one row."""
+    rows: dict[tuple[str, str], list[tuple[str, ...]]] = {}
     for what, loss, printed, here in recipes_of_memory():
-        yield what, loss, f"{printed:g}", f"{here:.1f}", f"{100 * (here / printed - 1):+.1f} %"
+        match = re.fullmatch(r"(.*), ([\d,]+) tokens", what)
+        name, tokens = match.groups() if match else (what, "")
+        error = f"{100 * (here / printed - 1):+.1f}"
+        rows.setdefault((name, loss), []).append((tokens, f"{printed:g}", f"{here:.1f}", error))
+    for (name, loss), cases in rows.items():
+        tokens, *figures_ = ("/".join(x) for x in zip(*cases, strict=True))
+        yield (f"{name}, {tokens} tokens" if tokens else name), loss, *figures_
 
 
 TESTS = {
@@ -426,44 +429,27 @@ def tests() -> Iterator[str]:
     """Yield the tests that compare with other programs."""
     for name, what in TESTS.items():
         (path,) = (PAGE.parents[2] / "tests").rglob(f"test_{name}.py")
-        yield fill(
-            f"- {what} (`{path.relative_to(PAGE.parents[2])}`)",
-            100,
-            subsequent_indent="  ",
-            break_on_hyphens=False,
-        )
+        yield wrap(f"- {what} (`{path.relative_to(PAGE.parents[2] / 'tests')}`)", "  ")
 
 
 def runs(rows: Iterable[Found]) -> Rows:
     for x in rows:
         at = x.plan.layout
-        axes = " × ".join(
-            f"{name.upper()} {n}"
+        axes = " ".join(
+            f"{name.upper()}{n}"
             for name in ("tp", "cp", "pp", "dp")
             if (n := getattr(at, name)) > 1
         )
-        way = f"{axes}; {at.microbatch} × {at.count}" + (
-            f"; {at.interleave} runs" if at.interleave > 1 else ""
+        way = f"{axes}, {at.microbatch}×{at.count}" + (
+            f", {at.interleave} runs" if at.interleave > 1 else ""
         )
-        memory = f"{x.plan.memory / 2**30:.1f} of {x.room / 2**30:.1f}"
         yield (
             x.name,
             way,
-            memory,
             f"{x.printed:.0f}",
             f"{x.predicted:.0f}",
-            f"{100 * x.error:+.1f} %",
+            f"{100 * x.error:+.1f}",
         )
-
-
-BEFORE = {
-    "Llama 3, table 4": (3, 1.039, 0.061),
-    "Megatron, table 1": (10, 0.985, 0.028),
-    "Korthikanti et al., table 5": (8, 0.914, 0.087),
-}
-BEFORE |= {"PaLM": (1, 0.948, 0.052)}
-"""The rows, mean ratio and mean error of the earlier predictions; those of Llama 3 had set the
-constants."""
 
 
 def summary(tables: Mapping[str, Sequence[Found | Throughput]]) -> Iterator[str]:
@@ -472,61 +458,79 @@ def summary(tables: Mapping[str, Sequence[Found | Throughput]]) -> Iterator[str]
         errors = [100 * x.error for x in predictions]
         mean, ratio = sum(map(abs, errors)) / len(errors), 1 + sum(errors) / len(errors) / 100
         fits = sum(x.plan.memory <= x.room for x in predictions)
-        old = BEFORE.get(name) or next(
-            (x["before"] for x in PUBLISHED.values() if x["title"] == name), None
-        )
-        before = f"{old[1]:.2f}, {100 * old[2]:.1f} % of {old[0]}" if old else ""
-        span = f"{min(errors):+.1f} … {max(errors):+.1f} %"
         rows.append(
             (
                 name,
                 str(len(predictions)),
-                before,
-                f"{ratio:.2f}, {mean:.1f} %",
-                span,
-                f"{fits} of {len(predictions)}",
+                f"{ratio:.2f}",
+                f"{mean:.1f}",
+                f"{min(errors):+.1f} … {max(errors):+.1f}",
+                str(fits),
             )
         )
-    yield from table(
-        ("table", "rows", "before", "now", "errors from … to", "fit their memory"), rows
+    yield from table(("table", "runs", "ratio", "error, %", "range, %", "fit"), rows)
+
+
+def rates(predictions: Sequence[Throughput]) -> Iterator[str]:
+    """Yield a table of runs, or, if they differ in tokens or GPUs alone, of their errors."""
+    if all(x.name.endswith(" tokens") for x in predictions):
+        yield from error_grid(predictions)
+        return
+    rows = (
+        (
+            x.name,
+            f"{x.printed:,.0f}",
+            f"{x.predicted:,.0f}",
+            f"{100 * x.error:+.1f}",
+            f"{x.plan.memory / 2**30:.1f}" + ("" if x.memory is None else f" ({x.memory:g})"),
+        )
+        for x in predictions
     )
+    yield from table(("run", "published", "predicted", "error, %", "GiB"), rows)
 
 
-def rates(rows: Iterable[Throughput]) -> Rows:
-    for x in rows:
-        memory = f"{x.plan.memory / 2**30:.1f}" + ("" if x.memory is None else f" ({x.memory:g})")
-        yield x.name, f"{x.printed:,.0f}", f"{x.predicted:,.0f}", f"{100 * x.error:+.1f} %", memory
+def error_grid(predictions: Sequence[Throughput]) -> Iterator[str]:
+    """Yield a table of errors: a row for each model, a column for each number of GPUs, or of
+    tokens if all runs have as many GPUs."""
+    on_one = len({x.plan.layout.gpus for x in predictions}) == 1
+    cells: dict[tuple[str, int], list[str]] = {}
+    lengths = set()
+    for x in predictions:
+        model, _, tokens = x.name.removesuffix(" tokens").partition(", ")
+        lengths.add(tokens)
+        column = int(tokens.replace(",", "")) if on_one else x.plan.layout.gpus
+        cells.setdefault((model, column), []).append(f"{100 * x.error:+.1f}")
+    models = list(dict.fromkeys(model for model, _ in cells))
+    columns = sorted({column for _, column in cells})
+    rows = ([x, *(", ".join(cells.get((x, n), ())) for n in columns)] for x in models)
+    unit = "tokens" if on_one else f"{', '.join(lengths)} tokens, GPUs"
+    yield from table((f"error, %; {unit}", *(f"{n:,}" for n in columns)), rows)
 
 
-SECTIONS = (
-    ("Keys and values of a token, bytes", "kv_bytes", ("model", "published", "llamath"), caches),
+SECTIONS: tuple[tuple[str, str, Callable[[], Iterable[str]]], ...] = (
+    ("Keys and values of a token, bytes", "kv_bytes", lambda: figures(caches())),
     (
-        "Training states of 7.5 billion parameters with Adam",
+        "Training states of 7.5 billion parameters with Adam, GB",
         "zero",
-        ("what", "published", "llamath"),
-        zero,
+        lambda: grid(zero(), "sharding"),
     ),
     (
-        "Activations of one layer",
+        "Activations of one layer, MB",
         "korthikanti",
-        ("model and formula", "published formula", "llamath"),
-        activations,
+        lambda: grid(activations(), "formula"),
     ),
     (
         "Bits per weight, and GiB",
         "gguf",
-        ("type", "published", "llamath", "GiB published", "GiB llamath"),
-        bits,
+        lambda: figures(
+            (name, f"{theirs} ({theirs_gib})", f"{ours} ({ours_gib})")
+            for name, theirs, ours, theirs_gib, ours_gib in bits()
+        ),
     ),
-    ("Bytes of checkpoints", "indexes", ("index: model", "published", "llamath"), indexes),
-    (
-        "Elements of quantized checkpoints",
-        "quantized",
-        ("repository", "published", "llamath"),
-        quantized,
-    ),
-    ("Adapters", "lora", ("what", "published", "llamath"), adapters),
-    ("FLOPs", "flops", ("what", "published", "llamath"), operations),
+    ("Bytes of checkpoints", "indexes", lambda: figures(indexes())),
+    ("Elements of quantized checkpoints", "quantized", lambda: figures(quantized())),
+    ("Adapters", "lora", lambda: figures(adapters())),
+    ("FLOPs", "flops", lambda: figures(operations())),
 )
 RUNS = (
     ("Llama 3, table 4", "llama3", llama3),
@@ -546,90 +550,69 @@ _RECIPE_TEXT = (
 
 def page() -> str:
     lines = [HEAD, "## Exact: equal, or equal to the printed digits", ""]
-    for title, key, header, rows in SECTIONS:
-        lines += [
-            f"### {title}",
-            "",
-            fill(f"{DATA[key]['source']}.", 100),
-            "",
-            *table(header, rows()),
-            "",
-        ]
+    for title, key, body in SECTIONS:
+        lines += [f"### {title}", "", wrap(f"{DATA[key]['source']}."), "", *body(), ""]
     lines += ["## Engines: what they print, refuse and reach", ""]
-    for title, source, header, engine_rows in ENGINE_SECTIONS:
-        lines += [
-            f"### {title}",
-            "",
-            fill(f"{source}.", 100, break_on_hyphens=False),
-            "",
-            *table(header, engine_rows()),
-            "",
-        ]
+    for title, source, body in ENGINE_SECTIONS:
+        lines += [f"### {title}", "", wrap(f"{source}."), "", *body(), ""]
     lines += ["## More comparisons", ""]
-    lines += [
-        "### Quantization recipes and what they are compared with",
-        "",
-        fill(_RECIPE_TEXT, 100),
-        "",
-    ]
-    lines += [*table(("recipe", "compared with", "equal"), recipes()), ""]
-    lines += [
-        "### By other programs",
-        "",
-        "Tests compare with torch, transformers, peft, bitsandbytes and others:",
-        "",
-        *tests(),
-        "",
-    ]
+    lines += ["### Quantization recipes and what they are compared with", "", wrap(_RECIPE_TEXT)]
+    lines += [""]
+    lines += [wrap(f"- **{x}**, with {oracle}: {what}", "  ") for x, oracle, what in recipes()]
+    lines += [""]
+    lines += ["### By other programs", "", "Files of `tests` that compare with other programs:"]
+    lines += ["", *tests(), ""]
     values = "\n".join(
-        fill(f"- {name} {value:g}: {what}", 100, subsequent_indent="  ")
-        for name, (value, what) in SAYS.items()
+        wrap(f"- {name} {value:g}: {what}", "  ") for name, (value, what) in SAYS.items()
     )
+    measured: dict[str, list[str]] = {}
+    for what, source in benchmark_sources():
+        measured.setdefault(source, []).append(what)
     sources = "\n".join(
-        fill(f"- {what}: {source}", 100, subsequent_indent="  ", break_on_hyphens=False)
-        for what, source in benchmark_sources()
+        wrap(f"- {', '.join(what)}: {source}", "  ") for source, what in measured.items()
     )
     lines += [PREDICTED.format(constants=values, benchmarks=sources)]
     tables = {name: list(predict()) for name, _, predict in RUNS}
     published = {x["title"]: list(throughput(key)) for key, x in PUBLISHED.items()}
     lines += [*summary(tables | published), ""]
     lines += [
-        "Mean error of the rows of the first four tables, and range of errors, if a "
-        "constant were a tenth",
+        "Mean error of the rows of the first four tables, and range of errors, if a constant "
+        "were a tenth",
         "lower or higher:",
         "",
+        *table(("constant", "a tenth lower", "a tenth higher"), changed()),
+        "",
     ]
-    lines += [*table(("constant", "a tenth lower", "a tenth higher"), changed()), ""]
     facts = DATA["training_memory"]
+    lines += ["### Memory of fine-tuning recipes, GiB", ""]
+    lines += [wrap(f"{facts['source']}; {facts['note']}."), ""]
+    header = ("recipe", "loss", "published", "llamath", "error, %")
+    lines += [*table(header, training_memory()), ""]
     lines += [
-        "### Memory of fine-tuning recipes, GiB",
+        "### TFLOP/s of a GPU",
         "",
-        fill(f"{facts['source']}; {facts['note']}.", 100),
+        "A layout ends with the size of a microbatch × their number, and interleaved runs.",
         "",
     ]
-    lines += [*table(("recipe", "loss", "published", "llamath", "error"), training_memory()), ""]
     for name, key, _ in RUNS:
         note = f"; {DATA[key]['note']}" if "note" in DATA[key] else ""
-        lines += [f"### {name}", "", fill(f"{DATA[key]['source']}{note}.", 100), ""]
-        lines += [
-            *table(("run", "layout", "GiB", "published", "predicted", "error"), runs(tables[name])),
-            "",
-        ]
+        lines += [f"**{name}.** {DATA[key]['source']}{note}."]
+        lines[-1:] = [wrap(lines[-1]), ""]
+        header = ("run", "layout", "published", "predicted", "error, %")
+        lines += [*table(header, runs(tables[name])), ""]
+    lines += [
+        "### Tokens per second and GPU",
+        "",
+        "GiB of a GPU are predicted, in parentheses as printed. Of MPT, the errors are shown.",
+        "",
+    ]
+    shown = ""
     for x in PUBLISHED.values():
-        lines += [
-            f"### {x['title']}",
-            "",
-            fill(
-                f"{x['source']}: {x['note']}. Tokens per second and GPU; GiB of a GPU, and as "
-                "printed.",
-                100,
-            ),
-            "",
-        ]
-        lines += [
-            *table(("run", "published", "predicted", "error", "GiB"), rates(published[x["title"]])),
-            "",
-        ]
+        about = f"{x['source']}: {x['note']}"
+        new = about.removeprefix(shown).lstrip("; ") if shown else about
+        shown = about
+        lines += [wrap(f"**{x['title']}.** {new}.".replace("** .", "**")), ""]
+        lines += [*rates(published[x["title"]]), ""]
     lines += [
         "### Llama 3's layouts among those that `plan` ranks for their clusters",
         "",
@@ -640,12 +623,7 @@ def page() -> str:
     tail = TAIL.format(
         predicted=beyond.predicted, printed=beyond.printed, source=DATA["deepseek"]["source"]
     )
-    lines += [
-        "## What is not modeled",
-        "",
-        "\n\n".join(fill(x, 100) for x in tail.split("\n\n")),
-        "",
-    ]
+    lines += ["## What is not modeled", "", "\n\n".join(map(wrap, tail.split("\n\n"))), ""]
     return "\n".join(lines)
 
 

@@ -4,11 +4,13 @@ llamath's figures."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import llamath
+from accuracy_tables import Rows, equal, figures, table, wrap
 from llamath.analysis.inference.choose_storage import weight_storage
 from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
@@ -25,7 +27,6 @@ from llamath.hardware import find_device
 
 FACTS = json.loads((Path(__file__).parents[1] / "tests" / "truth" / "engines.json").read_text())
 GIB, MIB = 2**30, 2**20
-Rows = Iterable[Sequence[str]]
 
 
 def calculator(row: dict[str, Any]) -> MemoryCalculator:
@@ -147,23 +148,26 @@ def memory() -> Rows:
             )
 
 
-def refusals() -> Rows:
-    """Threads in which an engine refused a layout, or did not."""
+def refusals() -> Iterator[str]:
+    """Yield the words of engines that refused a layout, and threads with what they said."""
+    words: dict[str, str] = {}
+    rows = []
     for row in FACTS["threads"]:
         engine = find_engine(row["engine"])
         layout = EngineLayout(row["tp"], row.get("pp", 1), row.get("dp", 1), row.get("ep", False))
         found = check_engine_layout(engine, calculator(row), layout)
-        here = next(
-            (x.says for x in found.broken if x.says == row["says"]),
-            found.broken[0].says if found.broken else "starts",
-        )
-        yield (
-            row["asked"],
-            engine.label,
-            row["says"] or "starts",
-            "the same" if here == (row["says"] or "starts") else here,
-            where(row["url"]),
-        )
+        said = row["says"] or "starts"
+        assert said in [x.says for x in found.broken] or (said == "starts" and not found.broken)
+        if row["says"]:
+            # one letter for a sentence, whatever its first number
+            number = re.search(r"\b\d+\b", said)
+            general = re.sub(r"\b\d+\b", "N", said, count=1)
+            letter = words.setdefault(general, "ABCDEFGHIJ"[len(words)])
+            said = letter + (f" ({number[0]})" if number else "")
+        rows.append(f"- {row['asked']}, {engine.label}: {said}, {where(row['url'])}")
+    yield from (wrap(f"- {letter}: {x}", "  ") for x, letter in words.items())
+    yield from ("", "Asked, and answered with a letter and its N:", "")
+    yield from (wrap(x, "  ") for x in rows)
 
 
 def planner() -> Rows:
@@ -261,19 +265,47 @@ def reached() -> Iterator[tuple[str, float, float, str]]:
             )
 
 
-def throughput() -> Rows:
-    """Decode rates, ceilings and their ratio."""
+def rates() -> Iterator[str]:
+    """Yield decode rates that were reached, and the ceilings, by their sources."""
+    sources: dict[tuple[str, str], list[str]] = {}
     for name, rate, ceiling, source in reached():
-        yield name, f"{rate:,.1f}", f"{ceiling:,.1f}", f"{rate / ceiling:.2f}", source
+        file, _, device = name.partition(" on ")
+        figures_ = f"{file} {rate:,.1f} of {ceiling:,.1f} ({rate / ceiling:.2f})"
+        sources.setdefault((device, source), []).append(figures_)
+    for (device, source), cases in sources.items():
+        yield wrap(f"- {device}, {source}: {'; '.join(cases)}", "  ")
 
 
-ENGINE_SECTIONS = (
+def files_and_caches() -> Iterator[str]:
+    """Yield gguf-parser's estimates of files, which agree, and those of caches."""
+    rows = list(estimates())
+    files = [x for x in rows if "cache" not in x[0]]
+    yield from figures(files)
+    yield ""
+    yield from table(("cache", "gguf-parser", "llamath"), rows[len(files) :])
+
+
+def agreed_plans() -> list[str]:
+    """Return the tokens of vLLM's planner; its blocks and requests at once are llamath's, too."""
+    assert all(equal(theirs, ours) for _, theirs, ours in planner())
+    rows = FACTS["planner"]["rows"]
+    cases = (
+        f"{x['model']} {x['available'] / GIB:.2f} GiB, "
+        f"TP{x['tp']}, {x['kv_dtype']}: {x['tokens']:,}"
+        for x in rows
+    )
+    return [wrap("; ".join(cases) + ".")]
+
+
+ENGINE_SECTIONS: tuple[tuple[str, str, Callable[[], Iterable[str]]], ...] = (
     (
         "Start-up logs: tokens of a KV cache",
         "What engines print as they start, and what llamath gives from the printed memory or "
         "tokens",
-        ("model", "engine", "printed", "llamath", "source"),
-        logs,
+        lambda: (
+            wrap(f"- {name}, {engine}: {printed}; llamath: {here}; {source}", "  ")
+            for name, engine, printed, here, source in logs()
+        ),
     ),
     (
         "Start-up logs: memory of a GPU, GiB",
@@ -281,46 +313,33 @@ ENGINE_SECTIONS = (
         "interval in `src/llamath/engines/vllm.json`. "
         "vLLM pads MXFP4 experts, and two of the models have a vision tower that is not counted "
         "here",
-        (
-            "model, tensor parallelism, share",
-            "weights",
-            "llamath",
-            "for the cache",
-            "llamath",
-            "source",
+        lambda: table(
+            ("model, share of a GPU", "weights", "llamath", "for the cache", "llamath", "source"),
+            memory(),
         ),
-        memory,
     ),
     (
         "Layouts that engines refuse",
-        "Threads, and what the rules of that version say",
-        ("asked", "engine", "it said", "llamath", "source"),
+        "Threads, and what the engine said, by letter; llamath, by the rules of that version, says "
+        "the same of each",
         refusals,
     ),
     (
-        "vLLM's own planner",
-        FACTS["planner"]["source"],
-        ("model and memory", "vLLM", "llamath"),
-        planner,
+        "vLLM's own planner: tokens of a cache",
+        f"{FACTS['planner']['source']}. Blocks and requests at once are equal, too",
+        agreed_plans,
     ),
     (
         "llama.cpp's buffers, MiB",
         "`load_tensors` and `llama_kv_cache` of start-up logs",
-        ("file", "printed", "llamath", "source"),
-        buffers,
+        lambda: table(("file", "printed", "llamath", "source"), buffers()),
     ),
-    (
-        "gguf-parser's estimates",
-        FACTS["gguf_parser"]["url"],
-        ("file", "gguf-parser", "llamath"),
-        estimates,
-    ),
-    ("EAGLE heads", FACTS["heads"]["url"], ("target", "published", "llamath"), heads),
+    ("gguf-parser's estimates", FACTS["gguf_parser"]["url"], files_and_caches),
+    ("EAGLE heads", FACTS["heads"]["url"], lambda: figures(heads())),
     (
         "Decode rates that were reached, tokens/s",
         "One sequence; the ceiling is bytes over the data sheet's bandwidth at 128 tokens of "
         "context. None was passed",
-        ("file and GPU", "reached", "ceiling", "ratio", "source"),
-        throughput,
+        rates,
     ),
 )

@@ -136,8 +136,6 @@ def test_published_throughput_is_predicted(key: str) -> None:
     rows = list(throughput(key))
     errors = [abs(x.error) for x in rows]
     assert sum(errors) / len(errors) < mean and max(errors) < largest
-    if before := RUNS[key]["before"]:
-        assert len(rows) >= before[0]
     if key.startswith("mpt"):
         assert all(x.plan.memory <= x.room for x in rows)  # they ran
     for x in rows:
