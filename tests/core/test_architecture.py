@@ -281,3 +281,20 @@ def test_every_module_opens_with_a_sentence() -> None:
         return "\n" in doc or doc.rstrip().endswith((".", ":", ","))
 
     assert [name for name, tree in modules() if not opens_with_a_sentence(tree)] == []
+
+
+WORDS_OF_DOCS = 65_000
+"""Budget of docs/ without the decision records, in words as `wc -w` counts them."""
+
+
+def test_documentation_stays_within_its_words() -> None:
+    docs = ROOT.parents[1] / "docs"
+    pages = [x for x in docs.rglob("*.md") if "decisions" not in x.relative_to(docs).parts]
+    words = {x.relative_to(docs).as_posix(): len(x.read_text().split()) for x in pages}
+    longest = sorted(words, key=lambda x: -words[x])[:8]
+    assert sum(words.values()) <= WORDS_OF_DOCS, (
+        f"docs/ has {sum(words.values()):,} words, {WORDS_OF_DOCS:,} are its budget. Say in one "
+        "place what two pages say and link to it, leave to the generated options what they state, "
+        "and cut an output with a line `…` where the rest repeats. More words need a decision "
+        f"record. The longest pages: {', '.join(f'{x} {words[x]:,}' for x in longest)}"
+    )
