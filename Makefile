@@ -155,7 +155,7 @@ web:
 site: $(VENV)/.package
 	@$(call install,site,sphinx myst-parser furo sphinx-copybutton)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
-	$(BIN)/llamath gallery -o site/gallery --force
+	$(BIN)/llamath export -o site/gallery --force
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -31,7 +31,8 @@ LIMIT = 1.10
 def commands(folder: Path) -> dict[str, list[str]]:
     """Return the commands, by what they show; they read files that are made in the folder."""
     chat = tiny_checkpoint(folder / "chat", template=TEMPLATE)
-    asked = f"printf 'Hello there\\n' | exec \"$0\" -m llamath chat {chat} --max-tokens 1"
+    words = f"-m llamath run {chat} --chat --max-tokens 1"  # `chat` before the commands were merged
+    asked = f"printf 'Hello there\\n' | exec \"$0\" {words}"
     found = {
         "run, one token of the bundled model": [
             "-m",

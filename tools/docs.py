@@ -54,8 +54,6 @@ READING = re.compile(r"^```reading\n.*?^```$", re.MULTILINE | re.DOTALL)
 SPEED = re.compile(r"^```speed\n.*?^```$", re.MULTILINE | re.DOTALL)
 CUT = "…\n"
 WIDTH = 96
-SUBSETS = {"chat": "run"}
-"""Commands whose options are mostly those of another one."""
 COMMON_KEYS = {"model", "family", "source", "notes"}
 """JSON keys that docs/reference/models-and-units.md explains for all commands."""
 PEERS = ("llama-cpp-python", "openvino")
@@ -157,19 +155,12 @@ def option_lines(name: str) -> Iterator[str]:
 
     command = command_named(name)
     assert isinstance(command, Command)
-    other = SUBSETS.get(name, "")
-    others, elsewhere, alike = own_options(other) if other else [], [], []
+    elsewhere = []
     for record in own_options(name):
         if repeated_options().get(option_name(record)) == record:
             elsewhere.append(option_name(record))
-        elif record in others:
-            alike.append(option_name(record))
         else:
             yield list_item(f"`{record[0]}`: {record[1]}")
-    if alike:
-        yield list_item(
-            f"As in [{other}]({other}.md#options): {', '.join(f'`{x}`' for x in alike)}"
-        )
     shared = ", ".join(f"`{x}`" for x in (*elsewhere, *command.shared_options))
     yield list_item(f"[Common options](models-and-units.md#common-options): {shared or 'none'}")
 

@@ -1,5 +1,5 @@
 """Regenerate the pictures of the page in docs/images with Chromium: `pictures.py [folder of
-`llamath gallery`]`."""
+`llamath export`]`."""
 
 from __future__ import annotations
 

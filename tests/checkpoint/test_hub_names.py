@@ -196,7 +196,7 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
     "logits": lambda x, _: ["logits", x, "embedded", "--ids", "1,2,3"],
     "run": lambda x, _: ["run", x, "Anna had", "--max-tokens", "2", "--temperature", "0"],
     "trace PROMPT": lambda x, _: ["trace", x, "Anna had"],
-    "chat": lambda x, _: ["chat", x],
+    "run --chat": lambda x, _: ["run", x, "--chat"],
     "same": lambda x, _: ["same", x, "embedded"],
     "hash": lambda x, _: ["hash", x],
     "edit": lambda x, folder: [
@@ -224,11 +224,11 @@ def test_every_command_takes_every_spelling(
         "all"
     ):
         pytest.skip("with --all")
-    if name in ("run", "chat", "logits", "trace PROMPT"):
+    if name in ("run", "run --chat", "logits", "trace PROMPT"):
         pytest.importorskip("torch")
     if name in (
         "run",
-        "chat",
+        "run --chat",
         "logits",
         "trace PROMPT",
         "convert",
@@ -247,13 +247,13 @@ def test_every_command_takes_every_spelling(
 
 
 def test_help_and_errors_name_repositories() -> None:
-    assert "owner/name" in " ".join(run("--help")[1].split())
+    assert "owner/name" in " ".join(run("help", "all")[1].split())
     assert "owner/name" in run("count")[2] and "owner/name" in run("count", "qqqq")[2]
 
 
 def test_a_word_like_a_repository_is_not_a_prompt(pair: Pair) -> None:
     code, _, err = run("run", "org/name")
-    assert code == 2 and "org/name is a MODEL: add a PROMPT" in err and not pair[0].seen
+    assert code == 2 and "expected a PROMPT, org/name is a MODEL" in err and not pair[0].seen
 
 
 def test_preset_without_weights_names_its_repository(pair: Pair) -> None:

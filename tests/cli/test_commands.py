@@ -17,7 +17,15 @@ from click.testing import CliRunner, Result
 
 import llamath
 from llamath.cli import cli
-from llamath.cli.command_group import COMMANDS, EXAMPLES, SHARED_OPTIONS, Command, SharedOption
+from llamath.cli.command_group import (
+    COMMANDS,
+    EXAMPLES,
+    FIRST,
+    MOVED,
+    SHARED_OPTIONS,
+    Command,
+    SharedOption,
+)
 
 LLAMATH = [sys.executable, "-m", "llamath"]
 MISMATCH = ["verify", "examples/tiny-llama", "--set", "num_key_value_heads=4"]
@@ -27,7 +35,7 @@ OF_LATER_COMMANDS = {
     ("convert", "--no-mtp"),
     ("fit", "--offload"),
     ("count", "--part"),
-    *((name, x) for name in ("run", "chat") for x in ("--hide-thinking", "--template-arg")),
+    *(("run", x) for x in ("--hide-thinking", "--template-arg")),
     *(("fit", x) for x in ("--engine", "--kv-memory", "--memory-fraction")),
     *(
         ("cost", x)
@@ -66,7 +74,7 @@ OF_LATER_COMMANDS = {
     ),
     *(
         (name, x)
-        for name in ("run", "chat", "logits")
+        for name in ("run", "logits")
         for x in ("--engine", "--verbose", "--template-arg", "--hide-thinking")
     ),
     *((name, "--png") for name in ("count", "diff", "trace", "design", "fit", "place")),
@@ -74,7 +82,6 @@ OF_LATER_COMMANDS = {
         (name, "--format")
         for name in "trace explain models verify names same hash facts logits measure convert merge edit memory fit quants place cost pair plan".split()
     ),
-    ("gallery", "-o"),
     ("flops", "--images"),
     ("memory", "--images"),
     ("trace", "--images"),
@@ -84,7 +91,7 @@ OF_LATER_COMMANDS = {
     ("models", "--type"),
     ("names", "--dtype"),
     ("same", "--base"),
-    *(("mcp", x) for x in ("--root", "--hub", "--allow-urls")),
+    *(("serve", x) for x in ("--mcp", "--root", "--allow-urls")),
     ("verify", "--full"),
     ("verify", "--write-sums"),
     *(("edit", x) for x in ("--drop-layers", "--resize-vocab", "--tp-shard", "--join-shards")),
@@ -101,16 +108,51 @@ def commands() -> dict[str, Command]:
     return {name: x for name, x in found.items() if isinstance(x, Command)}
 
 
-def test_no_arguments_print_grouped_help() -> None:
+def test_no_arguments_print_one_screen() -> None:
     done = run()
     assert done.exit_code == 0 and not done.stderr
+    assert done.stdout == run("--help").stdout == run("-h").stdout == run("help").stdout
+    assert len(done.stdout.splitlines()) <= 24
+    assert all(example in done.stdout for example, _ in EXAMPLES)
+    assert re.findall(r"^  (\w+)  ", done.stdout, re.MULTILINE) == list(FIRST)
+    assert f"`llamath help all` lists all {len(COMMANDS)} commands" in done.stdout
+
+
+def test_help_all_lists_every_command() -> None:
+    done = run("help", "all")
+    assert done.exit_code == 0 and not done.stderr
+    assert re.findall(r"^  (\w+)  ", done.stdout, re.MULTILINE) == list(COMMANDS)
     assert all(
         f"{x}:" in done.stdout
         for x in ("Understand a model", "Check files", "Size hardware", "Run", "Look")
     )
-    assert all(example in done.stdout for example, _ in EXAMPLES) and all(
-        f"  {name} " in done.stdout for name in COMMANDS
-    )
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_old_names_answer_with_what_to_type(name: str) -> None:
+    for words in ((name,), (name, "llama-3-8b", "--json"), (name, "--help"), ("help", name)):
+        done = run(*words)
+        assert done.exit_code == 2 and f"`llamath {name}` is now `llamath {MOVED[name]}`" in (
+            done.stderr
+        )
+    assert run(*MOVED[name].split(), "--help").exit_code == 0
+    assert name not in COMMANDS
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--mcp", "llama-3-8b"), "MODEL is for the page, not for --mcp"),
+        (("--mcp", "--port", "3", "--no-browser"), "--port and --browser are for the page"),
+        (("--root", "x"), "--root is for the tools of --mcp"),
+        (("llama-3-8b", "--allow-urls"), "--allow-urls is for the tools of --mcp"),
+    ],
+)
+def test_options_of_the_page_and_of_the_tools_exclude_each_other(
+    words: tuple[str, ...], message: str
+) -> None:
+    done = run("serve", *words)
+    assert done.exit_code == 2 and message in done.stderr and not done.stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -25,6 +25,9 @@ def limited() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
 
+THREE = ("gpt2", "distilgpt2", "llama-2-7b")
+
+
 @pytest.mark.slow
 def test_full_disk_ends_every_writer_with_an_error(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
@@ -33,10 +36,9 @@ def test_full_disk_ends_every_writer_with_an_error(tmp_path: Path) -> None:
     (tmp_path / "site" / "notes.txt").write_text("x" * 900)
     before = look(tmp_path)
     for words in (
-        ("gallery", "llama-3-8b", "-o", "new/deep"),
-        ("gallery", "llama-3-8b", "llama-2-7b", "-o", "new"),
-        ("gallery", "llama-3-8b", "-o", "mine", "--force"),
-        ("gallery", "llama-3-8b", "-o", "site"),
+        ("export", *THREE, "-o", "new/deep"),
+        ("export", *THREE, "-o", "mine", "--force"),
+        ("export", *THREE, "-o", "site"),
         ("export", "llama-3-8b", "-o", "page.html"),
         ("export", "llama-3-8b", "-o", "mine/index.html", "--force"),
         ("count", "llama-3-8b", "--svg", "count.svg"),

@@ -1,4 +1,4 @@
-"""`llamath mcp`: the SDK's own client, over stdio, gets what the commands print."""
+"""`llamath serve --mcp`: the SDK's own client, over stdio, gets what the commands print."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ HANG_S = 120
 
 
 def ask(question: Callable[[Any], Awaitable[T]]) -> T:
-    """Start `llamath mcp` and ask it with the SDK's client."""
+    """Start `llamath serve --mcp` and ask it with the SDK's client."""
     mcp = pytest.importorskip("mcp")
     server = mcp.StdioServerParameters(
         command=sys.executable,
-        args=["-m", "llamath", "mcp"],
+        args=["-m", "llamath", "serve", "--mcp"],
         env=os.environ | {"PYTHONPATH": str(SOURCES), "HF_HUB_OFFLINE": "1"},
     )
 
@@ -184,7 +184,7 @@ def test_without_the_sdk_the_error_says_what_to_install(
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    found = typed("mcp")
+    found = typed("serve", "--mcp")
     assert found.status == 2 and not found.out and "pip install 'llamath[mcp]'" in found.err
 
 
@@ -193,7 +193,7 @@ def test_json_lists_the_tools_that_the_server_offers(typed: Typed) -> None:
     async def question(client: Any) -> Any:
         return await client.list_tools()
 
-    listed = json.loads(typed("mcp", "--json").out)["tools"]
+    listed = json.loads(typed("serve", "--mcp", "--json").out)["tools"]
     assert [(x["name"], x["description"], x["inputSchema"]) for x in listed] == [
         (x.name, x.description, x.input_schema) for x in ask(question).tools
     ]

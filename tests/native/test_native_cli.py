@@ -66,7 +66,7 @@ def start(
     "words",
     [
         ("run", "{}", "The cat", "--max-tokens", 4),
-        ("chat", "{}", "--max-tokens", 4),
+        ("run", "{}", "--chat", "--max-tokens", 4),
         ("logits", "{}", "{}"),
     ],
     ids=["run", "chat", "logits"],

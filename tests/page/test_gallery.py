@@ -172,14 +172,27 @@ def test_command_writes_a_gallery_of_files(tmp_path: Path) -> None:
         json.dumps(dict(llamath.load("gpt2").config.data))
     )
     done = CliRunner().invoke(
-        cli, ["gallery", "gpt2", str(tmp_path / "My Model"), "-o", str(tmp_path / "site"), "--json"]
+        cli,
+        [
+            "export",
+            "gpt2",
+            "distilgpt2",
+            str(tmp_path / "My Model"),
+            "-o",
+            str(tmp_path / "site"),
+            "--json",
+        ],
     )
     assert done.exit_code == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert answer["models"] == 2 and (tmp_path / "site/models/my-model.html").exists()
-    again = CliRunner().invoke(cli, ["gallery", "gpt2", "gpt2", "-o", str(tmp_path / "site")])
+    assert answer["models"] == 3 and (tmp_path / "site/models/my-model.html").exists()
+    again = CliRunner().invoke(
+        cli, ["export", "gpt2", "gpt2", "gpt2", "-o", str(tmp_path / "site")]
+    )
     assert again.exit_code == 2 and "given twice" in again.stderr
-    assert CliRunner().invoke(cli, ["gallery"]).exit_code == 2
+    assert CliRunner().invoke(cli, ["export"]).exit_code == 2
+    page = CliRunner().invoke(cli, ["export", "-o", str(tmp_path / "page.html")])
+    assert page.exit_code == 2 and "is no name for the folder of a gallery" in page.stderr
 
 
 # what follows needs Chromium

@@ -1,4 +1,4 @@
-"""`llamath run` and `llamath chat`: text on stdout, statistics on stderr, and an interrupt at any time."""
+"""`llamath run`, with a prompt and as a chat: text on stdout, statistics on stderr, and an interrupt at any time."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_published_chat_template_is_rendered(typed: Typed, tmp_path: Path) -> No
 
 def test_chat_template_that_refuses_exits_with_2(typed: Typed, tmp_path: Path) -> None:
     place = tiny_checkpoint(tmp_path, template="{{ raise_exception('System role not supported') }}")
-    for words in (("run", place, "The cat"), ("chat", place)):
+    for words in (("run", place, "The cat"), ("run", place, "--chat")):
         result = typed(*words, stdin=b"hi\n")
         assert result.status == 2
         assert "the template refuses the conversation: System role not supported" in result.err
@@ -191,7 +191,14 @@ def test_thinking_is_hidden_on_request(typed: Typed, tmp_path: Path) -> None:
     answers = [
         json.loads(x)
         for x in typed(
-            "chat", place, "--max-tokens", 6, "--hide-thinking", "--json", stdin=b"The cat\n"
+            "run",
+            place,
+            "--chat",
+            "--max-tokens",
+            6,
+            "--hide-thinking",
+            "--json",
+            stdin=b"The cat\n",
         ).out.splitlines()
     ]
     assert [x["text"] for x in answers] == [""]
@@ -199,7 +206,13 @@ def test_thinking_is_hidden_on_request(typed: Typed, tmp_path: Path) -> None:
 
 def test_message_of_several_lines_and_aliases(typed: Typed, talker: Path) -> None:
     quoted = typed(
-        "chat", talker, "--max-tokens", 3, "--json", stdin=b'"""The\ncat"""\n/clear\n/bye\nnever\n'
+        "run",
+        talker,
+        "--chat",
+        "--max-tokens",
+        3,
+        "--json",
+        stdin=b'"""The\ncat"""\n/clear\n/bye\nnever\n',
     )
     assert [json.loads(x)["prompt"] for x in quoted.out.splitlines()] == ["The\ncat"]
     assert quoted.status == 0
@@ -290,7 +303,7 @@ BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
         b"",
         "the prompt is not UTF-8: byte 3 is 0xe9",
     ),
-    "no prompt": ((), b"", "expected [MODEL] and PROMPT"),
+    "no prompt": ((), b"", "expected a PROMPT, found neither"),
     "no prompt but a model": ((".",), b"", "is a MODEL"),
     "no prompt but the small model": (("embedded",), b"", "is a MODEL"),
     "no prompt but a preset": (("llama-3-8b",), b"", "is a MODEL"),
@@ -473,7 +486,7 @@ never read
 
 def test_chat_through_a_pipe(typed: Typed, talker: Path) -> None:
     llama = Llama.open(talker)
-    actual = typed("chat", talker, "--max-tokens", 8, stdin=TALK.encode())
+    actual = typed("run", talker, "--chat", "--max-tokens", 8, stdin=TALK.encode())
     assert actual.status == 0
     brief = ("system", "Be brief.")
     expected = [
@@ -497,12 +510,42 @@ def test_chat_through_a_pipe(typed: Typed, talker: Path) -> None:
 
 def test_chat_keeps_its_history(typed: Typed, talker: Path) -> None:
     llama = Llama.open(talker)
-    result = typed("chat", talker, "--max-tokens", 8, stdin=b"hi\nWho are you?\n")
+    result = typed("run", talker, "--chat", "--max-tokens", 8, stdin=b"hi\nWho are you?\n")
     first = llama.chat([("user", "hi")], max_tokens=8).text
     second = llama.chat(
         [("user", "hi"), ("assistant", first), ("user", "Who are you?")], max_tokens=8
     ).text
     assert result.out == f"{printable(first)}\n{printable(second)}\n"
+
+
+def test_run_without_a_prompt_chats_on_a_terminal(talker: Path) -> None:
+    import pty
+
+    command = [sys.executable, "-m", "llamath", "run", str(talker), "--max-tokens", "3"]
+    terminal, its_end = pty.openpty()
+    with subprocess.Popen(
+        command, stdin=its_end, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        os.close(its_end)
+        os.write(terminal, b"hi\n/quit\n")
+        out, err = process.communicate(timeout=300)
+    os.close(terminal)
+    assert process.returncode == 0 and b"/help lists the commands" in err and b"1 answer, " in err
+    assert out.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--brief",), "--brief needs a PROMPT: without one, `run` chats"),
+        (("--logprobs", "2"), "--logprobs needs a PROMPT"),
+    ],
+)
+def test_options_for_a_prompt_are_refused_in_a_chat(
+    words: tuple[str, ...], message: str, typed: Typed, plain: Path
+) -> None:
+    result = typed("run", plain, "--chat", *words)
+    assert result.status == 2 and message in result.err and not result.out
 
 
 @pytest.mark.parametrize(
@@ -518,7 +561,7 @@ def test_chat_keeps_its_history(typed: Typed, talker: Path) -> None:
 def test_chat_errors(
     words: tuple[str, ...], stdin: bytes, message: str, typed: Typed, plain: Path
 ) -> None:
-    result = typed("chat", plain, *words, stdin=stdin)
+    result = typed("run", plain, "--chat", *words, stdin=stdin)
     assert result.status == 2
     assert message in result.err
 
@@ -593,7 +636,7 @@ def test_interrupted_json_has_the_text_so_far(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["chat"], "chat runs in one process"),
+        (["run", "--chat"], "a chat runs in one process"),
         (["run", "-"], "standard input belongs to one process"),
         (["run", "--batch-file", "-"], "standard input belongs to one process"),
     ],

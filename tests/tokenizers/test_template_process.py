@@ -405,7 +405,7 @@ def is_gone(pid: int) -> bool:
 
 
 @needs_proc
-@pytest.mark.parametrize("command", [["chat"], ["run"]])
+@pytest.mark.parametrize("command", [["run", "--chat"], ["run"]])
 @pytest.mark.slow
 def test_interrupt_ends_a_rendering_and_its_process(
     command: list[str], hostile_model: Path

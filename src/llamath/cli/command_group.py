@@ -56,16 +56,11 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "gpus": "memory, bandwidth and FLOP/s of GPUs",
     },
     "Run": {
-        "run": "generate text",
-        "chat": "chat with a model",
+        "run": "generate text, or chat",
     },
     "Look": {
-        "serve": "interactive page in the browser",
-        "export": "the page as one HTML file",
-        "gallery": "a static site of all presets, or of some models",
-    },
-    "Connect": {
-        "mcp": "the reports as tools for agents (MCP)",
+        "serve": "interactive page in the browser, or tools for agents (MCP)",
+        "export": "the page as one HTML file, or a site of all presets",
     },
 }
 """Heading -> command -> one line of help; each command is a module of this package."""
@@ -74,11 +69,19 @@ _SHELL_WORDS = re.compile(r" ?#.*|--[\w-]+ (?:'[^']*'|[^\s-]\S*)|'[^']*'|\S+")
 """Parts of an example between which its line can be broken."""
 
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+FIRST = ("count", "diff", "explain", "config", "verify", "memory", "fit", "plan", "run", "serve")
+"""The commands that `llamath` lists; `llamath help all` lists every one."""
+MOVED: Mapping[str, str] = {
+    "chat": "run",
+    "gallery": "export",
+    "mcp": "serve --mcp",
+}
+"""Old name of a command -> what to type instead."""
 
 EXAMPLES = (
-    ("llamath count llama-3-8b", "where its 8,030,261,248 parameters are"),
+    ("llamath count llama-3-8b", "its 8,030,261,248 parameters"),
     ("llamath fit llama-3.1-8b --on rtx-4090", "does it fit on my GPU?"),
-    ("llamath verify ./my-checkpoint", "are the files complete and correct?"),
+    ("llamath verify ./my-checkpoint", "are the files complete?"),
 )
 
 
@@ -135,7 +138,7 @@ class _Main(click.Command):
         if self._help_option is None:
             text = "Show this message and exit."
             self._help_option = click.Option(
-                ["--help"],
+                ["-h", "--help"],
                 is_flag=True,
                 is_eager=True,
                 expose_value=False,
@@ -308,10 +311,12 @@ class _CommandGroup(_Main, click.Group):
             raise _unknown_command(args[0])
         return super().resolve_command(ctx, args)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        for title, commands in GROUPS.items():
-            with formatter.section(title):
-                formatter.write_dl(list(commands.items()))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in FIRST])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         width = 2 + max(len(example) for example, _ in EXAMPLES)
@@ -323,14 +328,9 @@ class _CommandGroup(_Main, click.Group):
                 )
         formatter.write_paragraph()
         formatter.write_text(
-            "MODEL is a preset (llama-3-8b), a repository on the Hub (owner/name, "
-            "owner/name@revision, owner/name/file.gguf; the local "
-            "Hugging Face cache is read first), a config.json, params.json, GGUF file or folder, "
-            "- for standard input, or ModelArgs: dim=4096,n_layers=32,n_heads=32,vocab_size=32000"
+            f"`llamath help all` lists all {len(COMMANDS)} commands and what MODEL can be, "
+            "`llamath COMMAND -h` explains one."
         )
-        formatter.write_paragraph()
-        *names, last = SHARED_OPTIONS
-        formatter.write_text(f"`llamath help options` explains {', '.join(names)} and {last}.")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:  # noqa: ARG002
         from click.shell_completion import CompletionItem
@@ -385,6 +385,11 @@ def _no_via(command: str) -> LlamathError:
 def _unknown_command(name: str) -> LlamathError:
     from ..utils.errors import safe
 
+    if name in MOVED:
+        return LlamathError(
+            f"`llamath {name}` is now `llamath {MOVED[name]}`",
+            hint=f"llamath {MOVED[name].split()[0]} --help",
+        )
     near = nearest(name, COMMANDS)
     hint = f"did you mean {' or '.join(near[:2])}?" if near else "`llamath` lists the commands"
     return LlamathError(f"unknown command {safe(repr(name), 60)}", hint=hint)
@@ -413,15 +418,18 @@ def cli(ctx: click.Context) -> None:
 
 
 @click.command("help", hidden=True)
-@click.argument("topics", nargs=-1, metavar="[COMMAND | options | skill]")
+@click.argument("topics", nargs=-1, metavar="[COMMAND | all | options | skill]")
 @click.pass_context
 def _show_help(ctx: click.Context, topics: tuple[str, ...]) -> None:
-    """Show the help of a command or of the options that many commands share, or the skill file
-    for agents.
+    """Show the help of a command, all commands, the options that many of them share, or the
+    skill file for agents.
     """
     parent = ctx.parent or ctx
     if not topics:
         echo(parent.get_help())
+        return
+    if topics[0] == "all":
+        echo(_all_commands_help(parent))
         return
     if topics[0] == "options":
         echo(_shared_options_help(parent))
@@ -436,6 +444,24 @@ def _show_help(ctx: click.Context, topics: tuple[str, ...]) -> None:
         raise _unknown_command(topics[0])
     with click.Context(command, info_name=topics[0], parent=parent) as inner:
         echo(command.get_help(inner))
+
+
+def _all_commands_help(ctx: click.Context) -> str:
+    formatter = ctx.make_formatter()
+    for title, commands in GROUPS.items():
+        with formatter.section(title):
+            formatter.write_dl(list(commands.items()))
+    formatter.write_paragraph()
+    formatter.write_text(
+        "MODEL is a preset (llama-3-8b), a repository on the Hub (owner/name, "
+        "owner/name@revision, owner/name/file.gguf; the local Hugging Face cache is read first), a "
+        "config.json, params.json, GGUF file or folder, - for standard input, or ModelArgs: "
+        "dim=4096,n_layers=32,n_heads=32,vocab_size=32000"
+    )
+    formatter.write_paragraph()
+    *names, last = SHARED_OPTIONS
+    formatter.write_text(f"`llamath help options` explains {', '.join(names)} and {last}.")
+    return formatter.getvalue().strip("\n")
 
 
 def _shared_options_help(ctx: click.Context) -> str:

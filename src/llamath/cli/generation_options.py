@@ -1,4 +1,4 @@
-"""Options of `run`, `chat` and other commands that compute with weights, and the generated text
+"""Options of `run` and other commands that compute with weights, and the generated text
 on its way to a terminal.
 """
 

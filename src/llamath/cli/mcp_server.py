@@ -1,4 +1,4 @@
-"""The tools of `llamath mcp`: each runs a command and returns what it prints."""
+"""The tools of `llamath serve --mcp`: each runs a command and returns what it prints."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The reports that programs and agents ask for: which commands, and their parameters as JSON
 Schema, read from the options of click.
 
-`serve` answers them as `/api/NAME`, and `mcp` offers them as tools; both run the command itself, so
-that its JSON is the command's.
+`serve` answers them as `/api/NAME`, and `serve --mcp` offers them as tools; both run the command
+itself, so that its JSON is the command's.
 """
 
 from __future__ import annotations

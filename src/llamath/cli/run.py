@@ -16,6 +16,7 @@ from ..checkpoint.open import find_repo
 from ..render.progress import Progress
 from ..utils.errors import LlamathError, safe
 from .command_group import command as make_command
+from .conversation import converse
 from .generation_options import (
     choose_limits,
     choose_sampling,
@@ -45,13 +46,14 @@ _MAX_PROMPT_BYTES = 1 << 26
 _EXAMPLES = (
     "llamath run 'Anna had a red ball. She'",
     "llamath run meta-llama/Llama-3.2-1B-Instruct 'Why is the sky blue?' --temperature 0.7",
+    "llamath run ./Llama-3.2-1B-Instruct --system 'Answer briefly.'  # a conversation",
     "llamath run ./model.gguf - --brief < prompt.txt",
     "llamath run ./my-model --batch-file prompts.jsonl > answers.jsonl",
 )
 
 
 @make_command("run", _EXAMPLES, brief=True)
-@click.argument("words", nargs=-1, metavar="[MODEL] PROMPT", type=MODEL)
+@click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", type=MODEL)
 @generation_options
 @click.option(
     "--stop", multiple=True, metavar="TEXT", help="Stop before this text; may be repeated."
@@ -59,7 +61,7 @@ _EXAMPLES = (
 @click.option(
     "--chat/--raw",
     default=None,
-    help="Answer PROMPT with the chat template, or continue it.  [default: as MODEL was trained]",
+    help="Answer with the chat template, or continue PROMPT.  [default: as MODEL was trained]",
 )
 @click.option(
     "--logprobs",
@@ -85,9 +87,17 @@ def command(
 
     Instruction-tuned models answer PROMPT, base models continue it. Without MODEL, uses the bundled
     demo model. PROMPT - reads standard input. --brief prints the text without statistics.
+
+    Without PROMPT, chats on a terminal; with --chat, the lines of a pipe are read as if typed.
+    /help lists what can be typed. With --json, each answer is one line of JSON.
     """
     with device_or_mesh(options["device"]) as device:
         model, prompt = _model_and_prompt(words, batch_file)
+        if prompt is None:
+            _check_conversation(model, options, brief=form == "brief")
+            llama = open_model(model, options, will_chat=not options["chat_template"])
+            converse(llama, options, as_json=form == "json")
+            return
         if under_torchrun() and "-" in (prompt, batch_file):
             raise click.UsageError(
                 "standard input belongs to one process, and torchrun started "
@@ -103,6 +113,22 @@ def command(
             job.print_completion(prompts[0])
         else:
             job.stream(prompts[0])
+
+
+def _check_conversation(model: str | None, options: dict[str, Any], *, brief: bool) -> None:
+    """Refuse a conversation where nobody can type, and the options that are for a prompt."""
+    if under_torchrun():
+        raise click.UsageError("a chat runs in one process: give a PROMPT with torchrun")
+    if not (options["chat"] or sys.stdin.isatty()):
+        found = "found neither" if model is None else f"{safe(model)} is a MODEL"
+        raise click.UsageError(
+            f"expected a PROMPT, {found}: add one (- for standard input), or --chat to chat by "
+            "the lines of standard input"
+        )
+    given = {"--raw": options["chat"] is False, "--brief": brief}
+    given["--logprobs"] = options["logprobs"] is not None
+    if wrong := [x for x, is_given in given.items() if is_given]:
+        raise click.UsageError(f"{' and '.join(wrong)} needs a PROMPT: without one, `run` chats")
 
 
 class _Job:
@@ -274,25 +300,26 @@ def _check_length(limits: GenerationLimits, ids: Sequence[int], number: int) -> 
         raise LlamathError(f"prompt {number:,}: {error}", hint=error.hint) from None
 
 
-def _model_and_prompt(words: tuple[str, ...], batch_file: str | None) -> tuple[str | None, str]:
-    """Return the model and the prompt; a single word is the prompt, or with a file of prompts
-    the model.
+def _model_and_prompt(
+    words: tuple[str, ...], batch_file: str | None
+) -> tuple[str | None, str | None]:
+    """Return the model and the prompt, which is None for a chat; a single word is the prompt if
+    it is no model, or with a file of prompts the model.
     """
     if batch_file is not None:
         if len(words) > 1:
             raise click.UsageError("either PROMPT or --batch-file, not both")
         return (words[0] if words else None), ""
+    if not words:
+        return None, None
     if len(words) == 1 and (
         os.path.lexists(words[0]) or _is_preset(words[0]) or find_repo(words[0]) is not None
     ):
+        return words[0], None
+    if len(words) > 2:
         raise click.UsageError(
-            f"{safe(words[0])} is a MODEL: add a PROMPT after it (- for standard input)"
+            f"expected [MODEL] and PROMPT, found {len(words)}: quote a prompt of several words"
         )
-    if not 1 <= len(words) <= 2:
-        problem = (
-            f"found {len(words)}: quote a prompt of several words" if words else ("found neither")
-        )
-        raise click.UsageError(f"expected [MODEL] and PROMPT, {problem}")
     looks_like_a_prompt = (
         len(words) == 2 and not re.search(r"[/:.]", words[0]) and not re.search(r"\s", words[1])
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..render.progress import Progress
+from ..utils.errors import MissingExtra
 from .command_group import command as make_command
 from .model_options import MODEL, note_broken_files
 from .output import echo, echo_json, warn
@@ -27,7 +28,9 @@ _EXAMPLES = (
     "llamath serve llama-3-8b",
     "llamath serve llama-2-7b llama-3-8b",
     "llamath serve --hub --port 8080 --no-browser",
+    "llamath serve --mcp --root ~/models  # started by an agent, which writes to its stdin",
 )
+_PAGE_OPTIONS = ("models", "host", "port", "browser")
 
 
 @make_command("serve", _EXAMPLES)
@@ -53,13 +56,31 @@ _EXAMPLES = (
     default=None,
     help="Open the page in a browser.  [default: if there is a terminal and a screen]",
 )
+@click.option(
+    "--mcp", is_flag=True, help="Offer the reports to an agent as tools over stdio, and no page."
+)
+@click.option(
+    "--root",
+    metavar="DIR",
+    help="The folder whose files the tools may read.  [default: the current folder]",
+)
+@click.option(
+    "--allow-urls",
+    is_flag=True,
+    help="Let the tools read http:// and https:// addresses of public servers.",
+)
+@click.pass_context
 def command(
+    ctx: click.Context,
     models: tuple[str, ...],
     *,
     hub: bool,
     host: str,
     port: int,
     browser: bool | None,
+    mcp: bool,
+    root: str | None,
+    allow_urls: bool,
     form: str | None,
 ) -> None:
     """Serve the interactive page of one or two models; without MODEL, or with more, a page to
@@ -67,7 +88,16 @@ def command(
 
     Prints the URL. It contains a token, new at each start, that every request needs. Ctrl-C stops
     the server.
+
+    With --mcp, an agent gets the reports as tools with the parameters of the commands, by the Model
+    Context Protocol, until its input ends. The tools write no files, run no models, and read
+    presets and the files under --root; with --hub also configs and headers on the Hub. With --json,
+    they are listed instead.
     """
+    _check_options(ctx, mcp)
+    if mcp:
+        _serve_tools(root, hub=hub, urls=allow_urls, as_json=form == "json")
+        return
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
     from ..web.page_data.checkpoint_data import load_with_checkpoint
@@ -96,6 +126,43 @@ def command(
             refuse_huge(page)
     note_broken_files(*models)
     serve(pages, host, port, ready, api=api_functions, hub=hub)
+
+
+def _check_options(ctx: click.Context, mcp: bool) -> None:
+    """Refuse the options of the page with --mcp, and those of the tools without it."""
+    typed = [
+        x
+        for x in ctx.command.params
+        if ctx.get_parameter_source(x.name or "") is click.core.ParameterSource.COMMANDLINE
+    ]
+    wrong = _PAGE_OPTIONS if mcp else ("root", "allow_urls")
+    names = [
+        "MODEL" if isinstance(x, click.Argument) else x.opts[0] for x in typed if x.name in wrong
+    ]
+    if names:
+        verb = "are" if len(names) > 1 else "is"
+        what = "the page, not for --mcp" if mcp else "the tools of --mcp"
+        raise click.UsageError(f"{' and '.join(names)} {verb} for {what}", ctx)
+
+
+def _serve_tools(root: str | None, *, hub: bool, urls: bool, as_json: bool) -> None:
+    if as_json:
+        from .report_tools import TOOLS, agent_schema
+
+        tools = [
+            {"name": x.name, "description": x.description, "inputSchema": agent_schema(x)}
+            for x in TOOLS.values()
+        ]
+        echo_json({"tools": tools})
+        return
+    try:
+        import mcp  # noqa: F401
+    except ImportError:
+        raise MissingExtra("serve --mcp", "mcp") from None
+    from .mcp_server import serve_tools
+    from .tool_process import agent_access
+
+    serve_tools(agent_access(root, hub=hub, urls=urls))
 
 
 def api_functions() -> Api:

@@ -1,5 +1,5 @@
-"""`ToolRunner`: runs the calls of the tools of `llamath mcp` in processes, which read only what was
-allowed and can be ended.
+"""`ToolRunner`: runs the calls of the tools of `llamath serve --mcp` in processes, which read only
+what was allowed and can be ended.
 
 A process answers one call at a time, and has limits of time and memory that hold even if the server
 is gone.

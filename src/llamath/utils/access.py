@@ -1,5 +1,5 @@
 """Which files and addresses this process may read: all of them, or those that the starter of
-`llamath mcp` has allowed.
+`llamath serve --mcp` has allowed.
 
 The rule is one for the whole process. It is checked for each name that a caller gives, before
 anything looks whether it exists, and again where a file is opened: that file is reached from an
@@ -116,9 +116,9 @@ def _outside(path: str) -> FormatError:
     return FormatError(
         "not_allowed",
         message,
-        hint="`llamath mcp --root DIR` names the folder; paths are relative to it",
+        hint="`llamath serve --mcp --root DIR` names the folder; paths are relative to it",
     )
 
 
-_HUB = "`llamath mcp --hub` allows repositories on the Hub; presets need none"
-_URLS = "`llamath mcp --allow-urls` allows http:// and https:// addresses of public servers"
+_HUB = "`llamath serve --mcp --hub` allows repositories on the Hub; presets need none"
+_URLS = "`llamath serve --mcp --allow-urls` allows http:// and https:// addresses of public servers"

@@ -1,4 +1,4 @@
-"""`llamath chat`."""
+"""A conversation: `llamath run` without a prompt."""
 
 from __future__ import annotations
 
@@ -6,35 +6,24 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ..utils.errors import LlamathError, nearest, safe
-from .command_group import command as make_command
 from .generation_options import (
     choose_limits,
     choose_sampling,
     decode_utf8,
-    device_or_mesh,
-    generation_options,
     model_name,
-    open_model,
     parse_template_args,
     stream,
     write,
 )
-from .model_options import MODEL
-from .output import echo, echo_json, note, print_error, under_torchrun
+from .output import echo, echo_json, note, print_error
 from .reply_output import ReplyWriter
 
 if TYPE_CHECKING:
     from ..generation.generation import GenerationLimits
     from ..generation.sampling_parameters import Sampling
-    from ..generation.session import ChatSession
+    from ..generation.session import ChatSession, LlamaBase
 
-_EXAMPLES = (
-    "llamath chat ./Llama-3.2-1B-Instruct",
-    "llamath chat ./model.gguf --temperature 0.7 --system 'Answer briefly.'",
-)
 _HELP = """/reset        start again with the same system prompt; also /clear
 /system TEXT  start again with another system prompt; without TEXT, show it
 /regenerate   generate the last answer again; also /regen
@@ -52,22 +41,10 @@ _ALIASES = {
 _PROMPT, _MORE, _QUOTES = "> ", "... ", '"""'
 
 
-@make_command("chat", _EXAMPLES)
-@click.argument("model", required=False, type=MODEL)
-@generation_options
-def command(model: str | None, *, form: str | None, **options: Any) -> None:
-    """Chat with MODEL, a folder, file or repository on the Hub. /help lists what can be typed;
-    lines of a pipe are read as if typed.
-
-    With --json, each answer is one line of JSON.
-    """
+def converse(llama: LlamaBase, options: dict[str, Any], *, as_json: bool) -> None:
+    """Answer what is typed, or the lines of a pipe as if they were, until the user leaves."""
     from ..generation.session import ChatSession
 
-    if under_torchrun():
-        with device_or_mesh(options["device"]):  # only the first process reports the error
-            raise click.UsageError("chat runs in one process; use `llamath run` with torchrun")
-    as_json = form == "json"
-    llama = open_model(model, options, will_chat=not options["chat_template"])
     prompting = llama.find_format(
         options["chat_template"], parse_template_args(options["template_args"])
     )
