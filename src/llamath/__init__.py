@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from .hardware import Device, DeviceList
     from .loading import load
     from .model import Model
+    from .render.report import Report
     from .utils.errors import (
         ConfigError,
         ConvertError,
@@ -83,7 +84,6 @@ if TYPE_CHECKING:
         RemoteError,
         UnknownModel,
     )
-    from .utils.report import Report
     from .web.notebook import NotebookPage, show
 
 __version__ = "0.1.0"
@@ -178,7 +178,7 @@ _MODULES = {
     "core.tree": "Block Leaf Stack Weight walk",
     "core.expr": "Expr",
     "core.parameter_count": "Parameters",
-    "utils.report": "Report",
+    "render.report": "Report",
     "analysis.count.count_report": "CountReport StoredNamesReport",
     "analysis.diff.model_diff": "DiffReport MultiDiffReport",
     "analysis.explain.explanation": "Explanation",

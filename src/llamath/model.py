@@ -163,42 +163,6 @@ class Model(Record):
         return show(self, other, height=height)
 
     def _repr_html_(self) -> str:
-        from .utils.report import html_report, html_table
-
-        columns = ("weight", "shape", "parameters", "copies", "total", "share")
-        rows = list(self._table_rows())
-        sections = [i for i, row in enumerate(rows) if not row[1]]
-        caption = (
-            f"{self.name}: {self.parameters.total:,} parameters = {self.count.formula.symbols}"
-        )
-        return html_report("", [html_table(columns, rows, caption, sections)])
-
-    def _table_rows(self) -> Iterator[tuple[str, ...]]:
-        """Yield one row per distinct weight, under one row for each kind of layer."""
-        for section in self.count.sections:
-            times = int(section.times)
-            if section.indices:
-                share = f"{float(self.count.share(section.each * times)):.2%}"
-                yield (
-                    f"{times} × {section.name}",
-                    "",
-                    f"{section.each:,}",
-                    str(times),
-                    f"{section.each * times:,}",
-                    share,
-                )
-            for row in section.rows:
-                symbols, numbers = (
-                    "×".join(x.symbol for x in row.weight.shape),
-                    "×".join(str(int(x)) for x in row.weight.shape),
-                )
-                copies, parameters = times * int(row.copies), times * row.parameters
-                share = "tied" if row.weight.tied else f"{float(self.count.share(parameters)):.2%}"
-                yield (
-                    row.pattern,
-                    f"{symbols} = {numbers}",
-                    f"{int(row.weight.size):,}",
-                    str(copies),
-                    f"{parameters:,}",
-                    share,
-                )
+        # a report is far above a model
+        html: str = import_module(__package__).count(self)._repr_html_()
+        return html

@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 import pytest
 
 import llamath
+from llamath.analysis.graph.step_table import format_shape
 from llamath.analysis.graph.walkthrough import decode_graph, prompt_graph, reads_on, walkthrough
 from llamath.render.svg.block_layout import layout_block
 from llamath.render.svg.block_svg import block_svg
 from llamath.render.svg.svg_shapes import truncate_text
-from llamath.render.text.trace_text import format_shape
 from support.reference_data import TINY, tiny_configs
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -53,12 +53,16 @@ def test_an_eagle_3_head_has_the_size_of_its_file() -> None:
         + 32_000 * 4096
         + 4 * 4096
     )
-    assert 849e6 < report.weights[1] < 851e6 and report.rows == (128_256, 32_000)
+    assert 849e6 < report.weights[1] < 851e6 and report.embedding_rows == (128_256, 32_000)
 
 
 def test_a_head_for_multi_token_prediction_is_the_targets_own() -> None:
     report = llamath.pair("deepseek-v3", "mtp")
-    assert 11.5e9 < report.parameters < 11.7e9 and report.accepted and report.rows[1] == 129_280
+    assert (
+        11.5e9 < report.parameters < 11.7e9
+        and report.accepted
+        and report.embedding_rows[1] == 129_280
+    )
     with pytest.raises(llamath.LlamathError, match="no layers for multi-token prediction"):
         llamath.pair("llama-3.1-8b", "mtp")
 

@@ -34,8 +34,10 @@ def run(*args: str) -> tuple[int, dict[str, Any]]:
 @pytest.mark.slow
 def test_rows_are_what_memory_and_fit_say(name: str) -> None:
     report = llamath.quants(name, on="2xrtx-4090", context=4096)
-    assert [x.bytes for x in report.rows] == sorted((x.bytes for x in report.rows), reverse=True)
-    for x in report.rows[::5]:
+    assert [x.bytes for x in report.quants] == sorted(
+        (x.bytes for x in report.quants), reverse=True
+    )
+    for x in report.quants[::5]:
         memory, fit = (
             llamath.memory(name, dtype=x.name, context=4096),
             llamath.fit(name, on="2xrtx-4090", dtype=x.name, context=4096),
@@ -55,12 +57,12 @@ def test_rows_are_what_memory_and_fit_say(name: str) -> None:
 
 @pytest.mark.slow
 def test_mixtures_of_experts_have_their_own_formats() -> None:
-    assert {"mxfp4", "mxfp4_moe"} <= {x.name for x in llamath.quants("gpt-oss-20b").rows}
-    assert not {"mxfp4", "mxfp4_moe"} & {x.name for x in llamath.quants("llama-3.1-8b").rows}
+    assert {"mxfp4", "mxfp4_moe"} <= {x.name for x in llamath.quants("gpt-oss-20b").quants}
+    assert not {"mxfp4", "mxfp4_moe"} & {x.name for x in llamath.quants("llama-3.1-8b").quants}
 
 
 def test_unquantized_parts_are_named() -> None:
-    rows = {x.name: x for x in llamath.quants("llama-3.1-8b").rows}
+    rows = {x.name: x for x in llamath.quants("llama-3.1-8b").quants}
     assert rows["awq"].unquantized == ("head", "embedding", "norm") or rows["awq"].unquantized == (
         "embedding",
         "head",
@@ -77,12 +79,12 @@ def test_unquantized_parts_are_named() -> None:
 @pytest.mark.slow
 def test_formats_without_kernels_are_not_chosen() -> None:
     report = llamath.quants("llama-3.1-8b", on="rtx-3060")
-    assert {x.name for x in report.rows if not x.supported} == {
+    assert {x.name for x in report.quants if not x.supported} == {
         "fp8",
         "nvfp4",
     } and report.best is not None
     assert report.best.bits == max(
-        x.bits for x in report.rows if x.fits and is_supported(find_device("rtx-3060"), x.name)
+        x.bits for x in report.quants if x.fits and is_supported(find_device("rtx-3060"), x.name)
     )
 
 
@@ -131,7 +133,7 @@ def test_adapters_and_encoders_are_no_models(folder: Path, tmp_path: Path) -> No
     for x in folder.iterdir():
         shutil.copy(x, tmp_path)
     shutil.copy(folder / "tiny-q8_0.gguf", tmp_path / "mmproj-q8_0.gguf")
-    assert len(llamath.quants(tmp_path).rows) == 3
+    assert len(llamath.quants(tmp_path).quants) == 3
 
 
 @pytest.mark.parametrize(

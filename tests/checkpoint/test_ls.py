@@ -16,9 +16,11 @@ from click.testing import CliRunner
 
 from llamath.analysis.count.name_folding import unfold_pattern
 from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_checkpoint, list_tensors
+from llamath.analysis.verify.listing_tables import listing_tables
 from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from llamath.cli.ls import command
-from llamath.render.text.checkpoints.ls_text import ls_rows, ls_text
+from llamath.render.csv_rows import report_rows
+from llamath.render.report_text import report_text
 from support import quantized_headers as make
 from support.csv_tables import csv_rows
 
@@ -108,9 +110,9 @@ def test_llama_fits_one_screen(tmp_path: Path) -> None:
     assert "16,060,522,496 bytes (16.06 GB, 14.96 GiB)" in rest
     assert re.search(r"^bits +16 per weight$", rest, re.MULTILINE)
     assert re.search(
-        r"^  BF16 +291 +8,030,261,248 +8,030,261,248 +16,060,522,496$", rest, re.MULTILINE
+        r"^BF16 +291 +8,030,261,248 +8,030,261,248 +16,060,522,496$", rest, re.MULTILINE
     )
-    assert re.search(r"^  format +pt$", rest, re.MULTILINE)
+    assert re.search(r"^format +pt$", rest, re.MULTILINE)
 
 
 def test_printed_rows_add_up_to_the_printed_total(tmp_path: Path) -> None:
@@ -121,7 +123,7 @@ def test_printed_rows_add_up_to_the_printed_total(tmp_path: Path) -> None:
         for dims, copies in rows
     )
     assert f"parameters  {total:,}\n" in text
-    files = re.findall(r"^  model-\S+ +([0-9,]+) +([0-9,]+) +[0-9,]+$", text, re.MULTILINE)
+    files = re.findall(r"^model-\S+ +([0-9,]+) +([0-9,]+) +[0-9,]+$", text, re.MULTILINE)
     assert [sum(int(x[i].replace(",", "")) for x in files) for i in (0, 1)] == [291, 16_060_522_496]
 
 
@@ -199,7 +201,7 @@ def test_gguf_matches_the_gguf_package(tmp_path: Path) -> None:
     assert re.search(
         r"^blk\.\{0,1\}\.attn_q\.weight +Q8_0 +ggml +\[64, 256\] × 2 ", text, re.MULTILINE
     )
-    assert re.search(r"^  ggml +2 +32,768 +34,816 +8\.5$", text, re.MULTILINE)
+    assert re.search(r"^ggml +2 +32,768 +34,816 +8\.5$", text, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -361,15 +363,12 @@ def test_a_megabyte_name_is_cut(tmp_path: Path) -> None:
             ]
         )
     )
-    for lines in (
-        ls_text("x", report, False, False),
-        ls_text("x", report, True, False),
-        ls_text("x", report, False, True),
-    ):
-        text = "\n".join(lines)
+    for unfold, tree in ((False, False), (True, False), (False, True)):
+        text = report_text(report, listing_tables(report, unfold=unfold, tree=tree))
         assert "\x1b" not in text
         assert len(text) < 50_000
-    assert "\x1b" not in "".join(ls_rows(report, True, "csv"))
+    rows = report_rows(report, "csv", "", listing_tables(report, unfold=True))
+    assert "\x1b" not in "".join(rows)
 
 
 def test_hostile_path_is_escaped(tmp_path: Path) -> None:
@@ -418,7 +417,13 @@ def test_unknown_integer_matrices_are_noted() -> None:
 def test_rows_are_in_tree_order() -> None:
     names = ["b.0.up", "a", "b.1.attn.q", "b.0.attn.q", "b.0.attn.k", "c"]
     report = list_tensors(make.manifest((x, "F32", (2,)) for x in names))
-    assert [x.pattern for x in report.rows] == ["b.0.up", "b.{0,1}.attn.q", "b.0.attn.k", "a", "c"]
+    assert [x.pattern for x in report.folded] == [
+        "b.0.up",
+        "b.{0,1}.attn.q",
+        "b.0.attn.k",
+        "a",
+        "c",
+    ]
     assert all(isinstance(x, TensorRow) for x in report.unfolded())
 
 

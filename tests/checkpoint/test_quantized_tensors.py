@@ -23,6 +23,7 @@ from llamath.analysis.inference.quantized_tensors import (
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.cli import cli
+from support.csv_tables import csv_rows
 from support.reference_data import TRUTH, multimodal_configs, tiny_configs, truth
 from support.sparse_checkpoints import write_safetensors
 
@@ -204,11 +205,15 @@ def test_names_lists_the_tensors_of_a_quantized_model(tmp_path: Path) -> None:
         tmp_path,
         {"quant_method": "awq", "bits": 4, "group_size": 32, "modules_to_not_convert": ["mlp"]},
     )
-    lines = CliRunner().invoke(cli, ["names", path, "--names", "hf"]).stdout.splitlines()
-    assert "model.layers.1.self_attn.k_proj.qweight\t128×8\t8192\tI32" in lines
-    assert "model.layers.1.self_attn.k_proj.qzeros\t4×8\t0\tI32" in lines
-    assert "model.layers.1.mlp.up_proj.weight\t192×128\t24576\tBF16" in lines
-    assert sum(int(x.split("\t")[2]) for x in lines) == llamath.count(path).parameters.total
+    csv = ["names", path, "--names", "hf", "--format", "csv"]
+    rows = {x["name"]: x for x in csv_rows(CliRunner().invoke(cli, csv).stdout)}
+    assert [
+        (rows[f"model.layers.1.{x}"]["shape"], *list(rows[f"model.layers.1.{x}"].values())[2:])
+        for x in ("self_attn.k_proj.qweight", "self_attn.k_proj.qzeros", "mlp.up_proj.weight")
+    ] == [("128×8", "8192", "I32"), ("4×8", "0", "I32"), ("192×128", "24576", "BF16")]
+    total = llamath.count(path).parameters.total
+    assert sum(int(x["parameters"]) for x in rows.values()) == total
+    assert [x["name"] for x in llamath.names(path, names="hf").rows()] == list(rows)
     document = json.loads(CliRunner().invoke(cli, ["names", path, "--json"]).stdout)
     rows = {x["name"]: x for x in document["quantized"]["tensors"]}
     assert rows["model.layers.{0..3}.self_attn.k_proj.scales"] | {"bytes": 0} == {

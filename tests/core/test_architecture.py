@@ -16,29 +16,31 @@ TESTS = Path(__file__).parents[1]
 
 MAY_IMPORT = {
     "utils": "",
+    "render": "utils",
     "core": "utils",
     "embedded": "",
     "config_keys": "",
     "catalog": "utils core",
-    "hardware": "utils core",
+    "hardware": "utils render core",
     "engines": "utils",
     "checkpoint": "utils core embedded catalog",
     "families": "utils core config_keys checkpoint",
     "tokenizers": "utils core checkpoint",
-    "model": "utils core checkpoint families",
+    "model": "utils render core checkpoint families",
     "generic": "utils core checkpoint families model",
     "loading": "utils embedded catalog checkpoint core families generic model config_keys",
     "api": "utils core checkpoint hardware engines generic loading model analysis conversion native",
-    "analysis": "utils core config_keys checkpoint catalog families hardware engines embedded generic model loading",
-    "conversion": "utils core config_keys checkpoint families tokenizers loading model analysis",
+    "analysis": "utils render core config_keys checkpoint catalog families hardware engines embedded generic model loading",
+    "conversion": "utils render core config_keys checkpoint families tokenizers loading model analysis",
     "generation": "utils core checkpoint embedded tokenizers model analysis",
-    "run": "utils core checkpoint tokenizers embedded loading model analysis generation",
-    "native": "utils core checkpoint tokenizers embedded model analysis generation",
-    "render": "utils core config_keys hardware checkpoint model analysis",
-    "web": "utils core config_keys catalog hardware embedded checkpoint families loading model analysis generation render",
-    "cli": "utils core api catalog hardware embedded checkpoint tokenizers loading model analysis conversion generation run native render web",
+    "run": "utils render core checkpoint tokenizers embedded loading model analysis generation",
+    "native": "utils render core checkpoint tokenizers embedded model analysis generation",
+    "render/text": "utils render core config_keys hardware checkpoint model analysis",
+    "render/svg": "utils render render/text model analysis",
+    "web": "utils core config_keys catalog hardware embedded checkpoint families loading model analysis generation render render/text render/svg",
+    "cli": "utils core api catalog hardware embedded checkpoint tokenizers loading model analysis conversion generation run native render render/text render/svg web",
     "__main__": "cli",
-    "__init__": "utils core checkpoint hardware analysis loading model conversion api web",
+    "__init__": "utils render core checkpoint hardware analysis loading model conversion api web",
 }
 """Package or root module → those below it that it may import from, also inside functions."""
 
@@ -77,8 +79,10 @@ def modules() -> list[tuple[str, ast.Module]]:
 
 
 def package_of(name: str) -> str:
-    """The top-level package or module of a file or of a dotted name."""
-    return name.replace("/", ".").removesuffix(".py").partition(".")[0] or "__init__"
+    """The top-level package or module of a file or of a dotted name, or a folder with rules of its own."""
+    first, *rest = name.replace("/", ".").removesuffix(".py").split(".")
+    inner = f"{first}/{rest[0]}" if rest else ""
+    return inner if inner in MAY_IMPORT else first or "__init__"
 
 
 @cache
@@ -112,7 +116,7 @@ def _imports(name: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
 def imported_packages(name: str, tree: ast.Module) -> set[str]:
     """The packages of llamath that a module imports from."""
     return {
-        package_of(module[1:] or imported)
+        package_of(f"{module[1:]}.{imported}".strip("."))
         for module, imported in imports(name, tree)
         if module.startswith(".")
     }

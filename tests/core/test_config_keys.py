@@ -17,7 +17,8 @@ from click.testing import CliRunner
 
 import config_reference as page
 import llamath
-from llamath.analysis.config_report import META_FIELDS, UNREAD, config_report, params_json
+from llamath.analysis.config_report import META_FIELDS, config_report, params_json, params_json_text
+from llamath.analysis.config_tables import UNREAD, format_value
 from llamath.catalog import presets
 from llamath.checkpoint.meta_args import config_to_args, ffn_width
 from llamath.cli import cli
@@ -33,7 +34,7 @@ from llamath.config_keys import (
 from llamath.core.config import Config
 from llamath.core.tree import fold
 from llamath.families.wrappers import TEXT_KEYS
-from llamath.render.text.config_text import config_text, format_value, params_json_text
+from llamath.render.report_text import report_text as config_text
 from support.reference_data import multimodal_configs, truth
 
 HERE = Path(__file__).parents[1]

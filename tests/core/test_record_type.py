@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from llamath.core.expr import Expr
+from llamath.render.report import Report
+from llamath.render.tables import Column, Part, Row, Table, Text
 from llamath.utils.record_type import Record, encode_json
-from llamath.utils.report import Report, html_table
 
 
 class Span(NamedTuple):
@@ -87,10 +88,14 @@ class Total(Report):
     def summary(self) -> str:
         return f"{self.model}, {self.total:,} parameters"
 
-    def html_tables(self) -> Iterable[str]:
-        yield html_table(
-            ("weight", "parameters"), [("<b>", self.total), ("q & k", None)], bold_rows=[0]
-        )
+    def tables(self) -> Iterable[Part]:
+        columns = (Column("weight"), Column("", "count", "parameters"), Column("dims", "shape"))
+        rows = (Row(("<b>", self.total, (2, 3)), is_sum=True), ("q & k", 7, None), ("v", None, ()))
+        yield Table(columns=columns, rows=rows)
+        yield Text("<i>")
+
+    def __bool__(self) -> bool:
+        return self.total > 0
 
 
 def test_report_has_a_one_line_repr() -> None:
@@ -100,5 +105,18 @@ def test_report_has_a_one_line_repr() -> None:
 def test_report_html_is_escaped_and_numbers_are_flushed_right() -> None:
     html = Total(model="<script>", total=1000)._repr_html_()
     assert "</style><p>&lt;script&gt;, 1,000 parameters</p><table" in html
-    assert "&lt;b&gt;" in html and "q &amp; k" in html and "<b>" not in html
-    assert html.count("class=n>") == 3 and html.count("<tr class=b>") == 1 and ">1,000</td>" in html
+    assert "&lt;b&gt;" in html and "q &amp; k" in html and "<b>" not in html and "<i>" not in html
+    assert html.count("class=n>") == 4 and html.count("<tr class=b>") == 1 and ">1,000</td>" in html
+
+
+def test_report_prints_its_tables_and_iterates_over_its_rows() -> None:
+    found = Total(model="a", total=1000)
+    assert str(found) == (
+        "a, 1,000 parameters\n\nweight         dims\n<b>     1,000  2×3\nq & k       7\nv\n<i>"
+    )
+    rows = [
+        {"weight": "q & k", "parameters": 7, "dims": None},
+        {"weight": "v", "parameters": None, "dims": []},
+    ]
+    assert found.rows() == list(found) == rows and found[0] == rows[0] and found[-1:] == rows[1:]
+    assert len(found) == 2 and found and not Total(model="a", total=0)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import llamath
+from llamath.render.report_html import DARK, LIGHT, html_table
 from llamath.utils.errors import ConfigError, LlamathError
-from llamath.utils.report import DARK, LIGHT, html_table
 from llamath.web.server.page_html import model_page
 from support.browser_page import browser, new_context, wait_until_drawn  # noqa: F401
 

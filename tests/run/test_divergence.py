@@ -12,9 +12,15 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from llamath.analysis.verify.divergence import DELTA_P_PERCENTS, KLD_PERCENTS, Divergence, Estimate
+from llamath.analysis.verify.divergence import (
+    DELTA_P_PERCENTS,
+    KLD_PERCENTS,
+    Divergence,
+    Estimate,
+    divergence_parts,
+)
 from llamath.cli import cli
-from llamath.render.text.checkpoints.verify_text import divergence_lines
+from llamath.render.report_text import parts_lines
 from llamath.run.debug.compare_runs import measure_divergence
 from support.planted_checkpoints import plant
 
@@ -108,7 +114,7 @@ def test_two_tokens_have_one_position_without_errors() -> None:
 def test_the_table_has_the_rows_of_llama_cpp() -> None:
     a, b, ids = random_case(200, 50, 1)
     x: Divergence = measure_divergence(a, b, ids)
-    lines = divergence_lines(x)
+    lines = list(parts_lines(divergence_parts(x)))
     names = [line.split("  ")[0] for line in lines]
     assert names[1:16] == [
         *(

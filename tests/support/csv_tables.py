@@ -11,5 +11,5 @@ def csv_rows(text: str) -> list[dict[str, str]]:
     assert lines[0].startswith("# ") and lines[1].startswith("# ") and not lines[2], (
         "a table says what it is of"
     )
-    end = next((i for i, x in enumerate(lines[3:], 3) if not x), len(lines))
-    return list(csv.DictReader(lines[3:end]))
+    rest = [x for x in lines[3:] if not x.startswith("# ")]
+    return list(csv.DictReader(rest[: [*rest, ""].index("")]))

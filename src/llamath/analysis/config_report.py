@@ -4,7 +4,8 @@ and the effect of each key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ..checkpoint.meta_args import LLAMA3_ROPE_SCALING, ModelArgs, config_to_args, ffn_width_args
@@ -15,15 +16,16 @@ from ..core.expr import Expr
 from ..core.tree import fold
 from ..families.wrappers import TEXT_KEYS
 from ..model import Model
+from ..render.report import Report
+from ..render.tables import Part
 from ..utils.errors import ConfigError
 from ..utils.number_format import format_count
 from ..utils.record_type import Record
-from ..utils.report import Report, html_table
+from .config_tables import UNREAD, config_tables
 
 T = TypeVar("T")
 _ModelKinds = tuple[str, ...]
 _UNKNOWN = "unknown key"
-UNREAD = "unread"
 META_FIELDS = {
     "hidden_size": ("dim",),
     "num_hidden_layers": ("n_layers",),
@@ -102,12 +104,30 @@ class ConfigReport(Report):
             f"{'no ' if self.meta is None else ''}params.json"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """One row for each key."""
-        yield html_table(
-            ("key", "value", "meaning", "changes"),
-            [(x.key, str(x.value), x.says, x.moves) for x in self.keys],
-        )
+    @property
+    def headline(self) -> str:
+        """The model."""
+        return f"{self.model.name}: the config, key by key"
+
+    @property
+    def setting(self) -> str:
+        """The source, and how to read the table."""
+        family = f"{self.model.family.name} family, from {self.model.source}"
+        return f"{family}\nbelow each key: its meaning → what it changes"
+
+    @property
+    def entries(self) -> Sequence[ConfigKey]:
+        """The keys."""
+        return self.keys
+
+    @property
+    def stated_notes(self) -> tuple[str, ...]:
+        """The properties that `ModelArgs` cannot express."""
+        return self.remarks
+
+    def tables(self) -> Iterable[Part]:
+        """The keys by effect next to Meta's arguments, and the sizes that follow."""
+        return config_tables(self)
 
 
 class _RecordingConfig(Config):
@@ -193,6 +213,14 @@ def params_json(args: ModelArgs) -> Mapping[str, Any]:
         for name in args.fields
         if name not in skipped and (value := getattr(args, name)) is not None
     }
+
+
+def params_json_text(model: Model) -> str:
+    """Return a `params.json` that gives this model."""
+    report = config_report(model)
+    if report.meta is None:
+        raise ConfigError(f"{model.name} cannot be expressed as params.json: {report.why}")
+    return json.dumps(params_json(report.meta), indent=2)
 
 
 def _keys(

@@ -25,10 +25,11 @@ from ..core.positions import DynamicRope, Llama3Rope, LongRope, QwenDynamicRope,
 from ..core.tree import Block, Stack, fold_blocks
 from ..hardware import devices
 from ..model import Model
+from ..render.report import Report
+from ..render.tables import Cell, Column, Part, Table
 from ..utils.errors import LlamathError, UnknownQuantization
 from ..utils.number_format import format_bytes, format_count, format_flops, short_count
 from ..utils.record_type import Record
-from ..utils.report import Report, html_table
 from .fit.gpu_ranking import RankedGPU, smallest_gpus
 from .fit.suggestions import is_supported
 from .inference.inference_memory import MemoryCalculator, MemoryRequest, declared_dtype
@@ -242,26 +243,38 @@ class FactSheet(Report):
             f"{self.model.name}, {short_count(self.total)} parameters{active}. {self.description}"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """The facts as rows."""
-        yield html_table(("fact", "value"), list(fact_rows(self)))
+    @property
+    def headline(self) -> str:
+        """Name and description."""
+        return f"{self.model.name}: {self.description}"
+
+    def tables(self) -> Iterable[Part]:
+        """A row for each fact; a name that repeats is shown once."""
+        rows, last = [], ""
+        for name, value in fact_rows(self):
+            rows.append((Cell(name, text="") if name == last else name, value))
+            last = name
+        yield Table(columns=_COLUMNS, rows=tuple(rows))
 
 
-def fact_rows(facts: FactSheet) -> Iterator[tuple[str, str]]:
-    """Yield each fact as a name and a text."""
+_COLUMNS = (Column("", key="fact"), Column("", key="value", wrap=True))
+
+
+def fact_rows(facts: FactSheet) -> Iterator[tuple[str, Any]]:
+    """Yield each fact as a name and a value."""
     yield from ((name, value) for name, value in _origin_rows(facts) if value)
     p = facts.model.parameters
-    yield "parameters", f"{p.total:,}"
+    yield "parameters", Cell(p.total, "count")
     if p.has_sparse_layers:
-        yield "active", f"{p.active:,}"
-    yield "without embeddings", f"{p.without_embeddings:,}"
-    yield from ((f"{name} part", f"{n:,}") for name, n in facts.parts.items())
+        yield "active", Cell(p.active, "count")
+    yield "without embeddings", Cell(p.without_embeddings, "count")
+    yield from ((f"{name} part", Cell(n, "count")) for name, n in facts.parts.items())
     pattern = facts.patterns
     yield (
         "layers",
         "; ".join((f"{facts.layers:,}", *pattern)) if pattern else f"{facts.layers:,}, all alike",
     )
-    yield "hidden size", f"{facts.width:,}"
+    yield "hidden size", Cell(facts.width, "count")
     yield from (("attention", describe_mixer(x)) for x in facts.mixers)
     yield "positions", facts.positions
     yield from (("FFN", describe_ffn(x)) for x in facts.ffns)

@@ -4,12 +4,16 @@ which every memory report has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.expr import Expr, floor_div, total, written_floor_div
+from ..render.tables import Cell, Column, Row, Table
 from ..utils.number_format import group_digits
 from ..utils.record_type import Record
+
+if TYPE_CHECKING:
+    from ..model import Model
 
 OVERHEAD_FIXED, OVERHEAD_DIVISOR = 512 * 2**20, 50
 """The overhead is 512 MiB for the device's context and libraries, and 2 % (1/50) of everything
@@ -44,6 +48,40 @@ class MemoryLine(Record):
             else [f"{symbols} = {numbers}"]
         )
         return ", ".join([*map(group_digits, parts), *([self.note] if self.note else [])])
+
+
+_COLUMNS = (
+    Column("part"),
+    Column("bytes", "count"),
+    Column("GB", "GB", "", drop=1),
+    Column("GiB", "GiB", ""),
+    Column("", key="exact"),
+    Column("formula", below=True),
+)
+
+
+def lines_table(lines: Sequence[MemoryLine]) -> Table:
+    """Return lines and their sum, each with its formula; estimates are marked."""
+    total = MemoryLine(
+        what="total", bytes=int(sum(x.bytes for x in lines)), exact=all(x.exact for x in lines)
+    )
+    return Table(
+        columns=_COLUMNS,
+        rows=(*map(_cells, lines), Row(_cells(total), is_sum=True)),
+        legend="" if total.exact else "≈ depends on the implementation, which the formula names",
+    )
+
+
+def _cells(x: MemoryLine) -> tuple[Any, ...]:
+    mark = Cell(x.exact, text="" if x.exact else "≈")
+    return x.what, x.bytes, x.bytes, x.bytes, mark, x.formula
+
+
+def letters_text(model: Model, context: int, batch: int, values: Mapping[str, int]) -> str:
+    """Return the letters of the formulas with their names and values."""
+    keys = model.config.key_by_symbol
+    letters = [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in values.items()]
+    return ", ".join([f"with T tokens {context:,}", f"B sequences {batch:,}", *letters])
 
 
 def letters_of(lines: Iterable[MemoryLine]) -> dict[str, int]:

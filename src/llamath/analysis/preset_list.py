@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..catalog import Preset, normalize_name, presets, read_preset, slugs
 from ..checkpoint.quantization.weight_format import declared_weight_format
@@ -14,10 +14,11 @@ from ..core.multimodal import parts_of
 from ..core.tree import Block, fold, fold_blocks
 from ..loading import load
 from ..model import Model
+from ..render.report import Report
+from ..render.tables import Cell, Column, Part, Table, Text
 from ..utils.errors import UnknownModel, nearest, safe
 from ..utils.number_format import format_bytes, format_count, short_count
 from ..utils.record_type import Record
-from ..utils.report import Report, html_table
 from .inference.choose_storage import weight_storage
 
 
@@ -52,12 +53,6 @@ class PresetList(Report):
 
     models: tuple[PresetSummary, ...]
 
-    def __iter__(self) -> Iterator[PresetSummary]:
-        return iter(self.models)
-
-    def __len__(self) -> int:
-        return len(self.models)
-
     @property
     def summary(self) -> str:
         """The size of a single preset, or the number of presets and the range of their sizes."""
@@ -75,39 +70,46 @@ class PresetList(Report):
             f"{short_count(sizes[-1])} parameters"
         )
 
-    def html_tables(self) -> Iterable[str]:
+    @property
+    def headline(self) -> str:
+        """Nothing: the table begins at once."""
+        return ""
+
+    @property
+    def entries(self) -> Sequence[PresetSummary]:
+        """The presets."""
+        return self.models
+
+    def tables(self) -> Iterable[Part]:
         """A row for each preset."""
-        columns = (
-            "preset",
-            "total",
-            "active",
-            "layers",
-            "width",
-            "heads",
-            "KV heads",
-            "vocabulary",
-            "context",
-            "released",
-            "license",
-        )
-        rows = (
-            (
-                *(
-                    x.preset,
-                    short_count(x.total),
-                    short_count(x.active),
-                    x.layers,
-                    x.width,
-                    x.heads,
-                    x.kv_heads,
-                    x.vocabulary,
-                    x.context,
-                ),
-                *(x.released or UNKNOWN, x.license or UNKNOWN),
-            )
-            for x in self.models
-        )
-        yield html_table(columns, rows)
+        yield Table(columns=_COLUMNS, rows=tuple(map(_cells, self.models)))
+        yield Text(format_count(len(self.models), "preset"))
+
+
+_COLUMNS = (
+    Column("preset"),
+    Column("total", "short"),
+    Column("active", "short"),
+    Column("L", "number", "layers", drop=4),
+    Column("width", "count", drop=3),
+    Column("H/K", "right", "", drop=2),
+    Column("heads", "number", shown=False),
+    Column("kv_heads", "number", shown=False),
+    Column("vocab", "count", "vocabulary", drop=1),
+    Column("context", "count", drop=5),
+    Column("released"),
+    Column("license", "name"),
+)
+"""L layers, H heads, K key/value heads, as in all formulas."""
+
+
+def _cells(x: PresetSummary) -> tuple[Any, ...]:
+    heads = "/".join(str(n) for n in (x.heads, x.kv_heads) if n is not None)
+    active = x.active if x.active != x.total else Cell(x.active, text="")
+    return (
+        *(x.preset, x.total, active, x.layers, x.width, heads, x.heads, x.kv_heads),
+        *(x.vocabulary, x.context, x.released or UNKNOWN, x.license or UNKNOWN),
+    )
 
 
 UNKNOWN = "unknown"

@@ -19,8 +19,7 @@ def command(model: Model, *, form: str | None) -> None:
     """Explain every key of MODEL's config, as HF keys and as Meta's ModelArgs; --format params
     prints a params.json.
     """
-    from ..analysis.config_report import config_report
-    from ..render.text.config_text import config_text, params_json_text
+    from ..analysis.config_report import config_report, params_json_text
 
     report = config_report(model)
     if form == "json":
@@ -30,4 +29,4 @@ def command(model: Model, *, form: str | None) -> None:
         for remark in report.remarks:
             note(remark)
     else:
-        echo_report(report, form, config_text)
+        echo_report(report, form)

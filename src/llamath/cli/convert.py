@@ -102,7 +102,6 @@ def command(
     """
     from ..api import convert
     from ..render.progress import Bar
-    from ..render.text.checkpoints.conversion_text import conversion_text
 
     path = local_model(source)
     try:
@@ -122,4 +121,4 @@ def command(
     if form == "json":
         echo_json({"model": source, **done.to_json()})
     else:
-        echo_report(done, form, lambda x: conversion_text(x, bar.seconds, options["dry_run"]))
+        echo_report(done.replace(seconds=bar.seconds), form)

@@ -67,7 +67,6 @@ def command(model: Model, *, form: str | None, **settings: Any) -> int:
     run: intervals from published runs.
     """
     from ..api import cost
-    from ..render.text.gpus.cost_text import cost_text
 
     with Progress("sizing the model"):
         report = cost(
@@ -76,5 +75,5 @@ def command(model: Model, *, form: str | None, **settings: Any) -> int:
     note_context(
         model, report.generation.prompt + report.generation.output, settings["context"], form
     )
-    echo_report(report, form, cost_text)
+    echo_report(report, form)
     return 0

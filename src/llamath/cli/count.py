@@ -10,7 +10,7 @@ from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import is_generic, svg_option, takes_checkpoint
-from .output import TABLES, PictureFiles, echo, echo_json, echo_table, warn
+from .output import TABLES, PictureFiles, echo, echo_report, echo_table, warn
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
@@ -109,37 +109,25 @@ def command(
 def _print(
     model: Model, layer: int | None, unfold: bool, names: str | None, form: str | None
 ) -> None:
-    scheme = model.scheme(names) if names else None
-    if form in ("json", "brief"):
-        from ..analysis.count.count_report import CountReport
+    from ..analysis.count.count_report import CountReport
+    from ..analysis.count.count_tables import count_tables
 
-        report = CountReport(model=model)
-        if form == "json":
-            echo_json(report.to_json())
-        else:
-            echo(report.summary)
-    elif form == "tree":
-        from ..render.text.count_text import tree_text
+    scheme, report = model.scheme(names) if names else None, CountReport(model=model)
+    if form == "tree":
+        from ..render.text.tree_text import tree_text
 
         echo(tree_text(model))
-    elif unfold or form:
-        from ..analysis.count.count_report import CountReport
-        from ..render.csv_rows import folded_rows, unfolded_rows
+    elif unfold:
+        from ..render.text.count_rows import unfolded_rows
 
-        rows = (
-            unfolded_rows(model, scheme, layer, form)
-            if unfold
-            else folded_rows(model, scheme, layer, form or "csv")
-        )
+        rows = unfolded_rows(model, scheme, layer, form)
         if form:
-            echo_table(CountReport(model=model).summary, rows, form)
+            echo_table(report.summary, rows, form)
             return
         for line in rows:
             echo(line)
     else:
-        from ..render.text.count_text import count_text
-
-        echo(count_text(model, layer, scheme))
+        echo_report(report, form, count_tables(model, layer, scheme))
 
 
 def _print_generic(
@@ -158,28 +146,14 @@ def _print_generic(
             f"the model is counted {model.claim}: there is only --json, "
             "--brief, --unfold, --format tree and the table"
         )
-    report = StateDictCount(model=model)
-    if form == "json":
-        echo_json(report.to_json())
-    elif form == "brief":
-        echo(report.summary)
-    elif form == "tree":
-        from ..render.text.count_text import tree_text
+    if form == "tree":
+        from ..render.text.tree_text import tree_text
 
         echo(tree_text(model))
-    else:
-        from ..render.text.generic_text import generic_count_text
-
-        for line in generic_count_text(report, unfold):
-            echo(line)
+        return
+    report = StateDictCount(model=model)
+    echo_report(report, form, report.tables(unfold=unfold))
 
 
 def _print_header(header_count: HeaderCount, unfold: bool, form: str | None) -> None:
-    if form == "json":
-        echo_json(header_count.to_json())
-    else:
-        from ..render.text.count_text import header_count_text
-
-        lines = header_count_text(header_count, unfold)
-        for line in [next(iter(lines))] if form == "brief" else lines:
-            echo(line)
+    echo_report(header_count, form, header_count.tables(unfold=unfold))

@@ -170,36 +170,22 @@ def command(
         from ..render.svg.design_svg import design_svg
 
         svg.write(design_svg(report))
-    return int(not report.candidates)
+    return int(not report)
 
 
 def _print(report: DesignReport, form: str | None) -> None:
-    from ..render.text.design_text import budget_text, contrast_text, design_text
-
-    best, contrast = report.best, report.contrast
-    if form in ("config", "params"):
-        if best is None:
-            echo(design_text(report), err=True)
-        else:
-            echo(
-                _params(best.model) if form == "params" else json.dumps(dict(best.config), indent=2)
-            )
+    best = report.best
+    if form not in ("config", "params"):
+        echo_report(report, form)
+    elif best is None:
+        echo(str(report), err=True)
     else:
-        lines = [design_text(report)] if form is None else []
-        if contrast and best and form is None:
-            lines.append(
-                contrast_text(best.model, contrast.other, contrast.like, contrast.difference)
-            )
-        echo_report(
-            report,
-            form,
-            lambda x: "\n".join([*lines, budget_text(x.budget)] if x.budget else lines),
-        )
+        config = json.dumps(dict(best.config), indent=2)
+        echo(_params(best.model) if form == "params" else config)
 
 
 def _params(model: Model) -> str:
-    from ..analysis.config_report import config_report
-    from ..render.text.config_text import params_json_text
+    from ..analysis.config_report import config_report, params_json_text
 
     text = params_json_text(model)
     for remark in config_report(model).remarks:

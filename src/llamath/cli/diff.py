@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -18,10 +16,9 @@ from .model_options import (
     svg_option,
     via_option,
 )
-from .output import TABLES, PictureFiles, echo, echo_table
+from .output import TABLES, PictureFiles, echo, echo_json, echo_report
 
 if TYPE_CHECKING:
-    from ..analysis.diff.model_diff import DiffReport, MultiDiffReport
     from ..loading import Via
     from ..model import Model
 
@@ -64,33 +61,15 @@ def command(
     with Progress("comparing models"):
         report = diff(first, *others, changes=parse_changes(changes), via=via)
     note_broken_files(*models)
-    if form is not None and form in TABLES:
-        echo_table(report.summary, _rows(report, form), form)
+    if form == "json":
+        name = report.a.name if isinstance(report, DiffReport) else report.against
+        echo_json({"model": name, **report.to_json()})
+    elif form == "brief" and not isinstance(report, DiffReport):
+        for x in report.differences:
+            echo(x.summary)
     else:
-        for line in _lines(report, form):
-            echo(line)
+        echo_report(report, form)
     if svg is not None and isinstance(report, DiffReport):
         from ..render.svg.waterfall_svg import waterfall_svg
 
         svg.write(waterfall_svg(report))
-
-
-def _rows(report: DiffReport | MultiDiffReport, form: str) -> Iterable[str]:
-    from ..analysis.diff.model_diff import DiffReport
-    from ..render.text import diff_text
-
-    if isinstance(report, DiffReport):
-        return diff_text.diff_csv(report) if form == "csv" else diff_text.diff_markdown(report)
-    return diff_text.multi_diff_rows(report, form)
-
-
-def _lines(report: DiffReport | MultiDiffReport, form: str | None) -> Iterable[str]:
-    from ..analysis.diff.model_diff import DiffReport
-    from ..render.text import diff_text
-
-    if form == "json":
-        first = report.a if isinstance(report, DiffReport) else report.models[0]
-        return [json.dumps({"model": first.name, **report.to_json()})]
-    if isinstance(report, DiffReport):
-        return [report.summary if form else diff_text.diff_text(report)]
-    return [x.summary for x in report.differences] if form else [diff_text.multi_diff_text(report)]

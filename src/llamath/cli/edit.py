@@ -49,7 +49,6 @@ def command(source: str, target: str, *, form: str | None, **options: Any) -> No
     """
     from ..api import edit
     from ..render.progress import Bar
-    from ..render.text.checkpoints.edit_text import edit_text
 
     try:
         with Bar("checking the source") as bar:
@@ -61,4 +60,4 @@ def command(source: str, target: str, *, form: str | None, **options: Any) -> No
     if form == "json":
         echo_json(report.to_json())
     else:
-        echo_report(report, form, lambda x: edit_text(x, options["dry_run"]))
+        echo_report(report, form)

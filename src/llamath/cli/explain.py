@@ -33,10 +33,9 @@ def command(number: str, *, like: str | Model | None, everything: bool, form: st
     that round to it are listed.
     """
     from ..api import explain
-    from ..render.text.explain_text import explain_text
 
     with Progress("searching"):
         report = explain(number, like=like, all=everything)
     note_broken_files(like)
-    echo_report(report, form, explain_text)
-    return int(not report.explained)
+    echo_report(report, form)
+    return int(not report)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .command_group import command as make_command
 from .model_options import takes_model
-from .output import TABLES, echo_report, note
+from .output import TABLES, echo_report
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -26,9 +26,4 @@ def command(model: Model, *, form: str | None) -> None:
     """
     from ..api import facts
 
-    report = facts(model)
-    from ..render.text.facts_text import facts_text
-
-    echo_report(report, form, facts_text)
-    for text in report.notes if form is None else ():
-        note(text)
+    echo_report(facts(model), form)

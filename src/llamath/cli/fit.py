@@ -26,7 +26,6 @@ from .output import TABLES, PictureFiles, echo_report
 
 if TYPE_CHECKING:
     from ..analysis.fit.fit_report import FitReport
-    from ..analysis.serving.engine_report import EngineReport
 
 _EXAMPLES = (
     "llamath fit llama-3.1-8b  # which GPUs can run it",
@@ -105,7 +104,6 @@ def command(
     from ..analysis.fit.fit_comparison import FitComparison
     from ..api import fit
     from ..hardware import split_machines
-    from ..render.text.gpus.fit_text import fit_comparison_text, fit_text, gpu_ranking_text
 
     engine_settings = {name: settings.pop(name) for name in ("memory_fraction", "kv_memory")}
     if engine:
@@ -119,8 +117,8 @@ def command(
             started = fit(
                 model, on=on, layout=layout or "", engine=engine, **engine_settings, **settings
             )
-        _print_engine(started, form)
-        return int(not started.starts)
+        echo_report(started, form)
+        return int(not started)
     if given := [name for name, value in engine_settings.items() if value is not None]:
         raise click.UsageError(f"--{given[0].replace('_', '-')} is for --engine")
     if calibration is not None:
@@ -131,16 +129,16 @@ def command(
             )
         here = fit(model, calibration=calibration, **settings)
         note_context(model, here.context, settings["context"], form)
-        print_inference(here, form, fit_text)
-        return int(not here.fits)
+        print_inference(here, form)
+        return int(not here)
     if on is None and (svg is not None or layout is not None or offload):
         raise click.UsageError("--svg, --layout and --offload need GPUs: --on 2xh100")
     if on is None:
         with Progress("sizing the model for each GPU"):
             ranking = fit(model, **settings)
         note_context(model, ranking.context, settings["context"], form)
-        print_inference(ranking, form, gpu_ranking_text)
-        return int(not ranking.fits)
+        print_inference(ranking, form)
+        return int(not ranking)
     machines = split_machines(on)
     if len(machines) > 1 and svg is not None:
         raise click.UsageError("--svg draws the roofline of one machine")
@@ -153,19 +151,10 @@ def command(
             **settings,
         )
     note_context(model, report.context, settings["context"], form)
-    if isinstance(report, FitComparison):
-        print_inference(report, form, fit_comparison_text)
-        return int(not report.fits)
-    print_inference(report, form, fit_text)
-    if svg is not None:
+    print_inference(report, form)
+    if svg is not None and not isinstance(report, FitComparison):
         svg.write(_roofline(report, settings))
-    return int(not report.fits)
-
-
-def _print_engine(report: EngineReport, form: str | None) -> None:
-    from ..render.text.serving.engine_text import engine_text
-
-    echo_report(report, form, engine_text)
+    return int(not report)
 
 
 def _roofline(report: FitReport, settings: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from .model_options import (
     on_option,
     takes_model,
 )
-from .output import TABLES, echo, echo_json, echo_table
+from .output import TABLES, echo, echo_json, echo_report
 
 _EXAMPLES = (
     "llamath flops llama-3.1-405b --context 8k",
@@ -101,16 +101,13 @@ def command(
     )
     if form == "json":
         echo_json({"model": model.name, **report.to_json()})
-    elif form is not None and form in TABLES:
-        from ..render.text.flops_text import flops_rows
+    elif form == "conventions":
+        from ..analysis.flops.flops_tables import convention_parts
+        from ..render.report_text import parts_lines
 
-        echo_table(report.summary, flops_rows(report, form), form)
-    elif form == "brief":
-        echo(report.summary)
+        echo("\n".join(parts_lines(convention_parts(report))))
     else:
-        from ..render.text.flops_text import conventions_text, flops_text
-
-        echo(conventions_text(report) if form == "conventions" else flops_text(model, report))
+        echo_report(report, form)
 
 
 def _attention(text: str) -> set[str]:

@@ -7,7 +7,7 @@ import click
 from ..api import gpus as find_gpus
 from .command_group import command as make_command
 from .model_options import GPU
-from .output import TABLES, echo_json, echo_report, echo_table
+from .output import TABLES, echo_report
 
 _EXAMPLES = (
     "llamath gpus",
@@ -25,12 +25,4 @@ def command(words: tuple[str, ...], *, form: str | None) -> None:
 
     Exit code 2: none does.
     """
-    from ..render.text.catalog_text import gpus_csv, gpus_text
-
-    devices = find_gpus(*words)
-    if form == "json":
-        echo_json(devices.to_json())
-    elif form == "csv":
-        echo_table(devices.summary, gpus_csv(devices), form)
-    else:
-        echo_report(devices, form, gpus_text)
+    echo_report(find_gpus(*words), form)

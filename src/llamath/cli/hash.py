@@ -28,4 +28,4 @@ def command(path: str, *, form: str | None) -> None:
     if form == "brief":
         echo(report.hash)
     else:
-        echo_report(report, form, lambda x: x.summary)
+        echo_report(report, form)

@@ -78,7 +78,6 @@ def command(
     """
     from ..analysis.verify.verified_checkpoint import open_verified
     from ..checkpoint.formats.dtypes import parse_dtype
-    from ..render.text.checkpoints.verify_text import logits_text
 
     if prompt is not None and ids is not None:
         raise click.UsageError("either a PROMPT or --ids, not both")
@@ -104,10 +103,10 @@ def command(
     if form == "json":
         echo_json({"model": sources[0].model.name, **report.to_json()})
     elif form == "brief":
-        echo(logits_text(report).partition("\n")[0])
+        echo(report.headline)
     else:
-        echo_report(report, form, logits_text)
-    return int(not report.same)
+        echo_report(report, form)
+    return int(not report)
 
 
 def _compare_natively(

@@ -9,7 +9,7 @@ from ..utils.errors import safe
 from ..utils.number_format import format_count
 from .command_group import command as make_command
 from .model_options import MODEL
-from .output import TABLES, echo, echo_table, warn
+from .output import TABLES, echo, echo_report, warn
 
 _EXAMPLES = (
     "llamath ls ./my-checkpoint",
@@ -26,6 +26,7 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
     the Hub, or a URL.
     """
     from ..analysis.verify.listing import list_checkpoint
+    from ..analysis.verify.listing_tables import listing_tables
     from ..checkpoint.open import file_notes
 
     with Progress("reading headers"):
@@ -35,10 +36,6 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
     if form == "json":
         # no control character of a file's names reaches the terminal
         echo(listing.json_text().replace("\x7f", "\\u007f"))
-    elif form is not None and form in TABLES:
-        from ..render.text.checkpoints.ls_text import ls_rows
-
-        echo_table(listing.summary, ls_rows(listing, unfold, form), form)
     elif form == "brief":
         for text in file_notes(listing.manifest):
             warn(text)
@@ -50,6 +47,5 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
             f"{size:,} bytes{in_gib}"
         )
     else:
-        from ..render.text.checkpoints.ls_text import ls_text
-
-        echo("\n".join(ls_text(path, listing, unfold, form == "tree")))
+        parts = listing_tables(listing, unfold=unfold, tree=form == "tree")
+        echo_report(listing, form, parts)

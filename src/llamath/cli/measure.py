@@ -67,7 +67,6 @@ def command(
     their limits at these rates.
     """
     from ..native.measure import measure
-    from ..render.text.gpus.measure_text import measure_text
 
     if threads is not None and not 1 <= threads <= 1024:
         raise click.UsageError(f"--threads should be from 1 to 1,024, found {threads:,}")
@@ -76,5 +75,5 @@ def command(
         report = measure(llama, prompt, tokens, threads)
     if out is not None:
         write_file(out, json.dumps(report.calibration.to_json(), indent=1) + "\n", overwrite=force)
-    echo_report(report, form, measure_text)
+    echo_report(report, form)
     return 0

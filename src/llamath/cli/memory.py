@@ -120,14 +120,13 @@ def command(model: Model | HeaderCount, *, form: str | None, train: bool, **opti
 
 def _infer(model: Model, options: dict[str, Any], form: str | None) -> int:
     from ..api import memory
-    from ..render.text.memory_text import memory_text
 
     with Progress("sizing the model"):
         report = memory(model, **options | {"chunk": options["chunk"] or None})
     if options["on"] is not None:
         _note_gpus(options["on"])
     note_context(report.model, report.context, options["context"], form)
-    print_inference(report, form, memory_text)
+    print_inference(report, form)
     return int(report.limit is not None and report.limit.max_context == 0)
 
 
@@ -158,7 +157,6 @@ def _weights_only(
     from ..analysis.generic.state_dict_count import weights_memory
     from ..analysis.inference.inference_memory import WeightsReport
     from ..analysis.inference.weight_bytes import stored_weights
-    from ..render.text.memory_text import weights_only_text
 
     if isinstance(model, Model):
         assert is_generic(model)
@@ -167,13 +165,12 @@ def _weights_only(
         report = WeightsReport(
             name=safe(model.name), lines=stored_weights(model.listing).lines, reason=model.reason
         )
-    echo_report(report, form, weights_only_text)
+    echo_report(report, form)
     return 0
 
 
 def _train(model: Model, options: dict[str, Any], training: str | None, form: str | None) -> int:
     from ..api import memory
-    from ..render.text.memory_text import training_text
 
     for name in ("kv_dtype", "chunk"):
         if options.pop(name):
@@ -188,7 +185,7 @@ def _train(model: Model, options: dict[str, Any], training: str | None, form: st
     with Progress("sizing a training step"):
         report = memory(model, train=True, context=first, **options, **settings)
     note_context(model, report.context, first, form)
-    echo_report(report, form, training_text)
+    echo_report(report, form)
     for line in report.model.notes if form == "brief" else ():
         if line not in model.notes:  # on files that differ from the config
             warn(line)

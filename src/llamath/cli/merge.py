@@ -35,7 +35,6 @@ def command(
     """
     from ..api import merge
     from ..render.progress import Bar
-    from ..render.text.checkpoints.conversion_text import conversion_text
 
     try:
         with Bar("checking the source") as bar:
@@ -54,4 +53,4 @@ def command(
     if form == "json":
         echo_json({**done.to_json(), "model": base, "adapter": adapter})
     else:
-        echo_report(done, form, lambda x: conversion_text(x, bar.seconds, options["dry_run"]))
+        echo_report(done.replace(seconds=bar.seconds), form)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ..loading import Via
     from ..model import Model
 
-_R = TypeVar("_R", "MemoryReport", "FitReport", "FitComparison", "GPURanking")
 _DTYPES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q4_k_m, iq3_xs, …"
 _WEIGHT_DTYPES = (
     *(
@@ -399,8 +398,10 @@ def note_context(model: Model, context: int, given: object, form: str | None) ->
         note(f"no context length is known; using {context:,} tokens")
 
 
-def print_inference(report: _R, form: str | None, text: Callable[[_R], str]) -> None:
+def print_inference(
+    report: MemoryReport | FitReport | FitComparison | GPURanking, form: str | None
+) -> None:
     """Print a report on inference; in its brief form, warn if the files differ from the model."""
-    echo_report(report, form, text)
+    echo_report(report, form)
     for line in report.checkpoint_notes if form == "brief" else ():
         warn(line)

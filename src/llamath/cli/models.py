@@ -41,8 +41,7 @@ def command(
 ) -> None:
     """List the presets whose name, id or family contains all WORDS. Exit code 2: none does."""
     from ..api import models
-    from ..render.text.catalog_text import models_text
 
     with Progress("counting the presets"):
         presets = models(*words, sort=sort, kind=kind, max_size=max_size)
-    echo_report(presets, form, models_text)
+    echo_report(presets, form)

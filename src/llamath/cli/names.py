@@ -8,7 +8,7 @@ from ..api import Scheme
 from ..model import Model
 from .command_group import command as make_command
 from .model_options import dtype_option, takes_built_model
-from .output import TABLES, echo, echo_json, echo_report, note
+from .output import TABLES, echo_json, echo_report
 
 _EXAMPLES = (
     "llamath names llama-3-8b",
@@ -30,22 +30,9 @@ def command(model: Model, *, names: Scheme | None, dtype: str, form: str | None)
     them.
     """
     from .. import api
-    from ..render.text.checkpoints.verify_text import names_text
 
-    if form is not None:
-        report = (
-            api.names(model, names=names, dtype=dtype) if names else api.names(model, dtype=dtype)
-        )
-        if form == "json":
-            echo_json({"model": model.name, **report.to_json()})
-        else:
-            echo_report(report, form, lambda x: x.summary)
-    elif names is None:
-        echo(names_text(api.names(model, dtype=dtype)))
+    report = api.names(model, names=names, dtype=dtype) if names else api.names(model, dtype=dtype)
+    if form == "json":
+        echo_json({"model": model.name, **report.to_json()})
     else:
-        stored = api.names(model, names=names, dtype=dtype)
-        for x in stored.tensors:
-            shape = "×".join(str(int(n)) for n in x.shape)
-            echo("\t".join((x.name, shape, str(x.parameters), *([x.dtype] if x.dtype else []))))
-        for text in stored.notes:
-            note(text)
+        echo_report(report, form)

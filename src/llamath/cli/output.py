@@ -8,16 +8,17 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..render.progress import without_progress
 from ..utils.errors import FormatError, LlamathError, RemoteError, safe, writing
 
 if TYPE_CHECKING:
-    from ..utils.report import Report
+    from ..render.report import Report
+    from ..render.tables import Part
 
 
 class CapturedOutput:
@@ -125,21 +126,26 @@ def echo_json(data: Any) -> None:
     echo(json.dumps(data, default=list).replace("\x7f", "\\u007f"))
 
 
-_R = TypeVar("_R", bound="Report")
 TABLES = ("csv", "markdown")
 """Formats of the tables of a report."""
 
 
-def echo_report(report: _R, form: str | None, text: Callable[[_R], str]) -> None:
-    """Write a report: as JSON, in one line, its tables as CSV or Markdown, or as text."""
+def echo_report(report: Report, form: str | None, parts: Iterable[Part] | None = None) -> None:
+    """Write a report, or other parts of it: as JSON, in one line, its tables as CSV or Markdown,
+    or as text.
+    """
     if form == "json":
         echo_json(report.to_json())
     elif form in TABLES:
         from ..render.csv_rows import report_rows
 
-        echo("\n".join(report_rows(report, form or "", stated_command())))
+        echo("\n".join(report_rows(report, form or "", stated_command(), parts)))
+    elif form == "brief":
+        echo(report.summary)
     else:
-        echo(report.summary if form == "brief" else text(report))
+        from ..render.report_text import report_text
+
+        echo(report_text(report, parts))
 
 
 def echo_table(summary: str, rows: Iterable[str], form: str) -> None:

@@ -47,9 +47,8 @@ def command(
     DRAFT is a model, or `eagle`, `eagle3` or `mtp` for a head of TARGET.
     """
     from ..api import pair
-    from ..render.text.serving.pair_text import pair_text
 
     other = draft if isinstance(draft, str) and draft in _HEADS else load_model(draft, {}, None)
     report = pair(load_model(target, {}, None), other, engines=engine, **settings)
-    echo_report(report, form, pair_text)
+    echo_report(report, form)
     return int(not report.accepted)

@@ -54,11 +54,10 @@ def command(model: Model, *, svg: PictureFiles | None, form: str | None, **setti
     """
     from ..api import place
     from ..render.svg.placement_svg import placement_svg
-    from ..render.text.serving.place_text import place_text
 
     with Progress("placing the weights"):
         report = place(model, **settings)
-    echo_report(report, form, place_text)
+    echo_report(report, form)
     if svg is not None:
         svg.write(placement_svg(report))
-    return int(not report.fits)
+    return int(not report)

@@ -22,6 +22,7 @@ from .model_options import (
 from .output import TABLES, echo_report
 
 if TYPE_CHECKING:
+    from ..analysis.plan import PlanReport
     from ..analysis.plan.serving_plan import ServeReport
 
 _EXAMPLES = (
@@ -94,9 +95,7 @@ def command(
             raise click.UsageError(
                 f"--{name.replace('_', '-')} is for {'--serve' if train else 'training'}"
             )
-    from ..analysis.plan import PlanReport
     from ..api import plan
-    from ..render.text.gpus.plan_text import plan_text, serving_text
 
     shared: dict[str, Any] = {
         "on": on,
@@ -120,11 +119,7 @@ def command(
                 latency=options["latency"] or None,
                 kv_dtype=options["kv_dtype"],
                 **shared,
-            )
+            ).replace(top=top)
     note_context(model, report.context, options["context"], form)
-    echo_report(
-        report,
-        form,
-        lambda x: plan_text(model, x) if isinstance(x, PlanReport) else serving_text(model, x, top),
-    )
-    return int(not report.fits)
+    echo_report(report, form)
+    return int(not report)

@@ -47,7 +47,6 @@ def command(
     Exit code 1: nothing fits.
     """
     from ..api import quants
-    from ..render.text.gpus.quants_text import quants_text
 
     changed = parse_changes(changes)
     source: str | Model = (
@@ -58,5 +57,5 @@ def command(
     with Progress("sizing the model in each dtype"):
         report = quants(source, **settings)
     note_context(report.model, report.context, settings["context"], form)
-    echo_report(report, form, quants_text)
-    return int(not report.fits)
+    echo_report(report, form)
+    return int(not report)

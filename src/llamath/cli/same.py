@@ -33,12 +33,11 @@ def command(a: str, b: str, *, base: str | None, form: str | None) -> int:
     """
     from .. import api
     from ..render.progress import Bar
-    from ..render.text.checkpoints.same_text import same_text
 
     with Bar("reading headers") as bar:
         report = api.same(a, b, base=base, progress=bar.update)
     if form == "json":
         echo_json({"model": report.a.model, **report.to_json()})
     else:
-        echo_report(report, form, same_text)
-    return int(not report.same)
+        echo_report(report, form)
+    return int(not report)

@@ -78,7 +78,6 @@ def command(
         TokenTexts,
         TraceView,
         trace_summary,
-        trace_table,
         trace_text,
     )
     from ..run.debug.trace_run import trace
@@ -126,15 +125,13 @@ def command(
     if form == "json":
         echo_json(report.replace(texts=words.texts).to_json())
     elif form in TABLES:
+        from ..analysis.graph.step_table import step_table
         from ..render.csv_rows import tables_rows
 
-        view = TraceView(options["decode"], layer)
-        summary = trace_summary(loaded, report, words, view)
-        echo(
-            "\n".join(
-                tables_rows(summary, [trace_table(report, view)], form or "", stated_command())
-            )
-        )
+        traced = (report.following if options["decode"] else None) or report.first
+        summary = trace_summary(loaded, report, words, TraceView(options["decode"], layer))
+        table = step_table(traced.walk, layer)
+        echo("\n".join(tables_rows(summary, [table], form or "", stated_command())))
     else:
         as_text = trace_summary if form == "brief" else trace_text
         echo(as_text(loaded, report, words, TraceView(options["decode"], layer)))

@@ -69,9 +69,7 @@ def command(
 
     Exit code 0: complete and matching, 1: findings, 2: unreadable.
     """
-    from ..analysis.verify.structure_report import StructureReport
     from ..analysis.verify.verify_path import verify_path
-    from ..render.text.checkpoints.verify_text import structure_text, verify_text
 
     if force and not write_sums:
         raise click.UsageError("--force goes with --write-sums")
@@ -103,12 +101,8 @@ def command(
         _write_sums(report, force=force)
     if report.note:
         echo(report.note, err=True)
-    echo_report(
-        report,
-        form,
-        lambda x: structure_text(x) if isinstance(x, StructureReport) else verify_text(x),
-    )
-    return int(not report.ok)
+    echo_report(report, form)
+    return int(not report)
 
 
 def _refuse_existing_sums(path: str) -> None:

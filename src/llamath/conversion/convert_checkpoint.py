@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from ..checkpoint.formats.dtypes import parse_dtype
 from ..checkpoint.gguf_metadata import loader_version, loading_problems
 from ..checkpoint.naming.scheme import Scheme, fused_scheme
 from ..families.registry import find_family
-from ..utils.errors import ArgumentError, ConvertError
+from ..render.report import Report
+from ..render.tables import Column, Part, Table
+from ..utils.errors import ArgumentError, ConvertError, safe
+from ..utils.number_format import format_count
 from ..utils.record_type import Record
-from ..utils.report import Report, html_table
 from .conversion_source import ConversionSource, open_source
 from .copy_tokenizer import (
     count_tiktoken_ranks,
@@ -75,6 +77,19 @@ class WrittenFile(NamedTuple):
     bytes: int
 
 
+def written_files(files: Sequence[WrittenFile], kept: Sequence[str], folder: str) -> str:
+    """Return the number of files and where they are."""
+    earlier = f" ({len(kept)} of them from an earlier run)" if kept else ""
+    return f"{format_count(len(files), 'file')}{earlier} to {safe(folder)}"
+
+
+def file_table(files: Sequence[WrittenFile]) -> Table:
+    """Return a row for each file."""
+    columns = (Column("file"), Column("path", shown=False), Column("bytes", "count"))
+    rows = tuple((os.path.basename(x.path), x.path, x.bytes) for x in files)
+    return Table(columns=columns, rows=rows)
+
+
 class ConversionReport(Report):
     """The files of a conversion, and notes about it."""
 
@@ -96,6 +111,8 @@ class ConversionReport(Report):
     tensors: int
     dtype: str
     notes: tuple[str, ...]
+    dry_run: bool = False
+    seconds: float = 0.0  # 0: not measured
 
     @property
     def bytes(self) -> int:
@@ -107,9 +124,22 @@ class ConversionReport(Report):
         """The result in one line."""
         return f"{self.model}, {self.tensors:,} tensors, {self.bytes:,} bytes in {self.folder}"
 
-    def html_tables(self) -> list[str]:
-        """The table of files."""
-        return [html_table(("file", "bytes"), self.files)]
+    @property
+    def headline(self) -> str:
+        """What was written, or would be."""
+        written = sum(x.bytes for x in self.files if os.path.basename(x.path) not in self.kept)
+        rate = (
+            f", {self.seconds:.1f} s, {written / 1e9 / self.seconds:.2f} GB/s"
+            if self.seconds >= 0.1 and written and not self.dry_run
+            else ""
+        )
+        files = written_files(self.files, self.kept, self.folder)
+        verb = "would write" if self.dry_run else "wrote"
+        return f"{verb} {self.tensors:,} tensors, {self.bytes:,} bytes, in {files}{rate}"
+
+    def tables(self) -> Iterable[Part]:
+        """The files."""
+        yield file_table(self.files)
 
 
 def convert_checkpoint(
@@ -143,6 +173,7 @@ def convert_checkpoint(
         tensors=len(plan.tensors),
         dtype=plan.dtype,
         notes=tuple(dict.fromkeys(notes)),
+        dry_run=options.dry_run,
     )
 
 

@@ -170,6 +170,7 @@ def merge_adapter(
         tensors=len(plan.tensors),
         dtype=plan.dtype,
         notes=tuple(dict.fromkeys(notes)),
+        dry_run=dry_run,
     )
 
 

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
+from ..render.report import Report
+from ..render.tables import Cell, Column, Part, Table, Text
 from ..utils.errors import LlamathError, nearest, safe
 from ..utils.number_format import format_count
 from ..utils.record_type import Record
-from ..utils.report import Report, html_table
 from ..utils.units import parse_bandwidth, parse_bytes, parse_flops
 
 FOLDER = os.path.dirname(__file__)
@@ -87,12 +88,6 @@ class DeviceList(Report):
 
     gpus: tuple[Device, ...]
 
-    def __iter__(self) -> Iterator[Device]:
-        return iter(self.gpus)
-
-    def __len__(self) -> int:
-        return len(self.gpus)
-
     @property
     def summary(self) -> str:
         """The number of devices, or the memory, bandwidth and FLOP/s of a single one."""
@@ -106,10 +101,76 @@ class DeviceList(Report):
         )
         return f"{gpu.title}: {gpu.memory / 2**30:,.2f} GiB, {gpu.bandwidth / 1e9:,.0f} GB/s{rates}"
 
-    def html_tables(self) -> Iterable[str]:
-        """A row for each device: memory, bandwidth and dense TFLOP/s."""
-        columns = ("GPU", "vendor", "GiB", "GB/s", *(f"{x} TFLOP/s" for x in DTYPES))
-        yield html_table(columns, [_html_row(x) for x in self.gpus])
+    @property
+    def headline(self) -> str:
+        """The name of a single device; the table of several begins at once."""
+        return self.gpus[0].title if len(self.gpus) == 1 else ""
+
+    @property
+    def entries(self) -> Sequence[Device]:
+        """The devices."""
+        return self.gpus
+
+    def tables(self) -> Iterable[Part]:
+        """A row for each device; of a single one, all of its details."""
+        if len(self.gpus) == 1:
+            yield Table(columns=_DETAILS, rows=tuple(_details(self.gpus[0])))
+            yield Text(f"source: {self.gpus[0].source}", "dim")
+            return
+        yield Table(columns=_COLUMNS, rows=tuple(map(_cells, self.gpus)))
+        yield Text(format_count(len(self.gpus), "device"))
+        yield Text(
+            "GiB as the driver reports it where known; dense TFLOP/s (bf16, or fp16 where there "
+            "is no bf16), never with 2:4 sparsity; link in GB/s, one way, to the other devices "
+            "of a node",
+            "dim",
+        )
+
+
+_DETAILS = (Column("", key="name"), Column("", key="value", wrap=True))
+_COLUMNS = (
+    Column("gpu", key="name"),
+    Column("title", shown=False),
+    Column("vendor", drop=1),
+    Column("GiB", "GiB sold", "memory"),
+    Column("nominal", "count", shown=False),
+    Column("GB/s", "GB/s", "bandwidth"),
+    Column("16-bit", "TFLOP/s", ""),
+    Column("fp8", "TFLOP/s"),
+    Column("int8", "TFLOP/s", drop=3),
+    Column("fp4", "TFLOP/s", drop=3),
+    *(Column(x, shown=False) for x in DTYPES if x not in ("fp8", "int8", "fp4")),
+    Column("link", "GB/s", drop=2),
+    *(Column(x, shown=False) for x in ("kind", "network", "node", "source")),
+)
+
+
+def _cells(x: Device) -> tuple[Any, ...]:
+    sixteen = x.flops.get("bf16") or x.flops.get("fp16")
+    others = (x.flops.get(y) for y in DTYPES if y not in ("fp8", "int8", "fp4"))
+    return (
+        *(x.name, x.title, x.vendor, x.memory, x.nominal, x.bandwidth, sixteen),
+        *(x.flops.get(y) for y in ("fp8", "int8", "fp4")),
+        *(*others, x.link, x.kind, x.network, x.node, x.source),
+    )
+
+
+def _details(x: Device) -> Iterator[tuple[str, Cell]]:
+    memory = f"{x.memory:,} bytes = {x.memory / 1e9:.2f} GB = {x.memory / 2**30:.2f} GiB"
+    if x.nominal != x.memory:
+        memory += f" ({x.nominal / 2**30:g} GiB nominal)"
+    yield "name", Cell(x.name)
+    yield "vendor", Cell(x.vendor)
+    yield "memory", Cell(x.memory, text=memory)
+    yield "bandwidth", Cell(x.bandwidth, text=f"{x.bandwidth / 1e12:g} TB/s")
+    for dtype, rate in x.flops.items():
+        yield dtype, Cell(rate, text=f"{rate / 1e12:g} TFLOP/s dense")
+    if x.link:
+        node = format_count(x.node, "device")
+        text = f"{x.link / 1e9:g} GB/s one way, {x.kind}, {node} a node"
+        yield "link", Cell(x.link, text=text)
+    network = f"{x.network / 1e9:g} GB/s a device, one way"
+    yield "network", Cell(x.network, text=network)
 
 
 def find_devices(words: Sequence[str] = ()) -> DeviceList:
@@ -130,11 +191,6 @@ def _has_word(device: Device, word: str) -> bool:
         normalize_name(word) in normalize_name(f"{device.name} {device.title}")
         or word.lower() == device.vendor.lower()
     )
-
-
-def _html_row(x: Device) -> tuple[object, ...]:
-    rates = (f"{x.flops[dtype] / 1e12:,.4g}" if x.flops.get(dtype) else None for dtype in DTYPES)
-    return (x.title, x.vendor, f"{x.memory / 2**30:.1f}", f"{x.bandwidth / 1e9:,.0f}", *rates)
 
 
 def devices() -> list[Device]:

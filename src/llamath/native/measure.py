@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..analysis.fit.calibration import Calibration
 from ..analysis.inference.checkpoint_weights import read_stored_weights
@@ -22,8 +22,10 @@ from ..generation.generation import GenerationLimits
 from ..generation.sampling_parameters import Sampling
 from ..generation.session import LlamaBase
 from ..model import Model
-from ..utils.errors import LlamathError
-from ..utils.report import Report, html_table
+from ..render.report import Report
+from ..render.tables import Cell, Column, Part, Table
+from ..utils.errors import LlamathError, safe
+from ..utils.number_format import format_count
 from .machine_rates import MachineRates, measure_rates
 
 _MOST_SHARE = 1.2
@@ -108,17 +110,50 @@ class MeasureReport(Report):
             f"prefill {self.prefill:,.4g} tokens/s"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """The rates and the speed."""
-        rows = [
-            ("bandwidth", f"{self.bandwidth / 1e9:,.1f} GB/s"),
-            *((x, f"{n / 1e9:,.0f} GFLOP/s") for x, n in self.flops.items()),
+    @property
+    def headline(self) -> str:
+        """The machine."""
+        return f"{safe(self.machine)}, {format_count(self.threads, 'thread')}, {self.path}"
+
+    def tables(self) -> Iterable[Part]:
+        """The rates of the machine, and the speed of the model beside its limits."""
+        rates = [
+            (name, Cell(rate, text=f"{rate / 1e9:,.0f} GFLOP/s"))
+            for name, rate in self.flops.items()
         ]
-        rows += [
-            ("decode", f"{self.decode:,.4g} tokens/s"),
-            ("prefill", f"{self.prefill:,.4g} tokens/s"),
+        bandwidth = Cell(self.bandwidth, text=f"{self.bandwidth / 1e9:,.1f} GB/s")
+        yield Table(columns=_RATES, rows=(("memory bandwidth", bandwidth), *rates))
+        limits = self.limits
+        rows: list[tuple[Any, ...]] = [
+            ("decode", self.decode, limits.decode.tokens_per_second, self.decode_share)
         ]
-        yield html_table(("of this machine", "measured"), rows)
+        if limits.prefill is not None:
+            limit = limits.prefill.tokens_per_second
+            rows.append(("prefill", self.prefill, limit, self.prefill_share))
+        about = (
+            "rates: medians of the engine's own products, of one token (bandwidth) and of 512; "
+            "the limits are those of fit at these rates"
+        )
+        if self.decode_share > 1:
+            about += (
+                "; decode is faster than the memory where the model stays in the processor's caches"
+            )
+        yield Table(
+            title=f"{self.model.name}, {self.engine} engine, "
+            f"{self.prompt:,} + {self.tokens:,} tokens",
+            columns=_SPEEDS,
+            rows=tuple(rows),
+            legend=about,
+        )
+
+
+_RATES = (Column("", key="of this machine"), Column("", "right", "measured"))
+_SPEEDS = (
+    Column("", key="pass"),
+    Column("tokens/s", "rate", "tokens_per_second"),
+    Column("limit", "rate"),
+    Column("share", "percent"),
+)
 
 
 def measure(

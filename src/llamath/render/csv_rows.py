@@ -1,126 +1,108 @@
-"""Tables as CSV or Markdown: the weights of a model, folded or one for each tensor, and the
-tables of any report.
-"""
+"""The tables of a report as CSV, with raw values, and as Markdown."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from ..analysis.count.count_report import check_listable
-from ..checkpoint.naming.scheme import Scheme
-from ..model import Model
 from ..utils.errors import safe
-from ..utils.number_format import format_ranges
-from ..utils.report import HTMLTable, Report
+from .cell_text import cell_text, is_right, shown_columns
+from .tables import Beside, Cell, Code, Column, Part, Table, Text, plain_value
+
+if TYPE_CHECKING:
+    from .report import Report
 
 _FORMULA = re.compile(r"\s*[=@+\-]")
 """The beginnings of cells that spreadsheets compute."""
 _NUMBER = re.compile(r"[+-][\d.,]+(?:[eE][+-]?\d{1,3})?(?:%| ?[A-Za-z/]{1,9})?")
 _MAX_TEXT = 1 << 16
 """Characters of a cell."""
-_HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
-
-
-def unfolded_rows(
-    model: Model, scheme: Scheme | None, layer: int | None, form: str | None
-) -> Iterator[str]:
-    """Yield every tensor in tree order: name, shape, parameters; with a scheme, the tensors of
-    such files.
-    """
-    check_listable(model.tree)
-    rows = _stored(model, scheme, layer) if scheme else _leaves(model, layer)
-    header = ("name", "shape", "parameters")
-    if form:
-        yield from format_table(header, rows, form)
-    else:
-        yield from (f"{name}\t{shape}\t{parameters}" for name, shape, parameters in rows)
-
-
-def _leaves(model: Model, layer: int | None) -> Iterator[tuple[str, str, str]]:
-    for leaf in model.weights:
-        if layer is None or (leaf.indices and leaf.indices[0] == layer):
-            yield leaf.path, _shape(leaf.shape), str(leaf.parameters)
-
-
-def _stored(model: Model, scheme: Scheme, layer: int | None) -> Iterator[tuple[str, str, str]]:
-    start = scheme.in_layer(scheme.prefix + scheme.layer, layer or 0)
-    for x in scheme.tensors(model.stored_tree(scheme)):
-        if layer is None or x.name.startswith(start):
-            yield x.name, _shape(x.shape), str(sum(int(part.weight.parameters) for part in x.parts))
-
-
-def folded_rows(model: Model, scheme: Scheme | None, layer: int | None, form: str) -> Iterator[str]:
-    """Return the folded table, whose `total` column sums to the model's total."""
-    return format_table(_HEADER, _folded(model, scheme, layer), form)
-
-
-def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[tuple[str, ...]]:
-    for section in model.count.sections:
-        if layer is not None and not any(
-            a <= layer <= b and (layer - a) % step == 0 for a, b, step in section.indices
-        ):
-            continue
-        layers = 1 if layer is not None else int(section.times)
-        start = scheme.first_layer if scheme else 0
-        ranges = tuple((a + start, b + start, step) for a, b, step in section.indices)
-        layer_range = str(layer + start) if layer is not None else f"{{{format_ranges(ranges)}}}"
-        for row in section.rows:
-            path = f"layers.{{l}}.{row.pattern}" if section.indices else row.pattern
-            name = scheme.stored_name(path) if scheme else path
-            name = name.replace(
-                "{l}", layer_range if section.indices else f"{{0–{int(row.copies) - 1}}}"
-            )
-            dims, copies = "×".join(x.symbol for x in row.weight.shape), layers * int(row.copies)
-            parameters = copies * int(row.weight.parameters)
-            yield (
-                row.group,
-                name,
-                dims,
-                _shape(row.weight.shape),
-                str(int(row.weight.size)),
-                str(copies),
-                str(parameters),
-            )
-
-
-def _shape(shape: Iterable[int]) -> str:
-    return "×".join(str(int(x)) for x in shape)
-
-
 _TEXT_COLUMNS = frozenset(
     "group weight name dims shape cause where key moves model dtype codec role file".split()
 )
 """Columns of text; all others are right-aligned in Markdown."""
 
 
-def report_rows(report: Report, form: str, command: str) -> Iterator[str]:
-    """Yield the tables of a report, after its summary and the command that prints them."""
-    return tables_rows(report.summary, report.html_tables(), form, command)
+def report_rows(
+    report: Report, form: str, command: str, parts: Iterable[Part] | None = None
+) -> Iterator[str]:
+    """Yield a report, or other parts of it, after its summary and the command that prints it."""
+    yield from tables_rows(
+        report.summary, report.tables() if parts is None else parts, form, command
+    )
+    if form == "markdown":
+        yield from _note_rows(report)
 
 
-def tables_rows(summary: str, tables: Iterable[str], form: str, command: str) -> Iterator[str]:
-    """Yield tables of `html_table`, after what they are of and the command that prints them.
-
-    A blank line separates tables.
-    """
+def tables_rows(summary: str, parts: Iterable[Part], form: str, command: str) -> Iterator[str]:
+    """Yield tables, after what they are of and the command that prints them."""
     yield from _statement(summary, form, command)
-    for table in tables:
-        if isinstance(table, HTMLTable):
-            yield ""
-            if table.caption:
-                yield (
-                    markdown_text(_line(table.caption))
-                    if form == "markdown"
-                    else _comment(_line(table.caption))
-                )
-                yield from [""] if form == "markdown" else []
-            rows = [tuple(map(_cell, row)) for row in table.rows]
-            right = [
-                bool(rows) and all(row[i][:1] in "0123456789-−+≈" for row in rows)
-                for i in range(len(table.header))
-            ]
-            yield from format_table(table.header, rows, form, right)
+    for part in parts:
+        yield from part_rows(part, form)
+
+
+def markdown_rows(report: Report) -> Iterator[str]:
+    """Yield the tables and texts of a report as Markdown, and its notes."""
+    for part in report.tables():
+        yield from part_rows(part, "markdown")
+    yield from _note_rows(report)
+
+
+def _note_rows(report: Report) -> Iterator[str]:
+    for note in report.stated_notes:
+        yield from ("", markdown_text(_line(f"note: {note}")))
+
+
+def part_rows(part: Part, form: str) -> Iterator[str]:
+    """Yield a table after a blank line; and in Markdown, a paragraph or lines to paste."""
+    if isinstance(part, Table):
+        yield ""
+        if part.title:
+            title = _line(part.title)
+            yield from [markdown_text(title), ""] if form == "markdown" else [_comment(title)]
+        yield from _table_rows(part, form)
+        if part.legend and form == "markdown":
+            yield from ("", markdown_text(_line(part.legend)))
+    elif isinstance(part, Beside):
+        yield from (line for table in part for line in part_rows(table, form))
+    elif form == "markdown" and isinstance(part, Code):
+        yield from ("", *_code_lines(part))
+    elif form == "markdown" and isinstance(part, Text):
+        yield from _text_lines(part)
+
+
+def _text_lines(part: Text) -> Iterator[str]:
+    text = markdown_text(_line(part.text))
+    yield from ("", f"**{text}**" if part.style == "bold" else text)
+
+
+def _code_lines(part: Code) -> Iterator[str]:
+    yield from [f"**{markdown_text(_line(part.title))}**", ""] if part.title else []
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", part.text)), default=0))
+    yield from (fence, *(safe(x, _MAX_TEXT) for x in part.text.splitlines()), fence)
+
+
+def _table_rows(table: Table, form: str) -> Iterator[str]:
+    if form == "csv":
+        columns, rows = table.data
+        cells = (tuple(_raw(x, y) for x, y in zip(row, columns, strict=True)) for row in rows)
+        yield from format_table(tuple(x.name for x in columns), cells, form)
+        return
+    shown = [(i, table.columns[i]) for i in shown_columns(table)]
+    cells = (tuple(_line(cell_text(row.cells[i], x)) for i, x in shown) for row in table.all_rows)
+    right = [is_right(x) for _, x in shown]
+    yield from format_table(tuple(x.heading for _, x in shown), cells, form, right)
+
+
+def _raw(cell: Any, column: Column) -> str:
+    """Return a value as CSV has it: numbers in full, lists and shapes as the table shows them."""
+    value = plain_value(cell)
+    if value is None or isinstance(value, bool | int | str):
+        return _cell(value)
+    if hasattr(value, "__float__"):
+        return repr(float(value))
+    return _line(cell_text(Cell(value), column))
 
 
 def stated_rows(summary: str, rows: Iterable[str], form: str, command: str) -> Iterator[str]:

@@ -11,13 +11,14 @@ from contextvars import ContextVar
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _MIN_ROOM = 12
 """The smallest width of a wrapped first column."""
-_unstyled: ContextVar[bool] = ContextVar("unstyled", default=False)
+_unstyled: ContextVar[int] = ContextVar("unstyled", default=0)
+"""The width of text that has no styles; 0 on a terminal."""
 
 
 @contextmanager
-def unstyled() -> Iterator[None]:
-    """Format text for other uses than a terminal: 80 columns, no styles."""
-    before = _unstyled.set(True)
+def unstyled(*, width: int = 80) -> Iterator[None]:
+    """Format text for other uses than a terminal: this many columns, no styles."""
+    before = _unstyled.set(width)
     try:
         yield
     finally:
@@ -49,7 +50,9 @@ def terminal_width() -> int:
     """Return the terminal's width in columns, 80 if there is none; `shutil.get_terminal_size`
     would import compression modules.
     """
-    for ask in () if _unstyled.get() else (_width_in_environment, _measured_width):
+    if width := _unstyled.get():
+        return width
+    for ask in (_width_in_environment, _measured_width):
         try:
             if (width := ask()) > 0:
                 return width
@@ -127,14 +130,21 @@ def _wrapped_row(cell: str, tail: str, room: int, gap: int) -> Iterator[str]:
         yield f"{last:{room}}{' ' * gap}{tail}".rstrip()
 
 
+def visible_length(line: str) -> int:
+    """Return the columns that a line takes, without its styles."""
+    for style in (_BOLD, _DIM, _RESET):
+        line = line.replace(style, "")
+    return len(line)
+
+
 def side_by_side(left: Sequence[str], right: Sequence[str], gap: int = 4) -> list[str]:
     """Return two blocks of lines next to each other."""
-    width = max(map(len, left), default=0) + gap
+    width = max(map(visible_length, left), default=0) + gap
     lines = max(len(left), len(right))
     pairs = (
         (left[i] if i < len(left) else "", right[i] if i < len(right) else "") for i in range(lines)
     )
-    return [f"{a:{width}}{b}".rstrip() for a, b in pairs]
+    return [f"{a}{' ' * (width - visible_length(a))}{b}".rstrip() for a, b in pairs]
 
 
 def wrap(text: str, indent: str = "  ", width: int | None = None) -> list[str]:

@@ -108,6 +108,11 @@ def format_flops(n: int) -> str:
     return f"{text[:-1]} {text[-1]}FLOPs" if text[-1].isalpha() else f"{text} FLOPs"
 
 
+def format_rate(value: float) -> str:
+    """Return tokens per second to three digits."""
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"
+
+
 def group_digits(formula: str) -> str:
     """Write the numbers of a formula with commas: `8192·2` as `8,192·2`."""
     return _LONG_NUMBER.sub(lambda x: f"{int(x[0]):,}", formula)

@@ -46,10 +46,10 @@ def crossing_layers(tree: Decoder) -> list[tuple[Block, int]]:
 def flops_parts_sum_to_the_total(case: Contract) -> None:
     tree, tokens = case.model.text.tree, 57 * 3
     counted = count_model_flops(case.model, FlopsRequest(context=57, batch=3))
-    assert sum(x.forward for x in counted.rows) == counted.forward.total
-    assert sum(x.decode for x in counted.rows) == counted.decode.total
-    assert sum(x.train for x in counted.rows) == counted.training.model
-    without_gradient = sum(int(x.forward) for x in counted.rows if x.without_gradient)
+    assert sum(x.forward for x in counted.products) == counted.forward.total
+    assert sum(x.decode for x in counted.products) == counted.decode.total
+    assert sum(x.train for x in counted.products) == counted.training.model
+    without_gradient = sum(int(x.forward) for x in counted.products if x.without_gradient)
     assert counted.training.model + 2 * without_gradient == 3 * counted.forward.total
     graph = record(tree, batch=3, new_tokens=57)
     by_layer = sum(

@@ -4,14 +4,17 @@ intervals with their assumptions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...hardware import Device
+from ...render.report import Report
+from ...render.tables import Cell, Column, Part, Table, Text
 from ...utils.errors import LlamathError
+from ...utils.number_format import format_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..fit.fit_report import FitReport, fit
+from ..fit.fit_words import split_text
 from ..fit.suggestions import gpus_option
 from ..flops.flop_count import train_flops
 from ..graph.recorder import record
@@ -102,21 +105,73 @@ class CostReport(Report):
             f"{found.output:,} tokens: {text}"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """The rate, the price and the energy."""
-        found, currency = self.generation, self.price.currency if self.price else ""
-        rows = [("tokens per second", format_interval(found.rate))]
-        rows += (
-            [("price of a million tokens", format_interval(found.price, currency))]
-            if found.price
-            else []
+    @property
+    def headline(self) -> str:
+        """The model and the GPUs."""
+        return f"{self.model.name} on {self.count:,} × {self.gpu.title}"
+
+    @property
+    def setting(self) -> str:
+        """The layout and the sequences."""
+        found = self.generation
+        replicas = f" × {self.replicas:,} replicas" if self.replicas > 1 else ""
+        sequences = format_count(found.batch, "sequence")
+        return (
+            f"{self.dtype}; {split_text(self.layout)}{replicas}; {sequences} of "
+            f"{found.prompt:,} + {found.output:,} tokens at once; from {self.model.source}"
         )
-        rows += (
-            [("kWh of a million tokens", format_interval(found.energy.scaled(1e-3)))]
-            if found.energy
-            else []
-        )
-        yield html_table(("of generation", "published runs"), rows)
+
+    def tables(self) -> Iterable[Part]:
+        """What a million generated tokens cost, and a training run."""
+        yield Table(columns=_GENERATION, rows=tuple(self._generation()))
+        if (found := self.training) is not None:
+            yield Table(
+                title=f"training on {found.tokens:,} tokens, {found.flops:.3g} FLOPs",
+                columns=_TRAINING,
+                rows=tuple(self._training(found)),
+            )
+        yield Text("assumed: " + "; ".join(self.assumptions), "dim", apart=True)
+
+    def _generation(self) -> Iterator[tuple[Any, ...]]:
+        found, sign = self.generation, self._currency
+        rates = Cell(found.bound, "rate")
+        yield "tokens/s, all GPUs", *_interval(found.rate), rates
+        if found.price is not None and found.price_bound is not None:
+            bound = Cell(found.price_bound, text=f"{sign}{found.price_bound:.3g}")
+            yield "price, prompts included", *_interval(found.price, sign), bound
+        if found.energy is not None:
+            yield "kWh of the boards", *_interval(found.energy.scaled(1e-3)), None
+        yield "kWh, EcoLogits", *_interval(found.co2.energy), None
+        yield "kg CO₂e, EcoLogits", *_interval(found.co2.co2), None
+
+    def _training(self, found: TrainingCost) -> Iterator[tuple[Any, ...]]:
+        yield "GPU-hours", *_interval(found.gpu_hours)
+        yield "days on these GPUs", *_interval(found.gpu_hours.scaled(1 / 24 / self.count))
+        if found.price is not None:
+            yield "price", *_interval(found.price, self._currency)
+        if found.energy is not None:
+            yield "MWh of the boards", *_interval(found.energy.scaled(1e-3))
+
+    @property
+    def _currency(self) -> str:
+        return self.price.currency if self.price else ""
+
+
+_TRAINING = (
+    Column("", key="of"),
+    Column("like published runs", "right", ""),
+    Column("low", shown=False),
+    Column("high", shown=False),
+)
+_GENERATION = (
+    Column("a million generated tokens", key="of"),
+    *_TRAINING[1:],
+    Column("at the bound", "right", "bound"),
+)
+
+
+def _interval(x: Interval, unit: str = "") -> tuple[str, float, float]:
+    return format_interval(x, unit), x.low, x.high
 
 
 class CostRequest(Record):

@@ -4,7 +4,7 @@ files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
@@ -13,14 +13,15 @@ from ...core.expr import Expr
 from ...core.parameter_count import Formula, Parameters, Section
 from ...core.tree import Leaf, Stack, fill_pattern, fold
 from ...model import Model
+from ...render.report import Report
+from ...render.tables import Column, Part, Table
 from ...utils.errors import LlamathError
-from ...utils.number_format import short_count
+from ...utils.number_format import format_count, short_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
+from .count_tables import count_tables
 
 MAX_LISTED_WEIGHTS = 2_000_000
 """More weights than this are not listed one by one; the folded table has no limit."""
-_MAX_HTML_ROWS = 100
 SCHEMES = ("hf", "meta", "gguf")
 
 
@@ -88,8 +89,27 @@ class CountReport(Report):
         active = f", {short_count(p.active)} active" if p.has_sparse_layers else ""
         return f"{self.model.name}, {p.total:,} parameters ({short_count(p.total)}{text}{active})"
 
-    def _repr_html_(self) -> str:
-        return self.model._repr_html_()
+    @property
+    def headline(self) -> str:
+        """The total."""
+        p = self.parameters
+        text = f", text model {p.parts['text']:,}" if p.parts else ""
+        total = format_count(p.total, "parameter")
+        return f"{self.model.name}: {total} ({short_count(p.total)}){text}"
+
+    @property
+    def setting(self) -> str:
+        """The family and the source."""
+        return f"{self.model.family.name} family, from {self.model.source}"
+
+    @property
+    def stated_notes(self) -> tuple[str, ...]:
+        """The notes on the model."""
+        return self.model.notes
+
+    def tables(self) -> Iterable[Part]:
+        """The weights, equal layers together; the groups, the totals and the formula."""
+        return count_tables(self.model)
 
 
 class StoredTensor(Record):
@@ -122,13 +142,23 @@ class StoredNamesReport(Report):
         text = f", {mtp:,} of them for multi-token prediction" if mtp else ""
         return f"{self.model.name}, {len(self.tensors):,} tensors with {self.scheme} names{text}"
 
-    def html_tables(self) -> Iterable[str]:
-        """The first tensors."""
-        rows = [
-            (x.name, "×".join(str(int(n)) for n in x.shape)) for x in self.tensors[:_MAX_HTML_ROWS]
-        ]
-        more = len(self.tensors) - len(rows)
-        yield html_table(("tensor", "shape"), [*rows, (f"… {more:,} more", "")] if more else rows)
+    @property
+    def entries(self) -> Sequence[StoredTensor]:
+        """The tensors."""
+        return self.tensors
+
+    def tables(self) -> Iterable[Part]:
+        """The tensors."""
+        rows = tuple((x.name, x.shape, x.parameters, x.dtype) for x in self.tensors)
+        yield Table(columns=_TENSORS, rows=rows)
+
+
+_TENSORS = (
+    Column("tensor", key="name"),
+    Column("shape", "shape"),
+    Column("parameters", "count"),
+    Column("dtype"),
+)
 
 
 def listed_weights(tree: Decoder) -> int:

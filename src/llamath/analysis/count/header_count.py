@@ -9,16 +9,18 @@ tied head, and padding, cannot be recognized.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
 from ...checkpoint.formats.manifest import Manifest
 from ...core.parameter_count import Parameters
+from ...render.report import Report
+from ...render.tables import Part
 from ...utils.errors import safe
 from ...utils.number_format import format_count, short_count
-from ...utils.report import Report
-from ..verify.listing import STATE, Listing, TensorRow, list_tensors
+from ..verify.listing import Listing, TensorRow, list_tensors
+from ..verify.listing_tables import STATE, codec_table, dtype_table, tensor_table
 from .count_report import MAX_LISTED_WEIGHTS, SCHEMES
 
 _ROTARY_TABLES = (
@@ -63,15 +65,32 @@ class HeaderCount(Report):
         "dtypes=listing.dtypes",
     )
 
+    @property
+    def setting(self) -> str:
+        """The header that was counted."""
+        tensors = format_count(self.listing.total.tensors, "tensor")
+        return (
+            f"{'' if self.has_family else 'no family, '}from the header of {self.source}: "
+            f"{self.listing.manifest.format}, {tensors}"
+        )
+
+    def tables(self, *, unfold: bool = False) -> Iterable[Part]:
+        """The tensors, and the totals by dtype and codec."""
+        counted = (x for x in self.listing.unfolded() if not is_rotary_table(x))
+        yield tensor_table(counted if unfold else self.folded)
+        yield dtype_table(self.listing.dtypes)
+        if self.listing.codecs:
+            yield codec_table(self.listing)
+
     @cached_property
-    def rows(self) -> tuple[TensorRow, ...]:
+    def folded(self) -> tuple[TensorRow, ...]:
         """The folded rows that are counted."""
-        return tuple(x for x in self.listing.rows if x.role != STATE and not is_rotary_table(x))
+        return tuple(x for x in self.listing.folded if x.role != STATE and not is_rotary_table(x))
 
     @property
     def total(self) -> int:
         """All parameters."""
-        return sum(x.parameters * x.copies for x in self.rows)
+        return sum(x.parameters * x.copies for x in self.folded)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -181,7 +200,7 @@ def _training_state_note(listing: Listing) -> Iterator[str]:
 
 
 def _rotary_table_note(listing: Listing) -> Iterator[str]:
-    if tables := [x for x in listing.rows if is_rotary_table(x)]:
+    if tables := [x for x in listing.folded if is_rotary_table(x)]:
         yield (
             "rotary factors, not counted: "
             f"{format_count(sum(x.elements * x.copies for x in tables), 'element')} "

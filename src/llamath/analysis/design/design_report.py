@@ -10,16 +10,18 @@ from math import exp, log
 from typing import Any, ClassVar
 
 from ...model import Model
+from ...render.report import Report
+from ...render.tables import Part
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_count, short_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..diff.model_diff import DiffReport, diff
 from ..flops.scaling_laws import ScalingLaw, TrainingBudget, training_budget
 from .candidate import Candidate, build_candidate
 from .design_ranking import HabitCosts, RankedDesign, rank_best
 from .design_request import DesignBounds, DesignRequest, FixedDims
 from .design_search import SearchStats, find_ranges, search_space
+from .design_tables import design_head, design_tables, grid_text, search_notes
 from .family_shape import FamilyShape, family_shape
 from .grid import Grid, build_grid
 from .habits import Choice, Habits, divides, learn_habits
@@ -181,7 +183,7 @@ class _NearestDesign(Record):
     head_dim: int
 
 
-class _DesignContrast(Record):
+class DesignContrast(Record):
     """The best design with the habits of another series, and how it differs from the best one."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
@@ -226,7 +228,7 @@ class DesignReport(Report):
             "searched",
         ),
         *(
-            "rows",
+            "rows=intervals",
             "within",
             "candidates",
             "nearest",
@@ -243,7 +245,7 @@ class DesignReport(Report):
     grid: Grid
     family: str  # of the candidates
     searched: int  # grid points decided
-    rows: int  # intervals computed to decide them
+    intervals: int  # intervals computed to decide them
     within: int  # grid points that meet every constraint
     candidates: tuple[Candidate, ...]
     ranked: tuple[RankedDesign, ...]  # the candidates and the designs ranked after them
@@ -251,7 +253,7 @@ class DesignReport(Report):
     notes: tuple[str, ...] = ()
     # the training compute of the best design, if a law, tokens or FLOPs are given
     budget: TrainingBudget | None = None
-    contrast: _DesignContrast | None = None
+    contrast: DesignContrast | None = None
 
     @property
     def best(self) -> Candidate | None:
@@ -290,24 +292,32 @@ class DesignReport(Report):
             f"{best.total:,} parameters"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """A row for each candidate."""
-        columns = (
-            "parameters",
-            "error ppm",
-            "layers",
-            "width",
-            "heads",
-            "KV heads",
-            "head dim",
-            "FFN",
-            "KV bytes per token",
-        )
-        rows = (
-            (x.total, x.ppm, x.layers, x.width, x.heads, x.kv_heads, x.head_dim, x.ffn, x.kv_bytes)
-            for x in self.candidates
-        )
-        yield html_table(columns, rows)
+    @property
+    def headline(self) -> str:
+        """The target, and how many candidates there are."""
+        return design_head(self)
+
+    @property
+    def setting(self) -> str:
+        """The family and the grid of dimensions."""
+        return grid_text(self)
+
+    @property
+    def entries(self) -> Sequence[Candidate]:
+        """The candidates, the best first."""
+        return self.candidates
+
+    @property
+    def stated_notes(self) -> tuple[str, ...]:
+        """How the grid was searched, and the notes."""
+        return (*search_notes(self), *self.notes)
+
+    def tables(self) -> Iterable[Part]:
+        """The candidates or the nearest designs, the contrast, and the training compute."""
+        return design_tables(self)
+
+    def __bool__(self) -> bool:
+        return bool(self.candidates)
 
 
 def with_budget(
@@ -334,7 +344,7 @@ def with_contrast(report: DesignReport, against: str | None) -> DesignReport:
     other = design(DesignRequest(target=report.request.target, like=like, limit=1)).candidates
     if not other:
         return report
-    contrast = _DesignContrast(
+    contrast = DesignContrast(
         like=like,
         config=other[0].config,
         other=other[0].model,
@@ -387,7 +397,7 @@ def design(request: DesignRequest) -> DesignReport:
         grid=grid,
         family=str(shape.data["model_type"]),
         searched=stats.points,
-        rows=stats.rows,
+        intervals=stats.rows,
         within=stats.within,
         candidates=tuple(_build(x, shape, request, costs, series) for x in ranked[: request.limit]),
         ranked=tuple(ranked),

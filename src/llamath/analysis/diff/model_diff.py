@@ -11,11 +11,14 @@ from typing import Any, ClassVar, NamedTuple
 from ...config_keys import GROUPS, SYNONYMS
 from ...core.parameter_count import Section
 from ...model import Model
-from ...utils.number_format import format_signed, short_count
+from ...render.report import Report
+from ...render.tables import Part
+from ...utils.number_format import format_count, format_signed, short_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
-from ..config_report import UNREAD, ConfigKey, ConfigReport, config_report
+from ..config_report import ConfigKey, ConfigReport, config_report
+from ..config_tables import UNREAD
 from .causes import METHOD, Cause, CountedModel, explain_difference
+from .diff_tables import diff_tables, format_share, multi_diff_tables
 from .storage_diff import StorageDifference, storage_difference
 
 
@@ -175,17 +178,34 @@ class DiffReport(Report):
         stored = f", {format_signed(self.storage.delta)} bytes" if self.storage is not None else ""
         return f"{self.a.name} → {self.b.name}: {what}{stored}"
 
-    def html_tables(self) -> Iterable[str]:
-        """The causes, and the weights that differ."""
-        yield html_table(
-            ("cause", "difference", "weights"),
-            [(x.label, format_signed(x.delta), x.where) for x in self.causes],
-        )
-        rows = [
-            (x.path, _format_entry(x.a), _format_entry(x.b), format_signed(x.delta))
-            for x in self.weights
-        ]
-        yield html_table(("weight", self.a.name, self.b.name, "difference"), rows)
+    @property
+    def headline(self) -> str:
+        """The difference of the totals."""
+        total = self.total
+        if not self.delta:
+            return f"{self.a.name} → {self.b.name}: {total.a:,} parameters both"
+        share = f", {format_share(self)}" if total.a else ""
+        sizes = f"{short_count(total.a)} → {short_count(total.b)}{share}"
+        difference = format_signed(self.delta)
+        return f"{self.a.name} → {self.b.name}: {difference} parameters ({sizes})"
+
+    @property
+    def setting(self) -> str:
+        """Both sources."""
+        a, b = self.a, self.b
+        families = " → ".join(dict.fromkeys((a.family.name, b.family.name)))
+        kind = "" if a.claim or b.claim else f"{families} family; "
+        claims = [f", {x.claim}" if x.claim else "" for x in (a, b)]
+        return f"{kind}from {a.source}{claims[0]}\nto {b.source}{claims[1]}"
+
+    @property
+    def entries(self) -> Sequence[Any]:
+        """The causes."""
+        return self.causes
+
+    def tables(self) -> Iterable[Part]:
+        """The causes, the weights, the config keys, the stored bytes, and the equal parts."""
+        return diff_tables(self)
 
 
 class _ModelTotal(Record):
@@ -223,12 +243,20 @@ class MultiDiffReport(Report):
         """All models with their sizes."""
         return ", ".join(f"{x.name} {short_count(x.parameters)}" for x in self.models)
 
-    def html_tables(self) -> Iterable[str]:
-        """One row for each model."""
-        yield html_table(
-            ("model", "parameters", "difference"),
-            [(x.name, x.parameters, format_signed(x.delta)) for x in self.models],
-        )
+    @property
+    def headline(self) -> str:
+        """The models."""
+        models = format_count(len(self.differences), "model")
+        return f"{models} compared with {self.against}"
+
+    @property
+    def entries(self) -> Sequence[Any]:
+        """The differences from the first model."""
+        return self.differences
+
+    def tables(self) -> Iterable[Part]:
+        """The totals of all models, and the causes of each difference."""
+        return multi_diff_tables(self)
 
 
 def diff(a: Model, b: Model) -> DiffReport:

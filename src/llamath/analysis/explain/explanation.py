@@ -22,9 +22,11 @@ from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.parameter_count import count_parameters
 from ...loading import Source, load
 from ...model import Model
-from ...utils.number_format import format_count, format_signed
+from ...render.report import Report
+from ...render.tables import Cell, Column, Part, Row, Table, Text
+from ...utils.errors import safe
+from ...utils.number_format import format_count, format_signed, short_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ...utils.units import parse_quantity
 from .explain_base import BaseModel
 from .explain_search import all_hypotheses, hypotheses_for
@@ -261,15 +263,82 @@ class Explanation(Report):
         likelihood = f"{best.likelihood}: " if best.likelihood in ("likely", "possible") else ""
         return f"{number}: {likelihood}{best.summary}{residue}{more}"
 
-    def html_tables(self) -> Iterable[str]:
-        """The terms of each explanation."""
-        for x in self.candidates:
-            rows = [(y.what, y.value, y.formula) for y in x.terms]
-            yield html_table(
-                ("term", "parameters", "formula"),
-                [*rows, ("total", x.value, "")],
-                bold_rows=(len(rows),),
+    @property
+    def headline(self) -> str:
+        """The number, and whether it is explained."""
+        if self.name:
+            low, high = self.bounds
+            nearest = "; nearest" if self.candidates else ""
+            verdict = "models of this size" if self.explained else f"no model of this size{nearest}"
+            return f"{safe(self.name, 40)}, {low:,} to {high - 1:,}: {verdict}"
+        if self.explained:
+            best = self.candidates[0]
+            share = f", {best.confidence:.0%}" if best.confidence is not None else ""
+            verdict = f"{best.likelihood}{share}"
+        else:
+            verdict = "no exact explanation" + ("; near misses" if self.candidates else "")
+        return f"{self.number:,} ({short_count(self.number)}): {verdict}"
+
+    @property
+    def entries(self) -> Sequence[Candidate]:
+        """The explanations, the simplest first."""
+        return self.candidates
+
+    def __bool__(self) -> bool:
+        return self.explained
+
+    def tables(self) -> Iterable[Part]:
+        """The terms of each explanation; the formula of a whole model is that of the first one."""
+        for i, x in enumerate(self.candidates, 1):
+            names = ", ".join(safe(name, 60) for name in x.also[:_MAX_NAMES])
+            more = f" and {len(x.also) - _MAX_NAMES} more" if len(x.also) > _MAX_NAMES else ""
+            yield Table(
+                title=f"{i}. {self._verdict(x)}",
+                columns=_TERMS,
+                rows=tuple(self._term_rows(x, i)),
+                legend=f"also fits {names}{more}" if x.also else "",
             )
+        where = f"from {safe(self.like, 60)}" if self.like else f"from {self.models} presets"
+        if self.more:
+            others = format_count(self.more, "more, less likely explanation")
+            yield Text(f"{others}; --all lists them", "dim", apart=True)
+        tried = (
+            "counting conventions, packed weights, and combinations of two"
+            if self.name
+            else "combinations of up to three changes. An explanation counts if it is at least "
+            f"{MIN_BITS_SAVED:g} bits shorter than the number itself ({log2(self.number):.0f} "
+            f"bits); those within {LISTED_BITS:g} bits of the shortest are listed"
+        )
+        yield Text(f"tried {where}: {tried}", "dim", apart=not self.more)
+
+    def _verdict(self, x: Candidate) -> str:
+        if self.name:
+            low, high = self.bounds
+            if low <= x.value < high:
+                verb = "rounds" if x.value < 2 * self.number - low else "cut"
+                return f"{verb} to {safe(self.name, 40)}"
+            return f"near miss: off by {format_signed(x.value - self.number)}"
+        if x.exact:
+            return f"exactly, {x.likelihood}"
+        return f"near miss: {format_signed(x.residue)} unexplained"
+
+    def _term_rows(self, x: Candidate, place: int) -> Iterator[Row]:
+        for j, y in enumerate(x.terms):
+            value = y.value if j else Cell(y.value, "count")
+            formula = Cell(y.formula, text=None if j or place == 1 else "")
+            yield Row((value, y.what, formula))
+        if len(x.terms) > 1 or not x.exact:
+            total = x.value if self.name or not x.exact else self.number
+            yield Row((Cell(total, "count"), "in all", ""), is_sum=True)
+
+
+_MAX_NAMES = 6
+"""Other models of the same shape are listed up to this number."""
+_TERMS = (
+    Column("", "signed", "parameters"),
+    Column("", key="term", wrap=True),
+    Column("formula", below=True),
+)
 
 
 def explain_number(

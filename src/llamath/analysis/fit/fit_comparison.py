@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 from ...model import Model
-from ...utils.number_format import format_giga, format_list
-from ...utils.report import Report, html_table
+from ...render.report import Report
+from ...render.tables import Cell, Column, Part, Table, Text
+from ...utils.number_format import format_list
 from .fit_report import FitReport
+from .fit_words import format_sequences
 from .suggestions import gpus_option
 
 
@@ -60,14 +62,51 @@ class FitComparison(Report):
         ]
         return f"{self.model.name}, {self.context:,} tokens: {'; '.join(verdicts)}"
 
-    def html_tables(self) -> Iterable[str]:
-        """One row for each machine."""
-        rows = [
-            (
-                gpus_option(x.count, x.gpu),
-                "fits" if x.fits else "does not fit",
-                format_giga(x.total, 2**30),
-            )
-            for x in self.machines
-        ]
-        yield html_table(("GPUs", "verdict", "GiB on the fullest"), rows)
+    @property
+    def setting(self) -> str:
+        """The dtypes and the sequences."""
+        first = self.machines[0]
+        return (
+            f"{first.dtype}, cache in {first.kv_dtype}; "
+            f"{format_sequences(first.batch, first.context)}; from {first.model.source}"
+        )
+
+    @property
+    def entries(self) -> Sequence[FitReport]:
+        """The report of each machine."""
+        return self.machines
+
+    def tables(self) -> Iterable[Part]:
+        """A row for each machine, and the change that gives up least where the model does not
+        fit.
+        """
+        yield Table(columns=_COLUMNS, rows=tuple(map(_cells, self.machines)))
+        for place, x in enumerate(y for y in self.machines if not y.fits):
+            change = f"fits with {x.instead[0].change}" if x.instead else "no change fits"
+            yield Text(f"{gpus_option(x.count, x.gpu)}: {change}", apart=not place)
+        yield Text(
+            "GiB: of the fullest GPU; context: the longest that fits; decode: a bound in "
+            f"tokens/s at {self.context:,} tokens",
+            "dim",
+            apart=True,
+        )
+
+    def __bool__(self) -> bool:
+        return self.fits
+
+
+_COLUMNS = (
+    Column("on"),
+    Column("", "fits", "fits"),
+    Column("GiB each", "GiB", "total"),
+    Column("of", "GiB", "memory"),
+    Column("context", "count", "max_context"),
+    Column("decode ≤", "rate", "decode_ceiling"),
+)
+
+
+def _cells(x: FitReport) -> tuple[Any, ...]:
+    stage, gpu = x.fullest
+    limits = x.ceilings.decode.tokens_per_second if x.ceilings and x.fits else None
+    context = Cell(None, text="any") if x.max_context is None else x.max_context
+    return gpus_option(x.count, x.gpu), x.fits, stage.total, gpu.memory, context, limits

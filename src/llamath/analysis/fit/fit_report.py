@@ -5,19 +5,27 @@ suggest changes that fit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...hardware import Device
+from ...render.report import Report
+from ...render.tables import Bar, Bars, Cell, Column, Part, Table, Text, heading
 from ...utils.errors import LlamathError
-from ...utils.number_format import format_count, format_giga
+from ...utils.number_format import format_bytes, format_count, format_giga, format_rate
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..inference.cache_bytes import sum_cache_specs
 from ..inference.gpu_shards import StageMemory
 from ..inference.inference_memory import AS_STORED, MemoryCalculator, largest_fitting
-from ..inference.speed_limits import SpeedLimits, host_bandwidth, mixed_speed_limits, speed_limits
+from ..inference.speed_limits import (
+    SpeedLimit,
+    SpeedLimits,
+    host_bandwidth,
+    mixed_speed_limits,
+    speed_limits,
+)
 from ..parallel_layout import Layout
 from .calibration import Calibration, ExpectedSpeed
+from .fit_words import format_sequences, split_text
 from .mixed_machine import MixedMachine
 from .serving_layouts import LayoutChooser, ServingLayout, choose_layout, layout_notes
 from .suggestions import Suggester, Suggestion, gpus_option
@@ -143,17 +151,157 @@ class FitReport(Report):
             f"on {gpus_option(self.count, self.gpu)}"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """The parts of the memory of each stage."""
-        parts = ("weights", "kv_cache", "activations", "logits", "overhead", "total")
-        rows = [
-            (
-                f"stage {x.stage}: {format_count(x.gpus, 'GPU')}",
-                *(format_giga(getattr(x, y), 2**30) for y in parts),
+    @property
+    def headline(self) -> str:
+        """The verdict."""
+        count = f"{self.count:,} ×" if self.count > 1 else "one"
+        where = self.gpu.title if self.gpu.members else f"{count} {self.gpu.title}"
+        return f"{self.model.name} {'fits' if self.fits else 'does not fit'} on {where}"
+
+    @property
+    def setting(self) -> str:
+        """The dtypes, the sequences and the layout."""
+        own = " (the model's own context)" if self.context == self.model.tree.context else ""
+        split = split_text(self.layout)
+        split += f" × {self.replicas:,} replicas" if self.replicas > 1 else ""
+        if self.offload:
+            split += f"; {format_bytes(self.offload)} of the weights of each GPU on the host"
+        return (
+            f"{self.dtype}, cache in {self.kv_dtype}; "
+            f"{format_sequences(self.batch, self.context)}{own}; {split}; from {self.model.source}"
+        )
+
+    def __bool__(self) -> bool:
+        return self.fits
+
+    def tables(self) -> Iterable[Part]:
+        """The memory of each GPU, the free memory or the changes with which it fits, and the
+        limits of the speed.
+        """
+        stages = list(zip(self.stages, self.stage_gpus, strict=True))
+        yield Bars(tuple(self._bar(x, gpu) for x, gpu in stages), _MARKS)
+        yield Table(columns=_COLUMNS, rows=tuple(self._cells(x, gpu) for x, gpu in stages))
+        yield from self._room() if self.fits else self._changes()
+        yield from self._speed()
+
+    def _label(self, stage: StageMemory) -> str:
+        if self.count == 1:
+            return "GPU"
+        first = stage.stage * stage.gpus
+        return f"GPU {first}" + (f"–{first + stage.gpus - 1}" if stage.gpus > 1 else "")
+
+    def _bar(self, stage: StageMemory, gpu: Device) -> Bar:
+        total, memory = (format_giga(x, 2**30) for x in (stage.total, gpu.memory))
+        verdict = f"{total} of {memory} GiB{'' if stage.total <= gpu.memory else ' ✗'}"
+        return Bar(self._label(stage), _parts(stage), gpu.memory, verdict)
+
+    def _cells(self, stage: StageMemory, gpu: Device) -> tuple[Any, ...]:
+        layers = tuple((a, b - 1, 1) for a, b in stage.runs) if self.layout.pp > 1 else None
+        total = stage.total
+        return (self._label(stage), layers, *_parts(stage), total, gpu.memory, total <= gpu.memory)
+
+    def _room(self) -> Iterator[Part]:
+        own, most = self.model.tree.context, self.max_context
+        tokens = "any number of tokens" if most is None else f"up to {format_count(most, 'token')}"
+        if own and (most is None or most > own):
+            tokens += f" (the model's own context is {own:,})"
+        batch = (
+            "any number of sequences"
+            if self.max_batch is None
+            else f"up to {format_count(self.max_batch, 'sequence')}"
+        )
+        sequences = format_count(self.batch, "sequence")
+        yield heading("free memory")
+        yield Text(
+            f"fits {sequences} of {tokens}, or {batch} of {self.context:,} tokens", indent="  "
+        )
+
+    def _changes(self) -> Iterator[Part]:
+        if self.instead:
+            yield Table(
+                title="fits with one of these changes, least loss first",
+                columns=_CHANGES,
+                rows=tuple((x.change, x.what, x.total) for x in self.instead),
             )
-            for x in self.stages
-        ]
-        yield html_table(("GiB on each GPU", "weights", "KV cache", *parts[2:]), rows)
+            return
+        yield heading("no change fits")
+        yield Text(
+            "tried: dtypes that the GPU supports, fewer tokens, an 8-bit KV cache, weights on the "
+            "host, more of these GPUs, larger GPUs",
+            indent="  ",
+        )
+
+    def _speed(self) -> Iterator[Part]:
+        if self.ceilings is None:
+            text = "speed: unknown without the memory bandwidth, such as bw=1TB/s"
+            yield Text(text, apart=True)
+            return
+        limits = self.ceilings
+        yield Table(
+            title="speed limits: upper bounds, not predictions",
+            columns=_SPEEDS,
+            rows=tuple(self._speeds(limits)),
+        )
+        yield Text("assumed: " + "; ".join(limits.assumptions), "dim")
+
+    def _speeds(self, limits: SpeedLimits) -> Iterator[tuple[Any, ...]]:
+        decode, prefill, expected = limits.decode, limits.prefill, self.expected
+        where = "in all stages, one after another" if self.layout.pp > 1 else "on each GPU"
+        each = decode.tokens_per_second / self.batch if self.batch > 1 else None
+        context = f"at {format_count(self.context, 'token')} of context"
+        because = f"{context}: {_reason(decode, where)}"
+        yield "decode", decode.tokens_per_second, each, None, because
+        if prefill is None:
+            unknown = Cell(None, text="unknown")
+            yield "prefill", unknown, None, None, "the vendor publishes no FLOP/s for this GPU"
+        else:
+            sequences = format_sequences(self.batch, self.context)
+            because = f"{sequences}: {_reason(prefill, 'on each GPU')}"
+            yield "prefill", prefill.tokens_per_second, None, prefill.seconds, because
+        if expected is not None:
+            yield "expected decode", expected.decode, None, None, expected.source
+            if expected.prefill is not None:
+                yield "expected prefill", expected.prefill, None, None, ""
+
+
+_PARTS = ("weights", "kv_cache", "activations", "logits", "overhead")
+_MARKS = (
+    ("weights", "█"),
+    ("KV cache", "▓"),
+    ("activations, logits", "▒"),
+    ("", "▒"),
+    ("overhead", "░"),
+)
+_COLUMNS = (
+    Column("GiB each", key="gpus"),
+    Column("layers", "layers", drop=1),
+    Column("weights", "GiB"),
+    Column("KV cache", "GiB", "kv_cache"),
+    Column("activations", "GiB", drop=3),
+    Column("logits", "GiB", drop=2),
+    Column("overhead", "GiB"),
+    Column("total", "GiB"),
+    Column("of", "GiB", "memory"),
+    Column("fits", shown=False),
+)
+_CHANGES = (Column("change"), Column("what", drop=1), Column("GiB", "GiB", "total"))
+_SPEEDS = (
+    Column("", key="pass"),
+    Column("tokens/s", "rate", "tokens_per_second"),
+    Column("of each sequence", ".1", drop=1),
+    Column("seconds", "3 digits"),
+    Column("because", below=True),
+)
+
+
+def _parts(stage: StageMemory) -> tuple[int, ...]:
+    return tuple(getattr(stage, x) for x in _PARTS)
+
+
+def _reason(limit: SpeedLimit, where: str) -> str:
+    if limit.bound == "memory":
+        return f"memory-bound, {format_bytes(limit.bytes)} read in a pass {where}"
+    return f"compute-bound, {format_rate(limit.flops / 1e12)} TFLOP {where}"
 
 
 def fit(

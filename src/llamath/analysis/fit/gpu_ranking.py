@@ -6,16 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...hardware import Device, devices
-from ...utils.number_format import format_count, format_giga, format_list
+from ...render.report import Report
+from ...render.tables import Cell, Column, Part, Table, Text
+from ...utils.number_format import format_count, format_list
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator, largest_fitting
 from ..inference.speed_limits import decode_limit, find_roof
 from ..parallel_layout import Layout
+from .fit_words import format_sequences, split_text
 from .serving_layouts import LayoutChooser
 from .suggestions import gpus_option
 
@@ -105,18 +107,69 @@ class GPURanking(Report):
             f"{format_count(self.context, 'token')} each"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """One row for each GPU."""
-        rows = [
-            (
-                gpus_option(x.count, x.device),
-                format_giga(x.total, 2**30),
-                format_giga(x.device.memory, 2**30),
-                x.max_context,
-            )
-            for x in self.gpus
-        ]
-        yield html_table(("GPUs", "GiB each", "of", "context"), rows)
+    @property
+    def headline(self) -> str:
+        """The question."""
+        return f"{self.model.name}: GPUs that can run it, smallest first"
+
+    @property
+    def setting(self) -> str:
+        """The weights, the cache and the sequences."""
+        dtype = f"weights in {self.dtype}" if self.dtype else "weights as stored"
+        sequences = format_sequences(self.batch, self.context)
+        return f"{dtype}, cache in {self.kv_dtype}; {sequences} each; from {self.model.source}"
+
+    @property
+    def entries(self) -> Sequence[RankedGPU]:
+        """The GPUs, smallest first."""
+        return self.gpus
+
+    def tables(self) -> Iterable[Part]:
+        """A row for each GPU, and those that are too small."""
+        most = NODE_COUNTS[-1]
+        tokens = format_count(self.context, "token")
+        if self.gpus:
+            yield Table(columns=_COLUMNS, rows=tuple(map(_cells, self.gpus)))
+        else:
+            yield Text(f"none, not even {most} of one kind in a node", apart=True)
+        if self.too_small:
+            names = format_list(self.too_small, _MAX_TOO_SMALL)
+            text = f"too small, even {most} of them or as many as a node has: {names}"
+            yield Text(text, apart=True)
+        yield Text(
+            f"on: the smallest of 1, 2, 4 and 8 in a node that fits; GiB: at {tokens}; context: "
+            f"the longest that fits, = if all {self.limit:,} that were tried do; decode: a bound "
+            f"in tokens/s at {tokens}, bytes over bandwidth, not a prediction",
+            "dim",
+            apart=True,
+        )
+
+    def __bool__(self) -> bool:
+        return self.fits
+
+
+_COLUMNS = (
+    Column("on"),
+    Column("gpu", shown=False),
+    Column("count", shown=False),
+    Column("split", drop=1),
+    Column("GiB each", "GiB", "total"),
+    Column("of", "GiB", "memory"),
+    Column("context", "count", "max_context"),
+    Column("", key="whole_context"),
+    Column("decode ≤", "rate", "decode_ceiling"),
+)
+_MAX_TOO_SMALL = 12
+"""Names of GPUs that are too small."""
+
+
+def _cells(x: RankedGPU) -> tuple[Any, ...]:
+    return (
+        *(gpus_option(x.count, x.device), x.device.name, x.count),
+        *(split_text(x.layout) if x.count > 1 else "", x.total, x.device.memory),
+        *(x.max_context, Cell(x.whole_context, text="=" if x.whole_context else "")),
+        x.decode_ceiling,
+    )
 
 
 def rank_gpus(

@@ -5,15 +5,16 @@ bytes, bits per weight, and what fits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...core.tree import fold
 from ...hardware import Device
+from ...render.report import Report
+from ...render.tables import Cell, Column, Table
 from ...utils.errors import LlamathError
-from ...utils.number_format import format_bytes, format_giga
+from ...utils.number_format import format_bytes
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..inference.inference_memory import MemoryCalculator, largest_fitting
 from ..inference.weight_bytes import WeightStorage
 from .serving_layouts import LayoutChooser
@@ -96,7 +97,7 @@ class QuantsReport(Report):
     """The dtypes of a model or the files of a folder, largest first."""
 
     model: Model
-    rows: tuple[QuantRow, ...]
+    quants: tuple[QuantRow, ...]
     are_files: bool
     gpu: Device | None
     count: int
@@ -113,7 +114,7 @@ class QuantsReport(Report):
             "count",
             "context",
             "kv_dtype",
-            "rows",
+            "rows=quants",
             "best=best.name",
             "notes",
         ),
@@ -124,7 +125,7 @@ class QuantsReport(Report):
         """The row of the most bits of those that fit, of an old type only if no other fits; None
         if none does, or without a GPU.
         """
-        fitting = [x for x in self.rows if x.fits and x.supported]
+        fitting = [x for x in self.quants if x.fits and x.supported]
         return max(fitting, key=lambda x: (x.dtype.lower() not in _OLD_TYPES, x.bits), default=None)
 
     @property
@@ -135,7 +136,7 @@ class QuantsReport(Report):
     @property
     def summary(self) -> str:
         """The row to choose, or the range of sizes."""
-        sizes = sorted(x.bytes for x in self.rows)
+        sizes = sorted(x.bytes for x in self.quants)
         if self.gpu is None:
             kind = "files" if self.are_files else "dtypes and mixtures"
             return (
@@ -150,19 +151,54 @@ class QuantsReport(Report):
             f"{format_bytes(self.best.bytes)}, {self.best.bits:.2f} bits per weight"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """One row for each dtype or file."""
-        rows = [
-            (
-                x.name,
-                format_giga(x.bytes, 10**9),
-                f"{x.bits:.2f}",
-                ", ".join(x.unquantized),
-                x.max_context,
-            )
-            for x in self.rows
+    @property
+    def setting(self) -> str:
+        """The cache and the source."""
+        return f"KV cache in {self.kv_dtype}; from {self.model.source}"
+
+    @property
+    def entries(self) -> Sequence[QuantRow]:
+        """The dtypes or files."""
+        return self.quants
+
+    def tables(self) -> Iterable[Table]:
+        """A row for each dtype or file."""
+        columns = [
+            Column("file" if self.are_files else "dtype", key="name"),
+            Column("GB", "GB", "bytes"),
+            Column("bits", ".2"),
+            Column("unquantized", "few", drop=1),
         ]
-        yield html_table(("dtype", "GB", "bits per weight", "unquantized", "context"), rows)
+        legend = "bits: per weight, scales included; unquantized: largest parts in 16 bits or more"
+        if self.gpu is None:
+            yield Table(columns=tuple(columns), rows=tuple(map(_cells, self.quants)), legend=legend)
+            return
+        columns += [
+            Column("GiB", "GiB", "total"),
+            Column("context", "count", "max_context"),
+            Column("", "fits", "fits"),
+            Column("supported", shown=False),
+        ]
+        where = f"{gpus_option(self.count, self.gpu)} with {self.context:,} tokens"
+        yield Table(
+            columns=tuple(columns),
+            rows=tuple((*_cells(x), *_cells_on_gpu(x)) for x in self.quants),
+            legend=f"{legend}; GiB: on the fullest GPU of {where}; context: the longest that fits, "
+            "at most the model's own",
+        )
+
+    def __bool__(self) -> bool:
+        return self.fits
+
+
+def _cells(x: QuantRow) -> tuple[Any, ...]:
+    plain = Cell(x.unquantized, text="all") if x.unquantized_bytes == x.bytes else x.unquantized
+    return x.name, x.bytes, x.bits, plain
+
+
+def _cells_on_gpu(x: QuantRow) -> tuple[Any, ...]:
+    verdict = x.fits if x.supported else Cell(x.fits, text="no kernels")
+    return x.total, x.max_context or None, verdict, x.supported
 
 
 def list_quants(calculator: MemoryCalculator, gpu: Device | None, count: int) -> QuantsReport:
@@ -188,7 +224,7 @@ def _report(
 ) -> QuantsReport:
     return QuantsReport(
         model=calculator.model,
-        rows=tuple(sorted(rows, key=lambda x: -x.bytes)),
+        quants=tuple(sorted(rows, key=lambda x: -x.bytes)),
         are_files=are_files,
         gpu=gpu,
         count=count,

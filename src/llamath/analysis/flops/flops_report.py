@@ -5,7 +5,7 @@ MFU.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,10 +15,11 @@ from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder, TextEnco
 from ...core.multimodal import CrossAttentionLayer
 from ...core.parameter_count import layer_ranges
 from ...core.tree import LETTERS, Stack, fold
+from ...render.report import Report
+from ...render.tables import Part
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_count, format_flops, format_ranges
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..default_context import default_context
 from ..graph.recorder import Graph, Region, record, record_prefill
 from ..image_pass import ImagePass, Images, check_tokens, image_pass, mask_notes
@@ -35,6 +36,7 @@ from .flop_count import (
     list_flops,
     train_flops,
 )
+from .flops_tables import attention_text, flops_tables
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -253,7 +255,7 @@ class FlopsReport(Report):
         *(
             "formula=forward.total.symbol",
             "letters",
-            "products=rows",
+            "products",
             "intensity",
             "notes",
             "mfu",
@@ -269,7 +271,7 @@ class FlopsReport(Report):
     decode_otherwise: Flops  # decode with the other form of latent attention
     full: Flops  # `forward` with attention over all pairs
     training: TrainingFlops
-    rows: tuple[FlopsRow, ...]
+    products: tuple[FlopsRow, ...]
     conventions: tuple[Convention, ...]
     prefill_intensity: tuple[_Intensity, ...]
     # with absorbed latent attention, which reads the latent cache
@@ -364,23 +366,32 @@ class FlopsReport(Report):
             f"{self.request.context:,} tokens: {totals}{images}"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """A row for each product."""
-        columns = (
-            "group",
-            "product",
-            "layers",
-            "times",
-            "formula",
-            "forward",
-            "decode",
-            "training",
+    @property
+    def headline(self) -> str:
+        """The FLOPs of the forward pass and of training."""
+        batch, tokens = self.request.batch, format_count(self.request.context or 0, "token")
+        over = tokens if batch == 1 else f"{batch:,} sequences of {tokens}"
+        return (
+            f"{self.model.name}: {format_flops(self.forward.total)} forward over {over}, "
+            f"{format_flops(self.training.model)} to train on them"
         )
-        rows = (
-            (x.group, x.what, x.layers, x.times, x.formula, x.forward, x.decode, x.train)
-            for x in self.rows
-        )
-        yield html_table(columns, rows)
+
+    @property
+    def setting(self) -> str:
+        """The source, and what is counted of attention and images."""
+        lines = [f"{self.model.family.name} family, from {self.model.source}", attention_text(self)]
+        if self.images is not None:
+            lines.append(f"with {self.images.summary} of the context")
+        return "\n".join(lines)
+
+    @property
+    def entries(self) -> Sequence[FlopsRow]:
+        """The products."""
+        return self.products
+
+    def tables(self) -> Iterable[Part]:
+        """The products, the passes, the conventions, FLOPs per byte, and the MFU."""
+        return flops_tables(self)
 
     @property
     def tokens(self) -> int:
@@ -464,7 +475,7 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
         decode_otherwise=decode if request.unpacked else other,
         full=forward_flops(prompt, masked=False),
         training=train_flops(prompt, masked, request.recompute, request.flash),
-        rows=tuple(_rows(prompt, unpacked if request.unpacked else absorbed, masked)),
+        products=tuple(_rows(prompt, unpacked if request.unpacked else absorbed, masked)),
         conventions=conventions(tree, context),
         prefill_intensity=_arithmetic_intensity(
             prefill, _weight_bytes_read(last, sizes.storage, context * batch), written

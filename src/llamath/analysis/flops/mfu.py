@@ -12,6 +12,7 @@ from fractions import Fraction
 from ...utils.errors import LlamathError, nearest, safe
 from ...utils.record_type import Record
 from .flops_report import MFU, ConventionMFU, FlopsReport, plain_number
+from .flops_tables import flops_by_convention
 
 
 class Throughput(Record):
@@ -32,18 +33,6 @@ class _Utilization(Record):
     per_token: Fraction
     rate: Fraction  # FLOP/s of one GPU
     share: Fraction  # of its peak
-
-
-def flops_by_convention(report: FlopsReport) -> dict[str, tuple[str, Fraction]]:
-    """Return (title, training FLOPs per token) by every convention, exact counts first."""
-    full, exact = Fraction(3 * report.full.total, report.tokens), report.exact_per_token
-    counts = {"exact": ("exact", exact), "full": ("exact, attention over all pairs", full)}
-    if report.training.hardware != report.training.model:
-        counts["hardware"] = (
-            "exact, with recomputation",
-            Fraction(report.training.hardware, report.tokens),
-        )
-    return counts | {x.name: (x.title, Fraction(int(x.train))) for x in report.conventions}
 
 
 def speed_of(report: FlopsReport, rate: Fraction, convention: str) -> Fraction:

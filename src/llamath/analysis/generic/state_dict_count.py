@@ -4,15 +4,16 @@ count it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
 from ...core.expr import Expr
 from ...generic.generic_model import GenericModel
+from ...render.tables import Column, Part, Table, Text
 from ...utils.errors import LlamathError
-from ...utils.number_format import short_count
+from ...utils.number_format import format_count, short_count
 from ..count.count_report import (
     MAX_LISTED_WEIGHTS,
     SCHEMES,
@@ -20,9 +21,11 @@ from ..count.count_report import (
     StoredNamesReport,
     StoredTensor,
 )
+from ..count.count_tables import GROUPS
 from ..inference.inference_memory import WeightsReport
 from ..inference.weight_bytes import stored_weights
 from ..verify.listing import Listing, list_tensors
+from ..verify.listing_tables import dtype_table, tensor_table
 from ..verify.weight_names import NamesReport, StoredName, WeightNames
 
 
@@ -70,6 +73,46 @@ class StateDictCount(CountReport):
         document = super(CountReport, self).to_json()
         notes = document.pop("notes")
         return document | {"weights": self._entries() if weights else [], "notes": notes}
+
+    @property
+    def headline(self) -> str:
+        """The total, and whose count it is."""
+        total = f"{format_count(self.total, 'parameter')} ({short_count(self.total)})"
+        return f"{self.model.name}: {total}, {self.model.claim}"
+
+    @property
+    def setting(self) -> str:
+        """The tensors, and what is known of them."""
+        total = self.listing.total
+        passes = (
+            "no formula and no forward pass"
+            if self.model.kind is None
+            else "no formula; flops, memory and trace compute it"
+        )
+        return (
+            f"from {self.model.source}: {format_count(total.tensors, 'tensor')}, "
+            f"{total.bytes:,} bytes; names and shapes, {passes}"
+        )
+
+    @property
+    def stated_notes(self) -> tuple[str, ...]:
+        """What is not counted, and the notes on the model."""
+        extras = (
+            f"not counted: {name}, {format_count(n, 'element')}"
+            for name, n in self.parameters.extras.items()
+        )
+        return (*extras, *self.model.notes)
+
+    def tables(self, *, unfold: bool = False) -> Iterable[Part]:
+        """The tensors, and the sums by module and dtype."""
+        listing = self.listing
+        yield tensor_table(listing.unfolded() if unfold else listing.folded)
+        groups = self.groups.items()
+        rows = tuple((name, n, self.model.count.share(n)) for name, n in groups)
+        yield Table(columns=(Column("by module", key="module"), *GROUPS[1:]), rows=rows)
+        yield dtype_table(listing.dtypes)
+        if (twice := self.parameters.tied_counted_twice) != self.total:
+            yield Text(f"tied tensors counted twice  {twice:,}", apart=True)
 
     def _entries(self) -> list[Mapping[str, Any]]:
         return [
@@ -135,7 +178,7 @@ def state_dict_names(model: GenericModel) -> NamesReport:
             layers=x.copies,
             names={"hf": StoredName(name=x.pattern, shape=shape, transform="")},
         )
-        for x in listing.rows
+        for x in listing.folded
         if not x.tied
         for shape in [tuple(map(Expr.const, x.shape))]
     )

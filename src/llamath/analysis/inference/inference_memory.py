@@ -21,16 +21,24 @@ from ...core.blocks import Decoder
 from ...core.expr import Expr, maximum, minimum, product, total
 from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder
 from ...families.deepseek_shared import MTP_KEYS
+from ...render.report import Report
+from ...render.tables import Part
 from ...utils.errors import LlamathError, UnknownQuantization, safe
-from ...utils.number_format import format_bytes, format_count, format_giga
+from ...utils.number_format import format_bytes, format_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..default_context import default_context
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record, record_prefill
-from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
+from ..memory_line import (
+    MemoryLine,
+    letters_of,
+    lines_table,
+    overhead_bytes,
+    overhead_line,
+)
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
 from .choose_storage import find_format, weight_storage
+from .memory_tables import memory_tables
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage
 
 if TYPE_CHECKING:
@@ -185,14 +193,23 @@ class MemoryReport(_ContextMemory, Report):
         )
         return f"{self.model.name} {dtype}, {sequences}: {format_bytes(self.total)}{verdict}"
 
-    def html_tables(self) -> Iterable[str]:
-        """The lines with their formulas."""
-        total = ("total", self.total, format_giga(self.total, 2**30), "")
-        rows = [
-            *((x.what, x.bytes, format_giga(x.bytes, 2**30), x.formula) for x in self.lines),
-            total,
-        ]
-        yield html_table(("part", "bytes", "GiB", "formula"), rows, bold_rows=(len(rows) - 1,))
+    @property
+    def headline(self) -> str:
+        """The total."""
+        return self.replace(limit=None).summary
+
+    @property
+    def setting(self) -> str:
+        """The family, the source and the cache."""
+        family, source = self.model.family.name, self.model.source
+        return f"{family} family, from {source}; cache in {self.kv_dtype}"
+
+    def tables(self) -> Iterable[Part]:
+        """The lines with their formulas, the passes, all contexts, and what fits."""
+        return memory_tables(self)
+
+    def __bool__(self) -> bool:
+        return self.limit is None or self.limit.fits
 
 
 class WeightsReport(Report):
@@ -234,6 +251,16 @@ class WeightsReport(Report):
     def notes(self) -> tuple[str, ...]:
         """The reason why the rest is unknown."""
         return (self.reason,) if self.reason else ()
+
+    @property
+    def stated_notes(self) -> tuple[str, ...]:
+        """What is unknown, and why."""
+        note = "the memory of cache and activations is unknown"
+        return (f"{self.reason}; {note}" if self.reason else note,)
+
+    def tables(self) -> Iterable[Part]:
+        """The lines of the weights."""
+        yield lines_table(self.lines)
 
     @property
     def summary(self) -> str:

@@ -5,19 +5,21 @@ that fit into memory.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from ...hardware import Device
+from ...render.report import Report
+from ...render.tables import Part
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_giga
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..parallel_layout import Layout, Recompute
 from ..training.training_memory import TrainRequest, training_dtype
 from .layout_space import LAYOUT_AXES, LayoutSpace, Rejected, StepSpec, sort_rejected
+from .plan_tables import plan_notes, plan_tables, step_text
 from .training_run import TrainingCostModel, TrainingPlan, TrainingRun
 
 if TYPE_CHECKING:
@@ -132,39 +134,33 @@ class PlanReport(Report):
             f"{format_giga(best.memory, 2**30)} GiB per GPU"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """A row for each plan."""
-        rows = [
-            (
-                *layout_axes(x.layout).values(),
-                *(
-                    x.layout.zero,
-                    x.layout.interleave,
-                    x.layout.microbatch,
-                    x.layout.count,
-                    x.layout.recompute,
-                ),
-                *(
-                    format_giga(x.memory, 2**30),
-                    f"{x.timing.step:.3g}",
-                    f"{x.mfu:.1%}",
-                    round(x.tokens),
-                ),
-            )
-            for x in self.plans
-        ]
-        settings = (
-            "ZeRO",
-            "interleave",
-            "microbatch",
-            "microbatches",
-            "recompute",
-            "GiB",
-            "s per step",
-            "MFU",
-            "tokens/s",
-        )
-        yield html_table((*(name.upper() for name in LAYOUT_AXES), *settings), rows)
+    @property
+    def headline(self) -> str:
+        """The question."""
+        return f"{self.model.name}: plans to train on {self.gpus:,} × {self.device.title}"
+
+    @property
+    def setting(self) -> str:
+        """The source and the step."""
+        family = f"{self.model.family.name} family, from {self.model.source}"
+        return f"{family}\n{step_text(self)}"
+
+    @property
+    def entries(self) -> Sequence[TrainingPlan]:
+        """The plans, best first."""
+        return self.plans
+
+    @property
+    def stated_notes(self) -> tuple[str, ...]:
+        """The notes on the plans and on the model."""
+        return tuple(plan_notes(self))
+
+    def tables(self) -> Iterable[Part]:
+        """The ranking, the step of the best plan, and what is not possible."""
+        return plan_tables(self)
+
+    def __bool__(self) -> bool:
+        return self.fits
 
 
 def plan(model: Model, on: tuple[int, Device], request: PlanRequest | None = None) -> PlanReport:

@@ -8,20 +8,22 @@ Speeds are upper bounds (`speed_limits`), not predictions: communication is free
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ...hardware import Device
+from ...render.report import Report
+from ...render.tables import Part
 from ...utils.errors import LlamathError
-from ...utils.number_format import format_count, format_giga
+from ...utils.number_format import format_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..fit.serving_layouts import MAX_TP, serving_layouts, tp_degrees
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator, largest_fitting
 from ..inference.speed_limits import Bound, decode_limit, find_roof
 from ..parallel_layout import Layout, layout_problems, pipeline_stages
 from .layout_space import Rejected, divisors
+from .plan_tables import serving_tables
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -96,6 +98,7 @@ class ServeReport(Report):
     rejected: tuple[Rejected, ...]
     too_large: tuple[Rejected, ...]  # splits that do not fit one sequence, or miss the latency
     notes: tuple[str, ...]
+    top: int = 10  # plans that a terminal shows
 
     @property
     def fits(self) -> bool:
@@ -123,32 +126,41 @@ class ServeReport(Report):
             f"{best.decode_ceiling:,.0f} tokens/s"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """A row for each plan."""
-        columns = (
-            "TP",
-            "PP",
-            "replicas",
-            "batch",
-            "GiB",
-            "ms per token",
-            "tokens/s at most",
-            "bound",
+    @property
+    def headline(self) -> str:
+        """The question."""
+        return f"{self.model.name}: plans to serve on {self.gpus:,} × {self.device.title}"
+
+    @property
+    def setting(self) -> str:
+        """The source, the dtypes, the sequences and the latency."""
+        within = (
+            f", time per output token at most {self.latency * 1000:g} ms"
+            if self.latency is not None
+            else ""
         )
-        rows = (
-            (
-                x.layout.tp,
-                x.layout.pp,
-                x.replicas,
-                x.batch,
-                format_giga(x.memory, 2**30),
-                f"{x.seconds * 1000:.3g}",
-                round(x.decode_ceiling),
-                x.bound,
-            )
-            for x in self.plans
+        return (
+            f"{self.model.family.name} family, from {self.model.source}\n"
+            f"weights {self.dtype}, KV cache {self.kv_dtype}; sequences of "
+            f"{self.context:,} tokens{within}"
         )
-        yield html_table(columns, rows)
+
+    @property
+    def entries(self) -> Sequence[_ServePlan]:
+        """The plans, best first."""
+        return self.plans
+
+    @property
+    def stated_notes(self) -> tuple[str, ...]:
+        """The notes of the plans and of the model."""
+        return self.all_notes
+
+    def tables(self) -> Iterable[Part]:
+        """The ranking, and what is not possible."""
+        return serving_tables(self)
+
+    def __bool__(self) -> bool:
+        return self.fits
 
 
 def plan_serving(

@@ -4,13 +4,14 @@ why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
+from ...render.report import Report
+from ...render.tables import Cell, Column, Part, Table, Text
 from ...utils.errors import safe
-from ...utils.number_format import format_count
+from ...utils.number_format import format_count, format_list, short_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from .compared_side import SideFacts
 
 
@@ -193,13 +194,90 @@ class SameReport(Report):
         cause = f"; {self.causes[0].message}" if self.causes else ""
         return f"{safe(self.a.path)} and {safe(self.b.path)}: {self.answer}{cause}"
 
-    def html_tables(self) -> Iterable[str]:
-        """The weights that differ."""
-        rows = [
-            (x.path, x.verdict, x.differing, x.beyond, f"{x.relative_error:.3g}", x.cause)
-            for x in self.differences
-        ]
-        yield html_table(
-            ("weight", "verdict", "values that differ", "beyond bound", "relative error", "cause"),
-            rows,
+    @property
+    def headline(self) -> str:
+        """The verdict in words."""
+        return self.answer
+
+    @property
+    def setting(self) -> str:
+        """Both sides."""
+        return f"{_side(self.a, 'A')}\n{_side(self.b, 'B')}"
+
+    @property
+    def entries(self) -> Sequence[WeightDifference]:
+        """The weights that differ, or are equal within rounding."""
+        return self.differences
+
+    def __bool__(self) -> bool:
+        return self.same
+
+    def tables(self) -> Iterable[Part]:
+        """The rounded types, the likely causes, and the weights that differ."""
+        if self.rounded_types:
+            yield Table(columns=_ROUNDED, rows=tuple(map(_rounded_cells, self.rounded_types)))
+        if self.causes:
+            yield Table(
+                title="likely causes",
+                columns=(Column("", key="cause", wrap=True),),
+                rows=tuple((x.message,) for x in self.causes),
+                most=_MAX_ROWS,
+            )
+        ranked = sorted(self.differences, key=lambda x: x.verdict != "different")
+        yield Table(
+            columns=_DIFFERENCES,
+            rows=tuple(map(_difference_cells, ranked)),
+            most=min(self.different, _MAX_ROWS),
         )
+        for letter, paths in (("A", self.only_in_a), ("B", self.only_in_b)):
+            if paths:
+                count = format_count(len(paths), "weight")
+                text = f"{count} only in {letter}: {format_list(paths, 6)}"
+                yield Text(text, apart=True, hanging="  ")
+
+
+_MAX_ROWS = 12
+"""The most weights that a terminal lists."""
+_ROUNDED = (
+    Column("within rounding", key="dtypes"),
+    Column("weights", "count"),
+    Column("relative error", "2 digits", "relative_error", drop=2),
+    Column("of the bound", "percent", "share_of_bound", drop=1),
+)
+_DIFFERENCES = (
+    Column("weight"),
+    Column("verdict", shown=False),
+    Column("differ", "count", "values that differ", drop=1),
+    Column("of", "count", "values", drop=1),
+    Column("beyond bound", shown=False),
+    Column("relative error", "2 digits", drop=2),
+    Column("cause"),
+)
+
+
+def _rounded_cells(x: RoundedType) -> tuple[Any, ...]:
+    share = Cell(x.share_of_bound, text=None if x.share_of_bound else "within half a step")
+    return f"{x.dtype_a} in A, {x.dtype_b} in B", x.weights, x.relative_error, share
+
+
+def _difference_cells(x: WeightDifference) -> tuple[Any, ...]:
+    if not x.elements:
+        return x.path, x.verdict, None, None, None, None, x.cause
+    rank = f", rank {x.rank}" if x.cause == "low rank" else ""
+    figures = (x.differing, x.elements, x.beyond, x.relative_error)
+    return x.path, x.verdict, *figures, x.cause + rank
+
+
+def _side(x: SideFacts, letter: str) -> str:
+    shares = [f"{name} {share}" if len(x.dtypes) > 1 else name for name, share in _shares(x)]
+    merged = f"{x.adapter} merged with {x.base}: " if x.adapter else ""
+    return (
+        f"{letter}  {x.path}: {merged}{x.family}, {short_count(x.elements)}, "
+        f"{x.format}, {x.names} names, {format_list(shares, 3)}"
+    )
+
+
+def _shares(x: SideFacts) -> Iterator[tuple[str, str]]:
+    for name, n in x.dtypes.items():
+        share = 100 * n / max(1, x.elements)
+        yield name, f"{share:.0f} %" if share >= 1 else "< 1 %"

@@ -10,16 +10,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple
 
 from ...checkpoint.canonical_reader import CanonicalWeight, RowChunk
 from ...checkpoint.formats.dtypes import PLAIN_FLOATS
 from ...checkpoint.formats.number_arrays import require_numpy
+from ...render.report import Report
+from ...render.tables import Code, Column, Part, Table
 from ...utils.errors import safe
 from ...utils.number_format import format_count
-from ...utils.report import Report, html_table
 from .adapted_side import open_side
 from .compared_side import ComparedSide, SideFacts
 
@@ -74,12 +75,28 @@ class HashReport(Report):
         """The hash and the checkpoint, as sha256sum writes it."""
         return f"{self.hash}  {safe(self.checkpoint.path)}"
 
-    def html_tables(self) -> Iterable[str]:
+    @property
+    def headline(self) -> str:
+        """Nothing: the hash stands alone."""
+        return ""
+
+    @property
+    def entries(self) -> Sequence[WeightHash]:
         """The hash of each weight."""
-        yield html_table(
-            ("weight", "dtype", "shape", "sha256"),
-            [(x.path, x.dtype, list(x.shape), x.sha256) for x in self.weights],
-        )
+        return self.weights
+
+    @property
+    def stated_notes(self) -> tuple[str, ...]:
+        """None, for the same reason."""
+        return ()
+
+    def tables(self) -> Iterable[Part]:
+        """The hash of each weight; a terminal shows that of all alone."""
+        yield Code(self.summary)
+        yield Table(columns=_COLUMNS, rows=self.weights, most=0)
+
+
+_COLUMNS = (Column("weight"), Column("dtype"), Column("shape", "shape"), Column("sha256"))
 
 
 def hash_checkpoint(path: str, progress: Progress = lambda _done, _all: None) -> HashReport:

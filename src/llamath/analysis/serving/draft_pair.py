@@ -10,7 +10,7 @@ tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
@@ -18,15 +18,16 @@ from ...checkpoint.vocabulary import Vocabulary
 from ...core.blocks import Attention, Decoder
 from ...core.tree import fold
 from ...engines import ENGINES, find_engine
-from ...utils.errors import LlamathError
-from ...utils.number_format import format_bytes
+from ...render.report import Report
+from ...render.tables import Cell, Column, Part, Table, Text
+from ...utils.errors import LlamathError, safe
+from ...utils.number_format import format_bytes, format_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..inference.cache_bytes import sum_cache_specs
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator
 from ..parallel_layout import Layout
-from .engine_layouts import broken_rules
+from .engine_layouts import broken_rules, rule_source
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -81,7 +82,7 @@ class PairReport(Report):
             "draft",
             "kind",
             "accepted",
-            "rows",
+            "rows=embedding_rows",
             "vocabulary",
             "context",
             "weights",
@@ -95,7 +96,7 @@ class PairReport(Report):
     target: Model
     draft: str
     kind: DraftKind
-    rows: tuple[int, int]  # of the target's embedding, and of the draft's
+    embedding_rows: tuple[int, int]  # of the target's embedding, and of the draft's
     compared: VocabularyComparison | None
     context: int
     weights: tuple[int, int]  # bytes of target and draft
@@ -133,13 +134,93 @@ class PairReport(Report):
             f"{format_bytes(self.weights[1])} more weights; {speed}"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """A row for each number of draft tokens."""
-        rows = (
-            (x.tokens, f"{x.acceptance:.0%}", f"{x.tokens_per_pass:.2f}", f"{x.speed_up:.2f}")
-            for x in self.speed_ups
+    @property
+    def headline(self) -> str:
+        """The verdict."""
+        verdict = "a pair" if self.accepted else "not a pair for every engine"
+        return f"{self.target.name} with {self.draft}: {verdict}"
+
+    @property
+    def entries(self) -> Sequence[SpeedUp]:
+        """The bounds on the speed-up."""
+        return self.speed_ups
+
+    def __bool__(self) -> bool:
+        return self.accepted
+
+    def tables(self) -> Iterable[Part]:
+        """The vocabularies, what engines say, the sizes, and the bound on the speed-up."""
+        for i, text in enumerate(self._vocabulary()):
+            yield Text(text, apart=not i)
+        yield Table(
+            title="engines",
+            columns=_ENGINES,
+            rows=tuple(_engine_cells(x) for x in self.verdicts),
         )
-        yield html_table(("draft tokens", "accepted", "tokens per pass", "speed-up at most"), rows)
+        sizes = (("weights", self.weights), ("KV cache", self.caches))
+        yield Table(
+            columns=_SIZES,
+            rows=tuple((name, *x) for name, x in (*sizes, ("read for a token", self.reads))),
+            legend=f"one sequence of {format_count(self.context, 'token')}; the draft has "
+            f"{self.parameters:,} parameters",
+        )
+        yield Table(
+            title="speed-up at most, from the bytes that are read",
+            columns=_SPEED_UPS,
+            rows=tuple(self._speed_ups()),
+            legend="100% is the best case, the others are assumptions. A pass of the target over "
+            "n draft tokens and one more reads its weights once (of experts, those that so many "
+            f"tokens are expected to use); each draft token reads {format_bytes(self.reads[1])}. "
+            "Launches, sampling and prefill take no time.",
+        )
+
+    def _vocabulary(self) -> Iterator[str]:
+        target, draft = self.embedding_rows
+        if self.kind != "model":
+            yield f"the head proposes {draft:,} of the target's {target:,} tokens"
+            return
+        rows = f"rows of the embedding: {target:,} and {draft:,}"
+        compared = self.compared
+        if compared is None:
+            yield rows
+            return
+        counts = (target - compared.target_tokens, draft - compared.draft_tokens)
+        padded = "; ".join(f"{n:,} of them padded" for n in counts if n)
+        tokens = f"tokens: {compared.target_tokens:,} and {compared.draft_tokens:,}"
+        yield f"{rows}; {tokens}" + (f" ({padded})" if padded else "")
+        if not compared.differing:
+            yield "every id stands for the same token in both"
+            return
+        others = compared.added_differ
+        added = f", {others:,} of them added or special" if others else ""
+        yield (
+            f"{format_count(compared.differing, 'id')} stand for different tokens{added}; the "
+            f"first is {compared.first:,}: {safe(compared.first_target, 40)!r} and "
+            f"{safe(compared.first_draft, 40)!r}"
+        )
+
+    def _speed_ups(self) -> Iterator[tuple[Any, ...]]:
+        found = {(x.tokens, x.acceptance): x.speed_up for x in self.speed_ups}
+        return ((k, *(found[k, rate] for rate in ACCEPTANCE)) for k in LENGTHS)
+
+
+_ENGINES = (
+    Column("", key="engine"),
+    Column("accepts", shown=False),
+    Column("", key="says", wrap=True),
+    Column("source", below=True),
+)
+_SIZES = (Column("GiB", key="of"), Column("target", "GiB"), Column("draft", "GiB"))
+_SPEED_UPS = (
+    Column("draft tokens", "number"),
+    *(Column(f"{rate:.0%} accepted", ".2") for rate in ACCEPTANCE),
+)
+
+
+def _engine_cells(x: EngineVerdict) -> tuple[Any, ...]:
+    says = x.says or "no rule against it is known"
+    shown = Cell(says, text=says if x.accepts else f"refuses: {says}")
+    return x.engine, x.accepts, shown, rule_source(x.source, x.workaround)
 
 
 class _Draft(NamedTuple):
@@ -207,7 +288,7 @@ def pair_models(
         target=target.model,
         draft=found.name,
         kind=found.kind,
-        rows=(int(target.tree.vocab), found.rows),
+        embedding_rows=(int(target.tree.vocab), found.rows),
         compared=compared,
         context=context,
         weights=(sum(int(x.bytes) for x in target.weights), found.weights),

@@ -24,6 +24,13 @@ class BrokenRule(Record):
     workaround: str = ""
 
 
+def rule_source(source: str, workaround: str) -> str:
+    """Return where a rule is from, and what avoids it."""
+    if not source:
+        return ""
+    return f"from {source}" + (f"; {workaround} avoids it" if workaround else "")
+
+
 class CheckedLayout(Record):
     """A layout with the rules that it breaks, and those that only warn."""
 

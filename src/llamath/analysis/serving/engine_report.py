@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...engines import Engine, find_engine
 from ...hardware import Device
-from ...utils.errors import LlamathError
+from ...render.report import Report
+from ...render.tables import Code, Column, Part, Table, Text
+from ...utils.errors import LlamathError, safe
+from ...utils.number_format import format_count, format_giga
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..fit.suggestions import gpus_option
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator
 from ..parallel_layout import layout_problems
-from .engine_layouts import BrokenRule, CheckedLayout, candidate_layouts, check_engine_layout
+from .engine_layouts import (
+    BrokenRule,
+    CheckedLayout,
+    candidate_layouts,
+    check_engine_layout,
+    rule_source,
+)
 from .engine_memory import EngineMemory, batched_tokens, engine_memory, shard_layout
 from .launch_command import checkpoint_address, launch_command
 from .llama_cpp_cache import LlamaCppCache, llama_cpp_cache
@@ -131,10 +139,69 @@ class EngineReport(Report):
             return f"{where}: {self.prints[-1]}"
         return where + (f": {self.prints[-1]}" if self.prints else "")
 
-    def html_tables(self) -> Iterable[str]:
-        """The lines that the engine prints, and the command."""
-        yield html_table(("prints",), [(x,) for x in self.prints])
-        yield html_table(("command",), [(self.command,)])
+    @property
+    def headline(self) -> str:
+        """The verdict in the engine's words."""
+        count = f"{self.count:,} ×" if self.count > 1 else "one"
+        return (
+            f"{self.engine.label} {self.verdict} with {self.model.name} on {count} "
+            f"{self.gpu.title}, {self.layout}"
+        )
+
+    @property
+    def setting(self) -> str:
+        """The length of requests and the source of the rules."""
+        requests = format_count(self.context, "token")
+        return f"requests of {requests}; rules from {self.engine.source}"
+
+    def __bool__(self) -> bool:
+        return self.starts
+
+    def tables(self) -> Iterable[Part]:
+        """The rules against it, the memory, what it prints as it starts, and the command line to
+        paste.
+        """
+        for title, rules in (
+            ("because", self.why),
+            ("with a warning", self.warnings),
+            ("older versions do not start", self.older),
+        ):
+            if rules:
+                rows = tuple(map(_rule_cells, rules))
+                yield Table(title=title, columns=_RULES, rows=rows)
+        if self.memory is not None:
+            yield from self._memory(self.memory)
+        if self.prints:
+            yield Table(
+                title="it prints",
+                columns=(Column("", key="prints", wrap=True),),
+                rows=tuple((x,) for x in self.prints),
+            )
+        if self.nearest:
+            yield Code("\n".join(f"  {x}" for x in self.nearest), "starts instead")
+        if self.command:
+            yield Code(self.command, "to paste")
+
+    def _memory(self, memory: EngineMemory) -> Iterator[Part]:
+        own = " to ".join(dict.fromkeys(format_giga(x, 2**30) for x in memory.own))
+        limit, all_of_it, weights = (
+            format_giga(x, 2**30) for x in (memory.limit, self.gpu.memory, memory.weights)
+        )
+        yield Text(
+            f"may use {limit} of {all_of_it} GiB on each GPU: {weights} GiB of weights, {own} GiB "
+            "of its own",
+            apart=True,
+        )
+        for x in memory.terms:
+            yield Text(x, "dim", indent="  ", hanging="    ")
+
+
+_RULES = (Column("", key="says", wrap=True), Column("source", below=True))
+
+
+def _rule_cells(x: BrokenRule) -> tuple[str, str]:
+    where = f" ({safe(x.where, 100)})" if x.where else ""
+    return f"{x.says}{where}", rule_source(x.source, x.workaround)
 
 
 def plan_engine(

@@ -10,13 +10,15 @@ What does not fit in RAM is read from the disk through the page cache.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ...engines import find_engine
 from ...hardware import Device
+from ...render.report import Report
+from ...render.tables import Bar, Bars, Code, Column, Part, Table, Text, heading
 from ...utils.number_format import format_bytes
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
+from ..fit.fit_words import format_sequences
 from ..inference.inference_memory import MemoryCalculator
 from .launch_command import checkpoint_address
 from .layer_sizes import ModelBytes, layer_sizes
@@ -144,13 +146,81 @@ class Placement(Report):
         flags = " ".join(self.llama_cpp.replace("\\\n", " ").split())
         return f"{self.model.name}: {flags}; at most {self.decode_ceiling:.1f} tokens/s"
 
-    def html_tables(self) -> Iterable[str]:
-        """A row for each device."""
-        columns = ("device", "dense", "experts", "KV cache", "engine", "read per step")
-        yield html_table(
-            columns,
-            [(x.device, x.dense, x.experts, x.cache, x.own, round(x.read)) for x in self.devices],
+    @property
+    def headline(self) -> str:
+        """Whether everything has a place."""
+        verdict = "fits" if self.fits else f"{format_bytes(self.shortfall)} too large"
+        return f"{self.model.name}: {verdict}"
+
+    @property
+    def setting(self) -> str:
+        """The dtypes and the sequences."""
+        sequences = format_sequences(self.batch, self.context)
+        return f"{self.dtype}, cache in {self.kv_dtype}; {sequences}; from {self.model.source}"
+
+    def __bool__(self) -> bool:
+        return self.fits
+
+    def tables(self) -> Iterable[Part]:
+        """The bytes on each device, the bound on decode, and the flags of engines."""
+        yield Bars(tuple(Bar(x.device, _parts(x), x.memory) for x in self.devices), _MARKS)
+        yield Table(columns=_COLUMNS, rows=tuple(map(_cells, self.devices)))
+        if not self.fits:
+            yield Text("more RAM, --disk, a smaller --dtype or --context", apart=True)
+            return
+        yield heading("decode at most, an upper bound")
+        yield Text(self._speed, indent="  ")
+        yield Code(self.llama_cpp, "llama.cpp")
+        if self.override_tensor:
+            yield Code(self.override_tensor, "or, instead of --n-cpu-moe or --cpu-moe")
+        if self.device_map:
+            yield Code("\n".join(self._device_map()), "transformers")
+        if self.ktransformers:
+            yield Code(self.ktransformers, "KTransformers, in SGLang")
+
+    @property
+    def _speed(self) -> str:
+        shares = (x for x in self.devices if x.seconds)
+        times = " + ".join(f"{x.seconds * 1000:.3g} ms {x.device}" for x in shares)
+        text = (
+            f"{self.decode_ceiling:,.3g} tokens/s: one after another {times}, bytes over bandwidth"
         )
+        if self.sizes.experts:
+            read = f"{self.distinct_experts:.3g} of {self.sizes.experts}"
+            text += f"; {read} experts of a layer are read"
+        return text
+
+    def _device_map(self) -> Iterator[str]:
+        entries = [f"    {name!r}: {place!r}," for name, place in self.device_map.items()]
+        yield "device_map = {"
+        yield from entries[:_MAX_ENTRIES]
+        if len(entries) > _MAX_ENTRIES:
+            yield f"    # … {len(entries) - _MAX_ENTRIES:,} more: --json has all"
+        yield "}"
+
+
+_MAX_ENTRIES = 12
+"""Entries of a device map that are printed."""
+_MARKS = (("used by every token", "█"), ("experts", "▓"), ("KV cache", "▒"), ("engine", "░"))
+_COLUMNS = (
+    Column("GiB", key="device"),
+    Column("layers", "layers", drop=2),
+    Column("every token", "GiB", "dense"),
+    Column("experts", "GiB"),
+    Column("KV cache", "GiB", "cache"),
+    Column("engine", "GiB", "own", drop=1),
+    Column("of", "GiB", "memory"),
+    Column("read a step", "GiB", "read"),
+)
+
+
+def _parts(x: PlacedShare) -> tuple[int, ...]:
+    return x.dense, x.experts, x.cache, x.own
+
+
+def _cells(x: PlacedShare) -> tuple[Any, ...]:
+    layers = ((x.layers[0], x.layers[1] - 1, 1),) if x.layers[1] else None
+    return x.device, layers, *_parts(x), x.memory or None, round(x.read)
 
 
 class _Split(NamedTuple):

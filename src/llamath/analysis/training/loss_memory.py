@@ -80,6 +80,20 @@ def parse_loss(text: str, argument: str = "loss") -> Loss:
     )
 
 
+def loss_text(name: str) -> str:
+    """Return how the loss is computed: `, loss in 8 chunks`; nothing for the whole at once."""
+    loss = parse_loss(name)
+    chunks = f"{loss.chunks:,} chunks"
+    names = {
+        "whole": "",
+        "fused": ", fused cross-entropy",
+        "chunked": f", loss in {chunks}",
+        "summed": f", loss summed over {chunks}",
+        "liger": ", Liger's fused loss",
+    }
+    return names[loss.kind]
+
+
 def loss_parts(
     loss: Loss, flow: StageActivations, head: HeadSizes, layout: Layout, context: int
 ) -> Iterator[LossPart]:

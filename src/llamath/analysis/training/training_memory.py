@@ -17,10 +17,11 @@ from ...checkpoint.naming.scheme import UnnamedWeight
 from ...checkpoint.quantization.weight_format import WeightFormat, declared_weight_format
 from ...core.expr import Expr, maximum, total
 from ...core.tree import Stack
+from ...render.report import Report
+from ...render.tables import Part
 from ...utils.errors import LlamathError, nearest, safe
-from ...utils.number_format import format_bytes, format_count, format_giga
+from ...utils.number_format import format_bytes, format_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..default_context import default_context
 from ..graph.saved_rules import Kernels
 from ..inference.choose_storage import find_format, weight_storage
@@ -47,6 +48,7 @@ from .pipeline_schedule import (
     total_bytes,
 )
 from .saved_activations import SavedActivations, is_compared
+from .training_tables import training_setting, training_tables
 from .zero_states import (
     ADAPTER_BYTES,
     PersistentState,
@@ -242,14 +244,32 @@ class TrainReport(Report):
             f"per GPU{verdict}"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """The lines of the largest stage."""
-        full = self.largest_stage
-        rows = [*((x.what, x.bytes, format_giga(x.bytes, 2**30), x.formula) for x in full.lines)]
-        total = ("total", full.total, format_giga(full.total, 2**30), "")
-        yield html_table(
-            ("part", "bytes", "GiB", "formula"), [*rows, total], bold_rows=(len(rows),)
+    @property
+    def headline(self) -> str:
+        """The bytes on each GPU of the largest stage."""
+        request = self.request
+        each = "each GPU" if request.layout.gpus > 1 else "one GPU"
+        where = "each GPU of the largest stage" if request.layout.pp > 1 else each
+        what = (
+            f"adapters of rank {request.rank} on {request.dtype}"
+            if self.adapter_totals
+            else f"training in {request.dtype}"
         )
+        optimizer = OPTIMIZERS[request.optimizer.lower()].title
+        return f"{self.model.name}, {what} with {optimizer}: {format_bytes(self.total)} on {where}"
+
+    @property
+    def setting(self) -> str:
+        """The source, the microbatch, the layout, and how the step is computed."""
+        family = f"{self.model.family.name} family, from {self.model.source}"
+        return f"{family}\n{training_setting(self)}"
+
+    def tables(self) -> Iterable[Part]:
+        """The memory of the largest stage, the saved activations, the stages and the adapters."""
+        return training_tables(self)
+
+    def __bool__(self) -> bool:
+        return self.limit is None or self.limit.fits
 
     @property
     def largest_stage(self) -> StageReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...checkpoint.formats.dtypes import PLAIN_FLOATS, find_dtype
@@ -21,12 +21,13 @@ from ...families.classes import headless_scheme
 from ...families.deepseek_shared import MTP_KEYS
 from ...loading import Source, load
 from ...model import Model
+from ...render.report import Report
+from ...render.tables import Part, Text
 from ...utils.errors import ConfigError, LlamathError, RemoteError, safe
 from ...utils.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, quote_path
 from ...utils.number_format import format_count
-from ...utils.report import Report, html_table
 from .diagnose import Expectation
-from .verify_tensors import Finding, Verdict, verify_tensors
+from .verify_tensors import Finding, Verdict, findings_table, verify_tensors
 
 if TYPE_CHECKING:
     from ...checkpoint.naming.tied_copies import TiedCopy
@@ -108,12 +109,48 @@ class VerifyReport(Report):
         )
         return f"; {self.full.summary}{unread}" if self.full else unread
 
-    def html_tables(self) -> Iterable[str]:
-        """One row for each finding."""
-        yield html_table(
-            ("severity", "finding", "hint"),
-            [(x.severity, x.message, x.hint) for x in self.findings],
+    @property
+    def headline(self) -> str:
+        """The verdict."""
+        expected = "its config" if self.has_own_config else self.model.name
+        return f"{self.path}: {self.answer(expected)}{self.about_values}"
+
+    @property
+    def setting(self) -> str:
+        """The tensors, and the model that they were verified against."""
+        manifest = self.manifest
+        tensors = format_count(len(manifest.tensors), "tensor")
+        files = format_count(len(manifest.files), f"{manifest.format} file")
+        size = sum(x.size for x in manifest.files)
+        return (
+            f"{tensors} in {files}, {size:,} bytes, {self.verdict.scheme} names; verified against "
+            f"{self.model.name} ({self.model.source})"
         )
+
+    @property
+    def entries(self) -> Sequence[Finding]:
+        """The findings."""
+        return self.findings
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def tables(self) -> Iterable[Part]:
+        """How much is there, what was read, and the findings."""
+        verdict = self.verdict
+        total = (
+            f"{format_count(verdict.expected, 'tensor')} of "
+            f"{format_count(self.model.parameters.total, 'parameter')}"
+        )
+        verb = "is" if verdict.matched == 1 else "are"
+        yield Text(
+            f"the config describes {total}"
+            if self.is_incomplete
+            else f"{verdict.matched:,} of the {total} {verb} there"
+        )
+        if self.full is not None:
+            yield from self.full.parts()
+        yield findings_table(self.findings)
 
     @property
     def manifest(self) -> Manifest:

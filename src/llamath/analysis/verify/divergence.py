@@ -8,10 +8,11 @@ negative logarithm of this probability. Uncertainties are standard errors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import exp, fsum, sqrt
 from typing import ClassVar, NamedTuple
 
+from ...render.tables import Cell, Column, Part, Row, Table, Text
 from ...utils.record_type import Record
 
 KLD_PERCENTS = (99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1)
@@ -153,3 +154,66 @@ def _percentile(ordered: Sequence[float], share: float) -> float:
     below = int(position)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def divergence_parts(x: Divergence) -> Iterator[Part]:
+    """Yield the statistics as `llama-perplexity --kl-divergence` prints them: KLD and Δp side by
+    side, and the perplexities.
+    """
+    columns = (
+        Column(f"{x.positions:,} positions", key="of"),
+        Column("KLD", "right", "kld"),
+        Column("Δp, %", "right", "delta_p"),
+    )
+    yield Table(columns=columns, rows=tuple(_rows(x)))
+    yield Text(f"same top token  {_with_error(x.same_top, 3, 100)} %", apart=True)
+    perplexity = [
+        ("perplexity of A", x.perplexity_a),
+        ("perplexity of B", x.perplexity_b),
+        ("PPL(B) / PPL(A)", x.ratio),
+        ("ln(PPL(B) / PPL(A))", x.log_ratio),
+        ("PPL(B) − PPL(A)", x.difference),
+    ]
+    yield Table(
+        columns=(
+            Column("", key="of"),
+            Column("", "right", "value"),
+            Column("error", shown=False),
+        ),
+        rows=tuple((name, _estimate(y, 6), y.error) for name, y in perplexity),
+    )
+    yield Text(f"correlation of ln PPL  {100 * x.correlation:.2f} %")
+
+
+def _rows(x: Divergence) -> Iterator[Row]:
+    yield _row("mean", _estimate(x.kld.mean, 6), _estimate(x.delta_p.mean, 3, 100))
+    yield _row("maximum", _number(x.kld.maximum, 6), _number(x.delta_p.maximum, 3, 100))
+    of_kld = {y.percent: _number(y.value, 6) for y in x.kld.percentiles}
+    for y in x.delta_p.percentiles:
+        name = "median" if y.percent == 50 else f"{y.percent:.1f} %"
+        yield _row(name, of_kld.get(y.percent, Cell(None)), _number(y.value, 3, 100))
+    yield _row("minimum", _number(x.kld.minimum, 6), _number(x.delta_p.minimum, 3, 100))
+    yield _row("RMS", Cell(None), _estimate(x.rms_delta_p, 3, 100))
+
+
+def _row(name: str, kld: Cell, delta_p: Cell) -> Row:
+    return Row((name, kld, delta_p))
+
+
+def _estimate(x: Estimate, digits: int, factor: float = 1.0) -> Cell:
+    return Cell(factor * x.value, text=_with_error(x, digits, factor))
+
+
+def _number(x: float, digits: int, factor: float = 1.0) -> Cell:
+    return Cell(factor * x, text=_decimal(factor * x, digits))
+
+
+def _with_error(x: Estimate, digits: int, factor: float = 1.0) -> str:
+    return f"{_decimal(factor * x.value, digits)} ± {_decimal(factor * x.error, digits)}"
+
+
+def _decimal(x: float, digits: int) -> str:
+    """Return a number with this many decimals, as llama.cpp prints it, or with two significant
+    digits if they would be too few.
+    """
+    return f"{x:.1e}" if 0 < abs(x) < 10 ** (1 - digits) else f"{x + 0.0:.{digits}f}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...checkpoint.file_stream import CHUNK_BYTES, FileTask, Progress, stream_files
@@ -25,8 +25,9 @@ from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.source import LocalFile
 from ...checkpoint.open import packings_of
 from ...checkpoint.tensor_reader import check_expansion
+from ...render.tables import Text
 from ...utils.errors import LlamathError, safe
-from ...utils.number_format import format_count
+from ...utils.number_format import format_count, format_list
 from ...utils.record_type import Record
 from .verify_tensors import Finding, summarize_names
 
@@ -94,6 +95,27 @@ class FullCheck(Record):
             f"{what or 'sums'}: "
             f"{', '.join(found) or ('no error and no warning' if what else 'computed')}"
         )
+
+    def parts(self) -> Iterator[Text]:
+        """Yield how much was read, what the files were compared with, and what values cannot
+        tell.
+        """
+        what = (
+            f"values of {format_count(self.tensors, 'tensor')} examined"
+            if self.values_checked
+            else "values not examined"
+        )
+        sources = list(dict.fromkeys(source for x in self.files for source in x.compared_with))
+        files = format_count(len(self.files), "file")
+        compared = f"sums of {self.compared} of {files} compared with {format_list(sources)}"
+        sums = compared if sources else "no sums to compare with"
+        yield Text(f"{self.bytes_read:,} bytes read, {what}; {sums}")
+        if self.values_checked:
+            yield Text(
+                "swapped or permuted weights cannot be found this way: `llamath same` compares "
+                "with another copy",
+                "dim",
+            )
 
 
 def check_files(

@@ -20,10 +20,12 @@ from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
 from ...checkpoint.naming.training_names import describe_wrappers, training_state
 from ...checkpoint.open import file_notes, packings_of
+from ...render.report import Report
+from ...render.tables import Part
 from ...utils.number_format import format_count
 from ...utils.record_type import Record, encode_json
-from ...utils.report import Report, html_table
 from ..count.name_folding import MAX_NAME_PARTS, NameGroup, fold_groups
+from .listing_tables import STATE, listing_tables
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -35,8 +37,6 @@ _MAX_METADATA_CHARS = 1000
 """A longer metadata value is cut."""
 _MAX_SORTED_PARTS = 32
 """Names are sorted by this many parts."""
-STATE = "state"
-"""The role of tensors that are state of an optimizer or a training run."""
 _INTEGER_DTYPES, _MIN_PACKED_ELEMENTS = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
 """A matrix of at least this many integers is likely to be a packed weight."""
 
@@ -173,7 +173,7 @@ class Listing(Report):
     """The tensors of a checkpoint."""
 
     manifest: Manifest
-    rows: tuple[TensorRow, ...]
+    folded: tuple[TensorRow, ...]
     packings: Mapping[str, Packing]  # by stored name
     tied: frozenset[int]  # indices of the tensors that are tied to an earlier one
     state: frozenset[int] = frozenset()  # indices of the tensors that are state of a training run
@@ -185,6 +185,7 @@ class Listing(Report):
     shared: tuple[_SharedStorage, ...] = ()
     metadata: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
+    path: str = ""  # as it was given
     remarks: tuple[str, ...] = ()  # on how the checkpoint was found and read
 
     json_fields: ClassVar[tuple[str, ...]] = (
@@ -247,20 +248,21 @@ class Listing(Report):
         )
         return f"{self.manifest.format}, {files}, {tensors}, {sizes}"
 
-    def html_tables(self) -> Iterable[str]:
-        """One row for each pattern of names."""
-        rows = [
-            (
-                x.pattern,
-                x.dtype,
-                "×".join(map(str, x.shape)),
-                x.copies,
-                x.parameters * x.copies,
-                x.bytes * x.copies,
-            )
-            for x in self.rows
-        ]
-        yield html_table(("tensor", "dtype", "shape", "copies", "parameters", "bytes"), rows)
+    @property
+    def headline(self) -> str:
+        """The format, the files and the tensors."""
+        files = format_count(len(self.files), "file")
+        tensors = format_count(self.total.tensors, "tensor")
+        return f"{self.path or self.name}: {self.manifest.format}, {files}, {tensors}"
+
+    @property
+    def entries(self) -> Sequence[TensorRow]:
+        """The tensors, equal ones of several layers together."""
+        return self.folded
+
+    def tables(self) -> Iterable[Part]:
+        """The tensors, the totals by dtype, codec and file, and the metadata."""
+        return listing_tables(self)
 
     def unfolded(self) -> Iterator[TensorRow]:
         """Yield a row for every tensor, in file order."""
@@ -279,7 +281,7 @@ class Listing(Report):
         """Return whether the headers determine how many values each packed element holds; else
         there are more parameters than counted.
         """
-        return all(x.known for x in self.rows)
+        return all(x.known for x in self.folded)
 
     @property
     def bits_per_weight(self) -> Fraction | None:
@@ -296,7 +298,7 @@ class Listing(Report):
     @property
     def weight_dtypes(self) -> Mapping[str, TensorTotals]:
         """The totals of the weights by dtype, without the state of a training run."""
-        rows = [x for x in self.rows if x.role != STATE]
+        rows = [x for x in self.folded if x.role != STATE]
         return _totals(rows, [x.dtype for x in rows])
 
     @property
@@ -304,7 +306,7 @@ class Listing(Report):
         """The totals of the tensors that are state of an optimizer or a training run; they have
         no parameters.
         """
-        return sum((_total(x) for x in self.rows if x.role == STATE), TensorTotals())
+        return sum((_total(x) for x in self.folded if x.role == STATE), TensorTotals())
 
 
 def list_tensors(
@@ -327,7 +329,7 @@ def list_tensors(
     packed = [x for x in rows if x.kind]
     return Listing(
         manifest=manifest,
-        rows=rows,
+        folded=rows,
         packings=packings,
         tied=tied,
         state=state,
@@ -574,7 +576,7 @@ def list_checkpoint(path: str) -> Listing:
         )
         if x
     )
-    return listing.replace(notes=notes, remarks=tuple(remarks))
+    return listing.replace(path=path, notes=notes, remarks=tuple(remarks))
 
 
 def _recipe_notes(opened: OpenedCheckpoint, listing: Listing) -> Iterator[str]:

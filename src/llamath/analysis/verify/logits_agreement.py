@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from ...core.tree import Block, Stack, Weight
+from ...render.report import Report
+from ...render.tables import Cell, Column, Part, Table, Text
+from ...utils.errors import safe
+from ...utils.number_format import short_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
-from .divergence import Divergence
+from .divergence import Divergence, divergence_parts
 
 
 class ComparedCheckpoint(Record):
@@ -109,58 +112,67 @@ class LogitsComparison(Report):
             f"{self.dtype}, tolerance {self.tolerance:g}"
         )
 
-    def html_tables(self) -> Iterator[str]:
-        """The differences, their percentiles, the hidden states after each layer, and the
-        settings that differ.
-        """
-        yield html_table(("measure", "value"), list(self._measures()))
-        if self.divergence is not None:
-            kld = {x.percent: x.value for x in self.divergence.kld.percentiles}
-            rows = [
-                (x.percent, kld.get(x.percent), x.value)
-                for x in self.divergence.delta_p.percentiles
-            ]
-            yield html_table(
-                ("percentile", "KLD, nats", "Δp"), rows, caption="of the next token's probabilities"
-            )
-        if self.layers:
-            yield html_table(
-                ("layer", "relative difference"),
-                list(enumerate(self.layers)),
-                caption="of the hidden state after each layer",
-            )
-        if self.facts:
-            yield html_table(
-                ("setting", "A", "B", "layers"),
-                [(x.path, x.a_text, x.b_text, x.layers) for x in self.facts],
-            )
+    @property
+    def headline(self) -> str:
+        """The verdict."""
+        if self.identical:
+            return "identical, bit by bit"
+        if self.same:
+            return f"the same within {self.tolerance:g} of the largest logit"
+        return (
+            f"different: logits differ by {self.relative:.2g} of the largest logit (tolerance "
+            f"{self.tolerance:g})"
+        )
 
-    def _measures(self) -> Iterator[tuple[str, object]]:
-        yield from (
-            ("largest logit of A", self.largest_logit),
-            ("mean logit difference", self.mean_difference),
-        )
-        yield from (
-            ("largest logit difference", self.max_difference),
-            ("largest difference / largest logit", self.relative),
-        )
-        yield from (("mean KL(A‖B), nats", self.kl_mean), ("largest KL(A‖B), nats", self.kl_max))
-        yield from (
-            ("tokens", len(self.tokens)),
-            ("tokens with the same top-1 token", self.same_top1),
-        )
+    @property
+    def setting(self) -> str:
+        """Both sides, and the tokens."""
+        text = self.text.replace("\n", " ")
+        text = text if len(text) < 50 else f"{text[:46].rstrip()} …"
+        what = f"tokens of “{text}”" if self.text else "token ids"
+        tokens = f"{len(self.tokens):,} {what}, in {self.dtype}"
+        return f"{_side(self.a, 'A')}\n{_side(self.b, 'B')}\n{tokens}"
+
+    def __bool__(self) -> bool:
+        return self.same
+
+    def tables(self) -> Iterator[Part]:
+        """The differences, their percentiles, the first differing module, the hidden states after
+        each layer, and possible causes.
+        """
+        yield Table(columns=_MEASURES, rows=tuple(self._measures()))
+        if self.divergence and not self.identical:
+            yield from divergence_parts(self.divergence)
+        if self.same:
+            return
+        if self.first:
+            names = [x for x in dict.fromkeys(self.first.stored) if x]
+            where = f" ({', '.join(names)})" if names else ""
+            size = f"{self.first.difference:.2g} of its largest value"
+            yield Text(f"first difference: {self.first.module}{where}, by {size}", apart=True)
+        if self.layers:
+            bars = ("█" * min(_BAR_WIDTH, round(_BAR_WIDTH * x)) for x in self.layers)
+            rows = zip(range(len(self.layers)), self.layers, bars, strict=True)
+            yield Table(columns=_LAYERS, rows=tuple(rows), most=_MAX_LAYERS)
+        if self.facts:
+            yield Table(
+                title="config differences",
+                columns=_FACTS,
+                rows=tuple(map(_fact_cells, self.facts)),
+                most=_MAX_FACTS,
+            )
+        for x in self.hints:
+            yield Text(f"hint: {x}", apart=True)
+
+    def _measures(self) -> Iterator[tuple[Any, ...]]:
+        largest = f"largest logit {self.largest_logit:.3g}"
+        yield "logit difference", self.mean_difference, self.max_difference, largest
+        yield "KL(A‖B), nats", self.kl_mean, self.kl_max, ""
+        same, tokens = Cell(self.same_top1, "count"), Cell(len(self.tokens), "count")
+        yield "same top-1 token", same, tokens, "of these tokens"
         if self.losses:
-            yield from (
-                ("loss of A, nats/token", self.losses[0]),
-                ("loss of B, nats/token", self.losses[1]),
-            )
-        if self.divergence is not None:
-            yield from (
-                ("perplexity of A", self.divergence.perplexity_a.value),
-                ("perplexity of B", self.divergence.perplexity_b.value),
-            )
-        if self.first is not None:
-            yield f"first difference: {self.first.module}", self.first.difference
+            a, b = (Cell(x, text=f"{x:.3f}") for x in self.losses)
+            yield "loss of A and B, nats/token", a, b, ""
 
     @property
     def identical(self) -> bool:
@@ -200,6 +212,34 @@ class LogitsComparison(Report):
     def top1_agreement(self) -> dict[str, Any]:
         """The number of tokens with the same most likely next token, for JSON."""
         return {"same": self.same_top1, "of": len(self.tokens)}
+
+
+_BAR_WIDTH = 24
+_MAX_LAYERS, _MAX_FACTS = 64, 12
+_MEASURES = (
+    Column("", key="of"),
+    Column("mean", "3 digits"),
+    Column("largest", "3 digits"),
+    Column("", key="note"),
+)
+_LAYERS = (
+    Column("after layer", "number", "layer"),
+    Column("difference", "2 digits"),
+    Column("", key=""),
+)
+_FACTS = (Column("", key="setting"), Column("A"), Column("B"), Column("layers", key="layers"))
+
+
+def _fact_cells(x: TreeDifference) -> tuple[Any, ...]:
+    layers = Cell(x.layers, text=str(x.layers) if x.layers > 1 else "")
+    return x.path, safe(str(x.a), 40), safe(str(x.b), 40), layers
+
+
+def _side(x: ComparedCheckpoint, letter: str) -> str:
+    return (
+        f"{letter}  {x.name}: {x.family}, {short_count(x.parameters)}, {x.format}, {x.names} "
+        f"names, {x.dtype}"
+    )
 
 
 def tree_differences(a: Block, b: Block) -> tuple[TreeDifference, ...]:

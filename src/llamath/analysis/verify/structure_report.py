@@ -4,13 +4,14 @@ tensor, such as an adapter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ...render.report import Report
+from ...render.tables import Cell, Column, Part, Table
 from ...utils.errors import safe
-from ...utils.number_format import format_count
-from ...utils.report import Report, html_table
-from .verify_tensors import Finding
+from ...utils.number_format import format_count, format_list
+from .verify_tensors import Finding, findings_table
 
 if TYPE_CHECKING:
     from .full_check import FullCheck
@@ -79,9 +80,46 @@ class StructureReport(Report):
             f"{answer if self.is_whole else format_count(bad, 'problem')}{full}"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """One row for each finding."""
-        yield html_table(
-            ("severity", "finding", "hint"),
-            [(x.severity, x.message, x.hint) for x in self.all_findings],
-        )
+    @property
+    def headline(self) -> str:
+        """What it is, and the verdict."""
+        return self.summary
+
+    @property
+    def setting(self) -> str:
+        """What was checked."""
+        read = self.full is not None and self.full.values_checked
+        return self.checked if read else f"{self.checked}; values were not read (--full)"
+
+    @property
+    def entries(self) -> Sequence[Finding]:
+        """The findings."""
+        return self.all_findings
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def tables(self) -> Iterable[Part]:
+        """The facts, what was read, and the findings."""
+        facts = {key.replace("_", " "): (x, _fact(x)) for key, x in self.facts.items()}
+        rows = tuple((key, Cell(x, text=text)) for key, (x, text) in facts.items() if text)
+        if rows:
+            yield Table(columns=_FACTS, rows=rows)
+        if self.full is not None:
+            yield from self.full.parts()
+        yield findings_table(self.all_findings)
+
+
+_FACTS = (Column("", key="fact"), Column("", key="value", wrap=True))
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, Mapping):
+        return format_list(f"{_fact(x)} {safe(str(key), 60)}" for key, x in value.items())
+    if isinstance(value, (list, tuple)):
+        return format_list(map(_fact, value), 8)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: ""}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else safe(str(value), 200)

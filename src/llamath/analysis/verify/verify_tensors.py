@@ -9,7 +9,7 @@ padded vocabulary rows).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.formats.dtypes import PLAIN
@@ -19,6 +19,7 @@ from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.open import packings_of, single_shard
 from ...checkpoint.tensor_reader import overlapping_tensors
 from ...core.multimodal import TOWER_FIELDS
+from ...render.tables import Cell, Column, Table
 from ...utils.errors import FormatError, safe
 from ...utils.file_diagnosis import Diagnosis, missing_hint, quote_path
 from ...utils.number_format import format_count, format_list
@@ -63,6 +64,24 @@ class Finding(Record):
     message: str
     hint: str = ""
     tensors: tuple[str, ...] = ()
+
+
+_FINDINGS = (
+    Column("", key="severity"),
+    Column("", key="message", wrap=True),
+    Column("hint", below=True),
+)
+_MARKS = {"error": "✗", "warning": "!", "info": "·"}
+
+
+def findings_table(findings: Iterable[Finding]) -> Table:
+    """Return a row for each finding, with its hint."""
+    return Table(columns=_FINDINGS, rows=tuple(map(_finding_cells, findings)))
+
+
+def _finding_cells(x: Finding) -> tuple[Any, ...]:
+    hint = Cell(x.hint, text=f"hint: {x.hint}" if x.hint else "")
+    return Cell(x.severity, text=_MARKS[x.severity]), x.message, hint
 
 
 class Verdict(Record):

@@ -5,7 +5,7 @@ transformation of its values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor, UnnamedWeight
 from ...checkpoint.quantization.schemes import parse_weight_format
@@ -14,9 +14,11 @@ from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.tree import Block, sequence, walk
 from ...model import Model
+from ...render.report import Report
+from ...render.tables import Cell, Column, Part, Table, Text, heading
 from ...utils.errors import UnknownQuantization
+from ...utils.number_format import format_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ..count.count_report import check_listable
 from ..inference.choose_storage import weight_storage
 from ..inference.quantized_tensors import (
@@ -26,6 +28,7 @@ from ..inference.quantized_tensors import (
 )
 from ..inference.recipe_storage import describe_recipe
 from .listing import Listing, list_tensors
+from .listing_tables import tensor_table
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -119,7 +122,7 @@ class QuantizedNames(Record):
     @property
     def tensors(self) -> Iterable[_QuantizedRow]:
         """The tensors, folded."""
-        for x in self.listing.rows:
+        for x in self.listing.folded:
             sizes = {
                 "copies": x.copies,
                 "bytes": x.bytes * x.copies,
@@ -151,18 +154,66 @@ class NamesReport(Report):
             f"{', '.join(self.model.family.schemes)} files{stored}"
         )
 
-    def html_tables(self) -> Iterable[str]:
-        """A row for each weight."""
-        schemes = tuple(self.model.family.schemes)
-        rows = [
-            (
-                x.pattern,
-                "×".join(map(str, map(int, x.shape))),
-                *(x.names[y].name if y in x.names else "" for y in schemes),
-            )
-            for x in self.weights
-        ]
-        yield html_table(("weight", "shape", *schemes), rows)
+    @property
+    def headline(self) -> str:
+        """The model and the kinds of files."""
+        model = self.model
+        if model.claim:
+            tensors = format_count(sum(x.layers for x in self.weights), "tensor")
+            return f"{model.name}: the names of {tensors} in hf files, {model.claim}"
+        schemes = ", ".join(model.family.schemes)
+        return f"{model.name}: the names of each weight in {schemes} files"
+
+    @property
+    def entries(self) -> Sequence[WeightNames]:
+        """The weights, equal ones of several layers together."""
+        return self.weights
+
+    def tables(self) -> Iterable[Part]:
+        """A row for each weight with its names below it; and the tensors of a quantized
+        checkpoint.
+        """
+        schemes = tuple(self.model.family.schemes) or ("hf",)
+        columns = (
+            Column("weight", key="weight"),
+            Column("shape", "shape"),
+            Column("", "text", "layers"),
+            *(Column(x, below=True) for x in schemes),
+        )
+        rows = tuple(_name_cells(x, schemes) for x in self.weights)
+        yield Table(columns=columns, rows=rows)
+        transforms = (y.transform for x in self.weights for y in x.names.values())
+        if any("neighboring" in x for x in transforms):
+            yield Text(WHY_ROTARY, apart=True)
+        if self.quantized is not None:
+            yield from _quantized_parts(self.quantized)
+
+
+def _name_cells(x: WeightNames, schemes: Sequence[str]) -> tuple[Any, ...]:
+    layers = Cell(x.layers, text=f"× {x.layers} layers" if "{l}" in x.pattern else "")
+    return x.pattern, x.shape, layers, *(_stored_cell(x, y) for y in schemes)
+
+
+def _stored_cell(x: WeightNames, scheme: str) -> Cell:
+    """Return a name, with its shape if that is another, and how the values are rearranged."""
+    if (stored := x.names.get(scheme)) is None:
+        return Cell(None)
+    shape = "" if stored.shape == x.shape else f"  {'×'.join(str(int(n)) for n in stored.shape)}"
+    transform = f"; {stored.transform}" if stored.transform else ""
+    return Cell(stored.name, text=f"{scheme:5} {stored.name}{shape}{transform}")
+
+
+def _quantized_parts(stored: QuantizedNames) -> Iterator[Part]:
+    """Yield the tensors of a quantized checkpoint as a table, and the notes on its recipe."""
+    total = stored.listing.total
+    tensors = format_count(total.tensors, "tensor")
+    bits = float(stored.bits_per_weight)
+    yield heading(
+        f"stored as {stored.dtype}: {tensors}, {total.bytes:,} bytes, {bits:.4f} bits per weight"
+    )
+    yield tensor_table(stored.listing.folded)
+    for x in stored.notes:
+        yield Text(f"note: {x}")
 
 
 def weight_names(model: Model, dtype: str = "") -> NamesReport:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from ...analysis.default_context import default_context
@@ -26,11 +26,13 @@ from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...loading import load
 from ...model import Model
+from ...render.report import Report
+from ...render.tables import Cell, Column, Part, Table, heading
 from ...utils.errors import ConvertError, safe
+from ...utils.number_format import format_count
 from ...utils.record_type import Record
-from ...utils.report import Report, html_table
 from ...utils.strict_json import parse_json, read_json
-from ..convert_checkpoint import WrittenFile
+from ..convert_checkpoint import WrittenFile, file_table, written_files
 from ..copy_tokenizer import find_tokenizer_files, read_tokenizer_file
 from ..source_files import SourceFiles
 from ..write.output_files import ConcatFile
@@ -100,6 +102,7 @@ class EditReport(Report):
     files: tuple[WrittenFile, ...]
     kept: tuple[str, ...]  # names of files that an interrupted run had completed
     notes: tuple[str, ...]
+    dry_run: bool = False
 
     @property
     def summary(self) -> str:
@@ -109,18 +112,59 @@ class EditReport(Report):
             f"{self.parameters.after:,} parameters in {self.folder}"
         )
 
-    def html_tables(self) -> list[str]:
-        """The table of changes, and the files."""
-        rows = [(name, x.before, x.after, x.difference) for name, x in self.changes.items()]
-        return [
-            html_table(("", "before", "after", "change"), rows),
-            html_table(("file", "bytes"), self.files),
-        ]
+    @property
+    def headline(self) -> str:
+        """The edits."""
+        return f"{self.model}: {'; '.join(self.edits)}"
+
+    def tables(self) -> Iterable[Part]:
+        """The change of each number, the changed keys of the config, and the files."""
+        yield Table(
+            columns=_CHANGES,
+            rows=tuple(_change_cells(name, x) for name, x in self.changes.items()),
+            legend="FLOPs of a forward pass over one sequence of "
+            f"{format_count(self.context, 'token')}",
+        )
+        if self.config:
+            yield Table(
+                title="config.json",
+                columns=(Column("", key="key"), Column("", key="value", wrap=True)),
+                rows=tuple((x, _value_cell(value)) for x, value in self.config.items()),
+            )
+        size = sum(x.bytes for x in self.files)
+        verb = "would write" if self.dry_run else "wrote"
+        files = written_files(self.files, self.kept, self.folder)
+        yield heading(f"{verb} {self.tensors:,} tensors, {size:,} bytes, in {files}")
+        yield file_table(self.files)
 
     @property
     def changes(self) -> Mapping[str, Change]:
         """The changes by name."""
         return {"parameters": self.parameters, "bytes": self.bytes, "FLOPs": self.flops}
+
+
+_CHANGES = (
+    Column("", key="of"),
+    Column("before", "count"),
+    Column("after", "count"),
+    Column("change", "signed", drop=2),
+    Column("", "right", "share", drop=1),
+)
+
+
+def _change_cells(name: str, x: Change) -> tuple[Any, ...]:
+    share = x.difference / x.before if x.before else None
+    text = f"{share:+.2%}".replace("-", "−") if share else ""
+    return name, x.before, x.after, x.difference, Cell(share, text=text)
+
+
+def _value_cell(value: object) -> Cell:
+    text = json.dumps(value, ensure_ascii=False)
+    return Cell(value, text="removed" if value is None else safe(text, _MAX_VALUE))
+
+
+_MAX_VALUE = 60
+"""Characters of a value of the config."""
 
 
 class _Edited(NamedTuple):
@@ -177,6 +221,7 @@ def edit_checkpoint(
         files=tuple(WrittenFile(os.path.join(target, x.name), x.size) for x in files),
         kept=kept,
         notes=edited.notes,
+        dry_run=options.dry_run,
     )
 
 

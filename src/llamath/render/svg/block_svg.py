@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...analysis.graph.operations import HIDDEN_STATES, Operation
+from ...analysis.graph.step_table import format_shape, format_weights, list_letters
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...model import Model
 from ...utils.number_format import format_ranges, format_si, short_count
 from ..table import wrap
-from ..text.trace_text import format_shape, format_weights, list_letters
 from .block_layout import Edge, Layout, layout_block
 from .svg_shapes import CHAR_WIDTH, circle, path, rect, svg_document, text, truncate_text
 

@@ -10,12 +10,13 @@ from math import ceil, floor, log10
 from typing import NamedTuple
 
 from ...analysis.fit.fit_report import FitReport
+from ...analysis.fit.fit_words import format_sequences, split_text
 from ...analysis.inference.gpu_shards import ShardedModel
 from ...analysis.inference.inference_memory import MemoryCalculator
 from ...analysis.inference.speed_limits import SpeedLimit, decode_limit
 from ...model import Model
 from ...utils.errors import LlamathError
-from ..text.gpus.fit_text import format_rate, format_sequences, split_text
+from ...utils.number_format import format_rate
 from .svg_shapes import CHAR_WIDTH, line, path, rect, svg_document, text, truncate_text
 
 WIDTH, HEIGHT = 960, 584

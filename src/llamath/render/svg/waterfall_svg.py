@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ...analysis.diff.causes import METHOD
 from ...analysis.diff.model_diff import DiffReport
 from ...utils.number_format import format_short_signed, format_signed, short_count
-from ..text.diff_text import waterfall_bounds
+from ..charts import waterfall_bounds
 from .svg_shapes import line, path, rect, svg_document, text, truncate_text
 
 WIDTH, ROW, TOP, LABELS, NUMBERS = 960, 44, 92, 330, 170

@@ -9,9 +9,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis.graph.descriptions import OVER_CACHED_KEYS
-from ...analysis.graph.operations import Operation, WeightUse
+from ...analysis.graph.operations import Operation
+from ...analysis.graph.step_table import format_shape, format_weights, list_letters
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
-from ...core.expr import Expr
 from ...core.extensions.encoder_decoder import ENCODER
 from ...model import Model
 from ...utils.errors import safe
@@ -23,7 +23,6 @@ from ...utils.number_format import (
     format_si,
     short_count,
 )
-from ...utils.report import HTMLTable, html_table
 from ..table import align, bold, dim, terminal_width, wrap
 
 if TYPE_CHECKING:
@@ -74,33 +73,6 @@ def trace_summary(
         f"{safe(model.name)}: {_heading(trace, shown.decode)}, "
         f"{format_flops(walk.flops)}{prediction}"
     )
-
-
-def trace_table(trace: Trace, shown: TraceView = _WHOLE_TRACE) -> HTMLTable:
-    """Return the steps of one pass as a table, with the parameters and FLOPs of one layer."""
-    walk = (
-        trace.following.walk if shown.decode and trace.following is not None else trace.first.walk
-    )
-    stages = [x for x in walk.stages if x.name != "layers" or shown.layer in (None, x.layer)]
-    rows = [
-        (
-            x.name if not x.name.endswith("layers") else f"{x.name} {x.layers}",
-            x.times,
-            step.name,
-            format_shape(step),
-            *_costs(step),
-            step.description,
-        )
-        for x in stages
-        for step in x.steps
-    ]
-    return html_table(
-        ("stage", "times", "step", "shape", "weights", "parameters", "FLOPs", "operation"), rows
-    )
-
-
-def _costs(step: Operation) -> tuple[str, int | None, int]:
-    return format_weights(step.weights), step.parameters if step.weights else None, int(step.flops)
 
 
 def trace_text(
@@ -301,33 +273,6 @@ def _layer_caption(stage: WalkthroughStage) -> list[str]:
         [f"layer {stage.layer} shown; the others are identical"] if stage.times > 1 else []
     ) + ([f"softmax {mask}"] if mask else [])
     return ["; ".join(facts)] if facts else []
-
-
-def format_shape(x: Operation) -> str:
-    """`[B, T, H, h] = [1, 7, 32, 128]`."""
-    letters, numbers = ", ".join(d.symbol for d in x.shape), ", ".join(map(str, x.shape))
-    return f"[{letters}] = [{numbers}]"
-
-
-def format_weights(trace: Sequence[WeightUse]) -> str:
-    """Return the weights of a step by their shapes: `[H·h, d], b`."""
-    parts: list[str] = []
-    for x in trace:
-        letters = ", ".join(d.symbol for d in x.weight.shape)
-        many = f"{Expr.const(x.copies).symbol} × " if int(x.copies) > 1 else ""
-        parts.append("b" if x.weight.role == "bias" and parts else f"{many}[{letters}]")
-    return ", ".join([*parts, *(["tied"] if any(x.weight.tied for x in trace) else [])]) or "none"
-
-
-def list_letters(model: Model, walk: Walkthrough) -> list[str]:
-    """Return the letters of a walkthrough with their names and values."""
-    atoms: dict[str, int] = {}
-    for stage in walk.stages:
-        for x in stage.steps:
-            for d in (*x.shape, *(d for y in x.weights for d in y.weight.shape)):
-                atoms |= d.atoms
-    keys = {"B": "sequences", "T": "tokens", "M": "keys in the cache", **model.key_by_symbol}
-    return [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in atoms.items()]
 
 
 def _next_token(trace: Trace) -> list[str]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...analysis.graph.operations import Operation
+from ...analysis.graph.step_table import step_table
 from ...analysis.graph.walkthrough import (
     Walkthrough,
     WalkthroughStage,
@@ -31,9 +32,11 @@ from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder
 from ...core.latent_attention import IndexedAttention
 from ...core.tree import Block, Stack, Weight, fold, sequence
 from ...model import Model
+from ...render.report import Report
+from ...render.tables import Table
 from ...utils.errors import LlamathError
+from ...utils.number_format import format_count, format_flops
 from ...utils.record_type import Record
-from ...utils.report import Report
 from ..memory_budget import MEMORY_DTYPES, check_memory, check_memory_for, dtype_name
 from ..module import Decoder, TensorOptions, set_weight
 from ..torch_generation import vocab_size
@@ -143,6 +146,22 @@ class Trace(Report):
     images: TracedImages | None = None  # whose tokens are part of the prompt
     # the text of each token, if there is a tokenizer
     texts: Mapping[int, str] = MappingProxyType({})
+
+    @property
+    def summary(self) -> str:
+        """The tokens and the FLOPs."""
+        tokens = format_count(len(self.ids), "token")
+        flops = format_flops(self.first.walk.flops)
+        return f"{self.model.name}: a prompt of {tokens}, {flops}"
+
+    @property
+    def entries(self) -> list[Operation]:
+        """The steps."""
+        return [step for stage in self.first.walk.stages for step in stage.steps]
+
+    def tables(self) -> Iterator[Table]:
+        """The steps of the pass over the prompt."""
+        yield step_table(self.first.walk)
 
     @property
     def tokens(self) -> list[dict[str, Any]]:

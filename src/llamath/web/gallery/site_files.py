@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 from ...catalog import slugs
 from ...core.tree import CountedOnly
 from ...model import Model
+from ...render.report import Report
 from ...utils.errors import LlamathError, safe, writing
 from ...utils.number_format import format_count
-from ...utils.report import Report
 from ..page_data.checkpoint_data import load_with_checkpoint
 from ..page_data.page_data import build_page_data
 from ..server.model_ids import load_preset, refuse_huge

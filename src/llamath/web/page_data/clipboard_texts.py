@@ -12,10 +12,9 @@ from ...analysis.count.count_report import CountReport, weight_entry
 from ...analysis.diff.model_diff import DiffReport
 from ...core.tree import LETTERS, Block, Leaf, Stack, Weight, fold
 from ...model import Model
-from ...render.csv_rows import folded_rows
+from ...render.csv_rows import markdown_rows
+from ...render.report_text import report_text
 from ...render.table import unstyled
-from ...render.text.count_text import count_text
-from ...render.text.diff_text import diff_markdown, diff_text
 
 MAX_LISTED_WEIGHTS = 200_000
 """Models with more weights have no JSON to copy."""
@@ -23,9 +22,10 @@ MAX_LISTED_WEIGHTS = 200_000
 
 def model_texts(model: Model) -> dict[str, Any]:
     """Return the texts of one model."""
+    report = CountReport(model=model)
     with unstyled():
-        text = count_text(model)
-    markdown = [CountReport(model=model).summary, "", *folded_rows(model, None, None, "markdown")]
+        text = report_text(report)
+    markdown = [report.summary, *markdown_rows(report)]
     is_small = sum(int(x.copies) for x in fold(model.tree)) <= MAX_LISTED_WEIGHTS
     return {
         "text": text,
@@ -37,10 +37,10 @@ def model_texts(model: Model) -> dict[str, Any]:
 def diff_texts(report: DiffReport) -> dict[str, Any]:
     """Return the texts of a comparison."""
     with unstyled():
-        text = diff_text(report)
+        text = report_text(report)
     return {
         "text": text,
-        "markdown": "\n".join([report.summary, "", *diff_markdown(report)]),
+        "markdown": "\n".join([report.summary, *markdown_rows(report)]),
         "json": _json_parts(report.to_json()),
     }
 

@@ -8,13 +8,13 @@ from importlib.metadata import version
 from typing import Any
 
 from ...analysis.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
+from ...analysis.diff.diff_tables import format_setting
 from ...analysis.diff.model_diff import DiffReport, WeightEntry, diff
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.expr import Expr, product, total
 from ...core.parameter_count import Section, WeightRow
 from ...core.tree import Folded, fold, fold_field
 from ...model import Model
-from ...render.text.diff_text import format_setting
 from ...utils.errors import safe
 from ...utils.number_format import format_percent, format_ranges, format_signed, short_count
 from .attention_data import build_attention

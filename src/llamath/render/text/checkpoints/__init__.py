@@ -1,1 +1,0 @@
-"""Tables and lines of the commands that read or write checkpoints."""

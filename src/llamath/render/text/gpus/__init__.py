@@ -1,1 +1,0 @@
-"""Reports on GPUs as text: what fits, plans, and dtypes."""

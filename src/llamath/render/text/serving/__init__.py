@@ -1,1 +1,0 @@
-"""Reports about inference engines, drafts and placements as text."""
