@@ -13,32 +13,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .analysis.cost.cost_report import CostReport
-    from .analysis.count.count_report import CountReport, StoredNamesReport
-    from .analysis.design.design_report import DesignReport
-    from .analysis.diff.model_diff import DiffReport, MultiDiffReport
-    from .analysis.explain.explanation import Explanation
-    from .analysis.fact_sheet import FactSheet
-    from .analysis.fit.fit_comparison import FitComparison
-    from .analysis.fit.fit_report import FitReport
-    from .analysis.fit.gpu_ranking import GPURanking
-    from .analysis.fit.quants_report import QuantsReport
-    from .analysis.flops.flops_report import FlopsReport
-    from .analysis.inference.inference_memory import MemoryReport
-    from .analysis.parallel_layout import Layout
-    from .analysis.plan.plan_ranking import PlanReport
-    from .analysis.plan.serving_plan import ServeReport
-    from .analysis.preset_list import PresetList
-    from .analysis.same.same_report import SameReport
-    from .analysis.same.weights_hash import HashReport
-    from .analysis.serving.draft_pair import PairReport
-    from .analysis.serving.engine_report import EngineReport
-    from .analysis.serving.placement import Placement
-    from .analysis.training.training_memory import TrainReport
-    from .analysis.verify.check_checkpoint import VerifyReport
-    from .analysis.verify.listing import Listing
-    from .analysis.verify.structure_report import StructureReport
-    from .analysis.verify.weight_names import NamesReport
+    from .analysis.cost.cost_report import CostReport as CostReport
+    from .analysis.count.count_report import CountReport as CountReport
+    from .analysis.count.count_report import StoredNamesReport as StoredNamesReport
+    from .analysis.design.design_report import DesignReport as DesignReport
+    from .analysis.diff.model_diff import DiffReport as DiffReport
+    from .analysis.diff.model_diff import MultiDiffReport as MultiDiffReport
+    from .analysis.explain.explanation import Explanation as Explanation
+    from .analysis.fact_sheet import FactSheet as FactSheet
+    from .analysis.fit.fit_comparison import FitComparison as FitComparison
+    from .analysis.fit.fit_report import FitReport as FitReport
+    from .analysis.fit.gpu_ranking import GPURanking as GPURanking
+    from .analysis.fit.quants_report import QuantsReport as QuantsReport
+    from .analysis.flops.flops_report import FlopsReport as FlopsReport
+    from .analysis.inference.inference_memory import MemoryReport as MemoryReport
+    from .analysis.parallel_layout import Layout as Layout
+    from .analysis.plan.plan_ranking import PlanReport as PlanReport
+    from .analysis.plan.serving_plan import ServeReport as ServeReport
+    from .analysis.preset_list import PresetList as PresetList
+    from .analysis.same.same_report import SameReport as SameReport
+    from .analysis.same.weights_hash import HashReport as HashReport
+    from .analysis.serving.draft_pair import PairReport as PairReport
+    from .analysis.serving.engine_report import EngineReport as EngineReport
+    from .analysis.serving.placement import Placement as Placement
+    from .analysis.training.training_memory import TrainReport as TrainReport
+    from .analysis.verify.check_checkpoint import VerifyReport as VerifyReport
+    from .analysis.verify.listing import Listing as Listing
+    from .analysis.verify.structure_report import StructureReport as StructureReport
+    from .analysis.verify.weight_names import NamesReport as NamesReport
     from .api import (
         convert,
         cost,
@@ -64,81 +66,35 @@ if TYPE_CHECKING:
         same,
         verify,
     )
-    from .checkpoint.meta_args import ModelArgs
-    from .conversion.convert_checkpoint import ConversionReport
-    from .conversion.edit.edit_checkpoint import EditReport
-    from .core.blocks import Decoder
-    from .core.expr import Expr
-    from .core.parameter_count import Parameters
-    from .core.tree import Block, Leaf, Stack, Weight, walk
-    from .hardware import Device, DeviceList
+    from .checkpoint.meta_args import ModelArgs as ModelArgs
+    from .conversion.convert_checkpoint import ConversionReport as ConversionReport
+    from .conversion.edit.edit_checkpoint import EditReport as EditReport
+    from .core.blocks import Decoder as Decoder
+    from .core.expr import Expr as Expr
+    from .core.parameter_count import Parameters as Parameters
+    from .core.tree import Block as Block
+    from .core.tree import Leaf as Leaf
+    from .core.tree import Stack as Stack
+    from .core.tree import Weight as Weight
+    from .core.tree import walk
+    from .hardware import Device as Device
+    from .hardware import DeviceList as DeviceList
     from .loading import load
-    from .model import Model
-    from .render.report import Report
-    from .utils.errors import (
-        ConfigError,
-        ConvertError,
-        FormatError,
-        LlamathError,
-        MissingExtra,
-        RemoteError,
-        UnknownModel,
-    )
-    from .web.notebook import NotebookPage, show
+    from .model import Model as Model
+    from .render.report import Report as Report
+    from .utils.errors import ConfigError as ConfigError
+    from .utils.errors import ConvertError as ConvertError
+    from .utils.errors import FormatError as FormatError
+    from .utils.errors import LlamathError as LlamathError
+    from .utils.errors import MissingExtra as MissingExtra
+    from .utils.errors import RemoteError as RemoteError
+    from .utils.errors import UnknownModel as UnknownModel
+    from .web.notebook import NotebookPage as NotebookPage
+    from .web.notebook import show
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Block",
-    "ConfigError",
-    "ConversionReport",
-    "ConvertError",
-    "CostReport",
-    "CountReport",
-    "Decoder",
-    "DesignReport",
-    "Device",
-    "DeviceList",
-    "DiffReport",
-    "EditReport",
-    "EngineReport",
-    "Explanation",
-    "Expr",
-    "FactSheet",
-    "FitComparison",
-    "FitReport",
-    "FlopsReport",
-    "FormatError",
-    "GPURanking",
-    "HashReport",
-    "Layout",
-    "Leaf",
-    "Listing",
-    "LlamathError",
-    "MemoryReport",
-    "MissingExtra",
-    "Model",
-    "ModelArgs",
-    "MultiDiffReport",
-    "NamesReport",
-    "NotebookPage",
-    "PairReport",
-    "Parameters",
-    "Placement",
-    "PlanReport",
-    "PresetList",
-    "QuantsReport",
-    "RemoteError",
-    "Report",
-    "SameReport",
-    "ServeReport",
-    "Stack",
-    "StoredNamesReport",
-    "StructureReport",
-    "TrainReport",
-    "UnknownModel",
-    "VerifyReport",
-    "Weight",
     "convert",
     "cost",
     "count",
@@ -166,6 +122,8 @@ __all__ = [
     "verify",
     "walk",
 ]
+"""The functions. The types of their arguments and results are attributes, too: `dir(llamath)`
+lists them, and `help(llamath.CountReport)` explains one."""
 
 _MODULES = {
     "api": "count facts diff explain design memory flops fit cost pair place plan quants inspect "
@@ -224,4 +182,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(name for names in _MODULES.values() for name in names.split())
