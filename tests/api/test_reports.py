@@ -68,6 +68,25 @@ def test_json_equals_the_json_of_the_command(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", REPORTS)
+def test_print_prints_what_the_command_prints(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    command, *arguments = line.split()
+    ran = CliRunner().invoke(
+        cli, [COMMANDS.get(command, command), *arguments], standalone_mode=False
+    )
+    assert str(report(line)) + "\n" == ran.stdout
+    assert bool(report(line)) == (ran.exit_code == 0)
+
+
+@pytest.mark.parametrize("line", REPORTS)
+def test_entries_can_be_indexed_and_rows_are_plain_values(line: str) -> None:
+    found = report(line)
+    entries = list(found)
+    assert len(found) == len(entries) and found[:2] == found.entries[:2]
+    assert all(isinstance(x, dict) and json.loads(json.dumps(x)) == x for x in found.rows())
+
+
+@pytest.mark.parametrize("line", REPORTS)
 def test_repr_is_one_short_line(line: str) -> None:
     text = repr(report(line))
     assert text.startswith("<") and "\n" not in text and 20 < len(text) < 300, text

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "analysis": "utils render core config_keys checkpoint catalog families hardware engines embedded generic model loading",
     "conversion": "utils render core config_keys checkpoint families tokenizers loading model analysis",
     "generation": "utils core checkpoint embedded tokenizers model analysis",
-    "run": "utils render core checkpoint tokenizers embedded loading model analysis generation",
+    "run": "utils render render/text core checkpoint tokenizers embedded loading model analysis generation",
     "native": "utils render core checkpoint tokenizers embedded model analysis generation",
     "render/text": "utils render core config_keys hardware checkpoint model analysis",
     "render/svg": "utils render render/text model analysis",

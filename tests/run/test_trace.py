@@ -299,3 +299,10 @@ def test_report_is_frozen() -> None:
     report: Trace = trace(llamath.load("gpt2"), [0])
     with pytest.raises(AttributeError):
         report.ids = ()  # type: ignore[misc]
+
+
+def test_print_prints_what_the_command_prints(typed: Typed) -> None:
+    report = trace(llamath.load("gpt2"), [0] * 7)
+    assert str(report) + "\n" == typed("gpt2")[1]
+    assert sum(x["times"] * x["FLOPs"] for x in report.rows()) == report.first.walk.flops
+    assert len(report) == len(report.rows()) and report

@@ -33,6 +33,7 @@ from ...core.latent_attention import IndexedAttention
 from ...core.tree import Block, Stack, Weight, fold, sequence
 from ...model import Model
 from ...render.report import Report
+from ...render.table import terminal_width, unstyled
 from ...render.tables import Table
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_count, format_flops
@@ -162,6 +163,12 @@ class Trace(Report):
     def tables(self) -> Iterator[Table]:
         """The steps of the pass over the prompt."""
         yield step_table(self.first.walk)
+
+    def __str__(self) -> str:
+        from ...render.text.trace_text import TokenTexts, trace_text
+
+        with unstyled(width=terminal_width()):
+            return trace_text(self.model, self, TokenTexts(dict(self.texts)))
 
     @property
     def tokens(self) -> list[dict[str, Any]]:
