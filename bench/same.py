@@ -1,5 +1,5 @@
-"""How fast `same` and `hash` read checkpoints: the share of the speed of a plain sequential read of
-the same files, cold and cached.
+"""How fast `same` and its hash read checkpoints: the share of the speed of a plain sequential read
+of the same files, cold and cached.
 
 Each round runs every way once, in turn; the numbers are medians. `same` reads two checkpoints, so
 its reference reads both, one file after the other into one buffer. "Cold" drops the files from the

@@ -415,7 +415,7 @@ TESTS = {
     "same_packed": "`same` and packed weights: tensors that bitsandbytes wrote, GPTQ's algorithm",
     "gguf_loading": "GGUF files that llama.cpp would not load: the tensors that its source asks "
     "for",
-    "weights_hash": "`hash`: a second implementation of its definition",
+    "weights_hash": "the hash of `same`: a second implementation of its definition",
     "divergence": "KL divergence: numpy, in llama.cpp's definitions",
     "explain_recipes": "`explain`: numbers that public programs and papers print",
     "loss_memory": "memory of chunked, summed and Liger's losses: the tensors that torch allocates",

@@ -7,7 +7,7 @@ number by number.
 A snapshot has one JSON object per line: {"id", "argv", "exit", "stdout", "stderr"}. What is run is
 listed in tools/snapshot_commands.py. `compare` matches lines by id and ignores argv, so an option
 can be renamed there without losing the comparison. `write` runs the llamath of the checkout that
-this file is in. It needs click 8.2 or newer, and torch for trace, run and logits. The
+this file is in. It needs click 8.2 or newer, and torch for trace, run and same --logits. The
 floating-point results of run/logprobs, trace/prompt and logits/* may differ between processors.
 chat, convert, export and serve are not covered.
 """

@@ -160,10 +160,11 @@ ONCE = {
     "verify/full": "verify examples/tiny-llama --full --json",
     "verify/as": "verify examples/tiny-llama --as embedded --json",
     "same/identical": "same examples/tiny-llama examples/tiny-llama --json",
-    "hash/tiny-llama": "hash examples/tiny-llama --json",
-    "hash/embedded": "hash embedded --json",
-    "logits/same": "logits examples/tiny-llama examples/tiny-llama --json",
-    "logits/set": "logits examples/tiny-llama examples/tiny-llama --set rope_theta=500000 --json",
+    "hash/tiny-llama": "same examples/tiny-llama --json",
+    "hash/embedded": "same embedded --json",
+    "logits/same": "same examples/tiny-llama examples/tiny-llama --logits --json",
+    "logits/set": "same examples/tiny-llama examples/tiny-llama --logits "
+    "--set rope_theta=500000 --json",
     "run/logprobs": "run --raw 'Anna had a red ball. She' --max-tokens 8 --temperature 0 "
     "--logprobs 3 --json",
     "trace/prompt": "trace 'Anna had a red ball.' --json",

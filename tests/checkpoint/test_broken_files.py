@@ -61,7 +61,7 @@ READ_WEIGHTS = {
     "verify": "verify {}",
     "verify json": "verify {} --json",
     "verify full": "verify {} --full",
-    "hash": "hash {}",
+    "hash": "same {}",
     "same": "same {} {}",
     "edit": "edit {} OUT --drop-layers 0",
     "memory": "memory {}",
@@ -70,7 +70,7 @@ READ_WEIGHTS = {
     "fit ranking": "fit {} --brief",
     "convert": "convert {} OUT --names hf",
     "run": "run {} hello --max-tokens 1",
-    "logits": "logits {} {}",
+    "logits": "same {} {} --logits",
     "trace": "trace {} hello",
 }
 """Commands that read the headers of weights."""

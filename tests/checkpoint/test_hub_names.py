@@ -193,12 +193,12 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
     "trace": lambda x, _: ["trace", x],
     "export": lambda x, folder: ["export", x, "-o", str(folder / "page.html")],
     "convert": lambda x, folder: ["convert", x, str(folder / "out.gguf"), "--names", "gguf"],
-    "logits": lambda x, _: ["logits", x, "embedded", "--ids", "1,2,3"],
+    "same --logits": lambda x, _: ["same", x, "embedded", "--logits", "--ids", "1,2,3"],
     "run": lambda x, _: ["run", x, "Anna had", "--max-tokens", "2", "--temperature", "0"],
     "trace PROMPT": lambda x, _: ["trace", x, "Anna had"],
     "run --chat": lambda x, _: ["run", x, "--chat"],
     "same": lambda x, _: ["same", x, "embedded"],
-    "hash": lambda x, _: ["hash", x],
+    "same, hash": lambda x, _: ["same", x],
     "edit": lambda x, folder: [
         "edit",
         x,
@@ -224,17 +224,17 @@ def test_every_command_takes_every_spelling(
         "all"
     ):
         pytest.skip("with --all")
-    if name in ("run", "run --chat", "logits", "trace PROMPT"):
+    if name in ("run", "run --chat", "same --logits", "trace PROMPT"):
         pytest.importorskip("torch")
     if name in (
         "run",
         "run --chat",
-        "logits",
+        "same --logits",
         "trace PROMPT",
         "convert",
         "verify --full",
         "same",
-        "hash",
+        "same, hash",
         "edit",
     ):
         pytest.importorskip("huggingface_hub")

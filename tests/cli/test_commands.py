@@ -74,7 +74,7 @@ OF_LATER_COMMANDS = {
     ),
     *(
         (name, x)
-        for name in ("run", "logits")
+        for name in ("run", "same")
         for x in ("--engine", "--verbose", "--template-arg", "--hide-thinking")
     ),
     *((name, "--png") for name in ("count", "diff", "trace", "design", "fit", "place")),
@@ -90,7 +90,7 @@ OF_LATER_COMMANDS = {
     ("models", "--sort"),
     ("models", "--type"),
     ("names", "--dtype"),
-    ("same", "--base"),
+    *(("same", x) for x in ("--base", "--logits", "--ids", "--tolerance", "--dtype")),
     *(("serve", x) for x in ("--mcp", "--root", "--allow-urls")),
     ("verify", "--full"),
     ("verify", "--write-sums"),
@@ -137,6 +137,23 @@ def test_old_names_answer_with_what_to_type(name: str) -> None:
         )
     assert run(*MOVED[name].split(), "--help").exit_code == 0
     assert name not in COMMANDS
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("a", "b", "--ids", "1", "--engine", "torch"), "--ids and --engine are for --logits"),
+        (("a", "b", "hello"), "PROMPT is for --logits"),
+        (("a", "--logits"), "--logits needs A and B"),
+        (("a", "--base", "b"), "--base needs A and B"),
+        (("a", "b", "--base", "c", "--logits"), "--base is for the weights, not for --logits"),
+    ],
+)
+def test_options_of_the_three_questions_of_same_are_told_apart(
+    words: tuple[str, ...], message: str
+) -> None:
+    done = run("same", *words)
+    assert done.exit_code == 2 and message in done.stderr and not done.stdout
 
 
 @pytest.mark.parametrize(
@@ -193,7 +210,7 @@ def test_fewer_than_110_visible_options() -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("export", "--json, --force"), ("logits", "--set, --json, --brief, --device")],
+    [("export", "--json, --force"), ("same", "--set, --json, --brief, --device")],
 )
 def test_help_ends_with_the_common_options(name: str, options: str) -> None:
     assert run(name, "--help").stdout.endswith(

@@ -152,8 +152,6 @@ OTHER_TABLES = {
     "merge": ("BASE", "ADAPTER", "merged", "--dry-run"),
     "edit": (FOLDER, "edited", "--drop-layers", "1", "--dry-run"),
     "same": (FOLDER, FOLDER),
-    "hash": (FOLDER,),
-    "logits": (FOLDER, FOLDER, "--ids", "1,2,3"),
     "flops": ("llama-3-8b",),
     "measure": ("--context", "8", "--tokens", "2"),
     "gpus": ("h100",),

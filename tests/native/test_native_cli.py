@@ -1,4 +1,4 @@
-"""`run`, `chat` and `logits` on the native engine: without torch, with a note where torch has to compute, and interrupted at once."""
+"""`run` and `same --logits` on the native engine: without torch, with a note where torch has to compute, and interrupted at once."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def start(
     [
         ("run", "{}", "The cat", "--max-tokens", 4),
         ("run", "{}", "--chat", "--max-tokens", 4),
-        ("logits", "{}", "{}"),
+        ("same", "{}", "{}", "--logits"),
     ],
-    ids=["run", "chat", "logits"],
+    ids=["run", "chat", "same"],
 )
 def test_commands_need_no_torch(words: tuple[object, ...], folder: Path) -> None:
     done = start(*[folder if x == "{}" else x for x in words], stdin=b"hello\n")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.split(b"\n")[-2] == (b"numpy" if words[0] == "logits" else b"")
+    assert done.stderr.split(b"\n")[-2] == (b"numpy" if words[0] == "same" else b"")
 
 
 def test_verbose_names_the_instruction_set(folder: Path) -> None:

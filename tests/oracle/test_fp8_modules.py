@@ -234,7 +234,7 @@ def test_published_files_of_deepseek_v4_are_known(tmp_path: Path) -> None:
         and not [x for x in report.findings if x.severity != "info"]
     )
     assert [x.code for x in report.findings] == ["further", "packed", "packed"]
-    done = CliRunner().invoke(cli, ["hash", str(path)])
+    done = CliRunner().invoke(cli, ["same", str(path)])
     assert done.exit_code == 0 and "the weights are quantized (mxfp4, fp8)" in " ".join(
         done.output.split()
     )

@@ -190,7 +190,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ["run", "UNREAD", "--chat", "--chat-template", "chatml", "--engine", "torch"],
         ["trace", "READ", "The cat"],
         ["trace", "UNREAD", "The cat"],
-        ["logits", "READ", "READ"],
+        ["same", "READ", "READ", "--logits"],
     ],
     ids=" ".join,
 )

@@ -543,10 +543,10 @@ def test_the_progress_covers_all_bytes(base: Path) -> None:
 
 
 def test_the_hash_command_prints_one_line(base: Path) -> None:
-    done = run("hash", base)
+    done = run("same", base)
     assert (done.exit_code, done.stdout) == (0, f"{llamath.hash_weights(base).hash}  {base}\n")
-    assert run("hash", base, "--brief").stdout == f"{llamath.hash_weights(base).hash}\n"
-    data = json.loads(run("hash", base, "--json").stdout)
+    assert run("same", base, "--brief").stdout == f"{llamath.hash_weights(base).hash}\n"
+    data = json.loads(run("same", base, "--json").stdout)
     assert len(data["weights"]) == 30 and data["definition"] == "llamath-hash-1"
 
 
@@ -648,7 +648,7 @@ def test_dropped_mtp_layers_are_named_and_unfused_ones_compared(tmp_path: Path) 
     )
     fused = same(a, convert(a, tmp_path / "c", "hf-fused"))
     assert (fused.verdict, fused.others_compared, fused.only_in_a) == ("identical", 0, ())
-    assert run("hash", a).stdout.split()[0] == run("hash", tmp_path / "b").stdout.split()[0]
+    assert run("same", a).stdout.split()[0] == run("same", tmp_path / "b").stdout.split()[0]
 
 
 def test_packed_mtp_layers_are_compared(tmp_path: Path) -> None:

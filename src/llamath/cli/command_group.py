@@ -39,9 +39,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "convert": "write a checkpoint as safetensors, .pth or GGUF",
         "merge": "merge an adapter into its base model",
         "edit": "drop layers, resize the vocabulary, cut and join shards",
-        "same": "do two checkpoints hold the same weights, and if not, why?",
-        "hash": "one hash of the weights, equal in all lossless formats",
-        "logits": "do two checkpoints compute the same, and if not, where?",
+        "same": "do two checkpoints hold or compute the same; the hash of one",
     },
     "Size hardware": {
         "memory": "memory for inference or training, line by line",
@@ -74,6 +72,8 @@ FIRST = ("count", "diff", "explain", "config", "verify", "memory", "fit", "plan"
 MOVED: Mapping[str, str] = {
     "chat": "run",
     "gallery": "export",
+    "hash": "same",
+    "logits": "same --logits",
     "mcp": "serve --mcp",
 }
 """Old name of a command -> what to type instead."""

@@ -1,5 +1,5 @@
-"""Report of `llamath logits`: the differences between the logits of two checkpoints, the first
-differing module, possible causes.
+"""Report of `llamath same --logits`: the differences between the logits of two checkpoints, the
+first differing module, possible causes.
 """
 
 from __future__ import annotations

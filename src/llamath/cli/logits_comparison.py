@@ -1,4 +1,4 @@
-"""`llamath logits`."""
+"""`llamath same --logits`: whether two checkpoints compute the same logits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import click
 
 from ..render.progress import Progress
 from ..utils.errors import LlamathError, MissingExtra, safe
-from .command_group import command as make_command
-from .generation_options import compute_dtype_option, device_option, engine_option, is_installed
-from .model_options import MODEL, local_model, parse_changes, set_option
-from .output import TABLES, echo, echo_json, echo_report, note, print_error
+from .generation_options import is_installed
+from .model_options import local_model, parse_changes
+from .output import note, print_error
 
 if TYPE_CHECKING:
     from ..analysis.verify.logits_agreement import LogitsComparison
@@ -32,33 +31,7 @@ _RANDOM_IDS = re.compile(r"random:(\d{1,7})(?:,(\d{1,18}))?", re.ASCII)
 _NUM_RANDOM_IDS, _MAX_IDS = 64, 1 << 20
 
 
-_EXAMPLES = (
-    "llamath logits ./Llama-3.2-1B ./Llama-3.2-1B-converted",
-    "llamath logits original/ model.gguf 'The capital of France is' --tolerance 0.05",
-)
-
-
-@make_command("logits", _EXAMPLES, brief=True, formats=TABLES)
-@click.argument("a", metavar="A", type=MODEL)
-@click.argument("b", metavar="B", type=MODEL)
-@click.argument("prompt", required=False)
-@click.option(
-    "--ids",
-    metavar="1,2,3",
-    help="Token ids instead of a prompt; random:64 or random:64,SEED for random ones.",
-)
-@click.option(
-    "--tolerance",
-    type=click.FloatRange(0),
-    default=None,
-    metavar="X",
-    help="Relative to the largest logit.  [default: 1e-4, or 2e-2 in 16 bits]",
-)
-@compute_dtype_option("Dtype that both compute in.  [default: fp32]")
-@device_option
-@engine_option
-@set_option
-def command(
+def compare_logits(
     a: str,
     b: str,
     *,
@@ -68,13 +41,10 @@ def command(
     dtype: str | None,
     device: str,
     engine: str | None,
-    form: str | None,
-    **rest: Any,
-) -> int:
-    """Do the checkpoints A and B compute the same logits? If not, where do they first differ? Exit
-    code 0: same, 1: different.
-
-    --set changes a config key of B.
+    changes: tuple[str, ...],
+) -> tuple[LogitsComparison, str]:
+    """Compare what two checkpoints compute; `changes` are of the second. Returns the name of the
+    first model, too.
     """
     from ..analysis.verify.verified_checkpoint import open_verified
     from ..checkpoint.formats.dtypes import parse_dtype
@@ -87,7 +57,7 @@ def command(
         )
     a, b = local_model(a), local_model(b)
     with Progress("reading headers"):
-        sources = [open_verified(a), open_verified(b, parse_changes(rest["changes"]))]
+        sources = [open_verified(a), open_verified(b, parse_changes(changes))]
     tokens, text = _tokens(sources, prompt, ids)
     dtype = parse_dtype(dtype or "fp32", ("F32", "F16", "BF16", "F64"), "computation").name
     default = 1e-4 if dtype in ("F32", "F64") else 2e-2
@@ -100,13 +70,7 @@ def command(
     if report is None or (not report.same and engine is None and is_installed("torch")):
         # it finds the module where they first differ
         report = _compare_on_torch(sources, tokens, text, dtype, limit, device)
-    if form == "json":
-        echo_json({"model": sources[0].model.name, **report.to_json()})
-    elif form == "brief":
-        echo(report.headline)
-    else:
-        echo_report(report, form)
-    return int(not report)
+    return report, sources[0].model.name
 
 
 def _compare_natively(
