@@ -1,4 +1,4 @@
-"""`llamath merge`: the weights are those of peft's merge_and_unload, and files are written as convert writes them."""
+"""`llamath convert --adapter`: the weights are those of peft's merge_and_unload, and files are written as convert writes them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import llamath
+from llamath.cli import cli
 from llamath.conversion.merge_adapter import merge_adapter
 from llamath.utils.errors import ConvertError, LlamathError
 
@@ -176,3 +178,19 @@ def test_another_adapter_is_not_resumed(lora: SavedAdapter, tmp_path: Path) -> N
     save_file(tensors, other / "adapter_model.safetensors")
     report = merge_adapter(str(lora.base), str(other), str(tmp_path / "x"))
     assert report.kept == ()
+
+
+def test_command_merges_an_adapter_and_refuses_other_conversions(
+    lora: SavedAdapter, tmp_path: Path
+) -> None:
+    words = ["convert", str(lora.base), str(tmp_path / "merged"), "--adapter", str(lora.folder)]
+    done = CliRunner().invoke(cli, [*words, "--json"])
+    found = json.loads(done.stdout)
+    assert (found["model"], found["adapter"]) == (str(lora.base), str(lora.folder))
+    merge_adapter(str(lora.base), str(lora.folder), str(tmp_path / "again"))
+    assert (tmp_path / "merged" / "model.safetensors").read_bytes() == (
+        tmp_path / "again" / "model.safetensors"
+    ).read_bytes()
+    done = CliRunner().invoke(cli, [*words, "--names", "gguf", "--no-mtp"])
+    assert done.exit_code == 2
+    assert "--names and --no-mtp cannot be used with --adapter" in done.stderr

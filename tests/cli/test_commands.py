@@ -85,7 +85,7 @@ OF_LATER_COMMANDS = {
     ("flops", "--images"),
     ("memory", "--images"),
     ("trace", "--images"),
-    ("merge", "--dtype"),
+    ("convert", "--adapter"),
     ("models", "--max"),
     ("models", "--sort"),
     ("models", "--type"),
@@ -135,7 +135,8 @@ def test_old_names_answer_with_what_to_type(name: str) -> None:
         assert done.exit_code == 2 and f"`llamath {name}` is now `llamath {MOVED[name]}`" in (
             done.stderr
         )
-    assert run(*MOVED[name].split(), "--help").exit_code == 0
+    command, *options = MOVED[name].split()
+    assert set(options) <= {y for x in commands()[command].params for y in x.opts}
     assert name not in COMMANDS
 
 

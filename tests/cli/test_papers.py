@@ -149,7 +149,6 @@ OTHER_TABLES = {
     "ls": (FOLDER, "--unfold"),
     "verify": (FOLDER, "--set", "num_key_value_heads=4"),
     "convert": (FOLDER, "x.gguf", "--dry-run"),
-    "merge": ("BASE", "ADAPTER", "merged", "--dry-run"),
     "edit": (FOLDER, "edited", "--drop-layers", "1", "--dry-run"),
     "same": (FOLDER, FOLDER),
     "flops": ("llama-3-8b",),
@@ -185,8 +184,7 @@ def test_every_table_says_what_it_is_of(
     monkeypatch.chdir(tmp_path)
     if name == "measure":
         pytest.importorskip("torch")
-    base, adapter = tiny_adapter(tmp_path) if name == "merge" else ("", "")
-    words = [{"BASE": base, "ADAPTER": adapter}.get(x, x) for x in OTHER_TABLES[name]]
+    words = list(OTHER_TABLES[name])
     found = typed(name, *words, "--format", form)
     assert found.status == int(name == "verify"), found.err
     first, second, third, fourth, *rest = found.out.splitlines()
@@ -211,29 +209,6 @@ def test_every_table_says_what_it_is_of(
         )
         table = [x for x in rest if x.startswith("|")]
         assert len(table) > (1 if name == "same" else 2) and set(table[1]) <= set("|-: ")
-
-
-def tiny_adapter(folder: Path) -> tuple[str, str]:
-    """Write an adapter of the tiny model that changes nothing; return both folders."""
-    adapter = folder / "adapter"
-    adapter.mkdir()
-    (adapter / "adapter_config.json").write_text(
-        json.dumps({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]})
-    )
-    query = next(
-        x.shape for x in llamath.load(FOLDER).weights if x.path.endswith("0.attn.q.weight")
-    )
-    header, at = {}, 0
-    for letter, shape in (("A", [1, int(query[1])]), ("B", [int(query[0]), 1])):
-        size = 4 * shape[0] * shape[1]
-        name = f"base_model.model.model.layers.0.self_attn.q_proj.lora_{letter}.weight"
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    (adapter / "adapter_model.safetensors").write_bytes(
-        struct.pack("<Q", len(text)) + text + bytes(at)
-    )
-    return FOLDER, str(adapter)
 
 
 def test_every_picture_is_drawn_as_svg_and_png() -> None:

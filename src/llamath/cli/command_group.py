@@ -36,8 +36,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "ls": "tensors, dtypes, shapes and bytes of a checkpoint",
         "verify": "does a checkpoint match its config?",
         "names": "tensor names in HF, Meta and GGUF files",
-        "convert": "write a checkpoint as safetensors, .pth or GGUF",
-        "merge": "merge an adapter into its base model",
+        "convert": "write a checkpoint as safetensors, .pth or GGUF; merge an adapter",
         "edit": "drop layers, resize the vocabulary, cut and join shards",
         "same": "do two checkpoints hold or compute the same; the hash of one",
     },
@@ -74,6 +73,7 @@ MOVED: Mapping[str, str] = {
     "gallery": "export",
     "hash": "same",
     "logits": "same --logits",
+    "merge": "convert --adapter",
     "mcp": "serve --mcp",
 }
 """Old name of a command -> what to type instead."""

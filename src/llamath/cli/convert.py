@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,12 +20,17 @@ from .model_options import (
 )
 from .output import TABLES, echo, echo_json, echo_report
 
+if TYPE_CHECKING:
+    from ..conversion.convert_checkpoint import ConversionReport
+
 _EXAMPLES = (
     "llamath convert Llama-3.2-1B/original llama-hf --names hf",
     "llamath convert llama-hf model.gguf --dtype q4_k",
     "llamath convert Qwen3-8B-GPTQ qwen3-bf16 --names hf --dtype bf16",
     "llamath convert llama-hf llama-meta --names meta --dry-run",
+    "llamath convert Llama-3.2-1B merged --adapter my-lora",
 )
+_NOT_WITH_ADAPTER = ("names", "max_shard_size", "with_mtp", "changes")
 _UNITS = {
     "": 1,
     "K": 10**3,
@@ -85,40 +91,76 @@ class _Size(click.ParamType[int]):
     default=True,
     help="Leave out multi-token prediction layers.",
 )
+@click.option(
+    "--adapter",
+    metavar="ADAPTER",
+    type=MODEL,
+    help="Merge this adapter of SRC (LoRA, rsLoRA, DoRA, IA³ or saved modules) into it.",
+)
 @set_option
 @force_option
 @dry_run_option
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     source: str,
     target: str,
     *,
-    dtype: str | None,
-    changes: tuple[str, ...],
+    adapter: str | None,
     form: str | None,
     **options: Any,
 ) -> None:
     """Convert the checkpoint SRC, a path or a repository on the Hub, to DST, a folder, or a file
     for GGUF.
     """
-    from ..api import convert
+    if adapter is not None:
+        _check_adapter_options(ctx)
     from ..render.progress import Bar
 
-    path = local_model(source)
     try:
         with Bar("checking the source") as bar:
-            done = convert(
-                path,
-                target,
-                dtype=dtype or "",
-                changes=parse_changes(changes),
-                progress=bar.update,
-                **options,
-            )
+            done = _convert(source, target, adapter, bar.update, **options)
     except KeyboardInterrupt as stopped:
         for text in getattr(stopped, "__notes__", ()):
             echo(f"stopped: {text}", err=True)
         raise
     if form == "json":
-        echo_json({"model": source, **done.to_json()})
+        merged = {} if adapter is None else {"model": source, "adapter": adapter}
+        echo_json({**done.to_json(), **merged})
     else:
         echo_report(done.replace(seconds=bar.seconds), form)
+
+
+def _convert(
+    source: str,
+    target: str,
+    adapter: str | None,
+    progress: Callable[[int, int], None],
+    *,
+    dtype: str | None,
+    changes: tuple[str, ...],
+    force: bool,
+    dry_run: bool,
+    **options: Any,
+) -> ConversionReport:
+    """Convert a checkpoint, or merge an adapter into it."""
+    from ..api import convert, merge
+
+    path = local_model(source)
+    how: dict[str, Any] = {"force": force, "dry_run": dry_run, "progress": progress}
+    if adapter is not None:
+        return merge(path, local_model(adapter), target, dtype=dtype or "", **how)
+    how |= options | {"changes": parse_changes(changes)}
+    return convert(path, target, dtype=dtype or "", **how)
+
+
+def _check_adapter_options(ctx: click.Context) -> None:
+    given = click.core.ParameterSource.COMMANDLINE
+    names = [
+        x.opts[0]
+        for x in ctx.command.params
+        if x.name in _NOT_WITH_ADAPTER and ctx.get_parameter_source(x.name) is given
+    ]
+    if names:
+        raise click.UsageError(f"{' and '.join(names)} cannot be used with --adapter", ctx)

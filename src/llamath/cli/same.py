@@ -56,6 +56,7 @@ _OF_LOGITS = {"prompt": "PROMPT", "ids": "--ids", "tolerance": "--tolerance"} | 
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     a: str,
     b: str | None,
     *,
