@@ -98,7 +98,7 @@ def _table(table: Table) -> str:
     for row in rows[:_MAX_ROWS]:
         cells = [cell_text(row.cells[i], x) for i, x in columns]
         cells[indented] = "\u2003" * row.level + cells[indented]
-        lines.append(_row("td", cells, right, bold=row.is_sum))
+        lines.append(_row("td", cells, right, bold=row.is_sum or row.is_heading))
     if len(rows) > _MAX_ROWS:
         more = [f"… {len(rows) - _MAX_ROWS:,} more", *("" for _ in columns[1:])]
         lines.append(_row("td", more, right, bold=False))
