@@ -66,6 +66,7 @@ lint: $(VENV)/.oracles
 	$(BIN)/clang-format --dry-run -Werror $(ENGINE)
 	$(BIN)/mypy
 	$(BIN)/python tools/lock.py --check
+	$(BIN)/python tools/signatures.py --check
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/config_reference.py --check
 	$(BIN)/python tools/accuracy.py --check
@@ -79,6 +80,7 @@ format: $(VENV)/.oracles
 	cd web && npm ci --silent && npx prettier --write --log-level warn .
 
 docs: $(VENV)/.oracles
+	$(BIN)/python tools/signatures.py
 	$(BIN)/python tools/docs.py
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/accuracy.py

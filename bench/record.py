@@ -30,7 +30,7 @@ def derived(model: llamath.Model) -> None:
     """Compute every number that comes from a graph, for prefill and for decoding."""
     llamath.flops(model)
     llamath.memory(model)
-    llamath.memory(model, train=True)
+    llamath.training_memory(model)
 
 
 def cpu_ms(name: str, work: Callable[[llamath.Model], object], rounds: int) -> float:

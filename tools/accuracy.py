@@ -18,7 +18,7 @@ from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.inference.choose_storage import weight_storage
 from llamath.analysis.inference.quantized_tensors import mtp_quantized_tensors, quantized_tensors
 from llamath.analysis.inference.weight_bytes import GGUFNaming
-from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stages
+from llamath.analysis.parallel_layout import WeightShard, pipeline_stages
 from llamath.analysis.plan import microbatch_work as plan_work
 from llamath.analysis.plan import network as plan_wires
 from llamath.analysis.plan import step_time as plan_time
@@ -30,6 +30,7 @@ from llamath.analysis.training.zero_states import PersistentState, persistent_li
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.hardware.kernel_rates import benchmark_sources
+from llamath.questions.layout import Layout
 from published_engines import ENGINE_SECTIONS
 from published_runs import (
     DATA,

@@ -4,6 +4,8 @@
   stands for omitted lines and stays.
 - `<!-- options COMMAND -->` … `<!-- end -->` gets the options of a command, as click declares them,
   and a link to the shared ones.
+- `<!-- questions -->` … `<!-- end -->` gets the commands that ask questions, with the names of
+  their options, by what they are about.
 - `<!-- shared options -->` … `<!-- end -->` gets the options that many commands share.
 - `<!-- json COMMAND LINE -->` precedes a table whose first column must name the keys of that
   command's JSON output; those that all commands share may be left out.
@@ -42,6 +44,7 @@ OPTIONS = re.compile(r"^<!-- options ([a-z]+) -->\n.*?^<!-- end -->$", re.MULTIL
 SHARED_OPTIONS = re.compile(
     r"^<!-- shared options -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL
 )
+QUESTIONS = re.compile(r"^<!-- questions -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 MULTIMODAL = re.compile(r"^<!-- multimodal -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 RECIPES = re.compile(r"^<!-- recipes -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 SOURCE = re.compile(r"^<!-- source (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -169,6 +172,25 @@ def options(match: re.Match[str]) -> str:
     return "\n".join(
         [f"<!-- options {match[1]} -->", "", *option_lines(match[1]), "", "<!-- end -->"]
     )
+
+
+def questions(_: re.Match[str]) -> str:
+    """Return the commands that ask questions, with the names of their options."""
+    from llamath.cli.question_options import FieldOption
+
+    lines = []
+    for name in command_names():
+        groups: dict[str, list[str]] = {}
+        for x in command_named(name).params:
+            if isinstance(x, FieldOption):
+                groups.setdefault(x.group, []).append(f"`{x.opts[0]} {x.metavar}`")
+        words = [
+            f"{f'for {about} ' if about else ''}{', '.join(names)}"
+            for about, names in groups.items()
+        ]
+        if words:
+            lines.append(list_item(f"`llamath {name}`: {'; '.join(words)}"))
+    return "\n".join(["<!-- questions -->", "", *lines, "", "<!-- end -->"])
 
 
 def shared_options(_: re.Match[str]) -> str:
@@ -424,6 +446,7 @@ GENERATED = {
     CONSOLE: console,
     OPTIONS: options,
     SHARED_OPTIONS: shared_options,
+    QUESTIONS: questions,
     COMMANDS: commands,
     BENCH: bench,
     READING: reading,

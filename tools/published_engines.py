@@ -15,7 +15,6 @@ from llamath.analysis.inference.choose_storage import weight_storage
 from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.inference.weight_bytes import GGUFNaming
-from llamath.analysis.parallel_layout import Layout
 from llamath.analysis.serving.engine_layouts import check_engine_layout
 from llamath.analysis.serving.engine_report import EngineSettings, plan_engine, state_element_bytes
 from llamath.analysis.serving.llama_cpp_cache import llama_cpp_cache
@@ -24,6 +23,7 @@ from llamath.analysis.serving.rank_shapes import EngineLayout
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.engines import Engine, find_engine
 from llamath.hardware import find_device
+from llamath.questions.layout import Layout
 
 FACTS = json.loads((Path(__file__).parents[1] / "tests" / "truth" / "engines.json").read_text())
 GIB, MIB = 2**30, 2**20

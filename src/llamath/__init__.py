@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .analysis.fit.quants_report import QuantsReport as QuantsReport
     from .analysis.flops.flops_report import FlopsReport as FlopsReport
     from .analysis.inference.inference_memory import MemoryReport as MemoryReport
-    from .analysis.parallel_layout import Layout as Layout
     from .analysis.plan.plan_ranking import PlanReport as PlanReport
     from .analysis.plan.serving_plan import ServeReport as ServeReport
     from .analysis.preset_list import PresetList as PresetList
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from .analysis.verify.structure_report import StructureReport as StructureReport
     from .analysis.verify.weight_names import NamesReport as NamesReport
     from .api import (
+        compare_machines,
         convert,
         cost,
         count,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         explain,
         facts,
         fit,
+        fit_engine,
         flops,
         gpus,
         hash_weights,
@@ -62,8 +63,11 @@ if TYPE_CHECKING:
         pair,
         place,
         plan,
+        plan_serving,
         quants,
+        rank_gpus,
         same,
+        training_memory,
         verify,
     )
     from .checkpoint.meta_args import ModelArgs as ModelArgs
@@ -81,6 +85,15 @@ if TYPE_CHECKING:
     from .hardware import DeviceList as DeviceList
     from .loading import load
     from .model import Model as Model
+    from .questions.design_question import Budget as Budget
+    from .questions.design_question import DesignBounds as DesignBounds
+    from .questions.design_question import FixedDims as FixedDims
+    from .questions.fit_questions import EngineRanks as EngineRanks
+    from .questions.flops_question import MeasuredSpeed as MeasuredSpeed
+    from .questions.layout import Layout as Layout
+    from .questions.memory_questions import Lora as Lora
+    from .questions.memory_questions import Training as Training
+    from .questions.plan_questions import PlanTraining as PlanTraining
     from .render.report import Report as Report
     from .utils.errors import ConfigError as ConfigError
     from .utils.errors import ConvertError as ConvertError
@@ -95,6 +108,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "compare_machines",
     "convert",
     "cost",
     "count",
@@ -104,6 +118,7 @@ __all__ = [
     "explain",
     "facts",
     "fit",
+    "fit_engine",
     "flops",
     "gpus",
     "hash_weights",
@@ -116,9 +131,12 @@ __all__ = [
     "pair",
     "place",
     "plan",
+    "plan_serving",
     "quants",
+    "rank_gpus",
     "same",
     "show",
+    "training_memory",
     "verify",
     "walk",
 ]
@@ -126,9 +144,9 @@ __all__ = [
 lists them, and `help(llamath.CountReport)` explains one."""
 
 _MODULES = {
-    "api": "count facts diff explain design memory flops fit cost pair place plan quants inspect "
-    "verify names convert merge edit models "
-    "gpus same hash_weights",
+    "api": "count facts diff explain design memory training_memory flops fit compare_machines "
+    "rank_gpus fit_engine cost pair place plan plan_serving quants inspect verify names convert "
+    "merge edit models gpus same hash_weights",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",
@@ -143,7 +161,12 @@ _MODULES = {
     "analysis.design.design_report": "DesignReport",
     "analysis.inference.inference_memory": "MemoryReport",
     "analysis.training.training_memory": "TrainReport",
-    "analysis.parallel_layout": "Layout",
+    "questions.design_question": "Budget DesignBounds FixedDims",
+    "questions.fit_questions": "EngineRanks",
+    "questions.flops_question": "MeasuredSpeed",
+    "questions.layout": "Layout",
+    "questions.plan_questions": "PlanTraining",
+    "questions.memory_questions": "Lora Training",
     "analysis.flops.flops_report": "FlopsReport",
     "analysis.fact_sheet": "FactSheet",
     "analysis.fit.fit_comparison": "FitComparison",

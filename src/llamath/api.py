@@ -7,25 +7,20 @@ Arguments have the names and units of the command line's options: `context="128k
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import index
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from .hardware import Device
 from .loading import Source, Via, load
 from .model import Model
 from .utils.errors import ArgumentError, LlamathError, UnknownModel, safe
-from .utils.key_values import integer, parse_key_values, yes_or_no
-from .utils.record_type import Record
-from .utils.units import parse_bytes, parse_count, parse_quantity, parse_tokens
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from typing_extensions import TypeIs
 
-    from .analysis.cost.cost_report import CostReport, Price
+    from .analysis.cost.cost_report import CostReport
     from .analysis.count.count_report import CountReport, StoredNamesReport
     from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import DiffReport, MultiDiffReport
@@ -40,7 +35,6 @@ if TYPE_CHECKING:
     from .analysis.image_pass import Images
     from .analysis.inference.inference_memory import MemoryCalculator, MemoryReport, WeightsReport
     from .analysis.inference.weight_bytes import StoredWeights
-    from .analysis.parallel_layout import Layout
     from .analysis.plan import PlanReport
     from .analysis.plan.serving_plan import ServeReport
     from .analysis.preset_list import PresetList
@@ -58,10 +52,23 @@ if TYPE_CHECKING:
     from .conversion.edit.edit_checkpoint import EditReport
     from .generic.generic_model import GenericModel
     from .hardware import DeviceList
+    from .questions.design_question import Budget, DesignBounds, DesignQuestion, FixedDims
+    from .questions.fit_questions import (
+        EngineQuestion,
+        EngineRanks,
+        FitQuestion,
+        MachinesQuestion,
+        QuantsQuestion,
+        RankQuestion,
+    )
+    from .questions.flops_question import FlopsQuestion, MeasuredSpeed
+    from .questions.layout import Layout
+    from .questions.memory_questions import Lora, MemoryQuestion, Training, TrainingQuestion
+    from .questions.plan_questions import PlanQuestion, PlanTraining, ServingPlanQuestion
+    from .questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion, Price
 
-_ModelSource = Source
-"""A model, or what `load` accepts: a preset, a path, an address, a public id, config keys,
-`ModelArgs`."""
+    _Sized = FitQuestion | MachinesQuestion | RankQuestion | EngineQuestion | PlaceQuestion
+
 Part = Literal["text", "vision", "audio"]
 """A part of a multimodal model."""
 Tokens = int | str
@@ -71,30 +78,17 @@ Size = int | str
 """A number of bytes: `25769803776`, `"24GiB"` or `"24GB"`."""
 Count = float | str
 """A number of parameters, tokens or operations: `405000000000`, `4.05e11` or `"405B"`."""
-Range = int | tuple[int, int] | str
-"""A number or a range with both ends included: `80`, `(60, 100)` or `"60:100"`."""
-_Ratio = float | tuple[float, float] | str
-"""A ratio or a range of ratios: `3.5`, `"8/3"`, `(2.5, 4)` or `"2.5:4"`."""
+Rate = int | str
+"""Bytes per second: `7_000_000_000` or `"7GB/s"`."""
 GPUs = str | Device
 """GPUs: `"h100"`, `"8xh100"`, `"4090+3060"` in one machine, `"mem=24GiB bw=1TB/s bf16=300TF"`,
 or one device of `gpus()`."""
-Machines = list[str] | list[Device] | tuple[GPUs, ...]
-"""Several machines, each as above."""
 Scheme = Literal["hf", "meta", "gguf"]
-Recompute = Literal["none", "selective", "op", "full"]
-AttentionKernel = Literal["flash", "eager", "flash1", "flash2", "flash3", "cudnn"]
-_T = TypeVar("_T")
 
-_MAX_PLANS = 1000
 _MAX_PLACED = 64
-_MAX_TRAINING_TOKENS = 10**18
-_MAX_DIMENSION = 2**40
-_MAX_SPEED = 1e18
-_PLAN_AXES = ("tp", "pp", "cp", "ep", "dp", "microbatch", "interleave")
-_LAYOUT_AXES = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches")
 
 
-def count(model: _ModelSource, *, part: Part | None = None, via: Via | None = None) -> CountReport:
+def count(model: Source, *, part: Part | None = None, via: Via | None = None) -> CountReport:
     """Count the parameters of a model, weight by weight, with the formula of the total.
 
     `part` counts one part of a multimodal model; vision and audio are a tower with its projector. A
@@ -125,8 +119,8 @@ def count(model: _ModelSource, *, part: Part | None = None, via: Via | None = No
 
 @overload
 def diff(
-    a: _ModelSource,
-    b: _ModelSource | None = None,
+    a: Source,
+    b: Source | None = None,
     /,
     *,
     changes: Mapping[str, Any] | None = None,
@@ -134,19 +128,19 @@ def diff(
 ) -> DiffReport: ...
 @overload
 def diff(
-    a: _ModelSource,
-    b: _ModelSource,
-    c: _ModelSource,
+    a: Source,
+    b: Source,
+    c: Source,
     /,
-    *more: _ModelSource,
+    *more: Source,
     changes: Mapping[str, Any] | None = None,
     via: Via | None = None,
 ) -> MultiDiffReport: ...
 def diff(
-    a: _ModelSource,
-    b: _ModelSource | None = None,
+    a: Source,
+    b: Source | None = None,
     /,
-    *more: _ModelSource,
+    *more: Source,
     changes: Mapping[str, Any] | None = None,
     via: Via | None = None,
 ) -> DiffReport | MultiDiffReport:
@@ -185,7 +179,7 @@ def diff(
     )
 
 
-def explain(number: Count, *, like: _ModelSource | None = None, all: bool = False) -> Explanation:  # noqa: A002
+def explain(number: Count, *, like: Source | None = None, all: bool = False) -> Explanation:  # noqa: A002
     """Explain a parameter count: which model has it, and what was changed, left out, added or
     packed.
 
@@ -193,800 +187,851 @@ def explain(number: Count, *, like: _ModelSource | None = None, all: bool = Fals
     `like` restricts the search to one model; `all` also returns far less simple explanations.
     """
     from .analysis.explain.explanation import explain_quantity
+    from .questions.value_kinds import COUNT, count_text
 
-    _count("number", number)
-    return explain_quantity(_count_text(number), None if like is None else load(like), all)
+    COUNT.parse("number", number)
+    return explain_quantity(count_text(number), None if like is None else load(like), all)
+
+
+# Written by tools/signatures.py from the questions: change them there.
 
 
 def design(
     target: Count | None = None,
     *,
     like: str = "llama-3",
-    vocab: int | None = None,
-    tied: bool | None = None,
-    layers: Range | None = None,
-    width: Range | None = None,
-    heads: Range | None = None,
-    kv_heads: Range | None = None,
-    head_dim: Range | None = None,
-    ffn_ratio: _Ratio | None = None,
-    aspect: _Ratio | None = None,
-    multiple_of: int | None = None,
-    tensor_parallel: int = 1,
-    experts: int | None = None,
-    top_k: int | None = None,
-    active: Count | None = None,
-    max_kv_per_token: Size | None = None,
-    max_memory: Size | None = None,
+    fixed: str | FixedDims | None = None,
+    bounds: str | DesignBounds | None = None,
     tolerance: float | str | Fraction | None = None,
     rank: Literal["habits", "error"] | None = None,
     top: int = 10,
-    tokens: Count | None = None,
-    flops: Count | None = None,
-    law: str | None = None,
+    budget: str | Budget | None = None,
     against: str | None = None,
 ) -> DesignReport:
     """Find the dimensions of a model with `target` parameters, ranked by the habits of a series of
     published models.
 
-    Without `target`, `tokens` or `flops` and a scaling `law` give the size. `against` names a
-    series whose best design is compared with the best one. The report has no candidates if nothing
-    meets the demands; then `misses` says what comes nearest.
+    Without `target`, the `tokens` or `flops` of a `budget` and its scaling `law` give the size.
+    The report has no candidates if nothing meets the demands; then `misses` says what comes
+    nearest.
+
+    target: Number of parameters: 405B, 1.5e9, 8030261248; may be left out with a scaling law.
+    like: A series (llama-3), family or model to follow.
+    fixed: Fix dimensions or bounds: layers=80, width=4096:8192, tied=yes, heads, kv_heads,
+        head_dim, vocab, experts, top_k.
+    bounds: Constraints to meet: ffn_ratio=3.5, aspect=100:140, tensor_parallel=8, active=13B,
+        max_memory=80GiB, max_kv_per_token=320KiB, multiple_of.
+    tolerance: Allowed difference from the target.
+    rank: Order of designs.
+    top: Number of designs to show.
+    budget: Tokens or compute of the training: tokens=15T, flops=3.8e25, law=besiroglu.
+    against: Compare with the best design of another series.
     """
-    from .analysis.design.design_report import design as search
-    from .analysis.design.design_report import with_budget, with_contrast
-    from .analysis.design.design_request import TOLERANCE, DesignBounds, DesignRequest, FixedDims
-    from .analysis.flops.scaling_laws import DEFAULT_LAW
-    from .analysis.flops.scaling_laws import find_law as find_law
+    from .questions.design_question import DesignQuestion
 
-    budget_law = find_law(law or DEFAULT_LAW)
-    training_tokens = None if tokens is None else _count("tokens", tokens)
-    compute = None if flops is None else _count("flops", flops)
-    parameters, exact = _design_target(target, budget_law, training_tokens, compute)
-    request = DesignRequest(
-        target=parameters,
+    question = DesignQuestion.parse(
+        target=target,
         like=like,
-        fixed=FixedDims(
-            layers=_range("layers", layers),
-            width=_range("width", width),
-            heads=_range("heads", heads),
-            kv_heads=_range("kv_heads", kv_heads),
-            head_dim=_range("head_dim", head_dim),
-            vocab=_positive("vocab", vocab),
-            tied=tied,
-            experts=_positive("experts", experts),
-            top_k=_positive("top_k", top_k),
-        ),
-        bounds=DesignBounds(
-            aspect=_ratio("aspect", aspect),
-            ffn_ratio=_ratio("ffn_ratio", ffn_ratio),
-            multiple_of=_positive("multiple_of", multiple_of),
-            tensor_parallel=_positive("tensor_parallel", tensor_parallel) or 1,
-            active=None if active is None else _count("active", active),
-            max_kv_per_token=None
-            if max_kv_per_token is None
-            else _size("max_kv_per_token", max_kv_per_token),
-            max_memory=None if max_memory is None else _size("max_memory", max_memory),
-        ),
-        tolerance=TOLERANCE if tolerance is None else _tolerance(tolerance),
-        by_error=exact if rank is None else rank == "error",
-        limit=_positive("top", top) or 1,
+        fixed=fixed,
+        bounds=bounds,
+        tolerance=tolerance,
+        rank=rank,
+        top=top,
+        budget=budget,
+        against=against,
     )
-    report = with_contrast(search(request), against)
-    return (
-        with_budget(report, budget_law, training_tokens, compute)
-        if law or tokens or flops
-        else report
-    )
+    return answer_design(question)
 
 
-@overload
 def memory(
-    model: _ModelSource,
+    model: Source,
     *,
-    context: Tokens | Sequence[Tokens] | None = None,
-    batch: int = 1,
+    on: GPUs | None = None,
     dtype: str = "",
     kv_dtype: str = "",
-    chunk: Tokens | Literal["all"] | None = None,
-    on: GPUs | None = None,
+    context: Tokens | Sequence[Tokens] | None = None,
+    batch: int = 1,
     images: str = "",
-    train: Literal[False] = False,
-) -> MemoryReport: ...
-@overload
-def memory(model: _ModelSource, *, via: Via, dtype: str = "") -> WeightsReport: ...
-@overload
-def memory(
-    model: _ModelSource,
+    chunk: Tokens = 2048,
+) -> MemoryReport:
+    """Compute the memory that inference needs, line by line with formulas.
+
+    The weights of a checkpoint are the bytes in its files unless `dtype` is given. Several
+    contexts give the totals at each, and the lines at the longest. Of a model without a family,
+    such as one that is loaded `via="transformers"`, the memory of the weights is known, and nothing
+    else.
+
+    on: What fits on this GPU: the longest context, the largest batch. Names or 'mem=24GiB'.
+    dtype: Dtype of the weights, if not the model's own. GGUF mixes also as q4_k_m:imatrix or
+        q4_k_m:no-imatrix.
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    context: Tokens of each sequence: 8192, 128k, max; several for a table.
+    batch: Number of sequences.
+    images: Images of each sequence, COUNTxSIDE or COUNTxWIDTHxHEIGHT in pixels: 2x1024.
+    chunk: Prompt tokens per forward pass, or all.
+    """
+    from .questions.memory_questions import MemoryQuestion
+
+    question = MemoryQuestion.parse(
+        on=on,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        context=context,
+        batch=batch,
+        images=images,
+        chunk=chunk,
+    )
+    return answer_memory(load(model), question)
+
+
+def training_memory(
+    model: Source,
     *,
-    train: Literal[True],
+    on: GPUs | None = None,
+    dtype: str = "",
     context: Tokens | None = None,
     batch: int = 1,
-    dtype: str = "",
-    on: GPUs | None = None,
-    lora: str = "",
-    layout: str | Layout = "",
-    optimizer: str = "adamw",
-    recompute: Recompute | None = None,
-    attention: Literal["flash", "eager"] = "flash",
-    kernels: Literal["eager", "fused"] = "eager",
-    loss: str = "whole",
-    fp8: str = "",
-    dropout: bool = False,
-    grad_dtype: str = "",
-    master: bool | None = None,
-    adapter_dtype: str = "fp32",
-    accumulate: bool = True,
-    offload: bool = False,
-) -> TrainReport: ...
-def memory(
-    model: _ModelSource,
-    *,
-    context: Tokens | Sequence[Tokens] | None = None,
-    batch: int = 1,
-    dtype: str = "",
-    kv_dtype: str = "",
-    chunk: Tokens | Literal["all"] | None = None,
-    on: GPUs | None = None,
-    images: str = "",
-    train: bool = False,
-    lora: str = "",
-    layout: str | Layout = "",
-    optimizer: str = "adamw",
-    recompute: Recompute | None = None,
-    attention: Literal["flash", "eager"] = "flash",
-    kernels: Literal["eager", "fused"] = "eager",
-    loss: str = "whole",
-    fp8: str = "",
-    dropout: bool = False,
-    grad_dtype: str = "",
-    master: bool | None = None,
-    adapter_dtype: str = "fp32",
-    accumulate: bool = True,
-    offload: bool = False,
-    via: Via | None = None,
-) -> MemoryReport | TrainReport | WeightsReport:
-    """Return the memory that inference or, with `train=True`, a training step needs, line by line
-    with formulas.
+    lora: str | Lora | None = None,
+    layout: str | Layout | None = None,
+    training: str | Training | None = None,
+) -> TrainReport:
+    """Compute the memory that a training step needs on each GPU, line by line with formulas.
 
-    The weights of a checkpoint are the bytes in its files unless `dtype` is given; GGUF mixes are
-    also named `"q4_k_m:imatrix"` and `"q4_k_m:no-imatrix"`. A list as `context` gives the totals at
-    each, and the lines at the longest. `on` is the GPU whose memory limits the context and the
-    batch, and `images` are those of each sequence, `"2x1024"`. In training, `batch` counts the
-    sequences on each GPU, `layout` spreads the model over GPUs (`"tp=8,pp=4,dp=16,zero=3"`), `lora`
-    trains adapters only (`"r=16,targets=q,v"`), and `loss` is computed of all logits at once
-    (`"whole"`, or `"fused"` by one kernel), of a chunk at a time (`"chunked"`, `"chunked:16"`,
-    `"summed"`), or by Liger's kernel (`"liger"`). `fp8` names a recipe for products in FP8
-    (`"tensorwise"`, `"mxfp8"`), `accumulate=False` says that a step has one microbatch, and
-    `offload=True` that the inputs of recomputed layers wait in the memory of the host.
-
-    Of a model without a family, such as one built `via="transformers"`, the memory of the weights
-    is known, and nothing else.
+    on: What fits on this GPU: the longest context, the largest batch. Names or 'mem=24GiB'.
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    context: Tokens of each sequence: 8192, 128k, max.
+    batch: Sequences on each GPU.
+    lora: Train adapters only; targets are also attention, mlp, all: r=16, targets=q,v, saved=embed.
+    layout: Training over GPUs: tp=8, pp=4, dp=16, zero=3, cp, ep, etp, interleave, microbatches,
+        sp.
+    training: Settings of training: optimizer=adamw8bit, recompute=full, attention=eager,
+        kernels=fused, loss=chunked, dropout=yes, grad_dtype=fp32, master=no, fp8=tensorwise,
+        adapter_dtype=bf16, accumulate=no, offload=yes.
     """
-    loaded = found = load(model, via=via)
-    if not _given(train=train, lora=lora, layout=layout):
-        loaded = loaded.computable
-    if _is_generic(loaded):
-        used = _given(
-            context=context,
-            kv_dtype=kv_dtype,
-            chunk=chunk,
-            on=on,
-            images=images,
-            train=train,
-            lora=lora,
-            layout=layout,
-        )
-        if used or batch != 1:
-            hint = "the memory of its weights alone is known"
-            raise ArgumentError(
-                used or "batch", f" needs a family: the model is counted {loaded.claim}", hint=hint
-            )
-        from .analysis.generic.state_dict_count import weights_memory
+    from .questions.memory_questions import TrainingQuestion
 
-        return weights_memory(loaded, dtype)
-    _positive("batch", batch)
-    _check_text(dtype=dtype, kv_dtype=kv_dtype, lora=lora, grad_dtype=grad_dtype)
-    if train:
-        if unused := _given(kv_dtype=kv_dtype, chunk=chunk, images=images):
-            raise ArgumentError(unused, " is for inference, not for training")
-        if context is not None and not isinstance(context, int | str):
-            raise ArgumentError(
-                "context", " should be one number of tokens for training, found several"
-            )
-        from .analysis.training.training_memory import TrainRequest, training, training_dtype
-
-        spread = _training_layout(layout, batch, recompute, attention)
-        adapters = _lora(lora) if lora else _Lora(rank=0)
-        request = TrainRequest(
-            dtype=dtype or (_declared_dtype(loaded) if lora else training_dtype(loaded)),
-            optimizer=optimizer,
-            gradients=grad_dtype,
-            master=master,
-            context=_context(loaded, context),
-            layout=spread,
-            dropout=dropout,
-            fused=_choice("kernels", kernels, ("eager", "fused")) == "fused",
-            loss=loss,
-            fp8=fp8,
-            adapter_dtype=adapter_dtype,
-            accumulate=accumulate,
-            offload=offload,
-            rank=adapters.rank,
-            targets=adapters.targets,
-            saved=adapters.saved,
-        )
-        loaded = loaded.replace(notes=tuple(dict.fromkeys((*loaded.notes, *_file_notes(loaded)))))
-        return training(loaded, request, None if on is None else _gpus(on)[1].memory)
-    changed = {
-        "optimizer": optimizer != "adamw",
-        "attention": attention != "flash",
-        "kernels": kernels != "eager",
-        "loss": loss != "whole",
-    }
-    changed |= {
-        "fp8": fp8 != "",
-        "adapter_dtype": adapter_dtype != "fp32",
-        "accumulate": not accumulate,
-        "offload": offload,
-    }
-    if unused := _given(
+    question = TrainingQuestion.parse(
+        on=on,
+        dtype=dtype,
+        context=context,
+        batch=batch,
         lora=lora,
         layout=layout,
-        recompute=recompute,
-        dropout=dropout,
-        grad_dtype=grad_dtype,
-        master=master,
-        **changed,
-    ):
-        call = (
-            "memory(model, train=True, …); fit(model, on=…, layout=…) splits a model for inference"
-        )
-        raise ArgumentError(unused, " is for training", call=call)
-    from .analysis.inference.inference_memory import MAX_TOKENS, PREFILL_CHUNK, MemoryRequest
-    from .analysis.inference.inference_memory import memory as inference_memory
-
-    if chunk is not None and loaded is not found:
-        raise ArgumentError("chunk", " is for decoders: an encoder reads whole prompts")
-    contexts = _contexts(loaded, context)
-    name, imatrix = _imatrix(dtype)
-    inference = MemoryRequest(
-        dtype=name,
-        kv_dtype=kv_dtype,
-        batch=batch,
-        chunk=PREFILL_CHUNK
-        if chunk is None
-        else MAX_TOKENS - 1
-        if chunk == "all"
-        else _tokens("chunk", chunk),
-        imatrix=imatrix,
-        images=_images(images),
+        training=training,
     )
-    stored = None if dtype else _stored_weights(found)
-    notes = _file_notes(found) if dtype else ()
-    within = None if on is None else _total_memory(on)
-    return inference_memory(
-        loaded, inference, stored, contexts=contexts, within=within, checkpoint_notes=notes
-    )
-
-
-def facts(model: _ModelSource) -> FactSheet:
-    """Return what a model is, on one page: sizes, layers and their pattern, attention, positions,
-    weights, KV cache, FLOPs and hardware.
-
-    Origin, date and license are known for presets.
-    """
-    from .analysis.fact_sheet import fact_sheet
-
-    return fact_sheet(load(model))
+    return answer_training_memory(load(model), question)
 
 
 def flops(
-    model: _ModelSource,
+    model: Source,
     *,
     context: Tokens | None = None,
     batch: int = 1,
-    attention: Literal["causal", "full"] = "causal",
-    unpacked: bool = False,
+    images: str = "",
+    on: GPUs | None = None,
+    mfu: str | MeasuredSpeed | None = None,
+    attention: str | Sequence[str] | None = None,
     recompute: Literal["none", "selective", "full"] = "none",
-    flash: bool = False,
     dtype: str = "",
     kv_dtype: str = "",
-    on: GPUs | None = None,
-    tokens_per_second: float | None = None,
-    tflops: float | None = None,
-    counted_by: str = "exact",
-    precision: str = "bf16",
-    images: str = "",
 ) -> FlopsReport:
     """Count the FLOPs of prefill, decode and a training step, exactly, next to the formulas that
     publications use.
 
-    `attention` counts the pairs that the causal mask lets through, or all; `unpacked` decodes
-    latent attention with unpacked keys and values; `recompute` and `flash` are settings of
-    training. `on` and the speed of a training run, either `tokens_per_second` or the `tflops` of
-    each GPU as one convention counts them (`counted_by`), give the MFU at the GPU's peak in one
-    `precision`. `images` are those of each sequence of a multimodal model, `"2x1024"` or
-    `"2x1024x768"`; their tokens are part of the context.
-    """
-    from .analysis.flops.flops_report import FlopsRequest
-    from .analysis.flops.flops_report import count_model_flops as count_flops
+    `on` and the `mfu`, which is the speed of a training run, give the share of the peak that the
+    GPUs reach. The tokens of `images` are part of the context.
 
-    loaded = load(model).computable
-    _positive("batch", batch)
-    _check_text(dtype=dtype, kv_dtype=kv_dtype)
-    request = FlopsRequest(
-        context=_context(loaded, context),
-        images=_images(images),
+    context: Tokens of each sequence: 8192, 128k, max.
+    batch: Number of sequences.
+    images: Images of each sequence, COUNTxSIDE or COUNTxWIDTHxHEIGHT in pixels: 2x1024.
+    on: GPUs for an MFU: h100, 16384xh100, or 'mem=80GiB bf16=989TF'.
+    mfu: Throughput for an MFU, of all GPUs in tokens or of each in FLOPs: tokens_per_second=600000,
+        tflops=150, counted_by=palm, precision=fp8.
+    attention: full: no causal skip; flash: scores recomputed in training; unpacked: MLA not
+        absorbed.
+    recompute: Activation checkpointing in training.
+    dtype: Dtype of the weights, for FLOPs per byte.
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    """
+    from .questions.flops_question import FlopsQuestion
+
+    question = FlopsQuestion.parse(
+        context=context,
         batch=batch,
-        masked=_choice("attention", attention, ("causal", "full")) == "causal",
-        unpacked=unpacked,
-        recompute=_choice("recompute", recompute, ("none", "selective", "full")),
-        flash=flash,
+        images=images,
+        on=on,
+        mfu=mfu,
+        attention=attention,
+        recompute=recompute,
         dtype=dtype,
         kv_dtype=kv_dtype,
     )
-    report = count_flops(loaded, request)
-    if on is None and tokens_per_second is None and tflops is None:
-        return report
-    gpus = None if on is None else _gpus(on)
-    if gpus is None or (tokens_per_second is None) == (tflops is None):
-        raise LlamathError(
-            "an MFU needs on and either tokens_per_second or tflops",
-            hint='on="8xh100", tokens_per_second=90_000',
-        )
-    return _with_mfu(report, gpus, tokens_per_second, tflops, counted_by, precision)
+    return answer_flops(load(model), question)
 
 
-@overload
 def fit(
-    model: _ModelSource,
+    model: Source,
     *,
-    on: None = None,
-    context: Tokens | None = None,
-    batch: int = 1,
+    on: GPUs | None = None,
     dtype: str = "",
     kv_dtype: str = "",
-) -> GPURanking: ...
-@overload
-def fit(
-    model: _ModelSource,
-    *,
-    on: GPUs,
     context: Tokens | None = None,
     batch: int = 1,
-    dtype: str = "",
-    kv_dtype: str = "",
-    layout: str = "",
-    offload: Size = 0,
-) -> FitReport: ...
-@overload
-def fit(
-    model: _ModelSource,
-    *,
-    calibration: str | os.PathLike[str],
-    context: Tokens | None = None,
-    batch: int = 1,
-    dtype: str = "",
-    kv_dtype: str = "",
-) -> FitReport: ...
-@overload
-def fit(
-    model: _ModelSource,
-    *,
-    on: GPUs,
-    engine: str,
-    context: Tokens | None = None,
-    batch: int = 1,
-    dtype: str = "",
-    kv_dtype: str = "",
-    layout: str = "",
-    memory_fraction: float | None = None,
-    kv_memory: Size | None = None,
-) -> EngineReport: ...
-@overload
-def fit(
-    model: _ModelSource,
-    *,
-    on: Machines,
-    context: Tokens | None = None,
-    batch: int = 1,
-    dtype: str = "",
-    kv_dtype: str = "",
-    layout: str = "",
-    offload: Size = 0,
-) -> FitComparison: ...
-def fit(
-    model: _ModelSource,
-    *,
-    on: GPUs | Machines | None = None,
-    context: Tokens | None = None,
-    batch: int = 1,
-    dtype: str = "",
-    kv_dtype: str = "",
-    layout: str = "",
+    layout: str | Layout | None = None,
     offload: Size = 0,
     calibration: str | os.PathLike[str] | None = None,
-    engine: str = "",
+) -> FitReport:
+    """Tell whether a model fits on GPUs, and how fast it can be at most.
+
+    A model that does not fit is a report with `fits` False, not an error. A `calibration` stands
+    for the machine on which it was measured, instead of `on`, and adds the speed to expect there.
+
+    on: GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, or 'mem=24GiB bw=1TB/s'.
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    context: Tokens of each sequence: 8192, 128k, max.
+    batch: Number of sequences.
+    layout: Tensor and pipeline parallelism; chosen if not given: tp=8, pp=4.
+    offload: Weights of each GPU that stay in the memory of the host: 6GiB.
+    calibration: The machine of this file, which `llamath measure` wrote, instead of on.
+    """
+    from .questions.fit_questions import FitQuestion
+
+    question = FitQuestion.parse(
+        on=on,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        context=context,
+        batch=batch,
+        layout=layout,
+        offload=offload,
+        calibration=calibration,
+    )
+    return answer_fit(load(model), question)
+
+
+def compare_machines(
+    model: Source,
+    *,
+    on: GPUs | Sequence[GPUs],
+    dtype: str = "",
+    kv_dtype: str = "",
+    context: Tokens | None = None,
+    batch: int = 1,
+    layout: str | Layout | None = None,
+    offload: Size = 0,
+) -> FitComparison:
+    """Tell on which of several machines a model fits, and how fast it can be at most on each.
+
+    on: The GPUs of each machine: ['3060', '2x4090'].
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    context: Tokens of each sequence: 8192, 128k, max.
+    batch: Number of sequences.
+    layout: Tensor and pipeline parallelism; chosen if not given: tp=8, pp=4.
+    offload: Weights of each GPU that stay in the memory of the host: 6GiB.
+    """
+    from .questions.fit_questions import MachinesQuestion
+
+    question = MachinesQuestion.parse(
+        on=on,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        context=context,
+        batch=batch,
+        layout=layout,
+        offload=offload,
+    )
+    return answer_compare_machines(load(model), question)
+
+
+def rank_gpus(
+    model: Source,
+    *,
+    dtype: str = "",
+    kv_dtype: str = "",
+    context: Tokens | None = None,
+    batch: int = 1,
+) -> GPURanking:
+    """Rank the GPUs of the catalog that can run a model, the smallest first.
+
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    context: Tokens of each sequence: 8192, 128k, max.
+    batch: Number of sequences.
+    """
+    from .questions.fit_questions import RankQuestion
+
+    question = RankQuestion.parse(dtype=dtype, kv_dtype=kv_dtype, context=context, batch=batch)
+    return answer_rank_gpus(load(model), question)
+
+
+def fit_engine(
+    model: Source,
+    *,
+    engine: str,
+    on: GPUs,
+    dtype: str = "",
+    kv_dtype: str = "",
+    context: Tokens | None = None,
+    batch: int = 1,
+    layout: str | EngineRanks | None = None,
     memory_fraction: float | None = None,
     kv_memory: Size | None = None,
-) -> FitReport | FitComparison | GPURanking | EngineReport:
-    """Tell whether a model fits on GPUs, and how fast it can be at most; without `on`, rank the
-    GPUs of the catalog that can run it.
-
-    `on` names GPUs (`"rtx-4090"`, `"8xh100"`, `"4090+3060"`, `"mem=24GiB bw=1TB/s"`), or lists
-    several machines to compare; `layout` is the split over them (`"tp=4,pp=2"`), chosen if not
-    given; `offload` are the weights of each GPU that stay in the memory of the host (`"6GiB"`).
-    `context` is 8,192 tokens by default, or the model's own if that is shorter, and `"max"` is the
-    model's own. A model that does not fit is a report with `fits` False, not an error. A
-    `calibration`, the file that `llamath measure` writes, stands for the machine on which it was
-    measured, and adds the speed to expect there.
-
-    `engine` (`"vllm"`, `"vllm@0.19.1"`, `"sglang"`, `"llama.cpp"`, `"transformers"`, `"trtllm"`)
-    asks whether that engine starts, what it prints, and with which command; then `layout` also
-    takes `dp` and `ep=yes`, `memory_fraction` is the share of the memory that it may use, and
-    `kv_memory` the memory that its log prints for the cache.
-    """
-    from .analysis.fit.fit_report import fit as fit_on
-    from .analysis.fit.gpu_ranking import rank_gpus
-    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-
-    loaded = load(model)
-    _positive("batch", batch)
-    _check_text(dtype=dtype, kv_dtype=kv_dtype, layout=layout, engine=engine)
-    request = MemoryRequest(
-        dtype=dtype, kv_dtype=kv_dtype, context=_context(loaded, context), batch=batch
-    )
-    calculator = MemoryCalculator(
-        loaded,
-        request,
-        None if dtype else _stored_weights(loaded),
-        _file_notes(loaded) if dtype else (),
-    )
-    if engine:
-        if isinstance(on, list | tuple):
-            raise ArgumentError("on", " lists several machines; an engine is asked about one")
-        return _fit_engine(calculator, engine, on, layout, memory_fraction, kv_memory)
-    if memory_fraction is not None or kv_memory is not None:
-        raise ArgumentError(
-            "memory_fraction" if kv_memory is None else "kv_memory",
-            " needs an engine",
-            call='fit(model, on="h100", engine="vllm")',
-        )
-    if calibration is not None:
-        if used := _given(on=on, layout=layout, offload=offload):
-            raise ArgumentError(used, " is for other machines than the calibrated one")
-        from .analysis.fit.calibration import read_calibration
-
-        measured = read_calibration(os.fspath(calibration))
-        return fit_on(calculator, measured.device, calibration=measured)
-    if on is not None:
-        split = parse_key_values(layout, "layout", {"tp": integer(), "pp": integer()})
-        degrees: dict[str, Any] = {
-            "tp": split.get("tp"),
-            "pp": split.get("pp"),
-            "offload": _size("offload", offload) if offload else 0,
-        }
-        if not isinstance(on, list | tuple):
-            number, gpu = _gpus(on)
-            return fit_on(calculator, gpu, number, **degrees)
-        from .analysis.fit.fit_comparison import FitComparison
-
-        if not on:
-            raise ArgumentError("on", " lists no GPUs")
-        machines = [_gpus(x) for x in on]
-        return FitComparison(
-            model=loaded,
-            machines=tuple(fit_on(calculator, gpu, number, **degrees) for number, gpu in machines),
-        )
-    if unused := _given(layout=layout, offload=offload):
-        raise ArgumentError(
-            unused, " needs the GPUs that it is for", call=f'fit(model, on="2xh100", {unused}=…)'
-        )
-    return rank_gpus(calculator)
-
-
-def _fit_engine(
-    calculator: MemoryCalculator,
-    engine: str,
-    on: GPUs | None,
-    layout: str,
-    fraction: float | None,
-    kv_memory: Size | None,
 ) -> EngineReport:
-    """Return whether an engine starts on GPUs."""
-    from .analysis.serving.engine_report import EngineSettings, plan_engine
-    from .analysis.serving.rank_shapes import EngineLayout
+    """Tell whether an engine starts with a model on GPUs, what it prints, and with which command.
 
-    if on is None:
-        raise ArgumentError(
-            "engine", " needs GPUs", call=f'fit(model, on="8xh100", engine={engine!r})'
-        )
-    if fraction is not None and not 0 < fraction <= 1:
-        raise ArgumentError("memory_fraction", f" should be above 0 and at most 1, not {fraction}")
-    readers = {"tp": integer(), "pp": integer(), "dp": integer(), "ep": yes_or_no}
-    split = parse_key_values(layout, "layout", readers)
-    wanted = (
-        EngineLayout(
-            split.get("tp", 1), split.get("pp", 1), split.get("dp", 1), split.get("ep", False)
-        )
-        if split
-        else None
-    )
-    number, gpu = _gpus(on)
-    size = None if kv_memory is None else _size("kv_memory", kv_memory)
-    return plan_engine(
-        calculator,
-        engine,
-        gpu,
-        number,
-        EngineSettings(layout=wanted, fraction=fraction, kv_memory=size),
-    )
-
-
-@overload
-def plan(
-    model: _ModelSource,
-    *,
-    on: GPUs,
-    serve: Literal[False] = False,
-    context: Tokens | None = None,
-    batch_tokens: Tokens | None = None,
-    tokens: Count | None = None,
-    layout: str = "",
-    optimizer: str = "adamw",
-    grad_dtype: str = "fp32",
-    attention: AttentionKernel = "flash",
-    kernels: Literal["eager", "fused"] = "fused",
-    recompute: Recompute | None = None,
-    loss: str = "whole",
-    fp8: str = "",
-    dtype: str = "",
-    top: int = 10,
-) -> PlanReport: ...
-@overload
-def plan(
-    model: _ModelSource,
-    *,
-    on: GPUs,
-    serve: Literal[True],
-    context: Tokens | None = None,
-    latency: float | str | None = None,
-    dtype: str = "",
-    kv_dtype: str = "",
-    top: int = 10,
-) -> ServeReport: ...
-def plan(
-    model: _ModelSource,
-    *,
-    on: GPUs,
-    serve: bool = False,
-    context: Tokens | None = None,
-    batch_tokens: Tokens | None = None,
-    tokens: Count | None = None,
-    layout: str = "",
-    optimizer: str = "adamw",
-    grad_dtype: str = "fp32",
-    attention: AttentionKernel = "flash",
-    kernels: Literal["eager", "fused"] = "fused",
-    recompute: Recompute | None = None,
-    loss: str = "whole",
-    fp8: str = "",
-    latency: float | str | None = None,
-    dtype: str = "",
-    kv_dtype: str = "",
-    top: int = 10,
-) -> PlanReport | ServeReport:
-    """Rank the ways to spread a model over a cluster: layouts with their memory and predicted MFU,
-    or, with `serve=True`, replicas.
-
-    `on` is the cluster (`"16384xh100"`), `batch_tokens` the tokens of a step, `tokens` the length
-    of the training (`"15T"`), `layout` fixes some of the axes (`"tp=8,pp=16"`), `latency` the time
-    between two tokens of a sequence (`"50ms"`, or seconds). `attention` names a fused kernel
-    (`"flash2"`, `"flash3"`, `"cudnn"`) and `fp8` a recipe (`"tensorwise"`, `"mxfp8"`). If nothing
-    fits, the report has `fits` False and says why.
+    engine: Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start?
+    on: The GPUs: rtx-4090 or 8xh100.
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    context: Tokens of each sequence: 8192, 128k, max.
+    batch: Number of sequences.
+    layout: Ranks; chosen if not given: tp=8, ep=yes, pp, dp.
+    memory_fraction: Share of the memory that the engine may use.
+    kv_memory: Memory for the KV cache, as the engine's log prints it.
     """
-    loaded, cluster = load(model), _gpus(on)
-    if not 1 <= top <= _MAX_PLANS:
-        raise ArgumentError("top", f" should be from 1 to {_MAX_PLANS:,}, found {top:,}")
-    if not cluster[1].bandwidth:
-        hint = "like 8x mem=80GiB bw=2TB/s bf16=300TF"
-        raise LlamathError(f"a plan needs the memory bandwidth of {cluster[1].title}", hint=hint)
-    length = _context(loaded, context)
-    if serve:
-        changed = {
-            "loss": loss != "whole",
-            "attention": attention != "flash",
-            "kernels": kernels != "fused",
-        }
-        if unused := _given(
-            batch_tokens=batch_tokens,
-            tokens=tokens,
-            layout=layout,
-            recompute=recompute,
-            fp8=fp8,
-            **changed,
-        ):
-            raise ArgumentError(unused, " is for training, not for serving")
-        from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-        from .analysis.plan.serving_plan import plan_serving
+    from .questions.fit_questions import EngineQuestion
 
-        calculator = MemoryCalculator(
-            loaded,
-            MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=length),
-            None if dtype else _stored_weights(loaded),
-            _file_notes(loaded) if dtype else (),
-        )
-        return plan_serving(
-            loaded, calculator, cluster, None if latency is None else _seconds(latency)
-        )
-    if unused := _given(latency=latency, kv_dtype=kv_dtype):
-        raise ArgumentError(unused, " is for serving", call="plan(model, on=…, serve=True, …)")
-    training_tokens = None if tokens is None else _count("tokens", tokens)
-    if training_tokens is not None and training_tokens >= _MAX_TRAINING_TOKENS:
-        raise ArgumentError(
-            "tokens", f" {safe(str(tokens), 40)}: more text than exists", hint="like 15.6T"
-        )
-    from .analysis.plan import PlanRequest
-    from .analysis.plan import plan as plan_training
-
-    request = PlanRequest(
+    question = EngineQuestion.parse(
+        engine=engine,
+        on=on,
         dtype=dtype,
-        optimizer=optimizer,
-        gradients=grad_dtype,
-        context=length,
-        batch_tokens=None if batch_tokens is None else _tokens("batch_tokens", batch_tokens),
-        attention=attention,
-        kernels=_choice("kernels", kernels, ("eager", "fused")),
-        recompute=None
-        if recompute is None
-        else _choice("recompute", recompute, ("none", "selective", "op", "full")),
-        loss=loss,
-        fp8=fp8,
-        fixed=parse_key_values(
-            layout, "layout", {name: integer() for name in _PLAN_AXES} | {"zero": integer(0, 3)}
-        ),
-        top=top,
-        tokens=training_tokens,
-    )
-    return plan_training(loaded, cluster, request)
-
-
-def cost(
-    model: _ModelSource,
-    *,
-    on: GPUs,
-    price: float | str | None = None,
-    context: Tokens | None = None,
-    output: Tokens = 256,
-    batch: int | None = None,
-    dtype: str = "",
-    kv_dtype: str = "",
-    grid: float | None = None,
-    train: Count | None = None,
-) -> CostReport:
-    """Estimate what a million generated tokens cost on GPUs, prompts included, and a training run:
-    intervals with their assumptions.
-
-    `price` is that of a GPU for an hour (`2.5`, `"$2.5/h"`); `output` are the generated tokens of a
-    sequence, whose prompt is the rest of `context`; `batch` is as many sequences as fit by default;
-    `grid` is in kg CO₂e per kWh; `train` are the tokens of a training run.
-    """
-    from .analysis.cost.cost_report import CostRequest
-    from .analysis.cost.cost_report import cost as cost_on
-    from .analysis.cost.ecologits import WORLD_GRID
-    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-
-    loaded, (count, gpu) = load(model), _gpus(on)
-    if batch is not None:
-        _positive("batch", batch)
-    if grid is not None and not 0 <= grid < 10:
-        raise ArgumentError("grid", f" should be kg of CO₂e per kWh, from 0 to 10, found {grid!r}")
-    _check_text(dtype=dtype, kv_dtype=kv_dtype)
-    request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=_context(loaded, context))
-    calculator = MemoryCalculator(
-        loaded,
-        request,
-        None if dtype else _stored_weights(loaded),
-        _file_notes(loaded) if dtype else (),
-    )
-    tokens = None if train is None else _count("train", train)
-    if tokens is not None and tokens >= _MAX_TRAINING_TOKENS:
-        raise ArgumentError(
-            "train", f" {safe(str(train), 40)}: more text than exists", hint="like 15.6T"
-        )
-    asked = CostRequest(
-        output=_tokens("output", output),
+        kv_dtype=kv_dtype,
+        context=context,
         batch=batch,
-        price=None if price is None else _price(price),
-        grid=WORLD_GRID if grid is None else grid,
-        train_tokens=tokens,
+        layout=layout,
+        memory_fraction=memory_fraction,
+        kv_memory=kv_memory,
     )
-    return cost_on(calculator, gpu, count, asked)
-
-
-def _price(value: float | str) -> Price:
-    """Parse the price of a GPU for an hour: 2.5, `2.5/h` or `$2.5/h`."""
-    from .analysis.cost.cost_report import Price
-
-    text = f"{value}" if isinstance(value, int | float) and not isinstance(value, bool) else value
-    match = (
-        re.fullmatch(r"([$€£¥₹]?)(\d{1,6}(?:\.\d{1,6})?)(?:/h)?", text)
-        if isinstance(text, str)
-        else None
-    )
-    if match is None or not float(match[2]):
-        raise ArgumentError(
-            "price",
-            " should be a price for an hour of a GPU, such as 2.5/h or "
-            f"$2.5/h, found {safe(repr(value), 40)}",
-        )
-    return Price(amount=float(match[2]), currency=match[1])
+    return answer_fit_engine(load(model), question)
 
 
 def quants(
-    model: _ModelSource,
+    model: Source,
     *,
     on: GPUs | None = None,
+    kv_dtype: str = "",
     context: Tokens | None = None,
     batch: int = 1,
-    kv_dtype: str = "",
 ) -> QuantsReport:
     """Return a model in each dtype and mixture of types: bytes, bits per weight, what stays
     unquantized, and what fits on GPUs.
 
-    Of a folder or repository with GGUF files, these are listed instead, and the report's `best` is
-    the one to choose.
-    """
-    from .analysis.fit.quants_report import list_files, list_quants
-    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-    from .checkpoint.folders.gguf_folder import list_gguf_models
+    Of a folder or repository with GGUF files, these are listed instead, and the report's `best`
+    is the one to choose.
 
-    _positive("batch", batch)
-    _check_text(kv_dtype=kv_dtype)
-    count, gpu = (1, None) if on is None else _gpus(on)
-    found = list_gguf_models(os.fspath(model)) if isinstance(model, str | os.PathLike) else []
-    files = []
-    for x in found:
-        loaded = load(x.location)
-        request = MemoryRequest(kv_dtype=kv_dtype, context=_context(loaded, context), batch=batch)
-        files.append(
-            (
-                x.choice.names[0],
-                x.choice.type,
-                MemoryCalculator(loaded, request, _stored_weights(loaded)),
-            )
-        )
-    if files:
-        return list_files(files, gpu, count)
-    loaded = load(model)
-    request = MemoryRequest(kv_dtype=kv_dtype, context=_context(loaded, context), batch=batch)
-    return list_quants(MemoryCalculator(loaded, request), gpu, count)
+    on: GPUs: rtx-4090, 2x3090, 4090+3060 in one machine, or 'mem=24GiB bw=1TB/s'.
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    context: Tokens of each sequence: 8192, 128k, max.
+    batch: Number of sequences.
+    """
+    from .questions.fit_questions import QuantsQuestion
+
+    question = QuantsQuestion.parse(on=on, kv_dtype=kv_dtype, context=context, batch=batch)
+    return answer_quants(model, question)
+
+
+def place(
+    model: Source,
+    *,
+    on: GPUs,
+    ram: Size,
+    ram_bandwidth: Rate = 89600000000,
+    disk: Rate | None = None,
+    context: Tokens | None = None,
+    batch: int = 1,
+    dtype: str = "",
+    kv_dtype: str = "",
+) -> Placement:
+    """Tell where each weight goes on GPUs, RAM and disk, with flags for llama.cpp, transformers and
+    KTransformers, and bound decode.
+
+    on: GPUs of the machine: rtx-3060, 2xrtx-4090, 3060+4090.
+    ram: RAM of the machine: 64GiB.
+    ram_bandwidth: Bandwidth of the RAM.
+    disk: Bandwidth of a disk, on which what does not fit may stay.
+    context: Tokens of each sequence: 8192, 128k, max.
+    batch: Number of sequences.
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    """
+    from .questions.serving_questions import PlaceQuestion
+
+    question = PlaceQuestion.parse(
+        on=on,
+        ram=ram,
+        ram_bandwidth=ram_bandwidth,
+        disk=disk,
+        context=context,
+        batch=batch,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+    )
+    return answer_place(load(model), question)
 
 
 def pair(
-    target: _ModelSource,
-    draft: _ModelSource,
+    target: Source,
+    draft: Source,
     *,
+    engines: str | Sequence[str] | None = None,
     context: Tokens | None = None,
     kv_dtype: str = "",
-    engines: Sequence[str] = (),
 ) -> PairReport:
     """Tell whether a draft belongs to a target for speculative decoding, and how much faster it can
     be at most.
 
-    `draft` is a model, or `"eagle"`, `"eagle3"` or `"mtp"` for a head of the target's shape;
-    `engines` are those whose rules are asked, by default all.
+    `draft` is a model, or `"eagle"`, `"eagle3"` or `"mtp"` for a head of the target's shape.
+
+    engines: Engines whose rules are asked: vllm, sglang, llama.cpp, transformers, trtllm.
+    context: Tokens of each sequence: 8192, 128k, max.
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
     """
+    from .questions.serving_questions import PairQuestion
+
+    question = PairQuestion.parse(engines=engines, context=context, kv_dtype=kv_dtype)
+    return answer_pair(target, draft, question)
+
+
+def cost(
+    model: Source,
+    *,
+    on: GPUs,
+    price: float | str | Price | None = None,
+    output: Tokens = 256,
+    batch: int | None = None,
+    grid: float = 0.45829,
+    train: Count | None = None,
+    dtype: str = "",
+    kv_dtype: str = "",
+    context: Tokens | None = None,
+) -> CostReport:
+    """Estimate what a million generated tokens cost on GPUs, prompts included, and a training run:
+    intervals with their assumptions.
+
+    on: GPUs: 8xh100, rtx-4090, or '8x mem=80GiB bw=2TB/s bf16=300TF power=700W'.
+    price: Price of a GPU for an hour: 2.5/h, $2.5/h.
+    output: Generated tokens of a sequence; the rest of context is its prompt.
+    batch: Sequences at once.
+    grid: kg CO₂e per kWh of electricity.
+    train: Also the cost of training on this many tokens: 15T.
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    context: Tokens of each sequence: 8192, 128k, max.
+    """
+    from .questions.serving_questions import CostQuestion
+
+    question = CostQuestion.parse(
+        on=on,
+        price=price,
+        output=output,
+        batch=batch,
+        grid=grid,
+        train=train,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        context=context,
+    )
+    return answer_cost(load(model), question)
+
+
+def plan(
+    model: Source,
+    *,
+    on: GPUs,
+    context: Tokens | None = None,
+    batch_tokens: Tokens | None = None,
+    tokens: Count | None = None,
+    layout: str | Layout | None = None,
+    training: str | PlanTraining | None = None,
+    dtype: str = "",
+    top: int = 10,
+) -> PlanReport:
+    """Rank the ways to spread the training of a model over a cluster: layouts with their memory and
+    predicted MFU.
+
+    If nothing fits, the report has `fits` False and says why.
+
+    on: GPUs: 16384xh100, or '8x mem=80GiB bw=2TB/s bf16=300TF'.
+    context: Tokens of each sequence: 8192, 128k, max.
+    batch_tokens: Training tokens per step: 16M is 16·2²⁰.
+    tokens: Training tokens in all, for the duration: 15.6T.
+    layout: Keep these fixed: tp=8, pp=4, dp=16, zero=3, cp, ep, microbatch, interleave.
+    training: Settings of the training: optimizer=adamw8bit, grad_dtype=bf16, attention=flash3,
+        kernels=eager, recompute=op, loss=chunked, fp8=tensorwise.
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    top: Number of plans to show.
+    """
+    from .questions.plan_questions import PlanQuestion
+
+    question = PlanQuestion.parse(
+        on=on,
+        context=context,
+        batch_tokens=batch_tokens,
+        tokens=tokens,
+        layout=layout,
+        training=training,
+        dtype=dtype,
+        top=top,
+    )
+    return answer_plan(load(model), question)
+
+
+def plan_serving(
+    model: Source,
+    *,
+    on: GPUs,
+    context: Tokens | None = None,
+    latency: float | str | None = None,
+    dtype: str = "",
+    kv_dtype: str = "",
+    top: int = 10,
+) -> ServeReport:
+    """Rank the ways to serve a model on a cluster: replicas, with their batches and rates.
+
+    If nothing fits, the report has `fits` False and says why.
+
+    on: GPUs: 16384xh100, or '8x mem=80GiB bw=2TB/s bf16=300TF'.
+    context: Tokens of each sequence: 8192, 128k, max.
+    latency: Maximum time per token, such as 50ms.
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    top: Number of plans to show.
+    """
+    from .questions.plan_questions import ServingPlanQuestion
+
+    question = ServingPlanQuestion.parse(
+        on=on, context=context, latency=latency, dtype=dtype, kv_dtype=kv_dtype, top=top
+    )
+    return answer_plan_serving(load(model), question)
+
+
+# End of what tools/signatures.py writes.
+
+
+def answer_design(question: DesignQuestion) -> DesignReport:
+    """Search a design."""
+    from .analysis.design.design_report import design as search
+    from .analysis.design.design_report import with_budget, with_contrast
+    from .analysis.design.design_request import DesignRequest
+    from .analysis.flops.scaling_laws import DEFAULT_LAW, find_law
+
+    budget = question.budget
+    law = find_law(budget.law or DEFAULT_LAW)
+    parameters, exact = _design_target(question, law)
+    request = DesignRequest(
+        target=parameters,
+        like=question.like,
+        fixed=question.fixed,
+        bounds=question.bounds,
+        tolerance=question.tolerance,
+        by_error=exact if question.rank is None else question.rank == "error",
+        limit=question.top,
+    )
+    report = with_contrast(search(request), question.against)
+    if not budget.changed:
+        return report
+    return with_budget(report, law, budget.tokens, budget.flops)
+
+
+def _design_target(question: DesignQuestion, law: ScalingLaw) -> tuple[int, bool]:
+    """Return the number of parameters, and whether it was given exactly."""
+    target, tokens, flops = question.target, question.budget.tokens, question.budget.flops
+    if target is not None:
+        if tokens is not None and flops is not None:
+            raise LlamathError(
+                "design takes two of target, tokens and flops: they determine the third"
+            )
+        return target.value, target.exact
+    if tokens and flops:
+        return max(flops // (6 * tokens), 1), False
+    if not tokens and not flops:
+        raise LlamathError(
+            "design needs a target such as '405B', or tokens or flops for a scaling law"
+        )
+    return max(round(law.for_compute(flops) if flops else law.for_tokens(tokens or 1)), 1), False
+
+
+def answer_memory(model: Model, question: MemoryQuestion) -> MemoryReport:
+    """Answer a question about the memory of inference."""
+    from .analysis.inference.inference_memory import MAX_TOKENS, MemoryRequest
+    from .analysis.inference.inference_memory import memory as inference_memory
+    from .questions.memory_questions import PREFILL_CHUNK
+
+    loaded = model.computable
+    if _is_generic(loaded):
+        # typed when models without a family have a type of their own
+        return cast("MemoryReport", _memory_of_weights(loaded, question))
+    if question.chunk != PREFILL_CHUNK and loaded is not model:
+        raise ArgumentError("chunk", " is for decoders: an encoder reads whole prompts")
+    name, imatrix = _imatrix(question.dtype)
+    inference = MemoryRequest(
+        dtype=name,
+        kv_dtype=question.kv_dtype,
+        batch=question.batch,
+        chunk=MAX_TOKENS - 1 if question.chunk == "all" else int(question.chunk),
+        imatrix=imatrix,
+        images=_images(question.images),
+    )
+    contexts = [_context(loaded, x) for x in question.context]
+    return inference_memory(
+        loaded,
+        inference,
+        None if question.dtype else _stored_weights(model),
+        contexts=[x for x in contexts if x is not None],
+        within=None if question.on is None else question.on[0] * question.on[1].memory,
+        checkpoint_notes=_file_notes(model) if question.dtype else (),
+    )
+
+
+def _calculator(model: Model, dtype: str, **request: Any) -> MemoryCalculator:
+    """Return what computes the memory of a model: with its stored weights, unless they are asked
+    for in another dtype.
+    """
+    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+
+    return MemoryCalculator(
+        model,
+        MemoryRequest(dtype=dtype, **request),
+        None if dtype else _stored_weights(model),
+        _file_notes(model) if dtype else (),
+    )
+
+
+def _sizes(model: Model, question: _Sized) -> MemoryCalculator:
+    """Return what computes the memory that a question is about."""
+    context = _context(model, question.context)
+    return _calculator(
+        model,
+        question.dtype,
+        kv_dtype=question.kv_dtype,
+        context=context,
+        batch=question.batch,
+    )
+
+
+def answer_fit(model: Model, question: FitQuestion) -> FitReport:
+    """Tell whether a model fits on GPUs."""
+    from .analysis.fit.fit_report import fit
+
+    calculator = _sizes(model, question)
+    if question.calibration is None:
+        if question.on is None:
+            raise ArgumentError(
+                "on", " is missing: the GPUs", call="rank_gpus(model) ranks all that are known"
+            )
+        number, gpu = question.on
+        return fit(calculator, gpu, number, offload=question.offload, **_degrees(question.layout))
+    if used := next((x for x in ("on", "layout", "offload") if x in question.changed), ""):
+        raise ArgumentError(used, " is for other machines than the calibrated one")
+    from .analysis.fit.calibration import read_calibration
+
+    measured = read_calibration(question.calibration)
+    return fit(calculator, measured.device, calibration=measured)
+
+
+def _degrees(layout: Mapping[str, int]) -> dict[str, Any]:
+    return {x: layout.get(x) for x in ("tp", "pp")}
+
+
+def answer_compare_machines(model: Model, question: MachinesQuestion) -> FitComparison:
+    """Tell on which machines a model fits."""
+    from .analysis.fit.fit_comparison import FitComparison
+    from .analysis.fit.fit_report import fit
+
+    if not question.on:
+        raise ArgumentError("on", " lists no GPUs")
+    calculator, degrees = _sizes(model, question), _degrees(question.layout)
+    return FitComparison(
+        model=model,
+        machines=tuple(
+            fit(calculator, gpu, number, offload=question.offload, **degrees)
+            for number, gpu in question.on
+        ),
+    )
+
+
+def answer_rank_gpus(model: Model, question: RankQuestion) -> GPURanking:
+    """Rank the GPUs that can run a model."""
+    from .analysis.fit.gpu_ranking import rank_gpus
+
+    return rank_gpus(_sizes(model, question))
+
+
+def answer_fit_engine(model: Model, question: EngineQuestion) -> EngineReport:
+    """Tell whether an engine starts on GPUs."""
+    from .analysis.serving.engine_report import EngineSettings, plan_engine
+    from .analysis.serving.rank_shapes import EngineLayout
+    from .questions.fit_questions import EngineRanks
+
+    ranks = EngineRanks(**question.layout)
+    layout = EngineLayout(ranks.tp, ranks.pp, ranks.dp, ranks.ep) if question.layout else None
+    settings = EngineSettings(
+        layout=layout, fraction=question.memory_fraction, kv_memory=question.kv_memory
+    )
+    number, gpu = question.on
+    return plan_engine(_sizes(model, question), question.engine, gpu, number, settings)
+
+
+def answer_flops(model: Model, question: FlopsQuestion) -> FlopsReport:
+    """Count FLOPs."""
+    from .analysis.flops.flops_report import FlopsRequest
+    from .analysis.flops.flops_report import count_model_flops as count_flops
+
+    loaded = model.computable
+    if (question.on is None) != (question.mfu is None) or (
+        question.mfu is not None
+        and (question.mfu.tokens_per_second is None) == (question.mfu.tflops is None)
+    ):
+        raise ArgumentError(
+            "mfu",
+            " needs GPUs, and either tokens_per_second or tflops",
+            call='on="8xh100", mfu="tokens_per_second=90000"',
+        )
+    request = FlopsRequest(
+        context=_context(loaded, question.context),
+        images=_images(question.images),
+        batch=question.batch,
+        masked="full" not in question.attention,
+        unpacked="unpacked" in question.attention,
+        recompute=question.recompute,
+        flash="flash" in question.attention,
+        dtype=question.dtype,
+        kv_dtype=question.kv_dtype,
+    )
+    report = count_flops(loaded, request)
+    if question.on is None or question.mfu is None:
+        return report
+    return _with_mfu(report, question.on, question.mfu)
+
+
+def _with_mfu(report: FlopsReport, on: tuple[int, Device], measured: MeasuredSpeed) -> FlopsReport:
+    from fractions import Fraction
+
+    from .analysis.flops.mfu import Throughput, speed_of, with_mfu
+
+    (gpus, gpu), precision = on, measured.precision
+    if not (peak := gpu.flops.get(precision)):
+        known = ", ".join(name for name, rate in gpu.flops.items() if rate)
+        raise LlamathError(
+            f"no {safe(repr(precision), 60)} FLOP/s figure is known for {gpu.title}",
+            hint=f"precision can be {known}",
+        )
+    if measured.tokens_per_second is not None:
+        tokens = Fraction(measured.tokens_per_second)
+    else:
+        rate = Fraction(measured.tflops or 0) * 10**12
+        tokens = gpus * speed_of(report, rate, measured.counted_by)
+    return with_mfu(
+        report,
+        Throughput(tokens=tokens, gpus=gpus, peak=peak, name=gpu.title, precision=precision),
+    )
+
+
+def answer_plan(model: Model, question: PlanQuestion) -> PlanReport:
+    """Rank the layouts of a training."""
+    from .analysis.plan import PlanRequest
+    from .analysis.plan import plan as plan_training
+
+    _check_cluster(question.on)
+    asked = question.training
+    request = PlanRequest(
+        dtype=question.dtype,
+        optimizer=asked.optimizer,
+        gradients=asked.grad_dtype,
+        context=_context(model, question.context),
+        batch_tokens=question.batch_tokens,
+        attention=asked.attention,
+        kernels=asked.kernels,
+        recompute=asked.recompute,
+        loss=asked.loss,
+        fp8=asked.fp8,
+        fixed=question.layout,
+        top=question.top,
+        tokens=question.tokens,
+    )
+    return plan_training(model, question.on, request)
+
+
+def answer_plan_serving(model: Model, question: ServingPlanQuestion) -> ServeReport:
+    """Rank the ways to serve a model."""
+    from .analysis.plan.serving_plan import plan_serving
+
+    _check_cluster(question.on)
+    context = _context(model, question.context)
+    calculator = _calculator(model, question.dtype, kv_dtype=question.kv_dtype, context=context)
+    report = plan_serving(model, calculator, question.on, question.latency)
+    return report.replace(top=question.top)
+
+
+def _check_cluster(on: tuple[int, Device]) -> None:
+    if not on[1].bandwidth:
+        hint = "like 8x mem=80GiB bw=2TB/s bf16=300TF"
+        raise LlamathError(f"a plan needs the memory bandwidth of {on[1].title}", hint=hint)
+
+
+def answer_cost(model: Model, question: CostQuestion) -> CostReport:
+    """Estimate the cost of tokens and of training."""
+    from .analysis.cost.cost_report import CostRequest
+    from .analysis.cost.cost_report import cost as cost_on
+
+    count, gpu = question.on
+    context = _context(model, question.context)
+    calculator = _calculator(model, question.dtype, kv_dtype=question.kv_dtype, context=context)
+    request = CostRequest(
+        output=question.output,
+        batch=question.batch,
+        price=question.price,
+        grid=question.grid,
+        train_tokens=question.train,
+    )
+    return cost_on(calculator, gpu, count, request)
+
+
+def answer_quants(model: Source, question: QuantsQuestion) -> QuantsReport:
+    """List a model in each dtype, or its GGUF files."""
+    from .analysis.fit.quants_report import list_files, list_quants
+    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+    from .checkpoint.folders.gguf_folder import list_gguf_models
+
+    def request(loaded: Model) -> MemoryRequest:
+        context = _context(loaded, question.context)
+        return MemoryRequest(kv_dtype=question.kv_dtype, context=context, batch=question.batch)
+
+    count, gpu = question.on or (1, None)
+    found = list_gguf_models(os.fspath(model)) if isinstance(model, str | os.PathLike) else []
+    files = []
+    for x in found:
+        loaded = load(x.location)
+        sizes = MemoryCalculator(loaded, request(loaded), _stored_weights(loaded))
+        files.append((x.choice.names[0], x.choice.type, sizes))
+    if files:
+        return list_files(files, gpu, count)
+    loaded = load(model)
+    return list_quants(MemoryCalculator(loaded, request(loaded)), gpu, count)
+
+
+def answer_pair(target: Source, draft: Source, question: PairQuestion) -> PairReport:
+    """Tell whether a draft belongs to a target."""
     from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
     from .analysis.serving.draft_pair import pair_models
     from .checkpoint.vocabulary import read_vocabulary
     from .engines import ENGINES, find_engine
 
     first = load(target)
-    request = MemoryRequest(kv_dtype=kv_dtype, context=_context(first, context))
+    request = MemoryRequest(kv_dtype=question.kv_dtype, context=_context(first, question.context))
     sizes = MemoryCalculator(first, request, _stored_weights(first))
-    asked = [find_engine(x).name for x in engines] or ENGINES
+    asked = [find_engine(x).name for x in question.engines] or ENGINES
     heads: Mapping[str, DraftKind] = {"eagle": "eagle", "eagle3": "eagle3", "mtp": "mtp"}
     if isinstance(draft, str) and draft in heads:
         return pair_models(sizes, heads[draft], engines=asked)
@@ -997,52 +1042,83 @@ def pair(
     )
 
 
-def place(
-    model: _ModelSource,
-    *,
-    on: GPUs,
-    ram: Size,
-    ram_bandwidth: str | None = None,
-    disk: str | None = None,
-    context: Tokens | None = None,
-    batch: int = 1,
-    dtype: str = "",
-    kv_dtype: str = "",
-) -> Placement:
-    """Tell where each weight goes on GPUs, RAM and disk, with flags for llama.cpp, transformers and
-    KTransformers, and bound decode.
+def answer_place(model: Model, question: PlaceQuestion) -> Placement:
+    """Tell where each weight goes."""
+    from .analysis.serving.placement import Machine, place_model
 
-    `on` names the GPUs in their order (`"3060+4090"`), `ram` its size (`"64GiB"`); `ram_bandwidth`
-    and `disk` are rates (`"7GB/s"`).
-    """
-    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-    from .analysis.serving.placement import RAM_BANDWIDTH, Machine, place_model
-    from .utils.units import parse_bandwidth
-
-    loaded = load(model)
-    _positive("batch", batch)
-    _check_text(dtype=dtype, kv_dtype=kv_dtype)
-    request = MemoryRequest(
-        dtype=dtype, kv_dtype=kv_dtype, context=_context(loaded, context), batch=batch
-    )
-    sizes = MemoryCalculator(
-        loaded,
-        request,
-        None if dtype else _stored_weights(loaded),
-        _file_notes(loaded) if dtype else (),
-    )
-    count, gpu = _gpus(on)
+    sizes = _sizes(model, question)
+    count, gpu = question.on
     if count > _MAX_PLACED:
         raise ArgumentError(
             "on", f": {count:,} GPUs; at most {_MAX_PLACED} are placed on one by one"
         )
     machine = Machine(
         gpus=gpu.members or (gpu,) * count,
-        ram=_size("ram", ram),
-        ram_bandwidth=RAM_BANDWIDTH if ram_bandwidth is None else parse_bandwidth(ram_bandwidth),
-        disk_bandwidth=0 if disk is None else parse_bandwidth(disk),
+        ram=question.ram,
+        ram_bandwidth=question.ram_bandwidth,
+        disk_bandwidth=question.disk or 0,
     )
     return place_model(sizes, machine)
+
+
+def _memory_of_weights(model: GenericModel, question: MemoryQuestion) -> WeightsReport:
+    """Return the memory of the weights of a model without a family; more cannot be asked."""
+    from .analysis.generic.state_dict_count import weights_memory
+
+    if used := next((x for x in question.changed if x != "dtype"), ""):
+        raise ArgumentError(
+            used,
+            f" needs a family: the model is counted {model.claim}",
+            hint="the memory of its weights alone is known",
+        )
+    return weights_memory(model, question.dtype)
+
+
+def answer_training_memory(model: Model, question: TrainingQuestion) -> TrainReport:
+    """Answer a question about the memory of a training step."""
+    from .analysis.training.training_memory import TrainRequest, training, training_dtype
+
+    if _is_generic(model):
+        raise LlamathError(
+            f"training needs a family: the model is counted {model.claim}",
+            hint="the memory of its weights alone is known",
+        )
+    asked, lora, layout = question.training, question.lora, question.layout
+    request = TrainRequest(
+        dtype=question.dtype or (training_dtype(model) if lora is None else _declared_dtype(model)),
+        optimizer=asked.optimizer,
+        gradients=asked.grad_dtype,
+        master=asked.master,
+        context=_context(model, question.context),
+        layout=layout.replace(
+            microbatch=question.batch,
+            flash=asked.attention == "flash",
+            recompute=asked.recompute or layout.recompute,
+        ),
+        dropout=asked.dropout,
+        fused=asked.kernels == "fused",
+        loss=asked.loss,
+        fp8=asked.fp8,
+        adapter_dtype=asked.adapter_dtype,
+        accumulate=asked.accumulate,
+        offload=asked.offload,
+        rank=0 if lora is None else lora.r,
+        targets=() if lora is None else lora.targets,
+        saved=() if lora is None else lora.saved,
+    )
+    model = model.replace(notes=tuple(dict.fromkeys((*model.notes, *_file_notes(model)))))
+    return training(model, request, None if question.on is None else question.on[1].memory)
+
+
+def facts(model: Source) -> FactSheet:
+    """Return what a model is, on one page: sizes, layers and their pattern, attention, positions,
+    weights, KV cache, FLOPs and hardware.
+
+    Origin, date and license are known for presets.
+    """
+    from .analysis.fact_sheet import fact_sheet
+
+    return fact_sheet(load(model))
 
 
 def inspect(path: str | os.PathLike[str]) -> Listing:
@@ -1057,8 +1133,8 @@ def inspect(path: str | os.PathLike[str]) -> Listing:
 def verify(
     path: str | os.PathLike[str],
     *,
-    against: _ModelSource | None = None,
-    base: _ModelSource | None = None,
+    against: Source | None = None,
+    base: Source | None = None,
     changes: Mapping[str, Any] | None = None,
     full: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -1119,14 +1195,14 @@ def hash_weights(
 
 @overload
 def names(
-    model: _ModelSource, *, names: None = None, dtype: str = "", via: Via | None = None
+    model: Source, *, names: None = None, dtype: str = "", via: Via | None = None
 ) -> NamesReport: ...
 @overload
 def names(
-    model: _ModelSource, *, names: Scheme, dtype: str = "", via: Via | None = None
+    model: Source, *, names: Scheme, dtype: str = "", via: Via | None = None
 ) -> StoredNamesReport: ...
 def names(
-    model: _ModelSource, *, names: Scheme | None = None, dtype: str = "", via: Via | None = None
+    model: Source, *, names: Scheme | None = None, dtype: str = "", via: Via | None = None
 ) -> NamesReport | StoredNamesReport:
     """Return the names of each weight in HF, Meta and GGUF files; with `names`, every tensor as
     such files have it.
@@ -1176,14 +1252,15 @@ def convert(
     source and writes nothing; `progress` is called with the bytes done and the bytes in total.
     """
     from .conversion.convert_checkpoint import ConvertOptions, convert_checkpoint, target_format
+    from .questions.value_kinds import SIZE, choice
 
     options = ConvertOptions(
-        to=_choice(
-            "names", names or target_format(os.fspath(target)), ("hf", "hf-fused", "meta", "gguf")
+        to=choice("hf", "hf-fused", "meta", "gguf").parse(
+            "names", names or target_format(os.fspath(target))
         ),
         dtype=dtype,
         with_mtp=with_mtp,
-        max_shard_size=_size("max_shard_size", max_shard_size),
+        max_shard_size=SIZE.parse("max_shard_size", max_shard_size),
         changes=dict(changes or {}),
         force=force,
         dry_run=dry_run,
@@ -1238,9 +1315,10 @@ def edit(
     """
     from .conversion.edit.edit_checkpoint import edit_checkpoint
     from .conversion.edit.edit_options import EditOptions
+    from .questions.value_kinds import integer
 
     if resize_vocab is not None:
-        _positive("resize_vocab", resize_vocab)
+        integer().parse("resize_vocab", resize_vocab)
     options = EditOptions(
         drop_layers=tuple(drop_layers)
         if isinstance(drop_layers, Iterable) and not isinstance(drop_layers, str)
@@ -1269,17 +1347,12 @@ def models(
     in the dtype or with the quantization of the config.
     """
     from .analysis.preset_list import KINDS, SORT_KEYS, find_presets
+    from .questions.value_kinds import SIZE, choice
 
     for argument, value, known in (("sort", sort, SORT_KEYS), ("kind", kind, KINDS)):
-        if value is not None and value not in known:
-            raise ArgumentError(
-                argument, f" should be one of {', '.join(known)}, found {safe(repr(value), 60)}"
-            )
-    limit = (
-        None
-        if max_size is None
-        else _parsed("max_size", max_size, parse_bytes, "a size such as '24GiB'")
-    )
+        if value is not None:
+            choice(*known).parse(argument, value)
+    limit = None if max_size is None else SIZE.parse("max_size", max_size)
     return find_presets(words, sort, kind, limit)
 
 
@@ -1292,19 +1365,13 @@ def gpus(*words: str) -> DeviceList:
     return find_devices(words)
 
 
-class _Lora(Record):
-    rank: int
-    targets: tuple[str, ...] = ()
-    saved: tuple[str, ...] = ()
-
-
 def _is_generic(model: Model) -> TypeIs[GenericModel]:
     """Whether a model has no family, only the names and shapes of its tensors."""
     return bool(model.claim)
 
 
 def _load_or_build(
-    source: _ModelSource, via: Via | None, changes: Mapping[str, Any] | None = None
+    source: Source, via: Via | None, changes: Mapping[str, Any] | None = None
 ) -> Model:
     """Load a model; with `via`, one that no family here describes is built."""
     if via is None or isinstance(source, Model):
@@ -1315,234 +1382,22 @@ def _load_or_build(
         return load(source, changes=changes, via=via)
 
 
-def _tokens(argument: str, value: Tokens) -> int:
-    return _parsed(argument, value, parse_tokens, "a number of tokens such as 8192 or '128k'")
-
-
-def _context(model: Model, value: Tokens | None) -> int | None:
-    """Return the tokens of a sequence; None stands for the default."""
+def _context(model: Model, value: int | str | None) -> int | None:
+    """Return the tokens of a sequence, whose text is `max`; None stands for the default."""
     if value == "max":
         from .analysis.default_context import full_context
 
         return full_context(model.tree)
-    return None if value is None else _tokens("context", value)
-
-
-def _contexts(model: Model, value: Tokens | Sequence[Tokens] | None) -> list[int]:
-    values = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-    return [n for x in values if (n := _context(model, x)) is not None]
-
-
-def _size(argument: str, value: Size) -> int:
-    return _parsed(
-        argument, value, parse_bytes, "a number of bytes such as 25769803776, '24GiB' or '24GB'"
-    )
-
-
-def _count(argument: str, value: Count) -> int:
-    return _parsed(argument, value, parse_count, "a count such as 8030261248, '405B' or '1.5e9'")
-
-
-def _count_text(value: Count) -> str:
-    """Return a count as it is written: a float has the digits of its shortest form, so 8e9 is
-    rounded and 8030261248.0 is exact.
-    """
-    from decimal import Decimal
-
-    return (
-        str(Decimal(float.__repr__(value)).normalize()) if isinstance(value, float) else str(value)
-    )
-
-
-def _parsed(argument: str, value: Any, parse: Callable[[str], int], expected: str) -> int:
-    try:
-        if isinstance(value, str):
-            return parse(value)
-        if isinstance(value, float) and parse is parse_count:
-            return parse(_count_text(value))
-        if not isinstance(value, bool) and (number := index(value)) > 0:
-            return number
-        reason = ""
-    except TypeError:
-        reason = ""
-    except LlamathError as error:
-        reason = str(error)
-    raise ArgumentError(
-        argument, f" should be {expected}, found {safe(repr(value), 60)}", hint=reason
-    )
+    return None if value is None else int(value)
 
 
 def _images(text: str) -> Images | None:
     """Read the images of each sequence; None without any."""
-    _check_text(images=text)
     if not text:
         return None
     from .analysis.image_pass import parse_images
 
     return parse_images(text)
-
-
-def _positive(argument: str, value: int | None) -> int | None:
-    if value is not None and (
-        not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _MAX_DIMENSION
-    ):
-        raise ArgumentError(
-            argument, f" should be a positive integer, found {safe(repr(value), 60)}"
-        )
-    return value
-
-
-def _range(argument: str, value: Range | None) -> tuple[int, int] | None:
-    if value is None:
-        return None
-    ends = (
-        value.split(":")
-        if isinstance(value, str)
-        else [value]
-        if isinstance(value, int)
-        else list(value)
-    )
-    try:
-        numbers = [int(x) for x in ends]
-    except (TypeError, ValueError):
-        numbers = []
-    if len(numbers) not in (1, 2) or not 0 < numbers[0] <= numbers[-1] < _MAX_DIMENSION:
-        raise ArgumentError(
-            argument,
-            " should be a positive number or a range such as (60, 100) or '60:100', "
-            f"found {safe(repr(value), 60)}",
-        )
-    return numbers[0], numbers[-1]
-
-
-def _ratio(argument: str, value: _Ratio | None) -> tuple[float, float] | None:
-    from fractions import Fraction
-
-    if value is None:
-        return None
-    ends = (
-        value.split(":")
-        if isinstance(value, str)
-        else list(value)
-        if isinstance(value, tuple)
-        else [value]
-    )
-    try:
-        numbers = [float(Fraction(x)) for x in ends]
-    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
-        numbers = []
-    if (
-        len(numbers) not in (1, 2)
-        or not all(1e-3 <= x <= 1e6 for x in numbers)
-        or numbers[0] > numbers[-1]
-    ):
-        raise ArgumentError(
-            argument,
-            " should be a ratio such as 3.5 or '8/3', or a range such as (2.5, 4), "
-            f"found {safe(repr(value), 60)}",
-        )
-    return numbers[0], numbers[-1]
-
-
-def _tolerance(value: float | str | Fraction) -> Fraction:
-    from fractions import Fraction
-
-    text = str(value).strip()
-    try:
-        share = Fraction(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except (ValueError, ZeroDivisionError):
-        share = Fraction(-1)
-    if not 0 <= share <= Fraction(1, 2) or (
-        isinstance(value, str) and share >= Fraction(1, 10) and not text.endswith("%")
-    ):
-        raise ArgumentError(
-            "tolerance",
-            " should be a share such as 0.005 or '0.5%', at most "
-            f"50%, found {safe(repr(value), 60)}",
-        )
-    return share
-
-
-def _seconds(value: float | str) -> float:
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s)\s*", value, re.ASCII)
-        seconds = float(match[1]) / (1000 if match[2] == "ms" else 1) if match else 0.0
-    else:
-        seconds = float(value)
-    if not 0 < seconds < float("inf"):
-        raise ArgumentError(
-            "latency",
-            f" should be a time such as '50ms' or 0.05 seconds, found {safe(repr(value), 60)}",
-        )
-    return seconds
-
-
-def _choice(argument: str, value: _T, choices: tuple[_T, ...]) -> _T:
-    if value not in choices:
-        raise ArgumentError(
-            argument, f" should be {' or '.join(map(repr, choices))}, found {safe(repr(value), 60)}"
-        )
-    return value
-
-
-def _check_text(**values: object) -> None:
-    """Raise an error if one of these arguments is not text."""
-    examples = {"layout": "tp=8,pp=2", "lora": "r=16,targets=q,v"}
-    for name, value in values.items():
-        if not isinstance(value, str):
-            raise LlamathError(
-                f"{name} should be text such as {examples.get(name, 'bf16')!r}, "
-                f"found {safe(repr(value), 60)}"
-            )
-
-
-def _given(**values: object) -> str:
-    """Return the name of the first argument that is not left at its empty default."""
-    return next((name for name, value in values.items() if value not in (None, "", False)), "")
-
-
-def _training_layout(
-    layout: str | Layout, batch: int, recompute: Recompute | None, attention: str
-) -> Layout:
-    from .analysis.parallel_layout import Layout
-
-    flash = _choice("attention", attention, ("flash", "eager")) == "flash"
-    if isinstance(layout, Layout):
-        return layout.replace(
-            microbatch=batch, flash=flash, recompute=recompute or layout.recompute
-        )
-    _check_text(layout=layout)
-    readers = {name: integer() for name in _LAYOUT_AXES} | {"zero": integer(0, 3), "sp": yes_or_no}
-    axes = parse_key_values(layout, "layout", readers)
-    sequence_parallel = axes.pop("sp", True)
-    again = _choice("recompute", recompute or "none", ("none", "selective", "op", "full"))
-    return Layout(
-        **axes, sequence_parallel=sequence_parallel, microbatch=batch, flash=flash, recompute=again
-    )
-
-
-def _lora(text: str) -> _Lora:
-    """Parse `r=16,targets=q,v`; a word without `=` continues the list before it."""
-    values: dict[str, list[str]] = {}
-    last = ""
-    for part in text.split(","):
-        name, equals, value = (x.strip() for x in part.partition("="))
-        last, value = (name, value) if equals else (last, name)
-        if last not in ("r", "targets", "saved") or not value:
-            raise ArgumentError(
-                "lora", f" should be like 'r=16,targets=q,v', found {safe(repr(part.strip()), 40)}"
-            )
-        values.setdefault(last, []).append(value)
-    rank = "=".join(values.get("r", []))
-    if not (rank.isascii() and rank.isdecimal()) or not 1 <= int(rank[:11]) < 2**31:
-        raise ArgumentError(
-            "lora", " needs a rank r from 1 to 2,147,483,647", hint="like 'r=16,targets=q,v'"
-        )
-    return _Lora(
-        rank=int(rank),
-        targets=tuple(values.get("targets", ["all"])),
-        saved=tuple(values.get("saved", ())),
-    )
 
 
 def _stored_weights(model: Model) -> StoredWeights | None:
@@ -1585,73 +1440,3 @@ def _declared_dtype(model: Model) -> str:
     from .analysis.inference.inference_memory import declared_dtype
 
     return declared_dtype(model)
-
-
-def _gpus(on: GPUs) -> tuple[int, Device]:
-    from .hardware import parse_devices
-
-    if isinstance(on, Device):
-        return 1, on
-    if not isinstance(on, str):
-        raise LlamathError(
-            "on should name GPUs such as 'rtx-4090' or '8xh100', or be a Device, "
-            f"found {safe(repr(on), 60)}"
-        )
-    return parse_devices(on)
-
-
-def _total_memory(on: GPUs) -> int:
-    count, device = _gpus(on)
-    return count * device.memory
-
-
-def _with_mfu(
-    report: FlopsReport,
-    on: tuple[int, Device],
-    tokens_per_second: float | None,
-    tflops: float | None,
-    counted_by: str,
-    precision: str,
-) -> FlopsReport:
-    from fractions import Fraction
-
-    from .analysis.flops.mfu import Throughput, speed_of, with_mfu
-
-    number, gpu = on
-    if not 0 < (value := tokens_per_second or tflops or 0) < _MAX_SPEED:
-        raise LlamathError(f"the speed should be a positive number, found {value!r}")
-    if not (peak := gpu.flops.get(precision)):
-        known = ", ".join(name for name, rate in gpu.flops.items() if rate)
-        raise LlamathError(
-            f"no {safe(repr(precision), 60)} FLOP/s figure is known for {gpu.title}",
-            hint=f"precision can be {known}",
-        )
-    if tokens_per_second is not None:
-        tokens = Fraction(tokens_per_second)
-    else:
-        tokens = number * speed_of(report, Fraction(tflops or 0) * 10**12, counted_by)
-    return with_mfu(
-        report,
-        Throughput(tokens=tokens, gpus=number, peak=peak, name=gpu.title, precision=precision),
-    )
-
-
-def _design_target(
-    target: Count | None, law: ScalingLaw, tokens: int | None, flops: int | None
-) -> tuple[int, bool]:
-    """Return the number of parameters, and whether it was given exactly."""
-    if target is not None:
-        if tokens is not None and flops is not None:
-            raise LlamathError(
-                "design takes two of target, tokens and flops: they determine the third"
-            )
-        _count("target", target)
-        quantity = parse_quantity(_count_text(target))
-        return quantity.value, quantity.exact
-    if tokens and flops:
-        return max(flops // (6 * tokens), 1), False
-    if not tokens and not flops:
-        raise LlamathError(
-            "design needs a target such as '405B', or tokens or flops for a scaling law"
-        )
-    return max(round(law.for_compute(flops) if flops else law.for_tokens(tokens or 1)), 1), False

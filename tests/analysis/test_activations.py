@@ -8,7 +8,7 @@ import pytest
 
 import llamath
 from llamath.analysis.graph.saved_rules import Kernels
-from llamath.analysis.parallel_layout import Layout, pipeline_stages
+from llamath.analysis.parallel_layout import pipeline_stages
 from llamath.analysis.training.pipeline_schedule import (
     in_flight_microbatches,
     saved_bytes,
@@ -17,6 +17,7 @@ from llamath.analysis.training.pipeline_schedule import (
 )
 from llamath.analysis.training.saved_activations import COMPARED, SavedActivations
 from llamath.analysis.training.training_memory import has_fused_qkv
+from llamath.questions.layout import Layout
 from support.reference_data import published
 
 BATCH, TOKENS = 2, 24
@@ -221,7 +222,7 @@ def test_only_compared_activations_are_called_exact() -> None:
         ("falcon-7b", False),
         ("gpt2", False),
     ):
-        report = llamath.memory(model, train=True, attention="eager", context=64)
+        report = llamath.training_memory(model, training="attention=eager", context=64)
         lines = [
             x
             for x in report.largest_stage.lines

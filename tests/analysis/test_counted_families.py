@@ -42,7 +42,7 @@ def refusals(model: Any) -> set[str]:
     for ask in (
         lambda: llamath.flops(model, context=32),
         lambda: llamath.memory(model, context=32),
-        lambda: llamath.memory(model, train=True, context=32),
+        lambda: llamath.training_memory(model, context=32),
         lambda: llamath.fit(model, on="rtx-4090", context=32),
     ):
         try:

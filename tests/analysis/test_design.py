@@ -19,12 +19,13 @@ import llamath
 from llamath.analysis.design.candidate import Candidate
 from llamath.analysis.design.design_ranking import HabitCosts
 from llamath.analysis.design.design_report import DesignReport, design, factor_out_twos, prepare
-from llamath.analysis.design.design_request import DesignBounds, DesignRequest, FixedDims
+from llamath.analysis.design.design_request import DesignRequest
 from llamath.analysis.design.design_search import SearchStats, find_ranges, search_space
 from llamath.analysis.design.grid import build_grid
 from llamath.analysis.design.habits import learn_habits, odd_bits, trend
 from llamath.analysis.design.series import find_series
 from llamath.cli import cli
+from llamath.questions.design_question import DesignBounds, FixedDims
 from llamath.utils.errors import LlamathError
 
 B = 10**9

@@ -24,10 +24,11 @@ from llamath.analysis.explain.explanation import (
     merge_equal_bases,
 )
 from llamath.analysis.explain.hypotheses import HypothesisSpace
-from llamath.analysis.parallel_layout import Layout, pipeline_stages, weight_shards
+from llamath.analysis.parallel_layout import pipeline_stages, weight_shards
 from llamath.analysis.training.lora_adapters import build_adapters
 from llamath.catalog import presets
 from llamath.cli import cli
+from llamath.questions.layout import Layout
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -27,10 +27,11 @@ from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.inference.gpu_shards import ShardedModel, WeightRead
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
 from llamath.analysis.inference.speed_limits import find_roof, speed_limits
-from llamath.analysis.parallel_layout import Layout, layout_problems
+from llamath.analysis.parallel_layout import layout_problems
 from llamath.checkpoint.quantization.schemes import COMPUTE_RATES
 from llamath.cli import cli
 from llamath.core.tree import fold
+from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 from support.loaded_models import LoadedModels
 from support.reference_data import computed_slugs, published
@@ -470,8 +471,10 @@ def test_bad_input_is_rejected_with_a_reason(line: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["llama-3.1-8b --layout tp=2", "llama-3.1-8b --svg x.svg"])
-def test_contradictory_options_are_usage_errors(line: str) -> None:
-    assert type(run(*shlex.split(line)).exception).__name__ == "UsageError"
+def test_layouts_and_pictures_need_gpus(line: str) -> None:
+    option = shlex.split(line)[1]
+    error: Any = run(*shlex.split(line)).exception
+    assert getattr(error, "message", str(error)) == f"{option} needs GPUs: --on 2xh100"
 
 
 def test_context_beyond_the_models_own_is_a_warning() -> None:

@@ -8,7 +8,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -410,7 +409,7 @@ def test_invalid_options_are_refused(args: tuple[str, ...], says: str) -> None:
     ],
 )
 def test_mfu_needs_one_throughput(args: tuple[str, ...]) -> None:
-    with pytest.raises(click.UsageError):
+    with pytest.raises(LlamathError, match="--mfu needs GPUs, and either"):
         run("flops", "llama-3-8b", *args)
 
 

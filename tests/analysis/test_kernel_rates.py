@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import llamath
 from llamath import hardware
-from llamath.analysis.parallel_layout import Layout
 from llamath.analysis.plan.microbatch_work import (
     EXPERT_BLOCK,
     AchievedRates,
@@ -22,6 +21,7 @@ from llamath.analysis.plan.microbatch_work import (
 from llamath.analysis.plan.training_run import TrainingCostModel
 from llamath.analysis.training.training_memory import TrainRequest
 from llamath.hardware.kernel_rates import ATTENTION_KERNELS, KernelRates, benchmark_sources
+from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 
 H100, A100 = hardware.find_device("h100"), hardware.find_device("a100")

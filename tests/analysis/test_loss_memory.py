@@ -8,10 +8,11 @@ import pytest
 from test_activations import LLAMA
 
 import llamath
-from llamath.analysis.parallel_layout import Layout, pipeline_stages
+from llamath.analysis.parallel_layout import pipeline_stages
 from llamath.analysis.training.loss_memory import Loss, liger_chunk, parse_loss
 from llamath.analysis.training.pipeline_schedule import stage_activations
 from llamath.analysis.training.training_memory import TrainingJob, TrainRequest, training
+from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 from published_runs import recipes
 
@@ -178,9 +179,9 @@ def test_losses_are_read(text: str, loss: Loss) -> None:
 )
 def test_unknown_losses_are_refused(text: str) -> None:
     with pytest.raises(LlamathError, match="unknown loss"):
-        llamath.memory("llama-3-8b", train=True, loss=text)
+        llamath.training_memory("llama-3-8b", training=llamath.Training(loss=text))
     with pytest.raises(LlamathError, match="unknown loss"):
-        llamath.plan("llama-3-8b", on="8xh100", loss=text)
+        llamath.plan("llama-3-8b", on="8xh100", training=llamath.PlanTraining(loss=text))
 
 
 def test_liger_chunks_follow_its_own_example() -> None:
@@ -192,21 +193,15 @@ def test_liger_chunks_follow_its_own_example() -> None:
 
 def test_liger_needs_the_whole_head() -> None:
     with pytest.raises(LlamathError, match="whole vocabulary"):
-        llamath.memory("llama-3-8b", train=True, layout="tp=2", loss="liger")
+        llamath.training_memory("llama-3-8b", layout="tp=2", training="loss=liger")
     with pytest.raises(LlamathError, match="adapter on the head"):
-        llamath.memory("llama-3-8b", train=True, lora="r=8,targets=lm_head", loss="liger")
+        llamath.training_memory("llama-3-8b", lora="r=8,targets=lm_head", training="loss=liger")
     with pytest.raises(LlamathError, match="whole vocabulary"):
-        llamath.plan("llama-3-8b", on="8xh100", layout="tp=2", loss="liger")
+        llamath.plan("llama-3-8b", on="8xh100", layout="tp=2", training="loss=liger")
     assert all(
-        x.layout.tp == 1 for x in llamath.plan("llama-3-8b", on="8xh100", loss="liger").plans
+        x.layout.tp == 1
+        for x in llamath.plan("llama-3-8b", on="8xh100", training="loss=liger").plans
     )
-
-
-def test_loss_is_for_training() -> None:
-    with pytest.raises(LlamathError, match="for training"):
-        llamath.memory("llama-3-8b", loss="chunked")  # type: ignore[call-overload]
-    with pytest.raises(LlamathError, match="for training"):
-        llamath.plan("llama-3-8b", on="8xh100", serve=True, loss="chunked")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-2-2b"])

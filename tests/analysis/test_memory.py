@@ -23,10 +23,10 @@ from llamath.analysis.inference.inference_memory import (
     memory,
     peak_activations,
 )
-from llamath.analysis.parallel_layout import Layout
 from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.cli import cli
 from llamath.core.expr import Expr
+from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 
@@ -406,7 +406,7 @@ def test_presets_published_quantized_default_to_it(slug: str, dtype: str) -> Non
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--batch", "0"), "--batch should be a positive integer, found 0"),
+        (("--batch", "0"), "--batch should be a positive integer, found '0'"),
         (("--batch", "-3"), "--batch should be a positive integer"),
         (("--batch", "9" * 30), "--batch should be a positive integer"),
         (("--context", "0"), "0 is too small"),
@@ -419,7 +419,7 @@ def test_presets_published_quantized_default_to_it(slug: str, dtype: str) -> Non
         (("--context", "4q"), "unknown unit q"),
         (
             ("--chunk", "0"),
-            "--chunk should be a number of tokens such as 8192 or '128k', found '0'",
+            "--chunk: 0 is too small for a number of tokens",
         ),
         (("--on", "mem=24G"), "by 1,000 or by 1,024"),
         (("--on", "mem=24"), "it has no unit"),

@@ -14,8 +14,9 @@ from llamath.analysis.fit.mixed_machine import MixedMachine
 from llamath.analysis.fit.suggestions import Suggester, supported_formats, supported_kv_dtypes
 from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.parallel_layout import Layout, PipelineStage
+from llamath.analysis.parallel_layout import PipelineStage
 from llamath.analysis.plan.serving_plan import plan_serving
+from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 from support.loaded_models import LoadedModels
 

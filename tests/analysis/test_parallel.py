@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import llamath
 from llamath.analysis.parallel_layout import (
-    Layout,
     check_layout,
     layout_problems,
     pipeline_stages,
@@ -21,6 +20,7 @@ from llamath.analysis.parallel_layout import (
 )
 from llamath.core.blocks import Block, Norm
 from llamath.core.tree import Stack, fold, walk
+from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 
 

@@ -19,7 +19,7 @@ from llamath import hardware
 from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.inference.speed_limits import speed_limits
-from llamath.analysis.parallel_layout import Layout, layout_problems
+from llamath.analysis.parallel_layout import layout_problems
 from llamath.analysis.plan import PlanReport, PlanRequest, plan, sequences_per_step
 from llamath.analysis.plan.layout_space import (
     MIN_TOKENS_PER_CP_RANK,
@@ -32,6 +32,7 @@ from llamath.analysis.plan.serving_plan import plan_serving
 from llamath.analysis.plan.training_run import TrainingCostModel
 from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.cli import cli
+from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 from published_runs import (
     DATA,
@@ -606,16 +607,16 @@ def test_no_plan_exits_with_1() -> None:
         ),
         (
             ("llama-3-8b", "--on", "8xh100", "--batch-tokens", "0"),
-            "--batch-tokens should be a number of tokens",
+            "--batch-tokens: 0 is too small",
         ),
-        (("llama-3-8b", "--on", "8xh100", "--tokens", "many"), "--tokens should be a count"),
+        (("llama-3-8b", "--on", "8xh100", "--tokens", "many"), "--tokens: 'many' is not a count"),
         (("llama-3-8b", "--on", "8xh100", "--training", "optimizer=adam"), "unknown optimizer"),
         (("llama-3-8b", "--on", "8xh100", "--dtype", "awq"), "cannot be trained directly"),
         (
             ("llama-3-8b", "--on", "8xh100", "--top", "0"),
-            "--top should be from 1 to 1,000, found 0",
+            "--top should be an integer from 1 to 1,000",
         ),
-        (("llama-3-8b", "--on", "8xh100", "--latency", "5ms"), "is for --serve"),
+        (("llama-3-8b", "--on", "8xh100", "--latency", "5ms"), "is for serving, not for training"),
         (("llama-3-8b", "--on", "8xh100", "--serve", "--tokens", "1T"), "is for training"),
         (
             ("llama-3-8b", "--on", "8xh100", "--serve", "--latency", "soon"),

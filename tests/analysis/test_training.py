@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from test_activations import CASES, LLAMA
 
 import llamath
-from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stages, weight_shards
+from llamath.analysis.parallel_layout import WeightShard, pipeline_stages, weight_shards
 from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
 from llamath.analysis.training.training_memory import TrainingJob, TrainRequest, training
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
 from llamath.cli import cli
+from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 from support.reference_data import published
 
@@ -470,18 +471,18 @@ def run(*args: str) -> Any:
     "args, message",
     [
         (("llama-3-8b", "--lora", "r=8,targets=qq_proj"), "unknown LoRA target"),
-        (("llama-3-8b", "--lora", "targets=q"), "needs a rank"),
-        (("llama-3-8b", "--lora", "r=0"), "needs a rank"),
-        (("llama-3-8b", "--lora", "r=8,r=16"), "needs a rank"),
-        (("llama-3-8b", "--lora", "r=٣"), "needs a rank"),
-        (("llama-3-8b", "--lora", "r=99999999999"), "needs a rank"),
+        (("llama-3-8b", "--lora", "targets=q"), "needs r, an integer from 1"),
+        (("llama-3-8b", "--lora", "r=0"), "expected an integer from 1"),
+        (("llama-3-8b", "--lora", "r=8,r=16"), "r is given twice"),
+        (("llama-3-8b", "--lora", "r=٣"), "expected an integer from 1"),
+        (("llama-3-8b", "--lora", "r=99999999999"), "expected an integer from 1"),
         (("llama-3-8b", "--train", "--layout", ""), "--layout is empty"),
         (("llama-3-8b", "--train", "--layout", "tp=٢"), "expected an integer from 1"),
         (("llama-3-8b", "--train", "--layout", "tp=2,tp=4"), "tp is given twice"),
         (("llama-3-8b", "--train", "--context", ""), "--context is empty"),
         (
             ("llama-3-8b", "--lora", "rank=8"),
-            "--lora should be like 'r=16,targets=q,v', found 'rank=8'",
+            "--lora: unknown key 'rank'",
         ),
         (("llama-3-8b", "--train", "--layout", "tp=3"), "TP 3: 32 heads"),
         (("llama-3-8b", "--train", "--layout", "tpp=2"), "unknown key 'tpp'"),
@@ -491,7 +492,7 @@ def run(*args: str) -> Any:
         (("llama-3-8b", "--train", "--dtype", "awq"), "cannot be trained directly"),
         (
             ("llama-3-8b", "--train", "--batch", "0"),
-            "--batch should be a positive integer, found 0",
+            "--batch should be a positive integer, found '0'",
         ),
         (("llama-3-8b", "--train", "--layout", "microbatches=0"), "expected an integer from 1"),
         (("llama-3-8b", "--train", "--layout", "interleave=0,pp=2"), "expected an integer from 1"),
@@ -501,7 +502,7 @@ def run(*args: str) -> Any:
         (("llama-3-8b", "--train", "--training", "grad_dtype=fp5"), "fp5"),
         (("llama-3-8b", "--train", "--kv-dtype", "fp8"), "is for inference"),
         (("llama-3-8b", "--layout", "tp=2"), "add --train"),
-        (("llama-3-8b", "--train", "--context", "4k", "--context", "8k"), "one --context"),
+        (("llama-3-8b", "--train", "--context", "4k", "--context", "8k"), "training takes one"),
         (("llama-1-30b", "--train", "--layout", "tp=3"), "TP 3: 52 heads"),
     ],
 )

@@ -24,17 +24,17 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "explain 2839830528": lambda: llamath.explain(2839830528),
     "explain 8.03B --like llama-3-8b": lambda: llamath.explain("8.03B", like="llama-3-8b"),
     "design 8B --set tensor_parallel=8 --top 2 --tokens 15T": lambda: llamath.design(
-        "8B", tensor_parallel=8, top=2, tokens="15T"
+        "8B", bounds="tensor_parallel=8", top=2, budget="tokens=15T"
     ),
     "design 1.5e9 --like gpt2 --top 1": lambda: llamath.design("1.5e9", like="gpt2", top=1),
     "memory llama-3.1-70b --context 128k --dtype q4_k_m --batch 4": lambda: llamath.memory(
         "llama-3.1-70b", context="128k", dtype="q4_k_m", batch=4
     ),
-    "memory llama-3-8b --train --layout tp=2,dp=8,zero=1": lambda: llamath.memory(
-        "llama-3-8b", train=True, layout="tp=2,dp=8,zero=1"
+    "memory llama-3-8b --train --layout tp=2,dp=8,zero=1": lambda: llamath.training_memory(
+        "llama-3-8b", layout="tp=2,dp=8,zero=1"
     ),
-    "memory llama-3-8b --lora r=16,targets=q,v": lambda: llamath.memory(
-        "llama-3-8b", train=True, lora="r=16,targets=q,v"
+    "memory llama-3-8b --lora r=16,targets=q,v": lambda: llamath.training_memory(
+        "llama-3-8b", lora="r=16,targets=q,v"
     ),
     "flops llama-3-8b --context 8,192": lambda: llamath.flops("llama-3-8b", context="8,192"),
     "fit llama-3-8b --on 2xh100 --context 8k": lambda: llamath.fit(
@@ -43,7 +43,7 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "fit llama-3.1-70b --on rtx-4090 --context 8k": lambda: llamath.fit(
         "llama-3.1-70b", on="rtx-4090", context="8k"
     ),
-    "fit llama-3-8b": lambda: llamath.fit("llama-3-8b"),
+    "fit llama-3-8b": lambda: llamath.rank_gpus("llama-3-8b"),
     "names llama-3-8b": lambda: llamath.names("llama-3-8b"),
     "models qwen3": lambda: llamath.models("qwen3"),
     "gpus h100": lambda: llamath.gpus("h100"),

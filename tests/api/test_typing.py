@@ -45,4 +45,4 @@ def test_user_script_runs(embedded_copy: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert "context should be a number of tokens such as 8192 or '128k', found 'abc'" in ran.stdout
+    assert "context: 'abc' is not a number of tokens" in ran.stdout

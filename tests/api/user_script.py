@@ -15,21 +15,31 @@ def main(folder: Path) -> None:
     delta: int = llamath.diff("llama-2-7b", model).delta
     exact: list[bool] = [x.exact for x in llamath.explain(2839830528).candidates]
     widths: list[int] = [
-        x.width for x in llamath.design("8B", layers=(30, 34), tensor_parallel=8, top=2).candidates
+        x.width
+        for x in llamath.design(
+            "8B", fixed="layers=30:34", bounds="tensor_parallel=8", top=2
+        ).candidates
     ]
     memory: llamath.MemoryReport = llamath.memory(
         model, context=["8k", 131072], batch=4, dtype="q4_k_m", on="rtx-4090"
     )
     kv_cache: int = memory.kv_cache
-    optimizer: int = llamath.memory(
-        model, train=True, layout="dp=8,zero=3", lora="r=16,targets=q,v"
+    optimizer: int = llamath.training_memory(
+        model, layout="dp=8,zero=3", lora="r=16,targets=q,v"
     ).largest_stage.optimizer
+    typed: int = llamath.training_memory(
+        model,
+        layout=llamath.Layout(dp=8, zero=3),
+        lora=llamath.Lora(r=16, targets=("q", "v")),
+        training=llamath.Training(optimizer="adamw"),
+    ).largest_stage.optimizer
+    assert typed == optimizer
     forward: int = llamath.flops(model, context="8k").forward.total
     fits: bool = llamath.fit(model, on="2xh100", layout="tp=2").fits
-    smallest: str = llamath.fit(model).gpus[0].device.name
+    smallest: str = llamath.rank_gpus(model).gpus[0].device.name
     mfu: list[float] = [x.mfu for x in llamath.plan(model, on="64xh100", top=2).plans]
     replicas: list[int] = [
-        x.replicas for x in llamath.plan(model, on="8xh100", serve=True, latency="50ms").plans
+        x.replicas for x in llamath.plan_serving(model, on="8xh100", latency="50ms").plans
     ]
     stored: list[str] = [x.name for x in llamath.names(model, names="gguf").tensors]
     patterns: list[str] = [x.pattern for x in llamath.names(model).weights]

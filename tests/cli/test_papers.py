@@ -31,11 +31,14 @@ TABLES: list[tuple[str, Any]] = [
     ("memory llama-3-8b --context 8k", lambda: llamath.memory("llama-3-8b", context="8k")),
     (
         "memory llama-3-8b --train --layout dp=8,zero=3",
-        lambda: llamath.memory("llama-3-8b", train=True, layout="dp=8,zero=3"),
+        lambda: llamath.training_memory("llama-3-8b", layout="dp=8,zero=3"),
     ),
     ("fit llama-3.1-8b --on rtx-4090", lambda: llamath.fit("llama-3.1-8b", on="rtx-4090")),
-    ("fit gpt2", lambda: llamath.fit("gpt2")),
-    ("fit llama-3.1-8b --on 3060,4090", lambda: llamath.fit("llama-3.1-8b", on=["3060", "4090"])),
+    ("fit gpt2", lambda: llamath.rank_gpus("gpt2")),
+    (
+        "fit llama-3.1-8b --on 3060,4090",
+        lambda: llamath.compare_machines("llama-3.1-8b", on=["3060", "4090"]),
+    ),
     ("quants llama-3.1-8b --on rtx-3060", lambda: llamath.quants("llama-3.1-8b", on="rtx-3060")),
     (
         "place llama-3.1-8b --on rtx-3060 --ram 64GiB",
@@ -44,7 +47,7 @@ TABLES: list[tuple[str, Any]] = [
     ("plan llama-3-8b --on 8xh100 --top 3", lambda: llamath.plan("llama-3-8b", on="8xh100", top=3)),
     (
         "plan llama-3-8b --on 8xh100 --serve",
-        lambda: llamath.plan("llama-3-8b", on="8xh100", serve=True),
+        lambda: llamath.plan_serving("llama-3-8b", on="8xh100"),
     ),
     (
         "cost llama-3.1-8b --on h100 --price 2/h",

@@ -276,7 +276,7 @@ def test_memory_has_both_caches_and_whole_prompts() -> None:
     with pytest.raises(llamath.LlamathError, match="an encoder reads whole prompts"):
         llamath.memory(keys, chunk=512)
     with pytest.raises(llamath.LlamathError, match="as an encoder-decoder model"):
-        llamath.memory(keys, train=True)
+        llamath.training_memory(keys)
 
 
 def test_trace_shows_encoder_then_decoder() -> None:

@@ -225,7 +225,7 @@ def test_commands_that_need_formulas_refuse_by_name() -> None:
         "flops": lambda: llamath.flops(model),
         "fit": lambda: llamath.fit(model, on="h100"),
         "plan": lambda: llamath.plan(model, on="8xh100", tokens="1B"),
-        "train": lambda: llamath.memory(model, train=True),
+        "train": lambda: llamath.training_memory(model),
         "context": lambda: llamath.memory(model, context=8192),
         "active": lambda: model.parameters.active,
         "layers": lambda: model.tree.layers,

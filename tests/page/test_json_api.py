@@ -95,19 +95,19 @@ REFUSED: list[tuple[str, str, int]] = [
     ("count llama-3-8b --part sound", "count?model=llama-3-8b&part=sound", 400),
     ("count", "count?", 400),
     ("memory llama-3-8b --context zero", "memory?model=llama-3-8b&context=zero", 422),
-    ("memory llama-3-8b --batch x", "memory?model=llama-3-8b&batch=x", 400),
+    ("memory llama-3-8b --batch x", "memory?model=llama-3-8b&batch=x", 422),
     ("memory llama-3-8b --batch -1", "memory?model=llama-3-8b&batch=-1", 422),
     ("memory llama-3-8b --dtype q99", "memory?model=llama-3-8b&dtype=q99", 422),
     ("fit llama-3-8b --on tpu-v99", "fit?model=llama-3-8b&on=tpu-v99", 422),
-    ("fit llama-3-8b --layout tp=2", "fit?model=llama-3-8b&layout=tp=2", 400),
+    ("fit llama-3-8b --layout tp=2", "fit?model=llama-3-8b&layout=tp=2", 422),
     ("diff gpt2", "diff?models=gpt2", 400),
     ("design", "design?", 422),
-    ("design 8B --top 0", "design?target=8B&top=0", 400),
+    ("design 8B --top 0", "design?target=8B&top=0", 422),
     ("models nosuchmodel", "models?words=nosuchmodel", 404),
     (
         "plan llama-3-8b --on 8xh100 --serve --tokens 1T",
         "plan?model=llama-3-8b&on=8xh100&train=false&tokens=1T",
-        400,
+        422,
     ),
 ]
 

@@ -12,8 +12,8 @@ import pytest
 import llamath
 from llamath.analysis.inference.cache_bytes import kv_cache_size, kv_format
 from llamath.analysis.inference.gpu_shards import ShardedModel
-from llamath.analysis.parallel_layout import Layout
 from llamath.model import Model
+from llamath.questions.layout import Layout
 from llamath.web.page_data.attention_data import build_attention
 from llamath.web.page_data.experts_data import build_experts
 from llamath.web.page_data.sizing.inference_data import kept_as

@@ -17,10 +17,10 @@ from llamath.analysis.fit.serving_layouts import choose_layout
 from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.inference.speed_limits import speed_limits
-from llamath.analysis.parallel_layout import Layout
 from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.hardware import find_device
 from llamath.model import Model
+from llamath.questions.layout import Layout
 from llamath.web.page_data.sizing.inference_data import ROOF
 from llamath.web.page_data.sizing.training_data import ATTENTION, KERNELS, PRECISIONS
 from llamath.web.server.page_html import model_page, page_from_data

@@ -1,4 +1,4 @@
-"""`Layout`: the parallel layout of a model over GPUs, and the shards of its weights on each GPU.
+"""The parallel layout of a model over GPUs: its shards of weights and its stages.
 
 Tensor parallelism splits weights as their blocks declare (`Block.cuts`), expert parallelism
 distributes the stacks of `Block.expert_parallel`, pipeline parallelism gives each stage one run of
@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..core.blocks import Decoder
-from ..core.expr import floor_div
 from ..core.multimodal import TOWER_FIELDS
 from ..core.tree import Block, Folded, Stack, fold, fold_field
+from ..questions.layout import Layout
 from ..utils.errors import LlamathError
 from ..utils.record_type import Record
-
-Recompute = Literal["none", "selective", "op", "full"]
 
 _MAX_STAGES = 1_000
 """The most runs of layers in a pipeline."""
@@ -32,56 +30,6 @@ UNIT_NAMES = {
     "value_heads": "value heads of the delta rule",
     "state_groups": "groups of Mamba's state",
 }
-
-
-class Layout(Record):
-    """The ranks along each axis, and the options that save memory."""
-
-    tp: int = 1  # tensor
-    pp: int = 1  # pipeline
-    cp: int = 1  # context
-    ep: int = 1  # expert, within data and context
-    dp: int = 1  # data
-    etp: int | None = None  # tensor parallelism inside an expert; None: same as tp
-    # data parallelism shards: 1 optimizer states, 2 also gradients, 3 also weights (FSDP)
-    zero: int = 0
-    # activations between tensor-parallel regions are split along the sequence
-    sequence_parallel: bool = True
-    interleave: int = 1  # virtual stages (runs of layers) in each stage
-    microbatch: int = 1
-    microbatches: int | None = None  # per step and pipeline; None: one for each stage
-    recompute: Recompute = "none"
-    flash: bool = True  # attention without materialized scores
-
-    @property
-    def gpus(self) -> int:
-        """The number of GPUs."""
-        return self.tp * self.pp * self.cp * self.dp
-
-    @property
-    def tp_and_pp(self) -> dict[str, int]:
-        """The degrees that serving uses."""
-        return {"tp": self.tp, "pp": self.pp}
-
-    @property
-    def expert_tp(self) -> int:
-        """The ranks over which one expert is split."""
-        return self.tp if self.etp is None else self.etp
-
-    @property
-    def replicas(self) -> int:
-        """The ranks with the same dense weights, over which ZeRO shards them."""
-        return self.dp * self.cp
-
-    @property
-    def expert_replicas(self) -> int:
-        """The ranks with the same expert weights."""
-        return floor_div(self.dp * self.cp * self.tp, self.ep * self.expert_tp)
-
-    @property
-    def count(self) -> int:
-        """The microbatches of a step."""
-        return self.pp if self.microbatches is None else self.microbatches
 
 
 class WeightShard(NamedTuple):

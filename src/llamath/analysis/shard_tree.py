@@ -17,8 +17,9 @@ from ..core.mixers import GatedDeltaNet, Mamba2
 from ..core.multimodal import TOWER_FIELDS, Multimodal
 from ..core.tree import Block, Split, Stack, Weight
 from ..model import Model
+from ..questions.layout import Layout
 from ..utils.errors import LlamathError, safe
-from .parallel_layout import Layout, check_layout
+from .parallel_layout import check_layout
 
 _CONVOLVED = {GatedDeltaNet: ("query", "key", "value"), Mamba2: ("x", "b", "c")}
 """Mixers whose convolution has the channels of several projections, one after another."""

@@ -207,7 +207,7 @@ class Command(_Main):
             if (
                 typed
                 and isinstance(option, click.Option)
-                and ctx.params.get(option.name or "") == ""
+                and ctx.params.get(option.name or "") in ("", ("",))
                 and not option.is_flag
             ):
                 raise click.UsageError(f"{option.opts[0]} is empty", ctx)
@@ -215,8 +215,9 @@ class Command(_Main):
             code = super().invoke(ctx)
         except ArgumentError as error:
             spellings = {
-                x.name: x.opts[0] if isinstance(x, click.Option) else x.human_readable_name
+                name: x.opts[0] if isinstance(x, click.Option) else x.human_readable_name
                 for x in self.params
+                for name in (x.name, *getattr(x, "field_names", ()))
             }
             raise error.spelled(
                 spellings.get(error.argument, error.argument), f"{ctx.command_path} --help"
@@ -226,14 +227,16 @@ class Command(_Main):
         return 0
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own = [
-            x
-            for x in self.params
-            if isinstance(x, click.Option) and not isinstance(x, SharedOption)
-        ]
-        if rows := [record for option in own if (record := option.get_help_record(ctx))]:
-            with formatter.section("Options"):
-                formatter.write_dl(rows)
+        groups: dict[str, list[tuple[str, str]]] = {"": []}
+        for option in self.params:
+            if isinstance(option, click.Option) and not isinstance(option, SharedOption):
+                about = getattr(option, "group", "")
+                if record := option.get_help_record(ctx):
+                    groups.setdefault(about, []).append(record)
+        for about, rows in groups.items():
+            if rows:
+                with formatter.section(f"Options for {about}" if about else "Options"):
+                    formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         _write_examples(formatter, self.examples)

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..model import Model
+from ..questions.fit_questions import EngineQuestion, FitQuestion, MachinesQuestion, RankQuestion
 from ..render.progress import Progress
+from ..utils.errors import ArgumentError
 from .command_group import command as make_command
-from .model_options import (
-    batch_option,
-    context_option,
-    dtype_option,
-    kv_dtype_option,
-    note_context,
-    on_option,
-    print_inference,
-    svg_option,
-    takes_model,
-)
+from .model_options import note_context, print_inference, svg_option, takes_model
 from .output import TABLES, PictureFiles, echo_report
+from .question_options import Asked, asks
 
 if TYPE_CHECKING:
     from ..analysis.fit.fit_report import FitReport
@@ -40,60 +32,9 @@ _EXAMPLES = (
 
 @make_command("fit", _EXAMPLES, brief=True, formats=TABLES)
 @partial(takes_model, reads_files=True)
-@on_option(
-    "GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, several machines 3060,4090, or "
-    "'mem=24GiB bw=1TB/s'."
-)
-@dtype_option()
-@kv_dtype_option
-@context_option("Tokens of each sequence: 8192, 128k, max.")
-@batch_option
-@click.option(
-    "--layout",
-    metavar="SPEC",
-    help="Tensor and pipeline parallelism: tp=8,pp=2; chosen if not given.",
-)
-@click.option(
-    "--offload",
-    default="",
-    metavar="SIZE",
-    help="Weights of each GPU that stay in the memory of the host: 6GiB.",
-)
-@click.option(
-    "--engine",
-    default="",
-    metavar="NAME",
-    help="Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start?",
-)
-@click.option(
-    "--memory-fraction",
-    type=float,
-    metavar="F",
-    help="With --engine: share of the memory that it may use.",
-)
-@click.option(
-    "--kv-memory",
-    metavar="SIZE",
-    help="With --engine: memory for the KV cache, as its log prints it.",
-)
-@click.option(
-    "--calibration",
-    metavar="FILE",
-    help="The machine of this file, which `llamath measure` wrote, instead of --on.",
-)
+@asks(FitQuestion, EngineQuestion)
 @svg_option("Also draw the roofline.")
-def command(
-    model: Model,
-    *,
-    on: str | None,
-    layout: str | None,
-    offload: str,
-    calibration: str | None,
-    engine: str,
-    svg: PictureFiles | None,
-    form: str | None,
-    **settings: Any,
-) -> int:
+def command(model: Model, *, asked: Asked, svg: PictureFiles | None, form: str | None) -> int:
     """Does MODEL fit on these GPUs, and how fast can it be at most? Exit code 0: it fits, 1: it
     does not.
 
@@ -101,67 +42,89 @@ def command(
     compared (exit code 0: one of them fits); different GPUs of one machine, joined by +, form a
     pipeline in which each holds layers in proportion to its memory.
     """
-    from ..analysis.fit.fit_comparison import FitComparison
-    from ..api import fit
     from ..hardware import split_machines
 
-    engine_settings = {name: settings.pop(name) for name in ("memory_fraction", "kv_memory")}
-    if engine:
-        if svg is not None or on is None:
-            raise click.UsageError(
-                "--engine needs GPUs: --on 8xh100"
-                if on is None
-                else "--svg draws no report of an engine"
-            )
-        with Progress("checking the engine's rules"):
-            started = fit(
-                model, on=on, layout=layout or "", engine=engine, **engine_settings, **settings
-            )
-        echo_report(started, form)
-        return int(not started)
-    if given := [name for name, value in engine_settings.items() if value is not None]:
-        raise click.UsageError(f"--{given[0].replace('_', '-')} is for --engine")
-    if calibration is not None:
-        if engine or svg is not None or on is not None or layout is not None or offload:
-            raise click.UsageError(
-                "--calibration stands for a machine: not with --on, --layout, "
-                "--offload, --engine or --svg"
-            )
-        here = fit(model, calibration=calibration, **settings)
-        note_context(model, here.context, settings["context"], form)
-        print_inference(here, form)
-        return int(not here)
-    if on is None and (svg is not None or layout is not None or offload):
-        raise click.UsageError("--svg, --layout and --offload need GPUs: --on 2xh100")
-    if on is None:
-        with Progress("sizing the model for each GPU"):
-            ranking = fit(model, **settings)
-        note_context(model, ranking.context, settings["context"], form)
-        print_inference(ranking, form)
-        return int(not ranking)
-    machines = split_machines(on)
-    if len(machines) > 1 and svg is not None:
+    if "engine" in asked.given:
+        return _fit_engine(model, asked, svg, form)
+    if of_engine := asked.names_only(EngineQuestion):
+        raise ArgumentError(of_engine[0], " is for an engine: --engine vllm")
+    if "calibration" in asked.given:
+        if svg is not None:
+            raise click.UsageError("--svg draws the roofline of a machine that is named")
+        return _fit(model, asked.parse(FitQuestion), None, form)
+    if "on" not in asked.given:
+        return _rank(model, asked, svg, form)
+    machines = split_machines(asked.given["on"])
+    if len(machines) == 1:
+        return _fit(model, asked.parse(FitQuestion), svg, form)
+    if svg is not None:
         raise click.UsageError("--svg draws the roofline of one machine")
+    return _compare(model, asked.parse(MachinesQuestion, on=machines), form)
+
+
+def _compare(model: Model, question: MachinesQuestion, form: str | None) -> int:
+    from ..api import answer_compare_machines
+
     with Progress("sizing the model"):
-        report = fit(
-            model,
-            on=machines if len(machines) > 1 else on,
-            layout=layout or "",
-            offload=offload or 0,
-            **settings,
-        )
-    note_context(model, report.context, settings["context"], form)
+        report = answer_compare_machines(model, question)
+    note_context(model, report.context, question.context, form)
     print_inference(report, form)
-    if svg is not None and not isinstance(report, FitComparison):
-        svg.write(_roofline(report, settings))
-    return int(not report)
+    return int(not report.fits)
 
 
-def _roofline(report: FitReport, settings: Mapping[str, Any]) -> str:
+def _fit(model: Model, question: FitQuestion, svg: PictureFiles | None, form: str | None) -> int:
+    from ..api import answer_fit
+
+    with Progress("sizing the model"):
+        report = answer_fit(model, question)
+    note_context(model, report.context, question.context, form)
+    print_inference(report, form)
+    if svg is not None:
+        svg.write(_roofline(report, question))
+    return int(not report.fits)
+
+
+def _rank(model: Model, asked: Asked, svg: PictureFiles | None, form: str | None) -> int:
+    from ..api import answer_rank_gpus
+
+    if svg is not None:
+        raise click.UsageError("--svg needs GPUs: --on 2xh100")
+    if used := next((x for x in ("layout", "offload") if x in asked.given), ""):
+        raise ArgumentError(used, " needs GPUs: --on 2xh100")
+    question = asked.parse(RankQuestion)
+    with Progress("sizing the model for each GPU"):
+        ranking = answer_rank_gpus(model, question)
+    note_context(model, ranking.context, question.context, form)
+    print_inference(ranking, form)
+    return int(not ranking.fits)
+
+
+def _fit_engine(model: Model, asked: Asked, svg: PictureFiles | None, form: str | None) -> int:
+    from ..api import answer_fit_engine
+    from ..hardware import split_machines
+
+    if svg is not None:
+        raise click.UsageError("--svg draws no report of an engine")
+    if "on" not in asked.given:
+        raise ArgumentError("engine", " needs GPUs: --on 8xh100")
+    if len(split_machines(asked.given["on"])) > 1:
+        raise ArgumentError("on", " lists several machines; an engine is asked about one")
+    with Progress("checking the engine's rules"):
+        report = answer_fit_engine(model, asked.parse(EngineQuestion))
+    echo_report(report, form)
+    return int(not report.starts)
+
+
+def _roofline(report: FitReport, question: FitQuestion) -> str:
     from ..analysis.inference.checkpoint_weights import read_stored_weights
     from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
     from ..render.svg.roofline_svg import roofline_svg
 
-    request = MemoryRequest(**{**settings, "context": report.context})
+    request = MemoryRequest(
+        dtype=question.dtype,
+        kv_dtype=question.kv_dtype,
+        context=report.context,
+        batch=question.batch,
+    )
     stored = None if request.dtype else read_stored_weights(report.model)
     return roofline_svg(report.model, MemoryCalculator(report.model, request, stored), report)

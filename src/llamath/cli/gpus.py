@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from ..api import gpus as find_gpus
+from ..questions.value_kinds import GPU_NAMES
 from .command_group import command as make_command
-from .model_options import GPU
 from .output import TABLES, echo_report
+from .question_options import completed
 
 _EXAMPLES = (
     "llamath gpus",
@@ -18,7 +19,7 @@ _EXAMPLES = (
 
 
 @make_command("gpus", _EXAMPLES, brief=True, formats=TABLES)
-@click.argument("words", nargs=-1, type=GPU)
+@click.argument("words", nargs=-1, type=completed(GPU_NAMES))
 def command(words: tuple[str, ...], *, form: str | None) -> None:
     """List GPUs and other accelerators whose name or vendor contains all WORDS; for a single one,
     everything known about it.

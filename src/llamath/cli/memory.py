@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..model import Model
+from ..questions.memory_questions import MemoryQuestion, TrainingQuestion
 from ..render.progress import Progress
 from ..utils.errors import safe
-from ..utils.key_values import Reader, choice, parse_key_values, plain, yes_or_no
 from .command_group import command as make_command
-from .model_options import (
-    batch_option,
-    context_option,
-    dtype_option,
-    images_option,
-    is_generic,
-    kv_dtype_option,
-    note_context,
-    on_option,
-    print_inference,
-    takes_checkpoint,
-)
+from .model_options import is_generic, note_context, print_inference, takes_checkpoint
 from .output import TABLES, echo_report, note, warn
+from .question_options import Asked, asks
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
+    from ..hardware import Device
 
 _EXAMPLES = (
     "llamath memory llama-3.1-70b --context 128k --kv-dtype fp8",
@@ -35,105 +25,51 @@ _EXAMPLES = (
     "llamath memory llama-3-8b --train --layout tp=2,dp=4,zero=1 --training recompute=full",
     "llamath memory llama-3-8b --lora r=16,targets=attention --dtype bnb-nf4",
 )
-_TRAINING: Mapping[str, Reader] = {
-    "optimizer": plain,
-    "recompute": choice("none", "selective", "op", "full"),
-    "attention": choice("flash", "eager"),
-    "kernels": choice("eager", "fused"),
-    "loss": plain,
-    "dropout": yes_or_no,
-    "grad_dtype": plain,
-    "master": yes_or_no,
-    "fp8": plain,
-    "adapter_dtype": plain,
-    "accumulate": yes_or_no,
-    "offload": yes_or_no,
-}
 
 
 @make_command("memory", _EXAMPLES, brief=True, formats=TABLES)
 @takes_checkpoint
-@on_option("What fits on this GPU: the longest context, the largest batch. Names or 'mem=24GiB'.")
-@dtype_option(
-    "Dtype of the weights, if not MODEL's own. GGUF mixes also as q4_k_m:imatrix or "
-    "q4_k_m:no-imatrix."
-)
-@kv_dtype_option
-@context_option("Tokens of each sequence: 8192, 128k, max; repeat it for a table.", multiple=True)
-@batch_option
-@images_option
-@click.option(
-    "--chunk",
-    default="",
-    metavar="TOKENS",
-    help="Prompt tokens per forward pass, or all.  [default: 2048]",
-)
+@asks(MemoryQuestion, TrainingQuestion)
 @click.option(
     "--train", is_flag=True, help="Memory of a training step with --batch sequences on each GPU."
 )
-@click.option(
-    "--lora",
-    metavar="SPEC",
-    help="Train adapters only: r=16,targets=q,v; or attention, mlp, all; saved=embed.",
-)
-@click.option(
-    "--layout",
-    metavar="SPEC",
-    help="Training over GPUs: tp=8,pp=4,dp=16,zero=3; also cp, ep, "
-    "etp, interleave, microbatches, sp.",
-)
-@click.option(
-    "--training",
-    metavar="SPEC",
-    help="Settings of training: optimizer=adamw8bit, recompute=full, attention=eager, "
-    "kernels=fused, loss=chunked, "
-    "dropout=yes, grad_dtype=fp32, master=no.",
-)
-def command(model: Model | HeaderCount, *, form: str | None, train: bool, **options: Any) -> int:
+def command(model: Model | HeaderCount, *, asked: Asked, form: str | None, train: bool) -> int:
     """Memory for inference or training with MODEL: weights, KV cache, activations and logits, each
     with its formula.
 
     For a checkpoint, the weights are the bytes stored in its files, unless --dtype is given. Exit
     code 1: not even one token fits on --on.
     """
-    lora, layout, training = (options.pop(x) for x in ("lora", "layout", "training"))
-    asks_training = train or any(x is not None for x in (lora, layout, training))
+    of_training = asked.names_only(TrainingQuestion)
     is_plain = not isinstance(model, Model) or is_generic(
-        model if asks_training else model.computable
+        model if train or of_training else model.computable
     )
     if is_plain:
-        dtype = options.pop("dtype") if isinstance(model, Model) else ""
-        has_options = any(
-            x not in ("", None, 1, (), False)
-            for x in (train, lora, layout, training, *options.values())
-        )
-        return _weights_only(model, form, has_options, dtype)
+        more = asked.given.keys() - ({"dtype"} if isinstance(model, Model) else ())
+        return _weights_only(model, form, train or bool(more), asked.given.get("dtype", ""))
     assert isinstance(model, Model)
-    if train or lora is not None or training is not None:
-        return _train(model, options | {"lora": lora or "", "layout": layout or ""}, training, form)
-    if layout is not None:
+    if of_training == ["layout"] and not train:
         raise click.UsageError(
             "--layout is for training: add --train. `llamath fit` splits a model for inference"
         )
-    return _infer(model, options, form)
+    if train or of_training:
+        return _train(model, asked.parse(TrainingQuestion), form)
+    return _infer(model, asked.parse(MemoryQuestion), form)
 
 
-def _infer(model: Model, options: dict[str, Any], form: str | None) -> int:
-    from ..api import memory
+def _infer(model: Model, question: MemoryQuestion, form: str | None) -> int:
+    from ..api import answer_memory
 
     with Progress("sizing the model"):
-        report = memory(model, **options | {"chunk": options["chunk"] or None})
-    if options["on"] is not None:
-        _note_gpus(options["on"])
-    note_context(report.model, report.context, options["context"], form)
+        report = answer_memory(model, question)
+    if question.on is not None:
+        _note_gpus(*question.on)
+    note_context(report.model, report.context, question.context, form)
     print_inference(report, form)
     return int(report.limit is not None and report.limit.max_context == 0)
 
 
-def _note_gpus(on: str) -> None:
-    from ..hardware import parse_devices
-
-    count, device = parse_devices(on)
+def _note_gpus(count: int, device: Device) -> None:
     if count > 1:
         note(
             f"{count:,} GPUs are counted as one of {count * device.memory / 2**30:,.1f} GiB; "
@@ -169,22 +105,12 @@ def _weights_only(
     return 0
 
 
-def _train(model: Model, options: dict[str, Any], training: str | None, form: str | None) -> int:
-    from ..api import memory
+def _train(model: Model, question: TrainingQuestion, form: str | None) -> int:
+    from ..api import answer_training_memory
 
-    for name in ("kv_dtype", "chunk"):
-        if options.pop(name):
-            raise click.UsageError(
-                f"--{name.replace('_', '-')} is for inference: leave it out "
-                "with --train, --training or --lora"
-            )
-    first, *more = options.pop("context") or [None]
-    if more:
-        raise click.UsageError("training has one --context")
-    settings = parse_key_values(training or "", "--training", _TRAINING)
     with Progress("sizing a training step"):
-        report = memory(model, train=True, context=first, **options, **settings)
-    note_context(model, report.context, first, form)
+        report = answer_training_memory(model, question)
+    note_context(model, report.context, question.context, form)
     echo_report(report, form)
     for line in report.model.notes if form == "brief" else ():
         if line not in model.notes:  # on files that differ from the config

@@ -33,29 +33,8 @@ if TYPE_CHECKING:
     from ..loading import Via
     from ..model import Model
 
-_DTYPES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q4_k_m, iq3_xs, …"
-_WEIGHT_DTYPES = (
-    *(
-        "fp32",
-        "bf16",
-        "fp16",
-        "fp8",
-        "int8",
-        "bnb-int8",
-        "bnb-nf4",
-        "bnb-nf4-dq",
-        "awq",
-        "gptq",
-        "mxfp4",
-        "nvfp4",
-    ),
-    *("q2_k", "q3_k_m", "q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "iq2_xs", "iq3_xs", "iq4_xs"),
-)
-"""Weight dtypes that shell completion offers; more spellings are accepted."""
-_KV_DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "q8_0", "q5_1", "q4_0")
 
-
-class _CompletedText(click.ParamType[str]):
+class CompletedText(click.ParamType[str]):
     """Text with words that the shell completes; after the last comma or count if there are any."""
 
     name = "text"
@@ -101,7 +80,7 @@ def resolve_models(resolve: Callable[[str], Model | str]) -> Iterator[None]:
         _resolver.reset(before)
 
 
-class ModelName(_CompletedText):
+class ModelName(CompletedText):
     """The name of a model; a command gets the model itself where `resolve_models` is in force."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -110,7 +89,7 @@ class ModelName(_CompletedText):
         return value if _resolver.get() else super().convert(value, param, ctx)
 
 
-class SeriesName(_CompletedText):
+class SeriesName(CompletedText):
     """The name of a series or family, or of a model."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -136,20 +115,11 @@ def _presets() -> Iterable[tuple[str, str]]:
     return [(x.slug, x.name) for x in presets()]
 
 
-def _gpus() -> Iterable[tuple[str, str]]:
-    from ..hardware import devices
-
-    return [(x.name, x.title) for x in devices()]
-
-
 MODEL = ModelName(_presets, files=True)
 SERIES = SeriesName(_presets, files=True)
-GPU = _CompletedText(_gpus)
-_WEIGHT_DTYPE = _CompletedText(lambda: [(x, "") for x in _WEIGHT_DTYPES])
-_KV_DTYPE = _CompletedText(lambda: [(x, "") for x in _KV_DTYPES])
-COMPUTE_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "int8")])
+COMPUTE_DTYPE = CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "int8")])
 
-TARGET_DTYPE = _CompletedText(
+TARGET_DTYPE = CompletedText(
     lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "q8_0", "q4_0", "q4_k", "q6_k", "q4_k_m")]
 )
 
@@ -195,13 +165,6 @@ def svg_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return decorate
 
 
-def on_option(
-    text: str, required: bool = False
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add --on for a GPU, several, or a custom one."""
-    return click.option("--on", type=GPU, required=required, metavar="GPUS", help=text)
-
-
 def context_option(
     text: str, multiple: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -232,34 +195,6 @@ def _tokens(text: str) -> int | str:
                 str(error), hint="one number, like 8k; `memory` takes --context several times"
             ) from None
         raise
-
-
-def dtype_option(
-    text: str = f"Dtype of the weights, if not MODEL's own: {_DTYPES}",
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add --dtype for the weights; empty if not given."""
-    return click.option("--dtype", type=_WEIGHT_DTYPE, default="", metavar="NAME", help=text)
-
-
-def kv_dtype_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --kv-dtype; empty if not given."""
-    text = "Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …"
-    return click.option("--kv-dtype", type=_KV_DTYPE, default="", metavar="NAME", help=text)(
-        command
-    )
-
-
-def images_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --images."""
-    help_text = "Images of each sequence, COUNTxSIDE or COUNTxWIDTHxHEIGHT in pixels: 2x1024."
-    return click.option("--images", default="", metavar="IMAGES", help=help_text)(command)
-
-
-def batch_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --batch."""
-    return click.option(
-        "--batch", type=int, default=1, show_default=True, metavar="N", help="Number of sequences."
-    )(command)
 
 
 def takes_model(

@@ -248,7 +248,8 @@ def print_error(error: LlamathError, *, as_json: bool = False, kind: str = "") -
         own = error.code if isinstance(error, FormatError | RemoteError) else ""
         names = [kind] if kind else [x.__name__ for x in type(error).__mro__]
         code = own or next((_ERROR_CODES[x] for x in names if x in _ERROR_CODES), "bad_input")
-        echo_json({"error": {"message": str(error), "hint": hint, "code": code}})
+        field = {"field": error.field} if error.field else {}
+        echo_json({"error": {"message": str(error), "hint": hint, "code": code, **field}})
     echo(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""), err=True)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from ..questions.serving_questions import PairQuestion
 from .command_group import command as make_command
-from .model_options import MODEL, context_option, kv_dtype_option, load_model
+from .model_options import MODEL, load_model
 from .output import TABLES, echo_report
+from .question_options import Asked, asks
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -25,30 +27,22 @@ _HEADS = ("eagle", "eagle3", "mtp")
 @make_command("pair", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("target", metavar="TARGET", type=MODEL)
 @click.argument("draft", metavar="DRAFT", type=MODEL)
-@click.option(
-    "--engine",
-    multiple=True,
-    metavar="NAME",
-    help="vllm, sglang, llama.cpp, transformers, trtllm; may be repeated.  [default: all]",
-)
-@context_option("Tokens of the sequence, for both caches: 8192, 128k.")
-@kv_dtype_option
+@asks(PairQuestion)
 def command(
     target: str | Model,
     draft: str | Model,
     *,
-    engine: tuple[str, ...],
+    asked: Asked,
     form: str | None,
-    **settings: Any,
 ) -> int:
     """Does DRAFT belong to TARGET for speculative decoding? Same tokens, sizes, best-case speed-up.
     Exit code 1: an engine would refuse.
 
     DRAFT is a model, or `eagle`, `eagle3` or `mtp` for a head of TARGET.
     """
-    from ..api import pair
+    from ..api import answer_pair
 
     other = draft if isinstance(draft, str) and draft in _HEADS else load_model(draft, {}, None)
-    report = pair(load_model(target, {}, None), other, engines=engine, **settings)
+    report = answer_pair(load_model(target, {}, None), other, asked.parse(PairQuestion))
     echo_report(report, form)
     return int(not report.accepted)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from ..questions.fit_questions import QuantsQuestion
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import (
-    MODEL,
-    batch_option,
-    context_option,
-    kv_dtype_option,
-    load_model,
-    note_context,
-    on_option,
-    parse_changes,
-    set_option,
-)
+from .model_options import MODEL, load_model, note_context, parse_changes, set_option
 from .output import TABLES, echo_report
+from .question_options import Asked, asks
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -34,19 +26,16 @@ _EXAMPLES = (
 @make_command("quants", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("model", required=False, type=MODEL)
 @set_option
-@on_option("GPUs: rtx-4090, 2x3090, 4090+3060 in one machine, or 'mem=24GiB bw=1TB/s'.")
-@kv_dtype_option
-@context_option("Tokens of each sequence: 8192, 128k, max.")
-@batch_option
+@asks(QuantsQuestion)
 def command(
-    model: str | Model | None, *, changes: tuple[str, ...], form: str | None, **settings: Any
+    model: str | Model | None, *, changes: tuple[str, ...], asked: Asked, form: str | None
 ) -> int:
     """List MODEL in each dtype and mixture of types, or the GGUF files of a folder or repository:
     sizes, and what fits on --on.
 
     Exit code 1: nothing fits.
     """
-    from ..api import quants
+    from ..api import answer_quants
 
     changed = parse_changes(changes)
     source: str | Model = (
@@ -54,8 +43,9 @@ def command(
         if isinstance(model, str) and model != "-" and not changed
         else load_model(model, changed)
     )
+    question = asked.parse(QuantsQuestion)
     with Progress("sizing the model in each dtype"):
-        report = quants(source, **settings)
-    note_context(report.model, report.context, settings["context"], form)
+        report = answer_quants(source, question)
+    note_context(report.model, report.context, question.context, form)
     echo_report(report, form)
-    return int(not report)
+    return int(not report.fits)

@@ -17,31 +17,32 @@ import click
 
 from ..loading import load
 from ..model import Model
+from ..questions.value_kinds import MAX_TEXT, MAX_VALUES
 from ..render.table import unstyled
 from ..utils.errors import LlamathError, nearest, safe
 from ..utils.record_type import Record
 from .command_group import Command, cli
 from .model_options import ModelName, parse_changes, resolve_models
 from .output import capture_output, print_error
+from .question_options import FieldArgument, FieldOption
 
 _OMITTED_OPTIONS = frozenset("json brief format svg png force via".split())
 """Options that choose an output, write files, or start a process that reads a config by other
 rules; a tool has none of them."""
-_MAX_TEXT, _MAX_VALUES, MAX_ANSWER = 4096, 100, 32 << 20
-"""The longest argument, the most values of one argument, and the longest answer, in characters."""
+MAX_ANSWER = 32 << 20
+"""The longest answer, in characters."""
 
 _ARGUMENTS: Mapping[str, str] = {
     "model": "The model",
     "models": "The models; each is compared with the first",
-    "target": "Number of parameters: 405B, 1.5e9, 8030261248; may be left out with a scaling law",
     "number": "Number of parameters, in full (8030261248) or rounded (685B)",
     "words": "Words that must all occur in the name",
     "draft": "The draft model, or eagle, eagle3 or mtp",
     "path": "A checkpoint: a file, folder, repository on the Hub or URL",
 }
 """What the arguments of commands are; click has no text for them."""
-_NUMBERS = frozenset(("TOKENS", "COUNT", "target", "number"))
-"""Metavars, and arguments, of numbers that may be written as text: 8192 or 8k."""
+_NUMBERS = frozenset(("number",))
+"""Arguments of numbers that may be written as text: 685B."""
 
 
 class ReportTool(Record):
@@ -149,9 +150,11 @@ def is_list(parameter: click.Parameter) -> bool:
 
 def parameter_schema(name: str, parameter: click.Parameter, model: str) -> dict[str, Any]:
     """Return a parameter as JSON Schema; `model` describes the names of models."""
+    if isinstance(parameter, FieldOption | FieldArgument):
+        return parameter.schema
     item = _value_schema(parameter)
     schema: dict[str, Any] = (
-        {"type": "array", "items": item, "maxItems": _MAX_VALUES}
+        {"type": "array", "items": item, "maxItems": MAX_VALUES}
         if is_list(parameter)
         else dict(item)
     )
@@ -194,12 +197,8 @@ def _value_schema(parameter: click.Parameter) -> dict[str, Any]:
         return {"type": "integer"}
     if kind is click.FLOAT:
         return {"type": "number"}
-    text: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": _MAX_TEXT}
-    return (
-        text | {"type": ["string", "integer"]}
-        if _NUMBERS & {parameter.metavar, parameter.name}
-        else text
-    )
+    text: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
+    return text | {"type": ["string", "integer"]} if parameter.name in _NUMBERS else text
 
 
 def input_schema(tool: ReportTool, model: str, *, local: bool) -> dict[str, Any]:
@@ -255,13 +254,13 @@ def command_line(
             raise click.UsageError(f"{tool.name} has no parameter {safe(repr(name), 60)}: {hint}")
         if seen[name] and not is_list(parameter):
             raise click.UsageError(f"{name} is given twice")
-        if seen[name] == _MAX_VALUES:
-            raise click.UsageError(f"{name} has more values than are read, at most {_MAX_VALUES}")
+        if seen[name] == MAX_VALUES:
+            raise click.UsageError(f"{name} has more values than are read, at most {MAX_VALUES}")
         if not value and not (isinstance(parameter, click.Option) and parameter.is_flag):
             raise click.UsageError(f"{name} is empty")
-        if len(value) > _MAX_TEXT:
+        if len(value) > MAX_TEXT:
             raise click.UsageError(
-                f"{name} has {len(value):,} characters, and at most {_MAX_TEXT:,} are read"
+                f"{name} has {len(value):,} characters, and at most {MAX_TEXT:,} are read"
             )
         seen[name] += 1
         if isinstance(parameter, click.Argument):

@@ -10,6 +10,7 @@ import click
 from ..checkpoint.open import find_repo
 from ..embedded import MODEL_NAME, resolve_name
 from ..model import Model
+from ..questions.memory_questions import MemoryQuestion
 from ..render.progress import Progress
 from ..utils.errors import FormatError, LlamathError, safe
 from ..utils.units import parse_tokens
@@ -17,7 +18,6 @@ from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
 from .model_options import (
     MODEL,
-    images_option,
     load_model,
     local_model,
     note_broken_files,
@@ -26,6 +26,7 @@ from .model_options import (
     svg_option,
 )
 from .output import TABLES, PictureFiles, echo, echo_json, note, print_error, stated_command
+from .question_options import field_option
 
 if TYPE_CHECKING:
     from ..analysis.graph.walkthrough import Walkthrough
@@ -52,7 +53,7 @@ _EXAMPLES = (
     help=f"Number of tokens without PROMPT: 512, 4k.  [default: {_DEFAULT_TOKENS}]",
 )
 @click.option("--layer", type=int, metavar="N", help="Show this layer only.")
-@images_option
+@field_option(MemoryQuestion, "images")
 @click.option(
     "--next", "decode", is_flag=True, help="Show the decoding of the next token with the KV cache."
 )

@@ -17,11 +17,11 @@ from ..analysis.inference.checkpoint_weights import read_stored_weights
 from ..analysis.inference.gpu_shards import ShardedModel
 from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from ..analysis.inference.speed_limits import SpeedLimits, speed_limits
-from ..analysis.parallel_layout import Layout
 from ..generation.generation import GenerationLimits
 from ..generation.sampling_parameters import Sampling
 from ..generation.session import LlamaBase
 from ..model import Model
+from ..questions.layout import Layout
 from ..render.report import Report
 from ..render.tables import Cell, Column, Part, Table
 from ..utils.errors import LlamathError, safe

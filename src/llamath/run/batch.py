@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ..analysis.inference.inference_memory import PREFILL_CHUNK
+from ..questions.memory_questions import PREFILL_CHUNK
 from ..utils.errors import LlamathError
 from .debug.nan_check import nonfinite_check
 from .kv_cache import Cache

@@ -11,10 +11,10 @@ from torch import nn
 
 from ..analysis.inference.gpu_shards import ShardedModel
 from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
-from ..analysis.parallel_layout import Layout
 from ..checkpoint.formats import dtypes
 from ..generation.free_memory import CGROUP, check_free_memory, free_host_bytes
 from ..model import Model
+from ..questions.layout import Layout
 from ..utils.errors import LlamathError, safe
 from .module import Decoder, TensorOptions
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ..analysis.inference.inference_memory import PREFILL_CHUNK
 from ..generation import generation
 from ..generation.generation import GeneratedPiece, GenerationLimits, SampledTokens, random_seed
 from ..generation.random_numbers import UniformNumbers
 from ..generation.sampling_parameters import Sampling
+from ..questions.memory_questions import PREFILL_CHUNK
 from ..utils.errors import LlamathError
 from .batch import INITIAL_MARGIN, Batch, PrefixCache
 from .debug.nan_check import explain_nonfinite

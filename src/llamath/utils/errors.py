@@ -29,6 +29,9 @@ _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class LlamathError(Exception):
     """Base of all errors; `str()` is one paragraph, and `hint` a suggestion."""
 
+    field = ""
+    """The parameter of a command that is wrong, as programs name it: `kv_dtype`."""
+
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
@@ -50,9 +53,11 @@ class ArgumentError(LlamathError):
         """Return the error about an argument with another spelling; `help_hint` replaces an
         example in Python.
         """
-        return LlamathError(
+        error = LlamathError(
             f"{argument}{self.problem}", hint=self._plain_hint or (help_hint if self.hint else "")
         )
+        error.field = argument.lstrip("-").replace("-", "_")
+        return error
 
 
 class ConfigError(LlamathError):

@@ -62,28 +62,3 @@ def number(least: float, most: float) -> Reader:
         return value
 
     return read
-
-
-def choice(*names: str) -> Reader:
-    """Return a reader of one of some names."""
-
-    def read(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"expected {', '.join(names[:-1])} or {names[-1]}")
-        return text
-
-    return read
-
-
-def yes_or_no(text: str) -> bool:
-    """Read yes or no."""
-    if text not in ("yes", "no", "true", "false"):
-        raise ValueError("expected yes or no")
-    return text in ("yes", "true")
-
-
-def plain(text: str) -> str:
-    """Read any text but the empty one."""
-    if not text:
-        raise ValueError("a value is missing")
-    return text

@@ -34,7 +34,7 @@ LIMIT = 2**63
 """Upper limit of sizes, rates and numbers of tokens."""
 
 
-class _Quantity(Record):
+class Quantity(Record):
     """A count with its precision: `405B` is 405·10⁹ to three digits, `405853388800` is exact."""
 
     value: int
@@ -71,7 +71,7 @@ def parse_flops(text: str) -> int:
     return _whole(text, "a number of FLOP/s", _FLOPS, "use 989TF or 1.98PF, without sparsity")
 
 
-def parse_quantity(text: str) -> _Quantity:
+def parse_quantity(text: str) -> Quantity:
     """Parse a count of parameters, tokens or operations: `405B`, `1.5e9`, `500M`,
     `8,030,261,248`.
     """
@@ -83,7 +83,7 @@ def parse_quantity(text: str) -> _Quantity:
     if value.denominator != 1 or not value:
         raise LlamathError(f"{safe(text, 60)} is not a positive whole number", hint=hint)
     digits = re.sub(r"\D", "", match["whole"] + (match["part"] or "")).lstrip("0")
-    return _Quantity(
+    return Quantity(
         value=int(value),
         digits=len(digits),
         exact=not (match["unit"] or match["ten"] or match["part"]),

@@ -31,7 +31,7 @@ def counted_only(model: llamath.Model) -> None:
     for ask in (
         lambda: llamath.flops(model, context=64),
         lambda: llamath.memory(model, context=64),
-        lambda: llamath.memory(model, train=True, context=64),
+        lambda: llamath.training_memory(model, context=64),
     ):
         with pytest.raises(
             llamath.LlamathError,
@@ -53,7 +53,7 @@ def every_report_takes_the_model(case: Contract) -> None:
     if case.is_plain:
         assert llamath.explain(total, like=model).to_json()
     assert llamath.fit(model, on="2xrtx-4090", context=64).to_json()
-    assert llamath.memory(model, train=True, context=64).to_json()
+    assert llamath.training_memory(model, context=64).to_json()
     assert (
         llamath.flops(model, context=64).forward.total
         == llamath.flops(model.text, context=64).forward.total

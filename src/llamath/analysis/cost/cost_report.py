@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...hardware import Device
+from ...questions.layout import Layout
+from ...questions.serving_questions import CostQuestion, Price
 from ...render.report import Report
 from ...render.tables import Cell, Column, Part, Table, Text
 from ...utils.errors import LlamathError
@@ -19,8 +21,7 @@ from ..fit.suggestions import gpus_option
 from ..flops.flop_count import train_flops
 from ..graph.recorder import record
 from ..inference.inference_memory import MemoryCalculator
-from ..parallel_layout import Layout
-from .ecologits import WORLD_GRID, EcoLogits, ecologits
+from .ecologits import EcoLogits, ecologits
 from .published_shares import GENERATION, TRAINING, Interval
 
 if TYPE_CHECKING:
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
 
 _MILLION = 10**6
 _HOUR = 3600
-
-
-class Price(Record):
-    """The price of a GPU for an hour."""
-
-    amount: float
-    currency: str = ""  # a sign, or empty if none was given
 
 
 class GenerationCost(Record):
@@ -177,10 +171,10 @@ def _interval(x: Interval, unit: str = "") -> tuple[str, float, float]:
 class CostRequest(Record):
     """What is asked of `cost`."""
 
-    output: int = 256  # generated tokens of a sequence
+    output: int = CostQuestion.output  # generated tokens of a sequence
     batch: int | None = None  # None: as many sequences as fit
     price: Price | None = None
-    grid: float = WORLD_GRID
+    grid: float = CostQuestion.grid
     train_tokens: int | None = None
 
 

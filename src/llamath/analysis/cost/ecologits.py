@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from math import ceil, exp, log2
 
+from ...questions.serving_questions import WORLD_GRID
 from ...utils.record_type import Record
 from .published_shares import Interval
 
@@ -23,8 +24,6 @@ _GPU_EMBODIED, _SERVER_EMBODIED, _LIFETIME = 273, 5700, 3 * 365 * 24 * 3600
 _PUE = Interval(low=1.09, high=1.2)
 """The power of a data center over that of its computers: the least and the greatest that
 EcoLogits has for a provider."""
-WORLD_GRID = 0.45829
-"""kg CO₂e for a kWh, the world's average in EcoLogits' table."""
 
 
 class EcoLogits(Record):

@@ -10,6 +10,7 @@ from math import exp, log
 from typing import Any, ClassVar
 
 from ...model import Model
+from ...questions.design_question import DesignBounds, FixedDims
 from ...render.report import Report
 from ...render.tables import Part
 from ...utils.errors import LlamathError
@@ -19,7 +20,7 @@ from ..diff.model_diff import DiffReport, diff
 from ..flops.scaling_laws import ScalingLaw, TrainingBudget, training_budget
 from .candidate import Candidate, build_candidate
 from .design_ranking import HabitCosts, RankedDesign, rank_best
-from .design_request import DesignBounds, DesignRequest, FixedDims
+from .design_request import DesignRequest
 from .design_search import SearchStats, find_ranges, search_space
 from .design_tables import design_head, design_tables, grid_text, search_notes
 from .family_shape import FamilyShape, family_shape

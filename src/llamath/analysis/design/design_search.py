@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ...questions.design_question import IntRange
 from ...utils.record_type import Record
-from .design_request import DesignRequest, IntRange
+from .design_request import DesignRequest
 from .family_shape import FamilyShape
 from .grid import Grid, OuterDims
 from .polynomial import Plane

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from math import ceil, exp, floor, gcd, lcm, log
 from typing import NamedTuple
 
+from ...questions.design_question import DesignBounds, FixedDims, FloatRange, IntRange
 from ...utils.record_type import Record
-from .design_request import DesignBounds, DesignRequest, FixedDims, FloatRange, IntRange
+from .design_request import DesignRequest
 from .family_shape import FamilyShape
 from .habits import Habits
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..parallel_layout import Layout, layout_problems, pipeline_stages, weight_shards
+from ...questions.layout import Layout
+from ..parallel_layout import layout_problems, pipeline_stages, weight_shards
 from .explain_base import BaseModel
 from .hypotheses import MAX_MOVES, Hypothesis, HypothesisSpace
 from .moves import UNPACKED, Move, Packing

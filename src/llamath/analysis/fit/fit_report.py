@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...hardware import Device
+from ...questions.layout import Layout
 from ...render.report import Report
 from ...render.tables import Bar, Bars, Cell, Column, Part, Table, Text, heading
 from ...utils.errors import LlamathError
@@ -23,7 +24,6 @@ from ..inference.speed_limits import (
     mixed_speed_limits,
     speed_limits,
 )
-from ..parallel_layout import Layout
 from .calibration import Calibration, ExpectedSpeed
 from .fit_words import format_sequences, split_text
 from .mixed_machine import MixedMachine

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...questions.layout import Layout
 from ...utils.number_format import format_count
-from ..parallel_layout import Layout
 
 
 def format_sequences(batch: int, context: int) -> str:

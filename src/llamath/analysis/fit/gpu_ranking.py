@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...hardware import Device, devices
+from ...questions.layout import Layout
 from ...render.report import Report
 from ...render.tables import Cell, Column, Part, Table, Text
 from ...utils.number_format import format_count, format_list
@@ -16,7 +17,6 @@ from ...utils.record_type import Record
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator, largest_fitting
 from ..inference.speed_limits import decode_limit, find_roof
-from ..parallel_layout import Layout
 from .fit_words import format_sequences, split_text
 from .serving_layouts import LayoutChooser
 from .suggestions import gpus_option

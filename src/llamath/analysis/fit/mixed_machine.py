@@ -10,11 +10,12 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ...hardware import Device
+from ...questions.layout import Layout
 from ...utils.errors import LlamathError
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator, largest_fitting
 from ..memory_line import overhead_bytes
-from ..parallel_layout import Layout, PipelineStage, slice_layers
+from ..parallel_layout import PipelineStage, slice_layers
 
 _MAX_LAYERS = 10_000
 """Models with more layers are not split over different GPUs."""

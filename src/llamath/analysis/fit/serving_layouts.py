@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from ...core.blocks import Decoder
 from ...core.tree import fold
+from ...questions.layout import Layout
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_list
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator
-from ..parallel_layout import UNIT_NAMES, Layout, layout_problems, pipeline_stages
+from ..parallel_layout import UNIT_NAMES, layout_problems, pipeline_stages
 
 MAX_TP, MAX_PP = 256, 1024
 """The largest tensor and pipeline parallelism that is tried."""

@@ -15,6 +15,7 @@ from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder, TextEnco
 from ...core.multimodal import CrossAttentionLayer
 from ...core.parameter_count import layer_ranges
 from ...core.tree import LETTERS, Stack, fold
+from ...questions.flops_question import FlopsQuestion
 from ...render.report import Report
 from ...render.tables import Part
 from ...utils.errors import LlamathError
@@ -130,14 +131,14 @@ class FlopsRequest(Record):
     """The options of a FLOPs count: `batch` sequences of `context` tokens."""
 
     context: int | None = None  # None: the model's own
-    batch: int = 1
+    batch: int = FlopsQuestion.batch
     masked: bool = True  # attention counts only the pairs admitted by the mask
     # latent attention decodes with decompressed keys and values instead of in the latent space
     unpacked: bool = False
-    recompute: Recompute = "none"
+    recompute: Recompute = FlopsQuestion.recompute
     flash: bool = False  # a fused attention kernel, which recomputes scores in its backward pass
-    dtype: str = ""  # of the weights, for the intensity
-    kv_dtype: str = ""  # of the cache, for the intensity
+    dtype: str = FlopsQuestion.dtype  # of the weights, for the intensity
+    kv_dtype: str = FlopsQuestion.kv_dtype  # of the cache, for the intensity
     images: Images | None = None  # of each sequence, whose tokens are part of its context
 
 

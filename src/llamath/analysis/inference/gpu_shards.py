@@ -13,10 +13,10 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...core.blocks import Decoder
 from ...core.expr import Expr, ceil_div, minimum, product, round_div, routed_bytes, total
 from ...core.tree import TOWER_GROUPS, Folded, fold
+from ...questions.layout import Layout
 from ...utils.record_type import Record
 from ..memory_line import overhead_bytes
 from ..parallel_layout import (
-    Layout,
     PipelineStage,
     WeightShard,
     pipeline_stages,

@@ -21,6 +21,7 @@ from ...core.blocks import Decoder
 from ...core.expr import Expr, maximum, minimum, product, total
 from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder
 from ...families.deepseek_shared import MTP_KEYS
+from ...questions.memory_questions import PREFILL_CHUNK, MemoryQuestion
 from ...render.report import Report
 from ...render.tables import Part
 from ...utils.errors import LlamathError, UnknownQuantization, safe
@@ -68,9 +69,6 @@ def peak_activations(tree: Decoder, decode: bool = False) -> _PeakActivations:
     return _PeakActivations(width=peak.elements, branch="".join(inside))
 
 
-PREFILL_CHUNK = 2048
-"""The default number of prompt tokens in one pass, as in llama.cpp (n_batch) and vLLM
-(max_num_batched_tokens)."""
 AS_STORED = "as stored"
 """The dtype of a report whose weights are those of a checkpoint."""
 _LOGIT_BYTES = 4
@@ -82,10 +80,11 @@ MAX_TOKENS = 2**32
 class MemoryRequest(Record):
     """The settings of a memory report; all are optional."""
 
-    dtype: str = ""  # of the weights, or a quantization scheme; empty: the config's, else bf16
-    kv_dtype: str = ""  # of the cache; empty: that of the activations
+    # of the weights, or a quantization scheme; empty: the config's, else bf16
+    dtype: str = MemoryQuestion.dtype
+    kv_dtype: str = MemoryQuestion.kv_dtype  # of the cache; empty: that of the activations
     context: int | None = None  # tokens of each sequence; None: the default
-    batch: int = 1
+    batch: int = MemoryQuestion.batch
     chunk: int = PREFILL_CHUNK  # tokens of one prefill pass, all sequences together
     images: Images | None = None  # of each sequence, whose tokens are part of its context
     # GGUF types chosen with an importance matrix; None: where the type needs one

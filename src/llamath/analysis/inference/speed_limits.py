@@ -17,8 +17,8 @@ from typing import ClassVar, Literal, NamedTuple
 from ...checkpoint.quantization.schemes import COMPUTE_RATES
 from ...core.expr import Expr, floor_div, maximum, product, total
 from ...hardware import Device
+from ...questions.layout import Layout
 from ...utils.record_type import Record
-from ..parallel_layout import Layout
 from .gpu_shards import ShardedModel, WeightRead
 
 Bound = Literal["memory", "compute"]

@@ -19,8 +19,9 @@ from types import MappingProxyType
 from ...core.blocks import Decoder
 from ...core.mixers import RecurrentMixer
 from ...core.tree import fold, fold_blocks
+from ...questions.layout import Layout, Recompute
 from ...utils.record_type import Record
-from ..parallel_layout import Layout, Recompute, layout_problems
+from ..parallel_layout import layout_problems
 
 MIN_TOKENS_PER_CP_RANK = 4096
 """The smallest share of a sequence for one rank: Megatron Core's guide recommends context

@@ -20,12 +20,12 @@ from ...core.blocks import Layer
 from ...core.tree import Block, Folded, fold, fold_field
 from ...hardware import Device
 from ...hardware.kernel_rates import BACKWARD_FLOPS, KernelRates
+from ...questions.layout import Layout
 from ..graph.recorder import Node, Region, record
 from ..graph.rules import RULES
 from ..graph.saved_rules import SavedTensor
 from ..inference.cache_bytes import cache_specs
 from ..inference.speed_limits import find_roof
-from ..parallel_layout import Layout
 from ..training.fp8_recipes import Fp8Recipe, runs_in_fp8
 from ..training.loss_memory import FLOAT32_BYTES, Loss, head_chunks
 from ..training.pipeline_schedule import saved_bytes

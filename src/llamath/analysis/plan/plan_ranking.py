@@ -11,12 +11,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from ...hardware import Device
+from ...questions.layout import Layout, Recompute
+from ...questions.plan_questions import PlanQuestion, PlanTraining
 from ...render.report import Report
 from ...render.tables import Part
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_giga
 from ...utils.record_type import Record
-from ..parallel_layout import Layout, Recompute
 from ..training.training_memory import TrainRequest, training_dtype
 from .layout_space import LAYOUT_AXES, LayoutSpace, Rejected, StepSpec, sort_rejected
 from .plan_tables import plan_notes, plan_tables, step_text
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU = 4 * 2**20, 1024
 """The default batch: DEFAULT_BATCH_TOKENS, or MIN_BATCH_TOKENS_PER_GPU for each GPU if that is
 more."""
-_DEFAULT_TOP = 10
 _MAX_BATCH_TOKENS = 2**40
 _MAX_VARIANTS = 20_000
 """The search ends after this many variants, even with fewer plans than requested."""
@@ -37,19 +37,19 @@ _MAX_VARIANTS = 20_000
 class PlanRequest(Record):
     """The options of `plan` for training; all are optional."""
 
-    dtype: str = ""  # empty: the config's dtype, else bf16
-    optimizer: str = "adamw"
-    gradients: str = "fp32"
+    dtype: str = PlanQuestion.dtype  # empty: the config's dtype, else bf16
+    optimizer: str = PlanTraining.optimizer
+    gradients: str = PlanTraining.grad_dtype
     context: int | None = None
     batch_tokens: int | None = None  # of a step
-    attention: str = "flash"  # or another of ATTENTION_CHOICES
-    kernels: str = "fused"  # or eager
+    attention: str = PlanTraining.attention  # or another of ATTENTION_CHOICES
+    kernels: str = PlanTraining.kernels  # or eager
     recompute: Recompute | None = None  # None: whichever is fastest
-    loss: str = "whole"
-    fp8: str = ""  # a recipe; empty: none
+    loss: str = PlanTraining.loss
+    fp8: str = PlanTraining.fp8  # a recipe; empty: none
     # fixed values of tp, pp, cp, ep, dp, zero, microbatch, interleave
     fixed: Mapping[str, int] = MappingProxyType({})
-    top: int = _DEFAULT_TOP
+    top: int = PlanQuestion.top
     tokens: int | None = None  # of the whole training
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ...hardware import Device
+from ...questions.layout import Layout
+from ...questions.plan_questions import ServingPlanQuestion
 from ...render.report import Report
 from ...render.tables import Part
 from ...utils.errors import LlamathError
@@ -21,7 +23,7 @@ from ..fit.serving_layouts import MAX_TP, serving_layouts, tp_degrees
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator, largest_fitting
 from ..inference.speed_limits import Bound, decode_limit, find_roof
-from ..parallel_layout import Layout, layout_problems, pipeline_stages
+from ..parallel_layout import layout_problems, pipeline_stages
 from .layout_space import Rejected, divisors
 from .plan_tables import serving_tables
 
@@ -98,7 +100,7 @@ class ServeReport(Report):
     rejected: tuple[Rejected, ...]
     too_large: tuple[Rejected, ...]  # splits that do not fit one sequence, or miss the latency
     notes: tuple[str, ...]
-    top: int = 10  # plans that a terminal shows
+    top: int = ServingPlanQuestion.top  # plans that a terminal shows
 
     @property
     def fits(self) -> bool:

@@ -15,8 +15,9 @@ from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 from ...core.blocks import Decoder
+from ...questions.layout import Layout
 from ...utils.record_type import Record
-from ..parallel_layout import Layout, PipelineStage, pipeline_stages, slice_layers
+from ..parallel_layout import PipelineStage, pipeline_stages, slice_layers
 from .microbatch_work import MicrobatchCosts, PassCost, cost_key, sum_costs
 from .network import Network, RankGroup, rank_group
 

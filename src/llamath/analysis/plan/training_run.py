@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ...hardware import Device
+from ...questions.layout import Layout
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
 from ..flops.flop_count import train_flops
 from ..graph.recorder import record
 from ..memory_line import overhead_bytes
-from ..parallel_layout import Layout, PipelineStage
+from ..parallel_layout import PipelineStage
 from ..training.fp8_recipes import Fp8Recipe
 from ..training.pipeline_schedule import in_flight_microbatches
 from ..training.training_memory import TrainingJob, TrainRequest

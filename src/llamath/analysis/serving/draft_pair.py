@@ -18,6 +18,7 @@ from ...checkpoint.vocabulary import Vocabulary
 from ...core.blocks import Attention, Decoder
 from ...core.tree import fold
 from ...engines import ENGINES, find_engine
+from ...questions.layout import Layout
 from ...render.report import Report
 from ...render.tables import Cell, Column, Part, Table, Text
 from ...utils.errors import LlamathError, safe
@@ -26,7 +27,6 @@ from ...utils.record_type import Record
 from ..inference.cache_bytes import sum_cache_specs
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator
-from ..parallel_layout import Layout
 from .engine_layouts import broken_rules, rule_source
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from ...engines import Engine
 from ...hardware import Device
+from ...questions.layout import Layout
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator
-from ..parallel_layout import Layout
 from .rank_shapes import EngineLayout, stored_weights_of
 
 _GIB = 2**30

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ...engines import find_engine
 from ...hardware import Device
+from ...questions.serving_questions import RAM_BANDWIDTH
 from ...render.report import Report
 from ...render.tables import Bar, Bars, Code, Column, Part, Table, Text, heading
 from ...utils.number_format import format_bytes
@@ -27,8 +28,6 @@ from .placement_flags import device_map, ktransformers_flags, llama_cpp_flags, w
 if TYPE_CHECKING:
     from ...model import Model
 
-RAM_BANDWIDTH = 89_600_000_000
-"""Bytes per second of two channels of DDR5-5600, assumed if no other is given."""
 RAM_RESERVE = 2 * 2**30
 """Bytes of RAM that are left to the system."""
 PlaceKind = Literal["gpu", "ram", "disk"]

@@ -26,10 +26,10 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from ...core.expr import Expr, ceil_div, maximum, minimum, product
+from ...questions.layout import Layout
 from ...utils.errors import ArgumentError, safe
 from ..graph.recorder import FLOAT32
 from ..graph.saved_rules import SavedTensor
-from ..parallel_layout import Layout
 from .pipeline_schedule import StageActivations, saved_bytes, saved_elements
 
 DEFAULT_CHUNKS, MAX_CHUNKS = 8, 2**20

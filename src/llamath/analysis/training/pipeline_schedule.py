@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from ...core.expr import Expr, ceil_div, maximum, minimum, product, total
 from ...core.tree import Block
+from ...questions.layout import Layout
 from ..graph.saved_rules import SavedTensor
 from ..memory_line import MemoryLine
-from ..parallel_layout import Layout, PipelineStage, slice_layers
+from ..parallel_layout import PipelineStage, slice_layers
 from .saved_activations import SavedActivations
 
 _UNEVEN_UNDER_EP = ("experts", "inputs of experts", "outputs of experts")

@@ -17,6 +17,8 @@ from ...checkpoint.naming.scheme import UnnamedWeight
 from ...checkpoint.quantization.weight_format import WeightFormat, declared_weight_format
 from ...core.expr import Expr, maximum, total
 from ...core.tree import Stack
+from ...questions.layout import Layout
+from ...questions.memory_questions import Training
 from ...render.report import Report
 from ...render.tables import Part
 from ...utils.errors import LlamathError, nearest, safe
@@ -28,7 +30,6 @@ from ..inference.choose_storage import find_format, weight_storage
 from ..inference.inference_memory import MAX_TOKENS, largest_fitting
 from ..memory_line import MemoryLine, letters_of, overhead_line
 from ..parallel_layout import (
-    Layout,
     PipelineStage,
     WeightShard,
     check_layout,
@@ -80,21 +81,23 @@ class TrainRequest(Record):
     """The options of a training step; all are optional."""
 
     dtype: str = "bf16"  # of weights and activations; with adapters also a quantization scheme
-    optimizer: str = "adamw"
-    gradients: str = ""  # their dtype; empty: that of the weights
-    master: bool | None = None  # a float32 copy of the weights; None: for 16-bit weights
+    optimizer: str = Training.optimizer
+    gradients: str = Training.grad_dtype  # their dtype; empty: that of the weights
+    master: bool | None = Training.master  # a float32 copy of the weights; None: for 16-bit weights
     context: int | None = None
     layout: Layout = Layout()
-    dropout: bool = False
+    dropout: bool = Training.dropout
     fused: bool = False
-    loss: str = "whole"  # or another of LOSSES
-    fp8: str = ""  # a recipe of RECIPES; empty: none
+    loss: str = Training.loss  # or another of LOSSES
+    fp8: str = Training.fp8  # a recipe of RECIPES; empty: none
     rank: int = 0  # of LoRA adapters; 0: every weight is trained
     targets: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()  # fully trained matrices, as peft's modules_to_save
-    adapter_dtype: str = "fp32"  # as peft keeps them; bf16 as torchtune
-    accumulate: bool = True  # gradients of earlier microbatches are held beside the activations
-    offload: bool = False  # the inputs of recomputed layers wait in the memory of the host
+    adapter_dtype: str = Training.adapter_dtype  # as peft keeps them; bf16 as torchtune
+    # gradients of earlier microbatches are held beside the activations
+    accumulate: bool = Training.accumulate
+    # the inputs of recomputed layers wait in the memory of the host
+    offload: bool = Training.offload
 
 
 class StageReport(Record):

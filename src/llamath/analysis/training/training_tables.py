@@ -14,7 +14,7 @@ from .fp8_recipes import RECIPES
 from .loss_memory import loss_text
 
 if TYPE_CHECKING:
-    from ..parallel_layout import Layout
+    from ...questions.layout import Layout
     from .training_memory import AdapterTotals, StageReport, TrainReport
 
 _RECOMPUTED = {

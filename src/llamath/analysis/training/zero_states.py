@@ -9,8 +9,9 @@ from math import prod
 from typing import NamedTuple
 
 from ...core.expr import Expr, minimum, product, total, written_ceil_div
+from ...questions.layout import Layout
 from ..memory_line import MemoryLine
-from ..parallel_layout import Layout, WeightShard
+from ..parallel_layout import WeightShard
 from .fp8_recipes import Fp8Recipe, runs_in_fp8
 from .lora_adapters import LinearMatrix, LoraAdapters
 from .optimizers import Optimizer

@@ -18,10 +18,11 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
-from ...analysis.parallel_layout import Layout, check_layout
+from ...analysis.parallel_layout import check_layout
 from ...core import blocks
 from ...core.latent_attention import GatedIndexedAttention, IndexedAttention, LatentAttention
 from ...core.tree import Block, Split, Stack, Weight
+from ...questions.layout import Layout
 from ...utils.errors import LlamathError
 from ..forward_context import shared_pattern
 from ..module import Decoder, Module, tie_weights

@@ -11,11 +11,11 @@ from typing import Any
 from ...analysis.graph.recorder import record
 from ...analysis.inference.gpu_shards import BATCH, ShardedModel, WeightRead
 from ...analysis.inference.inference_memory import MemoryCalculator
-from ...analysis.parallel_layout import Layout
 from ...core.blocks import MoE
 from ...core.parameter_count import layer_ranges
 from ...core.tree import Block, fold
 from ...model import Model
+from ...questions.layout import Layout
 from ...utils.number_format import format_ranges
 from .sizing.inference_data import variable
 

@@ -260,7 +260,7 @@ def _error_schema() -> Json:
     inner = {
         "type": "object",
         "required": list(keys),
-        "properties": {key: {"type": "string"} for key in keys},
+        "properties": {key: {"type": "string"} for key in (*keys, "field")},
         "additionalProperties": False,
     }
     return {

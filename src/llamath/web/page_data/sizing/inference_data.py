@@ -28,13 +28,13 @@ from ....analysis.inference.inference_memory import (
 from ....analysis.inference.speed_limits import compute_dtypes, decode_work, prefill_work
 from ....analysis.inference.weight_bytes import stored_weights
 from ....analysis.memory_line import overhead_bytes
-from ....analysis.parallel_layout import Layout
 from ....checkpoint.formats.dtypes import DTYPES
 from ....core.expr import Expr, Json, floor_div, minimum, round_div, total
 from ....core.tree import fold
 from ....hardware import DTYPES as RATE_DTYPES
 from ....hardware import devices, find_device
 from ....model import Model
+from ....questions.layout import Layout
 from ....utils.errors import LlamathError, UnknownQuantization
 from ..checkpoint_data import CheckpointModel
 from .element_bytes import UNIT, ElementBytes, element_texts, element_variables

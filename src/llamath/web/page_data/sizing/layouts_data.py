@@ -11,7 +11,7 @@ from ....analysis.fit.serving_layouts import tp_degrees
 from ....analysis.graph.recorder import record
 from ....analysis.inference.cache_bytes import cache_specs
 from ....analysis.inference.inference_memory import MemoryCalculator
-from ....analysis.parallel_layout import Layout, PipelineStage, pipeline_stages
+from ....analysis.parallel_layout import PipelineStage, pipeline_stages
 from ....analysis.plan.layout_space import divisors
 from ....analysis.plan.plan_ranking import PlanRequest, plan
 from ....analysis.plan.serving_plan import plan_serving
@@ -20,6 +20,7 @@ from ....analysis.training.training_memory import TrainingJob, TrainRequest
 from ....core.tree import fold
 from ....hardware import Device, find_device
 from ....model import Model
+from ....questions.layout import Layout
 from ....utils.errors import LlamathError
 from .inference_data import DEFAULT_GPU
 

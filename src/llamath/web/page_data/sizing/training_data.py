@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ....analysis.fit.serving_layouts import tp_degrees
 from ....analysis.inference.gpu_shards import BATCH, TOKENS
 from ....analysis.memory_line import MemoryLine, overhead_bytes
-from ....analysis.parallel_layout import Layout, Recompute, pipeline_stages
+from ....analysis.parallel_layout import pipeline_stages
 from ....analysis.plan.training_run import LayoutMemory
 from ....analysis.training.optimizers import OPTIMIZERS
 from ....analysis.training.pipeline_schedule import stage_activations
@@ -27,6 +27,7 @@ from ....analysis.training.zero_states import (
 from ....core.expr import Expr, ceil_div, total
 from ....hardware import find_device
 from ....model import Model
+from ....questions.layout import Layout, Recompute
 from .inference_data import DEFAULT_GPU, variable
 
 RANKS = (1, 2, 4, 8)

@@ -1,0 +1,136 @@
+"""The question of a design: dimensions for a number of parameters."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+from ..utils.units import Quantity
+from .settings import Question, Settings, Spec, ask
+from .value_kinds import (
+    COUNT,
+    QUANTITY,
+    RANGE,
+    RATIO,
+    SERIES_NAME,
+    SHARE,
+    SIZE,
+    YES_OR_NO,
+    choice,
+    integer,
+    text,
+)
+
+IntRange = tuple[int, int]
+FloatRange = tuple[float, float]
+_NUMBER = integer()
+
+
+class FixedDims(Settings):
+    """Dimensions fixed by the user, as a number or a range; what is not given is searched."""
+
+    layers: IntRange | None = ask(RANGE, default=None, help="Layers.", example="80")
+    width: IntRange | None = ask(RANGE, default=None, help="Hidden size.", example="4096:8192")
+    heads: IntRange | None = ask(RANGE, default=None, help="Attention heads.")
+    kv_heads: IntRange | None = ask(RANGE, default=None, help="Key/value heads.")
+    head_dim: IntRange | None = ask(RANGE, default=None, help="Width of a head.")
+    vocab: int | None = ask(_NUMBER, default=None, help="Size of the vocabulary.")
+    tied: bool | None = ask(
+        YES_OR_NO, default=None, help="The head is the embedding.", example="yes"
+    )
+    experts: int | None = ask(_NUMBER, default=None, help="Experts of a layer.")
+    top_k: int | None = ask(_NUMBER, default=None, help="Experts of a token.")
+
+
+class DesignBounds(Settings):
+    """Constraints that every candidate must meet."""
+
+    ffn_ratio: FloatRange | None = ask(
+        RATIO, default=None, help="FFN width over width.", example="3.5"
+    )
+    aspect: FloatRange | None = ask(
+        RATIO, default=None, help="Width over layers.", example="100:140"
+    )
+    multiple_of: int | None = ask(_NUMBER, default=None, help="It divides the FFN width.")
+    tensor_parallel: int = ask(
+        _NUMBER,
+        default=1,
+        help="It divides width, heads, key/value heads, FFN width and vocabulary.",
+        example="8",
+    )
+    active: int | None = ask(
+        COUNT, default=None, help="Active parameters, within the tolerance.", example="13B"
+    )
+    max_memory: int | None = ask(
+        SIZE, default=None, help="Limit of the weights in bytes.", example="80GiB"
+    )
+    max_kv_per_token: int | None = ask(
+        SIZE, default=None, help="Limit of the KV cache of a token in bytes.", example="320KiB"
+    )
+
+
+class Budget(Settings):
+    """What a training may cost, for a scaling law."""
+
+    tokens: int | None = ask(
+        COUNT, default=None, help="Training tokens, for a scaling law: 15T.", example="15T"
+    )
+    flops: int | None = ask(
+        COUNT, default=None, help="Training compute, for a scaling law: 3.8e25.", example="3.8e25"
+    )
+    law: str | None = ask(
+        text("besiroglu"),
+        default=None,
+        help="hoffmann-1, hoffmann-2, hoffmann-3, besiroglu or kaplan.",
+        example="besiroglu",
+    )
+
+
+class DesignQuestion(Question):
+    """Find the dimensions of a model with `target` parameters, ranked by the habits of a series of
+    published models.
+
+    Without `target`, the `tokens` or `flops` of a `budget` and its scaling `law` give the size. The
+    report has no candidates if nothing meets the demands; then `misses` says what comes nearest.
+    """
+
+    function: ClassVar[str] = "design"
+    report: ClassVar[str] = "DesignReport"
+    models: ClassVar[tuple[str, ...]] = ()
+
+    target: Quantity | None = ask(
+        QUANTITY,
+        default=None,
+        positional=True,
+        help="Number of parameters: 405B, 1.5e9, 8030261248; may be left out with a scaling law.",
+    )
+    like: str = ask(
+        SERIES_NAME, default="llama-3", help="A series (llama-3), family or model to follow."
+    )
+    fixed: FixedDims = ask(
+        Spec(FixedDims), default=FixedDims(), option="--set", help="Fix dimensions or bounds."
+    )
+    bounds: DesignBounds = ask(
+        Spec(DesignBounds), default=DesignBounds(), option="--set", help="Constraints to meet."
+    )
+    tolerance: Fraction = ask(
+        SHARE,
+        default=Fraction(1, 200),
+        default_text="0.5%",
+        option="--set",
+        help="Allowed difference from the target.",
+        example="0.5%",
+    )
+    rank: Literal["habits", "error"] | None = ask(
+        choice("habits", "error"),
+        default=None,
+        default_text="habits; error for an exact target",
+        help="Order of designs.",
+    )
+    top: int = ask(integer(1, 200), default=10, help="Number of designs to show.")
+    budget: Budget = ask(
+        Spec(Budget), default=Budget(), flat=True, help="Tokens or compute of the training."
+    )
+    against: str | None = ask(
+        SERIES_NAME, default=None, help="Compare with the best design of another series."
+    )

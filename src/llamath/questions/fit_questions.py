@@ -1,0 +1,146 @@
+"""The questions of fit: on GPUs, on each of several machines, on which GPUs, in an engine, and in
+which dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .layout import Layout
+from .settings import Question, Settings, SomeKeys, ask
+from .shared_fields import BATCH, CONTEXT, DTYPE, FILE_NAME, KV_DTYPE
+from .value_kinds import GPU_NAMES, SIZE, YES_OR_NO, integer, number, text
+
+if TYPE_CHECKING:
+    from ..hardware import Device
+
+_DEGREE = integer(1, 10**9 - 1)
+_DEGREES: Mapping[str, int] = ask(
+    SomeKeys(Layout, "tp pp"),
+    default={},
+    help="Tensor and pipeline parallelism; chosen if not given.",
+)
+_OFFLOAD = ask(
+    SIZE, default=0, help="Weights of each GPU that stay in the memory of the host: 6GiB."
+)
+
+
+class EngineRanks(Settings):
+    """The ranks of an engine: tensor, pipeline, data, and whether experts stay whole."""
+
+    tp: int = ask(_DEGREE, default=1, help="Tensor ranks.", example="8")
+    pp: int = ask(_DEGREE, default=1, help="Pipeline ranks.")
+    dp: int = ask(_DEGREE, default=1, help="Copies, or copies of the attention alone.")
+    ep: bool = ask(YES_OR_NO, default=False, help="Experts stay whole.", example="yes")
+
+
+class FitQuestion(Question):
+    """Tell whether a model fits on GPUs, and how fast it can be at most.
+
+    A model that does not fit is a report with `fits` False, not an error. A `calibration` stands
+    for the machine on which it was measured, instead of `on`, and adds the speed to expect there.
+    """
+
+    function: ClassVar[str] = "fit"
+    report: ClassVar[str] = "FitReport"
+    about: ClassVar[str] = "the roofline"
+
+    on: tuple[int, Device] | None = ask(
+        GPU_NAMES,
+        default=None,
+        help="GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, or 'mem=24GiB bw=1TB/s'.",
+    )
+    dtype: str = DTYPE
+    kv_dtype: str = KV_DTYPE
+    context: int | str | None = CONTEXT
+    batch: int = BATCH
+    layout: Mapping[str, int] = _DEGREES
+    offload: int = _OFFLOAD
+    calibration: str | None = ask(
+        FILE_NAME,
+        default=None,
+        help="The machine of this file, which `llamath measure` wrote, instead of {on}.",
+    )
+
+
+class MachinesQuestion(Question):
+    """Tell on which of several machines a model fits, and how fast it can be at most on each."""
+
+    function: ClassVar[str] = "compare_machines"
+    report: ClassVar[str] = "FitComparison"
+
+    on: tuple[tuple[int, Device], ...] = ask(
+        GPU_NAMES.several(), help="The GPUs of each machine: ['3060', '2x4090']."
+    )
+    dtype: str = DTYPE
+    kv_dtype: str = KV_DTYPE
+    context: int | str | None = CONTEXT
+    batch: int = BATCH
+    layout: Mapping[str, int] = _DEGREES
+    offload: int = _OFFLOAD
+
+
+class RankQuestion(Question):
+    """Rank the GPUs of the catalog that can run a model, the smallest first."""
+
+    function: ClassVar[str] = "rank_gpus"
+    report: ClassVar[str] = "GPURanking"
+
+    dtype: str = DTYPE
+    kv_dtype: str = KV_DTYPE
+    context: int | str | None = CONTEXT
+    batch: int = BATCH
+
+
+class EngineQuestion(Question):
+    """Tell whether an engine starts with a model on GPUs, what it prints, and with which
+    command.
+    """
+
+    function: ClassVar[str] = "fit_engine"
+    report: ClassVar[str] = "EngineReport"
+    about: ClassVar[str] = "an engine"
+
+    engine: str = ask(
+        text("vllm"),
+        help="Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start?",
+    )
+    on: tuple[int, Device] = ask(GPU_NAMES, help="The GPUs: rtx-4090 or 8xh100.")
+    dtype: str = DTYPE
+    kv_dtype: str = KV_DTYPE
+    context: int | str | None = CONTEXT
+    batch: int = BATCH
+    layout: Mapping[str, Any] = ask(
+        SomeKeys(EngineRanks), default={}, help="Ranks; chosen if not given."
+    )
+    memory_fraction: float | None = ask(
+        number(0, 1, "above 0 and at most 1", "F", open_below=True),
+        default=None,
+        help="Share of the memory that the engine may use.",
+    )
+    kv_memory: int | None = ask(
+        SIZE, default=None, help="Memory for the KV cache, as the engine's log prints it."
+    )
+
+
+class QuantsQuestion(Question):
+    """Return a model in each dtype and mixture of types: bytes, bits per weight, what stays
+    unquantized, and what fits on GPUs.
+
+    Of a folder or repository with GGUF files, these are listed instead, and the report's `best` is
+    the one to choose.
+    """
+
+    function: ClassVar[str] = "quants"
+    report: ClassVar[str] = "QuantsReport"
+    loads: ClassVar[bool] = False
+
+    on: tuple[int, Device] | None = ask(
+        GPU_NAMES,
+        default=None,
+        help="GPUs: rtx-4090, 2x3090, 4090+3060 in one machine, or 'mem=24GiB bw=1TB/s'.",
+    )
+    kv_dtype: str = KV_DTYPE
+    context: int | str | None = CONTEXT
+    batch: int = BATCH

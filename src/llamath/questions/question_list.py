@@ -1,0 +1,34 @@
+"""`QUESTIONS`: every question, in the order of the functions that answer them."""
+
+from __future__ import annotations
+
+from .design_question import DesignQuestion
+from .fit_questions import (
+    EngineQuestion,
+    FitQuestion,
+    MachinesQuestion,
+    QuantsQuestion,
+    RankQuestion,
+)
+from .flops_question import FlopsQuestion
+from .memory_questions import MemoryQuestion, TrainingQuestion
+from .plan_questions import PlanQuestion, ServingPlanQuestion
+from .serving_questions import CostQuestion, PairQuestion, PlaceQuestion
+from .settings import Question
+
+QUESTIONS: tuple[type[Question], ...] = (
+    DesignQuestion,
+    MemoryQuestion,
+    TrainingQuestion,
+    FlopsQuestion,
+    FitQuestion,
+    MachinesQuestion,
+    RankQuestion,
+    EngineQuestion,
+    QuantsQuestion,
+    PlaceQuestion,
+    PairQuestion,
+    CostQuestion,
+    PlanQuestion,
+    ServingPlanQuestion,
+)

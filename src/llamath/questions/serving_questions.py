@@ -1,0 +1,138 @@
+"""The questions of serving: what it costs, where the weights go, and whether a draft belongs to a
+model.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from ..utils.record_type import Record
+from .settings import Question, ask
+from .shared_fields import BATCH, CONTEXT, DTYPE, KV_DTYPE
+from .value_kinds import GPU_NAMES, RATE, SIZE, TOKENS, TRAINING_TOKENS, Kind, integer, number, text
+
+if TYPE_CHECKING:
+    from ..hardware import Device
+
+WORLD_GRID = 0.45829
+"""kg of CO₂e per kWh: the world's average, as EcoLogits has it."""
+RAM_BANDWIDTH = 89_600_000_000
+"""Two channels of DDR5-5600, in bytes per second."""
+
+
+class Price(Record):
+    """The price of a GPU for an hour."""
+
+    amount: float
+    currency: str = ""  # a sign, or empty if none was given
+
+
+def _read_price(value: object) -> Price:
+    if isinstance(value, Price):
+        return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    match = re.fullmatch(
+        r"([$€£¥₹]?)(\d{1,6}(?:\.\d{1,6})?)(?:/h)?",
+        str(value) if is_number or isinstance(value, str) else "",
+    )
+    if match is None or not float(match[2]):
+        raise ValueError
+    return Price(amount=float(match[2]), currency=match[1])
+
+
+_PRICE = Kind(
+    _read_price,
+    expected="a price for an hour of a GPU, such as 2.5/h or $2.5/h",
+    annotation="float | str | Price",
+    metavar="PRICE",
+)
+
+
+class CostQuestion(Question):
+    """Estimate what a million generated tokens cost on GPUs, prompts included, and a training run:
+    intervals with their assumptions.
+    """
+
+    function: ClassVar[str] = "cost"
+    report: ClassVar[str] = "CostReport"
+
+    on: tuple[int, Device] = ask(
+        GPU_NAMES, help="GPUs: 8xh100, rtx-4090, or '8x mem=80GiB bw=2TB/s bf16=300TF power=700W'."
+    )
+    price: Price | None = ask(
+        _PRICE, default=None, help="Price of a GPU for an hour: 2.5/h, $2.5/h."
+    )
+    output: int = ask(
+        TOKENS,
+        default=256,
+        help="Generated tokens of a sequence; the rest of {context} is its prompt.",
+    )
+    batch: int | None = ask(
+        integer(), default=None, default_text="as many as fit", help="Sequences at once."
+    )
+    grid: float = ask(
+        number(0, 10, "kg of CO₂e per kWh, from 0 to 10", "KG"),
+        default=WORLD_GRID,
+        default_text=f"{WORLD_GRID}, the world's average",
+        help="kg CO₂e per kWh of electricity.",
+    )
+    train: int | None = ask(
+        TRAINING_TOKENS, default=None, help="Also the cost of training on this many tokens: 15T."
+    )
+    dtype: str = DTYPE
+    kv_dtype: str = KV_DTYPE
+    context: int | str | None = CONTEXT
+
+
+class PlaceQuestion(Question):
+    """Tell where each weight goes on GPUs, RAM and disk, with flags for llama.cpp, transformers and
+    KTransformers, and bound decode.
+    """
+
+    function: ClassVar[str] = "place"
+    report: ClassVar[str] = "Placement"
+
+    on: tuple[int, Device] = ask(
+        GPU_NAMES, help="GPUs of the machine: rtx-3060, 2xrtx-4090, 3060+4090."
+    )
+    ram: int = ask(SIZE, help="RAM of the machine: 64GiB.")
+    ram_bandwidth: int = ask(
+        RATE,
+        default=RAM_BANDWIDTH,
+        default_text=f"{RAM_BANDWIDTH / 10**9:g}GB/s",
+        help="Bandwidth of the RAM.",
+    )
+    disk: int | None = ask(
+        RATE,
+        default=None,
+        bare="7GB/s",
+        help="Bandwidth of a disk, on which what does not fit may stay.",
+    )
+    context: int | str | None = CONTEXT
+    batch: int = BATCH
+    dtype: str = DTYPE
+    kv_dtype: str = KV_DTYPE
+
+
+class PairQuestion(Question):
+    """Tell whether a draft belongs to a target for speculative decoding, and how much faster it can
+    be at most.
+
+    `draft` is a model, or `"eagle"`, `"eagle3"` or `"mtp"` for a head of the target's shape.
+    """
+
+    function: ClassVar[str] = "pair"
+    report: ClassVar[str] = "PairReport"
+    models: ClassVar[tuple[str, ...]] = ("target", "draft")
+    loads: ClassVar[bool] = False
+
+    engines: tuple[str, ...] = ask(
+        text("vllm").several(),
+        default=(),
+        option="--engine",
+        default_text="all",
+        help="Engines whose rules are asked: vllm, sglang, llama.cpp, transformers, trtllm.",
+    )
+    context: int | str | None = CONTEXT
+    kv_dtype: str = KV_DTYPE
