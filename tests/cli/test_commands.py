@@ -150,7 +150,7 @@ def test_old_names_answer_with_what_to_type(name: str) -> None:
         (("a", "b", "--base", "c", "--logits"), "--base is for the weights, not for --logits"),
     ],
 )
-def test_options_of_the_three_questions_of_same_are_told_apart(
+def test_options_of_the_questions_of_same_are_told_apart(
     words: tuple[str, ...], message: str
 ) -> None:
     done = run("same", *words)
@@ -166,9 +166,7 @@ def test_options_of_the_three_questions_of_same_are_told_apart(
         (("llama-3-8b", "--allow-urls"), "--allow-urls is for the tools of --mcp"),
     ],
 )
-def test_options_of_the_page_and_of_the_tools_exclude_each_other(
-    words: tuple[str, ...], message: str
-) -> None:
+def test_options_of_page_and_tools_exclude_each_other(words: tuple[str, ...], message: str) -> None:
     done = run("serve", *words)
     assert done.exit_code == 2 and message in done.stderr and not done.stdout
 
