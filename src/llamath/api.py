@@ -581,7 +581,7 @@ def pair(
     target: Source,
     draft: Source,
     *,
-    engines: str | Sequence[str] | None = None,
+    engine: str | Sequence[str] | None = None,
     context: Tokens | None = None,
     kv_dtype: str = "",
 ) -> PairReport:
@@ -590,13 +590,13 @@ def pair(
 
     `draft` is a model, or `"eagle"`, `"eagle3"` or `"mtp"` for a head of the target's shape.
 
-    engines: Engines whose rules are asked: vllm, sglang, llama.cpp, transformers, trtllm.
+    engine: Engines whose rules are asked: vllm, sglang, llama.cpp, transformers, trtllm.
     context: Tokens of each sequence: 8192, 128k, max.
     kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
     """
     from .questions.serving_questions import PairQuestion
 
-    question = PairQuestion.parse(engines=engines, context=context, kv_dtype=kv_dtype)
+    question = PairQuestion.parse(engine=engine, context=context, kv_dtype=kv_dtype)
     return answer_pair(target, draft, question)
 
 
@@ -1031,7 +1031,7 @@ def answer_pair(target: Source, draft: Source, question: PairQuestion) -> PairRe
     first = load(target)
     request = MemoryRequest(kv_dtype=question.kv_dtype, context=_context(first, question.context))
     sizes = MemoryCalculator(first, request, _stored_weights(first))
-    asked = [find_engine(x).name for x in question.engines] or ENGINES
+    asked = [find_engine(x).name for x in question.engine] or ENGINES
     heads: Mapping[str, DraftKind] = {"eagle": "eagle", "eagle3": "eagle3", "mtp": "mtp"}
     if isinstance(draft, str) and draft in heads:
         return pair_models(sizes, heads[draft], engines=asked)

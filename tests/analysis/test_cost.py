@@ -1,4 +1,4 @@
-"""`cost`: published throughput, GPU-hours and EcoLogits' own figures."""
+"""`fit --price`: published throughput, GPU-hours and EcoLogits' own figures."""
 
 from __future__ import annotations
 
@@ -109,20 +109,21 @@ def test_boards_have_powers_with_known_ones() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ("llama-3.1-8b --on 3060", "does not fit"), ("gpt2 --on h100 --price x", "--price should be"), ("gpt2 --on h100 --price 0", "--price should be"),
-        ("gpt2 --on h100 --output 1024", "output of 1,024"), ("gpt2 --on mem=10GiB", "bandwidth"), ("gpt2 --on h100 --grid -1", "--grid should be"),
-        ("gpt2 --on m4-max-128gb --train 1T", "GPU-hours"), ("gpt2 --on h100 --train 1e30", "more text than exists"), ("gpt2", "on"),
+        ("llama-3.1-8b --on 3060 --price 2", "does not fit"), ("gpt2 --on h100 --price x", "--price should be"), ("gpt2 --on h100 --price 0", "--price should be"),
+        ("gpt2 --on h100 --output 1024", "output of 1,024"), ("gpt2 --on mem=10GiB --price 2", "bandwidth"), ("gpt2 --on h100 --grid -1", "--grid should be"),
+        ("gpt2 --on m4-max-128gb --train 1T", "GPU-hours"), ("gpt2 --on h100 --train 1e30", "more text than exists"), ("gpt2 --price 2", "on"), ("gpt2 --on h100 --price 2 --ram 64GiB", "is for the cost, not for the placement"),
+        ("gpt2 --on h100 --draft mtp --grid 1", "is for a draft, not for the cost"), ("gpt2 --on h100 --price 2 --offload 1GiB", "is for the roofline, not for the cost"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(args: str, message: str) -> None:
-    done = CliRunner().invoke(cli, ["cost", *args.split()], standalone_mode=False)
+    done = CliRunner().invoke(cli, ["fit", *args.split()], standalone_mode=False)
     assert done.exception is not None and message in f"{done.exception}{done.stderr}"
 
 
 def test_json_has_intervals() -> None:
     data = json.loads(
         CliRunner()
-        .invoke(cli, ["cost", "gpt2", "--on", "h100", "--price", "2", "--train", "10B", "--json"])
+        .invoke(cli, ["fit", "gpt2", "--on", "h100", "--price", "2", "--train", "10B", "--json"])
         .stdout
     )
     for interval in (

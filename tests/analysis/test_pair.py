@@ -1,4 +1,4 @@
-"""`pair`: vocabularies, heads of published sizes, engines' rules, and the bound on the speed-up."""
+"""`fit --draft`: vocabularies, heads of published sizes, engines' rules, and the bound on the speed-up."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_different_numbers_of_rows_are_refused_in_engines_words() -> None:
 
 
 def test_engines_can_be_named() -> None:
-    report = llamath.pair("qwen2.5-72b", "qwen2.5-0.5b", engines=["llama.cpp"])
+    report = llamath.pair("qwen2.5-72b", "qwen2.5-0.5b", engine=["llama.cpp"])
     assert report.accepted and [x.engine for x in report.verdicts] == ["llama.cpp"]
 
 
@@ -98,8 +98,8 @@ def test_other_tokens_under_the_same_ids_are_found(tmp_path: Path) -> None:
     assert (report.compared.first_target, report.compared.first_draft) == ("t7", "t8")
     refused = {x.engine.split()[0] for x in report.verdicts if not x.accepts}
     assert refused == {"SGLang", "transformers"}
-    assert CliRunner().invoke(cli, ["pair", first, second]).exit_code == 1
-    same = CliRunner().invoke(cli, ["pair", first, first])
+    assert CliRunner().invoke(cli, ["fit", first, "--draft", second]).exit_code == 1
+    same = CliRunner().invoke(cli, ["fit", first, "--draft", first])
     assert same.exit_code == 0 and "every id stands for the same token in both" in same.stdout
 
 
@@ -142,9 +142,10 @@ def test_experts_make_checking_more_tokens_cost_more() -> None:
 def test_reports_are_shown_in_every_form() -> None:
     report = llamath.pair("llama-3.1-8b", "eagle")
     assert json.loads(
-        CliRunner().invoke(cli, ["pair", "llama-3.1-8b", "eagle", "--json"]).stdout
+        CliRunner().invoke(cli, ["fit", "llama-3.1-8b", "--draft", "eagle", "--json"]).stdout
     ) == json.loads(json.dumps(report.to_json()))
     assert (
         "<table" in report._repr_html_()
-        and "speed-up" in CliRunner().invoke(cli, ["pair", "llama-3.1-8b", "eagle"]).stdout
+        and "speed-up"
+        in CliRunner().invoke(cli, ["fit", "llama-3.1-8b", "--draft", "eagle"]).stdout
     )

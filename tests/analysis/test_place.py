@@ -1,4 +1,4 @@
-"""`place`: bytes on each device against llama.cpp's printouts, the flags, and the bound on decode."""
+"""`fit --ram`: bytes on each device against llama.cpp's printouts, the flags, and the bound on decode."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_exceeds_the_ram_needs_a_disk() -> None:
 
 def test_disk_alone_is_a_usual_drive() -> None:
     words = [
-        "place",
+        "fit",
         "deepseek-v3",
         "--on",
         "2xrtx-4090",
@@ -215,7 +215,7 @@ def test_the_picture_has_a_bar_for_each_device(tmp_path: Path) -> None:
     ran = CliRunner().invoke(
         cli,
         [
-            "place",
+            "fit",
             "gpt-oss-20b",
             "--on",
             "rtx-3060",
@@ -237,7 +237,7 @@ def test_the_picture_has_a_bar_for_each_device(tmp_path: Path) -> None:
 
 def test_forms_agree_and_exit_codes_say_whether_it_fits() -> None:
     arguments = [
-        "place",
+        "fit",
         "llama-3.1-8b",
         "--on",
         "rtx-3060",
@@ -253,7 +253,7 @@ def test_forms_agree_and_exit_codes_say_whether_it_fits() -> None:
     assert ran.exit_code == 0 and json.loads(ran.stdout) == json.loads(json.dumps(report.to_json()))
     assert (
         CliRunner()
-        .invoke(cli, ["place", "llama-3.1-405b", "--on", "rtx-3060", "--ram", "16GiB"])
+        .invoke(cli, ["fit", "llama-3.1-405b", "--on", "rtx-3060", "--ram", "16GiB"])
         .exit_code
         == 1
     )

@@ -37,50 +37,23 @@ OF_LATER_COMMANDS = {
     ("count", "--part"),
     *(("run", x) for x in ("--hide-thinking", "--template-arg")),
     *(("fit", x) for x in ("--engine", "--kv-memory", "--memory-fraction")),
-    *(
-        ("cost", x)
-        for x in (
-            "--batch",
-            "--context",
-            "--dtype",
-            "--grid",
-            "--kv-dtype",
-            "--on",
-            "--output",
-            "--price",
-            "--train",
-        )
-    ),
+    *(("fit", x) for x in ("--grid", "--output", "--price", "--train", "--draft")),
     ("fit", "--calibration"),
     *(
         ("measure", x)
         for x in ("--context", "--dtype", "--engine", "--out", "--threads", "--tokens")
     ),
     *(("quants", x) for x in ("--batch", "--context", "--kv-dtype", "--on")),
-    *(("pair", x) for x in ("--context", "--engine", "--kv-dtype")),
-    *(
-        ("place", x)
-        for x in (
-            "--batch",
-            "--context",
-            "--disk",
-            "--dtype",
-            "--kv-dtype",
-            "--on",
-            "--ram",
-            "--ram-bandwidth",
-            "--svg",
-        )
-    ),
+    *(("fit", x) for x in ("--ram", "--ram-bandwidth", "--disk")),
     *(
         (name, x)
         for name in ("run", "same")
         for x in ("--engine", "--verbose", "--template-arg", "--hide-thinking")
     ),
-    *((name, "--png") for name in ("count", "diff", "trace", "design", "fit", "place")),
+    *((name, "--png") for name in ("count", "diff", "trace", "design", "fit")),
     *(
         (name, "--format")
-        for name in "trace explain models verify names same hash facts logits measure convert merge edit memory fit quants place cost pair plan".split()
+        for name in "trace explain models verify names same facts measure convert edit memory fit quants plan".split()
     ),
     ("flops", "--images"),
     ("memory", "--images"),

@@ -83,14 +83,14 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("quants", {"model": "llama-3.1-8b", "on": "rtx-3060"}, "quants llama-3.1-8b --on rtx-3060"),
     (
-        "cost",
+        "fit",
         {"model": "llama-3.1-8b", "on": "h100", "grid": 0.1},
-        "cost llama-3.1-8b --on h100 --grid 0.1",
+        "fit llama-3.1-8b --on h100 --grid 0.1",
     ),
     (
-        "place",
+        "fit",
         {"model": "llama-3.1-8b", "on": "rtx-3060", "ram": "64GiB"},
-        "place llama-3.1-8b --on rtx-3060 --ram 64GiB",
+        "fit llama-3.1-8b --on rtx-3060 --ram 64GiB",
     ),
     ("config", {"model": "llama-3.1-8b"}, "config llama-3.1-8b"),
     ("gpus", {"words": ["h100"]}, "gpus h100"),

@@ -41,7 +41,7 @@ TABLES: list[tuple[str, Any]] = [
     ),
     ("quants llama-3.1-8b --on rtx-3060", lambda: llamath.quants("llama-3.1-8b", on="rtx-3060")),
     (
-        "place llama-3.1-8b --on rtx-3060 --ram 64GiB",
+        "fit llama-3.1-8b --on rtx-3060 --ram 64GiB",
         lambda: llamath.place("llama-3.1-8b", on="rtx-3060", ram="64GiB"),
     ),
     ("plan llama-3-8b --on 8xh100 --top 3", lambda: llamath.plan("llama-3-8b", on="8xh100", top=3)),
@@ -50,10 +50,13 @@ TABLES: list[tuple[str, Any]] = [
         lambda: llamath.plan_serving("llama-3-8b", on="8xh100"),
     ),
     (
-        "cost llama-3.1-8b --on h100 --price 2/h",
+        "fit llama-3.1-8b --on h100 --price 2/h",
         lambda: llamath.cost("llama-3.1-8b", on="h100", price="2/h"),
     ),
-    ("pair llama-3.1-70b llama-3.2-1b", lambda: llamath.pair("llama-3.1-70b", "llama-3.2-1b")),
+    (
+        "fit llama-3.1-70b --draft llama-3.2-1b",
+        lambda: llamath.pair("llama-3.1-70b", "llama-3.2-1b"),
+    ),
     ("design 8B --top 3", lambda: llamath.design("8B", top=3)),
     ("explain 3540389888", lambda: llamath.explain(3540389888)),
     ("models olmo", lambda: llamath.models("olmo")),
@@ -64,7 +67,7 @@ PICTURES = (
     "diff llama-2-7b llama-3-8b",
     "trace llama-3-8b",
     "fit llama-3.1-8b --on rtx-4090 --context 8k",
-    "place llama-3.1-8b --on rtx-3060 --ram 64GiB",
+    "fit llama-3.1-8b --on rtx-3060 --ram 64GiB",
     "design 8B",
 )
 

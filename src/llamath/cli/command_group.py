@@ -42,11 +42,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Size hardware": {
         "memory": "memory for inference or training, line by line",
-        "fit": "does it fit on these GPUs, and how fast at most?",
+        "fit": "does it fit on these GPUs, how fast at most, at what cost?",
         "quants": "sizes in each dtype, and which GGUF file to choose",
-        "place": "which weights go to the GPUs, RAM and disk, as flags",
-        "cost": "price, energy and CO₂ of tokens and of training",
-        "pair": "does a draft model belong to a model, and what is it worth?",
         "flops": "FLOPs of prefill, decode and training, and the MFU",
         "plan": "rank the ways to split a model over a cluster",
         "measure": "bandwidth, FLOP/s and the speed of a model on this machine",
@@ -74,6 +71,9 @@ MOVED: Mapping[str, str] = {
     "hash": "same",
     "logits": "same --logits",
     "merge": "convert --adapter",
+    "place": "fit --ram",
+    "cost": "fit --price",
+    "pair": "fit --draft",
     "mcp": "serve --mcp",
 }
 """Old name of a command -> what to type instead."""

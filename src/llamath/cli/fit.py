@@ -9,15 +9,24 @@ import click
 
 from ..model import Model
 from ..questions.fit_questions import EngineQuestion, FitQuestion, MachinesQuestion, RankQuestion
+from ..questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion
 from ..render.progress import Progress
 from ..utils.errors import ArgumentError
 from .command_group import command as make_command
-from .model_options import note_context, print_inference, svg_option, takes_model
+from .model_options import (
+    MODEL,
+    load_model,
+    note_context,
+    print_inference,
+    svg_option,
+    takes_model,
+)
 from .output import TABLES, PictureFiles, echo_report
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
     from ..analysis.fit.fit_report import FitReport
+    from ..questions.settings import Question
 
 _EXAMPLES = (
     "llamath fit llama-3.1-8b  # which GPUs can run it",
@@ -27,22 +36,48 @@ _EXAMPLES = (
     "llamath fit llama-3.1-8b --on 3060,4090,h100  # each of them",
     "llamath fit llama-3.3-70b --on 4090+3060 --dtype q4_k_m  # both in one machine",
     "llamath fit minimax-m2 --on 8xh100 --engine vllm  # will vLLM start?",
+    "llamath fit gpt-oss-120b --on rtx-3060 --ram 64GiB --dtype mxfp4_moe  # what stays in RAM?",
+    "llamath fit llama-3.3-70b --on 4xh100 --price '$2.5/h'  # what does it cost?",
+    "llamath fit llama-3.1-70b --draft llama-3.2-1b  # does the draft belong to it?",
 )
+_HEADS = ("eagle", "eagle3", "mtp")
 
 
 @make_command("fit", _EXAMPLES, brief=True, formats=TABLES)
 @partial(takes_model, reads_files=True)
-@asks(FitQuestion, EngineQuestion)
-@svg_option("Also draw the roofline.")
-def command(model: Model, *, asked: Asked, svg: PictureFiles | None, form: str | None) -> int:
+@asks(FitQuestion, EngineQuestion, PlaceQuestion, CostQuestion, PairQuestion)
+@click.option(
+    "--draft",
+    metavar="DRAFT",
+    type=MODEL,
+    help="Does DRAFT belong to MODEL for speculative decoding? A model, or eagle, eagle3 or mtp.",
+)
+@svg_option("Also draw the roofline, or with --ram where each weight goes.")
+def command(
+    model: Model, *, asked: Asked, draft: str | None, svg: PictureFiles | None, form: str | None
+) -> int:
     """Does MODEL fit on these GPUs, and how fast can it be at most? Exit code 0: it fits, 1: it
     does not.
 
     Without --on: which GPUs of the catalog can run it, smallest first. Machines in a list are
     compared (exit code 0: one of them fits); different GPUs of one machine, joined by +, form a
     pipeline in which each holds layers in proportion to its memory.
+
+    With --ram: where each weight goes on GPUs, RAM and disk, with flags for llama.cpp, transformers
+    and KTransformers. With --price: price, energy and CO₂ of a million tokens, and with --train of
+    a training run. With --draft: whether it has the same tokens, and the best-case speed-up.
     """
     from ..hardware import split_machines
+
+    question = _other_question(asked, draft)
+    if question is not None:
+        if svg is not None and question is not PlaceQuestion:
+            raise click.UsageError(f"--svg draws nothing of {question.about}")
+        if question is PlaceQuestion:
+            return _place(model, asked, svg, form)
+        if question is CostQuestion:
+            return _cost(model, asked, form)
+        return _pair(model, draft or "", asked, form)
 
     if "engine" in asked.given:
         return _fit_engine(model, asked, svg, form)
@@ -60,6 +95,55 @@ def command(model: Model, *, asked: Asked, svg: PictureFiles | None, form: str |
     if svg is not None:
         raise click.UsageError("--svg draws the roofline of one machine")
     return _compare(model, asked.parse(MachinesQuestion, on=machines), form)
+
+
+def _other_question(asked: Asked, draft: str | None) -> type[Question] | None:
+    """Return the question whose own options are given: of placement, cost or a draft; None: it is
+    whether the model fits.
+    """
+    given: dict[type[Question], str] = {
+        question: names[0]
+        for question in (PlaceQuestion, CostQuestion)
+        if (names := asked.names_only(question))
+    }
+    if draft is not None:
+        given[PairQuestion] = "draft"
+    if len(given) > 1:
+        first, second = list(given.items())[:2]
+        raise ArgumentError(second[1], f" is for {second[0].about}, not for {first[0].about}")
+    return next(iter(given), None)
+
+
+def _place(model: Model, asked: Asked, svg: PictureFiles | None, form: str | None) -> int:
+    from ..api import answer_place
+    from ..render.svg.placement_svg import placement_svg
+
+    with Progress("placing the weights"):
+        report = answer_place(model, asked.parse(PlaceQuestion))
+    echo_report(report, form)
+    if svg is not None:
+        svg.write(placement_svg(report))
+    return int(not report)
+
+
+def _cost(model: Model, asked: Asked, form: str | None) -> int:
+    from ..api import answer_cost
+
+    question = asked.parse(CostQuestion)
+    with Progress("sizing the model"):
+        report = answer_cost(model, question)
+    note_context(model, report.generation.prompt + report.generation.output, question.context, form)
+    echo_report(report, form)
+    return 0
+
+
+def _pair(model: Model, draft: str, asked: Asked, form: str | None) -> int:
+    from ..api import answer_pair
+
+    other = draft if draft in _HEADS else load_model(draft, {}, None)
+    report = answer_pair(model, other, asked.parse(PairQuestion))
+    echo_report(report, form)
+    return int(not report.accepted)
 
 
 def _compare(model: Model, question: MachinesQuestion, form: str | None) -> int:

@@ -20,7 +20,7 @@ Fields = Mapping[str, Field[Any]]
 class FieldOption(click.Option):
     """An option for a field, or one whose keys are several fields.
 
-    `group` is what it is about, if it is not for all questions of its command.
+    `group` is what it is about, if it is for one of the questions of its command.
     """
 
     def __init__(self, *names: Any, fields: Fields, group: str = "", **settings: Any) -> None:
@@ -123,7 +123,7 @@ def asks(
         decorated: Callable[..., int | None] = wrapper
         for name, own in reversed(options.items()):
             owners = [q for q in questions if own.keys() <= q.described.keys()]
-            group = "" if len(owners) == len(questions) else owners[0].about
+            group = "" if len(owners) > 1 else owners[0].about
             required = all(
                 x in q.described and q.described[x].is_required for x in own for q in questions
             )

@@ -37,7 +37,6 @@ _ARGUMENTS: Mapping[str, str] = {
     "models": "The models; each is compared with the first",
     "number": "Number of parameters, in full (8030261248) or rounded (685B)",
     "words": "Words that must all occur in the name",
-    "draft": "The draft model, or eagle, eagle3 or mtp",
     "path": "A checkpoint: a file, folder, repository on the Hub or URL",
 }
 """What the arguments of commands are; click has no text for them."""
@@ -87,10 +86,10 @@ TOOLS: Mapping[str, ReportTool] = {
                 "models",
                 "names",
                 "memory",
-                "fit",
             )
         ),
-        *(ReportTool(name=name) for name in ("quants", "place", "cost", "flops", "plan", "gpus")),
+        ReportTool(name="fit", omitted=frozenset(("draft",))),
+        *(ReportTool(name=name) for name in ("quants", "flops", "plan", "gpus")),
         ReportTool(name="ls", omitted=frozenset(("unfold",)), local=True),
         ReportTool(name="verify", omitted=frozenset(("write_sums", "full")), local=True),
     )

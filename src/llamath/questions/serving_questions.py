@@ -56,6 +56,7 @@ class CostQuestion(Question):
 
     function: ClassVar[str] = "cost"
     report: ClassVar[str] = "CostReport"
+    about: ClassVar[str] = "the cost"
 
     on: tuple[int, Device] = ask(
         GPU_NAMES, help="GPUs: 8xh100, rtx-4090, or '8x mem=80GiB bw=2TB/s bf16=300TF power=700W'."
@@ -92,6 +93,7 @@ class PlaceQuestion(Question):
 
     function: ClassVar[str] = "place"
     report: ClassVar[str] = "Placement"
+    about: ClassVar[str] = "the placement"
 
     on: tuple[int, Device] = ask(
         GPU_NAMES, help="GPUs of the machine: rtx-3060, 2xrtx-4090, 3060+4090."
@@ -124,13 +126,13 @@ class PairQuestion(Question):
 
     function: ClassVar[str] = "pair"
     report: ClassVar[str] = "PairReport"
+    about: ClassVar[str] = "a draft"
     models: ClassVar[tuple[str, ...]] = ("target", "draft")
     loads: ClassVar[bool] = False
 
-    engines: tuple[str, ...] = ask(
+    engine: tuple[str, ...] = ask(
         text("vllm").several(),
         default=(),
-        option="--engine",
         default_text="all",
         help="Engines whose rules are asked: vllm, sglang, llama.cpp, transformers, trtllm.",
     )
