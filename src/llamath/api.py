@@ -395,7 +395,7 @@ def fit(
     batch: Number of sequences.
     layout: Tensor and pipeline parallelism; chosen if not given: tp=8, pp=4.
     offload: Weights of each GPU that stay in the memory of the host: 6GiB.
-    calibration: The machine of this file, which `llamath measure` wrote, instead of on.
+    calibration: The machine of this file, which `llamath gpus this` wrote, instead of on.
     """
     from .questions.fit_questions import FitQuestion
 

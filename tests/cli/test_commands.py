@@ -39,10 +39,7 @@ OF_LATER_COMMANDS = {
     *(("fit", x) for x in ("--engine", "--kv-memory", "--memory-fraction")),
     *(("fit", x) for x in ("--grid", "--output", "--price", "--train", "--draft")),
     ("fit", "--calibration"),
-    *(
-        ("measure", x)
-        for x in ("--context", "--dtype", "--engine", "--out", "--threads", "--tokens")
-    ),
+    ("gpus", "--measure"),
     *(("quants", x) for x in ("--batch", "--context", "--kv-dtype", "--on")),
     *(("fit", x) for x in ("--ram", "--ram-bandwidth", "--disk")),
     *(
@@ -53,7 +50,7 @@ OF_LATER_COMMANDS = {
     *((name, "--png") for name in ("count", "diff", "trace", "design", "fit")),
     *(
         (name, "--format")
-        for name in "trace explain models verify names same facts measure convert edit memory fit quants plan".split()
+        for name in "trace explain models verify names same facts convert edit memory fit quants plan".split()
     ),
     ("flops", "--images"),
     ("memory", "--images"),
@@ -108,7 +105,7 @@ def test_old_names_answer_with_what_to_type(name: str) -> None:
         assert done.exit_code == 2 and f"`llamath {name}` is now `llamath {MOVED[name]}`" in (
             done.stderr
         )
-    command, *options = MOVED[name].split()
+    command, *options = [x for x in MOVED[name].split() if x != "this"]
     assert set(options) <= {y for x in commands()[command].params for y in x.opts}
     assert name not in COMMANDS
 

@@ -158,7 +158,6 @@ OTHER_TABLES = {
     "edit": (FOLDER, "edited", "--drop-layers", "1", "--dry-run"),
     "same": (FOLDER, FOLDER),
     "flops": ("llama-3-8b",),
-    "measure": ("--context", "8", "--tokens", "2"),
     "gpus": ("h100",),
 }
 """Commands with tables, besides those above, whose cells are compared."""
@@ -188,8 +187,6 @@ def test_every_table_says_what_it_is_of(
     typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if name == "measure":
-        pytest.importorskip("torch")
     words = list(OTHER_TABLES[name])
     found = typed(name, *words, "--format", form)
     assert found.status == int(name == "verify"), found.err

@@ -1,4 +1,4 @@
-"""`measure`, and `fit --calibration` with what it found. No test depends on a speed."""
+"""`gpus this`, and `fit --calibration` with what it found. No test depends on a speed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from click.testing import CliRunner
 import llamath
 from llamath.analysis.fit.calibration import Calibration, read_calibration
 from llamath.cli.command_group import cli
+from llamath.cli.report_tools import TOOLS, answer
+from llamath.native import measure as measuring
 from llamath.native.machine_rates import measure_rates
 from llamath.native.measure import measure
 from llamath.native.native_session import NativeLlama
@@ -107,11 +109,35 @@ def test_calibration_stands_for_the_machine(tmp_path: Path, args: list[str]) -> 
     done = CliRunner().invoke(
         cli, ["fit", "gpt2", "--calibration", write(tmp_path / "machine.json"), *args]
     )
-    assert done.exit_code == 2 and ("--calibration" in done.stderr or "--engine" in done.stderr)
+    assert done.exit_code == 2 and ("calibrated" in done.stderr or "--engine" in done.stderr)
 
 
 @pytest.mark.parametrize(
-    "args", [["--tokens", "1"], ["--context", "100000"], ["--threads", "0"], ["no-such-model"]]
+    ("args", "message"),
+    [
+        (["this", "no-such-model"], "no-such-model"),
+        (["this", "a", "b"], "at most one MODEL"),
+        (["h100", "--measure", "x.json"], "--measure is of this machine"),
+    ],
 )
-def test_bad_input_is_refused(args: list[str]) -> None:
-    assert CliRunner().invoke(cli, ["measure", *args]).exit_code == 2
+def test_bad_input_is_refused(args: list[str], message: str) -> None:
+    done = CliRunner().invoke(cli, ["gpus", *args])
+    assert done.exit_code == 2 and message in done.stderr and not done.stdout
+
+
+def test_command_measures_and_writes_the_calibration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = measure(NativeLlama.open(), prompt=20, tokens=4, threads=1)
+    found = found.replace(decode=0.5 * found.limits.decode.tokens_per_second)
+    monkeypatch.setattr(measuring, "measure", lambda _llama: found)
+    path = tmp_path / "machine.json"
+    done = CliRunner().invoke(cli, ["gpus", "this", "--measure", str(path), "--json"])
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads(json.dumps(found.to_json()))
+    assert read_calibration(str(path)) == found.calibration
+
+
+def test_servers_and_agents_measure_nothing() -> None:
+    answered = answer(TOOLS["gpus"], [("words", "this")], lambda x: x, local=True)
+    assert answered.error is not None and "this" in str(answered.error)

@@ -46,8 +46,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "quants": "sizes in each dtype, and which GGUF file to choose",
         "flops": "FLOPs of prefill, decode and training, and the MFU",
         "plan": "rank the ways to split a model over a cluster",
-        "measure": "bandwidth, FLOP/s and the speed of a model on this machine",
-        "gpus": "memory, bandwidth and FLOP/s of GPUs",
+        "gpus": "memory, bandwidth and FLOP/s of GPUs, and of this machine",
     },
     "Run": {
         "run": "generate text, or chat",
@@ -71,6 +70,7 @@ MOVED: Mapping[str, str] = {
     "hash": "same",
     "logits": "same --logits",
     "merge": "convert --adapter",
+    "measure": "gpus this --measure",
     "place": "fit --ram",
     "cost": "fit --price",
     "pair": "fit --draft",

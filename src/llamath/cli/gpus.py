@@ -2,28 +2,71 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import click
 
 from ..api import gpus as find_gpus
 from ..questions.value_kinds import GPU_NAMES
+from ..render.progress import Progress
 from .command_group import command as make_command
-from .output import TABLES, echo_report
+from .model_options import force_option
+from .output import TABLES, echo_report, is_captured, write_file
 from .question_options import completed
 
 _EXAMPLES = (
     "llamath gpus",
     "llamath gpus rtx 40",
     "llamath gpus h100-sxm",
-    "llamath gpus amd --format csv",
+    "llamath gpus this ./Llama-3.2-1B --measure machine.json",
 )
+_THIS = "this"
+_OPTIONS: dict[str, Any] = {
+    "device": "cpu",
+    "dtype": None,
+    "changes": (),
+    "sampling": None,
+    "temperature": None,
+    "top_p": None,
+    "seed": None,
+}
+"""How the model is opened whose speed is measured."""
 
 
 @make_command("gpus", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("words", nargs=-1, type=completed(GPU_NAMES))
-def command(words: tuple[str, ...], *, form: str | None) -> None:
+@click.option(
+    "--measure",
+    metavar="FILE",
+    help="Of this machine: write what `llamath fit --calibration` reads.",
+)
+@force_option
+def command(words: tuple[str, ...], *, measure: str | None, force: bool, form: str | None) -> None:
     """List GPUs and other accelerators whose name or vendor contains all WORDS; for a single one,
     everything known about it.
 
-    Exit code 2: none does.
+    `this [MODEL]` measures this machine: memory bandwidth, FLOP/s, and decode and prefill of MODEL,
+    or the bundled one, beside their limits at these rates. Exit code 2: there is no such GPU.
     """
+    if words[:1] == (_THIS,) and not is_captured():  # a server measures nothing for its visitors
+        if len(words) > 2:
+            found = len(words) - 1
+            raise click.UsageError(f"expected at most one MODEL after {_THIS}, found {found}")
+        _measure(words[1] if words[1:] else None, measure, force=force, form=form)
+        return
+    if measure is not None:
+        raise click.UsageError(f"--measure is of this machine: llamath gpus {_THIS} --measure FILE")
     echo_report(find_gpus(*words), form)
+
+
+def _measure(model: str | None, path: str | None, *, force: bool, form: str | None) -> None:
+    from ..native.measure import measure
+    from .generation_options import open_model
+
+    llama = open_model(model, _OPTIONS)
+    with Progress("measuring"):
+        report = measure(llama)
+    if path is not None:
+        write_file(path, json.dumps(report.calibration.to_json(), indent=1) + "\n", overwrite=force)
+    echo_report(report, form)

@@ -48,6 +48,11 @@ class CapturedOutput:
 _captured: ContextVar[CapturedOutput | None] = ContextVar("captured", default=None)
 
 
+def is_captured() -> bool:
+    """Whether the command answers a program or an agent, and not a user."""
+    return _captured.get() is not None
+
+
 @contextmanager
 def capture_output(most: int) -> Iterator[CapturedOutput]:
     """Capture what commands of this thread write, at most so many characters; nothing reaches

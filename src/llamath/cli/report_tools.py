@@ -89,7 +89,8 @@ TOOLS: Mapping[str, ReportTool] = {
             )
         ),
         ReportTool(name="fit", omitted=frozenset(("draft",))),
-        *(ReportTool(name=name) for name in ("quants", "flops", "plan", "gpus")),
+        *(ReportTool(name=name) for name in ("quants", "flops", "plan")),
+        ReportTool(name="gpus", omitted=frozenset(("measure",))),
         ReportTool(name="ls", omitted=frozenset(("unfold",)), local=True),
         ReportTool(name="verify", omitted=frozenset(("write_sums", "full")), local=True),
     )

@@ -1,4 +1,4 @@
-"""`measure`: the rates of this machine, the speed of a model on it, and the limits of that model
+"""`gpus this`: the rates of this machine, the speed of a model on it, and the limits of that model
 at those rates.
 """
 

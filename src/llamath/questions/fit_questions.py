@@ -60,7 +60,7 @@ class FitQuestion(Question):
     calibration: str | None = ask(
         FILE_NAME,
         default=None,
-        help="The machine of this file, which `llamath measure` wrote, instead of {on}.",
+        help="The machine of this file, which `llamath gpus this` wrote, instead of {on}.",
     )
 
 

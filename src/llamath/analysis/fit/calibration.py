@@ -1,4 +1,4 @@
-"""`Calibration`: what `measure` found on a machine, and the speed that follows for other models
+"""`Calibration`: what `gpus this` found on a machine, and the speed that follows for other models
 there.
 """
 
@@ -96,12 +96,12 @@ class ExpectedSpeed(Record):
 
 
 def read_calibration(path: str) -> Calibration:
-    """Read the file that `measure` wrote."""
+    """Read the file that `gpus this` wrote."""
     data = read_json(path)
     if not isinstance(data, dict) or data.get("llamath_calibration") != VERSION:
         raise LlamathError(
             f"{safe(path)} is no calibration of llamath",
-            hint="llamath measure MODEL --out FILE writes one",
+            hint="llamath gpus this MODEL --measure FILE writes one",
         )
     flops = data.get("flops")
     if not isinstance(flops, dict) or not set(flops) <= set(DTYPES) or not flops:
