@@ -149,7 +149,7 @@ def test_published_sizes() -> None:
 def test_other_questions_are_refused() -> None:
     model = llamath.load({"model_type": "florence2"})
     with pytest.raises(llamath.LlamathError, match="as an encoder-decoder model"):
-        llamath.fit(model)
+        llamath.rank_gpus(model)
     with pytest.raises(llamath.LlamathError, match="as an encoder-decoder model"):
         llamath.facts(model)
 
