@@ -141,6 +141,10 @@ class LogitsComparison(Report):
         each layer, and possible causes.
         """
         yield Table(columns=_MEASURES, rows=tuple(self._measures()))
+        yield Table(columns=_TOP_1, rows=(("top-1 token", self.same_top1, len(self.tokens)),))
+        if self.losses:
+            losses = (Cell(x, text=f"{x:.3f}") for x in self.losses)
+            yield Table(columns=_LOSSES, rows=(("loss, nats/token", *losses),))
         if self.divergence and not self.identical:
             yield from divergence_parts(self.divergence)
         if self.same:
@@ -168,11 +172,6 @@ class LogitsComparison(Report):
         largest = f"largest logit {self.largest_logit:.3g}"
         yield "logit difference", self.mean_difference, self.max_difference, largest
         yield "KL(A‖B), nats", self.kl_mean, self.kl_max, ""
-        same, tokens = Cell(self.same_top1, "count"), Cell(len(self.tokens), "count")
-        yield "same top-1 token", same, tokens, "of these tokens"
-        if self.losses:
-            a, b = (Cell(x, text=f"{x:.3f}") for x in self.losses)
-            yield "loss of A and B, nats/token", a, b, ""
 
     @property
     def identical(self) -> bool:
@@ -222,6 +221,8 @@ _MEASURES = (
     Column("largest", "3 digits"),
     Column("", key="note"),
 )
+_TOP_1 = (Column("", key="of"), Column("same", "count"), Column("tokens", "count"))
+_LOSSES = (Column("", key="of"), Column("A", "3 digits"), Column("B", "3 digits"))
 _LAYERS = (
     Column("after layer", "number", "layer"),
     Column("difference", "2 digits"),
