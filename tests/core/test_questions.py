@@ -23,6 +23,7 @@ from llamath.cli.question_options import FieldOption
 from llamath.cli.report_tools import TOOLS, agent_schema
 from llamath.questions.question_list import QUESTIONS
 from llamath.questions.settings import Field, Question, Settings, Spec
+from llamath.questions.value_kinds import RATIO, SHARE
 from llamath.utils.errors import ArgumentError
 from support.typed_commands import Typed
 
@@ -199,3 +200,11 @@ def test_questions_need_no_analysis() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("text", ["1e99999999", "1/1" + "0" * 5000, "0." + "1" * 4000, "1e-999999"])
+def test_fractions_of_huge_exponents_are_refused_at_once(text: str) -> None:
+    for kind in (SHARE, RATIO):
+        with pytest.raises(ValueError):
+            kind.read(text)
+    assert RATIO.read("8/3") == (8 / 3, 8 / 3) and float(SHARE.read("5e-1%")) == 0.005

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from ..questions.settings import Settings, SomeKeys, ask
+from ..questions.value_kinds import integer, number
 from ..utils.errors import LlamathError, safe
-from ..utils.key_values import Reader, integer, number, parse_key_values
 from .command_group import shared_option
 from .model_options import COMPUTE_DTYPE, context_option, local_model, parse_changes, set_option
 from .output import echo, note, print_error, under_torchrun, warn
@@ -24,12 +25,22 @@ if TYPE_CHECKING:
     from ..generation.sampling_parameters import Sampling
     from ..generation.session import LlamaBase
 
-_SAMPLING: Mapping[str, Reader] = {
-    "top_k": integer(0),
-    "min_p": number(0, 1),
-    "repetition_penalty": number(0, float("inf")),
-}
-"""Keys of --sampling, besides the options of their own."""
+
+class SamplingKeys(Settings):
+    """The keys of --sampling: what has no option of its own. `Sampling` has their defaults."""
+
+    top_k: int = ask(
+        integer(0, 10**9 - 1), help="Tokens that are kept, the most likely.", example="40"
+    )
+    min_p: float = ask(
+        number(0, 1), help="Tokens below this share of the likeliest are left out.", example="0.05"
+    )
+    repetition_penalty: float = ask(
+        number(0, float("inf")), help="Penalty of tokens that occurred before.", example="1.1"
+    )
+
+
+_SAMPLING = SomeKeys(SamplingKeys)
 _MAX_ARGUMENT_BYTES = 1 << 24
 """Size of the largest file with a variable of a chat template."""
 _NARROWING = ("top_k", "top_p", "min_p")
@@ -72,7 +83,7 @@ _OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--sampling",
         metavar="SPEC",
-        help="Further sampling settings: top_k=40, min_p=0.05, repetition_penalty=1.1.",
+        help=f"Further sampling settings: {_SAMPLING.keys_in_words}.",
     ),
     click.option("--seed", type=int, metavar="N", help="Random seed."),
     context_option(
@@ -244,9 +255,7 @@ def _sampling_settings(options: Mapping[str, Any]) -> dict[str, float]:
         name: x for name in ("temperature", "top_p", "seed") if (x := options[name]) is not None
     }
     return settings | (
-        parse_key_values(options["sampling"], "--sampling", _SAMPLING)
-        if options["sampling"]
-        else {}
+        _SAMPLING.parse("--sampling", options["sampling"]) if options["sampling"] else {}
     )
 
 

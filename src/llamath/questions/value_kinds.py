@@ -261,12 +261,25 @@ def _read_range(value: object) -> tuple[int, int]:
     return low, high
 
 
-def _read_ratio(value: object) -> tuple[float, float]:
+_FRACTION = re.compile(
+    r"\s*(\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[+-]?\d{1,2}|/\d{1,20})?\s*",
+    re.ASCII | re.IGNORECASE,
+)
+"""A number or a fraction; a large exponent would take memory in proportion to its value."""
+
+
+def _fraction(value: Any) -> Fraction:
     from fractions import Fraction
 
+    if isinstance(value, str) and not _FRACTION.fullmatch(value):
+        raise ValueError
+    return Fraction(value)
+
+
+def _read_ratio(value: object) -> tuple[float, float]:
     ends: Sequence[Any] = value.split(":") if isinstance(value, str) else _items(value)
     try:
-        numbers = [float(Fraction(x)) for x in ends]
+        numbers = [float(_fraction(x)) for x in ends]
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):
         numbers = []
     if (
@@ -283,7 +296,7 @@ def _read_share(value: object) -> Fraction:
 
     written = str(value).strip()
     try:
-        share = Fraction(written.removesuffix("%")) / (100 if written.endswith("%") else 1)
+        share = _fraction(written.removesuffix("%")) / (100 if written.endswith("%") else 1)
     except (ValueError, ZeroDivisionError):
         raise ValueError from None
     is_number_of_percent = isinstance(value, str) and not written.endswith("%")

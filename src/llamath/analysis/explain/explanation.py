@@ -17,7 +17,7 @@ from functools import cache
 from math import log2
 from typing import ClassVar, NamedTuple
 
-from ...catalog import Preset, find_preset, presets
+from ...catalog import Preset, presets, read_preset
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.parameter_count import count_parameters
 from ...loading import Source, load
@@ -598,7 +598,7 @@ def _shape_of(slug: str) -> tuple[object, ...]:
 @cache
 def _preset_base(slug: str, *aliases: str) -> BaseModel:
     """A base of the catalog, which keeps what searches found out about it."""
-    preset = find_preset(slug)
+    preset = read_preset(slug)
     return _base(load(preset.config), preset.name).replace(aliases=aliases)
 
 
