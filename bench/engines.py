@@ -53,7 +53,7 @@ def ids(rows: int, prompt: int) -> Rows:
 def llamath_torch(task: Task) -> Engine:
     from llamath.generation.generation import GenerationLimits
     from llamath.generation.sampling_parameters import Sampling
-    from llamath.run import Generation, open_model, torch
+    from llamath.torch import Generation, open_model, torch
 
     torch.set_num_threads(task.threads)
     loaded = open_model(task.folder, task.dtype)

@@ -22,10 +22,15 @@ from torch import Tensor
 
 from harness import RESULTS
 from llamath.core.attention_facts import AttentionWindow
-from llamath.run.attention import ScoreParams, attend
-from llamath.run.forward_context import AttentionPattern, BlockLimits, ForwardContext
-from llamath.run.kv_cache import Cache
-from llamath.run.linear_recurrence import CHUNK, RecurrenceInputs, linear_recurrence, selective_scan
+from llamath.torch.attention import ScoreParams, attend
+from llamath.torch.forward_context import AttentionPattern, BlockLimits, ForwardContext
+from llamath.torch.kv_cache import Cache
+from llamath.torch.linear_recurrence import (
+    CHUNK,
+    RecurrenceInputs,
+    linear_recurrence,
+    selective_scan,
+)
 from run import machine
 
 Form = Callable[[], Tensor]

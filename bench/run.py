@@ -20,7 +20,7 @@ import torch
 import llamath
 from engines import PROBE
 from harness import RESULTS
-from llamath import run
+from llamath.torch import build, initialize
 
 WORKER = str(Path(__file__).with_name("engines.py"))
 STORIES = {
@@ -64,11 +64,11 @@ def make_checkpoint(folder: Path, shape: str, dtype: torch.dtype) -> int:
     """Write a checkpoint of random weights; return its size in bytes."""
     from safetensors.torch import save_file
 
-    from llamath.run.weights.load_weights import group_by_stored_name
+    from llamath.torch.weights.load_weights import group_by_stored_name
 
     config = configuration(shape) | {"torch_dtype": str(dtype).removeprefix("torch.")}
     model = llamath.load(config)
-    numbers = run.initialize(run.build(model, dtype)).state_dict()
+    numbers = initialize(build(model, dtype)).state_dict()
     assert model.family.hf is not None
     tensors = {
         name: numbers[leaf.path]

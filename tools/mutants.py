@@ -44,7 +44,7 @@ AREAS = {
     "src/llamath/analysis/": ["tests/analysis"],
     "src/llamath/checkpoint/": ["tests/checkpoint", "tests/contract", "--check", "layouts"],
     "src/llamath/conversion/": ["tests/checkpoint", "tests/contract", "--check", "conversion"],
-    "src/llamath/run/": ["tests/run", "tests/contract", "--check", "logits"],
+    "src/llamath/torch/": ["tests/run", "tests/contract", "--check", "logits"],
     "src/llamath/generation/": ["tests/run", "tests/native"],
     "src/llamath/tokenizers/": ["tests/tokenizers"],
     "src/llamath/web/": ["tests/page"],

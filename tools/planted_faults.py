@@ -205,19 +205,19 @@ FAULTS = (
     # Running: torch and tokenizers
     Fault(
         "weights of the chosen experts always sum to 1",
-        "src/llamath/run/torch_machine.py",
+        "src/llamath/torch/torch_machine.py",
         'if moe.norm_topk_prob and moe.routing != "input":',
         'if moe.routing != "input":',
     ),
     Fault(
         "a cut sequence keeps slots that later tokens have overwritten",
-        "src/llamath/run/kv_cache.py",
+        "src/llamath/torch/kv_cache.py",
         "not isinstance(x, KVCache) or self.length > x.capacity",
         "not isinstance(x, KVCache) or length > x.capacity",
     ),
     Fault(
         "top-p keeps one token more when the sum is exactly p",
-        "src/llamath/run/sampling.py",
+        "src/llamath/torch/sampling.py",
         "kept = (best.cumsum(-1) - best < p)",
         "kept = (best.cumsum(-1) - best <= p)",
     ),

@@ -4,9 +4,9 @@
     python tools/train_tiny.py             # train and write it
     python tools/train_tiny.py --evaluate  # measure the existing model and write its README
 
-The modules are `llamath.run`'s, the loop is PyTorch's, the texts are made by `tools/tiny`. With the
-same seed, versions, machine and number of threads the weights are reproduced bit for bit; another
-processor may round differently.
+The modules are `llamath.torch`'s, the loop is PyTorch's, the texts are made by `tools/tiny`. With
+the same seed, versions, machine and number of threads the weights are reproduced bit for bit;
+another processor may round differently.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import llamath
-from llamath import run
+from llamath.torch import Decoder, build, initialize
 from tiny.readme import readme
 from tiny.save import save
 from tiny.stories import PLOTS
@@ -78,7 +78,7 @@ class Training:
         tokens: int = TOKENS,
         seed: int = SEED,
     ) -> None:
-        self.module = run.initialize(run.build(llamath.load(config)), seed, STD)
+        self.module = initialize(build(llamath.load(config)), seed, STD)
         self.optimizers, self.done, self.mean = optimizers(self.module), 0, 0.0
         self.batches = batches(texts(seed), tokenizer, tokens, config["max_position_embeddings"])
 
@@ -121,7 +121,7 @@ class Training:
             next(self.batches)
 
 
-def train(steps: int, keep: Path | None = None, every: int = 250) -> run.Decoder:
+def train(steps: int, keep: Path | None = None, every: int = 250) -> Decoder:
     """Train for a number of steps; with `keep`, resume from the state stored there, if any, and
     store it."""
     training, began = Training(CONFIG, tokenizer(CONFIG["vocab_size"])), time.monotonic()

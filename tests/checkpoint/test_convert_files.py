@@ -896,7 +896,7 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
 def test_config_of_impossible_size_is_refused_at_once(
     command: str, source: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("llamath.run.debug.trace_run")  # its import is not measured
+    pytest.importorskip("llamath.torch.debug.trace_run")  # its import is not measured
     mine = with_files(source, tmp_path / "mine", config__json={**LLAMA, "num_hidden_layers": 10**9})
     more = {
         "run": ["hi"],
@@ -955,7 +955,7 @@ TRUNCATE = """
 import os, sys, torch
 from llamath.cli.output import print_error
 from llamath.generation.bus_error import exit_on_bus_error
-from llamath.run.weights.open_model import open_model
+from llamath.torch.weights.open_model import open_model
 exit_on_bus_error(print_error)
 loaded = open_model(sys.argv[1])
 os.truncate(sys.argv[1] + "/model.safetensors", 5000)

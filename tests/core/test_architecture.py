@@ -34,12 +34,12 @@ MAY_IMPORT = {
     "analysis": "utils render core config_keys questions checkpoint catalog families hardware engines embedded generic model loading",
     "conversion": "utils render core config_keys checkpoint families tokenizers loading model analysis",
     "generation": "utils core checkpoint embedded tokenizers model analysis",
-    "run": "utils render render/text core questions checkpoint tokenizers embedded loading model analysis generation",
+    "torch": "utils render render/text core questions checkpoint tokenizers embedded loading model analysis generation",
     "native": "utils render core questions checkpoint tokenizers embedded model analysis generation",
     "render/text": "utils render core config_keys hardware questions checkpoint model analysis",
     "render/svg": "utils render render/text model analysis",
     "web": "utils core config_keys catalog hardware embedded questions checkpoint families loading model analysis generation render render/text render/svg",
-    "cli": "utils core api catalog hardware embedded questions checkpoint tokenizers loading model analysis conversion generation run native render render/text render/svg web",
+    "cli": "utils core api catalog hardware embedded questions checkpoint tokenizers loading model analysis conversion generation torch native render render/text render/svg web",
     "__main__": "cli",
     "__init__": "utils render core questions checkpoint hardware analysis loading model conversion api web",
 }
@@ -47,7 +47,7 @@ MAY_IMPORT = {
 
 EXTRAS = {
     "click": {"cli"},
-    "torch": {"run", "generic"},
+    "torch": {"torch", "generic"},
     "transformers": {"generic"},
     "tokenizers": {"tokenizers"},
     "jinja2": {"tokenizers"},
@@ -265,7 +265,7 @@ def test_only_the_script_of_the_subprocess_imports_transformers() -> None:
         for module, _ in imports(name, tree)
         if module.partition(".")[0] in ("torch", "transformers")
     }
-    assert {name for name in heavy if package_of(name) != "run"} == {
+    assert {name for name in heavy if package_of(name) != "torch"} == {
         "generic/transformers_script.py"
     }
     script = next(tree for name, tree in modules() if name == "generic/transformers_script.py")

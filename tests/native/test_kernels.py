@@ -1104,7 +1104,7 @@ def test_sampling_equals_that_of_the_torch_engine(
     library: Library, rng: np.random.Generator
 ) -> None:
     torch = pytest.importorskip("torch")
-    from llamath.run import sampling as reference
+    from llamath.torch import sampling as reference
 
     for options in (
         {},

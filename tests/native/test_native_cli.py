@@ -21,8 +21,8 @@ from llamath.cli import main
 try:
     main()
 finally:
-    loaded = {x.partition(".")[0] for x in sys.modules if sys.modules[x] is not None} | {x for x in sys.modules if x == "llamath.run"}
-    print(*sorted(loaded & {"torch", "transformers", "numpy", "llamath.run"}), file=sys.stderr)
+    loaded = {x.partition(".")[0] for x in sys.modules if sys.modules[x] is not None} | {x for x in sys.modules if x == "llamath.torch"}
+    print(*sorted(loaded & {"torch", "transformers", "numpy", "llamath.torch"}), file=sys.stderr)
 """
 
 

@@ -12,7 +12,7 @@ import torch
 from llamath.generation.generation import GenerationLimits
 from llamath.generation.sampling_parameters import Sampling
 from llamath.native.native_generation import NativeGeneration
-from llamath.run import Decoder, Generation
+from llamath.torch import Decoder, Generation
 from llamath.utils.errors import LlamathError
 from support.native_models import native_model, random_module
 from support.reference_data import tiny_configs

@@ -14,7 +14,7 @@ from llamath.analysis.verify.verified_checkpoint import open_verified
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.native.native_session import load_native
 from llamath.native.rotary_pairs import LAYOUT, is_order_free
-from llamath.run import open_model
+from llamath.torch import open_model
 from llamath.utils.errors import ConvertError
 from support.gguf_files import load_tiny_configs
 from support.native_models import native_logits

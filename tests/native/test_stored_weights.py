@@ -18,7 +18,7 @@ from llamath.generation.mapped_files import MappedFiles
 from llamath.native.library import F32
 from llamath.native.native_session import load_native
 from llamath.native.weights import Stored, WeightStore
-from llamath.run import canonical_weights
+from llamath.torch import canonical_weights
 from support.native_models import native_logits
 from support.reference_data import tiny_configs, unproven_configs
 from support.transformers_pair import logits, pair

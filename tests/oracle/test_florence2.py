@@ -211,7 +211,7 @@ def their_name(path: str) -> str:
 def test_logits_equal_those_of_transformers(label: str) -> None:
     import torch
 
-    from llamath.run.module import build
+    from llamath.torch.module import build
 
     torch.manual_seed(5)
     theirs, tree = reference(label, "cpu"), computable(label).tree
@@ -280,7 +280,7 @@ def test_memory_has_both_caches_and_whole_prompts() -> None:
 
 
 def test_trace_shows_encoder_then_decoder() -> None:
-    from llamath.run.debug.trace_run import trace
+    from llamath.torch.debug.trace_run import trace
 
     model = computable("base")
     report = trace(model, [0] * 584)

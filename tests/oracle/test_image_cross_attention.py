@@ -20,7 +20,7 @@ def test_logits_of_text_alone_equal_those_of_transformers(tmp_path: Path) -> Non
     import torch
     import transformers
 
-    from llamath import run
+    from llamath.torch import open_model
 
     torch.manual_seed(3)
     made = transformers.AutoConfig.for_model(
@@ -33,7 +33,7 @@ def test_logits_of_text_alone_equal_those_of_transformers(tmp_path: Path) -> Non
         for x in theirs.parameters():
             x.normal_(0, 0.3)
     theirs.save_pretrained(tmp_path)
-    ours = run.open_model(str(tmp_path), dtype="fp32").module
+    ours = open_model(str(tmp_path), dtype="fp32").module
     ids = torch.randint(0, 70, (2, 9))
     with torch.no_grad():
         torch.testing.assert_close(ours(ids), theirs(input_ids=ids).logits, atol=1e-4, rtol=1e-4)

@@ -19,9 +19,9 @@ from llamath.checkpoint.naming.scheme import half_split_order, interleaved_order
 from llamath.checkpoint.naming.stored_layouts import reorder_rows
 from llamath.cli import cli, main
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
-from llamath.run import open_model
-from llamath.run.debug.activations import Activations, capture_activations
-from llamath.run.debug.compare_runs import compare_activations, permutation_hint
+from llamath.torch import open_model
+from llamath.torch.debug.activations import Activations, capture_activations
+from llamath.torch.debug.compare_runs import compare_activations, permutation_hint
 from llamath.utils.errors import LlamathError
 from support.gguf_files import load_tiny_configs
 from support.small_llama import SMALL, Q, copy_checkpoint, save_llama

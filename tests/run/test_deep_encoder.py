@@ -10,7 +10,7 @@ import torch
 import llamath
 from llamath.core.image_sizes import CroppedImage
 from llamath.core.multimodal import CountedTower, Multimodal
-from llamath.run.weights.open_model import open_model
+from llamath.torch.weights.open_model import open_model
 from support.image_processors import IMAGES
 from support.reference_data import multimodal_configs
 from support.tower_modules import reference_of

@@ -13,10 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
 from llamath.core.multimodal import ModelPart, Multimodal
-from llamath.run import canonical_weights, load_weights
-from llamath.run.kv_cache import Cache
-from llamath.run.module import Module, TensorOptions
-from llamath.run.torch_machine import TorchMachine
+from llamath.torch import canonical_weights, load_weights
+from llamath.torch.kv_cache import Cache
+from llamath.torch.module import Module, TensorOptions
+from llamath.torch.torch_machine import TorchMachine
 
 RESOLUTIONS = [
     [384 * i, 384 * j]

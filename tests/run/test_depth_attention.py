@@ -17,7 +17,7 @@ from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record_part
 from llamath.core.expr import Expr
 from llamath.families import kimi_k3
-from llamath.run import build
+from llamath.torch import build
 
 HEADS, SIZE, EPS = 3, 8, 1e-5
 CONFIG: dict[str, Any] = {

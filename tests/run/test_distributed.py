@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from llamath import run
+from llamath.torch import Llama, Sampling, open_model
 from support.rank_processes import RankResult, Ranks, ids
 from support.tiny_checkpoint import CONFIG, tiny_checkpoint
 
@@ -158,7 +158,7 @@ def test_unsupported_modules_are_named(two: Found) -> None:
 
 
 def test_each_rank_maps_only_its_shards(folder: Path, two: Found) -> None:
-    one = run.open_model(str(folder)).module
+    one = open_model(str(folder)).module
     with torch.inference_mode():
         whole = one(ids(TABLES, 2, 9))
     size = (folder / "model.safetensors").stat().st_size
@@ -212,8 +212,8 @@ def test_torchrun_runs_the_command_line(tmp_path: Path) -> None:
     asked = ("The cat", "--max-tokens", "8", "--temperature", "1", "--seed", "4", "--json")
     there = torchrun("-m", "llamath", "run", folder, *asked)
     assert there.returncode == 0, there.stderr
-    alone = run.Llama.open(folder).generate(
-        "The cat", sampling=run.Sampling(temperature=1.0, seed=4), max_tokens=8
+    alone = Llama.open(folder).generate(
+        "The cat", sampling=Sampling(temperature=1.0, seed=4), max_tokens=8
     )
     assert [json.loads(x)["ids"] for x in there.stdout.splitlines()] == [list(alone.ids)]
 

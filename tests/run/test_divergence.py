@@ -21,7 +21,7 @@ from llamath.analysis.verify.divergence import (
 )
 from llamath.cli import cli
 from llamath.render.report_text import parts_lines
-from llamath.run.debug.compare_runs import measure_divergence
+from llamath.torch.debug.compare_runs import measure_divergence
 from support.planted_checkpoints import plant
 
 

@@ -11,9 +11,9 @@ import torch
 from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
 from llamath.families.registry import find_family
-from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, build, initialize
-from llamath.run.torch_session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
+from llamath.torch import Decoder, Generation, GenerationLimits, Llama, Sampling, build, initialize
+from llamath.torch.torch_session import check_tokenizer, collect_completions
 from llamath.utils.errors import LlamathError
 from support.tiny_checkpoint import CONFIG, tiny_checkpoint, train_tokenizer
 from support.transformers_pair import generated_by_transformers, pair

@@ -18,8 +18,8 @@ from llamath.core.latent_attention import LatentSizes, mla
 from llamath.core.mixers import DeltaHeads, gated_delta, short_conv
 from llamath.core.positions import Alibi, Rope
 from llamath.core.tree import repeat, sequence
-from llamath.run import Decoder, build, initialize
-from llamath.run.kv_cache import KVCache, key_positions
+from llamath.torch import Decoder, build, initialize
+from llamath.torch.kv_cache import KVCache, key_positions
 from llamath.utils.errors import LlamathError
 from support.live_bytes import LiveBytes
 

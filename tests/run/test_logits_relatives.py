@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import llamath
-from llamath.run import build, load_weights
+from llamath.torch import build, load_weights
 from support.reference_data import TINY
 from support.transformers_pair import Pair, logits, logits_match, pair
 

@@ -9,8 +9,8 @@ import torch
 
 import llamath
 from llamath.analysis.inference.inference_memory import MemoryRequest, memory
-from llamath.run import build, check_memory_for, memory_budget
-from llamath.run.module import TensorOptions
+from llamath.torch import build, check_memory_for, memory_budget
+from llamath.torch.module import TensorOptions
 from llamath.utils.errors import LlamathError
 from support.small_llama import SMALL
 

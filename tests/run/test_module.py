@@ -8,15 +8,15 @@ import pytest
 import torch
 
 import llamath
-from llamath import run
 from llamath.analysis.graph.recorder import GraphRecorder
 from llamath.core.blocks import Layer
 from llamath.core.config import Config
 from llamath.core.expr import Expr
 from llamath.families.registry import find_family
-from llamath.run.kv_cache import Cache
-from llamath.run.module import Module, TensorOptions, set_weight
-from llamath.run.torch_machine import TorchMachine
+from llamath.torch import Decoder, build, canonical_weights, initialize, load_weights
+from llamath.torch.kv_cache import Cache
+from llamath.torch.module import Module, TensorOptions, set_weight
+from llamath.torch.torch_machine import TorchMachine
 from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 from support.transformers_pair import pair
@@ -34,14 +34,14 @@ LLAMA: dict[str, Any] = {
 IDS = torch.randint(0, 99, (3, 12), generator=torch.Generator().manual_seed(0))
 
 
-def tiny(**changes: Any) -> run.Decoder:
-    return run.initialize(run.build(llamath.load(LLAMA | changes)), seed=1, std=0.1)
+def tiny(**changes: Any) -> Decoder:
+    return initialize(build(llamath.load(LLAMA | changes)), seed=1, std=0.1)
 
 
 def test_tied_head_shares_the_embedding() -> None:
     module = tiny()
     assert module.head is not None and module.head.weight is module.embed.weight
-    run.load_weights(
+    load_weights(
         module,
         {
             name: x.clone() for name, x in module.state_dict().items() if name != "head.weight"
@@ -53,9 +53,9 @@ def test_tied_head_shares_the_embedding() -> None:
 
 def test_weights_of_the_same_dtype_are_not_copied() -> None:
     module, x = tiny(), torch.randn(99, 32)
-    run.load_weights(module, [("embed.weight", x)])
+    load_weights(module, [("embed.weight", x)])
     assert module.embed.weight.data_ptr() == x.data_ptr()
-    run.load_weights(module, [("embed.weight", x.bfloat16())])
+    load_weights(module, [("embed.weight", x.bfloat16())])
     assert module.embed.weight.dtype == torch.float32
 
 
@@ -84,13 +84,13 @@ def test_gradients_match_transformers() -> None:
         ).backward()
     theirs = {name: x.grad for name, x in both.theirs.named_parameters()}
     scheme = find_family("llama").hf
-    for name, x in run.canonical_weights(both.ours.spec, scheme, theirs):
+    for name, x in canonical_weights(both.ours.spec, scheme, theirs):
         assert torch.allclose(both.ours.get_parameter(name).grad, x, rtol=1e-4, atol=1e-6), name
 
 
 def test_initial_norms_are_the_identity() -> None:
-    module = run.initialize(
-        run.build(llamath.load("gemma-3-270m", changes={"num_hidden_layers": 1, "vocab_size": 64}))
+    module = initialize(
+        build(llamath.load("gemma-3-270m", changes={"num_hidden_layers": 1, "vocab_size": 64}))
     )
     x = torch.randn(2, 3, module.spec.width)
     assert torch.allclose(
@@ -102,8 +102,8 @@ def test_initial_norms_are_the_identity() -> None:
 
 @torch.no_grad()
 def test_more_tokens_than_positions_are_rejected() -> None:
-    module = run.initialize(
-        run.build(llamath.load("gpt2", changes={"n_layer": 1, "n_positions": 8, "vocab_size": 99}))
+    module = initialize(
+        build(llamath.load("gpt2", changes={"n_layer": 1, "n_positions": 8, "vocab_size": 99}))
     )
     assert module(IDS, None, torch.tensor([4, 5, 6])).shape == (3, 12, 99)
     with pytest.raises(LlamathError, match="position embeddings for 8 tokens, found 9 tokens"):

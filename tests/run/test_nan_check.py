@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 import llamath
 from llamath.cli import main
 from llamath.core.tree import walk
-from llamath.run import Decoder, Generation, GenerationLimits, Sampling, build, initialize
-from llamath.run import load_weights as give
-from llamath.run.debug.nan_check import has_nonfinite, nonfinite_check
+from llamath.torch import Decoder, Generation, GenerationLimits, Sampling, build, initialize
+from llamath.torch import load_weights as give
+from llamath.torch.debug.nan_check import has_nonfinite, nonfinite_check
 from llamath.utils.errors import LlamathError
 from support.tiny_checkpoint import CONFIG, tiny_checkpoint
 

@@ -20,7 +20,7 @@ import llamath
 from llamath.analysis.verify.verified_checkpoint import open_verified
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.native.native_comparison import compute_outputs
-from llamath.run import open_model
+from llamath.torch import open_model
 from llamath.utils.errors import LlamathError
 from support.gguf_files import CONVERTED, load_tiny_configs, open_gguf_writer, tensor_shapes
 from support.small_llama import IDS, SMALL, TYPES, Q, copy_checkpoint, save_llama

@@ -27,10 +27,10 @@ from llamath.core.mixers import RecurrentMixer, StateLayer
 from llamath.core.multimodal import CrossAttention
 from llamath.core.positions import Alibi, LogNScaling, ProportionalRope, Rope, TemperatureTuning
 from llamath.core.tree import Block, Stack, Weight, repeat
-from llamath.run.kv_cache import Cache, KVCache
-from llamath.run.linear_recurrence import CHUNK, SCAN_CHUNK
-from llamath.run.module import Module, TensorOptions
-from llamath.run.torch_machine import TorchMachine
+from llamath.torch.kv_cache import Cache, KVCache
+from llamath.torch.linear_recurrence import CHUNK, SCAN_CHUNK
+from llamath.torch.module import Module, TensorOptions
+from llamath.torch.torch_machine import TorchMachine
 
 B, T, P, S = (Expr.variable(x, 1) for x in "BTPS")
 """Batch size, new tokens, earlier tokens and keys: the graph is recorded for one of each, and evaluated at other numbers."""

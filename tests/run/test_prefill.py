@@ -15,16 +15,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from llamath.core.attention_facts import AttentionWindow
 from llamath.core.positions import Alibi
-from llamath.run.attention import ScoreParams, attend
-from llamath.run.forward_context import (
+from llamath.torch.attention import ScoreParams, attend
+from llamath.torch.forward_context import (
     AttentionPattern,
     BlockLimits,
     ForwardContext,
     Mask,
     MaskBlock,
 )
-from llamath.run.kv_cache import Cache
-from llamath.run.linear_recurrence import RecurrenceInputs, linear_recurrence
+from llamath.torch.kv_cache import Cache
+from llamath.torch.linear_recurrence import RecurrenceInputs, linear_recurrence
 from support.reference_data import tiny_configs
 from support.transformers_pair import logits, logits_match, pair
 

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from llamath import embedded, run
+from llamath import embedded
 from llamath.native.engine import NativeSession
 from llamath.render.text.generation_text import printable
-from llamath.run.torch_session import Llama
+from llamath.torch import Decoder
+from llamath.torch.torch_session import Llama, parse_message
 from support.tiny_checkpoint import CHATML, tiny_checkpoint
 from support.typed_commands import Typed
 
@@ -41,11 +42,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("os._exit", sys.exit)  # how such a process ends
     monkeypatch.setattr(
-        "llamath.run.distributed.process_group.process_group",
+        "llamath.torch.distributed.process_group.process_group",
         lambda device: met.append(device) or nullcontext(),
     )
     monkeypatch.setattr(
-        "llamath.run.torch_session.open_model", lambda *_, **__: pytest.fail("a model was opened")
+        "llamath.torch.torch_session.open_model", lambda *_, **__: pytest.fail("a model was opened")
     )
     return met
 
@@ -567,9 +568,7 @@ def test_chat_errors(
 
 
 def test_messages_as_pairs_and_mappings() -> None:
-    assert run.torch_session.parse_message(
-        {"role": "user", "content": "hi"}
-    ) == run.torch_session.parse_message(("user", "hi"))
+    assert parse_message({"role": "user", "content": "hi"}) == parse_message(("user", "hi"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
@@ -615,7 +614,7 @@ def test_interrupted_json_has_the_text_so_far(
 ) -> None:
     calls, owner, method = (
         iter(range(99)),
-        *((run.Decoder, "forward") if engine == "torch" else (NativeSession, "run")),
+        *((Decoder, "forward") if engine == "torch" else (NativeSession, "run")),
     )
     read = getattr(owner, method)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from llamath.generation.random_numbers import UniformNumbers
-from llamath.run import Sampling
-from llamath.run.sampling import (
+from llamath.torch import Sampling
+from llamath.torch.sampling import (
     Sampler,
     apply_repetition_penalty,
     filter_logits,

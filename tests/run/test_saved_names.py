@@ -13,7 +13,7 @@ from llamath.analysis.verify.verified_checkpoint import open_verified
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.conversion.edit.edit_source import open_edit_source
 from llamath.native.native_session import load_native
-from llamath.run import open_model
+from llamath.torch import open_model
 from support.native_models import native_logits
 from support.transformers_pair import logits, perturb_weights, relative_difference, save_published
 

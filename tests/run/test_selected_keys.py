@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import llamath
-from llamath.run import build, initialize, selected_keys
-from llamath.run.forward_context import BlockLimits
+from llamath.torch import build, initialize, selected_keys
+from llamath.torch.forward_context import BlockLimits
 from support.reference_data import tiny_configs
 
 INDEXED = [

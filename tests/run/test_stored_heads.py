@@ -20,7 +20,7 @@ from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.loading import STORED_INSTEAD
 from llamath.native.native_session import load_native
-from llamath.run import open_model
+from llamath.torch import open_model
 from support.gguf_files import TINY, load_tiny_configs
 from support.native_models import native_logits
 from support.planted_checkpoints import random_tensors, save_folder

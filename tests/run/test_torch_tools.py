@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import llamath
-from llamath import run
+from llamath.torch import Decoder, build, initialize
 from support.reference_data import TINY
 
 IDS = torch.randint(0, 20, (2, 9), generator=torch.Generator().manual_seed(0))
 
 
-def built(config: dict[str, Any]) -> run.Decoder:
-    return run.initialize(run.build(llamath.load(config)), std=0.2)
+def built(config: dict[str, Any]) -> Decoder:
+    return initialize(build(llamath.load(config)), std=0.2)
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")

@@ -30,8 +30,8 @@ from llamath.core.image_sizes import (
 )
 from llamath.core.multimodal import CountedTower, ModelPart, is_computed
 from llamath.core.towers import PooledVisionTower
-from llamath.run.kv_cache import Cache
-from llamath.run.torch_machine import TorchMachine
+from llamath.torch.kv_cache import Cache
+from llamath.torch.torch_machine import TorchMachine
 from support.image_processors import squares_of_molmo2
 from support.reference_data import multimodal_configs
 from support.tower_modules import part_with_weights, patches_of, reference_of

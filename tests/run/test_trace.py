@@ -18,7 +18,6 @@ from torch.utils.flop_counter import FlopCounterMode
 import llamath
 from contract.checks.graphs import sums_are_exact
 from contract.checks.modules import shapes_are_those_of_tensors
-from llamath import run
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import (
@@ -28,8 +27,9 @@ from llamath.analysis.graph.walkthrough import (
     walkthrough,
 )
 from llamath.cli import main
-from llamath.run.debug.trace_run import Trace, TracedPass, trace
-from llamath.run.module import Module
+from llamath.torch import Llama, build, initialize
+from llamath.torch.debug.trace_run import Trace, TracedPass, trace
+from llamath.torch.module import Module
 from llamath.utils.errors import LlamathError
 from support.reference_data import TINY, computed_slugs
 from support.tiny_checkpoint import tiny_checkpoint
@@ -53,7 +53,7 @@ def test_step_sums_match_presets(slug: str) -> None:
 def test_flops_match_torch(family: str) -> None:
     config = next(iter(json.loads((TINY / f"{family}.json").read_text()).values()))
     tree = llamath.load(config).tree
-    result, ids = run.build(tree, device="meta"), torch.zeros(2, 9, dtype=torch.long, device="meta")
+    result, ids = build(tree, device="meta"), torch.zeros(2, 9, dtype=torch.long, device="meta")
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         result(ids)
     assert (
@@ -82,7 +82,7 @@ def test_recording_does_not_change_logits() -> None:
         "falcon_mamba",
     ):
         model = llamath.load(next(iter(json.loads((TINY / f"{family}.json").read_text()).values())))
-        result = run.initialize(run.build(model), std=0.1)
+        result = initialize(build(model), std=0.1)
         ids = [3, 1, 4, 1, 5]
         with torch.inference_mode():
             expected = result(torch.tensor([ids]))[0, -1].softmax(-1)
@@ -163,7 +163,7 @@ def test_trace_runs_a_prompt(folder: Path, typed: Typed) -> None:
     data = json.loads(out)
     assert status == 0 and data["numbers"]
     assert [x["text"] for x in data["tokens"]] == ["<s>", "The", " cat", " sat"]
-    ours = run.Llama.open(folder)
+    ours = Llama.open(folder)
     with torch.inference_mode():
         expected = (
             ours.module(torch.tensor([ours.encode("The cat sat")]))[0, -1].softmax(-1).topk(5)

@@ -12,7 +12,7 @@ import torch
 
 import llamath
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
-from llamath.run import canonical_weights
+from llamath.torch import canonical_weights
 from support.planted_checkpoints import (
     LLAMA,
     Tensors,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from llamath.native.engine import NativeModel
-    from llamath.run import Decoder
+    from llamath.torch import Decoder
     from support.transformers_pair import Pair
 
 FOLDERS = {
@@ -83,9 +83,9 @@ class Contract:
     @cached_property
     def module(self) -> Decoder:
         """The torch module of the text model with random weights in float32."""
-        from llamath import run
+        from llamath.torch import build, initialize
 
-        return run.initialize(run.build(self.tree), std=0.1)
+        return initialize(build(self.tree), std=0.1)
 
     @cached_property
     def pair(self) -> Pair:

@@ -10,7 +10,7 @@ import llamath
 from llamath.native.engine import NativeModel, NativeSession, Row
 from llamath.native.library import BF16, F16, F32
 from llamath.native.weights import Stored
-from llamath.run import Decoder, build, initialize
+from llamath.torch import Decoder, build, initialize
 
 _TYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16}
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}

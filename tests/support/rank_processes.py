@@ -23,14 +23,15 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 import llamath
-from llamath import run
 from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.parallel_layout import pipeline_stages, weight_shards
 from llamath.core.blocks import Decoder
 from llamath.core.tree import fold, walk
-from llamath.run.distributed.tensor_parallel import layout_for, parallelize
-from llamath.run.torch_machine import local_tensor
+from llamath.torch import Decoder as Module
+from llamath.torch import Generation, GenerationLimits, Sampling, build, initialize, open_model
+from llamath.torch.distributed.tensor_parallel import layout_for, parallelize
+from llamath.torch.torch_machine import local_tensor
 from llamath.utils.errors import LlamathError
 
 
@@ -82,10 +83,10 @@ class Ranks:
         self._process.communicate()
 
 
-def model(config: dict[str, Any]) -> tuple[llamath.Model, run.Decoder]:
+def model(config: dict[str, Any]) -> tuple[llamath.Model, Module]:
     """A model with the same random weights on every rank; norms and biases are not trivial."""
     known = llamath.load(config)
-    module = run.initialize(run.build(known), 1, 0.2)
+    module = initialize(build(known), 1, 0.2)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for path, x in module.state_dict().items():
@@ -110,7 +111,7 @@ def gradient_error(x: torch.Tensor, y: torch.Tensor) -> float:
     return difference / float(x.abs().max()) if difference else 0.0
 
 
-def local_bytes(module: run.Decoder) -> int:
+def local_bytes(module: Module) -> int:
     """The bytes of this rank's weights; weights in a mapped file count with their own size."""
     kept = {x.data_ptr(): (x, x.untyped_storage()) for x in map(local_tensor, module.parameters())}
     return sum(whole.nbytes() if whole.resizable() else x.nbytes for x, whole in kept.values())
@@ -159,8 +160,8 @@ def agreement(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, A
             for m, c in zip((single, sharded), caches, strict=True)
         ]
         samplings = [
-            run.Sampling(),
-            run.Sampling(temperature=1.0, top_p=0.9, repetition_penalty=1.1, seed=7),
+            Sampling(),
+            Sampling(temperature=1.0, top_p=0.9, repetition_penalty=1.1, seed=7),
         ]
         sizes = MemoryCalculator(
             known, MemoryRequest(dtype="fp32", kv_dtype="fp32", context=16, batch=2)
@@ -177,7 +178,7 @@ def agreement(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, A
                 "alone": [generate(single, tokens, x) for x in samplings]
                 if mesh.get_local_rank() == 0
                 else None,
-                "unseeded": generate(sharded, tokens, run.Sampling(temperature=1.5)),
+                "unseeded": generate(sharded, tokens, Sampling(temperature=1.5)),
                 "bytes": local_bytes(sharded),
                 "predicted": predicted_bytes(known.tree, mesh.size(), expert_parallel),
                 "padding": padding(known.tree, mesh),
@@ -203,12 +204,12 @@ def errors(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[str]:
     return messages
 
 
-def generate(module: run.Decoder, tokens: torch.Tensor, sampling: run.Sampling) -> list[list[int]]:
-    generation = run.Generation(
+def generate(module: Module, tokens: torch.Tensor, sampling: Sampling) -> list[list[int]]:
+    generation = Generation(
         module,
         [tokens[0, :4].tolist(), tokens[1].tolist()],
         sampling,
-        run.GenerationLimits(max_tokens=6),
+        GenerationLimits(max_tokens=6),
     )
     for _ in generation:
         pass
@@ -217,7 +218,7 @@ def generate(module: run.Decoder, tokens: torch.Tensor, sampling: run.Sampling) 
 
 def opened(mesh: DeviceMesh, given: dict[str, Any]) -> dict[str, Any]:
     """Open a checkpoint on all ranks, each with its shard."""
-    loaded = run.open_model(given["folder"], device=mesh)
+    loaded = open_model(given["folder"], device=mesh)
     with torch.inference_mode():
         logits = loaded.module(ids(given["config"], 2, 9))
     results = {
@@ -250,7 +251,7 @@ def missing(mesh: DeviceMesh, given: dict[str, Any]) -> str:
     """The error for a folder that the last rank cannot read."""
     folder = given["folder"] if mesh.get_local_rank() == 0 else given["folder"] + "-missing"
     try:
-        run.open_model(folder, device=mesh)
+        open_model(folder, device=mesh)
     except LlamathError as error:
         return str(error)
     return ""
@@ -258,7 +259,7 @@ def missing(mesh: DeviceMesh, given: dict[str, Any]) -> str:
 
 def trained(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Two training steps, on single process and with the batch split over the ranks."""
-    from llamath.run.distributed.fsdp import apply_fsdp
+    from llamath.torch.distributed.fsdp import apply_fsdp
 
     results = []
     for case in given:
@@ -297,7 +298,7 @@ def trained(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any
     return results
 
 
-def loss(module: run.Decoder, rows: torch.Tensor) -> torch.Tensor:
+def loss(module: Module, rows: torch.Tensor) -> torch.Tensor:
     logits = module(rows[:, :-1])
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
@@ -306,9 +307,7 @@ def leaving(mesh: DeviceMesh, given: dict[str, Any]) -> None:
     """Generate on all ranks, while the last one is killed or falls asleep."""
     _, module = model(given["config"])
     parallelize(module, mesh)
-    generation = run.Generation(
-        module, [[1, 2, 3]], run.Sampling(), run.GenerationLimits(max_tokens=400)
-    )
+    generation = Generation(module, [[1, 2, 3]], Sampling(), GenerationLimits(max_tokens=400))
     for i, _ in enumerate(generation):
         if i == 3 and mesh.get_local_rank() == mesh.size() - 1:
             if given["way"] == "killed":
@@ -371,7 +370,7 @@ def main() -> None:
 if __name__ == "__main__":
     import torch._dynamo  # what collectives import
 
-    import llamath.run.distributed.fsdp
+    import llamath.torch.distributed.fsdp
 
     torch.set_num_threads(1)
     main()

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from llamath.checkpoint.naming.stored_layouts import group_by_stored_name
 from llamath.core.config import Config
 from llamath.families.registry import find_family
-from llamath.run import build, initialize
+from llamath.torch import build, initialize
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 torch.set_num_threads(1)  # models this small are slower with more

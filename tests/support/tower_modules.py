@@ -11,8 +11,8 @@ from torch import Tensor
 import llamath
 from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.multimodal import ModelPart, Multimodal
-from llamath.run import canonical_weights, load_weights
-from llamath.run.module import Module, TensorOptions
+from llamath.torch import canonical_weights, load_weights
+from llamath.torch.module import Module, TensorOptions
 from support.reference_data import auto_class
 from support.transformers_pair import perturb_weights
 

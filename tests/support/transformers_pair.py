@@ -15,7 +15,7 @@ from torch import Tensor
 
 import llamath
 from llamath.core.multimodal import CountedBlock
-from llamath.run import Decoder, build, canonical_weights, load_weights
+from llamath.torch import Decoder, build, canonical_weights, load_weights
 
 torch.set_num_threads(1)  # models this small are slower with more
 

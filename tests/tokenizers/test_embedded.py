@@ -14,10 +14,11 @@ import torch
 
 import llamath
 import train_tiny
-from llamath import embedded, run
+from llamath import embedded
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.tokenizers import chat_prompt as chat
 from llamath.tokenizers import load_tokenizer
+from llamath.torch import open_model
 from tiny.measure import (
     TinyModel,
     count_correct,
@@ -97,7 +98,7 @@ def test_logits_match_transformers() -> None:
     ).eval()
     split = AutoTokenizer.from_pretrained(FOLDER)
     ours, text = (
-        run.open_model("embedded", "float32").module,
+        open_model("embedded", "float32").module,
         "Anna was in the garden. She had a red ball. Ünknown 17 wörds!",
     )
     ids = load_tokenizer(embedded.path()).encode(text)

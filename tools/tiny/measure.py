@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import cross_entropy
 
-from llamath.run import Decoder, open_model
+from llamath.torch import Decoder, open_model
 from tokenizers import Tokenizer
 
 from .reader import read

@@ -11,7 +11,7 @@ import torch
 
 import llamath
 from llamath.core.tree import fill_pattern
-from llamath.run import Decoder
+from llamath.torch import Decoder
 from tokenizers import Tokenizer
 
 from .texts import CLOSE, END, START

@@ -162,7 +162,7 @@ def device_or_mesh(device: str) -> AbstractContextManager[Any]:
     """
     if not under_torchrun():
         return nullcontext(device)
-    from ..run.distributed.process_group import process_group
+    from ..torch.distributed.process_group import process_group
 
     return process_group(device)
 
@@ -222,7 +222,7 @@ def _require_torch(error: LlamathError) -> None:
 
 def _open_on_torch(model: str | None, options: dict[str, Any]) -> LlamaBase:
     from ..render.progress import Bar
-    from ..run import Llama, limit_threads
+    from ..torch import Llama, limit_threads
 
     model = None if model is None else local_model(model)
     with Bar("opening the checkpoint") as bar:

@@ -17,7 +17,7 @@ from .output import note, print_error
 if TYPE_CHECKING:
     from ..analysis.verify.logits_agreement import LogitsComparison
     from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint
-    from ..run.debug.activations import Activations
+    from ..torch.debug.activations import Activations
 
 _TEXT = (
     "The river was low that summer, and on the 14th of July the children walked across it "
@@ -111,8 +111,8 @@ def _compare_on_torch(
     device: str,
 ) -> LogitsComparison:
     """Compare module by module on torch."""
-    from ..run.debug.compare_runs import compare_activations
-    from ..run.memory_budget import parse_dtype as parse_torch_dtype
+    from ..torch.debug.compare_runs import compare_activations
+    from ..torch.memory_budget import parse_dtype as parse_torch_dtype
 
     torch_dtype = parse_torch_dtype(dtype)
     ours, theirs = (_capture(x, tokens, torch_dtype, device) for x in sources)
@@ -124,8 +124,8 @@ def _capture(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: 
     """Return the activations of one checkpoint; its weights are released."""
     from ..generation.bus_error import exit_on_bus_error
     from ..render.progress import Bar
-    from ..run.debug.activations import capture_activations
-    from ..run.weights.open_model import load_verified
+    from ..torch.debug.activations import capture_activations
+    from ..torch.weights.open_model import load_verified
 
     exit_on_bus_error(print_error)
 

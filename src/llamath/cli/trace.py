@@ -30,8 +30,8 @@ from .question_options import field_option
 
 if TYPE_CHECKING:
     from ..analysis.graph.walkthrough import Walkthrough
-    from ..run.module import Decoder
     from ..tokenizers import Tokenizer
+    from ..torch.module import Decoder
 
 _DEFAULT_TOKENS, _MAX_TOKENS, _TOP = 7, 1 << 17, 5
 """Tokens of a pass without a prompt, the most of any pass, and how many likely next tokens are
@@ -81,7 +81,7 @@ def command(
         trace_summary,
         trace_text,
     )
-    from ..run.debug.trace_run import trace
+    from ..torch.debug.trace_run import trace
 
     location, prompt = _model_and_prompt(model, prompt)
     if options["images"] and prompt is not None:
@@ -174,11 +174,11 @@ def _open(
         return model, None, load_tokenizer(location)
     from ..generation.bus_error import exit_on_bus_error
     from ..render.progress import Bar
-    from ..run import open_model
+    from ..torch import open_model
 
     exit_on_bus_error(print_error)
-    from ..run.torch_session import check_tokenizer
     from ..tokenizers import load_tokenizer
+    from ..torch.torch_session import check_tokenizer
 
     changes = parse_changes(options["changes"])
     with Bar("opening the checkpoint") as bar:

@@ -3,7 +3,7 @@
 A machine stands for one pass over T new tokens of B sequences, which follow P tokens that were read
 before. It knows the positions of the tokens, the attention masks, the caches, the dtype and the
 device; a forward pass mentions none of them. There are two machines: `analysis.graph.GraphRecorder`
-records a graph with symbolic shapes, and `run.torch_machine.TorchMachine` computes tensors.
+records a graph with symbolic shapes, and `torch.torch_machine.TorchMachine` computes tensors.
 
 Letters in shapes: B sequences, T tokens of this pass, S keys that they attend to, d the hidden
 size, H query heads, K key/value heads, h the head size.

@@ -19,7 +19,7 @@ from llamath.checkpoint.naming.stored_layouts import (
     undo_layout,
 )
 from llamath.checkpoint.tensor_reader import MergedTensor, TensorReader
-from llamath.run import canonical_weights
+from llamath.torch import canonical_weights
 from support.contract import Contract, check
 
 

@@ -8,13 +8,13 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from llamath import run
 from llamath.analysis.graph.recorder import Graph, Node, record
 from llamath.analysis.graph.rules import RULES
 from llamath.analysis.graph.walkthrough import reads_on
 from llamath.core.expr import total
-from llamath.run.debug.operation_log import LoggedOperation, OperationLog
-from llamath.run.kv_cache import Cache
+from llamath.torch import Decoder, build, initialize
+from llamath.torch.debug.operation_log import LoggedOperation, OperationLog
+from llamath.torch.kv_cache import Cache
 from support.contract import Contract, check
 
 BATCH, PROMPT, CHUNK, CAPACITY = 2, 7, 5, 16
@@ -28,7 +28,7 @@ def passes(cached: bool) -> tuple[tuple[int, int], ...]:
     return ((0, PROMPT), (PROMPT, CHUNK), (PROMPT + CHUNK, 1)) if cached else ((0, PROMPT),)
 
 
-def execute(module: run.Decoder, cache: Cache, tokens: int) -> Sequence[LoggedOperation]:
+def execute(module: Decoder, cache: Cache, tokens: int) -> Sequence[LoggedOperation]:
     """Run one pass and return its operations."""
     ids = torch.arange(BATCH * tokens).reshape(BATCH, tokens) % 7
     cache.reserve(tokens, None)
@@ -67,9 +67,7 @@ def graph_and_torch_run_in_lockstep(case: Contract) -> None:
     cached = reads_on(case.tree)
     for dtype in (torch.float32, torch.bfloat16):
         module = (
-            case.module
-            if dtype == torch.float32
-            else run.initialize(run.build(case.tree, dtype), std=0.1)
+            case.module if dtype == torch.float32 else initialize(build(case.tree, dtype), std=0.1)
         )
         cache = module.new_cache(CAPACITY if cached else 0)
         for past, tokens in passes(cached):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from llamath.core.positions import LongRope
-from llamath.run import Generation, GenerationLimits, Sampling
+from llamath.torch import Generation, GenerationLimits, Sampling
 from llamath.utils.errors import LlamathError
 from support.contract import Contract, check
 from support.transformers_pair import (

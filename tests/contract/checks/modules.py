@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from llamath import run
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.core.blocks import AdaptedLinear, AdaptedMLP
 from llamath.core.multimodal import CrossAttentionLayer
 from llamath.core.tree import walk
-from llamath.run.debug.trace_run import TracedPass, trace
-from llamath.run.module import Module
-from llamath.run.torch_machine import TorchMachine
+from llamath.torch import Decoder, build, initialize
+from llamath.torch.debug.trace_run import TracedPass, trace
+from llamath.torch.module import Module
+from llamath.torch.torch_machine import TorchMachine
 from support.contract import Contract, check
 from support.transformers_pair import is_bidirectional
 
@@ -55,7 +55,7 @@ def model_runs_without_values(case: Contract) -> None:
     """On the meta device."""
     if not case.is_plain:
         return
-    module = run.build(case.tree, torch.bfloat16, "meta")
+    module = build(case.tree, torch.bfloat16, "meta")
     logits = module(torch.zeros(2, 9, dtype=torch.long, device="meta"))
     out = case.config["vocab_size"] if module.head is None else module.head.weight.shape[0]
     assert logits.shape == (2, 9, module.kept_logits or out)
@@ -126,9 +126,9 @@ def adapters_of_other_layers(module: torch.nn.Module) -> list[str]:
     ]
 
 
-def new_module(case: Contract) -> run.Decoder:
+def new_module(case: Contract) -> Decoder:
     """A module that a check may change."""
-    return run.initialize(run.build(case.tree), std=0.2)
+    return initialize(build(case.tree), std=0.2)
 
 
 @check("text", "unproven", computed=True)
@@ -162,7 +162,7 @@ def forward_hook_of_every_block_fires(case: Contract) -> None:
         assert isinstance(m, TorchMachine) and all(isinstance(x, Tensor) for x in (*inputs, y))
 
 
-def gradients(module: run.Decoder) -> dict[str, Tensor | None]:
+def gradients(module: Decoder) -> dict[str, Tensor | None]:
     module.zero_grad()
     module(IDS).square().sum().backward()
     return {name: x.grad for name, x in module.named_parameters()}

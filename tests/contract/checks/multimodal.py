@@ -14,7 +14,7 @@ from safetensors import safe_open
 import llamath
 from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.multimodal import is_computed
-from llamath.run.weights.open_model import open_model
+from llamath.torch.weights.open_model import open_model
 from support.contract import Contract, check
 from support.reference_data import auto_class
 from support.transformers_pair import perturb_weights

@@ -11,7 +11,7 @@ import torch
 from llamath.core.mixers import Mamba, MambaHead
 from llamath.core.tree import fold_blocks
 from llamath.native.lowering import NotExpressible, lower
-from llamath.run import Decoder
+from llamath.torch import Decoder
 from support.contract import Contract, check
 from support.native_models import native_logits, random_ids
 

@@ -3,7 +3,7 @@ layers shown once.
 
 Its steps are those of the recorded graph: they use every weight of the tree once and sum to the
 FLOPs of `forward_flops`. No torch is needed: shapes are symbolic with their values, and
-`llamath.run` compares them with actual tensors.
+`llamath.torch` compares them with actual tensors.
 """
 
 from __future__ import annotations

@@ -401,7 +401,7 @@ void llamath_route(Pool*, int32_t* chosen, float* weights, const float* logits, 
 // number in [0, 1). Streams of different (seed, row) are unrelated.
 double llamath_uniform(uint64_t seed, uint64_t row, uint64_t step);
 
-// Parameters as in run/sampling.py, filters in the order of transformers: penalty, temperature,
+// Parameters as in torch/sampling.py, filters in the order of transformers: penalty, temperature,
 // top-k, top-p, min-p.
 typedef struct Sampling {
     float temperature;         // below 1e-6: greedy

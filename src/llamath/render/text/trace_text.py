@@ -26,7 +26,7 @@ from ...utils.number_format import (
 from ..table import align, bold, dim, terminal_width, wrap
 
 if TYPE_CHECKING:
-    from ...run.debug.trace_run import Trace, TracedImages
+    from ...torch.debug.trace_run import Trace, TracedImages
 
 HEADER = ("step", "output", "weights", "params", "FLOPs")
 _WIDER = (*HEADER, "operation")
