@@ -13,7 +13,7 @@ from .checkpoint.meta_args import ModelArgs
 from .checkpoint.naming.scheme import Scheme, TiedNames
 from .core.blocks import Decoder
 from .core.config import Config
-from .core.multimodal import Multimodal, parts_of
+from .core.multimodal import parts_of
 from .core.parameter_count import Count, Parameters, count_parameters
 from .core.tree import Leaf, walk
 from .families.registry import Family
@@ -61,7 +61,7 @@ class Model(Record):
     @property
     def is_multimodal(self) -> bool:
         """Whether the tree has towers for images or sound beside the text model."""
-        return isinstance(self.tree, Multimodal)
+        return len(parts_of(self.tree)) > 1
 
     @property
     def key_by_symbol(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ class Model(Record):
     @cached_property
     def text(self) -> Model:
         """The text model of a multimodal model; another model is its own."""
-        if not isinstance(self.tree, Multimodal):
+        if not self.is_multimodal:
             return self
         others = " and ".join(name for name in parts_of(self.tree) if name != "text")
         return self.replace(

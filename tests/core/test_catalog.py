@@ -17,7 +17,7 @@ from llamath import catalog
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.catalog import Preset, normalize_name, normalize_with_dots
-from llamath.core.multimodal import Multimodal, is_computed
+from llamath.core.multimodal import is_computed
 from llamath.core.tree import fold
 from llamath.families.registry import MODEL_TYPES
 from llamath.families.wrappers import COMPLETE_TYPES
@@ -246,7 +246,7 @@ def test_presets_agree_with_published_configurations() -> None:
                 n for part, n in entry["components"].items() if any(x in part for x in TEXT)
             )
         tree = llamath.load(preset.slug).tree
-        if isinstance(tree, Multimodal) and "text_config" not in entry["config"]:
+        if tree.is_multimodal and "text_config" not in entry["config"]:
             tree = tree.text
         assert (
             sum(int(x.weight.parameters) * int(x.copies) for x in fold(tree) if not x.weight.buffer)

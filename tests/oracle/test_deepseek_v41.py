@@ -13,7 +13,7 @@ from llamath.analysis.image_pass import Images, image_tokens
 from llamath.checkpoint.naming.scheme import StoredTensor
 from llamath.core.expr import ceil_div
 from llamath.core.extensions.ngram_tables import rows_of_hashes
-from llamath.core.multimodal import CountedTower, Multimodal
+from llamath.core.multimodal import CountedTower
 from llamath.core.tree import fold
 
 TOTAL_SIZE, TENSORS = 510_286_023_000, 96_085
@@ -150,7 +150,7 @@ def test_names_and_shapes_equal_published(tensors: list[StoredTensor]) -> None:
 
 
 def test_parameters_are_those_of_the_model_card(model: llamath.Model) -> None:
-    assert isinstance(model.tree, Multimodal)
+    assert model.tree.is_multimodal
     p = model.parameters
     memory = sum(
         int(x.weight.size) for x in model.weights if x.pattern.endswith("ngrams.table.weight")
@@ -216,7 +216,7 @@ def test_tokens_of_images_equal_those_of_the_published_code(
     width: int, height: int, rows: int, columns: int, tokens: int
 ) -> None:
     tree = llamath.load(CONFIG).tree
-    assert isinstance(tree, Multimodal) and isinstance(tree.vision, CountedTower)
+    assert tree.is_multimodal and isinstance(tree.vision, CountedTower)
     grid = tree.vision.image_sizes.grid(width, height)
     assert (ceil_div(grid.rows, 3), ceil_div(grid.columns, 3)) == (rows, columns)
     assert image_tokens(tree, Images(count=1, width=width, height=height)) == tokens

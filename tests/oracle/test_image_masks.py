@@ -10,7 +10,6 @@ import pytest
 
 import llamath
 from llamath.analysis.image_pass import Images, image_pass, mask_notes
-from llamath.core.multimodal import Multimodal
 from support.reference_data import multimodal_configs
 
 pytest.importorskip("transformers")
@@ -36,7 +35,7 @@ def types_with_blocks() -> set[str]:
 def test_models_whose_images_see_later_tokens_are_named(config: dict[str, Any]) -> None:
     tree = llamath.load(config).tree
     name = config["model_type"]
-    assert isinstance(tree, Multimodal) or name in ("florence2", "florence-2")
+    assert tree.is_multimodal or name in ("florence2", "florence-2")
     sees_later = getattr(tree, "sees_later", "")
     if name in ("gemma4", "gemma4_unified"):
         assert bool(sees_later) == (

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 import llamath
 from llamath.cli import cli
-from llamath.core.multimodal import Multimodal
 from llamath.utils.errors import ConfigError, LlamathError
 from llamath.utils.units import parse_quantity
 from llamath.web.page_data.family_sliders import build_design
@@ -198,7 +197,7 @@ def test_sliders_match_what_the_library_accepts(request: pytest.FixtureRequest) 
     without, unruled = set[str](), set[str]()
     for model in list(known.values())[:: 1 if every else 3]:
         found = build_design(model)
-        if not found["letters"] and not isinstance(model.tree, Multimodal):
+        if not found["letters"] and not model.tree.is_multimodal:
             without.add(model.family.name)
         for _ in range(4 if found["letters"] else 0):
             at = {

@@ -13,7 +13,6 @@ from test_page_plate import BOXES, WRONG_TEXT
 import llamath
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.image_pass import Images, image_pass
-from llamath.core.multimodal import Multimodal
 from llamath.core.tree import fold
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.tower_data import build_towers
@@ -84,7 +83,7 @@ def test_stages_of_every_kind_of_tower_sum_to_its_pass() -> None:
     for path in sorted((Path(__file__).parent.parent / "tiny_multimodal").glob("*.json")):
         for name, config in json.loads(path.read_text()).items():
             model = llamath.load(config)
-            if not isinstance(model.tree, Multimodal):
+            if not model.tree.is_multimodal:
                 continue
             try:
                 found = image_pass(model.tree, IMAGE)

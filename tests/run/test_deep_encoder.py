@@ -9,7 +9,7 @@ import torch
 
 import llamath
 from llamath.core.image_sizes import CroppedImage
-from llamath.core.multimodal import CountedTower, Multimodal
+from llamath.core.multimodal import CountedTower
 from llamath.torch.weights.open_model import open_model
 from support.image_processors import IMAGES
 from support.reference_data import multimodal_configs
@@ -21,7 +21,7 @@ TOKENS = {"no crop": 273, "gundam": 903}
 
 def tower_of(slug: str) -> CountedTower:
     tree = llamath.load(slug).tree
-    assert isinstance(tree, Multimodal) and isinstance(tree.vision, CountedTower)
+    assert tree.is_multimodal and isinstance(tree.vision, CountedTower)
     return tree.vision
 
 

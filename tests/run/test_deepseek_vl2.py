@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
-from llamath.core.multimodal import ModelPart, Multimodal
+from llamath.core.multimodal import ModelPart
 from llamath.torch import canonical_weights, load_weights
 from llamath.torch.kv_cache import Cache
 from llamath.torch.module import Module, TensorOptions
@@ -198,7 +198,7 @@ def test_features_and_flops_equal_siglip_and_torch(side: int) -> None:
         "image_size": side,
     }
     model = llamath.load(config(text, **small) | {"candidate_resolutions": [[side, side]]})
-    assert isinstance(model.tree, Multimodal)
+    assert model.tree.is_multimodal
     part = ModelPart(vision=model.tree.vision, projector=model.tree.projector)
     projector = torch.nn.Sequential(
         torch.nn.Linear(96, 32), torch.nn.GELU(), torch.nn.Linear(32, 32)

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
-from llamath.core.multimodal import ModelPart, Multimodal
+from llamath.core.multimodal import ModelPart
 from llamath.torch import canonical_weights, load_weights
 from llamath.torch.kv_cache import Cache
 from llamath.torch.module import Module, TensorOptions
@@ -93,7 +93,7 @@ def test_features_and_flops_equal_the_equations(
 ) -> None:
     torch.manual_seed(0)
     model = llamath.load(CONFIG)
-    assert isinstance(model.tree, Multimodal) and not any("ignored" in x for x in model.notes)
+    assert model.tree.is_multimodal and not any("ignored" in x for x in model.notes)
     part = ModelPart(vision=model.tree.vision, projector=model.tree.projector)
     stored = {
         x.name: torch.randn(*map(int, x.shape)) * 0.2 for x in model.family.hf.tensors(model.tree)

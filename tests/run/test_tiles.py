@@ -11,7 +11,6 @@ import pytest
 import llamath
 from llamath.analysis.image_pass import Images, image_tokens
 from llamath.core.image_sizes import EnlargedImage, OverlappingTiles
-from llamath.core.multimodal import Multimodal
 from support.image_processors import IMAGES
 
 PHI_TOKENS = {16: 1921, 4: 757}
@@ -48,7 +47,7 @@ def test_tiles_and_tokens_of_phi3_equal_its_processor(most: int) -> None:
         assert sizes.canvas(width, height) == hd_transform(width, height, most), (width, height)
         assert sizes.grid(width, height) == (most + 1, 24, 24)
     config = llamath.load("phi-3-vision").tree
-    assert isinstance(config, Multimodal)
+    assert config.is_multimodal
     rows, columns = sizes.canvas(1300, 876)
     assert (rows * columns + 1) * 144 + 1 + (rows + 1) * 12 == PHI_TOKENS[most]
     if most == 16:

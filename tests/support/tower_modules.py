@@ -10,7 +10,7 @@ from torch import Tensor
 
 import llamath
 from llamath.checkpoint.naming.scheme import fused_scheme
-from llamath.core.multimodal import ModelPart, Multimodal
+from llamath.core.multimodal import ModelPart
 from llamath.torch import canonical_weights, load_weights
 from llamath.torch.module import Module, TensorOptions
 from support.reference_data import auto_class
@@ -32,7 +32,7 @@ def part_with_weights(model: llamath.Model, reference: Any) -> Module:
     """The vision part of a model, with the weights of the reference."""
     from safetensors.torch import load_file
 
-    assert isinstance(model.tree, Multimodal)
+    assert model.tree.is_multimodal
     part = ModelPart(vision=model.tree.vision, projector=model.tree.projector)
     with TemporaryDirectory() as folder:
         reference.save_pretrained(folder)

@@ -12,7 +12,7 @@ from typing import ClassVar
 from ..core.blocks import Decoder
 from ..core.expr import Expr, maximum, product, total
 from ..core.image_sizes import PatchGrid
-from ..core.multimodal import CountedTower, ModelPart, Multimodal, is_computed
+from ..core.multimodal import CountedTower, ModelPart, is_computed
 from ..core.towers import VisionTower
 from ..utils.errors import LlamathError, safe
 from ..utils.number_format import format_count
@@ -114,14 +114,14 @@ def image_tokens(tree: Decoder, images: Images) -> int:
     """Return the tokens of the images of one sequence in the text; those of a tower that is
     counted, too, where they are known.
     """
-    if isinstance(tree, Multimodal) and isinstance(tree.vision, CountedTower):
+    if isinstance(tree.vision, CountedTower):
         return tree.vision.tokens(images.count, images.width, images.height)
     return image_pass(tree, images).tokens
 
 
 def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePass:
     """Record the pass of these images of each of `batch` sequences."""
-    if not isinstance(tree, Multimodal) or tree.vision is None:
+    if tree.vision is None:
         raise LlamathError(
             "the model reads no images",
             hint="images are for multimodal models, whose config.json has a vision_config",
@@ -182,7 +182,7 @@ def mask_notes(tree: Decoder, images: ImagePass) -> list[str]:
     """Return a note on query-key pairs that the mask of images admits beyond the causal one,
     which is what is counted.
     """
-    where = tree.sees_later if isinstance(tree, Multimodal) else ""
+    where = tree.sees_later
     if where == "prompt":
         return [
             "counted with a causal mask: tokens of the prompt, text and images, attend to "

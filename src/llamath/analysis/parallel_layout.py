@@ -14,8 +14,7 @@ from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
-from ..core.blocks import Decoder
-from ..core.multimodal import TOWER_FIELDS
+from ..core.blocks import TOWER_FIELDS, Decoder
 from ..core.tree import Block, Folded, Stack, fold, fold_field
 from ..questions.layout import Layout
 from ..utils.errors import LlamathError

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..checkpoint.tensor_parallel_shard import TensorParallelShard, parse_shard
-from ..core.blocks import Attention, Decoder
+from ..core.blocks import TOWER_FIELDS, Attention, Decoder
 from ..core.expr import Expr
 from ..core.mixers import GatedDeltaNet, Mamba2
-from ..core.multimodal import TOWER_FIELDS, Multimodal
 from ..core.tree import Block, Split, Stack, Weight
 from ..model import Model
 from ..questions.layout import Layout
@@ -75,7 +74,7 @@ def weight_cuts(
     """
     cuts: dict[str, WeightCut] = {}
     for name in block.fields:
-        if name in TOWER_FIELDS and isinstance(block, Multimodal):
+        if name in TOWER_FIELDS and isinstance(block, Decoder):
             continue
         child = getattr(block, name)
         path = f"{prefix}{name}"

@@ -888,14 +888,26 @@ class PerLayerEmbedding(Block):
         return m.scale(m.add(m.split_heads(self.embed(m, ids), self.size), projected), 2**-0.5)
 
 
+TOWER_FIELDS = ("vision", "projector", "audio", "audio_projector")
+"""The fields of a decoder that are not its text model."""
+
+
 class Decoder(Block):
-    """The whole model, from token ids to logits."""
+    """The whole model, from token ids to logits.
+
+    A multimodal one has towers and projectors, too: a token of a projector's result takes the place
+    of a token's embedding in the sequence. The text model alone makes the logits.
+    """
 
     groups: ClassVar[dict[str, str]] = {
         "embed": "embedding",
         "positions": "embedding",
         "head": "head",
         "mtp": "mtp",
+        "vision": "vision",
+        "projector": "projector",
+        "audio": "audio",
+        "audio_projector": "projector",
     }
     excluded: ClassVar[frozenset[str]] = frozenset({"mtp"})
     cuts: ClassVar[dict[str, Cut]] = {
@@ -917,6 +929,28 @@ class Decoder(Block):
     logit_scale: float = 1.0  # factor of the logits, before the soft cap
     kept_logits: int | None = None  # number of the logits, where the head has padding; None: all
     layers_read_embeddings: bool = False  # every layer also gets the embeddings (Zamba)
+    vision: Block | None = None
+    projector: Block | None = None
+    audio: Block | None = None
+    audio_projector: Block | None = None
+    # the later tokens that image tokens attend to: of their own "image", of all "images" or of the
+    # "prompt"
+    sees_later: str = ""
+
+    @property
+    def is_multimodal(self) -> bool:
+        """Whether it has towers for images or sound."""
+        return any(getattr(self, name) is not None for name in TOWER_FIELDS)
+
+    @property
+    def text(self) -> Decoder:
+        """The text model: without towers."""
+        if not self.is_multimodal:
+            return self
+        if (text := vars(self).get("_text")) is None:
+            text = vars(self)["_text"] = self.replace(**dict.fromkeys(TOWER_FIELDS), sees_later="")
+        found: Decoder = text
+        return found
 
     def forward(self, m: Machine[X], ids: X) -> X:
         x = self.embed(m, ids)  # (B, T, d)

@@ -1,5 +1,5 @@
-"""`Multimodal`: a decoder with towers and projectors for images and sound, and layers of a
-decoder that attend to images.
+"""The parts of a multimodal model, modules that are counted only, and layers that attend to
+images.
 """
 
 from __future__ import annotations
@@ -10,105 +10,18 @@ from typing import ClassVar, NoReturn
 
 from ..utils.errors import LlamathError
 from .blocks import (
-    AltUpDecoder,
-    CrossedDecoder,
+    TOWER_FIELDS,
     Decoder,
     Layer,
-    LearnedRopeDecoder,
     Linear,
     Norm,
     PostNormLayer,
     SinusoidalEmbedding,
     apply_optional,
 )
-from .extensions.hyper_connections import HyperDecoder
 from .image_sizes import ImageSizes
 from .machine import Machine, X
 from .tree import Block, Cut, Stack, Weight, counted_only
-
-TOWER_FIELDS = ("vision", "projector", "audio", "audio_projector")
-"""The fields that `Multimodal` adds to a decoder."""
-
-
-class Multimodal(Decoder):
-    """A decoder that reads images or sound as well; `Decoder` is its text model, which alone makes
-    the logits.
-
-    A token of the projector's result takes the place of a token's embedding in the sequence.
-    """
-
-    groups: ClassVar[dict[str, str]] = {
-        **Decoder.groups,
-        "vision": "vision",
-        "projector": "projector",
-        "audio": "audio",
-        "audio_projector": "projector",
-    }
-    text_type: ClassVar[type[Decoder]] = Decoder
-    vision: Block | None = None
-    projector: Block | None = None
-    audio: Block | None = None
-    audio_projector: Block | None = None
-    # the later tokens that image tokens attend to: of their own "image", of all "images" or of the
-    # "prompt"
-    sees_later: str = ""
-
-    @property
-    def text(self) -> Decoder:
-        """The text model."""
-        if (text := vars(self).get("_text")) is None:
-            text = vars(self)["_text"] = self.text_type(
-                **{name: getattr(self, name) for name in self.text_type.fields}
-            )
-        found: Decoder = text
-        return found
-
-
-class MultimodalAltUp(Multimodal, AltUpDecoder):
-    """The same whose text model is an `AltUpDecoder`."""
-
-    text_type: ClassVar[type[Decoder]] = AltUpDecoder
-    expand: Stack
-    contract: Stack
-
-
-class MultimodalLearnedRope(Multimodal, LearnedRopeDecoder):
-    """The same whose text model is a `LearnedRopeDecoder`."""
-
-    groups: ClassVar[dict[str, str]] = {**LearnedRopeDecoder.groups, **Multimodal.groups}
-    text_type: ClassVar[type[Decoder]] = LearnedRopeDecoder
-    rope_factors: Weight
-
-
-class MultimodalCrossed(Multimodal, CrossedDecoder):
-    """The same whose text model is a `CrossedDecoder`."""
-
-    text_type: ClassVar[type[Decoder]] = CrossedDecoder
-    cross_layers: Stack
-
-
-class MultimodalHyper(Multimodal, HyperDecoder):
-    """The same whose text model is a `HyperDecoder`."""
-
-    text_type: ClassVar[type[Decoder]] = HyperDecoder
-    collapse: Block
-    sizes: tuple[int, ...]
-
-
-def add_parts(text: Decoder, parts: Mapping[str, Block]) -> Multimodal:
-    """Return the multimodal model of a text model and its towers and projectors, by field."""
-    kind = next(
-        x
-        for x in (
-            MultimodalAltUp,
-            MultimodalCrossed,
-            MultimodalHyper,
-            MultimodalLearnedRope,
-            Multimodal,
-        )
-        if x.text_type is type(text)
-    )
-    return text.extended(kind, **parts)
 
 
 class CountedBlock(Block):
@@ -188,7 +101,7 @@ class SegmentedEmbedding(SinusoidalEmbedding):
 class ModelPart(Block):
     """The vision or audio part of a multimodal model: a tower and its projector."""
 
-    groups: ClassVar[dict[str, str]] = Multimodal.groups
+    groups: ClassVar[dict[str, str]] = Decoder.groups
     vision: Block | None = None
     projector: Block | None = None
     audio: Block | None = None
@@ -203,7 +116,7 @@ def parts_of(tree: Block) -> dict[str, Block]:
     """Return the parts of a model by name, the text model first; together they have all of its
     weights once.
     """
-    if not isinstance(tree, Multimodal):
+    if not isinstance(tree, Decoder) or not tree.is_multimodal:
         return {"text": tree}
     parts: dict[str, Block] = {"text": tree.text}
     if tree.vision is not None or tree.projector is not None:
@@ -215,10 +128,8 @@ def parts_of(tree: Block) -> dict[str, Block]:
 
 def with_text(tree: Decoder, text: Decoder) -> Decoder:
     """Return a model with another text model."""
-    return (
-        tree.replace(**{name: getattr(text, name) for name in text.fields})
-        if isinstance(tree, Multimodal)
-        else text
+    return text.replace(
+        **{name: getattr(tree, name) for name in TOWER_FIELDS}, sees_later=tree.sees_later
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.constructors import weight
-from ..core.extensions.encoder_decoder import EncoderDecoder, MultimodalEncoderDecoder
+from ..core.extensions.encoder_decoder import EncoderDecoder
 from ..core.multimodal import CountedBlock
 from .bart import bart, bart_modules
 from .counted_towers import Modules, counted
@@ -64,8 +64,7 @@ def florence2(c: Config) -> tuple[CountedBlock, dict[str, str]]:
 def florence2_tree(c: Config) -> Decoder:
     """Return the tree whose text computes."""
     v = part_config(c, "vision_config", {})
-    return _text(c, computes=True).extended(
-        MultimodalEncoderDecoder,
+    return _text(c, computes=True).replace(
         vision=davit(v),
         projector=counted(davit_projector(v, transposed=False)),
     )

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from ..checkpoint.naming.scheme import renamed_scheme
 from ..core.blocks import Decoder
 from ..core.config import Config
-from ..core.multimodal import Multimodal, add_parts
 from ..core.towers import VisionTower
 from ..core.tree import Block
 from ..utils.record_type import Record
@@ -58,20 +57,20 @@ class Assembly(NamedTuple):
     weights.
     """
 
-    tree: Multimodal
+    tree: Decoder
     names: Names
     layouts: Names
     in_memory: Names = MappingProxyType({})
 
     def seeing_later(self, tokens: str) -> Assembly:
         """Return the model with tokens of images that attend to later tokens, too: see
-        `Multimodal.sees_later`.
+        `Decoder.sees_later`.
         """
         return self._replace(tree=self.tree.replace(sees_later=tokens))
 
 
 def assemble(text: Decoder, **parts: tuple[str, Part | Tower] | None) -> Assembly:
-    """Add parts to a text model; `vision=("vision_tower.", tower)` is the field of `Multimodal`,
+    """Add parts to a text model; `vision=("vision_tower.", tower)` is the field of `Decoder`,
     the prefix of the names, and the part.
     """
     present = {field: x for field, x in parts.items() if x is not None}
@@ -87,7 +86,7 @@ def assemble(text: Decoder, **parts: tuple[str, Part | Tower] | None) -> Assembl
             else {}
         )
     return Assembly(
-        add_parts(text, {field: part.block for field, (_, part) in present.items()}),
+        text.replace(**{field: part.block for field, (_, part) in present.items()}),
         names,
         layouts,
         in_memory,
@@ -112,7 +111,7 @@ class MultimodalFamily(Record):
 
     def complete(
         self, config: Config, text: Decoder, family: Family, wrapper: str
-    ) -> tuple[Family, Multimodal]:
+    ) -> tuple[Family, Decoder]:
         """Return the whole model of a configuration and its text model, with the text model's
         family, which now names all weights.
         """

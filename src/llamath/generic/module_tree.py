@@ -45,6 +45,10 @@ class ModuleTree(Decoder):
     claim: str  # whose tensors they are: `as transformers 5.23.0 builds BertForMaskedLM`
 
     @property
+    def is_multimodal(self) -> bool:
+        return False
+
+    @property
     def children(self) -> Sequence[tuple[str, Weight | Block | Stack]]:
         return tuple(self.parts.items())
 

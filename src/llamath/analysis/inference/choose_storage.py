@@ -12,7 +12,6 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat
 from ...core.blocks import Decoder, Linear
-from ...core.multimodal import Multimodal
 from ...core.tree import TOWER_GROUPS, Folded, fold, fold_blocks
 from ...utils.errors import LlamathError
 from .weight_bytes import GGUFNaming, StoredWeight, WeightStorage
@@ -55,11 +54,7 @@ def weight_storage(
         from .gguf_mixture import gguf_mixture
 
         measured = packer.gguf_file_type in NEEDS_IMATRIX if imatrix is None else imatrix
-        weights = list(
-            gguf_mixture(
-                tree.text if isinstance(tree, Multimodal) else tree, packer, gguf, measured
-            )
-        )
+        weights = list(gguf_mixture(tree.text, packer, gguf, measured))
         return WeightStorage(
             packer=packer,
             weights=(*weights, *(_mmproj_weight(x) for x in fold(tree) if x.group in TOWER_GROUPS)),

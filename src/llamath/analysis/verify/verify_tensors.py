@@ -18,7 +18,7 @@ from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.open import packings_of, single_shard
 from ...checkpoint.tensor_reader import overlapping_tensors
-from ...core.multimodal import TOWER_FIELDS
+from ...core.blocks import TOWER_FIELDS
 from ...render.tables import Cell, Column, Table
 from ...utils.errors import FormatError, safe
 from ...utils.file_diagnosis import Diagnosis, missing_hint, quote_path

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ..blocks import Decoder, Embedding, Norm, PostNormLayer, apply_optional, residual_branch
 from ..machine import Machine, X
-from ..multimodal import CrossAttention, Multimodal
+from ..multimodal import CrossAttention
 from ..tree import Block, Stack
 
 ENCODER = "encoder"
@@ -65,11 +65,3 @@ class EncoderDecoder(Decoder):
         x = m.add(self.embed(m, ids), self.positions(m, m.token_positions()))
         x = m.layers(self.layers, m.dropout(apply_optional(self.embed_norm, m, x)), *states)
         return self.head(m, m.last_token(x))
-
-
-class MultimodalEncoderDecoder(Multimodal, EncoderDecoder):
-    """The same with towers, whose tokens the encoder reads."""
-
-    text_type: ClassVar[type[Decoder]] = EncoderDecoder
-    encoder: TextEncoder
-    unread: Block | None = None

@@ -18,7 +18,6 @@ from typing import Any
 from ...analysis.diff.causes import CAUSE_TITLES
 from ...config_keys import describe_key
 from ...core.expr import Expr, Json, floor_div, product, total
-from ...core.multimodal import Multimodal
 from ...core.parameter_count import Count
 from ...core.tree import Stack, fold, iter_stacks
 from ...loading import load
@@ -113,7 +112,7 @@ class _CountForms(Record):
 
 def build_design(model: Model) -> dict[str, Any]:
     """Return the sliders of a model's family, or the reason why there are none."""
-    if isinstance(model.tree, Multimodal):
+    if model.tree.is_multimodal:
         return {"letters": [], "why": _MULTIMODAL}
     data = {key: value for key, value in model.config.data.items() if key not in _LAYER_LIST_KEYS}
     for config in (data, dict(model.config.data)):

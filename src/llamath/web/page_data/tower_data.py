@@ -12,8 +12,7 @@ from ...analysis.graph.recorder import Graph, Node
 from ...analysis.graph.walkthrough import WalkthroughStage, tower_stages
 from ...analysis.image_pass import ImagePass, Images, image_pass
 from ...analysis.layer_pattern import describe_layer
-from ...core.blocks import Layer
-from ...core.multimodal import TOWER_FIELDS, Multimodal
+from ...core.blocks import TOWER_FIELDS, Layer
 from ...core.tree import LETTERS, Block, fold
 from ...model import Model
 from ...utils.errors import LlamathError, safe
@@ -29,11 +28,7 @@ def build_towers(model: Model) -> dict[str, Any]:
     tree = model.tree
     images, unknown = None, ""
     try:
-        images = (
-            image_pass(tree, _IMAGE)
-            if isinstance(tree, Multimodal) and tree.vision is not None
-            else None
-        )
+        images = image_pass(tree, _IMAGE) if tree.vision is not None else None
     except LlamathError as error:
         unknown = safe(str(error), 500)
     stages = [] if images is None else list(_stages(images.graph))
