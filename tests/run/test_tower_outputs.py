@@ -29,7 +29,7 @@ from llamath.core.image_sizes import (
     UnsupportedImage,
 )
 from llamath.core.multimodal import CountedTower, ModelPart, is_computed
-from llamath.core.towers import PooledVisionTower
+from llamath.families.gemma4_towers import PooledVisionTower
 from llamath.torch.kv_cache import Cache
 from llamath.torch.torch_machine import TorchMachine
 from support.image_processors import squares_of_molmo2

@@ -8,18 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from ..checkpoint.quantization import QUANTIZATION_KEYS
-from ..core.blocks import (
-    MLP,
-    Attention,
-    AttentionBase,
-    Decoder,
-    MoE,
-    SharedRoutingMoE,
-    SinusoidalEmbedding,
-)
+from ..core.blocks import MLP, Attention, AttentionBase, Decoder, MoE, SinusoidalEmbedding
 from ..core.expr import Expr
 from ..core.latent_attention import IndexedAttention, LatentAttention
-from ..core.mixers import ConvolvedAttention
 from ..core.multimodal import parts_of
 from ..core.positions import DynamicRope, Llama3Rope, LongRope, QwenDynamicRope, Rope
 from ..core.tree import Block, Stack, fold_blocks
@@ -523,7 +514,7 @@ def _window_facts(x: AttentionBase) -> dict[str, Any]:
 def _attention_positions(x: AttentionBase) -> str:
     if x.score_transform.alibi is not None:
         return "ALiBi"
-    if isinstance(x, ConvolvedAttention):
+    if x.has_relative_positions:
         return "relative positions"
     return (
         _rope_words(x.rope, getattr(x, "rope_dim", None) or getattr(x, "head_dim", None))
@@ -591,8 +582,8 @@ def _facts_of_ffn(x: Block) -> FFNFacts:
     assert isinstance(expert, MLP)
     width = expert.up.weight.shape[0]
     count = shared_width = None
-    if isinstance(x, SharedRoutingMoE):
-        count, shared_width = int(x.num_shared), int(x.num_shared) * int(width)
+    if x.shared_count is not None:
+        count, shared_width = x.shared_count, x.shared_count * int(width)
     elif x.shared is not None:
         wide = x.shared.up.weight.shape[0]
         # one wide matrix holds several shared experts where its width is a multiple of an expert's

@@ -8,35 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from ..core.blocks import MLP, AttentionBase, MoE
-from ..core.extensions.compressed_attention import CompressedAttention
-from ..core.latent_attention import IndexedAttention, LatentAttention
 from ..core.mixers import (
-    GatedDeltaNet,
-    KimiDeltaAttention,
-    LightningAttention,
-    Mamba,
-    Mamba2,
     RecurrentMixer,
-    ShortConv,
 )
 from ..core.multimodal import CrossAttention
 from ..core.tree import Block, Stack, fold_blocks
 from ..utils.record_type import Record
 
-_MIXER_NAMES: dict[type[Block], str] = {
-    CrossAttention: "cross-attention",
-    CompressedAttention: "compressed attention",
-    IndexedAttention: "sparse MLA",
-    LatentAttention: "MLA",
-    GatedDeltaNet: "DeltaNet",
-    KimiDeltaAttention: "KDA",
-    Mamba: "Mamba",
-    Mamba2: "Mamba-2",
-    LightningAttention: "lightning attention",
-    ShortConv: "short conv",
-    AttentionBase: "attention",
-}
-"""The names of mixers; the first type that a mixer is an instance of applies."""
 _MAX_EXPANDED = 10_000
 """Of more layers, only the numbers of each kind are stated."""
 _MAX_RUNS = 3
@@ -102,10 +80,7 @@ def _outermost(layer: Block, types: tuple[type[Block], ...]) -> Iterator[tuple[s
 
 def mixer_name(mixer: Block) -> str:
     """Return the short name of a mixer's type: attention, MLA, DeltaNet, Mamba-2."""
-    return next(
-        (name for kind, name in _MIXER_NAMES.items() if isinstance(mixer, kind)),
-        type(mixer).__name__,
-    )
+    return mixer.short_name or type(mixer).__name__
 
 
 def describe_layer(layer: Block) -> str:

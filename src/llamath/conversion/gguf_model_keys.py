@@ -21,7 +21,7 @@ from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.gguf_metadata import ARCHITECTURES, ROPE_FREQS, config_from_gguf
 from ..checkpoint.gguf_metadata.gguf_architectures import Architecture
 from ..core.attention_facts import AttentionWindow
-from ..core.blocks import MLP, Attention, AttentionBase, DenseAndMoE, MoE
+from ..core.blocks import MLP, Attention, AttentionBase, MoE
 from ..core.latent_attention import LatentAttention
 from ..core.mixers import GatedDeltaNet, Mamba, Mamba2
 from ..core.positions import (
@@ -38,6 +38,7 @@ from ..core.positions import (
     YarnRope,
 )
 from ..core.tree import Block, Stack
+from ..families.gemma4 import DenseAndMoE
 from ..families.registry import find_family
 from ..loading import load
 from ..model import Model

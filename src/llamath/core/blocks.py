@@ -19,6 +19,7 @@ from .tree import Block, Cut, Stack, Weight, counted_only
 class Linear(Block):
     """y = W x + b, with W `[out, in]`."""
 
+    is_linear_layer: ClassVar[bool] = True
     weight: Weight
     bias: Weight | None = None
 
@@ -57,24 +58,6 @@ class ExtendedEmbedding(Embedding):
     extra: Weight
 
 
-class ProjectedEmbedding(Embedding):
-    """An embedding narrower than the model, projected to its width (OPT-350m)."""
-
-    projection: Linear
-
-    def forward(self, m: Machine[X], ids: X) -> X:
-        return self.projection(m, Embedding.forward(self, m, ids))
-
-
-class ProjectedLinear(Linear):
-    """A head narrower than the model: first `projection`, then `weight` (OPT-350m)."""
-
-    projection: Linear
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return Linear.forward(self, m, self.projection(m, x))
-
-
 class TransformedHead(Linear):
     """W norm(act(dense x)) + b (ModernBERT, BLIP)."""
 
@@ -95,48 +78,6 @@ class NormedLinear(Linear):
         return Linear.forward(self, m, self.norm(m, x))
 
 
-class LowRank(Block):
-    """up(down x): a matrix of low rank, as an adapter of another one (LoRA, arXiv:2106.09685)."""
-
-    cuts: ClassVar[dict[str, Cut]] = {"up": Cut(0, "heads", "copy")}
-    down: Linear
-    up: Linear
-    heads: int  # of the queries, keys or values that are its output
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return self.up(m, self.down(m, x))
-
-
-class NoAdapter(Block):
-    """The place of an adapter that another block has."""
-
-    def forward(self, m: Machine[X], x: X) -> X:  # noqa: ARG002
-        return x
-
-
-class AdaptedLinear(Linear):
-    """W x + b plus one of its adapters: layers share W, and each has an adapter of its own
-    (Zamba2).
-    """
-
-    adapters: Stack
-    adapter: int  # number of the one that is used here
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return m.add(
-            Linear.forward(self, m, x), apply_optional([*self.adapters][self.adapter], m, x)
-        )
-
-
-class ExtendedLinear(Linear):
-    """[W x; W' x] with rows W' for tokens that were added, which are stored apart (Idefics)."""
-
-    extra: Weight
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return m.concat(Linear.forward(self, m, x), m.linear(x, self.extra))
-
-
 class Norm(Block):
     """Base of the norms; without `weight` it only normalizes."""
 
@@ -149,23 +90,11 @@ class Norm(Block):
 class RMSNorm(Norm):
     """x / rms(x) · (offset + w)."""
 
+    layout_sizes: ClassVar[dict[str, str]] = {"offset": "offset"}
     offset: float = 0.0  # Gemma stores w − 1
 
     def forward(self, m: Machine[X], x: X) -> X:
         return m.rms_norm(x, self.weight, self.eps, self.offset)
-
-
-class GatedNorm(Norm):
-    """y · sigmoid(up(silu(down y))) with y = inner x: a norm with a gate of low rank (A.X K2)."""
-
-    inner: Norm
-    gate_down: Linear
-    gate_up: Linear
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        y = self.inner(m, x)
-        gate = self.gate_up(m, m.act(self.gate_down(m, y), "silu"))
-        return m.to_model_dtype(m.multiply(m.to_float32(y), m.act(m.to_float32(gate), "sigmoid")))
 
 
 class LayerNorm(Norm):
@@ -181,7 +110,9 @@ class AttentionBase(Block):
     """Base of the mixers in which every query attends to the keys in its window."""
 
     group: ClassVar[str] = "attention"
+    short_name: ClassVar[str] = "attention"
     cached_rows: ClassVar[tuple[str, ...]] = ("keys", "values")  # what it caches for each token
+    has_relative_positions: ClassVar[bool] = False  # a learned bias by distance
     # field with the number of channels of which `rope` rotates the first ones
     rotary_part: ClassVar[str] = "head_dim"
     rotates_last: ClassVar[bool] = False  # or the last ones
@@ -205,35 +136,6 @@ class AttentionBase(Block):
         )
 
 
-class BlockIndexer(AttentionBase):
-    """Chooses blocks of consecutive keys for each query: those that contain the keys with the
-    largest q · k, and the nearest ones.
-
-    Each of its few heads chooses for one key/value head of the attention; all share one key. The
-    choice has no derivative (MiniMax-M3).
-    """
-
-    cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
-    without_gradient: ClassVar[bool] = True
-    q: Linear
-    k: Linear
-    q_norm: Norm
-    k_norm: Norm
-    heads: int
-    head_dim: int
-    block_size: int
-    top_blocks: int  # blocks that a query attends to at most
-    local_blocks: int  # blocks that it always attends to: its own and those before
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        # (B, T, Hi, hi)
-        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)
-        # (B, T, 1, hi)
-        k = m.rope(m.norm_heads(self.k_norm, m.split_heads(self.k(m, x), self.head_dim)), self.rope)
-        (k,) = m.update_cache(self, k)
-        return m.select_blocks(self, q, k)
-
-
 class Attention(AttentionBase):
     """Softmax attention: `heads` queries share `kv_heads` keys and values; H = K is multi-head,
     K = 1 multi-query.
@@ -246,6 +148,12 @@ class Attention(AttentionBase):
         "q_norm": Cut(-2, "heads"),  # for norms with one row per head
         "k_norm": Cut(-2, "kv_heads", "copy"),
     }
+    layout_sizes: ClassVar[dict[str, str]] = {
+        "groups": "kv_heads",
+        "heads": "heads",
+        "head_dim": "head_dim",
+    }
+    computes_on_shards: ClassVar[bool] = True
     q: Linear
     k: Linear | None  # None: keys and values of another layer are used
     v: Linear | None  # None with k: the keys are the values, before norm and rotation
@@ -302,28 +210,12 @@ class Attention(AttentionBase):
         return self.o(m, m.multiply(y, _attention_gate(self, m, self.gate, x)))
 
 
-class NarrowValueAttention(Attention):
-    """Attention whose values have a size of their own and are multiplied by a factor before they
-    are cached (MiMo-V2).
-    """
-
-    v_dim: int
-    v_scale: float = 1.0
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.k is not None and self.v is not None
-        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
-        k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))  # (B, T, K, h)
-        v = m.scale(m.split_heads(self.v(m, x), self.v_dim), self.v_scale)  # (B, T, K, v)
-        k, v = m.update_cache(self, k, v)
-        return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks)))
-
-
 class MLP(Block):
     """down(act(gate x) · up x), or down(act(up x)) without a gate."""
 
     group: ClassVar[str] = "mlp"
     cuts: ClassVar[dict[str, Cut]] = {"gate": Cut(0), "up": Cut(0), "down": Cut(1)}
+    computes_on_shards: ClassVar[bool] = True
     gate: Linear | None = None
     up: Linear
     down: Linear
@@ -335,54 +227,18 @@ class MLP(Block):
         return self.down(m, m.gated(self.gate(m, x), self.up(m, x), self.activation))
 
 
-class ScaledMLP(MLP):
-    """down(act(gate_multiplier · gate x) · up x) · down_multiplier (Falcon-H1)."""
-
-    gate_multiplier: float
-    down_multiplier: float
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.gate is not None
-        gate = m.scale(self.gate(m, x), self.gate_multiplier)
-        return m.scale(
-            self.down(m, m.gated(gate, self.up(m, x), self.activation)), self.down_multiplier
-        )
-
-
 class ClampedMLP(MLP):
     """down((up x + 1) · g · sigmoid(alpha · g)) with g = gate x clamped from above to `limit`,
     up x to ± limit (GPT-OSS).
     """
 
+    computes_on_shards: ClassVar[bool] = True
     limit: float
     alpha: float
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.gate is not None
         return self.down(m, m.clamped_gated(self.gate(m, x), self.up(m, x), self.limit, self.alpha))
-
-
-class WeightedMLP(MLP):
-    """An MLP whose output is multiplied by one stored number (Inkling)."""
-
-    scale: Weight
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return m.scale_by_weight(MLP.forward(self, m, x), self.scale)
-
-
-class UpFirstMLP(Block):
-    """down(act(gate x) · up x), with `up` before `gate` in one stored matrix (Molmo 2)."""
-
-    group: ClassVar[str] = "mlp"
-    cuts: ClassVar[dict[str, Cut]] = MLP.cuts
-    up: Linear
-    gate: Linear
-    down: Linear
-    activation: str
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return self.down(m, m.gated(self.gate(m, x), self.up(m, x), self.activation))
 
 
 class LimitedMLP(MLP):
@@ -398,47 +254,6 @@ class LimitedMLP(MLP):
             self.limit if self.gate_limit is None else self.gate_limit,
         )
         return self.down(m, m.multiply(gate, m.clamp(self.up(m, x), self.limit)))
-
-
-class SituMLP(MLP):
-    """down(β tanh(g / β) · sigmoid(g) · λ tanh(u / λ)) with g = gate x and u = up x, in float32
-    (Kimi K3).
-    """
-
-    beta: float
-    linear_beta: float | None = None  # None: u as it is
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.gate is not None
-        gate, up = m.to_float32(self.gate(m, x)), m.to_float32(self.up(m, x))
-        y = m.multiply(_soft_clamp(m, gate, self.beta), m.act(gate, "sigmoid"))
-        y = m.multiply(y, up if self.linear_beta is None else _soft_clamp(m, up, self.linear_beta))
-        return self.down(m, m.to_model_dtype(y))
-
-
-class MLPAdapter(Block):
-    """gate(down x) and up(down x), which are added to the projections of an MLP."""
-
-    group: ClassVar[str] = "mlp"
-    cuts: ClassVar[dict[str, Cut]] = {"gate": Cut(0), "up": Cut(0)}
-    down: Linear
-    gate: Linear
-    up: Linear
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        """Return down x, which gate and up read."""
-        return self.down(m, x)
-
-
-class AdaptedMLP(MLP):
-    """An MLP that layers share, each with an adapter of its own for gate and up (Zamba2)."""
-
-    adapters: Stack
-    adapter: int  # number of the one that is used here
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        gate, up = _adapted_projections(self, [*self.adapters][self.adapter], m, x)
-        return self.down(m, m.gated(gate, up, self.activation))
 
 
 class ExpertGroups(NamedTuple):
@@ -499,6 +314,7 @@ class MoE(Block):
         "experts": "experts",
     }
     expert_parallel: ClassVar[frozenset[str]] = frozenset({"experts"})
+    routes_by_token: ClassVar[bool] = False  # by a table, with one row for each token id
     router: Linear
     correction: Weight | None = None  # correction bias, added to the scores for the choice only
     experts: Stack
@@ -520,9 +336,16 @@ class MoE(Block):
     def __post_init__(self) -> None:
         check_routing(self)
 
+    @property
+    def shared_count(self) -> int | None:
+        """The number of shared experts that are stored one by one; None: `shared` is all of
+        them.
+        """
+        return None
+
     def forward(self, m: Machine[X], x: X) -> X:
-        chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
-        return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
+        chosen, weights = m.route(router_logits(self, m, x), self.correction, self)  # (B, T, k)
+        return add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
 
 
 class ModalityMoE(MoE):
@@ -542,41 +365,6 @@ class ModalityMoE(MoE):
     vision_experts: Stack
 
 
-class HashMoE(MoE):
-    """Experts that a table gives for each token id; the router only weighs them (DeepSeek-V4)."""
-
-    groups: ClassVar[dict[str, str]] = {**MoE.groups, "table": "router"}
-    table: Weight  # [V, k], numbers of experts
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        chosen, weights = m.route_by_token(_router_logits(self, m, x), self.table, self)
-        return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
-
-
-class SharedRoutingMoE(MoE):
-    """Shared experts have outputs of the router, too: the sigmoids of the chosen and of the
-    shared experts sum to 1 (Inkling).
-    """
-
-    groups: ClassVar[dict[str, str]] = {**MoE.groups, "router_scale": "router"}
-    shared_experts: Stack
-    num_shared: int
-    num_experts: int
-    router_scale: Weight  # one factor of all weights
-    route_scale: float
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        routed, shared = m.split(_router_logits(self, m, x), self.num_experts, self.num_shared)
-        chosen, scores = m.route(routed, self.correction, self)  # (B, T, k)
-        weights = m.normalize_sum(m.concat(scores, m.act(shared, "sigmoid")))
-        weights = m.scale_by_weight(m.scale(weights, self.route_scale), self.router_scale)
-        own, *of_shared = m.split(weights, self.top_k, *(1,) * self.num_shared)
-        y = m.experts(self, self.experts, x, chosen, own)
-        for expert, factor in zip(self.shared_experts, of_shared, strict=True):
-            y = m.add(y, m.multiply(expert(m, x), m.to_model_dtype(factor)))
-        return y
-
-
 class LatentMoE(MoE):
     """Experts in a latent space: latent_up(experts(latent_down x)); router and `shared` read x
     (Nemotron 3 Super).
@@ -587,48 +375,11 @@ class LatentMoE(MoE):
     latent_up: Linear
 
     def forward(self, m: Machine[X], x: X) -> X:
-        chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)
+        chosen, weights = m.route(router_logits(self, m, x), self.correction, self)
         y = m.experts(self, self.experts, self.latent_down(m, x), chosen, weights)
-        return _add_shared_experts(
+        return add_shared_experts(
             self, m, x, self.latent_up(m, apply_optional(self.latent_norm, m, y))
         )
-
-
-class ScaledMoE(MoE):
-    """Router and experts have their own input norms, the router's times `factor`; each routing
-    weight is scaled (Gemma 4).
-    """
-
-    groups: ClassVar[dict[str, str]] = {**MoE.groups, "expert_scale": "router"}
-    router_norm: Norm
-    expert_norm: Norm
-    expert_scale: Weight
-    factor: float
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        logits = _router_logits(self, m, m.scale(self.router_norm(m, x), self.factor))
-        chosen, weights = m.route(logits, self.correction, self)
-        weights = m.scale_by_expert(weights, chosen, self.expert_scale)
-        return _add_shared_experts(
-            self, m, x, m.experts(self, self.experts, self.expert_norm(m, x), chosen, weights)
-        )
-
-
-class DenseAndMoE(Block):
-    """dense_out_norm(dense(dense_norm x)) + moe_out_norm(moe x): an MLP and experts in parallel
-    (Gemma 4).
-    """
-
-    group: ClassVar[str] = "mlp"
-    dense_norm: Norm
-    dense: MLP
-    dense_out_norm: Norm
-    moe: MoE
-    moe_out_norm: Norm
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        y = self.dense_out_norm(m, self.dense(m, self.dense_norm(m, x)))
-        return m.add(y, self.moe_out_norm(m, self.moe(m, x)))
 
 
 class PerLayerInput(Block):
@@ -703,167 +454,6 @@ class NormedResidualLayer(Layer):
         return m.add(x, residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
 
 
-class WeightedResidualLayer(Layer):
-    """x = attn_norm x; x = mlp_norm(a · x + b · mixer x); x = c · x + e · mlp x, with four fixed
-    factors (MiniMax-01).
-    """
-
-    # of the stream and of the branch, for the mixer and the MLP
-    factors: tuple[float, float, float, float]
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.attn is not None and self.mlp is not None
-        stream, mixed, second_stream, fed = self.factors
-        x = apply_optional(self.attn_norm, m, x)
-        x = apply_optional(
-            self.mlp_norm, m, m.add(m.scale(x, stream), m.scale(m.dropout(self.attn(m, x)), mixed))
-        )
-        return m.add(m.scale(x, second_stream), m.scale(m.dropout(self.mlp(m, x)), fed))
-
-
-class ShortcutLayer(Layer):
-    """Two times attention and an MLP; `shortcut` reads what the first MLP reads, and is added at
-    the end (LongCat, arXiv:2509.01322).
-    """
-
-    shortcut: MoE
-    second_attn_norm: Norm
-    second_attn: AttentionBase
-    second_mlp_norm: Norm
-    second_mlp: MLP
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.attn is not None and self.mlp is not None
-        x = m.add(
-            x,
-            residual_branch(
-                self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm
-            ),
-        )
-        normed = apply_optional(self.mlp_norm, m, x)
-        shortcut = self.shortcut(m, normed)
-        x = m.add(x, residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
-        x = m.add(x, residual_branch(self, m, self.second_attn, self.second_attn_norm(m, x), None))
-        x = m.add(x, residual_branch(self, m, self.second_mlp, self.second_mlp_norm(m, x), None))
-        return m.add(x, shortcut)
-
-
-class TwoNormLayer(Layer):
-    """A parallel layer, x += mixer(attn_branch_norm x) + mlp(mlp_branch_norm x), with one norm
-    per branch (Falcon 40B).
-    """
-
-    attn_branch_norm: Norm
-    mlp_branch_norm: Norm
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.attn is not None and self.mlp is not None
-        y = m.add(
-            x, residual_branch(self, m, self.attn, self.attn_branch_norm(m, x), self.attn_out_norm)
-        )
-        return m.add(
-            y, residual_branch(self, m, self.mlp, self.mlp_branch_norm(m, x), self.mlp_out_norm)
-        )
-
-
-class ScaledLayer(Layer):
-    """A layer with an optional per-layer embedding branch, whose output is multiplied by one
-    stored scalar (Gemma 4).
-    """
-
-    groups: ClassVar[dict[str, str]] = {"scalar": "norm"}
-    per_layer: PerLayerInput | None = None
-    scalar: Weight
-
-    def forward(self, m: Machine[X], x: X, *per_layer: X) -> X:
-        x = Layer.forward(self, m, x)
-        if self.per_layer is not None:
-            x = m.add(x, self.per_layer(m, x, *per_layer))
-        return m.scale_by_weight(x, self.scalar)
-
-
-class DepthAttention(Block):
-    """Σ softmax(proj(norm xᵢ))ᵢ · xᵢ: attention of each token to several of its residual streams
-    x (Kimi K3).
-    """
-
-    group: ClassVar[str] = "mlp"
-    norm: Norm
-    proj: Linear
-    width: int
-    streams: int
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        streams = m.split_heads(x, self.width)  # (B, T, n, d)
-        scores = m.merge_heads(m.to_float32(self.proj(m, self.norm(m, streams))))  # (B, T, n)
-        weights = m.split_heads(m.softmax(scores), self.streams)  # (B, T, 1, n)
-        return m.merge_heads(m.to_model_dtype(m.mix_streams(m.to_float32(streams), weights)))
-
-
-class DepthAttentionLayer(Layer):
-    """A layer whose branches read an attention to the outputs of earlier blocks of layers, and to
-    the sum of its own block's (Kimi K3).
-
-    Its input has a stream for each block, and that sum last. The first layer of a block puts the
-    sum before it into the block's stream, and begins a new one.
-    """
-
-    attn_depth: DepthAttention
-    mlp_depth: DepthAttention
-    sizes: tuple[int, ...]  # of the streams
-    closed: tuple[bool, ...]  # which blocks' streams have a value
-    opened: tuple[bool, ...]  # and which gets one here
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.attn is not None and self.mlp is not None
-        *blocks, total = m.split(x, *self.sizes)
-        known = [block for block, closed in zip(blocks, self.closed, strict=True) if closed]
-        y = self.attn_depth(m, m.concat(*known, total)) if known else total
-        y = self.attn(m, apply_optional(self.attn_norm, m, y))
-        if True in self.opened:
-            blocks = [
-                total if opened else block
-                for block, opened in zip(blocks, self.opened, strict=True)
-            ]
-            known = [*known, total]
-            total = y
-        else:
-            total = m.add(total, y)
-        y = self.mlp_depth(m, m.concat(*known, total))
-        total = m.add(total, self.mlp(m, apply_optional(self.mlp_norm, m, y)))
-        return m.concat(*blocks, total)
-
-
-class MTPLayer(Layer):
-    """A multi-token prediction layer: a decoder layer on join([embed_norm e; hidden_norm x]), with
-    the hidden state x and the embedding e of the next token, then norm and the shared head. Files
-    store embedding and head again (DeepSeek-V3, arXiv:2412.19437, 2.2).
-    """
-
-    embed: Embedding
-    embed_norm: Norm
-    hidden_norm: Norm
-    join: Linear
-    norm: Norm
-    head: Linear
-
-    def forward(self, m: Machine[X], x: X, *ids: X) -> X:
-        joined = m.concat(self.embed_norm(m, self.embed(m, *ids)), self.hidden_norm(m, x))
-        x = Layer.forward(self, m, self.join(m, joined))
-        return self.head(m, self.norm(m, x))
-
-
-class HiddenFirstMTPLayer(MTPLayer):
-    """A multi-token prediction layer whose `join` reads [hidden_norm x; embed_norm e]; files
-    store no second embedding and head (MiMo).
-    """
-
-    def forward(self, m: Machine[X], x: X, *ids: X) -> X:
-        joined = m.concat(self.hidden_norm(m, x), self.embed_norm(m, self.embed(m, *ids)))
-        x = Layer.forward(self, m, self.join(m, joined))
-        return self.head(m, self.norm(m, x))
-
-
 class PerLayerEmbedding(Block):
     """Per-layer embeddings, a narrow vector for each token and layer: (row of `embed` +
     norm(projection(x) · factor)) / √2.
@@ -871,6 +461,7 @@ class PerLayerEmbedding(Block):
     x is the embedding of the token (Gemma 4).
     """
 
+    computes_on_shards: ClassVar[bool] = True
     group: ClassVar[str] = "mlp"
     groups: ClassVar[dict[str, str]] = {"embed": "embedding"}
     cuts: ClassVar[dict[str, Cut]] = {"embed": Cut(0, on_indivisible="pad")}
@@ -909,6 +500,7 @@ class Decoder(Block):
         "audio": "audio",
         "audio_projector": "projector",
     }
+    computes_on_shards: ClassVar[bool] = True
     excluded: ClassVar[frozenset[str]] = frozenset({"mtp"})
     cuts: ClassVar[dict[str, Cut]] = {
         "embed": Cut(0, on_indivisible="pad"),
@@ -1002,20 +594,9 @@ class CrossedDecoder(Decoder):
     forward = counted_only("Idefics's cross-attention to images")
 
 
-def _soft_clamp(m: Machine[X], x: X, limit: float) -> X:
-    return m.scale(m.act(m.scale(x, 1 / limit), "tanh"), limit)
-
-
 def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:
     """Return block(x), or x without a block."""
     return x if block is None else block(m, x)
-
-
-def _adapted_projections(mlp: AdaptedMLP, adapter: MLPAdapter, m: Machine[X], x: X) -> tuple[X, X]:
-    """Return the projections gate and up of an MLP, each with its adapter's product added."""
-    assert mlp.gate is not None
-    low = adapter(m, x)
-    return m.add(mlp.gate(m, x), adapter.gate(m, low)), m.add(mlp.up(m, x), adapter.up(m, low))
 
 
 def project_heads(attn: Attention, m: Machine[X], linear: Linear, x: X) -> X:
@@ -1052,14 +633,15 @@ def _attention_gate(attn: Attention, m: Machine[X], gate: Linear, x: X) -> X:
     return m.act(y, attn.gate_activation)
 
 
-def _router_logits(moe: MoE, m: Machine[X], x: X) -> X:
+def router_logits(moe: MoE, m: Machine[X], x: X) -> X:
     """Return the router's logits in float32, `(B, T, E)`."""
     return m.softcap(
         m.to_float32(moe.router(m, m.to_float32(x) if moe.fp32_router else x)), moe.router_softcap
     )
 
 
-def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
+def add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
+    """Add the output of the shared experts to that of the routed ones."""
     if moe.shared is None:
         return y
     shared = moe.shared(m, x)

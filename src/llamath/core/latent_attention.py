@@ -29,6 +29,9 @@ class LatentAttention(AttentionBase):
         **dict.fromkeys(("q", "q_up", "k_up", "v_up"), Cut(0, "heads")),
         "o": Cut(1, "heads"),
     }
+    short_name: ClassVar[str] = "MLA"
+    layout_sizes: ClassVar[dict[str, str]] = {"groups": "heads"}
+    computes_on_shards: ClassVar[bool] = True
     cached_rows: ClassVar[tuple[str, ...]] = ("latents",)
     rotary_part: ClassVar[str] = "rope_dim"
     q: Linear | None = None  # either one matrix
@@ -55,35 +58,8 @@ class LatentAttention(AttentionBase):
         return ((1, self.kv_lora_rank + self.rope_dim),)
 
     def forward(self, m: Machine[X], x: X) -> X:
-        q, q_rope = _queries(self, m, _query_latent(self, m, x))
-        return self.o(m, m.merge_heads(_attend(self, m, q, q_rope, _latents(self, m, x))))
-
-
-class HeadGatedLatentAttention(LatentAttention):
-    """Latent attention in which a sigmoid gate multiplies the output of each head (Ling 3)."""
-
-    cuts: ClassVar[dict[str, Cut]] = {**LatentAttention.cuts, "gate": Cut(0, "heads")}
-    gate: Linear
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        q, q_rope = _queries(self, m, _query_latent(self, m, x))
-        y = _attend(self, m, q, q_rope, _latents(self, m, x))  # (B, T, H, v)
-        gate = m.to_model_dtype(m.act(m.to_float32(self.gate(m, x)), "sigmoid"))
-        return self.o(m, m.merge_heads(m.multiply(y, m.split_heads(gate, 1))))
-
-
-class GatedLatentAttention(LatentAttention):
-    """Latent attention in which a sigmoid gate multiplies each channel of the outputs of its
-    heads (Kimi K3).
-    """
-
-    cuts: ClassVar[dict[str, Cut]] = {**LatentAttention.cuts, "gate": Cut(0, "heads")}
-    gate: Linear
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        q, q_rope = _queries(self, m, _query_latent(self, m, x))
-        y = m.merge_heads(_attend(self, m, q, q_rope, _latents(self, m, x)))
-        return self.o(m, m.multiply(y, m.act(self.gate(m, x), "sigmoid")))
+        q, q_rope = queries_of(self, m, query_latent_of(self, m, x))
+        return self.o(m, m.merge_heads(attend(self, m, q, q_rope, latents_of(self, m, x))))
 
 
 class Indexer(AttentionBase):
@@ -123,6 +99,8 @@ class IndexedAttention(LatentAttention):
     (IndexCache, arXiv:2603.12201).
     """
 
+    short_name: ClassVar[str] = "sparse MLA"
+    computes_on_shards: ClassVar[bool] = True
     cuts: ClassVar[dict[str, Cut]] = {
         **LatentAttention.cuts,
         **dict.fromkeys(("gate", "sinks"), Cut(0, "heads")),
@@ -133,11 +111,11 @@ class IndexedAttention(LatentAttention):
     top_k: int
 
     def forward(self, m: Machine[X], x: X) -> X:
-        latent = _query_latent(self, m, x)
-        q, q_rope = _queries(self, m, latent)
-        cached = _latents(self, m, x)
+        latent = query_latent_of(self, m, x)
+        q, q_rope = queries_of(self, m, latent)
+        cached = latents_of(self, m, x)
         chosen = m.reuse_selection(self) if self.indexer is None else self.indexer(m, x, latent)
-        y = m.merge_heads(_attend(self, m, q, q_rope, cached, chosen, self.sinks))
+        y = m.merge_heads(attend(self, m, q, q_rope, cached, chosen, self.sinks))
         if self.gate is not None:
             y = m.multiply(y, m.act(self.gate(m, x), "sigmoid"))
         return self.o(m, y)
@@ -165,67 +143,12 @@ class WindowKeys(AttentionBase):
         return m.update_windows(self, m.rope_windows(self, y, self.rope))
 
 
-class WindowIndexer(AttentionBase):
-    """Chooses the windows of each query, and the one that it is in until that is complete: of
-    tokens that attention reads one by one.
-
-    Queries are projected from x and normalized, and their scores are added up (Qwen4-Exp).
-    """
-
-    without_gradient: ClassVar[bool] = True
-    q: Linear
-    keys: WindowKeys
-    q_norm: Norm
-    heads: int
-    head_dim: int
-    top_k: int  # windows
-    ratio: int  # tokens of a window
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        # (B, T, Hi, hi)
-        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)
-        return m.add_open_window(self, m.select_keys(self, q, self.keys(m, x), None))
-
-
-class PoolIndexer(Indexer):
-    """The same with queries of the latent vector, and weights of their scores (GLM-5.3 Flash)."""
-
-    keys: WindowKeys
-
-    def forward(self, m: Machine[X], x: X, latent: X) -> X:
-        q = m.split_heads(self.q(m, latent), self.head_dim)
-        weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)
-        return m.add_open_window(self, m.select_keys(self, q, self.keys(m, x), weights))
-
-
-class GatedIndexedAttention(IndexedAttention):
-    """Indexed attention; queries and a gate are projected from the latent vector before and
-    after its norm (A.X K2).
-    """
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert (
-            self.q_down is not None
-            and self.q_norm is not None
-            and self.indexer is not None
-            and self.gate is not None
-        )
-        down = self.q_down(m, x)
-        latent = self.q_norm(m, down)
-        both = m.concat(latent, down)
-        q, q_rope = _queries(self, m, both)
-        cached = _latents(self, m, x)
-        y = m.merge_heads(_attend(self, m, q, q_rope, cached, self.indexer(m, x, latent)))
-        gate = m.act(m.to_float32(self.gate(m, both)), "sigmoid")
-        return self.o(m, m.to_model_dtype(m.multiply(m.to_float32(y), gate)))
-
-
-def _query_latent(attn: LatentAttention, m: Machine[X], x: X) -> X:
+def query_latent_of(attn: LatentAttention, m: Machine[X], x: X) -> X:
     """Return what the queries are projected from: the normalized latent vector, or x itself."""
     return x if attn.q_down is None else apply_optional(attn.q_norm, m, attn.q_down(m, x))
 
 
-def _queries(attn: LatentAttention, m: Machine[X], latent: X) -> tuple[X, X | None]:
+def queries_of(attn: LatentAttention, m: Machine[X], latent: X) -> tuple[X, X | None]:
     """Return the parts of the queries without and with rotation, `(B, T, H, n)` and `(B, T, H,
     p)`.
     """
@@ -240,7 +163,7 @@ def _queries(attn: LatentAttention, m: Machine[X], latent: X) -> tuple[X, X | No
     return q, m.rope(q_rope, attn.rope)
 
 
-def _latents(attn: LatentAttention, m: Machine[X], x: X) -> X:
+def latents_of(attn: LatentAttention, m: Machine[X], x: X) -> X:
     """Return the latent vectors of all tokens with their rotary keys, `(B, S, 1, r + p)`."""
     if attn.kv_down is None or attn.kv_norm is None:
         (cached,) = m.read_cache(attn)
@@ -256,7 +179,7 @@ def _latents(attn: LatentAttention, m: Machine[X], x: X) -> X:
     return cached
 
 
-def _attend(
+def attend(
     attn: LatentAttention,
     m: Machine[X],
     q: X,

@@ -19,13 +19,11 @@ from .blocks import (
     Norm,
     RMSNorm,
     apply_optional,
-    norm_heads_of,
-    project_heads,
 )
 from .constructors import linear, rms, weight
 from .expr import Expr
 from .machine import Machine, X
-from .tree import Block, Cut, Stack, Weight, repeat
+from .tree import Block, Cut, Weight
 
 
 class Convolution(Block):
@@ -67,6 +65,12 @@ class GatedDeltaNet(RecurrentMixer):
     is out(norm(y) · silu(z x)), y normalized per head.
     """
 
+    short_name: ClassVar[str] = "DeltaNet"
+    layout_sizes: ClassVar[dict[str, str]] = {
+        "groups": "key_heads",
+        "values_per_key": "values_per_key",
+        "value_channels": "value_channels",
+    }
     cuts: ClassVar[dict[str, Cut]] = {
         **dict.fromkeys(("query", "key", "conv", "query_conv", "key_conv"), Cut(0, "key_heads")),
         **dict.fromkeys(
@@ -96,6 +100,16 @@ class GatedDeltaNet(RecurrentMixer):
     l2_eps: float = 1e-6
     beta_factor: float = 1.0  # of the steps (OLMo Hybrid)
     gate_activation: str = "silu"
+
+    @property
+    def values_per_key(self) -> int:
+        """Value heads that each key head serves."""
+        return self.value_heads // self.key_heads
+
+    @property
+    def value_channels(self) -> int:
+        """Channels of all value heads."""
+        return self.value_heads * self.value_dim
 
     def forward(self, m: Machine[X], x: X) -> X:
         keys, values = self.key_heads * self.key_dim, self.value_heads * self.value_dim
@@ -141,6 +155,7 @@ class KimiDeltaAttention(RecurrentMixer):
     narrow ones.
     """
 
+    short_name: ClassVar[str] = "KDA"
     cuts: ClassVar[dict[str, Cut]] = {
         **dict.fromkeys(
             (
@@ -222,6 +237,7 @@ class Mamba(RecurrentMixer):
     exp(−exp(a_log) · dt) · s + dt · u · b; y = s · c + skip · u. The result is out(y · silu(z)).
     """
 
+    short_name: ClassVar[str] = "Mamba"
     cuts: ClassVar[dict[str, Cut]] = {
         **dict.fromkeys(("x", "z", "conv", "dt_up", "dt_bias", "a_log", "skip"), Cut(0)),
         **dict.fromkeys(("dt_down", "b", "c", "out"), Cut(1)),
@@ -252,49 +268,6 @@ class Mamba(RecurrentMixer):
         return self.out(m, m.to_model_dtype(m.multiply(y, m.act(self.z(m, x), "silu"))))
 
 
-class MambaHead(RecurrentMixer):
-    """The state space of some channels u of Mamba, whose time steps, b and c are projections of
-    these channels alone.
-    """
-
-    # not modules of their own
-    unquantized: ClassVar[frozenset[str]] = frozenset({"dt_down", "b", "c", "dt_up"})
-    dt_down: Linear
-    b: Linear
-    c: Linear
-    dt_up: Linear
-    dt_bias: Weight
-    a_log: Weight
-    skip: Weight
-
-    def forward(self, m: Machine[X], u: X) -> X:
-        dt = m.softplus(self.dt_up(m, self.dt_down(m, u)), self.dt_bias)
-        return m.selective_scan(self, u, self.b(m, u), self.c(m, u), dt, self.a_log, self.skip)
-
-
-class MambaWithHeads(RecurrentMixer):
-    """Mamba whose channels are divided among heads; each has matrices of its own for time steps,
-    b and c (Zamba, arXiv:2405.16712).
-    """
-
-    x: Linear
-    z: Linear
-    conv: Convolution
-    per_head: Stack
-    out: Linear
-    num_heads: int
-    head_dim: int
-    activation: str
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        u = m.split(
-            m.act(self.conv(m, self.x(m, x)), self.activation), *(self.head_dim,) * self.num_heads
-        )
-        # (B, T, i)
-        y = m.concat(*[head(m, part) for head, part in zip(self.per_head, u, strict=True)])
-        return self.out(m, m.to_model_dtype(m.multiply(y, m.act(self.z(m, x), "silu"))))
-
-
 class Mamba2(RecurrentMixer):
     """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): each head keeps a matrix S `[head_dim, state]`.
 
@@ -305,6 +278,7 @@ class Mamba2(RecurrentMixer):
     c and dt are multiplied by `multipliers`.
     """
 
+    short_name: ClassVar[str] = "Mamba-2"
     cuts: ClassVar[dict[str, Cut]] = {
         **dict.fromkeys(("z", "x", "dt", "dt_bias", "a_log", "skip"), Cut(0, "heads")),
         **dict.fromkeys(("b", "c", "conv", "norm"), Cut(0, "state_groups")),
@@ -356,65 +330,6 @@ class Mamba2(RecurrentMixer):
         return self.out(m, apply_optional(self.norm, m, m.to_model_dtype(m.multiply(y, gate))))
 
 
-class LightningAttention(RecurrentMixer):
-    """Linear attention with a fixed decay for each head and layer (arXiv:2501.08313); each head
-    keeps S `[head_dim, head_dim]`.
-
-    q, k and v pass the activation; S ← e⁻ˢ S + k ⊗ v; y = Sᵀq. The result is out(sigmoid(gate x) ·
-    norm(y)), y normalized across all heads.
-    """
-
-    cuts: ClassVar[dict[str, Cut]] = {
-        **dict.fromkeys(("query", "key", "value", "gate"), Cut(0, "heads")),
-        "out": Cut(1, "heads"),
-    }
-    query: Linear
-    key: Linear
-    value: Linear
-    norm: Norm
-    gate: Linear
-    out: Linear
-    heads: int
-    head_dim: int
-    activation: str
-    layers: int  # of the model, for the decays
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        q, k, v = (
-            m.to_float32(m.act(y, self.activation))
-            for y in (self.query(m, x), self.key(m, x), self.value(m, x))
-        )
-        q, k, v = (m.split_heads(y, self.head_dim) for y in (q, k, v))  # (B, T, H, h)
-        y = self.norm(
-            m, m.to_model_dtype(m.merge_heads(m.linear_attention(self, q, k, v, self.layers)))
-        )
-        return self.out(m, m.multiply(y, m.act(self.gate(m, x), "sigmoid")))
-
-
-class BranchMultipliers(NamedTuple):
-    """Factors of the inputs and outputs of two branches."""
-
-    attention_in: float = 1.0
-    attention_out: float = 1.0
-    state_in: float = 1.0
-    state_out: float = 1.0
-
-
-class ParallelMixers(Block):
-    """Attention and a recurrent mixer that read the same x; the result is the sum of both, each
-    with factors (Falcon-H1).
-    """
-
-    attention: Attention
-    state: Mamba2
-    multipliers: BranchMultipliers = BranchMultipliers()
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        by = self.multipliers
-        y = m.scale(self.state(m, m.scale(x, by.state_in)), by.state_out)
-        return m.add(y, m.scale(self.attention(m, m.scale(x, by.attention_in)), by.attention_out))
-
-
 class SharedTransformer(Block):
     """mlp(mlp_norm(attn(norm [x; e]))) of hidden states x and embeddings e: a block that several
     layers share (Zamba).
@@ -456,6 +371,7 @@ class SharedBlockLayer(Layer):
 class ShortConv(RecurrentMixer):
     """out(c · conv(b · x)), with b, c and x three projections of the input (LFM2)."""
 
+    short_name: ClassVar[str] = "short conv"
     cuts: ClassVar[dict[str, Cut]] = {
         **dict.fromkeys(("b", "c", "x", "conv"), Cut(0)),
         "out": Cut(1),
@@ -566,25 +482,6 @@ def kimi_delta(
     )
 
 
-def lightning_attention(
-    d: int, H: Expr, h: Expr, activation: str, layers: int
-) -> LightningAttention:
-    """Linear attention with the fixed decays of a model with so many layers."""
-    into = linear(H * h, d)
-    return LightningAttention(
-        query=into,
-        key=into,
-        value=into,
-        norm=rms(H * h, 1e-6),
-        gate=into,
-        out=linear(d, H * h),
-        heads=H,
-        head_dim=h,
-        activation=activation,
-        layers=layers,
-    )
-
-
 def mamba(
     d: int,
     i: Expr,
@@ -617,44 +514,6 @@ def mamba(
         a_log=weight(i, N, role="scale"),
         skip=weight(i, role="scale"),
         out=linear(d, i, bias),
-        activation=activation,
-    )
-
-
-def mamba_with_heads(
-    d: int,
-    n: Expr,
-    m: Expr,
-    N: Expr,
-    R: Expr,
-    kernel: int,
-    *,
-    bias: bool,
-    conv_bias: bool,
-    activation: str,
-) -> MambaWithHeads:
-    """Mamba with n heads of m channels each, a state of N numbers for each channel and time
-    steps of rank R.
-    """
-    channels, state = Expr.const(n) * m, linear(N, m)
-    head = MambaHead(
-        dt_down=linear(R, m),
-        b=state,
-        c=state,
-        dt_up=linear(m, R),
-        dt_bias=weight(m, role="bias"),
-        a_log=weight(m, N, role="scale"),
-        skip=weight(m, role="scale"),
-    )
-    into = linear(channels, d, bias)
-    return MambaWithHeads(
-        x=into,
-        z=into,
-        conv=convolution(channels, kernel, conv_bias),
-        per_head=repeat(head, n),
-        out=linear(d, channels, bias),
-        num_heads=n,
-        head_dim=m,
         activation=activation,
     )
 
@@ -707,59 +566,3 @@ def short_conv(d: int, kernel: int, bias: bool) -> ShortConv:
     """A short convolution; the bias is on the convolution and its projections."""
     part = linear(d, d, bias)
     return ShortConv(b=part, c=part, x=part, conv=convolution(d, kernel, bias), out=part)
-
-
-class ResidualConvolution(RecurrentMixer):
-    """x + a causal depthwise convolution of x, in float32."""
-
-    weight: Weight  # [channels, c]
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        x = m.to_float32(x)
-        return m.to_model_dtype(m.add(m.causal_conv(self, x, self.weight, None), x))
-
-
-class ConvolvedAttention(Attention):
-    """Attention without rotary positions: keys and values pass a short convolution, and scores have
-    a learned bias by distance.
-
-    The bias of a query is its `relative` projection times one profile over the distances for each
-    of its numbers (Inkling).
-    """
-
-    cuts: ClassVar[dict[str, Cut]] = {
-        **Attention.cuts,
-        **dict.fromkeys(("k_conv", "v_conv"), Cut(0, "kv_heads", "copy")),
-        "relative": Cut(0, "heads"),
-    }
-    k_conv: ResidualConvolution
-    v_conv: ResidualConvolution
-    relative: Linear
-    distance: Linear
-    relative_dim: int
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.k is not None and self.v is not None
-        q = norm_heads_of(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
-        k = norm_heads_of(
-            self, m, self.k_norm, m.split_heads(self.k_conv(m, self.k(m, x)), self.head_dim)
-        )
-        v = m.split_heads(self.v_conv(m, self.v(m, x)), self.head_dim)
-        k, v = m.update_cache(self, k, v)  # (B, S, K, h)
-        # (B, T, H, D)
-        bias = self.distance(m, m.split_heads(self.relative(m, x), self.relative_dim))
-        temperature = self.score_transform.temperature
-        q, bias = m.scale_by_position(q, temperature), m.scale_by_position(bias, temperature)
-        return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, None, None, bias)))
-
-
-class ConvolvedLayer(Layer):
-    """A layer whose branches pass a short convolution before they are added (Inkling)."""
-
-    attn_conv: ResidualConvolution
-    mlp_conv: ResidualConvolution
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        assert self.attn is not None and self.mlp is not None
-        x = m.add(x, self.attn_conv(m, self.attn(m, apply_optional(self.attn_norm, m, x))))
-        return m.add(x, self.mlp_conv(m, self.mlp(m, apply_optional(self.mlp_norm, m, x))))

@@ -12,7 +12,6 @@ from ..utils.errors import LlamathError
 from .blocks import (
     TOWER_FIELDS,
     Decoder,
-    Layer,
     Linear,
     Norm,
     PostNormLayer,
@@ -140,6 +139,7 @@ class CrossAttention(Block):
     Layers that attend to images have one, too, whose weights are counted.
     """
 
+    short_name: ClassVar[str] = "cross-attention"
     group: ClassVar[str] = "attention"
     cuts: ClassVar[dict[str, Cut]] = {
         "q": Cut(0, "heads"),
@@ -184,16 +184,3 @@ class CaptionLayer(PostNormLayer):
 
     cross_attn: CrossAttention
     cross_norm: Norm
-
-
-class CrossAttentionLayer(Layer):
-    """A layer that attends to images alone, which are counted: it leaves text without images as
-    it is (Llama 3.2 Vision).
-    """
-
-    cross_attn: CrossAttention
-    attn_gate: Weight
-    mlp_gate: Weight
-
-    def forward(self, m: Machine[X], x: X, *_: X) -> X:  # noqa: ARG002
-        return x

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from .blocks import (
-    MLP,
     Attention,
     Linear,
     Norm,
@@ -29,6 +28,8 @@ class PatchEmbedding(Linear):
     patch: W `[d_v, C_v, p_v, p_v]`.
     """
 
+    is_linear_layer: ClassVar[bool] = False
+
 
 class EncoderAttention(Attention):
     """Attention of every token to all tokens of its image or sound, or of its window; nothing is
@@ -47,22 +48,6 @@ class EncoderAttention(Attention):
             m.merge_heads(
                 m.encoder_attention(q, k, v, self.score_transform.scale, self.window_side)
             ),
-        )
-
-
-class ClippedLinear(Linear):
-    """A linear layer whose inputs and outputs are clamped to stored numbers (Gemma 4)."""
-
-    input_min: Weight
-    input_max: Weight
-    output_min: Weight
-    output_max: Weight
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return m.clip(
-            Linear.forward(self, m, m.clip(x, self.input_min, self.input_max)),
-            self.output_min,
-            self.output_max,
         )
 
 
@@ -108,55 +93,6 @@ class VisionTower(Block):
         else:
             x = apply_optional(self.norm_after, m, m.layers(self.layers, x))
         return m.drop_tokens(x, 1) if self.drops_class_token else x
-
-
-class RegisterTower(VisionTower):
-    """A vision transformer with learned tokens before the patches, which get no positions and
-    are left out of the result (RADIO).
-    """
-
-    class_token: Weight
-    positions: Weight
-    registers: int  # learned tokens
-
-    def forward(self, m: Machine[X], pixels: X) -> X:
-        x = m.add_positions(self.patches(m, pixels), self.positions, self.resizing)
-        x = m.layers(self.layers, m.prepend(x, self.class_token))
-        return apply_optional(self.norm_after, m, m.drop_tokens(x, self.registers))
-
-
-class PooledVisionTower(VisionTower):
-    """A vision transformer with positions by column and row, whose result are averages of pool ×
-    pool features (Gemma 4).
-    """
-
-    axial_positions: Weight  # [2, places, d_v]
-    std_bias: Weight | None = None
-    std_scale: Weight | None = None
-    pool: int
-    factor: float  # of the averages
-
-    def forward(self, m: Machine[X], pixels: X) -> X:
-        x = m.add_positions(self.patches(m, pixels), self.axial_positions, "axial")
-        x = m.scale(m.pool_patches(m.layers(self.layers, x), self.pool), self.factor)
-        if self.std_bias is None or self.std_scale is None:
-            return x
-        return m.standardize(x, self.std_bias, self.std_scale)
-
-
-class PatchEmbedder(VisionTower):
-    """Normalized pixels of large patches, projected, with positions by column and row; there are
-    no layers (Gemma 4 12B).
-    """
-
-    pixel_norm: Norm
-    axial_positions: Weight  # [places, 2, d_v]
-
-    def forward(self, m: Machine[X], pixels: X) -> X:
-        x = apply_optional(self.norm_before, m, self.patches(m, self.pixel_norm(m, pixels)))
-        return apply_optional(
-            self.norm_after, m, m.add_positions(x, self.axial_positions, "axial_last")
-        )
 
 
 class LayerScale(Norm):
@@ -243,113 +179,6 @@ class AdapterProjector(Block):
         )
         return apply_optional(
             self.norm, m, self.linear(m, m.act(self.linear_2(m, x), self.activation))
-        )
-
-
-class ChainedProjector(Block):
-    """linear(merger x): a projector, then a linear layer on its tokens (HyperCLOVA X Vision)."""
-
-    group: ClassVar[str] = "projector"
-    merger: Block
-    linear: Linear
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return self.linear(m, self.merger(m, x))
-
-
-class DeepMLPProjector(Block):
-    """A linear layer, then others, each after an activation (Janus)."""
-
-    group: ClassVar[str] = "projector"
-    linear: Linear
-    hidden: Stack
-    activation: str
-    unread: Block | None = None  # of the model's other direction, which makes images
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        x = self.linear(m, x)
-        for layer in self.hidden:
-            x = layer(m, m.act(x, self.activation))
-        return x
-
-
-class TwoStepProjector(Block):
-    """An MLP of two layers on the features of each patch, then another on those of side × side
-    patches joined (MiniMax-M3).
-    """
-
-    group: ClassVar[str] = "projector"
-    linear_1: Linear
-    linear_2: Linear
-    joined_1: Linear
-    joined_2: Linear
-    activation: str
-    merge: int
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        x = self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
-        x = m.act(self.joined_1(m, m.merge_patches(x, self.merge)), self.activation)
-        return self.joined_2(m, x)
-
-
-class FramesProjector(Block):
-    """norm(linear(temporal [y; y])) with y = spatial x, an MLP and a norm each: features of
-    squares, then of two frames (ERNIE 4.5 VL).
-
-    Both frames of an image are the image.
-    """
-
-    group: ClassVar[str] = "projector"
-    spatial_first: Linear
-    spatial_second: Linear
-    spatial_norm: Norm
-    temporal_first: Linear
-    temporal_second: Linear
-    temporal_norm: Norm
-    linear: Linear
-    norm: Norm
-    merge: int
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        x = m.act(self.spatial_first(m, m.merge_patches(x, self.merge)), "gelu")
-        x = self.spatial_norm(m, self.spatial_second(m, x))
-        x = self.temporal_second(m, m.act(self.temporal_first(m, m.concat(x, x)), "gelu"))
-        return self.norm(m, self.linear(m, self.temporal_norm(m, x)))
-
-
-class DownsampleProjector(Block):
-    """mlp(gelu(norm(linear x))) on features of side × side patches, of which a convolution makes
-    one before (GLM-4V).
-    """
-
-    group: ClassVar[str] = "projector"
-    downsample: PatchEmbedding
-    linear: Linear
-    norm: Norm
-    mlp: MLP
-    merge: int
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        x = self.downsample(m, m.merge_patches(x, self.merge, by_channel=True))
-        return self.mlp(m, m.act(self.norm(m, self.linear(m, x)), "gelu"))
-
-
-class DeepstackProjector(Block):
-    """One projector for the last hidden states of a tower, others for earlier ones; the text
-    model adds their results to early layers.
-    """
-
-    group: ClassVar[str] = "projector"
-    merger: MLPProjector
-    deepstack: Stack
-    feature_width: int  # of one of the hidden states that are joined in the features
-    states: int  # number of hidden states
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        *earlier, last = m.split(x, *[self.feature_width] * self.states)
-        return m.concat(
-            self.merger(m, last),
-            *(merger(m, x) for merger, x in zip(self.deepstack, earlier, strict=True)),
         )
 
 

@@ -101,6 +101,16 @@ class Block(Record):
     expert_parallel: ClassVar[frozenset[str]] = frozenset()
     # linear layers that transformers' class excepts from quantization
     unquantized: ClassVar[frozenset[str]] = frozenset()
+    # of what mixes tokens: its name in one or two words; empty: that of the class
+    short_name: ClassVar[str] = ""
+    # sizes that the stored layouts of the weights inside depend on, by field of `LayoutParams`
+    layout_sizes: ClassVar[dict[str, str]] = {}
+    # transformers has a linear layer of its own in its place, which quantizers find
+    is_linear_layer: ClassVar[bool] = False
+    # its forward works unchanged on shards of its weights; each class says so for itself
+    computes_on_shards: ClassVar[bool] = False
+    # of a layer: text without images passes it unchanged
+    reads_only_images: ClassVar[bool] = False
     # nothing in it gets a gradient from the loss of the model
     without_gradient: ClassVar[bool] = False
 

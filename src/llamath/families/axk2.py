@@ -4,15 +4,56 @@ rank.
 
 from __future__ import annotations
 
-from ..core.blocks import Decoder, GatedNorm, Layer
+from typing import ClassVar
+
+from ..core.blocks import Decoder, Layer, Linear, Norm
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu
-from ..core.latent_attention import GatedIndexedAttention
+from ..core.latent_attention import IndexedAttention, attend, latents_of, queries_of
+from ..core.machine import Machine, X
 from .deepseek_shared import deepseek_v3_moe
 from .indexed_shared import HF_INDEXED, indexed_attention
 from .layers_shared import dense_or_sparse
 from .registry import family
 from .rope_shared import read_rope
+
+
+class GatedIndexedAttention(IndexedAttention):
+    """Indexed attention; queries and a gate are projected from the latent vector before and
+    after its norm (A.X K2).
+    """
+
+    computes_on_shards: ClassVar[bool] = True
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert (
+            self.q_down is not None
+            and self.q_norm is not None
+            and self.indexer is not None
+            and self.gate is not None
+        )
+        down = self.q_down(m, x)
+        latent = self.q_norm(m, down)
+        both = m.concat(latent, down)
+        q, q_rope = queries_of(self, m, both)
+        cached = latents_of(self, m, x)
+        y = m.merge_heads(attend(self, m, q, q_rope, cached, self.indexer(m, x, latent)))
+        gate = m.act(m.to_float32(self.gate(m, both)), "sigmoid")
+        return self.o(m, m.to_model_dtype(m.multiply(m.to_float32(y), gate)))
+
+
+class GatedNorm(Norm):
+    """y · sigmoid(up(silu(down y))) with y = inner x: a norm with a gate of low rank (A.X K2)."""
+
+    inner: Norm
+    gate_down: Linear
+    gate_up: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = self.inner(m, x)
+        gate = self.gate_up(m, m.act(self.gate_down(m, y), "silu"))
+        return m.to_model_dtype(m.multiply(m.to_float32(y), m.act(m.to_float32(gate), "sigmoid")))
+
 
 _GATED = {"{}.inner": "{}.norm", "{}.gate_down": "{}.W_down", "{}.gate_up": "{}.W_up"}
 _PLAIN = HF_INDEXED.with_changes(

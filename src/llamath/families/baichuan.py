@@ -5,6 +5,8 @@ Baichuan 2 is counted only: its normalized head is not part of the machine.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import ScoreTransform
@@ -24,6 +26,7 @@ _VOCABULARY_OF_2 = 125696
 class NormalizedHead(Linear):
     """y = W x with each row of W divided by its length."""
 
+    is_linear_layer: ClassVar[bool] = False
     forward = counted_only("Baichuan 2's normalized head")
 
 

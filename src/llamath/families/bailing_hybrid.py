@@ -4,17 +4,35 @@ layer, DeepSeek-V3's experts.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..checkpoint.naming.hf_names import HF_LATENT
-from ..core.blocks import Decoder
+from ..core.blocks import Decoder, Linear
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms
 from ..core.expr import Expr
-from ..core.latent_attention import HeadGatedLatentAttention
+from ..core.latent_attention import LatentAttention, attend, latents_of, queries_of, query_latent_of
+from ..core.machine import Machine, X
 from ..core.mixers import KimiDeltaAttention, kimi_delta
+from ..core.tree import Cut
 from .deepseek_shared import latent_attention
 from .kimi_shared import DELTA_LAYOUTS, delta_hybrid, delta_names, kimi_experts
 from .registry import family
 from .rope_shared import read_rope
+
+
+class HeadGatedLatentAttention(LatentAttention):
+    """Latent attention in which a sigmoid gate multiplies the output of each head (Ling 3)."""
+
+    cuts: ClassVar[dict[str, Cut]] = {**LatentAttention.cuts, "gate": Cut(0, "heads")}
+    gate: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        q, q_rope = queries_of(self, m, query_latent_of(self, m, x))
+        y = attend(self, m, q, q_rope, latents_of(self, m, x))  # (B, T, H, v)
+        gate = m.to_model_dtype(m.act(m.to_float32(self.gate(m, x)), "sigmoid"))
+        return self.o(m, m.merge_heads(m.multiply(y, m.split_heads(gate, 1))))
+
 
 LATENT = {path: name.replace("self_attn.", "attention.") for path, name in HF_LATENT.inside.items()}
 DELTA = delta_names("attention", forget="f_proj", gate="g_proj", out="dense")

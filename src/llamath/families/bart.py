@@ -5,15 +5,44 @@ of tokens.
 from __future__ import annotations
 
 from ..core.attention_facts import Heads
-from ..core.blocks import MLP, Embedding, Linear, PostNormLayer
+from ..core.blocks import (
+    MLP,
+    Embedding,
+    Linear,
+    Norm,
+    PostNormLayer,
+    apply_optional,
+    residual_branch,
+)
 from ..core.config import Config
 from ..core.constructors import gqa, layer_norm, linear, mlp, weight
 from ..core.expr import Expr
-from ..core.extensions.encoder_decoder import EncodedLayer, EncoderDecoder, TextEncoder
+from ..core.extensions.encoder_decoder import EncoderDecoder, TextEncoder
+from ..core.machine import Machine, X
 from ..core.multimodal import CountedBlock, CrossAttention, UnreadBlock
 from ..core.towers import EncoderAttention
 from ..core.tree import Block, Stack, Weight, repeat
 from .counted_towers import Modules, counted
+
+
+class EncodedLayer(PostNormLayer):
+    """x = attn_norm(x + attn x); x = cross_norm(x + cross_attn(x, encoder)); x = mlp_norm(x +
+    mlp x).
+    """
+
+    cross_attn: CrossAttention
+    cross_norm: Norm
+
+    def forward(self, m: Machine[X], x: X, *states: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = apply_optional(
+            self.attn_norm, m, m.add(x, residual_branch(self, m, self.attn, x, None))
+        )
+        x = self.cross_norm(m, m.add(x, m.dropout(self.cross_attn(m, x, *states))))
+        return apply_optional(
+            self.mlp_norm, m, m.add(x, residual_branch(self, m, self.mlp, x, None))
+        )
+
 
 _POSITIONS_BEFORE = 2
 """Rows of the positions that no token has."""

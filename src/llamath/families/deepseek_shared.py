@@ -8,14 +8,35 @@ from math import log
 from typing import TYPE_CHECKING
 
 from ..core.attention_facts import ScoreTransform
-from ..core.blocks import MLP, ExpertGroups, Layer, MoE, MTPLayer, Norm
+from ..core.blocks import MLP, Embedding, ExpertGroups, Layer, Linear, MoE, Norm
 from ..core.config import Config
 from ..core.constructors import embedding, linear, mixture, rms, swiglu, unembedding, weight
 from ..core.expr import Expr
+from ..core.machine import Machine, X
 from ..core.positions import Rope, TemperatureTuning, YarnRope
 from ..core.tree import Stack, Weight, repeat
 from ..utils.errors import safe
 from ..utils.record_type import Record
+
+
+class MTPLayer(Layer):
+    """A multi-token prediction layer: a decoder layer on join([embed_norm e; hidden_norm x]), with
+    the hidden state x and the embedding e of the next token, then norm and the shared head. Files
+    store embedding and head again (DeepSeek-V3, arXiv:2412.19437, 2.2).
+    """
+
+    embed: Embedding
+    embed_norm: Norm
+    hidden_norm: Norm
+    join: Linear
+    norm: Norm
+    head: Linear
+
+    def forward(self, m: Machine[X], x: X, *ids: X) -> X:
+        joined = m.concat(self.embed_norm(m, self.embed(m, *ids)), self.hidden_norm(m, x))
+        x = Layer.forward(self, m, self.join(m, joined))
+        return self.head(m, self.norm(m, x))
+
 
 if TYPE_CHECKING:
     from ..core.latent_attention import LatentAttention

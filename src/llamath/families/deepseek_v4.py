@@ -4,7 +4,9 @@ first layers whose experts a table gives.
 
 from __future__ import annotations
 
-from ..core.blocks import Decoder, HashMoE, Layer, MoE
+from typing import ClassVar
+
+from ..core.blocks import Decoder, Layer, MoE, add_shared_experts, router_logits
 from ..core.config import Config
 from ..core.constructors import decoder, rms, weight
 from ..core.expr import Expr
@@ -13,8 +15,8 @@ from ..core.extensions.compressed_attention import (
     compressed_indexer,
     compressor,
 )
-from ..core.extensions.hyper_connections import HyperDecoder, HyperLayer
-from ..core.tree import sequence
+from ..core.machine import Machine, X
+from ..core.tree import Weight, sequence
 from .compressed_shared import (
     NAMES,
     PUBLISHED,
@@ -22,9 +24,22 @@ from .compressed_shared import (
     indexer_sizes,
     limited_experts,
 )
-from .hyper_shared import hyper_connection, stream_mixer, stream_sum
+from .hyper_shared import HyperDecoder, HyperLayer, hyper_connection, stream_mixer, stream_sum
 from .layers_shared import listed_layers, read_layer_types
 from .registry import family
+
+
+class HashMoE(MoE):
+    """Experts that a table gives for each token id; the router only weighs them (DeepSeek-V4)."""
+
+    routes_by_token: ClassVar[bool] = True
+    groups: ClassVar[dict[str, str]] = {**MoE.groups, "table": "router"}
+    table: Weight  # [V, k], numbers of experts
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        chosen, weights = m.route_by_token(router_logits(self, m, x), self.table, self)
+        return add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
+
 
 SLIDING, SPARSE, HEAVY = (
     "sliding_attention",

@@ -16,14 +16,13 @@ from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, side_table, weight
 from ..core.expr import Expr, product
 from ..core.extensions.compressed_attention import CompressedAttention, Compressor
-from ..core.extensions.hyper_connections import HyperLayer
 from ..core.extensions.ngram_tables import MAX_ROWS, rows_of_hashes, streams_norm
 from ..core.latent_attention import Indexer, WindowKeys
 from ..core.mixers import RecurrentMixer
 from ..core.multimodal import CountedBlock
 from ..core.tree import Block, Cut, Stack, Weight, counted_only, sequence
 from .compressed_shared import PUBLISHED, compressed_attention, indexer_sizes, limited_experts
-from .hyper_shared import hyper_connection, stream_mixer
+from .hyper_shared import HyperLayer, hyper_connection, stream_mixer
 from .layers_shared import MAX_LISTED_LAYERS
 from .registry import family
 

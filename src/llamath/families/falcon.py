@@ -8,14 +8,34 @@ from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
 from ..core.attention_facts import Heads, ScoreTransform
-from ..core.blocks import Decoder, Layer, TwoNormLayer
+from ..core.blocks import Decoder, Layer, Norm, residual_branch
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.expr import Expr
+from ..core.machine import Machine, X
 from ..core.positions import Alibi
 from ..core.tree import repeat
 from .registry import family
 from .rope_shared import read_rope
+
+
+class TwoNormLayer(Layer):
+    """A parallel layer, x += mixer(attn_branch_norm x) + mlp(mlp_branch_norm x), with one norm
+    per branch (Falcon 40B).
+    """
+
+    attn_branch_norm: Norm
+    mlp_branch_norm: Norm
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        y = m.add(
+            x, residual_branch(self, m, self.attn, self.attn_branch_norm(m, x), self.attn_out_norm)
+        )
+        return m.add(
+            y, residual_branch(self, m, self.mlp, self.mlp_branch_norm(m, x), self.mlp_out_norm)
+        )
+
 
 NAMES = Scheme(
     name="hf",

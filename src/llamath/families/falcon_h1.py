@@ -4,17 +4,59 @@ nearly every product.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..core.attention_facts import ScoreTransform
-from ..core.blocks import Attention, Decoder, Layer, ScaledMLP
+from ..core.blocks import MLP, Attention, Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu
 from ..core.expr import Expr
-from ..core.mixers import BranchMultipliers, Mamba2, ParallelMixers
-from ..core.tree import repeat
+from ..core.machine import Machine, X
+from ..core.mixers import Mamba2
+from ..core.tree import Block, repeat
 from .bamba import NAMES_FEED_FORWARD
 from .mamba_shared import mamba2_layer, mamba2_names
 from .registry import family
 from .rope_shared import read_rope
+
+
+class BranchMultipliers(NamedTuple):
+    """Factors of the inputs and outputs of two branches."""
+
+    attention_in: float = 1.0
+    attention_out: float = 1.0
+    state_in: float = 1.0
+    state_out: float = 1.0
+
+
+class ParallelMixers(Block):
+    """Attention and a recurrent mixer that read the same x; the result is the sum of both, each
+    with factors (Falcon-H1).
+    """
+
+    attention: Attention
+    state: Mamba2
+    multipliers: BranchMultipliers = BranchMultipliers()
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        by = self.multipliers
+        y = m.scale(self.state(m, m.scale(x, by.state_in)), by.state_out)
+        return m.add(y, m.scale(self.attention(m, m.scale(x, by.attention_in)), by.attention_out))
+
+
+class ScaledMLP(MLP):
+    """down(act(gate_multiplier · gate x) · up x) · down_multiplier (Falcon-H1)."""
+
+    gate_multiplier: float
+    down_multiplier: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        gate = m.scale(self.gate(m, x), self.gate_multiplier)
+        return m.scale(
+            self.down(m, m.gated(gate, self.up(m, x), self.activation)), self.down_multiplier
+        )
+
 
 ATTENTION = {f"attn.attention.{x}": f"self_attn.{x}_proj" for x in "qkvo"}
 LAYOUTS = {"attn.state.conv.weight": "unit", "attn.state.norm": "flat"}

@@ -4,17 +4,86 @@ layers, experts parallel to the MLP.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..checkpoint.naming.gguf_names import GGUF
 from ..config_keys import any_name
 from ..core.attention_facts import AttentionWindow, Heads, ScoreTransform
-from ..core.blocks import MLP, Attention, Decoder, DenseAndMoE, RMSNorm, ScaledLayer, ScaledMoE
+from ..core.blocks import (
+    MLP,
+    Attention,
+    Decoder,
+    Layer,
+    MoE,
+    Norm,
+    PerLayerInput,
+    RMSNorm,
+    add_shared_experts,
+    router_logits,
+)
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, mixture, rms, swiglu, weight
 from ..core.expr import Expr
+from ..core.machine import Machine, X
+from ..core.tree import Block, Weight
 from .gemma_shared import HF_PER_LAYER, kv_layers, per_layer_embedding, per_layer_input, with_kv_of
 from .layers_shared import layer_kinds, layers_from, settings_of_layers
 from .registry import family
 from .rope_shared import rope_by_type
+
+
+class ScaledMoE(MoE):
+    """Router and experts have their own input norms, the router's times `factor`; each routing
+    weight is scaled (Gemma 4).
+    """
+
+    groups: ClassVar[dict[str, str]] = {**MoE.groups, "expert_scale": "router"}
+    router_norm: Norm
+    expert_norm: Norm
+    expert_scale: Weight
+    factor: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        logits = router_logits(self, m, m.scale(self.router_norm(m, x), self.factor))
+        chosen, weights = m.route(logits, self.correction, self)
+        weights = m.scale_by_expert(weights, chosen, self.expert_scale)
+        return add_shared_experts(
+            self, m, x, m.experts(self, self.experts, self.expert_norm(m, x), chosen, weights)
+        )
+
+
+class DenseAndMoE(Block):
+    """dense_out_norm(dense(dense_norm x)) + moe_out_norm(moe x): an MLP and experts in parallel
+    (Gemma 4).
+    """
+
+    group: ClassVar[str] = "mlp"
+    dense_norm: Norm
+    dense: MLP
+    dense_out_norm: Norm
+    moe: MoE
+    moe_out_norm: Norm
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = self.dense_out_norm(m, self.dense(m, self.dense_norm(m, x)))
+        return m.add(y, self.moe_out_norm(m, self.moe(m, x)))
+
+
+class ScaledLayer(Layer):
+    """A layer with an optional per-layer embedding branch, whose output is multiplied by one
+    stored scalar (Gemma 4).
+    """
+
+    groups: ClassVar[dict[str, str]] = {"scalar": "norm"}
+    per_layer: PerLayerInput | None = None
+    scalar: Weight
+
+    def forward(self, m: Machine[X], x: X, *per_layer: X) -> X:
+        x = Layer.forward(self, m, x)
+        if self.per_layer is not None:
+            x = m.add(x, self.per_layer(m, x, *per_layer))
+        return m.scale_by_weight(x, self.scalar)
+
 
 NAMES = HF_PER_LAYER.with_changes(
     inside={

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ..core.attention_facts import AttentionWindow, ScoreTransform
-from ..core.blocks import MLP, Decoder, Layer, Linear, RMSNorm
+from ..core.blocks import MLP, Decoder, Layer, Linear, Norm, RMSNorm, apply_optional
 from ..core.config import Config
 from ..core.constructors import layer_norm, linear, rms, weight
 from ..core.expr import Expr
 from ..core.image_sizes import ScaledImage
+from ..core.machine import Machine, X
 from ..core.positions import SplitAxialRope
 from ..core.sound import (
     ConformerConvolution,
@@ -20,16 +21,61 @@ from ..core.sound import (
     RelativeAttention,
     SubsampleConvolution,
 )
-from ..core.towers import (
-    ClippedLinear,
-    EncoderAttention,
-    LinearProjector,
-    PatchEmbedder,
-    PatchEmbedding,
-    PooledVisionTower,
-)
+from ..core.towers import EncoderAttention, LinearProjector, PatchEmbedding, VisionTower
 from ..core.tree import Stack, Weight, repeat
 from .multimodal_registry import Names, Part, Tower
+
+
+class ClippedLinear(Linear):
+    """A linear layer whose inputs and outputs are clamped to stored numbers (Gemma 4)."""
+
+    is_linear_layer: ClassVar[bool] = False
+    input_min: Weight
+    input_max: Weight
+    output_min: Weight
+    output_max: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.clip(
+            Linear.forward(self, m, m.clip(x, self.input_min, self.input_max)),
+            self.output_min,
+            self.output_max,
+        )
+
+
+class PooledVisionTower(VisionTower):
+    """A vision transformer with positions by column and row, whose result are averages of pool ×
+    pool features (Gemma 4).
+    """
+
+    axial_positions: Weight  # [2, places, d_v]
+    std_bias: Weight | None = None
+    std_scale: Weight | None = None
+    pool: int
+    factor: float  # of the averages
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = m.add_positions(self.patches(m, pixels), self.axial_positions, "axial")
+        x = m.scale(m.pool_patches(m.layers(self.layers, x), self.pool), self.factor)
+        if self.std_bias is None or self.std_scale is None:
+            return x
+        return m.standardize(x, self.std_bias, self.std_scale)
+
+
+class PatchEmbedder(VisionTower):
+    """Normalized pixels of large patches, projected, with positions by column and row; there are
+    no layers (Gemma 4 12B).
+    """
+
+    pixel_norm: Norm
+    axial_positions: Weight  # [places, 2, d_v]
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = apply_optional(self.norm_before, m, self.patches(m, self.pixel_norm(m, pixels)))
+        return apply_optional(
+            self.norm_after, m, m.add_positions(x, self.axial_positions, "axial_last")
+        )
+
 
 _LIMITS = ("input_min", "input_max", "output_min", "output_max")
 

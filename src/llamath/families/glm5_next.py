@@ -9,16 +9,35 @@ from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.extensions.hyper_connections import HyperDecoder, HyperLayer, StreamMean
-from ..core.latent_attention import IndexedAttention, LatentSizes, PoolIndexer, WindowKeys, mla
+from ..core.latent_attention import IndexedAttention, Indexer, LatentSizes, WindowKeys, mla
+from ..core.machine import Machine, X
 from ..core.mixers import KimiDeltaAttention, kimi_delta
 from ..core.tree import Block, repeat
 from .glm_moe_dsa import indexer_types
-from .hyper_shared import hyper_connection, limited, stream_mixer
+from .hyper_shared import (
+    HyperDecoder,
+    HyperLayer,
+    StreamMean,
+    hyper_connection,
+    limited,
+    stream_mixer,
+)
 from .indexed_shared import INDEXER_NAMES, layers_with_indexers, read_indexer, without_indexer
 from .kimi_shared import DELTA_LAYOUTS, delta_names, kimi_experts
 from .layers_shared import layer_kinds, layers_from, mlp_kinds
 from .registry import family
+
+
+class PoolIndexer(Indexer):
+    """The same with queries of the latent vector, and weights of their scores (GLM-5.3 Flash)."""
+
+    keys: WindowKeys
+
+    def forward(self, m: Machine[X], x: X, latent: X) -> X:
+        q = m.split_heads(self.q(m, latent), self.head_dim)
+        weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)
+        return m.add_open_window(self, m.select_keys(self, q, self.keys(m, x), weights))
+
 
 _FACTORS = {"weight": "fn", "bias": "base", "scale": "scale"}
 NAMES = HF_LATENT.with_changes(

@@ -7,10 +7,9 @@ from __future__ import annotations
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu, weight
-from ..core.extensions.hyper_connections import HyperDecoder, HyperLayer
 from ..core.tree import repeat
 from .deepseek_shared import deepseek_v3_moe
-from .hyper_shared import hyper_connection, limited, stream_sum
+from .hyper_shared import HyperDecoder, HyperLayer, hyper_connection, limited, stream_sum
 from .indexed_shared import HF_INDEXED, indexed_attention, layers_with_indexers, without_indexer
 from .layers_shared import dense_or_sparse, listed_layers
 from .registry import family

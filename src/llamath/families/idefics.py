@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..checkpoint.naming.hf_names import HF
-from ..core.blocks import Decoder, ExtendedEmbedding, ExtendedLinear, Layer
+from ..core.blocks import Decoder, ExtendedEmbedding, Layer, Linear
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu, unembedding, weight
-from ..core.tree import repeat
+from ..core.machine import Machine, X
+from ..core.tree import Weight, repeat
 from .registry import family
 from .rope_shared import read_rope
+
+
+class ExtendedLinear(Linear):
+    """[W x; W' x] with rows W' for tokens that were added, which are stored apart (Idefics)."""
+
+    is_linear_layer: ClassVar[bool] = False
+    extra: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.concat(Linear.forward(self, m, x), m.linear(x, self.extra))
+
 
 NAMES = HF.with_changes(
     outside={

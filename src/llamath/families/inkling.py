@@ -4,18 +4,127 @@ routed with the shared ones.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
 from ..core.attention_facts import AttentionWindow, Heads, ScoreTransform
-from ..core.blocks import Decoder, SharedRoutingMoE, WeightedMLP
+from ..core.blocks import (
+    MLP,
+    Attention,
+    Decoder,
+    Layer,
+    Linear,
+    MoE,
+    apply_optional,
+    norm_heads_of,
+    project_heads,
+    router_logits,
+)
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, mixture, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.mixers import ConvolvedAttention, ConvolvedLayer, ResidualConvolution
+from ..core.machine import Machine, X
+from ..core.mixers import RecurrentMixer
 from ..core.positions import LogTuning
-from ..core.tree import repeat
+from ..core.tree import Cut, Stack, Weight, repeat
 from .layers_shared import layer_kinds, layer_numbers, layers_from, mlp_kinds
 from .registry import family
+
+
+class ResidualConvolution(RecurrentMixer):
+    """x + a causal depthwise convolution of x, in float32."""
+
+    weight: Weight  # [channels, c]
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = m.to_float32(x)
+        return m.to_model_dtype(m.add(m.causal_conv(self, x, self.weight, None), x))
+
+
+class ConvolvedAttention(Attention):
+    """Attention without rotary positions: keys and values pass a short convolution, and scores have
+    a learned bias by distance.
+
+    The bias of a query is its `relative` projection times one profile over the distances for each
+    of its numbers (Inkling).
+    """
+
+    has_relative_positions: ClassVar[bool] = True
+    cuts: ClassVar[dict[str, Cut]] = {
+        **Attention.cuts,
+        **dict.fromkeys(("k_conv", "v_conv"), Cut(0, "kv_heads", "copy")),
+        "relative": Cut(0, "heads"),
+    }
+    k_conv: ResidualConvolution
+    v_conv: ResidualConvolution
+    relative: Linear
+    distance: Linear
+    relative_dim: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.k is not None and self.v is not None
+        q = norm_heads_of(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
+        k = norm_heads_of(
+            self, m, self.k_norm, m.split_heads(self.k_conv(m, self.k(m, x)), self.head_dim)
+        )
+        v = m.split_heads(self.v_conv(m, self.v(m, x)), self.head_dim)
+        k, v = m.update_cache(self, k, v)  # (B, S, K, h)
+        # (B, T, H, D)
+        bias = self.distance(m, m.split_heads(self.relative(m, x), self.relative_dim))
+        temperature = self.score_transform.temperature
+        q, bias = m.scale_by_position(q, temperature), m.scale_by_position(bias, temperature)
+        return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, None, None, bias)))
+
+
+class ConvolvedLayer(Layer):
+    """A layer whose branches pass a short convolution before they are added (Inkling)."""
+
+    attn_conv: ResidualConvolution
+    mlp_conv: ResidualConvolution
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = m.add(x, self.attn_conv(m, self.attn(m, apply_optional(self.attn_norm, m, x))))
+        return m.add(x, self.mlp_conv(m, self.mlp(m, apply_optional(self.mlp_norm, m, x))))
+
+
+class WeightedMLP(MLP):
+    """An MLP whose output is multiplied by one stored number (Inkling)."""
+
+    scale: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.scale_by_weight(MLP.forward(self, m, x), self.scale)
+
+
+class SharedRoutingMoE(MoE):
+    """Shared experts have outputs of the router, too: the sigmoids of the chosen and of the
+    shared experts sum to 1 (Inkling).
+    """
+
+    groups: ClassVar[dict[str, str]] = {**MoE.groups, "router_scale": "router"}
+    shared_experts: Stack
+    num_shared: int
+    num_experts: int
+    router_scale: Weight  # one factor of all weights
+    route_scale: float
+
+    @property
+    def shared_count(self) -> int:
+        return int(self.num_shared)
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        routed, shared = m.split(router_logits(self, m, x), self.num_experts, self.num_shared)
+        chosen, scores = m.route(routed, self.correction, self)  # (B, T, k)
+        weights = m.normalize_sum(m.concat(scores, m.act(shared, "sigmoid")))
+        weights = m.scale_by_weight(m.scale(weights, self.route_scale), self.router_scale)
+        own, *of_shared = m.split(weights, self.top_k, *(1,) * self.num_shared)
+        y = m.experts(self, self.experts, x, chosen, own)
+        for expert, factor in zip(self.shared_experts, of_shared, strict=True):
+            y = m.add(y, m.multiply(expert(m, x), m.to_model_dtype(factor)))
+        return y
+
 
 FULL, SLIDING = TYPES = ("hybrid", "hybrid_sliding")
 _GATE_UP = {

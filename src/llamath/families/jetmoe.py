@@ -42,6 +42,7 @@ class BiasedMoE(MoE):
 class QueryExpert(Linear):
     """The projection of an expert of attention to its queries."""
 
+    is_linear_layer: ClassVar[bool] = False
     cuts: ClassVar[dict[str, Cut]] = {"weight": Cut(0, "heads")}
     heads: int
 
@@ -49,6 +50,7 @@ class QueryExpert(Linear):
 class OutputExpert(Linear):
     """The projection of an expert of attention from its heads."""
 
+    is_linear_layer: ClassVar[bool] = False
     cuts: ClassVar[dict[str, Cut]] = {"weight": Cut(1, "heads")}
     heads: int
 

@@ -4,20 +4,110 @@ to those of earlier layers.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..checkpoint.naming.hf_names import HF_LATENT
-from ..core.blocks import Decoder, DepthAttention, DepthAttentionLayer, LatentMoE, Layer, SituMLP
+from ..core.blocks import MLP, Decoder, LatentMoE, Layer, Linear, Norm, apply_optional
 from ..core.config import Config
 from ..core.constructors import decoder, linear, mixture, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.extensions.hyper_connections import HyperDecoder
-from ..core.latent_attention import GatedLatentAttention
+from ..core.latent_attention import LatentAttention, attend, latents_of, queries_of, query_latent_of
+from ..core.machine import Machine, X
 from ..core.mixers import PaddedKimiDeltaAttention, kimi_delta
-from ..core.tree import Block
+from ..core.tree import Block, Cut
 from .deepseek_shared import latent_attention
+from .hyper_shared import HyperDecoder
 from .kimi_linear import EXPERTS, full_layers
 from .kimi_shared import DELTA_LAYOUTS, delta_names
 from .layers_shared import check_listed, layers_from
 from .registry import family
+
+
+class GatedLatentAttention(LatentAttention):
+    """Latent attention in which a sigmoid gate multiplies each channel of the outputs of its
+    heads (Kimi K3).
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {**LatentAttention.cuts, "gate": Cut(0, "heads")}
+    gate: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        q, q_rope = queries_of(self, m, query_latent_of(self, m, x))
+        y = m.merge_heads(attend(self, m, q, q_rope, latents_of(self, m, x)))
+        return self.o(m, m.multiply(y, m.act(self.gate(m, x), "sigmoid")))
+
+
+class SituMLP(MLP):
+    """down(β tanh(g / β) · sigmoid(g) · λ tanh(u / λ)) with g = gate x and u = up x, in float32
+    (Kimi K3).
+    """
+
+    beta: float
+    linear_beta: float | None = None  # None: u as it is
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        gate, up = m.to_float32(self.gate(m, x)), m.to_float32(self.up(m, x))
+        y = m.multiply(_soft_clamp(m, gate, self.beta), m.act(gate, "sigmoid"))
+        y = m.multiply(y, up if self.linear_beta is None else _soft_clamp(m, up, self.linear_beta))
+        return self.down(m, m.to_model_dtype(y))
+
+
+class DepthAttention(Block):
+    """Σ softmax(proj(norm xᵢ))ᵢ · xᵢ: attention of each token to several of its residual streams
+    x (Kimi K3).
+    """
+
+    group: ClassVar[str] = "mlp"
+    norm: Norm
+    proj: Linear
+    width: int
+    streams: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        streams = m.split_heads(x, self.width)  # (B, T, n, d)
+        scores = m.merge_heads(m.to_float32(self.proj(m, self.norm(m, streams))))  # (B, T, n)
+        weights = m.split_heads(m.softmax(scores), self.streams)  # (B, T, 1, n)
+        return m.merge_heads(m.to_model_dtype(m.mix_streams(m.to_float32(streams), weights)))
+
+
+class DepthAttentionLayer(Layer):
+    """A layer whose branches read an attention to the outputs of earlier blocks of layers, and to
+    the sum of its own block's (Kimi K3).
+
+    Its input has a stream for each block, and that sum last. The first layer of a block puts the
+    sum before it into the block's stream, and begins a new one.
+    """
+
+    attn_depth: DepthAttention
+    mlp_depth: DepthAttention
+    sizes: tuple[int, ...]  # of the streams
+    closed: tuple[bool, ...]  # which blocks' streams have a value
+    opened: tuple[bool, ...]  # and which gets one here
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        *blocks, total = m.split(x, *self.sizes)
+        known = [block for block, closed in zip(blocks, self.closed, strict=True) if closed]
+        y = self.attn_depth(m, m.concat(*known, total)) if known else total
+        y = self.attn(m, apply_optional(self.attn_norm, m, y))
+        if True in self.opened:
+            blocks = [
+                total if opened else block
+                for block, opened in zip(blocks, self.opened, strict=True)
+            ]
+            known = [*known, total]
+            total = y
+        else:
+            total = m.add(total, y)
+        y = self.mlp_depth(m, m.concat(*known, total))
+        total = m.add(total, self.mlp(m, apply_optional(self.mlp_norm, m, y)))
+        return m.concat(*blocks, total)
+
+
+def _soft_clamp(m: Machine[X], x: X, limit: float) -> X:
+    return m.scale(m.act(m.scale(x, 1 / limit), "tanh"), limit)
+
 
 _LATENT = {"down": "down_proj", "norm": "norm", "up": "up_proj"}
 _DEPTH = {

@@ -6,14 +6,52 @@ from __future__ import annotations
 
 from ..checkpoint.naming.hf_names import HF_LATENT
 from ..config_keys import any_name
-from ..core.blocks import Decoder, Layer, MoE, ShortcutLayer
+from ..core.blocks import (
+    MLP,
+    AttentionBase,
+    Decoder,
+    Layer,
+    MoE,
+    Norm,
+    apply_optional,
+    residual_branch,
+)
 from ..core.config import Config
 from ..core.constructors import decoder, linear, mixture, rms, swiglu, weight
 from ..core.expr import Expr
+from ..core.machine import Machine, X
 from ..core.tree import repeat
 from .deepseek_shared import latent_attention
 from .registry import family
 from .rope_shared import read_rope
+
+
+class ShortcutLayer(Layer):
+    """Two times attention and an MLP; `shortcut` reads what the first MLP reads, and is added at
+    the end (LongCat, arXiv:2509.01322).
+    """
+
+    shortcut: MoE
+    second_attn_norm: Norm
+    second_attn: AttentionBase
+    second_mlp_norm: Norm
+    second_mlp: MLP
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = m.add(
+            x,
+            residual_branch(
+                self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm
+            ),
+        )
+        normed = apply_optional(self.mlp_norm, m, x)
+        shortcut = self.shortcut(m, normed)
+        x = m.add(x, residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
+        x = m.add(x, residual_branch(self, m, self.second_attn, self.second_attn_norm(m, x), None))
+        x = m.add(x, residual_branch(self, m, self.second_mlp, self.second_mlp_norm(m, x), None))
+        return m.add(x, shortcut)
+
 
 _ATTENTION = {
     path: name.partition(".")[2]

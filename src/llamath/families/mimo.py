@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.hf_names import HF
-from ..core.blocks import Decoder, HiddenFirstMTPLayer, Layer
+from ..core.blocks import Decoder, Layer
 from ..core.config import Config
-from .deepseek_shared import mtp_layers
+from ..core.machine import Machine, X
+from .deepseek_shared import MTPLayer, mtp_layers
 from .qwen2 import qwen2_decoder
 from .registry import family
+
+
+class HiddenFirstMTPLayer(MTPLayer):
+    """A multi-token prediction layer whose `join` reads [hidden_norm x; embed_norm e]; files
+    store no second embedding and head (MiMo).
+    """
+
+    def forward(self, m: Machine[X], x: X, *ids: X) -> X:
+        joined = m.concat(self.hidden_norm(m, x), self.embed_norm(m, self.embed(m, *ids)))
+        x = Layer.forward(self, m, self.join(m, joined))
+        return self.head(m, self.norm(m, x))
+
 
 NAMES = HF.with_changes(
     mtp_layer="model.mtp_layers.{l}.",

@@ -7,15 +7,34 @@ from __future__ import annotations
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow, Heads
-from ..core.blocks import Decoder, Layer, MoE, NarrowValueAttention
+from ..core.blocks import Attention, Decoder, Layer, MoE, norm_and_rotate, project_heads
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
 from ..core.expr import Expr
+from ..core.machine import Machine, X
 from ..core.positions import Rope
 from .deepseek_shared import sigmoid_experts
 from .layers_shared import layer_flags, layer_kinds, layers_from, mlp_kinds
 from .registry import family
 from .rope_shared import rope_from
+
+
+class NarrowValueAttention(Attention):
+    """Attention whose values have a size of their own and are multiplied by a factor before they
+    are cached (MiMo-V2).
+    """
+
+    v_dim: int
+    v_scale: float = 1.0
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.k is not None and self.v is not None
+        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
+        k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))  # (B, T, K, h)
+        v = m.scale(m.split_heads(self.v(m, x), self.v_dim), self.v_scale)  # (B, T, K, v)
+        k, v = m.update_cache(self, k, v)
+        return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks)))
+
 
 NAMES = HF.with_changes(inside={"attn.sinks": "self_attn.attention_sink_bias"})
 _WINDOW, _FULL = "sliding_attention", "full_attention"

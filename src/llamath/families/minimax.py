@@ -4,17 +4,96 @@ experts; norms on the residual stream.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..config_keys import any_name
 from ..core.attention_facts import AttentionWindow
-from ..core.blocks import Decoder, WeightedResidualLayer
+from ..core.blocks import Decoder, Layer, Linear, Norm, apply_optional
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, mixture, rms, swiglu
-from ..core.mixers import lightning_attention
-from ..core.tree import Block
+from ..core.constructors import decoder, gqa, linear, mixture, rms, swiglu
+from ..core.expr import Expr
+from ..core.machine import Machine, X
+from ..core.mixers import RecurrentMixer
+from ..core.tree import Block, Cut
 from .layers_shared import layer_flags, layer_kinds, layers_from
 from .mixtral import NAMES as MIXTRAL
 from .registry import family
 from .rope_shared import read_rope, rotary_dim
+
+
+class LightningAttention(RecurrentMixer):
+    """Linear attention with a fixed decay for each head and layer (arXiv:2501.08313); each head
+    keeps S `[head_dim, head_dim]`.
+
+    q, k and v pass the activation; S ← e⁻ˢ S + k ⊗ v; y = Sᵀq. The result is out(sigmoid(gate x) ·
+    norm(y)), y normalized across all heads.
+    """
+
+    short_name: ClassVar[str] = "lightning attention"
+    layout_sizes: ClassVar[dict[str, str]] = {"groups": "heads"}
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("query", "key", "value", "gate"), Cut(0, "heads")),
+        "out": Cut(1, "heads"),
+    }
+    query: Linear
+    key: Linear
+    value: Linear
+    norm: Norm
+    gate: Linear
+    out: Linear
+    heads: int
+    head_dim: int
+    activation: str
+    layers: int  # of the model, for the decays
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        q, k, v = (
+            m.to_float32(m.act(y, self.activation))
+            for y in (self.query(m, x), self.key(m, x), self.value(m, x))
+        )
+        q, k, v = (m.split_heads(y, self.head_dim) for y in (q, k, v))  # (B, T, H, h)
+        y = self.norm(
+            m, m.to_model_dtype(m.merge_heads(m.linear_attention(self, q, k, v, self.layers)))
+        )
+        return self.out(m, m.multiply(y, m.act(self.gate(m, x), "sigmoid")))
+
+
+def lightning_attention(
+    d: int, H: Expr, h: Expr, activation: str, layers: int
+) -> LightningAttention:
+    """Linear attention with the fixed decays of a model with so many layers."""
+    into = linear(H * h, d)
+    return LightningAttention(
+        query=into,
+        key=into,
+        value=into,
+        norm=rms(H * h, 1e-6),
+        gate=into,
+        out=linear(d, H * h),
+        heads=H,
+        head_dim=h,
+        activation=activation,
+        layers=layers,
+    )
+
+
+class WeightedResidualLayer(Layer):
+    """x = attn_norm x; x = mlp_norm(a · x + b · mixer x); x = c · x + e · mlp x, with four fixed
+    factors (MiniMax-01).
+    """
+
+    # of the stream and of the branch, for the mixer and the MLP
+    factors: tuple[float, float, float, float]
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        stream, mixed, second_stream, fed = self.factors
+        x = apply_optional(self.attn_norm, m, x)
+        x = apply_optional(
+            self.mlp_norm, m, m.add(m.scale(x, stream), m.scale(m.dropout(self.attn(m, x)), mixed))
+        )
+        return m.add(m.scale(x, second_stream), m.scale(m.dropout(self.mlp(m, x)), fed))
+
 
 QKV = ("attn.query", "attn.key", "attn.value")
 NAMES = MIXTRAL.with_changes(

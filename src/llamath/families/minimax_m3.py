@@ -4,17 +4,50 @@ head, clamped MLPs and experts.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..config_keys import any_name
 from ..core.attention_facts import Heads
-from ..core.blocks import Attention, BlockIndexer, ClampedMLP, Decoder, Layer, MoE
+from ..core.blocks import Attention, AttentionBase, ClampedMLP, Decoder, Layer, Linear, MoE, Norm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, mixture, rms, swiglu
 from ..core.expr import Expr
+from ..core.machine import Machine, X
 from ..core.positions import Rope
 from .layers_shared import layer_flags, layer_kinds, layers_from
 from .minimax_m2 import NAMES as MINIMAX_M2
 from .registry import family
 from .rope_shared import read_rope, rotary_dim
+
+
+class BlockIndexer(AttentionBase):
+    """Chooses blocks of consecutive keys for each query: those that contain the keys with the
+    largest q · k, and the nearest ones.
+
+    Each of its few heads chooses for one key/value head of the attention; all share one key. The
+    choice has no derivative (MiniMax-M3).
+    """
+
+    cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
+    without_gradient: ClassVar[bool] = True
+    q: Linear
+    k: Linear
+    q_norm: Norm
+    k_norm: Norm
+    heads: int
+    head_dim: int
+    block_size: int
+    top_blocks: int  # blocks that a query attends to at most
+    local_blocks: int  # blocks that it always attends to: its own and those before
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        # (B, T, Hi, hi)
+        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)
+        # (B, T, 1, hi)
+        k = m.rope(m.norm_heads(self.k_norm, m.split_heads(self.k(m, x), self.head_dim)), self.rope)
+        (k,) = m.update_cache(self, k)
+        return m.select_blocks(self, q, k)
+
 
 NAMES = MINIMAX_M2.with_changes(
     inside={

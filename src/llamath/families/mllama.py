@@ -4,17 +4,35 @@ instead of to text.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..core.expr import total
-from ..core.multimodal import CrossAttention, CrossAttentionLayer
-from ..core.tree import cycle
+from ..core.machine import Machine, X
+from ..core.multimodal import CrossAttention
+from ..core.tree import Weight, cycle
 from ..utils.errors import safe
 from .layers_shared import check_listed
 from .registry import family
 from .rope_shared import read_rope
+
+
+class CrossAttentionLayer(Layer):
+    """A layer that attends to images alone, which are counted: it leaves text without images as
+    it is (Llama 3.2 Vision).
+    """
+
+    reads_only_images: ClassVar[bool] = True
+    cross_attn: CrossAttention
+    attn_gate: Weight
+    mlp_gate: Weight
+
+    def forward(self, m: Machine[X], x: X, *_: X) -> X:  # noqa: ARG002
+        return x
+
 
 NAMES = HF.with_changes(
     inside={

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..checkpoint.naming.hf_names import HF
-from ..core.blocks import Decoder, ExtendedEmbedding, Layer, UpFirstMLP
+from ..core.blocks import MLP, Decoder, ExtendedEmbedding, Layer, Linear
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, weight
-from ..core.tree import repeat
+from ..core.machine import Machine, X
+from ..core.tree import Block, Cut, repeat
 from .registry import family
 from .rope_shared import read_rope
+
+
+class UpFirstMLP(Block):
+    """down(act(gate x) · up x), with `up` before `gate` in one stored matrix (Molmo 2)."""
+
+    group: ClassVar[str] = "mlp"
+    cuts: ClassVar[dict[str, Cut]] = MLP.cuts
+    up: Linear
+    gate: Linear
+    down: Linear
+    activation: str
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.down(m, m.gated(self.gate(m, x), self.up(m, x), self.activation))
+
 
 NAMES = HF.with_changes(
     outside={

@@ -5,15 +5,7 @@ after the addition and a narrower embedding.
 from __future__ import annotations
 
 from ..checkpoint.naming.scheme import Scheme
-from ..core.blocks import (
-    Decoder,
-    Embedding,
-    Layer,
-    LayerNorm,
-    PostNormLayer,
-    ProjectedEmbedding,
-    ProjectedLinear,
-)
+from ..core.blocks import Decoder, Embedding, Layer, LayerNorm, Linear, PostNormLayer
 from ..core.config import Config
 from ..core.constructors import (
     decoder,
@@ -25,8 +17,28 @@ from ..core.constructors import (
     unembedding,
     weight,
 )
+from ..core.machine import Machine, X
 from ..core.tree import repeat
 from .registry import family
+
+
+class ProjectedEmbedding(Embedding):
+    """An embedding narrower than the model, projected to its width (OPT-350m)."""
+
+    projection: Linear
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        return self.projection(m, Embedding.forward(self, m, ids))
+
+
+class ProjectedLinear(Linear):
+    """A head narrower than the model: first `projection`, then `weight` (OPT-350m)."""
+
+    projection: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return Linear.forward(self, m, self.projection(m, x))
+
 
 NAMES = Scheme(
     name="hf",

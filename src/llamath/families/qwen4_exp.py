@@ -5,32 +5,206 @@ indexer selects, tables of n-grams.
 from __future__ import annotations
 
 from functools import cache
+from typing import ClassVar, NamedTuple
 
-from ..core.blocks import Attention, Decoder
+from ..core.blocks import Attention, AttentionBase, Decoder, Embedding, Layer, Linear, Norm
 from ..core.config import Config
-from ..core.constructors import decoder, linear, rms
-from ..core.expr import Expr
-from ..core.extensions.hyper_connections import (
-    HyperDecoder,
-    LowRankConnection,
-    LowRankLayer,
-    LowRankSum,
-)
-from ..core.extensions.ngram_tables import (
-    MAX_ROWS,
-    HashFacts,
-    NGramInput,
-    ngram_input,
-    rows_of_hashes,
-    streams_norm,
-)
-from ..core.latent_attention import WindowIndexer, WindowKeys
-from ..core.mixers import GatedDeltaNet
-from ..core.tree import Block, sequence
+from ..core.constructors import decoder, linear, rms, side_table, weight
+from ..core.expr import Expr, product
+from ..core.extensions.ngram_tables import MAX_ROWS, rows_of_hashes, streams_norm
+from ..core.latent_attention import WindowKeys
+from ..core.machine import Machine, X
+from ..core.mixers import Convolution, GatedDeltaNet, RecurrentMixer, convolution
+from ..core.tree import Block, Stack, Weight, sequence
 from ..utils.errors import safe
+from .hyper_shared import HyperDecoder, StreamMean
 from .layers_shared import layer_kinds
 from .qwen_shared import NAMES_DELTA, delta_net, experts_with_shared, gated_attention
 from .registry import family
+
+
+class NGramInput(RecurrentMixer):
+    """Features of the n-grams that end at each token, for every residual stream: g + silu(conv(norm
+    g)) (Qwen4-Exp).
+
+    Hashes of the n-grams choose rows e of a table. In each stream, g = value e · sigmoid(s √|r| /
+    √√d), with the sign s of r = k · q, the product of the normalized key e and stream.
+    """
+
+    group: ClassVar[str] = "mlp"
+    groups: ClassVar[dict[str, str]] = {"table": "embedding"}
+    multipliers: Weight
+    head_sizes: Weight  # rows of each hash
+    head_offsets: Weight  # their first rows
+    table: Stack
+    key: Linear
+    value: Linear
+    key_norm: Norm
+    query_norm: Norm
+    conv_norm: Norm
+    conv: Convolution
+    width: int
+    sizes: tuple[int, ...]  # of the streams
+    ngram_size: int
+    heads_per_ngram: int
+    end_token: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        # (B, T, hashes)
+        rows = m.hash_ngrams(self, self.multipliers, self.head_sizes, self.head_offsets)
+        e = m.merge_heads(m.lookup_in_parts(rows, self.table))
+        k, q = self.key_norm(m, self.key(m, e)), self.query_norm(m, x)
+        # (B, T, n, 1)
+        r = m.scale(
+            m.dot(m.split_heads(k, self.width), m.split_heads(q, self.width)), self.width**-0.5
+        )
+        gates = m.act(m.merge_heads(m.signed_root(r, 1e-6)), "sigmoid")
+        value = self.value(m, e)
+        g = m.concat(
+            *[m.multiply(value, each) for each in m.split(gates, *[1 for _ in self.sizes])]
+        )
+        return m.add(g, m.act(self.conv(m, self.conv_norm(m, g)), "silu"))
+
+
+class HashFacts(NamedTuple):
+    """The longest n-gram, the hashes of each length, and the token at which n-grams end."""
+
+    ngram_size: int
+    heads_per_ngram: int
+    end_token: int
+
+
+def ngram_input(
+    d: Expr,
+    n: Expr,
+    eps: float,
+    parts: tuple[int, int],
+    widths: tuple[Expr, Expr],
+    kernel: int,
+    facts: HashFacts,
+) -> NGramInput:
+    """A table of `parts[0]` rows in so many parts and what adds its rows to n residual streams;
+    `widths` are those of a row and of all.
+    """
+    (rows, count), (width, e), heads = parts, widths, (facts.ngram_size - 1) * facts.heads_per_ngram
+    size = -(-rows // count)  # as torch.chunk does; the last part is the rest
+    wide, whole = (
+        streams_norm(d, n, eps, offset=1.0),
+        (((_part(size, width, heads),), rows // size)),
+    )
+    rest = [((_part(rows % size, width, heads),), 1)] if rows % size else []
+    return NGramInput(
+        multipliers=_numbers(facts.ngram_size),
+        head_sizes=_numbers(heads),
+        head_offsets=_numbers(heads),
+        table=Stack(whole, *rest, active=1),
+        key=linear(product((n, d)), e),
+        value=linear(d, e),
+        key_norm=wide,
+        query_norm=wide,
+        conv_norm=wide,
+        conv=convolution(n * d, kernel).replace(dilation=facts.ngram_size),
+        width=d,
+        sizes=(d,) * n,
+        ngram_size=facts.ngram_size,
+        heads_per_ngram=facts.heads_per_ngram,
+        end_token=facts.end_token,
+    )
+
+
+def _part(rows: int, width: Expr, hashes: int) -> Embedding:
+    """A part of a table, as if a token read all its rows in one of them: only their number is
+    known.
+    """
+    return side_table(rows, width, rows_read=hashes)
+
+
+def _numbers(count: int) -> Weight:
+    return weight(count, role="scale", dtype="I64").replace(buffer=True)
+
+
+class LowRankSum(StreamMean):
+    """The mean of gate · y over streams y, each normalized by itself, with gate = sigmoid(up
+    silu(down y / n)) (Qwen4-Exp).
+    """
+
+    group: ClassVar[str] = "mlp"
+    norm: Norm
+    down: Linear
+    up: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return _gated_mean(self, m, self.norm(m, x))
+
+
+class LowRankConnection(LowRankSum):
+    """A branch reads such a mean of the n streams; what it computes is added to each, times 2
+    sigmoid(inject y / n).
+    """
+
+    inject: Linear
+
+
+class LowRankLayer(Layer):
+    """A layer on several residual streams, `(B, T, n · d)`, to which features of n-grams may be
+    added first (Qwen4-Exp).
+    """
+
+    attn_hc: LowRankConnection
+    mlp_hc: LowRankConnection
+    ngrams: Block | None = None
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = x if self.ngrams is None else m.add(x, self.ngrams(m, x))
+        return _inject(self.mlp_hc, m, _inject(self.attn_hc, m, x, self.attn), self.mlp)
+
+
+def _gated_mean(connection: LowRankSum, m: Machine[X], normed: X) -> X:
+    """Return the gated mean of normalized streams, `(B, T, d)`."""
+    low = m.act(m.scale(connection.down(m, normed), 1 / connection.streams), "silu")
+    return StreamMean.forward(
+        connection, m, m.multiply(m.act(connection.up(m, low), "sigmoid"), normed)
+    )
+
+
+def _inject(connection: LowRankConnection, m: Machine[X], x: X, branch: Block) -> X:
+    """Return the streams with the result of a branch added to each."""
+    normed = connection.norm(m, x)
+    y = m.dropout(branch(m, _gated_mean(connection, m, normed)))
+    # (B, T, n)
+    shares = m.scale(
+        m.act(m.scale(connection.inject(m, normed), 1 / connection.streams), "sigmoid"), 2.0
+    )
+    return m.add(
+        x,
+        m.concat(
+            *[m.multiply(y, each) for each in m.split(shares, *[1 for _ in connection.sizes])]
+        ),
+    )
+
+
+class WindowIndexer(AttentionBase):
+    """Chooses the windows of each query, and the one that it is in until that is complete: of
+    tokens that attention reads one by one.
+
+    Queries are projected from x and normalized, and their scores are added up (Qwen4-Exp).
+    """
+
+    without_gradient: ClassVar[bool] = True
+    q: Linear
+    keys: WindowKeys
+    q_norm: Norm
+    heads: int
+    head_dim: int
+    top_k: int  # windows
+    ratio: int  # tokens of a window
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        # (B, T, Hi, hi)
+        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)
+        return m.add_open_window(self, m.select_keys(self, q, self.keys(m, x), None))
+
 
 _CONNECTION = {
     "norm": "hc_norm",

@@ -5,24 +5,40 @@ patches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from ..core.blocks import Decoder, Norm
 from ..core.config import Config
 from ..core.constructors import layer_norm, linear, mlp, rms, swiglu, weight
 from ..core.expr import Expr, product
 from ..core.image_sizes import PixelBudget
+from ..core.machine import Machine, X
 from ..core.positions import AxialRope
-from ..core.towers import (
-    DeepstackProjector,
-    EncoderAttention,
-    MLPProjector,
-    PatchEmbedding,
-    VisionTower,
-)
-from ..core.tree import Stack, repeat, sequence
+from ..core.towers import EncoderAttention, MLPProjector, PatchEmbedding, VisionTower
+from ..core.tree import Block, Stack, repeat, sequence
 from .layers_shared import layer_numbers, listed_layers
 from .multimodal_registry import Part, Tower
 from .tower_parts import encoder_attention, side, vit_layer
+
+
+class DeepstackProjector(Block):
+    """One projector for the last hidden states of a tower, others for earlier ones; the text
+    model adds their results to early layers.
+    """
+
+    group: ClassVar[str] = "projector"
+    merger: MLPProjector
+    deepstack: Stack
+    feature_width: int  # of one of the hidden states that are joined in the features
+    states: int  # number of hidden states
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        *earlier, last = m.split(x, *[self.feature_width] * self.states)
+        return m.concat(
+            self.merger(m, last),
+            *(merger(m, x) for merger, x in zip(self.deepstack, earlier, strict=True)),
+        )
+
 
 _EPS = 1e-6
 QWEN_NAMES = {

@@ -5,24 +5,109 @@ states and the embeddings.
 from __future__ import annotations
 
 from math import ceil
+from typing import ClassVar
 
 from ..config_keys import any_name
-from ..core.blocks import Attention, Decoder
+from ..core.blocks import Attention, Decoder, Linear
 from ..core.config import Config
-from ..core.constructors import decoder, linear, rms, swiglu
+from ..core.constructors import decoder, linear, rms, swiglu, weight
 from ..core.expr import Expr
+from ..core.machine import Machine, X
 from ..core.mixers import (
-    MambaWithHeads,
+    Convolution,
+    RecurrentMixer,
     SharedBlockLayer,
     SharedTransformer,
     StateLayer,
-    mamba_with_heads,
+    convolution,
 )
-from ..core.tree import tie
+from ..core.tree import Stack, Weight, repeat, tie
 from .layers_shared import layers_from, listed_layers
 from .mamba_shared import auto_dim
 from .registry import family
 from .zamba_shared import MAMBA_MODULES, hybrid_kinds, shared_attention, zamba_names
+
+
+class MambaHead(RecurrentMixer):
+    """The state space of some channels u of Mamba, whose time steps, b and c are projections of
+    these channels alone.
+    """
+
+    # not modules of their own
+    unquantized: ClassVar[frozenset[str]] = frozenset({"dt_down", "b", "c", "dt_up"})
+    dt_down: Linear
+    b: Linear
+    c: Linear
+    dt_up: Linear
+    dt_bias: Weight
+    a_log: Weight
+    skip: Weight
+
+    def forward(self, m: Machine[X], u: X) -> X:
+        dt = m.softplus(self.dt_up(m, self.dt_down(m, u)), self.dt_bias)
+        return m.selective_scan(self, u, self.b(m, u), self.c(m, u), dt, self.a_log, self.skip)
+
+
+class MambaWithHeads(RecurrentMixer):
+    """Mamba whose channels are divided among heads; each has matrices of its own for time steps,
+    b and c (Zamba, arXiv:2405.16712).
+    """
+
+    x: Linear
+    z: Linear
+    conv: Convolution
+    per_head: Stack
+    out: Linear
+    num_heads: int
+    head_dim: int
+    activation: str
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        u = m.split(
+            m.act(self.conv(m, self.x(m, x)), self.activation), *(self.head_dim,) * self.num_heads
+        )
+        # (B, T, i)
+        y = m.concat(*[head(m, part) for head, part in zip(self.per_head, u, strict=True)])
+        return self.out(m, m.to_model_dtype(m.multiply(y, m.act(self.z(m, x), "silu"))))
+
+
+def mamba_with_heads(
+    d: int,
+    n: Expr,
+    m: Expr,
+    N: Expr,
+    R: Expr,
+    kernel: int,
+    *,
+    bias: bool,
+    conv_bias: bool,
+    activation: str,
+) -> MambaWithHeads:
+    """Mamba with n heads of m channels each, a state of N numbers for each channel and time
+    steps of rank R.
+    """
+    channels, state = Expr.const(n) * m, linear(N, m)
+    head = MambaHead(
+        dt_down=linear(R, m),
+        b=state,
+        c=state,
+        dt_up=linear(m, R),
+        dt_bias=weight(m, role="bias"),
+        a_log=weight(m, N, role="scale"),
+        skip=weight(m, role="scale"),
+    )
+    into = linear(channels, d, bias)
+    return MambaWithHeads(
+        x=into,
+        z=into,
+        conv=convolution(channels, kernel, conv_bias),
+        per_head=repeat(head, n),
+        out=linear(d, channels, bias),
+        num_heads=n,
+        head_dim=m,
+        activation=activation,
+    )
+
 
 _MAMBA = {
     **dict.fromkeys(("x", "z"), "in_proj"),

@@ -5,19 +5,13 @@ has low-rank adapters of its own.
 from __future__ import annotations
 
 from math import inf
+from typing import ClassVar
 
-from ..core.blocks import (
-    AdaptedLinear,
-    AdaptedMLP,
-    Attention,
-    Decoder,
-    LowRank,
-    MLPAdapter,
-    NoAdapter,
-)
+from ..core.blocks import MLP, Attention, Decoder, Linear, apply_optional
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu
 from ..core.expr import Expr
+from ..core.machine import Machine, X
 from ..core.mixers import (
     Mamba2,
     MambaSizes,
@@ -26,11 +20,77 @@ from ..core.mixers import (
     StateLayer,
     mamba2,
 )
-from ..core.tree import Block, Stack, cycle, sequence, tie
+from ..core.tree import Block, Cut, Stack, cycle, sequence, tie
 from .mamba_shared import MAMBA2_LAYOUTS, checked_sizes, mamba2_names
 from .registry import family
 from .rope_shared import read_rope
 from .zamba_shared import MAMBA_MODULES, hybrid_kinds, shared_attention, zamba_names
+
+
+class LowRank(Block):
+    """up(down x): a matrix of low rank, as an adapter of another one (LoRA, arXiv:2106.09685)."""
+
+    cuts: ClassVar[dict[str, Cut]] = {"up": Cut(0, "heads", "copy")}
+    down: Linear
+    up: Linear
+    heads: int  # of the queries, keys or values that are its output
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.up(m, self.down(m, x))
+
+
+class NoAdapter(Block):
+    """The place of an adapter that another block has."""
+
+    def forward(self, m: Machine[X], x: X) -> X:  # noqa: ARG002
+        return x
+
+
+class AdaptedLinear(Linear):
+    """W x + b plus one of its adapters: layers share W, and each has an adapter of its own
+    (Zamba2).
+    """
+
+    adapters: Stack
+    adapter: int  # number of the one that is used here
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.add(
+            Linear.forward(self, m, x), apply_optional([*self.adapters][self.adapter], m, x)
+        )
+
+
+class MLPAdapter(Block):
+    """gate(down x) and up(down x), which are added to the projections of an MLP."""
+
+    group: ClassVar[str] = "mlp"
+    cuts: ClassVar[dict[str, Cut]] = {"gate": Cut(0), "up": Cut(0)}
+    down: Linear
+    gate: Linear
+    up: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        """Return down x, which gate and up read."""
+        return self.down(m, x)
+
+
+class AdaptedMLP(MLP):
+    """An MLP that layers share, each with an adapter of its own for gate and up (Zamba2)."""
+
+    adapters: Stack
+    adapter: int  # number of the one that is used here
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        gate, up = _adapted_projections(self, [*self.adapters][self.adapter], m, x)
+        return self.down(m, m.gated(gate, up, self.activation))
+
+
+def _adapted_projections(mlp: AdaptedMLP, adapter: MLPAdapter, m: Machine[X], x: X) -> tuple[X, X]:
+    """Return the projections gate and up of an MLP, each with its adapter's product added."""
+    assert mlp.gate is not None
+    low = adapter(m, x)
+    return m.add(mlp.gate(m, x), adapter.gate(m, low)), m.add(mlp.up(m, x), adapter.up(m, low))
+
 
 _MLP = "shared_transformer.feed_forward.gate_up_proj"
 _ADAPTER = "shared_transformer.self_attn.linear_{x}_adapter_list.{{e}}.{i}"

@@ -9,9 +9,9 @@ from llamath.analysis.graph.rules import RULES
 from llamath.analysis.graph.walkthrough import decode_graph, prompt_graph, reads_on, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.core.blocks import Decoder
-from llamath.core.multimodal import CrossAttentionLayer
 from llamath.core.parameter_count import count_parameters
 from llamath.core.tree import Block, fold
+from llamath.families.mllama import CrossAttentionLayer
 from support.contract import Contract, check
 
 

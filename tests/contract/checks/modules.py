@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from llamath.analysis.inference.cache_bytes import kv_cache_size
-from llamath.core.blocks import AdaptedLinear, AdaptedMLP
-from llamath.core.multimodal import CrossAttentionLayer
 from llamath.core.tree import walk
+from llamath.families.mllama import CrossAttentionLayer
+from llamath.families.zamba2 import AdaptedLinear, AdaptedMLP
 from llamath.torch import Decoder, build, initialize
 from llamath.torch.debug.trace_run import TracedPass, trace
 from llamath.torch.module import Module

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from llamath.core.mixers import Mamba, MambaHead
+from llamath.core.mixers import Mamba
 from llamath.core.tree import fold_blocks
+from llamath.families.zamba import MambaHead
 from llamath.native.lowering import NotExpressible, lower
 from llamath.torch import Decoder
 from support.contract import Contract, check

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar
 from ...core.blocks import Decoder
 from ...core.expr import Expr, total
 from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder, TextEncoder
-from ...core.multimodal import CrossAttentionLayer
 from ...core.parameter_count import layer_ranges
 from ...core.tree import LETTERS, Stack, fold
 from ...questions.flops_question import FlopsQuestion
@@ -94,13 +93,11 @@ def _weight_bytes_read(graph: Graph, storage: WeightStorage, tokens: int) -> dic
     left_out = Counter(
         (f"{x.path}.{LETTERS[0]}.{y.pattern}", int(x.times * y.copies))
         for x in graph.layers
-        if isinstance(x.block, CrossAttentionLayer)
+        if x.block.reads_only_images
         for y in fold(x.block, 1)
         if not any(z.weights for z in x.nodes)
     )
-    if isinstance(tree, EncoderDecoder) or any(
-        isinstance(x.block, CrossAttentionLayer) for x in graph.layers
-    ):
+    if isinstance(tree, EncoderDecoder) or any(x.block.reads_only_images for x in graph.layers):
         # of which a pass uses only a part
         used = {use.path for _, node in graph.nodes() for use in node.weights}
         used |= {x.weight.tied for x in fold(tree) if x.weight.tied and x.pattern in used}

@@ -15,15 +15,7 @@ from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.weight_format import WeightFormat
-from ...core.blocks import (
-    AdaptedLinear,
-    Attention,
-    Decoder,
-    Linear,
-    NormedLinear,
-    ProjectedLinear,
-    TransformedHead,
-)
+from ...core.blocks import Attention, Decoder
 from ...core.expr import Expr, total
 from ...core.tree import Block, Folded, FoldedBlock, Stack, fold, fold_blocks, fold_field
 from ...utils.errors import LlamathError, UnknownQuantization, safe
@@ -245,10 +237,6 @@ class _RecipeTensor(NamedTuple):
     first_expert: int = 0
 
 
-_LINEAR = (Linear, AdaptedLinear, NormedLinear, ProjectedLinear, TransformedHead)
-"""Blocks whose matrix is that of a linear layer."""
-
-
 class MatrixClasses(NamedTuple):
     """The classes of the blocks that own the weights of a tree, by pattern, and the weights that
     their classes except from quantization.
@@ -263,7 +251,7 @@ class MatrixClasses(NamedTuple):
             return ""
         if x.weight.role == "lookup":
             return "embedding"
-        if self.owners.get(x.pattern) not in _LINEAR:
+        if (owner := self.owners.get(x.pattern)) is None or not owner.is_linear_layer:
             return "other"
         if x.group == "router":
             return "router"

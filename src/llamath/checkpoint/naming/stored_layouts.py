@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ...core.blocks import Attention, RMSNorm
-from ...core.latent_attention import LatentAttention
-from ...core.mixers import GatedDeltaNet, LightningAttention
 from ...core.tree import Block, Leaf, Stack, Weight, walk
 from .scheme import Scheme, half_split_order, interleaved_order
 
@@ -37,14 +34,8 @@ class LayoutParams(NamedTuple):
 
 def layout_params(block: Block, outer: LayoutParams) -> LayoutParams:
     """Return the parameters inside a block, given those around it."""
-    if isinstance(block, Attention):
-        return outer._replace(groups=block.kv_heads, heads=block.heads, head_dim=block.head_dim)
-    if isinstance(block, (LatentAttention, LightningAttention)):
-        return outer._replace(groups=block.heads)
-    if isinstance(block, GatedDeltaNet):
-        n, m = block.key_heads, block.value_heads
-        return outer._replace(groups=n, values_per_key=m // n, value_channels=m * block.value_dim)
-    return outer._replace(offset=block.offset) if isinstance(block, RMSNorm) else outer
+    sizes = {name: getattr(block, field) for name, field in block.layout_sizes.items()}
+    return outer._replace(**sizes) if sizes else outer
 
 
 def layout_params_at(tree: Block, leaf: Leaf) -> LayoutParams:

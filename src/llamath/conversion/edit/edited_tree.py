@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ...core.blocks import Attention, Decoder, HashMoE, PerLayerEmbedding
+from ...core.blocks import Attention, Decoder, MoE, PerLayerEmbedding
 from ...core.expr import Expr
-from ...core.multimodal import CrossAttentionLayer
 from ...core.tree import Block, Stack, Weight, fold_blocks, fold_field, sequence
 from ...utils.errors import ConvertError
 from ...utils.record_type import Record
@@ -78,13 +77,13 @@ def _resize_per_layer(block: PerLayerEmbedding, layers: int) -> PerLayerEmbeddin
 def _resize_vocab(tree: Decoder, vocab: int) -> Decoder:
     old = int(tree.vocab)
     if int(tree.embed.weight.shape[0]) > old and any(
-        isinstance(x, CrossAttentionLayer) for x, _ in tree.layers.distinct()
+        x.reads_only_images for x, _ in tree.layers.distinct()
     ):
         raise ConvertError(
             f"--resize-vocab {vocab}: the embedding has rows for images after "
             "those of the vocabulary"
         )
-    if any(isinstance(x.block, HashMoE) for x in fold_blocks(tree)):
+    if any(isinstance(x.block, MoE) and x.block.routes_by_token for x in fold_blocks(tree)):
         raise ConvertError(
             f"--resize-vocab {vocab}: the first layers have a table of the experts of each token"
         )

@@ -59,6 +59,7 @@ class CompressedAttention(AttentionBase):
     projected in groups of heads (DeepSeek-V4).
     """
 
+    short_name: ClassVar[str] = "compressed attention"
     cuts: ClassVar[dict[str, Cut]] = {
         **dict.fromkeys(("q_up", "sinks"), Cut(0, "heads")),
         "o_down": Cut(0, "o_groups"),

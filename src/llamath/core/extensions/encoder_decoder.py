@@ -6,32 +6,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..blocks import Decoder, Embedding, Norm, PostNormLayer, apply_optional, residual_branch
+from ..blocks import Decoder, Embedding, Norm, apply_optional
 from ..machine import Machine, X
-from ..multimodal import CrossAttention
 from ..tree import Block, Stack
 
 ENCODER = "encoder"
 """The field of the encoder, with which the paths of its weights begin."""
-
-
-class EncodedLayer(PostNormLayer):
-    """x = attn_norm(x + attn x); x = cross_norm(x + cross_attn(x, encoder)); x = mlp_norm(x +
-    mlp x).
-    """
-
-    cross_attn: CrossAttention
-    cross_norm: Norm
-
-    def forward(self, m: Machine[X], x: X, *states: X) -> X:
-        assert self.attn is not None and self.mlp is not None
-        x = apply_optional(
-            self.attn_norm, m, m.add(x, residual_branch(self, m, self.attn, x, None))
-        )
-        x = self.cross_norm(m, m.add(x, m.dropout(self.cross_attn(m, x, *states))))
-        return apply_optional(
-            self.mlp_norm, m, m.add(x, residual_branch(self, m, self.mlp, x, None))
-        )
 
 
 class TextEncoder(Block):

@@ -4,17 +4,46 @@ of frames, of which an image is both.
 
 from __future__ import annotations
 
-from ...core.blocks import Decoder
+from typing import ClassVar
+
+from ...core.blocks import Decoder, Linear, Norm
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, rms, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import PixelBudget
+from ...core.machine import Machine, X
 from ...core.positions import AxialRope
-from ...core.towers import FramesProjector, PatchEmbedding, VisionTower
-from ...core.tree import repeat
+from ...core.towers import PatchEmbedding, VisionTower
+from ...core.tree import Block, repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..qwen_towers import FC_NAMES, QWEN_NAMES
 from ..tower_parts import encoder_attention, part_config, side, vit_layer
+
+
+class FramesProjector(Block):
+    """norm(linear(temporal [y; y])) with y = spatial x, an MLP and a norm each: features of
+    squares, then of two frames (ERNIE 4.5 VL).
+
+    Both frames of an image are the image.
+    """
+
+    group: ClassVar[str] = "projector"
+    spatial_first: Linear
+    spatial_second: Linear
+    spatial_norm: Norm
+    temporal_first: Linear
+    temporal_second: Linear
+    temporal_norm: Norm
+    linear: Linear
+    norm: Norm
+    merge: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = m.act(self.spatial_first(m, m.merge_patches(x, self.merge)), "gelu")
+        x = self.spatial_norm(m, self.spatial_second(m, x))
+        x = self.temporal_second(m, m.act(self.temporal_first(m, m.concat(x, x)), "gelu"))
+        return self.norm(m, self.linear(m, self.temporal_norm(m, x)))
+
 
 _STEPS = {"first": "0", "second": "2", "norm": "3"}
 _PROJECTOR = {

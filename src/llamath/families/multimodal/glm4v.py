@@ -5,18 +5,38 @@ become one token by a convolution.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
-from ...core.blocks import MLP, Decoder
+from ...core.blocks import MLP, Decoder, Linear, Norm
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, rms, swiglu, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import PixelBudget
+from ...core.machine import Machine, X
 from ...core.positions import AxialRope
-from ...core.towers import DownsampleProjector, PatchEmbedding, VisionTower
-from ...core.tree import repeat
+from ...core.towers import PatchEmbedding, VisionTower
+from ...core.tree import Block, repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..qwen_towers import QWEN_NAMES
 from ..tower_parts import encoder_attention, part_config, side, vit_layer
+
+
+class DownsampleProjector(Block):
+    """mlp(gelu(norm(linear x))) on features of side × side patches, of which a convolution makes
+    one before (GLM-4V).
+    """
+
+    group: ClassVar[str] = "projector"
+    downsample: PatchEmbedding
+    linear: Linear
+    norm: Norm
+    mlp: MLP
+    merge: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = self.downsample(m, m.merge_patches(x, self.merge, by_channel=True))
+        return self.mlp(m, m.act(self.norm(m, self.linear(m, x)), "gelu"))
+
 
 _NAMES = QWEN_NAMES | {
     **{f"layers.{{l}}.mlp.{x}": f"blocks.{{l}}.mlp.{x}_proj" for x in ("gate", "up", "down")},

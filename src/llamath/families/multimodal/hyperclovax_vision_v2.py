@@ -4,13 +4,28 @@ brings to the width of the text model.
 
 from __future__ import annotations
 
-from ...core.blocks import Decoder
+from typing import ClassVar
+
+from ...core.blocks import Decoder, Linear
 from ...core.config import Config
 from ...core.constructors import linear, rms
-from ...core.towers import ChainedProjector
+from ...core.machine import Machine, X
+from ...core.tree import Block
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..qwen_towers import qwen2_5_tower, qwen_merger
 from ..tower_parts import part_config
+
+
+class ChainedProjector(Block):
+    """linear(merger x): a projector, then a linear layer on its tokens (HyperCLOVA X Vision)."""
+
+    group: ClassVar[str] = "projector"
+    merger: Block
+    linear: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.linear(m, self.merger(m, x))
+
 
 _SAVED = {"model.language_model.model.": "model.language_model."}
 _MODULES = {

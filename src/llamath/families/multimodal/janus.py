@@ -4,14 +4,17 @@ head to make them.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...core.attention_facts import QKPreprocess
-from ...core.blocks import Decoder
+from ...core.blocks import Decoder, Linear
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, weight
 from ...core.expr import Expr
 from ...core.image_sizes import FixedImage
-from ...core.towers import DeepMLPProjector, VisionTower
-from ...core.tree import repeat
+from ...core.machine import Machine, X
+from ...core.towers import VisionTower
+from ...core.tree import Block, Stack, repeat
 from ..counted_towers import Modules, table, with_unread
 from ..image_quantizer import image_quantizer
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
@@ -23,6 +26,23 @@ from ..tower_parts import (
     vit_layer,
     without_images,
 )
+
+
+class DeepMLPProjector(Block):
+    """A linear layer, then others, each after an activation (Janus)."""
+
+    group: ClassVar[str] = "projector"
+    linear: Linear
+    hidden: Stack
+    activation: str
+    unread: Block | None = None  # of the model's other direction, which makes images
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = self.linear(m, x)
+        for layer in self.hidden:
+            x = layer(m, m.act(x, self.activation))
+        return x
+
 
 _LAYER = "vision_model.encoder.layers.{l}."
 _TOWER = {

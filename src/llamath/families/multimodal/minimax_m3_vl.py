@@ -4,17 +4,40 @@ and one on squares of them.
 
 from __future__ import annotations
 
-from ...core.blocks import Decoder
+from typing import ClassVar
+
+from ...core.blocks import Decoder, Linear
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import PixelBudget
+from ...core.machine import Machine, X
 from ...core.positions import AxialRope
-from ...core.towers import PatchEmbedding, TwoStepProjector, VisionTower
-from ...core.tree import repeat
+from ...core.towers import PatchEmbedding, VisionTower
+from ...core.tree import Block, repeat
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer, vit_sizes
 from ..towers import CLIP_NAMES
+
+
+class TwoStepProjector(Block):
+    """An MLP of two layers on the features of each patch, then another on those of side × side
+    patches joined (MiniMax-M3).
+    """
+
+    group: ClassVar[str] = "projector"
+    linear_1: Linear
+    linear_2: Linear
+    joined_1: Linear
+    joined_2: Linear
+    activation: str
+    merge: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
+        x = m.act(self.joined_1(m, m.merge_patches(x, self.merge)), self.activation)
+        return self.joined_2(m, x)
+
 
 _PROJECTOR = {
     "linear_1": "multi_modal_projector.linear_1",

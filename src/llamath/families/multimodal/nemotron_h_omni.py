@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from ...core.blocks import Decoder, LayerNorm
+from ...core.blocks import Decoder, LayerNorm, apply_optional
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, rms, weight
 from ...core.expr import Expr, product
 from ...core.image_sizes import PatchRange
-from ...core.towers import LayerScale, MLPProjector, PatchEmbedding, RegisterTower
-from ...core.tree import repeat
+from ...core.machine import Machine, X
+from ...core.towers import LayerScale, MLPProjector, PatchEmbedding, VisionTower
+from ...core.tree import Weight, repeat
 from ..counted_towers import Modules, with_unread
 from ..multimodal_registry import Assembly, Names, Part, Tower, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer
+
+
+class RegisterTower(VisionTower):
+    """A vision transformer with learned tokens before the patches, which get no positions and
+    are left out of the result (RADIO).
+    """
+
+    class_token: Weight
+    positions: Weight
+    registers: int  # learned tokens
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = m.add_positions(self.patches(m, pixels), self.positions, self.resizing)
+        x = m.layers(self.layers, m.prepend(x, self.class_token))
+        return apply_optional(self.norm_after, m, m.drop_tokens(x, self.registers))
+
 
 _PUBLISHED = {
     "encoder.layer.": "radio_model.model.blocks.",

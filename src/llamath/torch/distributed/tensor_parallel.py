@@ -20,7 +20,6 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from ...analysis.parallel_layout import check_layout
 from ...core import blocks
-from ...core.latent_attention import GatedIndexedAttention, IndexedAttention, LatentAttention
 from ...core.tree import Block, Split, Stack, Weight
 from ...questions.layout import Layout
 from ...utils.errors import LlamathError
@@ -34,18 +33,6 @@ from .collectives import (
     distribute,
     shard_bounds,
 )
-
-_SHARDABLE = (
-    blocks.Attention,
-    LatentAttention,
-    IndexedAttention,
-    GatedIndexedAttention,
-    blocks.MLP,
-    blocks.ClampedMLP,
-    blocks.Decoder,
-    blocks.PerLayerEmbedding,
-)
-"""Blocks whose forward pass works unchanged on shards of their weights."""
 
 
 class _RemoteExpert(nn.Module):
@@ -122,10 +109,14 @@ def parallelize(module: Decoder, mesh: DeviceMesh, expert_parallel: bool = False
     return module
 
 
+def _computes_on_shards(spec: Block) -> bool:
+    return "computes_on_shards" in vars(type(spec))
+
+
 def _unsupported(module: Module, ranks: int) -> str:
     """Describe what of a module cannot be sharded over these ranks; empty if all can."""
     spec: Block = module.spec
-    if isinstance(spec, blocks.Attention) and type(spec) not in _SHARDABLE:
+    if isinstance(spec, blocks.Attention) and not _computes_on_shards(spec):
         return type(spec).__name__
     if isinstance(spec, blocks.Attention) and spec.indexer is not None:
         return "attention to blocks of keys that differ from head to head"
@@ -137,7 +128,7 @@ def _unsupported(module: Module, ranks: int) -> str:
         )
     if isinstance(spec, blocks.NormedLinear):
         return "a norm of all channels between column- and row-parallel matrices"
-    if spec.cuts and type(spec) not in _SHARDABLE:
+    if spec.cuts and not _computes_on_shards(spec):
         return type(spec).__name__
     tables = [
         int(x.weight.shape[0])
