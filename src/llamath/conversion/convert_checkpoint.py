@@ -42,7 +42,7 @@ from .write.write_hf import (
     safetensors_files,
 )
 from .write.write_meta import TorchArchive, params_keys
-from .write.write_output import OutputFolder, Progress, write_error, write_output
+from .write.write_output import Output, OutputFolder, Progress, write_error, write_output
 
 _FILE_TYPES = ("Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M")
 """GGUF file types in which llama.cpp chooses a type for each tensor, all of which can be
@@ -160,7 +160,7 @@ def convert_checkpoint(
         if keys is not None:
             notes += _loading_notes(keys, plan, force=options.force)
         files = _plan_files(opened, plan, keys, gguf_name, options, notes)
-        kept = write_output(opened, files, output, progress, dry_run=options.dry_run)
+        (kept,) = write_output([Output(opened, files, output)], progress, dry_run=options.dry_run)
     except OSError as error:
         raise write_error(error, target) from None
     finally:

@@ -36,7 +36,7 @@ from .write.write_hf import (
     json_file,
     safetensors_files,
 )
-from .write.write_output import OutputFolder, Progress, write_error, write_output
+from .write.write_output import Output, OutputFolder, Progress, write_error, write_output
 
 _CHUNK_ELEMENTS = 1 << 18
 """Elements computed at once where a tensor's layout is that of its weights."""
@@ -98,17 +98,6 @@ def _as_float32(np: Any, values: Any) -> Any:
     return found
 
 
-class _MergeFiles(SourceFiles):
-    """The files of the base model and of the adapter."""
-
-    adapter: SourceFiles
-
-    def check_unchanged(self) -> None:
-        """Raise if a file of either has changed since it was opened."""
-        super().check_unchanged()
-        self.adapter.check_unchanged()
-
-
 def merge_adapter(
     base: str,
     adapter: str,
@@ -144,19 +133,17 @@ def merge_adapter(
             ]
             files = _files(source, plan, notes)
             _check_target(target, folder)
-            both = _MergeFiles(
-                **{x: getattr(source, x) for x in SourceFiles.fields}, adapter=adapter_files
+            both = SourceFiles(
+                path=source.path,
+                folder=source.folder,
+                manifest=source.manifest,
+                reader=source.reader,
+                stamps=source.stamps,
+                origins=(source, adapter_files),
+                changes_digest=repr((adapter_files.stamps, opened_adapter.targets)),
             )
-            stamped = both.replace(stamps=source.stamps)
             output = OutputFolder(path=target, force=force, stale=STALE_HF_FILES)
-            kept = write_output(
-                stamped,
-                files,
-                output,
-                progress,
-                dry_run=dry_run,
-                also=repr((adapter_files.stamps, opened_adapter.targets)),
-            )
+            (kept,) = write_output([Output(both, files, output)], progress, dry_run=dry_run)
     except OSError as error:
         raise write_error(error, target) from None
     finally:

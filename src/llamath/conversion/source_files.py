@@ -23,11 +23,18 @@ class SourceFiles(Record):
     manifest: Manifest
     reader: TensorReader
     stamps: tuple[_Stamp, ...]  # taken before the first byte was read
+    # the checkpoints that this one is made of, if it is not stored as it is
+    origins: tuple[SourceFiles, ...] = ()
+    changes_digest: str = ""  # of how it is made of them
 
     def check_unchanged(self) -> None:
         """Raise if a file of the source has changed since it was opened: the new checkpoint
         would be a mixture.
         """
+        if self.origins:
+            for x in self.origins:
+                x.check_unchanged()
+            return
         changed = next((old.path for old in self.stamps if _stamp(old.path) != old), None)
         if changed is None and len(take_stamps(self.path, self.folder, self.manifest)) == len(
             self.stamps

@@ -37,7 +37,7 @@ from ..copy_tokenizer import find_tokenizer_files, read_tokenizer_file
 from ..source_files import SourceFiles
 from ..write.output_files import ConcatFile
 from ..write.write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, safetensors_files
-from ..write.write_output import OutputFolder, Progress, write_error, write_output
+from ..write.write_output import Output, OutputFolder, Progress, write_error, write_output
 from .edit_options import EditOptions, describe_layers, parse_tp_shard, select_layers
 from .edit_source import KEPT_FINDINGS, EditSource, open_edit_source
 from .edited_config import LayerNumbers, edit_config, special_token_ids
@@ -201,7 +201,9 @@ def edit_checkpoint(
         _check_result(edited)
         output = OutputFolder(path=target, force=options.force, stale=STALE_HF_FILES)
         files = _files(edited)
-        kept = write_output(edited.source, files, output, progress, dry_run=options.dry_run)
+        (kept,) = write_output(
+            [Output(edited.source, files, output)], progress, dry_run=options.dry_run
+        )
     except OSError as error:
         raise write_error(error, target) from None
     finally:

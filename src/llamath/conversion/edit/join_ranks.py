@@ -33,11 +33,6 @@ class Ranks(SourceFiles):
     model: Model  # the whole one
     config: Mapping[str, Any]  # of the whole model
 
-    def check_unchanged(self) -> None:
-        """Raise if a file of a rank has changed since it was opened."""
-        for source in self.sources:
-            source.check_unchanged()
-
 
 def open_ranks(path: str) -> Ranks:
     """Open the ranks in the subfolders of a folder; each has to be there once."""
@@ -74,6 +69,7 @@ def open_ranks(path: str) -> Ranks:
         manifest=manifest,
         reader=TensorReader(manifest),
         stamps=tuple(x for source in sources for x in source.stamps),
+        origins=tuple(sources),
         sources=tuple(sources),
         model=load(config).replace(name=safe(os.path.basename(os.path.abspath(path)))),
         config=config,

@@ -9,6 +9,10 @@ previous files are moved to the folder `old` first, configuration first, and del
 moved: until then, the same conversion finishes the move, and any other undoes it. While `moving`
 exists, no command reads the target folder.
 
+Of several folders that are one output, such as the ranks of a checkpoint, each has its own hidden
+folder. The files of all are moved before the first marker is renamed to `moved`, and every hidden
+folder stays until then, so that the same conversion knows which folders it has finished.
+
 A hidden folder from elsewhere is refused as it is: without a marker that this user has sealed on
 this machine, it must be empty. Both folders are opened once, the hidden one and `old` only if they
 are real folders, and files are named in them by the open folder.
@@ -21,7 +25,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from ...checkpoint.formats.conversion_marker import (
@@ -81,14 +85,24 @@ class StagingFolder:
     """The hidden folder of one conversion."""
 
     def __init__(
-        self, folder: str, suffix: str, files: Sequence[OutputFile], fingerprint: str
+        self,
+        folder: str,
+        suffix: str,
+        files: Sequence[OutputFile],
+        fingerprint: str,
+        *,
+        is_one_of_several: bool = False,
     ) -> None:
         self.folder, self.files, self.fingerprint = folder, files, fingerprint
+        self.is_one_of_several = is_one_of_several
         self.name = STAGING_FOLDER + suffix
         self.path = os.path.join(folder, self.name)
         self.is_moving = False
         """Whether this conversion was interrupted while its files were being moved, so that some
         are in their places."""
+        self.is_moved = False
+        """Whether this conversion was interrupted after all files of this folder had been moved,
+        and perhaps not all of the others."""
         self._created: list[str] = []
         self._key, self._key_is_kept = b"", False
         self._target = self._staging = -1
@@ -96,7 +110,7 @@ class StagingFolder:
 
     def check_own(self) -> bool:
         """Refuse a hidden folder that this user did not make on this machine; returns whether
-        files are being moved.
+        files are being moved, or have been by this conversion of several folders.
         """
         try:
             folder = open_folder(self.path)
@@ -104,7 +118,8 @@ class StagingFolder:
             return self._is_no_folder(error)
         try:
             self._key = own_key(create=False)[0]
-            return self._read_markers(folder).get(MOVING) is not None
+            found = self._read_markers(folder)
+            return MOVING in found or self._has_moved(found)
         finally:
             os.close(folder)
 
@@ -131,6 +146,9 @@ class StagingFolder:
         self._key, self._key_is_kept = own_key(create=True)
         found = self._read_markers(self._staging)
         self._is_locked = True  # and of this user: from here on, what is in it may be removed
+        if self._has_moved(found):
+            self.is_moved = True
+            return
         moving, plan = found.get(MOVING), found.get(PLAN)
         if moving is not None and moving.fingerprint == self.fingerprint:
             self.is_moving = True
@@ -158,12 +176,17 @@ class StagingFolder:
 
     def is_complete(self, file: OutputFile) -> bool:
         """Whether a file has been written completely."""
-        folders = (self._staging, self._target) if self.is_moving else (self._staging,)
+        is_shown = self.is_moving or self.is_moved
+        folders = (self._staging, self._target) if is_shown else (self._staging,)
         return any(_file_size(folder, file.name) == file.size for folder in folders)
 
-    def check_disk_space(self) -> None:
+    @property
+    def missing_bytes(self) -> int:
+        """The size of the files that are not complete."""
+        return sum(x.size for x in self.files if not self.is_complete(x))
+
+    def check_disk_space(self, needed: int) -> None:
         """Refuse a conversion for which there is too little disk space."""
-        needed = sum(x.size for x in self.files if not self.is_complete(x))
         free = shutil.disk_usage(self._staging).free
         if needed > free:
             raise ConvertError(
@@ -190,13 +213,15 @@ class StagingFolder:
             if staged is not None:
                 staged.close()
 
-    def publish(self, stale: Iterable[str]) -> None:
-        """Move all files to the target folder, and remove stale files of the checkpoint that they
-        replace.
+    def move_files(self, stale: Iterable[str]) -> None:
+        """Move all files to the target folder, and stale files of the checkpoint that they replace
+        out of it; `finish_move` ends the move.
 
         A failure restores the previous files; if that fails, too, the marker stays and nothing
         reads the folder.
         """
+        if self.is_moved:
+            return
         names, stale = [x.name for x in self.files], list(stale)
         try:
             for name in (*names, *stale):
@@ -208,7 +233,6 @@ class StagingFolder:
                 _move(self._staging, names[0], self._target, names[0])  # this is atomic
                 with suppress(OSError):  # a power failure could only bring the previous file back
                     os.fsync(self._target)
-                self._remove_folder()
                 return
             if not self.is_moving:
                 _move(self._staging, PLAN, self._staging, MOVING)
@@ -229,15 +253,25 @@ class StagingFolder:
             if isinstance(error, OSError):
                 raise self._error(error, self.folder) from None
             raise
+
+    def finish_move(self) -> None:
+        """Make the moved files the checkpoint; a single file is it already."""
+        if not self.is_moving:
+            return
         try:
             # from here on, the new files, which are synced, are the checkpoint
             _move(self._staging, MOVING, self._staging, MOVED)
-            self.is_moving = False
+            self.is_moving, self.is_moved = False, self.is_one_of_several
         except OSError as error:
             raise self._error(error, self.folder) from None
         with suppress(OSError):
             os.fsync(self._staging)
-        self._remove_folder()  # the next conversion removes what is left
+
+    def undo_move(self) -> None:
+        """Move the new files back, and the previous ones to their places, if that is possible."""
+        if self.is_moving:
+            with suppress(OSError):
+                self._undo([x.name for x in self.files])
 
     def _set_aside(self, names: Sequence[str]) -> None:
         """Move these files of the target folder to `old`, in this order."""
@@ -288,14 +322,14 @@ class StagingFolder:
                     PLAN,
                     _NEW_PLAN,
                 }:
-                    self._remove_folder()
+                    self.remove()
             finally:
                 self.unlock()
 
     def discard(self) -> None:
         """Remove the written files, and folders created for them, unless files are being moved."""
         if self._is_locked and not self._may_be_moving():
-            self._remove_folder()
+            self.remove()
         for path in reversed(self._created):
             with suppress(OSError):
                 os.rmdir(path)
@@ -320,9 +354,9 @@ class StagingFolder:
                     os.close(folder)
         self._staging = self._target = -1
 
-    def _remove_folder(self) -> None:
+    def remove(self) -> None:
         """Remove the hidden folder and everything in it, the marker last, so that what a kill
-        leaves is known by it.
+        leaves is known by it; the next conversion removes what is left.
         """
         with suppress(OSError):
             names = os.listdir(self._staging)
@@ -332,6 +366,15 @@ class StagingFolder:
             ):
                 _remove(self._staging, name)
             os.rmdir(self.name, dir_fd=self._target)
+
+    def _has_moved(self, markers: Mapping[str, Marker]) -> bool:
+        """Whether the markers say that this conversion of several folders has moved the files of
+        this one.
+        """
+        moved = markers.get(MOVED)
+        return (
+            self.is_one_of_several and moved is not None and (moved.fingerprint == self.fingerprint)
+        )
 
     def _read_markers(self, folder: int) -> dict[str, Marker]:
         """Return the markers in the open hidden folder; refuse it if it is not of this user and

@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ...checkpoint.formats.conversion_marker import STAGING_FOLDER
 from ...utils.errors import ConvertError, os_error_reason, safe
@@ -32,27 +33,38 @@ class OutputFolder(Record):
     shared: bool = False  # other files may be in the folder
 
 
-def write_output(
-    source: SourceFiles,
-    files: Sequence[OutputFile],
-    output: OutputFolder,
-    progress: Progress,
-    *,
-    dry_run: bool = False,
-    also: str = "",
-) -> tuple[str, ...]:
-    """Write the files, or only check that they can be written; returns the names of those that an
-    interrupted run had completed.
+class Output(NamedTuple):
+    """The files of one folder, and the source that they are made of."""
 
-    `also` identifies what the files depend on in addition to the source.
+    source: SourceFiles
+    files: Sequence[OutputFile]
+    folder: OutputFolder
+
+
+def write_output(
+    outputs: Sequence[Output], progress: Progress, *, dry_run: bool = False
+) -> list[tuple[str, ...]]:
+    """Write the files of all folders, or only check that they can be written; returns for each
+    folder the names of those that an interrupted run had completed.
+
+    No folder is shown before the files of all are complete.
     """
-    _check_not_source(source, output.path, files)
-    staging = StagingFolder(
-        output.path, output.staging_suffix, files, _fingerprint(source, files, also)
-    )
-    if not staging.check_own():
-        _check_not_existing(staging, output)
-    return () if dry_run else tuple(_write_files(staging, source, output, progress))
+    stagings = []
+    for source, files, output in outputs:
+        _check_not_source(source, output.path, files)
+        stagings.append(
+            StagingFolder(
+                output.path,
+                output.staging_suffix,
+                files,
+                _fingerprint(source, files),
+                is_one_of_several=len(outputs) > 1,
+            )
+        )
+    for staging, x in zip(stagings, outputs, strict=True):
+        if not staging.check_own():
+            _check_not_existing(staging, x.folder, stagings)
+    return [() for _ in outputs] if dry_run else _write_files(stagings, outputs, progress)
 
 
 def write_error(error: OSError, target: str) -> ConvertError:
@@ -84,21 +96,23 @@ def _check_not_source(source: SourceFiles, folder: str, files: Sequence[OutputFi
         )
 
 
-def _fingerprint(source: SourceFiles, files: Sequence[OutputFile], also: str) -> str:
+def _fingerprint(source: SourceFiles, files: Sequence[OutputFile]) -> str:
     """Return a digest that is the same for the same conversion of the same files only."""
     digest = hashlib.sha256()
-    digest.update(repr((source.stamps, also)).encode())
+    digest.update(repr((source.stamps, source.changes_digest)).encode())
     for file in files:
         digest.update(repr((file.name, file.size)).encode() + file.identity())
     return digest.hexdigest()
 
 
-def _check_not_existing(staging: StagingFolder, output: OutputFolder) -> None:
+def _check_not_existing(
+    staging: StagingFolder, output: OutputFolder, all_stagings: Sequence[StagingFolder]
+) -> None:
     """Refuse to overwrite files, except with `force`; where a move was interrupted, they are
     checked once it is undone.
     """
     folder = staging.folder
-    if output.force or staging.is_moving or not os.path.lexists(folder):
+    if output.force or staging.is_moving or staging.is_moved or not os.path.lexists(folder):
         return
     if not os.path.isdir(folder):
         raise ConvertError(
@@ -108,48 +122,71 @@ def _check_not_existing(staging: StagingFolder, output: OutputFolder) -> None:
     if output.shared:
         existing = [x.name for x in staging.files if x.name in existing]
     if existing:
-        staging.remove_if_finished()
+        for x in all_stagings:
+            x.remove_if_finished()
         raise ConvertError(
             f"{safe(folder)} already contains {safe(existing[0])}", hint="use force to overwrite it"
         )
 
 
 def _write_files(
-    staging: StagingFolder, source: SourceFiles, output: OutputFolder, progress: Progress
-) -> list[str]:
+    stagings: Sequence[StagingFolder], outputs: Sequence[Output], progress: Progress
+) -> list[tuple[str, ...]]:
     """Write the files that are not complete yet, and publish all; returns the names of the
     others.
     """
     try:
-        staging.lock()  # and undo the move of another conversion
-        _check_not_existing(staging, output)
-        kept = [x for x in staging.files if staging.is_complete(x)]
-        staging.check_disk_space()
-        done, total = sum(x.size for x in kept), sum(x.size for x in staging.files)
+        for staging, x in zip(stagings, outputs, strict=True):
+            staging.lock()  # and undo the move of another conversion
+            _check_not_existing(staging, x.folder, stagings)
+        kept = [[x for x in staging.files if staging.is_complete(x)] for staging in stagings]
+        stagings[0].check_disk_space(sum(x.missing_bytes for x in stagings))
+        done = sum(x.size for files in kept for x in files)
+        total = sum(x.size for staging in stagings for x in staging.files)
 
         def count_bytes(more: int) -> None:
             nonlocal done
             done += more
             progress(done, total)
 
-        for file in staging.files:
-            if file not in kept:
-                staging.write(file, source.reader, count_bytes)
-        names = {x.name for x in staging.files}
-        source.check_unchanged()
-        staging.publish(
-            [x for x in os.listdir(staging.folder) if output.stale.fullmatch(x) and x not in names]
-        )
-        return [x.name for x in kept]
+        for staging, complete, x in zip(stagings, kept, outputs, strict=True):
+            for file in staging.files:
+                if file not in complete:
+                    staging.write(file, x.source.reader, count_bytes)
+        for x in outputs:
+            x.source.check_unchanged()
+        for staging, x in zip(stagings, outputs, strict=True):
+            names = {file.name for file in staging.files}
+            present = os.listdir(staging.folder)
+            staging.move_files(
+                [y for y in present if x.folder.stale.fullmatch(y) and y not in names]
+            )
+        for staging in stagings:
+            staging.finish_move()
+        for staging in stagings:
+            staging.remove()
+        return [tuple(x.name for x in files) for files in kept]
     except KeyboardInterrupt as stopped:
-        if complete := staging.keep_completed():
+        _undo_moves(stagings)
+        if complete := sum(x.keep_completed() for x in stagings):
             stopped.add_note(
-                f"{complete} of {len(staging.files)} files are complete; run the "
+                f"{complete} of {sum(len(x.files) for x in stagings)} files are complete; run the "
                 "same command again to continue"
             )
         raise
     except BaseException:
-        staging.discard()
+        _undo_moves(stagings)
+        if not any(x.is_moved for x in stagings):  # else the same command finishes the move
+            for staging in reversed(stagings):
+                staging.discard()
         raise
     finally:
-        staging.unlock()
+        for staging in stagings:
+            staging.unlock()
+
+
+def _undo_moves(stagings: Sequence[StagingFolder]) -> None:
+    """Undo the moves of the other folders where that of one has failed, unless all are done."""
+    if len(stagings) > 1 and not any(x.is_moved for x in stagings):
+        for staging in stagings:
+            staging.undo_move()
