@@ -47,7 +47,6 @@ if TYPE_CHECKING:
         count,
         design,
         diff,
-        edit,
         explain,
         facts,
         fit,
@@ -72,7 +71,6 @@ if TYPE_CHECKING:
     )
     from .checkpoint.meta_args import ModelArgs as ModelArgs
     from .conversion.convert_checkpoint import ConversionReport as ConversionReport
-    from .conversion.edit.edit_checkpoint import EditReport as EditReport
     from .core.blocks import Decoder as Decoder
     from .core.expr import Expr as Expr
     from .core.parameter_count import Parameters as Parameters
@@ -88,6 +86,7 @@ if TYPE_CHECKING:
     from .questions.design_question import Budget as Budget
     from .questions.design_question import DesignBounds as DesignBounds
     from .questions.design_question import FixedDims as FixedDims
+    from .questions.edit_settings import Edit as Edit
     from .questions.fit_questions import EngineRanks as EngineRanks
     from .questions.flops_question import MeasuredSpeed as MeasuredSpeed
     from .questions.layout import Layout as Layout
@@ -114,7 +113,6 @@ __all__ = [
     "count",
     "design",
     "diff",
-    "edit",
     "explain",
     "facts",
     "fit",
@@ -146,7 +144,7 @@ lists them, and `help(llamath.CountReport)` explains one."""
 _MODULES = {
     "api": "count facts diff explain design memory training_memory flops fit compare_machines "
     "rank_gpus fit_engine cost pair place plan plan_serving quants inspect verify names convert "
-    "merge edit models gpus same hash_weights",
+    "merge models gpus same hash_weights",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",
@@ -162,6 +160,7 @@ _MODULES = {
     "analysis.inference.inference_memory": "MemoryReport",
     "analysis.training.training_memory": "TrainReport",
     "questions.design_question": "Budget DesignBounds FixedDims",
+    "questions.edit_settings": "Edit",
     "questions.fit_questions": "EngineRanks",
     "questions.flops_question": "MeasuredSpeed",
     "questions.layout": "Layout",
@@ -188,7 +187,6 @@ _MODULES = {
     "analysis.preset_list": "PresetList",
     "hardware": "Device DeviceList",
     "conversion.convert_checkpoint": "ConversionReport",
-    "conversion.edit.edit_checkpoint": "EditReport",
     "web.notebook": "NotebookPage show",
     "utils.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError "
     "UnknownModel",

@@ -7,7 +7,7 @@ Arguments have the names and units of the command line's options: `context="128k
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from .hardware import Device
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from .analysis.verify.structure_report import StructureReport
     from .analysis.verify.weight_names import NamesReport
     from .conversion.convert_checkpoint import ConversionReport
-    from .conversion.edit.edit_checkpoint import EditReport
     from .generic.generic_model import GenericModel
     from .hardware import DeviceList
     from .questions.design_question import Budget, DesignBounds, DesignQuestion, FixedDims
+    from .questions.edit_settings import Edit
     from .questions.fit_questions import (
         EngineQuestion,
         EngineRanks,
@@ -1235,7 +1235,7 @@ def convert(
     *,
     names: Literal["hf", "hf-fused", "meta", "gguf"] | None = None,
     dtype: str = "",
-    with_mtp: bool = True,
+    edit: str | Edit | None = None,
     max_shard_size: Size = "5GB",
     changes: Mapping[str, Any] | None = None,
     force: bool = False,
@@ -1246,20 +1246,25 @@ def convert(
     Meta's `.pth` (`"meta"`) or GGUF.
 
     Without `names`, a target `NAME.gguf` is a GGUF file. `dtype` is float32, bfloat16 or float16,
-    or in GGUF q8_0, q4_0, q4_k, q6_k or q4_k_m; empty, everything keeps its own. Without
-    `with_mtp`, multi-token prediction layers are left out. The target appears when it is complete.
-    A GGUF file that llama.cpp would not load is written with `force` only. `dry_run` checks the
-    source and writes nothing; `progress` is called with the bytes done and the bytes in total.
+    or in GGUF q8_0, q4_0, q4_k, q6_k or q4_k_m; empty, everything keeps its own. The target appears
+    when it is complete. A GGUF file that llama.cpp would not load is written with `force` only.
+
+    `edit` changes the source first: `"layers=0:16,20:32,vocab_size=152064"` keeps these layers and
+    rows, `"join_shards=yes"` joins the ranks in its subfolders, `"tp_shards=4"` cuts 4 ranks and
+    `"mtp=no"` leaves out multi-token prediction layers. Without `names` and `dtype`, an edited
+    checkpoint keeps its names, dtypes and packed weights; an edit that no config can express is
+    refused. `dry_run` checks the source and writes nothing; `progress` is called with the bytes
+    done and the bytes in total.
     """
-    from .conversion.convert_checkpoint import ConvertOptions, convert_checkpoint, target_format
+    from .conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
+    from .questions.edit_settings import Edit
+    from .questions.settings import Spec
     from .questions.value_kinds import SIZE, choice
 
     options = ConvertOptions(
-        to=choice("hf", "hf-fused", "meta", "gguf").parse(
-            "names", names or target_format(os.fspath(target))
-        ),
+        to=choice("hf", "hf-fused", "meta", "gguf").parse("names", names) if names else "",
+        edit=Spec(Edit).parse("edit", edit or Edit()),
         dtype=dtype,
-        with_mtp=with_mtp,
         max_shard_size=SIZE.parse("max_shard_size", max_shard_size),
         changes=dict(changes or {}),
         force=force,
@@ -1291,47 +1296,6 @@ def merge(
     quiet = progress or (lambda _done, _total: None)
     paths = (os.fspath(base), os.fspath(adapter), os.fspath(target))
     return merge_adapter(*paths, dtype=dtype, force=force, dry_run=dry_run, progress=quiet)
-
-
-def edit(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    *,
-    drop_layers: str | int | Iterable[int] | None = None,
-    resize_vocab: int | None = None,
-    tp_shard: str = "",
-    join_shards: bool = False,
-    force: bool = False,
-    dry_run: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> EditReport:
-    """Write an edited copy of a checkpoint, with a config that describes it; an edit that no config
-    can express is refused.
-
-    Layers are numbers, or half-open ranges: `drop_layers="20:28"` or `range(20, 28)`. New rows of a
-    larger vocabulary are the mean of the others. `tp_shard="0/4"` writes the part of rank 0 of 4;
-    `join_shards` joins the ranks in the subfolders of `source`. `dry_run` checks the source and
-    writes nothing; `progress` is called with the bytes done and the bytes in total.
-    """
-    from .conversion.edit.edit_checkpoint import edit_checkpoint
-    from .conversion.edit.edit_options import EditOptions
-    from .questions.value_kinds import integer
-
-    if resize_vocab is not None:
-        integer().parse("resize_vocab", resize_vocab)
-    options = EditOptions(
-        drop_layers=tuple(drop_layers)
-        if isinstance(drop_layers, Iterable) and not isinstance(drop_layers, str)
-        else drop_layers,
-        resize_vocab=resize_vocab,
-        tp_shard=tp_shard,
-        join_shards=join_shards,
-        force=force,
-        dry_run=dry_run,
-    )
-    return edit_checkpoint(
-        os.fspath(source), os.fspath(target), options, progress or (lambda _done, _total: None)
-    )
 
 
 def models(

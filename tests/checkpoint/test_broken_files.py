@@ -63,7 +63,7 @@ READ_WEIGHTS = {
     "verify full": "verify {} --full",
     "hash": "same {}",
     "same": "same {} {}",
-    "edit": "edit {} OUT --drop-layers 0",
+    "edit": "convert {} OUT --layers 1:",
     "memory": "memory {}",
     "memory json": "memory {} --json",
     "fit": "fit {} --on h100",

@@ -892,7 +892,9 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["verify", "run", "trace", "convert", "edit", "export", "same"])
+@pytest.mark.parametrize(
+    "command", ["verify", "run", "trace", "convert", "convert edit", "export", "same"]
+)
 def test_config_of_impossible_size_is_refused_at_once(
     command: str, source: Path, tmp_path: Path
 ) -> None:
@@ -901,7 +903,7 @@ def test_config_of_impossible_size_is_refused_at_once(
     more = {
         "run": ["hi"],
         "trace": ["hi"],
-        "edit": [str(tmp_path / "out"), "--drop-layers", "1:2"],
+        "convert edit": [str(tmp_path / "out"), "--layers", "1:2"],
         "same": [str(mine)],
         "convert": [str(tmp_path / "out"), "--names", "hf"],
         "export": ["-o", str(tmp_path / "x")],
@@ -909,7 +911,7 @@ def test_config_of_impossible_size_is_refused_at_once(
     results: list[Any] = []
     peak = peak_bytes(
         lambda: results.append(
-            CliRunner().invoke(cli, [command, str(mine), *more.get(command, [])])
+            CliRunner().invoke(cli, [command.split()[0], str(mine), *more.get(command, [])])
         )
     )
     assert results[0].exit_code == 2 and "found a config with 9,000,000,003" in " ".join(

@@ -451,7 +451,7 @@ def test_layers_for_multi_token_prediction_are_kept_or_dropped(tmp_path: Path) -
         load_file(tmp_path / "kept" / "model.safetensors").keys() == tensors.keys() | further.keys()
     )
     assert verify_checkpoint(str(tmp_path / "kept")).ok
-    dropped = convert(tmp_path / "a", tmp_path / "dropped", "hf", with_mtp=False)
+    dropped = convert(tmp_path / "a", tmp_path / "dropped", "hf", edit=llamath.Edit(mtp=False))
     assert f"multi-token prediction layers: {len(further)} tensors left out" in dropped.notes
     assert load_file(tmp_path / "dropped" / "model.safetensors").keys() == tensors.keys()
     assert (
@@ -471,7 +471,7 @@ def test_qwen_s_layers_for_prediction_are_kept_under_their_names(tmp_path: Path)
     write(tmp_path / "a", config, tensors | {"mtp.fc.weight": torch.ones(4, 8).bfloat16()})
     convert(tmp_path / "a", tmp_path / "kept", "hf")
     assert "mtp.fc.weight" in load_file(tmp_path / "kept" / "model.safetensors")
-    convert(tmp_path / "a", tmp_path / "dropped", "hf", with_mtp=False)
+    convert(tmp_path / "a", tmp_path / "dropped", "hf", edit=llamath.Edit(mtp=False))
     assert load_file(tmp_path / "dropped" / "model.safetensors").keys() == tensors.keys()
 
 

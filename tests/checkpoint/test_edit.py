@@ -1,4 +1,4 @@
-"""`edit` on checkpoints written by hand: arguments, config files, names, quantized weights, killed runs, and what it refuses."""
+"""`convert` with edits of checkpoints written by hand: arguments, config files, names, quantized weights, killed runs, and what it refuses."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 import llamath
 from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.cli import cli
-from llamath.conversion.edit.edit_options import select_layers
-from llamath.utils.errors import ConvertError, LlamathError
+from llamath.conversion.edit.layer_selection import select_layers
+from llamath.utils.errors import LlamathError
 from support import kill_conversions, quantized_headers
 from support.cost_limits import peak_bytes
+from support.edited_checkpoints import edit
 from support.quantized_headers import Header, packed, plain
 from support.sparse_checkpoints import write_safetensors
 
@@ -87,10 +88,10 @@ def moe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("moe") / "tiny-moe", MOE)
 
 
-def refused(source: Path, target: Path, match: str, **edit: Any) -> None:
+def refused(source: Path, target: Path, match: str, **edits: Any) -> None:
     """An edit is refused, and nothing is written."""
     with pytest.raises(LlamathError, match=match):
-        llamath.edit(source, target, **edit)
+        edit(source, target, **edits)
     assert not target.exists()
 
 
@@ -106,7 +107,7 @@ def test_ranges_select_what_python_slices_do(count: int, first: int, last: int, 
     numbers = list(range(count))
     try:
         found = select_layers(f"{first}:{last}:{step}", count)
-    except ConvertError as error:
+    except LlamathError as error:
         assert (
             not -count <= first <= count
             or not -count <= last <= count
@@ -124,7 +125,7 @@ def test_ranges_select_what_python_slices_do(count: int, first: int, last: int, 
         ("7:", [7, 8, 9]),
         (":2,9", [0, 1, 9]),
         ("::4", [0, 4, 8]),
-        (" 1 , 1", [1]),
+        (" 9 , 1", [1, 9]),
     ],
 )
 def test_numbers_and_open_ranges_are_selected(text: str, selected: list[int]) -> None:
@@ -134,45 +135,51 @@ def test_numbers_and_open_ranges_are_selected(text: str, selected: list[int]) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "there is nothing to edit"),
-        (["--drop-layers", "1:x"], "--drop-layers expects numbers and half-open ranges"),
-        (["--drop-layers", ""], "--drop-layers is empty"),
-        (["--drop-layers", "3,,4"], "--drop-layers expects numbers"),
-        (["--drop-layers", "1e1"], "--drop-layers expects numbers"),
-        (["--drop-layers", "²"], "--drop-layers expects numbers"),
-        (["--drop-layers", "4"], "expected layers from 0 to 3, found 4"),
-        (["--drop-layers", "2:9"], "expected layers from 0 to 3, found 9"),
-        (["--drop-layers", "-5"], "expected layers from 0 to 3, found -5"),
-        (["--drop-layers", "2:2"], "selects no layer"),
-        (["--drop-layers", "0:4:0"], "the step should be at least 1"),
-        (["--drop-layers", "0:4"], "expected at least one layer to remain"),
-        (["--drop-layers", "9" * 400], "--drop-layers expects numbers"),
-        (["--resize-vocab", "0"], "should be a positive integer"),
-        (["--resize-vocab", "-3"], "should be a positive integer"),
-        (["--resize-vocab", "1e3"], "is not a valid integer"),
-        (["--resize-vocab", "100"], "has this size already"),
-        (["--resize-vocab", "70"], "eos_token_id is 70, which needs at least 71 rows"),
-        (["--tp-shard", "2/2"], "expected a rank from 0 to 1, found 2"),
-        (["--tp-shard", "0/1"], "at least 2 ranks"),
-        (["--tp-shard", "0"], "--tp-shard expects RANK/RANKS"),
-        (["--tp-shard", "0/8"], "TP 8: 4 heads"),
+        ([], "--names: expected hf, hf-fused, meta or gguf, found none"),
+        (["--layers", "1:x"], "--layers should be numbers and half-open ranges"),
+        (["--layers", ""], "--layers is empty"),
+        (["--layers", "3,,4"], "--layers should be numbers"),
+        (["--layers", "1e1"], "--layers should be numbers"),
+        (["--layers", "²"], "--layers should be numbers"),
+        (["--layers", "4"], "--layers: expected layers from 0 to 3, found 4"),
+        (["--layers", "2:9"], "expected layers from 0 to 3, found 9"),
+        (["--layers", "-5"], "expected layers from 0 to 3, found -5"),
+        (["--layers", "2:2"], "--layers selects no layer"),
+        (["--layers", "0:4:0"], "the step should be at least 1"),
+        (["--layers", "0:4"], "--layers keeps all 4 layers"),
+        (["--layers", "0:2,-3"], "--layers: layer 1 is selected twice"),
+        (["--layers", "9" * 400], "--layers should be numbers"),
+        (["--vocab-size", "0"], "--vocab-size should be an integer from 1 to"),
+        (["--vocab-size", "-3"], "--vocab-size should be an integer from 1 to"),
+        (["--vocab-size", "1e3"], "--vocab-size should be an integer from 1 to"),
+        (["--vocab-size", "100"], "--vocab-size 100: the vocabulary has this size already"),
+        (["--vocab-size", "70"], "eos_token_id is 70, which needs at least 71 rows"),
+        (["--tp-shards", "1"], "--tp-shards should be an integer from 2 to 4,096, found '1'"),
+        (["--tp-shards", "0/2"], "--tp-shards should be an integer from 2 to 4,096"),
+        (["--tp-shards", "8"], "TP 8: 4 heads"),
+        *(
+            (["--tp-shards", "2", *x], "--tp-shards cuts a checkpoint as it is stored")
+            for x in (
+                ["--names", "hf"],
+                ["--dtype", "fp16"],
+                ["--no-mtp"],
+                ["--set", "rope_theta=1e6"],
+            )
+        ),
+        (["--layers", "0", "--dtype", "fp16"], "--names: expected hf, hf-fused, meta or gguf"),
         (
-            ["--tp-shard", "0/2", "--resize-vocab", "90"],
-            "--tp-shard cannot be combined with --resize-vocab",
+            ["--layers", "0", "--vocab-size", "90", "--adapter", "x"],
+            "--layers and --vocab-size cannot be used with --adapter",
         ),
         (["--keep-experts", "0:2"], "No such option"),
         (["--untie"], "No such option"),
-        (
-            ["--tp-shard", "0/2", "--join-shards"],
-            "--tp-shard cannot be combined with --join-shards",
-        ),
         (["--join-shards"], "has no subfolder with one rank"),
     ],
 )
 def test_wrong_options_are_refused(
     options: list[str], message: str, source: Path, tmp_path: Path
 ) -> None:
-    done = run("edit", source, tmp_path / "out", *options)
+    done = run("convert", source, tmp_path / "out", *options)
     assert done.exit_code == 2 and message in " ".join(done.stderr.split()) and not done.stdout
     assert not (tmp_path / "out").exists()
 
@@ -180,26 +187,17 @@ def test_wrong_options_are_refused(
 def test_existing_files_and_the_source_are_kept(source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for target in (source, source / "inside", tmp_path / "file", tmp_path):
-        done = run("edit", source, target, "--drop-layers", 0)
+        done = run("convert", source, target, "--layers", "1:")
         assert done.exit_code == 2, target
     assert (tmp_path / "file").read_text() == "x" and not (source / "inside").exists()
-    assert run("edit", source, tmp_path, "--drop-layers", 0, "--force").exit_code == 0
+    assert run("convert", source, tmp_path, "--layers", "1:", "--force").exit_code == 0
     assert {x.name for x in tmp_path.iterdir()} == {"file", "model.safetensors", "config.json"}
 
 
-def test_text_json_and_brief_report_the_same_change(source: Path, tmp_path: Path) -> None:
-    options = (
-        "edit",
-        source,
-        tmp_path / "out",
-        "--drop-layers",
-        "1:3",
-        "--resize-vocab",
-        128,
-        "--dry-run",
-    )
-    text, brief = run(*options).stdout, run(*options, "--brief").stdout
-    found = json.loads(run(*options, "--json").stdout)
+def test_text_and_json_report_the_same_change(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ("convert", source, out, "--layers", "0,3", "--vocab-size", 128, "--dry-run")
+    text, found = run(*options).stdout, json.loads(run(*options, "--json").stdout)
     before, after = (
         llamath.load(LLAMA, changes=x) for x in ({}, {"num_hidden_layers": 2, "vocab_size": 128})
     )
@@ -209,45 +207,20 @@ def test_text_json_and_brief_report_the_same_change(source: Path, tmp_path: Path
         "after": totals[1],
         "change": totals[1] - totals[0],
     }
-    assert found["bytes"]["after"] == 2 * after.parameters.total and found["config"] == {
-        "vocab_size": 128,
-        "num_hidden_layers": 2,
-    }
-    assert found["flops"]["after"] == int(
-        llamath.flops(after, context=found["context"]).forward.total
-    )
-    for number in (
-        found["parameters"]["before"],
-        found["parameters"]["after"],
-        found["flops"]["after"],
-    ):
-        assert f"{number:,}" in text
-    assert (
-        brief.count("\n") == 1
-        and f"{after.parameters.total:,}" in brief
-        and "rows 100–127 are the mean" in text
-    )
-    assert (
-        found
-        == llamath.edit(
-            source, tmp_path / "out", drop_layers="1:3", resize_vocab=128, dry_run=True
-        ).to_json()
-    )
-    assert not (tmp_path / "out").exists()
+    assert found["config"] == {"vocab_size": 128, "num_hidden_layers": 2}
+    assert 0 < found["files"][0]["bytes"] - 2 * totals[1] < 3000  # the header
+    assert f"{totals[0]:,} → {totals[1]:,} parameters" in " ".join(text.split())
+    assert "rows 100–127 are the mean" in text
+    edits = llamath.Edit(layers=[0, 3], vocab_size=128)
+    for form in ("layers=0,3,vocab_size=128", edits):
+        assert found == llamath.convert(source, out, edit=form, dry_run=True).to_json()
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_text_fits_the_terminal(width: int, source: Path, tmp_path: Path) -> None:
-    options = [
-        "edit",
-        str(source),
-        str(tmp_path / "o"),
-        "--drop-layers",
-        "1:3",
-        "--resize-vocab",
-        "128",
-        "--dry-run",
-    ]
+    paths = (str(source), str(tmp_path / "o"))
+    options = ["convert", *paths, "--layers", "0,3", "--vocab-size", "128", "--dry-run"]
     done = CliRunner(env={"COLUMNS": str(width), "NO_COLOR": "1"}).invoke(cli, options)
     long = [x for x in done.stdout.splitlines() if len(x) > width and str(tmp_path) not in x]
     assert done.exit_code == 0 and not long
@@ -257,7 +230,7 @@ def test_text_fits_the_terminal(width: int, source: Path, tmp_path: Path) -> Non
 
 
 def test_layers_are_renumbered_and_their_bytes_copied(source: Path, tmp_path: Path) -> None:
-    llamath.edit(source, tmp_path / "out", drop_layers=[1, 2])
+    edit(source, tmp_path / "out", layers=[0, 3])
     old, new = tensor_bytes(source), tensor_bytes(tmp_path / "out")
     expected = {x: data for x, data in old.items() if ".layers." not in x or ".0." in x}
     expected |= {x.replace(".3.", ".1."): data for x, data in old.items() if ".layers.3." in x}
@@ -266,8 +239,8 @@ def test_layers_are_renumbered_and_their_bytes_copied(source: Path, tmp_path: Pa
 
 def test_vocabulary_rows_are_kept_and_the_mean_appended(source: Path, tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
-    llamath.edit(source, tmp_path / "more", resize_vocab=103)
-    llamath.edit(source, tmp_path / "less", resize_vocab=71)
+    edit(source, tmp_path / "more", vocab_size=103)
+    edit(source, tmp_path / "less", vocab_size=71)
     old = tensor_bytes(source)
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
         more, less = (tensor_bytes(tmp_path / x)[name] for x in ("more", "less"))
@@ -282,7 +255,7 @@ def test_vocabulary_rows_are_kept_and_the_mean_appended(source: Path, tmp_path: 
 
 
 def test_prediction_layers_are_renumbered(moe: Path, tmp_path: Path) -> None:
-    llamath.edit(moe, tmp_path / "out", drop_layers="1")
+    edit(moe, tmp_path / "out", layers="0,2:")
     old, new = tensor_bytes(moe), tensor_bytes(tmp_path / "out")
     assert config_of(tmp_path / "out") == {
         **MOE,
@@ -309,7 +282,7 @@ PATTERNS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
             "head_dim": 8,
             "sliding_window": 16,
         },
-        "1",
+        "0,2:",
         {"layer_types": [f"{x}_attention" for x in "sliding full sliding sliding full".split()]},
     ),
     (
@@ -319,7 +292,7 @@ PATTERNS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
             "sliding_window_pattern": 3,
             "head_dim": 8,
         },
-        "3:",
+        ":3",
         {},
     ),
     (
@@ -330,7 +303,7 @@ PATTERNS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
             "max_window_layers": 3,
             "sliding_window": 16,
         },
-        "0,5",
+        "1:5",
         {"max_window_layers": 2},
     ),
     (
@@ -345,12 +318,12 @@ PATTERNS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
             "head_dim": 8,
             "norm_topk_prob": True,
         },
-        "0",
+        "1:",
         {"decoder_sparse_step": 1, "mlp_only_layers": [1, 2, 3]},
     ),
     (
         {"model_type": "smollm3", "num_hidden_layers": 6, "no_rope_layer_interval": 3},
-        "0",
+        "1:",
         {"no_rope_layers": [1, 0, 1, 1, 0]},
     ),
     (
@@ -366,7 +339,7 @@ PATTERNS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
             "mlp_hidden_act": "relu2",
             "num_hidden_layers": 4,
         },
-        "1",
+        "0,2:",
         {"hybrid_override_pattern": "M-M"},
     ),
     (
@@ -378,27 +351,27 @@ PATTERNS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
             "n_positions": 64,
             "vocab_size": 100,
         },
-        "2",
+        ":2,3",
         {"n_layer": 3},
     ),
     (
         {"model_type": "lfm2", "num_hidden_layers": 5, "full_attn_idxs": [1, 4], "conv_L_cache": 3},
-        "0:2",
+        "2:",
         {"full_attn_idxs": [2]},
     ),
 ]
 
 
-@pytest.mark.parametrize(("keys", "dropped", "changed"), PATTERNS)
+@pytest.mark.parametrize(("keys", "kept", "changed"), PATTERNS)
 def test_layer_patterns_are_rewritten(
-    keys: dict[str, Any], dropped: str, changed: dict[str, Any], tmp_path: Path
+    keys: dict[str, Any], kept: str, changed: dict[str, Any], tmp_path: Path
 ) -> None:
     config = keys if "n_layer" in keys else {**LLAMA, "architectures": None, **keys}
     source = write_checkpoint(tmp_path / "source", config)
-    report = llamath.edit(source, tmp_path / "out", drop_layers=dropped)
-    gone = set(select_layers(dropped, int(llamath.load(config).tree.layers.n)))
+    report = edit(source, tmp_path / "out", layers=kept)
+    chosen = select_layers(kept, int(llamath.load(config).tree.layers.n))
     old, new = llamath.load(config).tree, llamath.load(str(tmp_path / "out")).tree
-    assert list(new.layers) == [x for i, x in enumerate(old.layers) if i not in gone]
+    assert list(new.layers) == [x for i, x in enumerate(old.layers) if i in chosen]
     number = {} if "n_layer" in changed else {"num_hidden_layers": len(new.layers)}
     assert report.config == {**number, **changed} and config_of(tmp_path / "out") == {
         **config,
@@ -422,9 +395,9 @@ def test_inexpressible_layers_are_refused_by_name(tmp_path: Path) -> None:
         source,
         tmp_path / "out",
         "layer 1, layer 2 of the original, would have another attn.score_transform",
-        drop_layers="1",
+        layers="0,2:",
     )
-    llamath.edit(source, tmp_path / "out", drop_layers="-1")
+    edit(source, tmp_path / "out", layers=":-1")
     assert config_of(tmp_path / "out")["n_layer"] == 3
 
 
@@ -458,8 +431,8 @@ def test_multimodal_checkpoints_keep_their_other_parts(tmp_path: Path) -> None:
     }
     source = write_checkpoint(tmp_path / "source", config)
     (source / "preprocessor_config.json").write_text("{}")
-    refused(source, tmp_path / "out", "image_token_id is 99", resize_vocab=99)
-    llamath.edit(source, tmp_path / "out", drop_layers="0:2", resize_vocab=110)
+    refused(source, tmp_path / "out", "image_token_id is 99", vocab_size=99)
+    edit(source, tmp_path / "out", layers="2:", vocab_size=110)
     old, new, keys = (
         tensor_bytes(source),
         tensor_bytes(tmp_path / "out"),
@@ -477,8 +450,8 @@ def test_multimodal_checkpoints_keep_their_other_parts(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "preprocessor_config.json").exists() and llamath.verify(
         tmp_path / "out"
     ).ok
-    llamath.edit(cut(source, tmp_path / "ranks", 2), tmp_path / "joined", join_shards=True)
-    assert tensor_bytes(tmp_path / "joined") == old and llamath.verify(tmp_path / "ranks" / "r1").ok
+    edit(cut(source, tmp_path / "ranks", 2), tmp_path / "joined", join_shards=True)
+    assert tensor_bytes(tmp_path / "joined") == old and llamath.verify(tmp_path / "ranks" / "1").ok
 
 
 def test_packed_embedding_is_cut_with_its_scales(tmp_path: Path) -> None:
@@ -500,7 +473,7 @@ def test_packed_embedding_is_cut_with_its_scales(tmp_path: Path) -> None:
         tmp_path / "source" / "model.safetensors",
         {name: (dtype, shape) for name, dtype, shape in stored},
     )
-    llamath.edit(tmp_path / "source", tmp_path / "out", resize_vocab=80)
+    edit(tmp_path / "source", tmp_path / "out", vocab_size=80)
     names = {x.name: x.shape for x in read_checkpoint(str(tmp_path / "out")).tensors}
     assert [names[f"model.embed_tokens.{x}"] for x in ("weight", "scales", "biases")] == [
         (80, 16),
@@ -508,7 +481,7 @@ def test_packed_embedding_is_cut_with_its_scales(tmp_path: Path) -> None:
         (80, 2),
     ]
     assert llamath.verify(tmp_path / "out").ok
-    refused(tmp_path / "source", tmp_path / "more", "rows cannot be appended", resize_vocab=101)
+    refused(tmp_path / "source", tmp_path / "more", "rows cannot be appended", vocab_size=101)
 
 
 def test_stored_copies_of_a_tied_head_are_resized_with_it(tmp_path: Path) -> None:
@@ -520,13 +493,13 @@ def test_stored_copies_of_a_tied_head_are_resized_with_it(tmp_path: Path) -> Non
         source,
         tmp_path / "out",
         "lm_head.weight differs from model.embed_tokens.weight",
-        resize_vocab=80,
+        vocab_size=80,
     )
     at = {x.name: slice(x.start, x.end) for x in read_checkpoint(str(source)).tensors}
     data = bytearray((source / "model.safetensors").read_bytes())
     data[at["lm_head.weight"]] = data[at["model.embed_tokens.weight"]]
     (source / "model.safetensors").write_bytes(data)
-    llamath.edit(source, tmp_path / "out", resize_vocab=80)
+    edit(source, tmp_path / "out", vocab_size=80)
     new = tensor_bytes(tmp_path / "out")
     assert (
         new["lm_head.weight"]
@@ -553,11 +526,11 @@ def test_tokenizer_and_generation_config_are_kept(source: Path, tmp_path: Path) 
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (folder / "generation_config.json").write_text('{"eos_token_id": 85}')
     (tmp_path / "tokenizer.model").write_text("of another model")
-    refused(folder, tmp_path / "out", "generation_config.json: eos_token_id is 85", resize_vocab=85)
+    refused(folder, tmp_path / "out", "generation_config.json: eos_token_id is 85", vocab_size=85)
     refused(
-        folder, tmp_path / "out", "the tokenizer has 90 tokens, the matrix 86 rows", resize_vocab=86
+        folder, tmp_path / "out", "the tokenizer has 90 tokens, the matrix 86 rows", vocab_size=86
     )
-    llamath.edit(folder, tmp_path / "out", drop_layers=0)
+    edit(folder, tmp_path / "out", layers="1:")
     names = {"model.safetensors", "config.json", "tokenizer.json", "generation_config.json"}
     assert {x.name for x in (tmp_path / "out").iterdir()} == names
     assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (
@@ -578,27 +551,27 @@ def test_links_out_of_the_folder_are_refused(source: Path, tmp_path: Path) -> No
         for file in ("model.safetensors", "config.json"):
             (folder / file).write_bytes((source / file).read_bytes())
         (folder / name).symlink_to(tmp_path / "secret")
-        refused(folder, tmp_path / "out", "is a symbolic link out of", drop_layers="0")
+        refused(folder, tmp_path / "out", "is a symbolic link out of", layers="1:")
 
 
 def test_other_formats_and_broken_checkpoints_are_refused(source: Path, tmp_path: Path) -> None:
     llamath.convert(source, tmp_path / "model.gguf", names="gguf")
-    refused(tmp_path / "model.gguf", tmp_path / "out", "found a GGUF file", drop_layers="0")
+    refused(tmp_path / "model.gguf", tmp_path / "out", "found a GGUF file", layers="1:")
     llamath.convert(source, tmp_path / "meta", names="meta")
     refused(
         tmp_path / "meta",
         tmp_path / "out",
         "found a checkpoint without config.json",
-        drop_layers="0",
+        layers="1:",
     )
-    refused(tmp_path / "absent", tmp_path / "out", "absent", drop_layers="0")
+    refused(tmp_path / "absent", tmp_path / "out", "absent", layers="1:")
     wrong = write_checkpoint(tmp_path / "wrong", LLAMA)
     (wrong / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 5}))
     refused(
         wrong,
         tmp_path / "out",
         "does not match its config: the file has layers 0–3",
-        drop_layers="0",
+        layers="1:",
     )
 
 
@@ -617,15 +590,109 @@ def test_large_checkpoints_are_edited_in_little_memory(tmp_path: Path) -> None:
         x.name: ("BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)
     }
     write_safetensors(tmp_path / "big" / "model.safetensors", shapes)
-    llamath.edit(
-        tmp_path / "big", tmp_path / "out", drop_layers="0", resize_vocab=60_010, dry_run=True
+    edit(
+        tmp_path / "big", tmp_path / "out", layers="1:", vocab_size=60_010, dry_run=True
     )  # imports what it needs
-    for i, edit in enumerate(({"drop_layers": "0"}, {"resize_vocab": 60_010}, {"tp_shard": "1/2"})):
-        peak = peak_bytes(
-            lambda edit=edit, i=i: llamath.edit(tmp_path / "big", tmp_path / str(i), **edit)
-        )  # type: ignore[misc]
-        assert peak < 40 * CHUNK, edit  # 32 MiB are the limit of a config, which is read at once
-        assert (tmp_path / str(i) / "model.safetensors").stat().st_size > 60 * CHUNK
+    for edits in ({"layers": "1:"}, {"vocab_size": 60_010}, {"tp_shards": 2}):
+        out = tmp_path / "-".join(edits)
+        peak = peak_bytes(lambda edits=edits, out=out: edit(tmp_path / "big", out, **edits))  # type: ignore[misc]
+        assert peak < 40 * CHUNK, edits  # 32 MiB are the limit of a config, which is read at once
+        written = out / "1" if "tp_shards" in edits else out
+        assert (written / "model.safetensors").stat().st_size > 60 * CHUNK
+
+
+def test_interrupted_cut_shows_nothing_and_continues(source: Path, tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        if done > 0.7 * total:  # in the second rank
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        llamath.convert(source, tmp_path / "out", edit="tp_shards=2", progress=stop)
+    assert "2 of 4 files are complete" in stopped.value.__notes__[0]
+    assert not list((tmp_path / "out").glob("?/[!.]*"))
+    done = edit(source, tmp_path / "out", tp_shards=2)
+    assert done.kept == ("0/model.safetensors", "0/config.json")
+    assert "2 of them from an earlier run" in done.headline
+    edit(tmp_path / "out", tmp_path / "joined", join_shards=True)
+    assert tensor_bytes(tmp_path / "joined") == tensor_bytes(source)
+
+
+# ── conversions of edited checkpoints ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ("x.gguf", {}),
+        ("x.gguf", {"dtype": "q8_0"}),
+        ("x", {"names": "meta"}),
+        ("x", {"names": "hf", "dtype": "float32"}),
+    ],
+)
+def test_edited_source_is_converted_like_an_edited_checkpoint(
+    target: str, options: dict[str, Any], source: Path, tmp_path: Path
+) -> None:
+    edits = "layers=0,2:4,vocab_size=103"
+    edit(source, tmp_path / "edited", layers="0,2:4", vocab_size=103)
+    for folder, path, edited in (("two", tmp_path / "edited", None), ("one", source, edits)):
+        (tmp_path / folder).mkdir()
+        llamath.convert(path, tmp_path / folder / target, edit=edited, **options)
+    one, two = (tmp_path / x / target for x in ("one", "two"))
+    for x in [two] if two.is_file() else list(two.iterdir()):
+        other = one / x.name if two.is_dir() else one
+        assert readable(other) == readable(x), x.name
+
+
+def readable(path: Path) -> object:
+    """What a file says: all bytes, or, of an archive with dates, its tensors."""
+    if path.suffix == ".gguf":  # its name is in the metadata
+        return tensor_bytes(path)
+    return tensor_bytes(path) if path.suffix == ".pth" else path.read_bytes()
+
+
+def test_experts_of_an_edited_checkpoint_are_fused(moe: Path, tmp_path: Path) -> None:
+    edit(moe, tmp_path / "edited", layers="1:")
+    for mtp in (True, False):
+        one, two = tmp_path / f"one-{mtp}", tmp_path / f"two-{mtp}"
+        done = llamath.convert(moe, one, names="hf-fused", edit=llamath.Edit(layers="1:", mtp=mtp))
+        llamath.convert(tmp_path / "edited", two, names="hf-fused", edit=llamath.Edit(mtp=mtp))
+        assert tensor_bytes(one) == tensor_bytes(two) and config_of(one) == config_of(two)
+        assert done.edits == ("kept layers 1–3 (3 of 4)",)
+        assert any("kept" in x if mtp else "left out" in x for x in done.notes)
+
+
+def test_joined_ranks_are_edited_converted_and_cut_anew(source: Path, tmp_path: Path) -> None:
+    ranks = cut(source, tmp_path / "ranks", 4)
+    edit(ranks, tmp_path / "two", join_shards=True, tp_shards=2)
+    for rank in ("0", "1"):
+        expected = tensor_bytes(cut(source, tmp_path / f"other-{rank}", 2) / rank)
+        assert tensor_bytes(tmp_path / "two" / rank) == expected
+    llamath.convert(
+        ranks, tmp_path / "one" / "x.gguf", edit="join_shards=yes,layers=2:,vocab_size=90"
+    )
+    llamath.convert(source, tmp_path / "two" / "x.gguf", edit="layers=2:,vocab_size=90")
+    assert tensor_bytes(tmp_path / "one" / "x.gguf") == tensor_bytes(tmp_path / "two" / "x.gguf")
+    edit(source, tmp_path / "pruned", layers="2:", tp_shards=2)
+    edit(tmp_path / "pruned", tmp_path / "joined", join_shards=True)
+    edit(source, tmp_path / "expected", layers="2:")
+    assert tensor_bytes(tmp_path / "joined") == tensor_bytes(tmp_path / "expected")
+
+
+def test_ranks_of_another_cut_are_not_left_beside_new_ones(source: Path, tmp_path: Path) -> None:
+    ranks = cut(source, tmp_path / "ranks", 4)
+    before = tensor_bytes(ranks / "0")
+    for force in (False, True):
+        with pytest.raises(LlamathError, match="already contains 2"):
+            edit(source, ranks, tp_shards=2, force=force)
+    with pytest.raises(LlamathError, match="0 already contains config"):
+        edit(source, ranks, tp_shards=4)
+    assert tensor_bytes(ranks / "0") == before
+    edit(source, ranks, tp_shards=4, force=True)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(LlamathError, match="file"):
+        edit(source, tmp_path / "file", tp_shards=2)
+    with pytest.raises(LlamathError, match="inside the source folder"):
+        edit(ranks, ranks / "joined", join_shards=True)
 
 
 # ── quantized checkpoints ───────────────────────────────────────────────────────────────────────────────────────────
@@ -653,9 +720,9 @@ def sparse_checkpoint(
     return folder
 
 
-def edited_headers(source: Path, **edit: Any) -> dict[str, Any]:
+def edited_headers(source: Path, **edits: Any) -> dict[str, Any]:
     """The report of a dry run, whose planned tensors verify has accepted."""
-    return llamath.edit(source, source.parent / "out", dry_run=True, **edit).to_json()
+    return edit(source, source.parent / "out", dry_run=True, **edits).to_json()
 
 
 def test_layers_of_packed_checkpoints_can_be_dropped(tmp_path: Path) -> None:
@@ -666,12 +733,12 @@ def test_layers_of_packed_checkpoints_can_be_dropped(tmp_path: Path) -> None:
         AWQ,
         torch_dtype="float16",
     )
-    found = edited_headers(source, drop_layers="20:28", resize_vocab=128_512)
+    found = edited_headers(source, layers=":20,28:", vocab_size=128_512)
     assert found["config"] == {"num_hidden_layers": 24, "vocab_size": 128_512} and found[
         "tensors"
     ] == 3 + 24 * (2 + 7 * 3)
     refused(
-        source, tmp_path / "out", "packed as awq, in groups that a cut would split", tp_shard="0/32"
+        source, tmp_path / "out", "packed as awq, in groups that a cut would split", tp_shards=32
     )
 
 
@@ -695,11 +762,11 @@ def test_modules_in_recipes_follow_the_layers(tmp_path: Path) -> None:
     ]
     source = sparse_checkpoint(tmp_path / "fp8", "llama-3-8b", headers, recipe)
     assert llamath.verify(source).ok
-    found = edited_headers(source, drop_layers="0")["config"][
+    found = edited_headers(source, layers="1:")["config"][
         "quantization_config.modules_to_not_convert"
     ]
     assert found == ["lm_head", *(f"model.layers.0.mlp.{x}_proj" for x in ("gate", "up", "down"))]
-    assert edited_headers(source, drop_layers="1")["config"][
+    assert edited_headers(source, layers="0,2:")["config"][
         "quantization_config.modules_to_not_convert"
     ] == ["lm_head"]
 
@@ -731,16 +798,15 @@ def test_patterns_that_cannot_follow_are_refused(tmp_path: Path) -> None:
     ]
     source = sparse_checkpoint(tmp_path / "ct", "llama-3-8b", headers, recipe)
     assert llamath.verify(source).ok
-    refused(source, tmp_path / "out", "would not match its config", drop_layers="0")
-    assert edited_headers(source, drop_layers="5")["config"] == {"num_hidden_layers": 31}
+    refused(source, tmp_path / "out", "would not match its config", layers="1:")
+    assert edited_headers(source, layers=":5,6:")["config"] == {"num_hidden_layers": 31}
 
 
 # ── shards ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def cut(source: Path, folder: Path, ranks: int) -> Path:
-    for rank in range(ranks):
-        llamath.edit(source, folder / f"r{rank}", tp_shard=f"{rank}/{ranks}")
+    edit(source, folder, tp_shards=ranks)
     return folder
 
 
@@ -748,7 +814,7 @@ def test_ranks_hold_rows_columns_and_copies(source: Path, tmp_path: Path) -> Non
     cut(source, tmp_path / "ranks", 4)
     whole = tensor_bytes(source)
     for rank in range(4):
-        folder = tmp_path / "ranks" / f"r{rank}"
+        folder = tmp_path / "ranks" / str(rank)
         part, verified = tensor_bytes(folder), llamath.verify(folder)
         assert verified.ok and any(x.code == "tensor_parallel_shard" for x in verified.findings)
         q, k, o, down = (
@@ -778,23 +844,23 @@ def test_ranks_hold_rows_columns_and_copies(source: Path, tmp_path: Path) -> Non
 def test_indivisible_vocabulary_is_padded_with_zeros(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", {**LLAMA, "vocab_size": 99, "eos_token_id": 2})
     cut(source, tmp_path / "ranks", 2)
-    last = tensor_bytes(tmp_path / "ranks" / "r1")["lm_head.weight"]
+    last = tensor_bytes(tmp_path / "ranks" / "1")["lm_head.weight"]
     assert len(last) == 50 * 64 and last == tensor_bytes(source)["lm_head.weight"][
         50 * 64 :
     ] + bytes(64)
-    llamath.edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
+    edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == tensor_bytes(source)
 
 
 def test_joined_ranks_have_the_bytes_of_the_original(moe: Path, tmp_path: Path) -> None:
-    llamath.edit(cut(moe, tmp_path / "ranks", 2), tmp_path / "joined", join_shards=True)
+    edit(cut(moe, tmp_path / "ranks", 2), tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == tensor_bytes(moe)
     assert (tmp_path / "joined" / "config.json").read_bytes() == (moe / "config.json").read_bytes()
 
 
 def test_ranks_of_different_checkpoints_are_not_joined(source: Path, tmp_path: Path) -> None:
     ranks = cut(source, tmp_path / "ranks", 2)
-    config, weights = ranks / "r1" / "config.json", ranks / "r1" / "model.safetensors"
+    config, weights = ranks / "1" / "config.json", ranks / "1" / "model.safetensors"
     good, text = weights.read_bytes(), config.read_text()
 
     def refuse(match: str) -> None:
@@ -808,7 +874,7 @@ def test_ranks_of_different_checkpoints_are_not_joined(source: Path, tmp_path: P
     config.write_text(text.replace('"rope_theta": 10000.0', '"rope_theta": 1e6'))
     refuse("different values of rope_theta")
     config.write_text(text.replace('"rank": 1', '"rank": 0'))
-    refuse("r0 and r1 are both rank 0")
+    refuse("0 and 1 are both rank 0")
     config.write_text(text.replace('"world_size": 2', '"world_size": 3'))
     refuse("found ranks of 2 and of 3")
     config.write_text(text.replace('"rank": 1', '"rank": 2'))
@@ -817,13 +883,13 @@ def test_ranks_of_different_checkpoints_are_not_joined(source: Path, tmp_path: P
     refuse("should be a rank and a world_size")
     config.unlink()
     refuse("rank 1 of 2 is missing")
-    refused(ranks / "r0", tmp_path / "out", "has no subfolder with one rank", join_shards=True)
-    refused(ranks / "r0", tmp_path / "out", "is one rank's part", drop_layers="0")
-    refused(ranks / "r0", tmp_path / "out", "is one rank's part", tp_shard="0/2")
+    refused(ranks / "0", tmp_path / "out", "has no subfolder with one rank", join_shards=True)
+    refused(ranks / "0", tmp_path / "out", "is one rank's part", layers="1:")
+    refused(ranks / "0", tmp_path / "out", "is one rank's part", tp_shards=2)
     with pytest.raises(LlamathError, match="rank 0 of 2 of a checkpoint"):
-        llamath.convert(ranks / "r0", tmp_path / "out", names="gguf")
+        llamath.convert(ranks / "0", tmp_path / "out", names="gguf")
     (tmp_path / "linked").mkdir()
-    for rank in ("r0", "r1"):
+    for rank in ("0", "1"):
         (tmp_path / "linked" / rank).symlink_to(ranks / rank)
     refused(
         tmp_path / "linked", tmp_path / "out", "has no subfolder with one rank", join_shards=True
@@ -831,7 +897,7 @@ def test_ranks_of_different_checkpoints_are_not_joined(source: Path, tmp_path: P
 
 
 def test_shards_of_wrong_shape_fail_verify(source: Path, tmp_path: Path) -> None:
-    folder = cut(source, tmp_path / "ranks", 2) / "r0"
+    folder = cut(source, tmp_path / "ranks", 2) / "0"
     (folder / "model.safetensors").write_bytes((source / "model.safetensors").read_bytes())
     assert not llamath.verify(folder).ok
     (folder / "config.json").write_text(
@@ -844,10 +910,14 @@ def test_shards_of_wrong_shape_fail_verify(source: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("force", "error"), [("", 0), ("force", 0), ("force", errno.EIO), ("", errno.ENOSPC)]
+    ("to", "force", "error"),
+    [
+        *(("edit", *x) for x in (("", 0), ("force", 0), ("force", errno.EIO), ("", errno.ENOSPC))),
+        *(("ranks", *x) for x in (("", 0), ("force", 0), ("force", errno.EIO), ("", errno.EIO))),
+    ],
 )
 def test_edit_killed_at_any_system_call_can_be_repeated(
-    force: str, error: int, request: pytest.FixtureRequest
+    to: str, force: str, error: int, request: pytest.FixtureRequest
 ) -> None:
     """Of calls from the same lines the first and the last, or all with `--all`."""
     every = request.config.getoption("all")
@@ -858,7 +928,7 @@ def test_edit_killed_at_any_system_call_can_be_repeated(
             Path(home) / "source",
             {**LLAMA, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2},
         )
-        report = kill_conversions.report(source, Path(home), "edit", "out", force, error, every)
+        report = kill_conversions.report(source, Path(home), to, "out", force, error, every)
         assert report["calls"] > 20
 
 
@@ -922,17 +992,17 @@ def test_packed_shards_are_cut_between_groups(
     assert llamath.verify(source).ok
     cut(source, tmp_path / "ranks", 2)
     for rank in range(2):
-        assert llamath.verify(tmp_path / "ranks" / f"r{rank}").ok
-    llamath.edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
+        assert llamath.verify(tmp_path / "ranks" / str(rank)).ok
+    edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == tensor_bytes(source)
     whole, part = (
         tensor_bytes(x)["model.layers.0.mlp.up_proj.weight"]
-        for x in (source, tmp_path / "ranks" / "r1")
+        for x in (source, tmp_path / "ranks" / "1")
     )
     assert part == whole[len(whole) // 2 :]
     if quantization is FP8:
         scales = "model.layers.0.mlp.down_proj.weight_scale_inv"
-        whole, part = (tensor_bytes(x)[scales] for x in (source, tmp_path / "ranks" / "r1"))
+        whole, part = (tensor_bytes(x)[scales] for x in (source, tmp_path / "ranks" / "1"))
         assert part == whole[8:16] + whole[24:32]  # 2 by 4 blocks, cut by columns
         odd = packed_checkpoint(tmp_path / "odd", writer, quantization, intermediate_size=384)
-        refused(odd, tmp_path / "out", "groups that a cut would split", tp_shard="0/2")
+        refused(odd, tmp_path / "out", "groups that a cut would split", tp_shards=2)

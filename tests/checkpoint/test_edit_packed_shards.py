@@ -1,4 +1,4 @@
-"""`edit --tp-shard` of packed weights: the values of each rank are those of the cut unquantized checkpoint, and joined ranks are the source."""
+"""`convert --tp-shards` of packed weights: the values of each rank are those of the cut unquantized checkpoint, and joined ranks are the source."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from llamath.checkpoint.formats.number_arrays import StoredArray  # noqa: E402
 from llamath.checkpoint.open import open_checkpoint, packings_of  # noqa: E402
 from llamath.checkpoint.quantization.dequantizers import dequantize, packed_weights  # noqa: E402
 from llamath.utils.errors import LlamathError  # noqa: E402
+from support.edited_checkpoints import edit  # noqa: E402
 from support.packed_linears import GROUP, PACKERS, QUANTIZATION_CONFIGS  # noqa: E402
 from support.planted_checkpoints import random_tensors  # noqa: E402
 
@@ -87,10 +88,8 @@ def values_of(folder: Path) -> dict[str, Any]:
 
 
 def cut(source: Path, folder: Path, ranks: int) -> list[Path]:
-    folders = [folder / f"r{rank}" for rank in range(ranks)]
-    for rank, x in enumerate(folders):
-        llamath.edit(source, x, tp_shard=f"{rank}/{ranks}")
-    return folders
+    edit(source, folder, tp_shards=ranks)
+    return [folder / str(rank) for rank in range(ranks)]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -107,13 +106,32 @@ def test_ranks_have_the_values_of_the_cut_matrices(method: str, tmp_path: Path) 
     for x in folders:
         found = llamath.verify(x)
         assert found.ok, found.findings
-    llamath.edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
+    edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
     joined, original = (load_file(x / "model.safetensors") for x in (tmp_path / "joined", source))
     assert joined.keys() == original.keys()
     for name, x in original.items():
         if "quant_state" not in name:
             assert torch.equal(joined[name], x), name
     assert all(np.array_equal(x, whole[name]) for name, x in values_of(tmp_path / "joined").items())
+
+
+@pytest.mark.parametrize("dtype", ["", "bf16"])
+def test_packed_layers_of_an_edited_checkpoint_are_converted(dtype: str, tmp_path: Path) -> None:
+    source = checkpoint(tmp_path / "source", "gptq", num_hidden_layers=2)
+    edit(source, tmp_path / "edited", layers="1")
+    one, two = (
+        llamath.convert(path, tmp_path / name, names="hf", dtype=dtype, edit=edits)
+        for path, name, edits in (
+            (source, "one", "layers=1"),
+            (tmp_path / "edited", "two", None),
+        )
+    )
+    assert one.edits and not two.edits and one.dtype == two.dtype
+    tensors = [load_file(tmp_path / x / "model.safetensors") for x in ("one", "two")]
+    assert tensors[0].keys() == tensors[1].keys()
+    assert all(torch.equal(x, tensors[1][name]) for name, x in tensors[0].items())
+    configs = [(tmp_path / x / "config.json").read_bytes() for x in ("one", "two")]
+    assert configs[0] == configs[1] and (b"quantization_config" in configs[0]) == (not dtype)
 
 
 def mxfp4_experts(source: Path, intermediate_size: int) -> Tensors:
@@ -153,7 +171,7 @@ def test_experts_in_mxfp4_are_cut_by_blocks(tmp_path: Path) -> None:
     for name, x in whole.items():
         axis = 2 if "down" in name else 1
         assert np.array_equal(np.concatenate([part[name] for part in ranks], axis), x), name
-    llamath.edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
+    edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
     joined = load_file(tmp_path / "joined" / "model.safetensors")
     assert all(torch.equal(joined[name], x) for name, x in stored.items())
 
@@ -169,7 +187,7 @@ def test_blocks_of_mxfp4_are_not_split(tmp_path: Path) -> None:
 
 def refused(source: Path, target: Path, match: str) -> None:
     with pytest.raises(LlamathError, match=match):
-        llamath.edit(source, target, tp_shard="0/2")
+        edit(source, target, tp_shards=2)
     assert not target.exists()
 
 
@@ -225,5 +243,5 @@ def test_hostile_groups_are_refused(change: str, tmp_path: Path) -> None:
         tensors[f"{stem}g_idx"] = index.long() if change == "long" else index[:-7].clone()
     save_file(tensors, source / "model.safetensors", {"format": "pt"})
     with pytest.raises(LlamathError):
-        llamath.edit(source, tmp_path / "out", tp_shard="0/2")
+        edit(source, tmp_path / "out", tp_shards=2)
     assert not (tmp_path / "out").exists()

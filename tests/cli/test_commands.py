@@ -50,7 +50,7 @@ OF_LATER_COMMANDS = {
     *((name, "--png") for name in ("count", "diff", "trace", "design", "fit")),
     *(
         (name, "--format")
-        for name in "trace explain models verify names same facts convert edit memory fit quants plan".split()
+        for name in "trace explain models verify names same facts convert memory fit quants plan".split()
     ),
     ("flops", "--images"),
     ("memory", "--images"),
@@ -64,7 +64,7 @@ OF_LATER_COMMANDS = {
     *(("serve", x) for x in ("--mcp", "--root", "--allow-urls")),
     ("verify", "--full"),
     ("verify", "--write-sums"),
-    *(("edit", x) for x in ("--drop-layers", "--resize-vocab", "--tp-shard", "--join-shards")),
+    *(("convert", x) for x in ("--layers", "--vocab-size", "--tp-shards", "--join-shards")),
 }
 """Options that came after the limit on their number was set, by command."""
 

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "loading": "utils embedded catalog checkpoint core families generic model config_keys",
     "api": "utils core questions checkpoint hardware engines generic loading model analysis conversion native",
     "analysis": "utils render core config_keys questions checkpoint catalog families hardware engines embedded generic model loading",
-    "conversion": "utils render core config_keys checkpoint families tokenizers loading model analysis",
+    "conversion": "utils render core config_keys questions checkpoint families tokenizers loading model analysis",
     "generation": "utils core checkpoint embedded tokenizers model analysis",
     "torch": "utils render render/text core questions checkpoint tokenizers embedded loading model analysis generation",
     "native": "utils render core questions checkpoint tokenizers embedded model analysis generation",

@@ -684,4 +684,4 @@ def test_declared_mtp_layers_are_bounded_by_those_in_files(tmp_path: Path) -> No
         and llamath.hash_weights(fused).hash == llamath.hash_weights(a).hash
     )
     with pytest.raises(llamath.LlamathError, match="too many to list"):
-        llamath.edit(b, tmp_path / "d", drop_layers="1")
+        llamath.convert(b, tmp_path / "d", edit="layers=0")

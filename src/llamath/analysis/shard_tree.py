@@ -49,7 +49,7 @@ def reject_shard(model: Model, path: str) -> None:
     if (shard := shard_of(model)) is not None:
         raise LlamathError(
             f"{safe(path)} is {shard}",
-            hint="join the ranks: llamath edit FOLDER-OF-THE-RANKS DST --join-shards",
+            hint="join the ranks: llamath convert FOLDER-OF-THE-RANKS DST --join-shards",
         )
 
 

@@ -1,4 +1,4 @@
-"""`TensorParallelShard`: one rank's part of a checkpoint, which `llamath edit --tp-shard` writes.
+"""`TensorParallelShard`: one rank's part of a checkpoint, as `convert --tp-shards` writes it.
 
 Its config.json is that of the whole model, with the rank and the number of ranks under
 `tensor_parallel_shard`.

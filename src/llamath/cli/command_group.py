@@ -36,8 +36,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "ls": "tensors, dtypes, shapes and bytes of a checkpoint",
         "verify": "does a checkpoint match its config?",
         "names": "tensor names in HF, Meta and GGUF files",
-        "convert": "write a checkpoint as safetensors, .pth or GGUF; merge an adapter",
-        "edit": "drop layers, resize the vocabulary, cut and join shards",
+        "convert": "another format, an adapter merged, fewer layers, shards",
         "same": "do two checkpoints hold or compute the same; the hash of one",
     },
     "Size hardware": {
@@ -70,6 +69,7 @@ MOVED: Mapping[str, str] = {
     "hash": "same",
     "logits": "same --logits",
     "merge": "convert --adapter",
+    "edit": "convert --layers",
     "measure": "gpus this --measure",
     "place": "fit --ram",
     "cost": "fit --price",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..questions.edit_settings import Edit
 from .command_group import command as make_command
 from .model_options import (
     MODEL,
@@ -19,6 +20,7 @@ from .model_options import (
     set_option,
 )
 from .output import TABLES, echo, echo_json, echo_report
+from .question_options import field_option
 
 if TYPE_CHECKING:
     from ..conversion.convert_checkpoint import ConversionReport
@@ -29,8 +31,11 @@ _EXAMPLES = (
     "llamath convert Qwen3-8B-GPTQ qwen3-bf16 --names hf --dtype bf16",
     "llamath convert llama-hf llama-meta --names meta --dry-run",
     "llamath convert Llama-3.2-1B merged --adapter my-lora",
+    "llamath convert Llama-3.2-1B pruned --layers 0:10,14:16",
+    "llamath convert Llama-3.1-70B ranks --tp-shards 4",
+    "llamath convert ranks joined --join-shards",
 )
-_NOT_WITH_ADAPTER = ("names", "max_shard_size", "with_mtp", "changes")
+_NOT_WITH_ADAPTER = ("names", "max_shard_size", "changes", *Edit.described)
 _UNITS = {
     "": 1,
     "K": 10**3,
@@ -83,9 +88,13 @@ class _Size(click.ParamType[int]):
     show_default=True,
     help="Size of each safetensors file.",
 )
+@field_option(Edit, "layers")
+@field_option(Edit, "vocab_size")
+@field_option(Edit, "tp_shards")
+@click.option("--join-shards", is_flag=True, help=Edit.described["join_shards"].text())
 @click.option(
     "--no-mtp",
-    "with_mtp",
+    "mtp",
     is_flag=True,
     flag_value=False,
     default=True,
@@ -148,10 +157,11 @@ def _convert(
     from ..api import convert, merge
 
     path = local_model(source)
+    edit = Edit.parse(**{name: options.pop(name) for name in Edit.described})
     how: dict[str, Any] = {"force": force, "dry_run": dry_run, "progress": progress}
     if adapter is not None:
         return merge(path, local_model(adapter), target, dtype=dtype or "", **how)
-    how |= options | {"changes": parse_changes(changes)}
+    how |= options | {"edit": edit, "changes": parse_changes(changes)}
     return convert(path, target, dtype=dtype or "", **how)
 
 

@@ -89,10 +89,10 @@ def completed(kind: Kind[Any]) -> CompletedText:
 
 
 def field_option(
-    question: type[Question], name: str
+    record: type[Settings], name: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add the option of one field of a question; the command gets its text."""
-    field = question.described[name]
+    """Add the option of one field of a record; the command gets its text."""
+    field = record.described[name]
     return click.option(
         option_name(name, field),
         default=field.signature_default,

@@ -30,6 +30,7 @@ from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..loading import STORED_INSTEAD, load, says_tied, with_stored_head
 from ..model import Model
 from ..utils.errors import ConvertError, safe
+from .edit.edit_source import EditedCheckpoint, EditSource
 from .float_cast import FLOAT_BYTES, INTEGERS
 from .source_files import SourceFiles, take_stamps
 from .source_tensors import PackedTensor, PlainTensor, SourceTensor
@@ -73,6 +74,15 @@ def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
     except BaseException:
         reader.close()
         raise
+
+
+def convertible_source(edited: EditSource, changes: Mapping[str, Any]) -> ConversionSource:
+    """Return an edited checkpoint as the source of a conversion."""
+    source = _open_source(edited.report.checkpoint, edited.reader, changes)
+    return source.replace(
+        model=source.model.replace(name=edited.model.name, source=edited.model.source),
+        **{name: getattr(edited, name) for name in SourceFiles.fields},
+    )
 
 
 def _open_source(
@@ -206,6 +216,8 @@ def _load_model(
     path, manifest = checkpoint.name, checkpoint.manifest
     if manifest.format == "gguf":
         model = _load_from_gguf(checkpoint, changes)
+    elif isinstance(checkpoint, EditedCheckpoint):
+        model = load(checkpoint.keys, changes=changes)
     else:
         size = (
             None

@@ -6,31 +6,42 @@ are complete.
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ..checkpoint.formats.dtypes import parse_dtype
 from ..checkpoint.gguf_metadata import loader_version, loading_problems
 from ..checkpoint.naming.scheme import Scheme, fused_scheme
 from ..families.registry import find_family
+from ..model import Model
+from ..questions.edit_settings import Edit
 from ..render.report import Report
-from ..render.tables import Column, Part, Table
+from ..render.tables import Cell, Column, Part, Table, Text
 from ..utils.errors import ArgumentError, ConvertError, safe
 from ..utils.number_format import format_count
 from ..utils.record_type import Record
-from .conversion_source import ConversionSource, open_source
+from .conversion_source import ConversionSource, convertible_source, open_source
 from .copy_tokenizer import (
     count_tiktoken_ranks,
     find_tokenizer_files,
     read_tokenizer_file,
     special_token_ids,
 )
+from .edit.edit_checkpoint import (
+    Edited,
+    checkpoint_files,
+    cut_ranks,
+    open_edited,
+    sharded_parameters,
+)
 from .float_cast import FLOAT_BYTES
 from .gguf_model_keys import GGUFKeys, check_same_model, gguf_model_keys
 from .quantize_blocks import QUANTIZERS
-from .tensor_plan import TargetTypes, TensorPlan, plan_tensors
+from .source_files import SourceFiles
+from .tensor_plan import TargetTypes, TensorPlan, most_common_dtype, plan_tensors
 from .write.output_files import ConcatFile, OutputFile
 from .write.write_gguf import gguf_file, model_metadata
 from .write.write_gguf_tokenizer import copy_tokenizer_metadata, tokenizer_metadata
@@ -60,14 +71,30 @@ checkpoint."""
 class ConvertOptions(Record):
     """The target format and options of a conversion."""
 
-    to: str  # hf, hf-fused, meta or gguf
+    # hf, hf-fused, meta or gguf; empty: what the target's name says, or an edited checkpoint as it
+    # is stored
+    to: str = ""
+    edit: Edit = Edit()
     # in any spelling of fp32, fp16 or bf16, or a type of GGUF_TYPES; empty: as stored
     dtype: str = ""
-    with_mtp: bool = True  # keep multi-token prediction layers
     max_shard_size: int = MAX_SHARD_SIZE
     force: bool = False  # overwrite existing files
     changes: Mapping[str, Any] = {}  # of configuration keys
     dry_run: bool = False  # check and plan, and write nothing
+
+
+class Change(Record):
+    """A number of the source and of the edited checkpoint."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("before", "after", "change=difference")
+
+    before: int
+    after: int
+
+    @property
+    def difference(self) -> int:
+        """The change."""
+        return self.after - self.before
 
 
 class WrittenFile(NamedTuple):
@@ -75,19 +102,6 @@ class WrittenFile(NamedTuple):
 
     path: str
     bytes: int
-
-
-def written_files(files: Sequence[WrittenFile], kept: Sequence[str], folder: str) -> str:
-    """Return the number of files and where they are."""
-    earlier = f" ({len(kept)} of them from an earlier run)" if kept else ""
-    return f"{format_count(len(files), 'file')}{earlier} to {safe(folder)}"
-
-
-def file_table(files: Sequence[WrittenFile]) -> Table:
-    """Return a row for each file."""
-    columns = (Column("file"), Column("path", shown=False), Column("bytes", "count"))
-    rows = tuple((os.path.basename(x.path), x.path, x.bytes) for x in files)
-    return Table(columns=columns, rows=rows)
 
 
 class ConversionReport(Report):
@@ -101,6 +115,9 @@ class ConversionReport(Report):
         "tensors",
         "dtype",
         "kept",
+        "edits",
+        "parameters",
+        "config",
         "notes",
     )
 
@@ -111,6 +128,9 @@ class ConversionReport(Report):
     tensors: int
     dtype: str
     notes: tuple[str, ...]
+    edits: tuple[str, ...] = ()  # in words
+    parameters: Change | None = None  # None: nothing was edited
+    config: Mapping[str, Any] = {}  # the keys that an edit changes, with their new values
     dry_run: bool = False
     seconds: float = 0.0  # 0: not measured
 
@@ -127,44 +147,94 @@ class ConversionReport(Report):
     @property
     def headline(self) -> str:
         """What was written, or would be."""
-        written = sum(x.bytes for x in self.files if os.path.basename(x.path) not in self.kept)
+        written = sum(x.bytes for x in self.files if self._name(x) not in self.kept)
         rate = (
             f", {self.seconds:.1f} s, {written / 1e9 / self.seconds:.2f} GB/s"
             if self.seconds >= 0.1 and written and not self.dry_run
             else ""
         )
-        files = written_files(self.files, self.kept, self.folder)
+        earlier = f" ({len(self.kept)} of them from an earlier run)" if self.kept else ""
+        files = f"{format_count(len(self.files), 'file')}{earlier} to {safe(self.folder)}"
         verb = "would write" if self.dry_run else "wrote"
         return f"{verb} {self.tensors:,} tensors, {self.bytes:,} bytes, in {files}{rate}"
 
     def tables(self) -> Iterable[Part]:
-        """The files."""
-        yield file_table(self.files)
+        """What an edit changed, and the files."""
+        if self.parameters is not None:
+            before, after = self.parameters.before, self.parameters.after
+            yield Text(f"{'; '.join(self.edits)}: {before:,} → {after:,} parameters")
+        if self.config:
+            yield Table(
+                title="config.json",
+                columns=(Column("", key="key"), Column("", key="value", wrap=True)),
+                rows=tuple((x, _value_cell(value)) for x, value in self.config.items()),
+            )
+        columns = (Column("file"), Column("path", shown=False), Column("bytes", "count"))
+        rows = tuple((self._name(x), x.path, x.bytes) for x in self.files)
+        yield Table(columns=columns, rows=rows)
+
+    def _name(self, file: WrittenFile) -> str:
+        """Return the path of a file from the folder on."""
+        return os.path.relpath(file.path, self.folder)
+
+
+def _value_cell(value: object) -> Cell:
+    text = json.dumps(value, ensure_ascii=False)
+    return Cell(value, text="removed" if value is None else safe(text, _MAX_VALUE))
+
+
+_MAX_VALUE = 60
+"""Characters of a value of the config."""
 
 
 def convert_checkpoint(
     source: str, target: str, options: ConvertOptions, progress: Progress = lambda _done, _all: None
 ) -> ConversionReport:
     """Convert the checkpoint at one path into a checkpoint at another path."""
+    options = options.replace(to=_target_format(target, options))
     types = _target_types(options)
-    opened = open_source(source, options.changes)
+    edited: Edited | None = None
+    opened: SourceFiles | None = None
     try:
-        output, gguf_name = _output_folder(target, options)
-        notes = list(opened.notes)
-        target_scheme = _target_scheme(opened, options.to)
-        keys = _gguf_keys(opened, target_scheme, notes) if options.to == "gguf" else None
-        plan = plan_tensors(
-            opened, target_scheme, types, keys.tensors if keys else {}, with_mtp=options.with_mtp
-        )
-        notes += [*plan.notes, *_mtp_notes(opened, options)]
-        if keys is not None:
-            notes += _loading_notes(keys, plan, force=options.force)
-        files = _plan_files(opened, plan, keys, gguf_name, options, notes)
-        (kept,) = write_output([Output(opened, files, output)], progress, dry_run=options.dry_run)
+        if not options.edit.is_none:
+            edited = open_edited(source, options.edit)
+            opened = edited.source
+        if not options.to:
+            assert edited is not None, "without a format, a checkpoint is edited"
+            return _write_edited(edited, target, options, progress)
+        if edited is None:
+            opened = converted = open_source(source, options.changes)
+        else:
+            converted = convertible_source(edited.source, options.changes)
+        report = _write_converted(converted, types, target, options, progress)
+        return report if edited is None else _with_edits(report, edited, converted.model)
     except OSError as error:
         raise write_error(error, target) from None
     finally:
-        opened.reader.close()
+        if opened is not None:
+            opened.reader.close()
+
+
+def _write_converted(
+    opened: ConversionSource,
+    types: TargetTypes,
+    target: str,
+    options: ConvertOptions,
+    progress: Progress,
+) -> ConversionReport:
+    """Write a checkpoint in another format."""
+    output, gguf_name = _output_folder(target, options)
+    notes = list(opened.notes)
+    target_scheme = _target_scheme(opened, options.to)
+    keys = _gguf_keys(opened, target_scheme, notes) if options.to == "gguf" else None
+    plan = plan_tensors(
+        opened, target_scheme, types, keys.tensors if keys else {}, with_mtp=options.edit.mtp
+    )
+    notes += [*plan.notes, *_mtp_notes(opened, options)]
+    if keys is not None:
+        notes += _loading_notes(keys, plan, force=options.force)
+    files = _plan_files(opened, plan, keys, gguf_name, options, notes)
+    (kept,) = write_output([Output(opened, files, output)], progress, dry_run=options.dry_run)
     return ConversionReport(
         model=opened.model.name,
         folder=output.path,
@@ -177,12 +247,90 @@ def convert_checkpoint(
     )
 
 
-def target_format(target: str) -> str:
-    """Return the format that the name of a target says: a file NAME.gguf is a GGUF file; raise
-    for all else.
+def _write_edited(
+    edited: Edited, target: str, options: ConvertOptions, progress: Progress
+) -> ConversionReport:
+    """Write an edited checkpoint, or its ranks, with the names, dtypes and parts that it has."""
+    source, ranks = edited.source, options.edit.tp_shards
+    parts, folders = [source], [target]
+    if ranks is not None:
+        parts = list(cut_ranks(source, ranks))
+        folders = [os.path.join(target, str(rank)) for rank in range(ranks)]
+        _check_rank_folders(target, ranks, force=options.force)
+    outputs = [
+        Output(
+            x,
+            checkpoint_files(x, options.max_shard_size),
+            OutputFolder(path=folder, force=options.force, stale=STALE_HF_FILES),
+        )
+        for x, folder in zip(parts, folders, strict=True)
+    ]
+    kept = write_output(outputs, progress, dry_run=options.dry_run)
+    report = ConversionReport(
+        model=source.model.name,
+        folder=target,
+        files=tuple(
+            WrittenFile(os.path.join(x.folder.path, file.name), file.size)
+            for x in outputs
+            for file in x.files
+        ),
+        kept=tuple(
+            os.path.relpath(os.path.join(x.folder.path, name), target)
+            for x, names in zip(outputs, kept, strict=True)
+            for name in names
+        ),
+        tensors=sum(len(x.tensors) for x in parts),
+        dtype=most_common_dtype(source.tensors.values()),
+        notes=(),
+        dry_run=options.dry_run,
+    )
+    return _with_edits(report, edited, source.model, ranks)
+
+
+def _with_edits(
+    report: ConversionReport, edited: Edited, model: Model, ranks: int | None = None
+) -> ConversionReport:
+    """Return the report of a conversion with what was edited before it."""
+    after = model.parameters.total if ranks is None else sharded_parameters(model, ranks)
+    return report.replace(
+        edits=edited.edits if ranks is None else (*edited.edits, f"cut {ranks} ranks"),
+        parameters=Change(before=int(edited.parameters), after=int(after)),
+        config=edited.config,
+        notes=tuple(dict.fromkeys((*edited.notes, *report.notes))),
+    )
+
+
+def _check_rank_folders(target: str, ranks: int, *, force: bool) -> None:
+    """Refuse a folder with anything but the ranks to write; with `force`, one with ranks of
+    another cut, which would be joined with these.
     """
-    if target.endswith(".gguf") and not os.path.isdir(target):
-        return "gguf"
+    if not os.path.isdir(target):
+        return
+    own = {str(x) for x in range(ranks)}
+    other = sorted(x for x in set(os.listdir(target)) - own if not force or x.isdecimal())
+    if other:
+        raise ConvertError(
+            f"{safe(target)} already contains {safe(other[0])}",
+            hint="remove it, or choose another target",
+        )
+
+
+def _target_format(target: str, options: ConvertOptions) -> str:
+    """Return the format to write, which the name of a target NAME.gguf may say, or an empty string
+    for an edited checkpoint as it is stored.
+    """
+    edit, to = options.edit, options.to
+    if not to and target.endswith(".gguf") and not os.path.isdir(target):
+        to = "gguf"
+    is_stored = not to and not options.dtype and not options.changes and edit.mtp
+    if edit.tp_shards is not None and not is_stored:
+        raise ArgumentError(
+            "tp_shards",
+            " cuts a checkpoint as it is stored, and not one in another format",
+            hint="convert the checkpoint first, then cut the result",
+        )
+    if to or (is_stored and not edit.is_none):
+        return to
     raise ArgumentError(
         "names",
         ": expected hf, hf-fused, meta or gguf, found none",
@@ -278,7 +426,7 @@ def _mtp_notes(source: ConversionSource, options: ConvertOptions) -> list[str]:
     if not source.mtp:
         return []
     tensors = "1 tensor" if len(source.mtp) == 1 else f"{len(source.mtp):,} tensors"
-    kept = options.with_mtp and options.to.startswith("hf")
+    kept = options.edit.mtp and options.to.startswith("hf")
     return [f"multi-token prediction layers: {tensors} {'kept' if kept else 'left out'}"]
 
 
@@ -318,7 +466,7 @@ def _plan_files(
                 "tokenizer.model is a tiktoken file: transformers needs a tokenizer.json instead"
             )
     config = config_json(
-        source, plan, special_token_ids(tokenizer_model), with_mtp=options.with_mtp
+        source, plan, special_token_ids(tokenizer_model), with_mtp=options.edit.mtp
     )
     return [
         *safetensors_files(plan.tensors, options.max_shard_size),

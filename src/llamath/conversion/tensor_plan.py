@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import prod
 from typing import NamedTuple
@@ -167,7 +167,7 @@ class _Planner:
             require_numpy()
         return TensorPlan(
             tensors=(*tensors, *_extra_tensors(self.source, self.target, tensors, rotary)),
-            dtype=self.types.mix or self.types.dtype or _most_common_dtype(tensors),
+            dtype=self.types.mix or self.types.dtype or most_common_dtype(tensors),
             float_dtype=self.main_dtype,
             keeps_packed=any(what == "kept" for _, what in self.counts),
             notes=tuple(self._notes()),
@@ -510,7 +510,8 @@ class _Planner:
             yield f"{weights} packed as {kind}: {'copied as stored' if what == 'kept' else what}"
 
 
-def _most_common_dtype(tensors: Sequence[OutputTensor]) -> str:
+def most_common_dtype(tensors: Iterable[OutputTensor | Tensor]) -> str:
+    """Return the dtype of most elements of matrices."""
     elements: Counter[str] = Counter()
     for x in tensors:
         elements[x.dtype] += prod(x.shape) if len(x.shape) > 1 else 0

@@ -212,7 +212,7 @@ def verify_opened(
             code="tensor_parallel_shard",
             severity="info",
             message=str(shard),
-            hint="llamath edit --join-shards joins the ranks",
+            hint="llamath convert --join-shards joins the ranks",
         )
         verdict = verdict.replace(findings=(*verdict.findings, remark))
     own_config = own_config or not model

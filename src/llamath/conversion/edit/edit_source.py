@@ -1,26 +1,36 @@
-"""`open_edit_source`: the safetensors checkpoint to edit, verified against its config.json."""
+"""`EditSource`: a safetensors checkpoint that matches its config.json, as it is stored or edited.
+
+An edited checkpoint is a source like any other: it has a config, a manifest and a reader, which
+makes its tensors from those of the checkpoint before when they are read. So edits follow one
+another, and what they lead to is written as it is, or converted.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ...analysis.count.count_report import check_listable
 from ...analysis.verify.check_checkpoint import VerifyReport, verify_opened
 from ...checkpoint.formats.folder import resolve_inside
-from ...checkpoint.formats.manifest import Tensor
+from ...checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from ...checkpoint.naming.detect_scheme import detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor, fused_scheme
-from ...checkpoint.open import local_copy, open_checkpoint, packings_of
+from ...checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
 from ...checkpoint.quantization.packed_tensors import Packing
+from ...checkpoint.quantization_section import RECIPE_FILES, quantization_section, with_recipe_file
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
 from ...families.classes import headless_scheme
+from ...loading import load
 from ...model import Model
 from ...utils.errors import ConvertError, FormatError, safe
-from ...utils.strict_json import read_json
+from ...utils.strict_json import parse_json, read_json
+from ..copy_tokenizer import read_tokenizer_file
 from ..source_files import SourceFiles, take_stamps
+from .edited_tensor import EditedFile, EditedReader, EditedTensor
 
 KEPT_FINDINGS = frozenset({"dtype", "total_size", "index"})
 """Codes of findings of `verify` that an edit neither makes nor has to repair; indexes are
@@ -36,6 +46,7 @@ class EditSource(SourceFiles):
     tensors: Mapping[str, Tensor]
     packings: Mapping[str, Packing]
     report: VerifyReport
+    recipes: Mapping[str, bytes]  # the files next to config.json that have a recipe, by name
 
     @property
     def has_tied_copy(self) -> bool:
@@ -106,6 +117,85 @@ def open_edit_source(path: str) -> EditSource:
         tensors=tensors,
         packings=packings,
         report=report,
+        recipes=_read_recipes(folder),
+    )
+
+
+def _read_recipes(folder: str) -> dict[str, bytes]:
+    return {
+        name: read_tokenizer_file(resolve_inside(folder, name))
+        for name in RECIPE_FILES
+        if os.path.isfile(os.path.join(folder, name))
+    }
+
+
+class EditedCheckpoint(OpenedCheckpoint):
+    """A checkpoint that is made from another one when it is read."""
+
+    keys: Mapping[str, Any]  # of its config, with the recipe
+
+    @property
+    def has_local_values(self) -> bool:
+        return False  # not in a file
+
+    @property
+    def quantization_config(self) -> Mapping[str, Any] | None:
+        """The section of the config about the quantization of weights."""
+        return quantization_section(self.keys)
+
+
+def edited_source(
+    source: SourceFiles,
+    name: str,
+    tensors: Sequence[EditedTensor],
+    config: Mapping[str, Any],
+    recipes: Mapping[str, bytes],
+    known: Collection[str] = (),
+) -> EditSource:
+    """Return the checkpoint with these tensors, made from those of the source, if it matches its
+    config; `known` are the codes of findings that the source has, too.
+    """
+    stored: list[Tensor] = []
+    for x in tensors:
+        start = stored[-1].end if stored else 0
+        stored.append(Tensor(x.name, x.dtype, x.shape, 0, start, start + x.size))
+    file = EditedFile(os.path.join(source.folder, "model.safetensors"), tensors, source.reader)
+    manifest = Manifest(
+        format="safetensors", files=(CheckpointFile(file.name, file.size),), tensors=tuple(stored)
+    )
+    keys = with_recipe_file(
+        config, lambda file: parse_json(recipes[file], file) if file in recipes else None
+    )
+    checkpoint = EditedCheckpoint(name=source.folder, manifest=manifest, keys=keys)
+    report = verify_opened(checkpoint, source.folder, load(keys), own_config=True)
+    for finding in report.findings:
+        is_kept = finding.code in KEPT_FINDINGS and finding.code in known
+        if finding.severity != "info" and not is_kept:
+            raise ConvertError(
+                f"the edited checkpoint would not match its config: {finding.message}",
+                hint=finding.hint,
+            )
+    digest = hashlib.sha256(source.changes_digest.encode())
+    for x in tensors:
+        digest.update(x.identity())
+    by_name = {x.name: x for x in stored}
+    model = report.model.text.replace(name=name, source=safe(source.path))
+    packings = packings_of(manifest, checkpoint.packing_config)
+    return EditSource(
+        path=source.path,
+        folder=source.folder,
+        manifest=source.manifest,
+        reader=EditedReader(manifest, file),
+        stamps=source.stamps,
+        origins=source.origins or (source,),
+        changes_digest=digest.hexdigest(),
+        model=model,
+        config=config,
+        scheme=find_scheme(model, by_name, packings, source.path),
+        tensors=by_name,
+        packings=packings,
+        report=report,
+        recipes=recipes,
     )
 
 

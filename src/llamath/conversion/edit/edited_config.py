@@ -85,10 +85,8 @@ class LayerNumbers:
         return value
 
 
-def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> tuple[Keys, Model]:
-    """Return the keys of the new config.json, and the model that they describe, whose tree is
-    the edited one.
-    """
+def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> Keys:
+    """Return the keys of the new config.json, from which the family builds the edited tree."""
     reason = ""
     for keys in _candidates(model, stored, tree, edit):
         try:
@@ -97,7 +95,7 @@ def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> tu
             reason = reason or f": {error}"
             continue
         if equal_trees(edited.tree, tree):
-            return keys, edited.replace(name=model.name, source=model.source)
+            return keys
     reason = reason or _first_difference(model, stored, tree, edit)
     raise ConvertError(
         f"a config of the {model.family.name} family cannot express this edit{reason}"

@@ -1,16 +1,19 @@
-"""`EditedTensor`: a stored tensor to write that is made of slices of others along one axis;
-their bytes are copied.
+"""`EditedTensor`: a tensor that is made of slices of others along one axis, whose bytes are copied;
+and `EditedFile`, which reads like a file with such tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any, Literal, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
-from ...checkpoint.formats.manifest import Tensor
+from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.formats.number_arrays import require_numpy
+from ...checkpoint.formats.source import Source
 from ...checkpoint.tensor_reader import CHUNK_BYTES, TensorReader
 from ...utils.errors import ConvertError, safe
 from ..float_cast import FLOAT_BYTES, cast_floats
@@ -18,6 +21,8 @@ from ..float_cast import FLOAT_BYTES, cast_floats
 Ranges = tuple[tuple[int, int], ...]
 """Half-open ranges of indices, in order."""
 Fill = Literal["", "zeros", "mean"]
+_NARROW_BYTES = 1 << 16
+"""Rows of up to this size are read with what is between them."""
 
 
 class Slice(NamedTuple):
@@ -50,69 +55,135 @@ class EditedTensor(NamedTuple):
 
     def chunks(self, reader: TensorReader) -> Iterator[bytes]:
         """Yield the bytes in chunks."""
+        file = EditedFile(self.name, (self,), reader)
+        for start in range(0, self.size, CHUNK_BYTES):
+            yield file.read(start, min(CHUNK_BYTES, self.size - start))
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of a row; appended rows have it, too."""
+        return self.size // self.shape[0] if self.shape and self.shape[0] else 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """The size of what is before the appended rows."""
+        return self.size - self.appended * self.row_bytes
+
+    def read_kept(self, reader: TensorReader, start: int, stop: int) -> bytes:
+        """Read bytes of what is before the appended rows."""
         if self.data:
-            yield self.data
-            return
+            return self.data[start:stop]
         if self.whole is not None:
-            yield from _copy(self.whole, 0, self.whole.bytes, reader)
-            return
-        rows = self._slice_rows(reader) if self._outer == 1 else self._slice_columns(reader)
+            return reader.read_bytes(self.whole, start, stop - start)
+        outer = prod(self.slices[0].tensor.shape[: self.axis])
+        width = self.kept_bytes // outer
+        if width > _NARROW_BYTES:
+            return b"".join(self._read_ranges(reader, start, stop, outer, width))
+        first, last = start // width, -(-stop // width)
+        data = self._read_rows(reader, first, last, outer)
+        return data[start - first * width : stop - first * width]
+
+    def appended_row(self, reader: TensorReader) -> bytes:
+        """Return the row that is appended."""
         if self.fill != "mean":
-            yield from rows
-            yield from _repeat(bytes(self._row_bytes), self.appended)
-            return
-        mean = _MeanRow(self.dtype, self._row_bytes)
-        for data in rows:
-            mean.add(data)
-            yield data
-        yield from _repeat(mean.row(), self.appended)
+            return bytes(self.row_bytes)
+        mean = _MeanRow(self.dtype, self.row_bytes)
+        step = max(1, CHUNK_BYTES // self.row_bytes) * self.row_bytes
+        for start in range(0, self.kept_bytes, step):
+            mean.add(self.read_kept(reader, start, min(start + step, self.kept_bytes)))
+        return mean.row()
 
     def identity(self) -> bytes:
         """Return bytes that identify the source of the data and its changes."""
         return repr(self).encode()
 
-    @property
-    def _outer(self) -> int:
-        """The number of parts of each slice: the slices may have another shape than the tensor
-        that is written.
-        """
-        return prod(self.slices[0].tensor.shape[: self.axis]) if self.slices else 1
+    def _read_ranges(
+        self, reader: TensorReader, start: int, stop: int, outer: int, width: int
+    ) -> Iterator[bytes]:
+        """Yield bytes of the slices, range by range."""
+        for row in range(start // width, -(-stop // width)):
+            at = row * width
+            for x in self.slices:
+                stored = x.tensor.bytes // outer
+                each = stored // x.tensor.shape[self.axis]
+                for a, b in x.ranges:
+                    low, high = max(start, at), min(stop, at + (b - a) * each)
+                    if low < high:
+                        where = row * stored + a * each + low - at
+                        yield reader.read_bytes(x.tensor, where, high - low)
+                    at += (b - a) * each
 
-    @property
-    def _row_bytes(self) -> int:
-        return self.size // self.shape[0] if self.shape and self.shape[0] else 0
-
-    def _slice_rows(self, reader: TensorReader) -> Iterator[bytes]:
-        """Yield slices along the first axis (or one with nothing before it), which are
-        contiguous, in whole rows.
+    def _read_rows(self, reader: TensorReader, first: int, last: int, outer: int) -> bytes:
+        """Read narrow slices: a block of rows is read whole, and the parts of each row are
+        joined.
         """
-        for x in self.slices:
-            row = x.tensor.bytes // x.tensor.shape[self.axis]
-            for first, last in x.ranges:
-                yield from _copy(x.tensor, first * row, (last - first) * row, reader, row)
-
-    def _slice_columns(self, reader: TensorReader) -> Iterator[bytes]:
-        """Yield slices along another axis: a block of outer rows is read whole, and the parts of
-        each row are joined.
-        """
-        outer = self._outer
         widths = [x.tensor.bytes // outer for x in self.slices]
-        step = max(1, CHUNK_BYTES // max(1, sum(widths)))
-        for start in range(0, outer, step):
-            count = min(step, outer - start)
-            views = [
-                memoryview(reader.read_bytes(x.tensor, start * width, count * width))
-                for x, width in zip(self.slices, widths, strict=True)
-            ]
-            parts: list[memoryview] = []
-            for row in range(count):
-                for x, view, width in zip(self.slices, views, widths, strict=True):
-                    inner = width // x.tensor.shape[self.axis]
-                    parts += [
-                        view[row * width + first * inner : row * width + last * inner]
-                        for first, last in x.ranges
-                    ]
-            yield b"".join(parts)
+        views = [
+            memoryview(reader.read_bytes(x.tensor, first * width, (last - first) * width))
+            for x, width in zip(self.slices, widths, strict=True)
+        ]
+        parts: list[memoryview] = []
+        for row in range(last - first):
+            for x, view, width in zip(self.slices, views, widths, strict=True):
+                each = width // x.tensor.shape[self.axis]
+                parts += [
+                    view[row * width + a * each : row * width + b * each] for a, b in x.ranges
+                ]
+        return b"".join(parts)
+
+
+class EditedFile(Source):
+    """Edited tensors, one after another, as one file that is made when it is read."""
+
+    def __init__(self, name: str, tensors: Sequence[EditedTensor], reader: TensorReader) -> None:
+        self.name, self.tensors, self._reader = name, tensors, reader
+        self._ends = list(accumulate(x.size for x in tensors))
+        self.size = self._ends[-1] if self._ends else 0
+        self._appended_rows: dict[str, bytes] = {}
+
+    def fetch(self, start: int, length: int) -> bytes:
+        """Read from the tensors that these bytes are in."""
+        parts: list[bytes] = []
+        stop = start + length
+        i = bisect_right(self._ends, start)
+        while start < stop:
+            x, begin = self.tensors[i], self._ends[i] - self.tensors[i].size
+            end = min(stop, self._ends[i])
+            parts += self._read(x, start - begin, end - begin)
+            start, i = end, i + 1
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _read(self, x: EditedTensor, start: int, stop: int) -> Iterator[bytes]:
+        kept = x.kept_bytes
+        if start < min(stop, kept):
+            yield x.read_kept(self._reader, start, min(stop, kept))
+        if stop > kept:
+            if x.name not in self._appended_rows:
+                self._appended_rows[x.name] = x.appended_row(self._reader)
+            row, first = self._appended_rows[x.name], max(start - kept, 0)
+            skipped = first % len(row)
+            count = stop - kept - first
+            yield (row * (-(-(skipped + count) // len(row))))[skipped : skipped + count]
+
+    def close(self) -> None:
+        """Close the files that it is made from."""
+        self._reader.close()
+
+
+class EditedReader(TensorReader):
+    """Reads edited tensors; their one file is made from others."""
+
+    def __init__(self, manifest: Manifest, file: EditedFile) -> None:
+        super().__init__(manifest)
+        self._file = file
+
+    def source(self, file: int) -> Source:  # noqa: ARG002
+        """Return the file, which is not on the disk."""
+        return self._file
+
+    def close(self) -> None:
+        """Close the files that it is made from."""
+        self._file.close()
 
 
 class _MeanRow:
@@ -201,18 +272,3 @@ def _check_contiguous(x: Tensor) -> None:
             f"{safe(x.name)} is not contiguous",
             hint="convert the checkpoint to safetensors first: llamath convert --names hf",
         )
-
-
-def _copy(
-    tensor: Tensor, start: int, length: int, reader: TensorReader, unit: int = 1
-) -> Iterator[bytes]:
-    """Yield bytes of a tensor in chunks of whole units."""
-    step = max(1, CHUNK_BYTES // max(1, unit)) * unit
-    for at in range(start, start + length, step):
-        yield reader.read_bytes(tensor, at, min(step, start + length - at))
-
-
-def _repeat(row: bytes, times: int) -> Iterator[bytes]:
-    at_once = max(1, CHUNK_BYTES // max(1, len(row)))
-    for start in range(0, times, at_once):
-        yield row * min(at_once, times - start)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from ...core.blocks import Attention, Decoder, MoE, PerLayerEmbedding
 from ...core.expr import Expr
 from ...core.tree import Block, Stack, Weight, fold_blocks, fold_field, sequence
-from ...utils.errors import ConvertError
+from ...utils.errors import ArgumentError
 from ...utils.record_type import Record
 
 _B = TypeVar("_B", bound=Block)
@@ -37,9 +37,10 @@ def equal_trees(a: Decoder, b: Decoder) -> bool:
 
 def _keep_layers(tree: Decoder, layers: Sequence[int]) -> Decoder:
     if any(x.weight.tied.startswith("layers.") for x in fold_field(tree, "layers")):
-        raise ConvertError(
-            "--drop-layers: layers of this model share blocks, which a config "
-            "without some of them cannot describe"
+        raise ArgumentError(
+            "layers",
+            ": layers of this model share blocks, which a config without some of them cannot "
+            "describe",
         )
     number = {old: new for new, old in enumerate(layers)}
     old_layers = list(tree.layers)
@@ -50,10 +51,10 @@ def _keep_layers(tree: Decoder, layers: Sequence[int]) -> Decoder:
         if not isinstance(attn, Attention) or attn.kv_layer is None:
             return block
         if attn.kv_layer not in number:
-            raise ConvertError(
-                f"--drop-layers: layer {attn.kv_layer} has the keys and values that later layers "
-                "use",
-                hint="drop these layers as well",
+            raise ArgumentError(
+                "layers",
+                f": layer {attn.kv_layer} has the keys and values that later layers use",
+                hint="keep it, or leave out these layers as well",
             )
         key = (id(block), attn.kv_layer)
         if key not in renumbered:
@@ -79,13 +80,13 @@ def _resize_vocab(tree: Decoder, vocab: int) -> Decoder:
     if int(tree.embed.weight.shape[0]) > old and any(
         x.reads_only_images for x, _ in tree.layers.distinct()
     ):
-        raise ConvertError(
-            f"--resize-vocab {vocab}: the embedding has rows for images after "
-            "those of the vocabulary"
+        raise ArgumentError(
+            "vocab_size",
+            f" {vocab}: the embedding has rows for images after those of the vocabulary",
         )
     if any(isinstance(x.block, MoE) and x.block.routes_by_token for x in fold_blocks(tree)):
-        raise ConvertError(
-            f"--resize-vocab {vocab}: the first layers have a table of the experts of each token"
+        raise ArgumentError(
+            "vocab_size", f" {vocab}: the first layers have a table of the experts of each token"
         )
     embed = tree.embed.replace(weight=_with_size(tree.embed.weight, 0, vocab))
     head = tree.head
@@ -101,8 +102,8 @@ def _resize_vocab(tree: Decoder, vocab: int) -> Decoder:
             ),
         )
     if tree.per_layer is not None and vocab > (rows := int(tree.per_layer.embed.weight.shape[0])):
-        raise ConvertError(
-            f"--resize-vocab {vocab}: the per-layer embedding has {rows:,} rows, one for each token"
+        raise ArgumentError(
+            "vocab_size", f" {vocab}: the per-layer embedding has {rows:,} rows, one for each token"
         )
     return tree.replace(embed=embed, head=head, mtp=mtp, vocab=Expr.const(vocab))
 

@@ -1,41 +1,31 @@
-"""`open_ranks`: the folders of all ranks of a checkpoint that was cut for tensor parallelism,
-and `join_ranks`, their tensors joined.
-"""
+"""`join_ranks`: the whole checkpoint of ranks that were cut for tensor parallelism."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
 
 from ...checkpoint.formats.folder import LocalFolder, resolve_inside
-from ...checkpoint.formats.manifest import Manifest
+from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard, parse_shard
 from ...checkpoint.tensor_reader import TensorReader
+from ...core.blocks import Decoder
 from ...loading import load
-from ...model import Model
+from ...questions.edit_settings import MAX_RANKS
 from ...utils.errors import ConvertError, safe
 from ...utils.strict_json import read_json
 from ..source_files import SourceFiles
-from .edit_source import EditSource, open_edit_source
+from .edit_source import EditSource, edited_source, open_edit_source
 from .edited_tensor import EditedTensor
 from .packed_cuts import packed_cuts
 from .plan_shards import plan_join, stored_cuts
 
-_MAX_RANKS = 4096
 
-
-class Ranks(SourceFiles):
-    """The checkpoints of all ranks, in their order."""
-
-    sources: tuple[EditSource, ...]
-    model: Model  # the whole one
-    config: Mapping[str, Any]  # of the whole model
-
-
-def open_ranks(path: str) -> Ranks:
-    """Open the ranks in the subfolders of a folder; each has to be there once."""
+def join_ranks(path: str) -> tuple[EditSource, int]:
+    """Open the ranks in the subfolders of a folder, each of which has to be there once; returns the
+    whole checkpoint and their number.
+    """
     folders = _find_ranks(path)
     sources: list[EditSource] = []
     try:
@@ -54,58 +44,63 @@ def open_ranks(path: str) -> Ranks:
     finally:
         for source in sources:
             source.reader.close()
+    tensors = [
+        _numbered(source, first)
+        for source, first in zip(sources, _first_files(sources), strict=True)
+    ]
     manifest = Manifest(
         format="safetensors",
         files=tuple(file for source in sources for file in source.manifest.files),
-        tensors=tuple(
-            x
-            for source, first in zip(sources, _first_files(sources), strict=True)
-            for x in _numbered(source, first).values()
-        ),
+        tensors=tuple(x for own in tensors for x in own.values()),
     )
-    return Ranks(
+    files = SourceFiles(
         path=path,
-        folder=path,
+        folder=sources[0].folder,
         manifest=manifest,
         reader=TensorReader(manifest),
         stamps=tuple(x for source in sources for x in source.stamps),
         origins=tuple(sources),
-        sources=tuple(sources),
-        model=load(config).replace(name=safe(os.path.basename(os.path.abspath(path)))),
-        config=config,
     )
+    name = safe(os.path.basename(os.path.abspath(path)))
+    try:
+        planned = _plan_tensors(sources, tensors, load(config).text.tree, files.reader)
+        return edited_source(files, name, planned, config, sources[0].recipes), len(sources)
+    except BaseException:
+        files.reader.close()
+        raise
 
 
-def join_ranks(ranks: Ranks) -> list[EditedTensor]:
+def _plan_tensors(
+    sources: Sequence[EditSource],
+    tensors: Sequence[Mapping[str, Tensor]],
+    tree: Decoder,
+    reader: TensorReader,
+) -> list[EditedTensor]:
     """Plan the tensors of the whole checkpoint."""
-    scheme, tree, count = ranks.sources[0].scheme, ranks.model.tree, len(ranks.sources)
+    scheme, count = sources[0].scheme, len(sources)
     cuts = [stored_cuts(scheme, tree, TensorParallelShard(rank, count)) for rank in range(count)]
-    tensors = [
-        _numbered(source, first)
-        for source, first in zip(ranks.sources, _first_files(ranks.sources), strict=True)
-    ]
     data: dict[str, bytes] = {}
-    for source, own, stored in zip(ranks.sources, cuts, tensors, strict=True):
+    for source, own, stored in zip(sources, cuts, tensors, strict=True):
         recipe = source.report.checkpoint.quantization_config
         packed = packed_cuts(
             own,
             stored,
             source.packings,
             recipe,
-            lambda x: ranks.reader.read_bytes(x, 0, x.bytes),
+            lambda x: reader.read_bytes(x, 0, x.bytes),
             is_rank=True,
         )
         own |= packed.cuts
         data = data or packed.data
-    return plan_join(tensors, cuts, ranks.reader, data)
+    return plan_join(tensors, cuts, reader, data)
 
 
-def _first_files(sources: tuple[EditSource, ...] | list[EditSource]) -> list[int]:
+def _first_files(sources: Sequence[EditSource]) -> list[int]:
     """Return the number of the first file of each rank among the files of all."""
     return [0, *accumulate(len(x.manifest.files) for x in sources)][:-1]
 
 
-def _numbered(source: EditSource, first: int) -> dict[str, Any]:
+def _numbered(source: EditSource, first: int) -> dict[str, Tensor]:
     """Return the tensors of a rank by name, with their files numbered among those of all ranks."""
     return {name: x._replace(file=x.file + first) for name, x in source.tensors.items()}
 
@@ -139,15 +134,14 @@ def _find_ranks(path: str) -> list[str]:
     if not found:
         raise ConvertError(
             f"{safe(path)} has no subfolder with one rank of a checkpoint",
-            hint="llamath edit SRC DST/0 --tp-shard 0/2 writes one; llamath convert joins Meta's "
-            "consolidated.NN.pth",
+            hint="--tp-shards writes them; consolidated.NN.pth of Meta are joined without it",
         )
     if len(sizes) > 1:
         raise ConvertError(
             f"{safe(path)}: expected ranks of one cut, found ranks of "
             f"{' and of '.join(map(str, sorted(sizes)))}"
         )
-    count = min(next(iter(sizes)), _MAX_RANKS)
+    count = min(next(iter(sizes)), MAX_RANKS)
     if missing := [x for x in range(count) if x not in found]:
         raise ConvertError(
             f"{safe(path)}: rank {missing[0]} of {next(iter(sizes))} is missing, found {len(found)}"

@@ -151,4 +151,9 @@ def _safetensors_file(name: str, tensors: Sequence[TensorToWrite]) -> ConcatFile
 
 def json_file(name: str, keys: Mapping[str, Any]) -> ConcatFile:
     """Return a file with one JSON object."""
-    return ConcatFile(name, [(json.dumps(keys, indent=2, ensure_ascii=False) + "\n").encode()])
+    return ConcatFile(name, [json_bytes(keys)])
+
+
+def json_bytes(keys: Mapping[str, Any]) -> bytes:
+    """Return the content of a file with one JSON object."""
+    return (json.dumps(keys, indent=2, ensure_ascii=False) + "\n").encode()

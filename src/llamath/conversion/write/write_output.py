@@ -77,7 +77,8 @@ def write_error(error: OSError, target: str) -> ConvertError:
 
 def _check_not_source(source: SourceFiles, folder: str, files: Sequence[OutputFile]) -> None:
     """Refuse to write into the folder of the source, or over its files."""
-    source_folder, target_folder = os.path.realpath(source.folder), os.path.realpath(folder)
+    of_source = source.path if os.path.isdir(source.path) else source.folder
+    source_folder, target_folder = os.path.realpath(of_source), os.path.realpath(folder)
     if os.path.isdir(source.path) and (
         target_folder == source_folder or target_folder.startswith(os.path.join(source_folder, ""))
     ):
@@ -168,9 +169,9 @@ def _write_files(
         return [tuple(x.name for x in files) for files in kept]
     except KeyboardInterrupt as stopped:
         _undo_moves(stagings)
-        if complete := sum(x.keep_completed() for x in stagings):
+        if count := sum(x.keep_completed() for x in stagings):
             stopped.add_note(
-                f"{complete} of {sum(len(x.files) for x in stagings)} files are complete; run the "
+                f"{count} of {sum(len(x.files) for x in stagings)} files are complete; run the "
                 "same command again to continue"
             )
         raise
