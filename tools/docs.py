@@ -164,7 +164,7 @@ def option_lines(name: str) -> Iterator[str]:
             elsewhere.append(option_name(record))
         else:
             yield list_item(f"`{record[0]}`: {record[1]}")
-    shared = ", ".join(f"`{x}`" for x in (*elsewhere, *command.shared_options))
+    shared = ", ".join(f"`{x}`" for x in (*elsewhere, *command.shared_names))
     yield list_item(f"[Common options](models-and-units.md#common-options): {shared or 'none'}")
 
 

@@ -514,7 +514,7 @@ def test_best_design_is_written_as_config(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_design_plot(tmp_path: Path) -> None:
     path = tmp_path / "design.svg"
-    run("405B", "--svg", str(path))
+    run("405B", "--picture", str(path))
     root = ElementTree.fromstring(path.read_text())
     circles = root.findall(".//{http://www.w3.org/2000/svg}circle")
     report = design(DesignRequest(target=405 * B))
@@ -534,7 +534,7 @@ def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
         and output["binding"][0]["option"] == "max_memory"
         and output["nearest"]
     )
-    run("70B", "--set", "max_memory=80GB", "--svg", str(tmp_path / "x.svg"), ok=1)
+    run("70B", "--set", "max_memory=80GB", "--picture", str(tmp_path / "x.svg"), ok=1)
     done = run("70B", "--set", "max_memory=80GB", "--format", "params", ok=1)
     assert done.stdout == "" and "max_memory rules out every design" in done.stderr
     assert not (tmp_path / "x.json").exists() and "no candidate" in (tmp_path / "x.svg").read_text()

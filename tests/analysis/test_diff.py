@@ -427,22 +427,25 @@ def test_a_picture_overwrites_files_only_with_force(tmp_path: Path, args: tuple[
     path = tmp_path / "x.svg"
     path.write_text("mine")
     with pytest.raises(LlamathError, match="already exists"):
-        run(*args, "--svg", str(path))
+        run(*args, "--picture", str(path))
     assert path.read_text() == "mine"
-    run(*args, "--svg", str(path), "--force")
+    run(*args, "--picture", str(path), "--force")
     ElementTree.fromstring(path.read_text())
     fresh = tmp_path / "y.svg"
-    run(*args, "--svg", str(fresh))
+    run(*args, "--picture", str(fresh))
     assert fresh.read_text() == path.read_text() and sorted(x.name for x in tmp_path.iterdir()) == [
         "x.svg",
         "y.svg",
     ]
+    folder, device = tmp_path / "folder.svg", tmp_path / "device.svg"
+    folder.mkdir()
+    device.symlink_to("/dev/null")
     with pytest.raises(LlamathError, match="folder"):
-        run(*args, "--svg", str(tmp_path), "--force")
+        run(*args, "--picture", str(folder), "--force")
     with pytest.raises(LlamathError, match="device"):
-        run(*args, "--svg", "/dev/null", "--force")
+        run(*args, "--picture", str(device), "--force")
     with pytest.raises(LlamathError, match="cannot write"):
-        run(*args, "--svg", str(tmp_path / "none" / "z.svg"))
+        run(*args, "--picture", str(tmp_path / "none" / "z.svg"))
 
 
 def test_diff_rejects_bad_arguments() -> None:
@@ -450,7 +453,7 @@ def test_diff_rejects_bad_arguments() -> None:
         ["diff"],
         ["diff", "llama-3-8b"],
         ["diff", "-", "-"],
-        ["diff", "gpt2", "gpt2", "gpt2", "--svg", "x.svg"],
+        ["diff", "gpt2", "gpt2", "gpt2", "--picture", "x.svg"],
     ):
         with pytest.raises(click.UsageError):
             run(*args)

@@ -223,7 +223,7 @@ def test_the_picture_has_a_bar_for_each_device(tmp_path: Path) -> None:
             "64GiB",
             "--dtype",
             "mxfp4_moe",
-            "--svg",
+            "--picture",
             str(target),
         ],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -16,57 +15,24 @@ import pytest
 from click.testing import CliRunner, Result
 
 import llamath
+import surface
 from llamath.cli import cli
 from llamath.cli.command_group import (
     COMMANDS,
     EXAMPLES,
     FIRST,
     MOVED,
+    MOVED_OPTIONS,
     SHARED_OPTIONS,
     Command,
-    SharedOption,
 )
 
 LLAMATH = [sys.executable, "-m", "llamath"]
 MISMATCH = ["verify", "examples/tiny-llama", "--set", "num_key_value_heads=4"]
 MODEL_ARGS = "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,vocab_size=128256,multiple_of=1024,ffn_dim_multiplier=1.3"
 
-OF_LATER_COMMANDS = {
-    ("convert", "--no-mtp"),
-    ("fit", "--offload"),
-    ("count", "--part"),
-    *(("run", x) for x in ("--hide-thinking", "--template-arg")),
-    *(("fit", x) for x in ("--engine", "--kv-memory", "--memory-fraction")),
-    *(("fit", x) for x in ("--grid", "--output", "--price", "--train", "--draft")),
-    ("fit", "--calibration"),
-    ("gpus", "--measure"),
-    *(("quants", x) for x in ("--batch", "--context", "--kv-dtype", "--on")),
-    *(("fit", x) for x in ("--ram", "--ram-bandwidth", "--disk")),
-    *(
-        (name, x)
-        for name in ("run", "same")
-        for x in ("--engine", "--verbose", "--template-arg", "--hide-thinking")
-    ),
-    *((name, "--png") for name in ("count", "diff", "trace", "design", "fit")),
-    *(
-        (name, "--format")
-        for name in "trace explain models verify names same facts convert memory fit quants plan".split()
-    ),
-    ("flops", "--images"),
-    ("memory", "--images"),
-    ("trace", "--images"),
-    ("convert", "--adapter"),
-    ("models", "--max"),
-    ("models", "--sort"),
-    ("models", "--type"),
-    ("names", "--dtype"),
-    *(("same", x) for x in ("--base", "--logits", "--ids", "--tolerance", "--dtype")),
-    *(("serve", x) for x in ("--mcp", "--root", "--allow-urls")),
-    ("verify", "--full"),
-    ("verify", "--write-sums"),
-    *(("convert", x) for x in ("--layers", "--vocab-size", "--tp-shards", "--join-shards")),
-}
-"""Options that came after the limit on their number was set, by command."""
+MOST_SHOWN, MOST_NAMES = 135, 138
+"""The most options in all help texts together, and the most names of options and their keys."""
 
 
 def run(*args: str) -> Result:
@@ -150,41 +116,49 @@ def test_every_help_has_an_example_and_fits(name: str) -> None:
     assert run("help", name).stdout == done.stdout
 
 
-def test_fewer_than_110_visible_options() -> None:
-    """A command's help lists its own options; the shared ones are listed once, by `llamath help options`."""
-    names = re.compile(r"^  (--?[a-z][\w-]*)", re.MULTILINE)
+def test_help_shows_a_command_s_own_options_and_names_the_shared_ones() -> None:
+    names = re.compile(r"^  (?:-\w, )?(--?[a-z][\w-]*)", re.MULTILINE)
     listed = {
-        name: names.findall(
-            run(name, "--help").stdout.partition("\nOptions:\n")[2].partition("Examples:")[0]
-        )
+        name: names.findall(own.partition("Examples:")[0].partition("\nOptions")[2])
         for name in COMMANDS
+        if (own := run(name, "--help").stdout)
     }
     shared = names.findall(run("help", "options").stdout)
-    assert shared == [*SHARED_OPTIONS, "-h"] and not {"--json", "--brief", "--force"} & set(
-        itertools.chain(*listed.values())
-    )
-    own = {
-        name: [x for x in command.params if isinstance(x, click.Option) and not x.hidden]
-        for name, command in commands().items()
-    }
-    assert {name: len(x) for name, x in listed.items()} == {
-        name: sum(not isinstance(x, SharedOption) for x in options) for name, options in own.items()
-    }
-    assert (
-        sum((name, x) not in OF_LATER_COMMANDS for name, options in listed.items() for x in options)
-        + len({*shared} - {"--via"})
-        < 110
-    )
+    assert shared == [*SHARED_OPTIONS, "--help"]
+    shown = [f"{name} {x}" for name, own in listed.items() for x in own]
+    assert sorted([*shown, *SHARED_OPTIONS, "-h"]) == sorted(surface.shown_options())
+
+
+def test_options_and_their_names_are_few() -> None:
+    shown, names = surface.shown_options(), surface.distinct_names()
+    assert len(shown) <= MOST_SHOWN, f"{len(shown)} options"
+    assert len(names) <= MOST_NAMES, f"{len(names)} names: {', '.join(sorted(names))}"
+    assert {"kv_dtype", "top_k", "zero", "no_browser", "serve"} <= names, "keys count, too"
+
+
+@pytest.mark.parametrize("old", MOVED_OPTIONS)
+def test_old_options_answer_with_what_to_type(old: str) -> None:
+    name, option = old.split()
+    now = MOVED_OPTIONS[old].split()[0]
+    for typed in (option, f"{option}=x"):
+        done = run(name, "llama-3-8b", typed)
+        assert done.exit_code == 2 and not done.stdout
+        assert f"`{option}` of `llamath {name}` is now `{MOVED_OPTIONS[old]}`" in done.stderr
+    own = {y for x in commands()[name].params for y in (*x.opts, *x.secondary_opts)}
+    assert now in own and option not in own
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("export", "--json, --force"), ("same", "--set, --json, --brief, --device")],
+    [
+        ("export", "--json, --force"),
+        ("same", "--set, --json, --brief, --format csv|markdown, --device"),
+        ("config", "--set, --json, --brief, --format params|csv|markdown"),
+    ],
 )
 def test_help_ends_with_the_common_options(name: str, options: str) -> None:
-    assert run(name, "--help").stdout.endswith(
-        f"\n\nCommon options: {options}  (llamath help options)\n"
-    )
+    ending = " ".join(run(name, "--help").stdout.rpartition("\n\n")[2].split())
+    assert ending == f"Common options: {options} (llamath help options)"
 
 
 def test_misspelled_shared_options_get_a_suggestion() -> None:

@@ -129,7 +129,7 @@ def test_listed_tools_have_the_parameters_of_the_commands() -> None:
     for name, schema in schemas.items():
         jsonschema.Draft202012Validator.check_schema(schema)
         assert set(schema["properties"]) == {*parameters(TOOLS[name], local=True), "format"}
-        assert not set(schema["properties"]) & {"svg", "png", "force", "json", "brief", "out"}
+        assert not set(schema["properties"]) & {"picture", "force", "json", "brief", "out"}
         assert all(x["description"] for x in schema["properties"].values())
 
 

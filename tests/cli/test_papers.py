@@ -213,23 +213,29 @@ def test_every_table_says_what_it_is_of(
         assert len(table) > (1 if name == "same" else 2) and set(table[1]) <= set("|-: ")
 
 
+def llamath_help(name: str) -> str:
+    """The help of a command."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command.get_help(click.Context(command, info_name=name))
+
+
 def test_every_picture_is_drawn_as_svg_and_png() -> None:
     options = {
         name: {y for x in cli.get_command(click.Context(cli), name).params for y in x.opts}
         for name in COMMANDS
     }
-    drawing = {name for name, own in options.items() if "--svg" in own}
-    assert (
-        drawing
-        == {name for name, own in options.items() if "--png" in own}
-        == {x.split()[0] for x in PICTURES}
-    )
+    drawing = {name for name, own in options.items() if "--picture" in own}
+    assert drawing == {x.split()[0] for x in PICTURES}
+    assert drawing == {
+        name for name in COMMANDS if "--picture draws" in " ".join((llamath_help(name)).split())
+    }
 
 
 @pytest.mark.parametrize("line", PICTURES)
 def test_svg_says_how_it_was_drawn(typed: Typed, tmp_path: Path, line: str) -> None:
     target = tmp_path / "x.svg"
-    assert typed(*line.split(), "--brief", f"--svg={target}", "--force").status == 0
+    assert typed(*line.split(), "--brief", f"--picture={target}", "--force").status == 0
     tree = ET.fromstring(target.read_text())
     height = float(tree.attrib["height"])
     words = [(x.text, float(x.attrib["y"])) for x in tree.iter("{http://www.w3.org/2000/svg}text")]
@@ -242,7 +248,7 @@ def test_svg_says_how_it_was_drawn(typed: Typed, tmp_path: Path, line: str) -> N
 
 def test_pictures_of_files_show_no_path(typed: Typed, tmp_path: Path) -> None:
     folder = Path(__file__).parents[2] / "examples" / "tiny-llama"
-    typed("count", folder, "--set", "vocab_size=77", "--brief", "--svg", tmp_path / "x.svg")
+    typed("count", folder, "--set", "vocab_size=77", "--brief", "--picture", tmp_path / "x.svg")
     text = (tmp_path / "x.svg").read_text()
     assert (
         "llamath count tiny-llama --set vocab_size=77<" in text and str(folder.parent) not in text
@@ -253,10 +259,9 @@ def test_pictures_of_files_show_no_path(typed: Typed, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_png_is_the_svg_at_twice_its_size(typed: Typed, tmp_path: Path, line: str) -> None:
     pytest.importorskip("resvg_py")
-    found = typed(
-        *line.split(), "--brief", "--png", tmp_path / "x.png", "--svg", tmp_path / "x.svg"
-    )
-    assert found.status == 0 and found.err.count("wrote ") == 2
+    for name in ("x.png", "x.svg"):
+        found = typed(*line.split(), "--brief", "--picture", tmp_path / name)
+        assert found.status == 0 and found.err.count("wrote ") == 1
     data, svg = (tmp_path / "x.png").read_bytes(), (tmp_path / "x.svg").read_text()
     root = ET.fromstring(svg)
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
@@ -266,6 +271,13 @@ def test_png_is_the_svg_at_twice_its_size(typed: Typed, tmp_path: Path, line: st
     assert len(data) > 1.5 * len(
         png.svg_to_png(svg.replace("<text ", "<desc ").replace("</text>", "</desc>"))
     )
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x", "svg", ".svg/x"])
+def test_a_picture_of_another_kind_is_refused(typed: Typed, tmp_path: Path, name: str) -> None:
+    found = typed("count", "gpt2", "--picture", tmp_path / name)
+    assert found.status == 2 and not found.out and not any(tmp_path.iterdir())
+    assert "--picture: expected a name that ends in .svg or .png, found" in found.err
 
 
 def test_png_has_light_colors_only() -> None:
@@ -298,7 +310,7 @@ def test_png_without_its_extra_says_what_to_install(
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    found = typed("count", "gpt2", "--png", tmp_path / "x.png")
+    found = typed("count", "gpt2", "--picture", tmp_path / "x.png")
     assert (
         found.status == 2
         and "pip install 'llamath[png]'" in found.err

@@ -179,7 +179,7 @@ def test_no_request_names_a_file_or_an_address(place: Place, name: str) -> None:
 
 @pytest.mark.parametrize(
     "parameter",
-    ["via", "calibration", "svg", "force", "format", "json", "nothing", "Model", "--json"],
+    ["via", "calibration", "picture", "force", "format", "json", "nothing", "Model", "--json"],
 )
 def test_parameters_that_touch_files_or_processes_are_unknown(place: Place, parameter: str) -> None:
     status, _, text = place.ask(
@@ -191,9 +191,9 @@ def test_parameters_that_touch_files_or_processes_are_unknown(place: Place, para
 def test_a_value_is_never_an_option(place: Place, tmp_path: Path) -> None:
     target = tmp_path / "x.svg"
     for path in (
-        f"models?words=--svg={target}",
-        f"design?target=--svg={target}",
-        f"count?model=--svg={target}",
+        f"models?words=--picture={target}",
+        f"design?target=--picture={target}",
+        f"count?model=--picture={target}",
         "models?words=--help",
     ):
         assert place.ask(f"{place.path}api/{path}")[0] in (404, 422)

@@ -78,6 +78,13 @@ MOVED: Mapping[str, str] = {
 }
 """Old name of a command -> what to type instead."""
 
+_DRAWING = ("count", "diff", "trace", "design", "fit")
+MOVED_OPTIONS: Mapping[str, str] = {
+    **{f"{name} --svg": "--picture FILE.svg" for name in _DRAWING},
+    **{f"{name} --png": "--picture FILE.png" for name in _DRAWING},
+}
+"""Command and old name of an option -> what to type instead."""
+
 EXAMPLES = (
     ("llamath count llama-3-8b", "its 8,030,261,248 parameters"),
     ("llamath fit llama-3.1-8b --on rtx-4090", "does it fit on my GPU?"),
@@ -97,6 +104,12 @@ SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--json": {"is_flag": True, "help": "Print JSON, errors included."},
     "--brief": {"is_flag": True, "help": "Answer in one line."},
+    "--format": {
+        "metavar": "FORMAT",
+        "help": "Print the tables as csv or markdown; or what a command names beside them, such as "
+        "tree or config.",
+    },
+    "--picture": {"metavar": "FILE", "help": "Also draw the answer: FILE.svg or FILE.png."},
     "--force": {"is_flag": True, "help": "Overwrite an existing file."},
     "--dry-run": {"is_flag": True, "help": "Check the source and print what would be written."},
     "--device": {
@@ -167,10 +180,10 @@ class _Main(click.Command):
             failed = error.ctx if isinstance(error, click.UsageError) else None
             if (
                 isinstance(error, click.NoSuchOption)
-                and error.option_name == "--via"
                 and failed is not None
+                and (known := _known_option(failed, error.option_name))
             ):
-                print_error(_no_via(failed.command_path), as_json=as_json)
+                print_error(known, as_json=as_json)
                 sys.exit(2)
             hint = f"{failed.command_path} --help" if failed else ""
             print_error(
@@ -242,19 +255,27 @@ class Command(_Main):
         _write_examples(formatter, self.examples)
         if not self.shared_options:
             return
-        line, explained_by = (
-            f"Common options: {', '.join(self.shared_options)}",
-            ("(llamath help options)"),
-        )
-        fits = len(f"{line}  {explained_by}") <= formatter.width
         formatter.write_paragraph()
-        formatter.write(f"{line}  {explained_by}\n" if fits else f"{line}\n  {explained_by}\n")
+        formatter.write_text(
+            f"Common options: {', '.join(self.shared_names)} (llamath help options)"
+        )
 
     @property
     def shared_options(self) -> list[str]:
         """The options of this command that others have, too."""
         accepted = {x.opts[0] for x in self.params if isinstance(x, SharedOption)}
         return [x for x in SHARED_OPTIONS if x in accepted]
+
+    @property
+    def shared_names(self) -> list[str]:
+        """The options of this command that others have, too, --format with what it can be."""
+        own = {x.opts[0]: x.type for x in self.params}
+        return [
+            f"{x} {'|'.join(map(str, kind.choices))}"
+            if isinstance(kind := own[x], click.Choice) and x == "--format"
+            else x
+            for x in self.shared_options
+        ]
 
 
 def command(
@@ -275,19 +296,13 @@ def command(
             name, cls=Command, context_settings={"help_option_names": ["-h", "--help"]}
         )(function)
         command.examples = examples
-        if formats:
-            metavar = f"[{'|'.join(formats)}]" if len(formats) > 1 else formats[0]
-            command.params.append(
-                click.Option(
-                    ["--format"],
-                    type=click.Choice(formats),
-                    metavar=metavar,
-                    help="Print in this format.",
-                )
-            )
-        for option, accepted in (("--json", json), ("--brief", brief)):
-            if accepted:
-                command.params.append(SharedOption([option], **SHARED_OPTIONS[option]))
+        kinds: dict[str, dict[str, Any]] = {
+            **({"--json": {}} if json else {}),
+            **({"--brief": {}} if brief else {}),
+            **({"--format": {"type": click.Choice(formats)}} if formats else {}),
+        }
+        for option, kind in kinds.items():
+            command.params.append(SharedOption([option], **SHARED_OPTIONS[option], **kind))
         return command
 
     return decorate
@@ -375,10 +390,20 @@ def _write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> 
             formatter.write(f"{indent}{line}\n")
 
 
-def _no_via(command: str) -> LlamathError:
+def _known_option(context: click.Context, option: str) -> LlamathError | None:
+    """Return the error of an option that a command had before, or that others have for a
+    reason.
+    """
+    if now := MOVED_OPTIONS.get(f"{context.info_name} {option}"):
+        return LlamathError(
+            f"`{option}` of `llamath {context.info_name}` is now `{now}`",
+            hint=f"llamath {context.info_name} --help",
+        )
+    if option != "--via":
+        return None
     message = (
-        f"`{command}` needs the formulas of a family; a model that transformers builds has "
-        "names and shapes only"
+        f"`{context.command_path}` needs the formulas of a family; a model that transformers "
+        "builds has names and shapes only"
     )
     return LlamathError(
         message, hint="count, names, memory (of the weights), verify and diff have --via"

@@ -9,8 +9,8 @@ import click
 from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import is_generic, svg_option, takes_checkpoint
-from .output import TABLES, PictureFiles, echo, echo_report, echo_table, warn
+from .model_options import is_generic, picture_option, takes_checkpoint
+from .output import TABLES, PictureFile, echo, echo_report, echo_table, warn
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
@@ -38,7 +38,7 @@ _EXAMPLES = (
     type=click.Choice(["text", "vision", "audio"]),
     help="Only this part of a multimodal model.",
 )
-@svg_option("Also draw the weights to scale.")
+@picture_option
 def command(
     model: Model | HeaderCount,
     *,
@@ -46,17 +46,18 @@ def command(
     unfold: bool,
     names: str | None,
     part: str | None,
-    svg: PictureFiles | None,
+    picture: PictureFile | None,
     form: str | None,
 ) -> None:
     """Count the parameters of MODEL, weight by weight, with the formula; for an unknown family,
     from the checkpoint's header.
 
     A file that holds something else than the config next to it describes, such as one shard, is
-    counted by its own header.
+    counted by its own header. --picture draws the weights to scale, --format tree prints the
+    blocks.
     """
     if isinstance(model, Model) and is_generic(model):
-        _print_generic(model.part(part) if part else model, layer, unfold, names, svg, form)
+        _print_generic(model.part(part) if part else model, layer, unfold, names, picture, form)
         return
     if (
         isinstance(model, Model)
@@ -74,7 +75,7 @@ def command(
             layer is not None
             or names is not None
             or part is not None
-            or svg is not None
+            or picture is not None
             or form not in (None, "json", "brief")
         ):
             raise click.UsageError(
@@ -100,10 +101,10 @@ def command(
             "--layer, --unfold or --names"
         )
     _print(model, layer, unfold, names, form)
-    if svg is not None:
+    if picture is not None:
         from ..render.svg.treemap_svg import treemap_svg
 
-        svg.write(treemap_svg(model))
+        picture.write(treemap_svg(model))
 
 
 def _print(
@@ -135,13 +136,13 @@ def _print_generic(
     layer: int | None,
     unfold: bool,
     names: str | None,
-    svg: PictureFiles | None,
+    picture: PictureFile | None,
     form: str | None,
 ) -> None:
     """Print the count of a model without a family."""
     from ..analysis.generic.state_dict_count import StateDictCount
 
-    if layer is not None or svg is not None or names not in (None, "hf") or form in TABLES:
+    if layer is not None or picture is not None or names not in (None, "hf") or form in TABLES:
         raise click.UsageError(
             f"the model is counted {model.claim}: there is only --json, "
             "--brief, --unfold, --format tree and the table"

@@ -10,8 +10,8 @@ from ..api import answer_design
 from ..questions.design_question import DesignQuestion
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import note_broken_files, svg_option
-from .output import TABLES, PictureFiles, echo, echo_report, note
+from .model_options import note_broken_files, picture_option
+from .output import TABLES, PictureFile, echo, echo_report, note
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
@@ -29,13 +29,14 @@ _EXAMPLES = (
 
 @make_command("design", _EXAMPLES, brief=True, formats=("config", "params", *TABLES))
 @asks(DesignQuestion)
-@svg_option("Also draw the designs: error against aspect ratio.")
-def command(*, asked: Asked, form: str | None, svg: PictureFiles | None) -> int:
+@picture_option
+def command(*, asked: Asked, form: str | None, picture: PictureFile | None) -> int:
     """Find dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), in the style of a
     series. Exit code 1: there are none.
 
     Without TARGET, a scaling law computes it from --tokens or --flops. --format config or params
-    prints the best design as config.json or params.json.
+    prints the best design as config.json or params.json. --picture draws error against aspect
+    ratio.
     """
     question = asked.parse(DesignQuestion)
     with Progress("searching designs"):
@@ -48,10 +49,10 @@ def command(*, asked: Asked, form: str | None, svg: PictureFiles | None) -> int:
             err=True,
         )
     _print(report, form)
-    if svg is not None:
+    if picture is not None:
         from ..render.svg.design_svg import design_svg
 
-        svg.write(design_svg(report))
+        picture.write(design_svg(report))
     return int(not report)
 
 

@@ -12,11 +12,11 @@ from .model_options import (
     MODEL,
     note_broken_files,
     parse_changes,
+    picture_option,
     set_option,
-    svg_option,
     via_option,
 )
-from .output import TABLES, PictureFiles, echo, echo_json, echo_report
+from .output import TABLES, PictureFile, echo, echo_json, echo_report
 
 if TYPE_CHECKING:
     from ..loading import Via
@@ -34,27 +34,27 @@ _EXAMPLES = (
 @click.argument("models", nargs=-1, required=True, metavar="A [B …]", type=MODEL)
 @set_option
 @via_option
-@svg_option("Also draw the waterfall chart.")
+@picture_option
 def command(
     models: tuple[str | Model, ...],
     *,
     changes: tuple[str, ...],
     via: Via | None,
     form: str | None,
-    svg: PictureFiles | None,
+    picture: PictureFile | None,
 ) -> None:
     """Why B has more or fewer parameters than A: the causes, the weights, and the config keys.
 
     Several models are each compared with the first. --set changes the last model; with a single
-    MODEL it shows the effect of the change.
+    MODEL it shows the effect of the change. --picture draws the waterfall chart.
     """
     from ..analysis.diff.model_diff import DiffReport
     from ..api import diff
 
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
-    if svg is not None and len(models) > 2:
-        raise click.UsageError("--svg draws the waterfall of two models")
+    if picture is not None and len(models) > 2:
+        raise click.UsageError("--picture draws the waterfall of two models")
     if len(models) == 1 and not changes:
         raise click.UsageError("diff needs a second MODEL, or --set KEY=VALUE")
     first, *others = models
@@ -69,7 +69,7 @@ def command(
             echo(x.summary)
     else:
         echo_report(report, form)
-    if svg is not None and isinstance(report, DiffReport):
+    if picture is not None and isinstance(report, DiffReport):
         from ..render.svg.waterfall_svg import waterfall_svg
 
-        svg.write(waterfall_svg(report))
+        picture.write(waterfall_svg(report))

@@ -17,11 +17,11 @@ from .model_options import (
     MODEL,
     load_model,
     note_context,
+    picture_option,
     print_inference,
-    svg_option,
     takes_model,
 )
-from .output import TABLES, PictureFiles, echo_report
+from .output import TABLES, PictureFile, echo_report
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ _HEADS = ("eagle", "eagle3", "mtp")
     type=MODEL,
     help="Does DRAFT belong to MODEL for speculative decoding? A model, or eagle, eagle3 or mtp.",
 )
-@svg_option("Also draw the roofline, or with --ram where each weight goes.")
+@picture_option
 def command(
-    model: Model, *, asked: Asked, draft: str | None, svg: PictureFiles | None, form: str | None
+    model: Model, *, asked: Asked, draft: str | None, picture: PictureFile | None, form: str | None
 ) -> int:
     """Does MODEL fit on these GPUs, and how fast can it be at most? Exit code 0: it fits, 1: it
     does not.
@@ -66,34 +66,35 @@ def command(
     With --ram: where each weight goes on GPUs, RAM and disk, with flags for llama.cpp, transformers
     and KTransformers. With --price: price, energy and CO₂ of a million tokens, and with --train of
     a training run. With --draft: whether it has the same tokens, and the best-case speed-up.
+    --picture draws the roofline, or with --ram where each weight goes.
     """
     from ..hardware import split_machines
 
     question = _other_question(asked, draft)
     if question is not None:
-        if svg is not None and question is not PlaceQuestion:
-            raise click.UsageError(f"--svg draws nothing of {question.about}")
+        if picture is not None and question is not PlaceQuestion:
+            raise click.UsageError(f"--picture draws nothing of {question.about}")
         if question is PlaceQuestion:
-            return _place(model, asked, svg, form)
+            return _place(model, asked, picture, form)
         if question is CostQuestion:
             return _cost(model, asked, form)
         return _pair(model, draft or "", asked, form)
 
     if "engine" in asked.given:
-        return _fit_engine(model, asked, svg, form)
+        return _fit_engine(model, asked, picture, form)
     if of_engine := asked.names_only(EngineQuestion):
         raise ArgumentError(of_engine[0], " is for an engine: --engine vllm")
     if "calibration" in asked.given:
-        if svg is not None:
-            raise click.UsageError("--svg draws the roofline of a machine that is named")
+        if picture is not None:
+            raise click.UsageError("--picture draws the roofline of a machine that is named")
         return _fit(model, asked.parse(FitQuestion), None, form)
     if "on" not in asked.given:
-        return _rank(model, asked, svg, form)
+        return _rank(model, asked, picture, form)
     machines = split_machines(asked.given["on"])
     if len(machines) == 1:
-        return _fit(model, asked.parse(FitQuestion), svg, form)
-    if svg is not None:
-        raise click.UsageError("--svg draws the roofline of one machine")
+        return _fit(model, asked.parse(FitQuestion), picture, form)
+    if picture is not None:
+        raise click.UsageError("--picture draws the roofline of one machine")
     return _compare(model, asked.parse(MachinesQuestion, on=machines), form)
 
 
@@ -114,15 +115,15 @@ def _other_question(asked: Asked, draft: str | None) -> type[Question] | None:
     return next(iter(given), None)
 
 
-def _place(model: Model, asked: Asked, svg: PictureFiles | None, form: str | None) -> int:
+def _place(model: Model, asked: Asked, picture: PictureFile | None, form: str | None) -> int:
     from ..api import answer_place
     from ..render.svg.placement_svg import placement_svg
 
     with Progress("placing the weights"):
         report = answer_place(model, asked.parse(PlaceQuestion))
     echo_report(report, form)
-    if svg is not None:
-        svg.write(placement_svg(report))
+    if picture is not None:
+        picture.write(placement_svg(report))
     return int(not report)
 
 
@@ -156,23 +157,23 @@ def _compare(model: Model, question: MachinesQuestion, form: str | None) -> int:
     return int(not report.fits)
 
 
-def _fit(model: Model, question: FitQuestion, svg: PictureFiles | None, form: str | None) -> int:
+def _fit(model: Model, question: FitQuestion, picture: PictureFile | None, form: str | None) -> int:
     from ..api import answer_fit
 
     with Progress("sizing the model"):
         report = answer_fit(model, question)
     note_context(model, report.context, question.context, form)
     print_inference(report, form)
-    if svg is not None:
-        svg.write(_roofline(report, question))
+    if picture is not None:
+        picture.write(_roofline(report, question))
     return int(not report.fits)
 
 
-def _rank(model: Model, asked: Asked, svg: PictureFiles | None, form: str | None) -> int:
+def _rank(model: Model, asked: Asked, picture: PictureFile | None, form: str | None) -> int:
     from ..api import answer_rank_gpus
 
-    if svg is not None:
-        raise click.UsageError("--svg needs GPUs: --on 2xh100")
+    if picture is not None:
+        raise click.UsageError("--picture needs GPUs: --on 2xh100")
     if used := next((x for x in ("layout", "offload") if x in asked.given), ""):
         raise ArgumentError(used, " needs GPUs: --on 2xh100")
     question = asked.parse(RankQuestion)
@@ -183,12 +184,12 @@ def _rank(model: Model, asked: Asked, svg: PictureFiles | None, form: str | None
     return int(not ranking.fits)
 
 
-def _fit_engine(model: Model, asked: Asked, svg: PictureFiles | None, form: str | None) -> int:
+def _fit_engine(model: Model, asked: Asked, picture: PictureFile | None, form: str | None) -> int:
     from ..api import answer_fit_engine
     from ..hardware import split_machines
 
-    if svg is not None:
-        raise click.UsageError("--svg draws no report of an engine")
+    if picture is not None:
+        raise click.UsageError("--picture draws no report of an engine")
     if "on" not in asked.given:
         raise ArgumentError("engine", " needs GPUs: --on 8xh100")
     if len(split_machines(asked.given["on"])) > 1:

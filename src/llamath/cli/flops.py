@@ -22,7 +22,7 @@ _EXAMPLES = (
 @asks(FlopsQuestion)
 def command(model: Model, *, asked: Asked, form: str | None) -> None:
     """Count the FLOPs of MODEL exactly (prefill, decode, a training step), and by the formulas
-    of publications.
+    of publications. --format conventions explains those.
     """
     from ..api import answer_flops
 

@@ -23,7 +23,7 @@ _EXAMPLES = (
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
 def command(path: str, *, unfold: bool, form: str | None) -> None:
     """List the tensors in the checkpoint at PATH: a file, an index, a folder, a repository on
-    the Hub, or a URL.
+    the Hub, or a URL. --format tree draws a tree.
     """
     from ..analysis.verify.listing import list_checkpoint
     from ..analysis.verify.listing_tables import listing_tables

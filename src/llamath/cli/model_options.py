@@ -18,7 +18,7 @@ import click
 from ..render.progress import Progress
 from ..utils.errors import FormatError, LlamathError, UnknownModel, safe
 from .command_group import shared_option
-from .output import PictureFiles, echo_report, note, warn
+from .output import PictureFile, echo_report, note, warn
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -144,25 +144,15 @@ def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return shared_option("--dry-run")(command)
 
 
-def svg_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add --svg, --png and --force; the command gets `svg`, a `PictureFiles` or None."""
+def picture_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --picture and --force; the command gets `picture`, a `PictureFile` or None."""
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def wrapper(
-            *arguments: Any, svg: str | None, png: str | None, force: bool, **rest: Any
-        ) -> Any:
-            if png is not None:
-                from ..render.png import check_png
+    @wraps(command)
+    def wrapper(*arguments: Any, picture: str | None, force: bool, **rest: Any) -> Any:
+        file = None if picture is None else PictureFile(picture, force)
+        return command(*arguments, picture=file, **rest)
 
-                check_png()
-            files = None if svg is None and png is None else PictureFiles(svg, png, force)
-            return command(*arguments, svg=files, **rest)
-
-        png = click.option("--png", metavar="FILE", help="The same picture as PNG.")
-        return force_option(click.option("--svg", metavar="FILE", help=text)(png(wrapper)))
-
-    return decorate
+    return shared_option("--picture")(force_option(wrapper))
 
 
 def context_option(

@@ -164,8 +164,7 @@ def echo_table(summary: str, rows: Iterable[str], form: str) -> None:
 
 
 _OPTIONS_OF_OUTPUT = {
-    "--svg": 1,
-    "--png": 1,
+    "--picture": 1,
     "--format": 1,
     "--force": 0,
     "--json": 0,
@@ -199,23 +198,34 @@ def stated_command() -> str:
     return safe(" ".join([context.command_path, *(shlex.quote(x) for x in words)]), 2000)
 
 
-class PictureFiles:
-    """The files that --svg and --png name."""
+class PictureFile:
+    """The file that --picture names: an SVG or a PNG, by its ending."""
 
-    def __init__(self, svg: str | None, png: str | None, overwrite: bool) -> None:
-        self._svg, self._png, self._overwrite = svg, png, overwrite
+    def __init__(self, path: str, overwrite: bool) -> None:
+        self._path, self._overwrite = path, overwrite
+        ending = os.path.splitext(path)[1].lower()
+        if ending not in (".svg", ".png"):
+            raise LlamathError(
+                "--picture: expected a name that ends in .svg or .png, "
+                f"found {safe(repr(path), 60)}",
+                hint="--picture FILE.svg",
+            )
+        self._is_png = ending == ".png"
+        if self._is_png:
+            from ..render.png import check_png
+
+            check_png()
 
     def write(self, picture: str) -> None:
         """Write a picture, with the command that draws it below."""
         from ..render.svg.svg_shapes import with_footer
 
-        picture = with_footer(picture, stated_command())
-        if self._svg is not None:
-            write_file(self._svg, picture, overwrite=self._overwrite)
-        if self._png is not None:
+        content: str | bytes = with_footer(picture, stated_command())
+        if self._is_png:
             from ..render.png import svg_to_png
 
-            write_file(self._png, svg_to_png(picture), overwrite=self._overwrite)
+            content = svg_to_png(content)
+        write_file(self._path, content, overwrite=self._overwrite)
 
 
 def note(text: str) -> None:

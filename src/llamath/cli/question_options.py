@@ -29,6 +29,14 @@ class FieldOption(click.Option):
         self._fields = fields
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of its `key=value`; none if it has another form."""
+        takes_keys = len(self._fields) > 1 or any(
+            isinstance(x.kind, Spec) for x in self._fields.values()
+        )
+        return tuple(_keys(self._fields)) if takes_keys else ()
+
+    @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of its value."""
         first = next(iter(self._fields.values()))

@@ -26,7 +26,7 @@ from .model_options import ModelName, parse_changes, resolve_models
 from .output import capture_output, print_error
 from .question_options import FieldArgument, FieldOption
 
-_OMITTED_OPTIONS = frozenset("json brief format svg png force via".split())
+_OMITTED_OPTIONS = frozenset("json brief format picture force via".split())
 """Options that choose an output, write files, or start a process that reads a config by other
 rules; a tool has none of them."""
 MAX_ANSWER = 32 << 20
@@ -62,12 +62,12 @@ class ReportTool(Record):
 
     @property
     def description(self) -> str:
-        """The command's help, without what it says of exit codes and formats."""
+        """The command's help, without what it says of exit codes and outputs."""
         text = re.sub(r"; --format.*", ".", " ".join((self.command.help or "").split()))
         return " ".join(
             x
             for x in re.split(r"(?<=[.?]) (?=[A-Z-])", text)
-            if "Exit code" not in x and "--format" not in x
+            if not any(y in x for y in ("Exit code", "--format", "--picture"))
         )
 
 

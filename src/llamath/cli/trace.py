@@ -22,10 +22,10 @@ from .model_options import (
     local_model,
     note_broken_files,
     parse_changes,
+    picture_option,
     set_option,
-    svg_option,
 )
-from .output import TABLES, PictureFiles, echo, echo_json, note, print_error, stated_command
+from .output import TABLES, PictureFile, echo, echo_json, note, print_error, stated_command
 from .question_options import field_option
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _EXAMPLES = (
 @click.option(
     "--next", "decode", is_flag=True, help="Show the decoding of the next token with the KV cache."
 )
-@svg_option("Also draw the block with its shapes.")
+@picture_option
 @compute_dtype_option("Dtype to compute in: bf16, fp16 or fp32.  [default: as stored]")
 @device_option
 def command(
@@ -72,7 +72,7 @@ def command(
     PROMPT, the likely next tokens, too.
 
     MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo
-    model.
+    model. --picture draws the block with its shapes.
     """
     from ..analysis.image_pass import image_pass, parse_images
     from ..render.text.trace_text import (
@@ -118,11 +118,11 @@ def command(
             report = trace(loaded, ids, module, layer, _TOP)
         shown = (*ids, *(x for x, _ in report.top_tokens))
         words = TokenTexts({x: tokenizer.decode([x], keep_special_tokens=True) for x in shown})
-    if options["svg"] is not None:
+    if options["picture"] is not None:
         walk = (
             report.following.walk if options["decode"] and report.following else report.first.walk
         )
-        _draw(loaded, walk, options["svg"], layer)
+        _draw(loaded, walk, options["picture"], layer)
     if form == "json":
         echo_json(report.replace(texts=words.texts).to_json())
     elif form in TABLES:
@@ -148,7 +148,7 @@ def _num_tokens(text: str | None) -> int:
     return tokens
 
 
-def _draw(model: Model, walk: Walkthrough, files: PictureFiles, layer: int | None) -> None:
+def _draw(model: Model, walk: Walkthrough, files: PictureFile, layer: int | None) -> None:
     from ..render.svg.block_svg import block_svg
 
     if not walk.layers:
