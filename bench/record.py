@@ -21,7 +21,7 @@ MODELS = ("llama-3.1-405b", "deepseek-v3", "qwen3-next-80b-a3b")
 COMMANDS = {
     "flops": ["flops", "llama-3.1-405b", "--json"],
     "memory": ["memory", "deepseek-v3", "--json"],
-    "memory --train": ["memory", "llama-3.1-405b", "--train", "--json"],
+    "memory --training": ["memory", "llama-3.1-405b", "--training", "--json"],
     "trace": ["trace", "llama-3-8b", "--json"],
 }
 

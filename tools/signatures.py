@@ -7,6 +7,7 @@ src/llamath/questions; each function parses its arguments and calls `answer_NAME
 
 from __future__ import annotations
 
+import builtins
 import os
 import shutil
 import subprocess
@@ -18,7 +19,16 @@ from typing import Any
 
 from llamath.questions.question_list import QUESTIONS
 from llamath.questions.settings import Field, Question
+from llamath.questions.value_kinds import Several
 
+MODELS = dict.fromkeys(("path", "a", "b"), "str | os.PathLike[str]")
+"""The types of arguments that are models, where it is not `Source`."""
+MORE = {
+    "changes": "Mapping[str, Any]",
+    "progress": "Callable[[int, int], None]",
+    "via": "Via",
+}
+"""The types of arguments that are no part of a question; they may be None."""
 API = Path(__file__).parents[1] / "src" / "llamath" / "api.py"
 BEGIN = "# Written by tools/signatures.py from the questions: change them there.\n"
 END = "# End of what tools/signatures.py writes.\n"
@@ -32,6 +42,11 @@ def parameter(name: str, field: Field[Any]) -> str:
     default = field.signature_default
     optional = " | None" if default is None else ""
     return f"{name}: {kind}{optional} = {default!r}"
+
+
+def is_variadic(field: Field[Any]) -> bool:
+    """Whether an argument is `*words`."""
+    return field.positional and isinstance(field.kind, Several)
 
 
 def docstring(question: type[Question]) -> str:
@@ -52,12 +67,19 @@ def function(question: type[Question]) -> Iterator[str]:
     named = [x for x in described if x not in positional]
     yield f"def {question.function}("
     for model in question.models:
-        yield f"    {model}: Source,"
+        yield f"    {model}: {MODELS.get(model, 'Source')},"
     for name in positional:
-        yield f"    {parameter(name, described[name])},"
-    yield "    *,"
+        if is_variadic(field := described[name]):
+            yield f"    *{name}: {field.kind.kind.annotation},"
+        else:
+            yield f"    {parameter(name, field)},"
+    if not any(map(is_variadic, described.values())):
+        yield "    *,"
     for name in named:
-        yield f"    {parameter(name, described[name])},"
+        shadows = "  # noqa: A002" if hasattr(builtins, name) else ""
+        yield f"    {parameter(name, described[name])},{shadows}"
+    for name in question.more:
+        yield f"    {name}: {MORE[name]} | None = None,"
     yield f") -> {question.report}:"
     yield indent(f'"""{docstring(question)}\n"""', "    ")
     module = question.__module__.removeprefix("llamath")
@@ -65,7 +87,8 @@ def function(question: type[Question]) -> Iterator[str]:
     values = ", ".join(f"{x}={x}" for x in described)
     models = "".join(f"load({x}), " if question.loads else f"{x}, " for x in question.models)
     yield f"    question = {question.__name__}.parse({values})"
-    yield f"    return answer_{question.function}({models}question)\n\n"
+    more = "".join(f", {x}={x}" for x in question.more)
+    yield f"    return answer_{question.function}({models}question{more})\n\n"
 
 
 def written(text: str) -> str:

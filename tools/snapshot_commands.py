@@ -25,7 +25,7 @@ EVERY = {
     "config": "config {} --json",
     "memory": "memory {} --json",
     "memory/batch=3": "memory {} --context 48 --batch 3 --chunk all --json",
-    "memory/train": "memory {} --train --json",
+    "memory/train": "memory {} --training --json",
     "memory/lora": "memory {} --lora r=16,targets=all --json",
     "fit": "fit {} --json",
     "flops": "flops {} --json",
@@ -38,7 +38,7 @@ PRESETS = {
     "memory/context=128k": "memory {} --context 128k --batch 4 --json",
     "memory/quantized": "memory {} --context 4k --context 32k --dtype q4_k_m --kv-dtype q8_0 "
     "--on mem=24GiB --json",
-    "memory/train,layout": "memory {} --train --layout tp=2,pp=2,dp=4,zero=1 --context 4k "
+    "memory/train,layout": "memory {} --layout tp=2,pp=2,dp=4,zero=1 --context 4k "
     "--training recompute=selective --json",
     "fit/8xh100": "fit {} --on 8xh100 --context 8k --json",
     "fit/other": "fit {} --on '2x mem=24GiB bw=1TB/s bf16=100TF' --dtype int8 --context 4k "
@@ -82,17 +82,14 @@ CHOSEN = {
     **{f"memory/dtype={x}": f"memory {{}} --dtype {x} --json" for x in DTYPES},
     "memory/imatrix": "memory {} --dtype q4_k_m:imatrix --json",
     "memory/kv=fp8": "memory {} --kv-dtype fp8 --context 32k --on mem=80GiB --json",
-    **{
-        f"memory/train,{x}": f"memory {{}} --train --training optimizer={x} --json"
-        for x in OPTIMIZERS
-    },
-    "memory/train,eager": "memory {} --train --training attention=eager,dropout=yes --batch 2 "
+    **{f"memory/train,{x}": f"memory {{}} --training optimizer={x} --json" for x in OPTIMIZERS},
+    "memory/train,eager": "memory {} --training attention=eager,dropout=yes --batch 2 "
     "--on mem=80GiB --json",
-    "memory/train,fused": "memory {} --train --training "
+    "memory/train,fused": "memory {} --training "
     "kernels=fused,master=no,grad_dtype=fp32,recompute=full --json",
-    "memory/train,experts": "memory {} --train --layout "
+    "memory/train,experts": "memory {} --training --layout "
     "tp=2,pp=2,ep=4,dp=8,zero=3,microbatches=8,interleave=2 --context 8k --json",
-    "memory/train,context": "memory {} --train --layout tp=4,cp=2,dp=2,zero=2,sp=no --context "
+    "memory/train,context": "memory {} --training --layout tp=4,cp=2,dp=2,zero=2,sp=no --context "
     "32k --json",
     "memory/qlora": "memory {} --lora r=8,targets=q,v --dtype bnb-nf4-dq --json",
     "fit/rtx-4090": "fit {} --on rtx-4090 --dtype q4_k_m --kv-dtype q8_0 --context 8192 --json",
@@ -107,7 +104,7 @@ CHOSEN = {
     "plan/serve,latency": "plan {} --on 16xh100 --serve --context 8k --latency 30ms --dtype fp8 "
     "--kv-dtype fp8 --json",
     "config/set": "config {} --set num_hidden_layers=4 --json",
-    "trace/one": "trace {} --layer 1 --tokens 33 --json",
+    "trace/one": "trace {} --layer 1 --context 33 --json",
 }
 """For each model of CHOICE."""
 
@@ -145,11 +142,11 @@ ONCE = {
     "explain/685B,deepseek-v3": "explain 685B --like deepseek-v3 --json",
     "explain/6738415616,all": "explain 6738415616 --all --json",
     **{f"design/{x}": f"design {x} --json" for x in ("405B", "70B", "1.5e9", "8030261248", "1")},
-    "design/flops": "design --flops 5.76e23 --top 1 --json",
-    "design/tokens": "design --tokens 15T --law besiroglu --json",
+    "design/flops": "design --budget flops=5.76e23 --top 1 --json",
+    "design/tokens": "design --budget tokens=15T,law=besiroglu --json",
     "design/active": "design 47B --like mixtral --set active=12.9B --top 2 --json",
     "design/max-memory": "design 70B --set max_memory=80GB --json",
-    "design/max-kv": "design 8B --set max_kv_per_token=64KiB,tensor_parallel=8 --rank error --json",
+    "design/max-kv": "design 8B --set max_kv_per_token=64KiB,tp=8 --sort error --json",
     "design/gpt2": "design 124M --like gpt2 --json",
     "design/classic": "design 405B --like classic --set layers=80,heads=128,ffn_ratio=4 --json",
     "design/against": "design 7B --like llama-2 --against gemma-2-2b --set "
@@ -158,7 +155,7 @@ ONCE = {
     **{f"verify/{x}": f"verify {place} --json" for x, place in PLACES.items()},
     "verify/set": "verify examples/tiny-llama --set num_key_value_heads=4 --json",
     "verify/full": "verify examples/tiny-llama --full --json",
-    "verify/as": "verify examples/tiny-llama --as embedded --json",
+    "verify/as": "verify examples/tiny-llama --against embedded --json",
     "same/identical": "same examples/tiny-llama examples/tiny-llama --json",
     "hash/tiny-llama": "same examples/tiny-llama --json",
     "hash/embedded": "same embedded --json",
@@ -173,7 +170,7 @@ ONCE = {
         for x in ("count", "config", "memory", "fit", "flops", "names", "trace")
     },
     "memory/bad-dtype": "memory llama-3-8b --dtype q9 --json",
-    "memory/bad-layout": "memory llama-3-8b --train --layout tp=3 --json",
+    "memory/bad-layout": "memory llama-3-8b --training --layout tp=3 --json",
     "fit/bad-gpu": "fit llama-3-8b --on h1000 --json",
     "plan/none-fits": "plan llama-3.1-405b --on 1xh100 --json",
     "verify/missing": "verify tests --json",

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         quants,
         rank_gpus,
         same,
+        stored_names,
         training_memory,
         verify,
     )
@@ -134,6 +135,7 @@ __all__ = [
     "rank_gpus",
     "same",
     "show",
+    "stored_names",
     "training_memory",
     "verify",
     "walk",
@@ -143,8 +145,8 @@ lists them, and `help(llamath.CountReport)` explains one."""
 
 _MODULES = {
     "api": "count facts diff explain design memory training_memory flops fit compare_machines "
-    "rank_gpus fit_engine cost pair place plan plan_serving quants inspect verify names convert "
-    "merge models gpus same hash_weights",
+    "rank_gpus fit_engine cost pair place plan plan_serving quants inspect verify names "
+    "stored_names convert merge models gpus same hash_weights",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",

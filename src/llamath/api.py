@@ -51,8 +51,15 @@ if TYPE_CHECKING:
     from .conversion.convert_checkpoint import ConversionReport
     from .generic.generic_model import GenericModel
     from .hardware import DeviceList
+    from .questions.catalog_question import ModelsQuestion
     from .questions.design_question import Budget, DesignBounds, DesignQuestion, FixedDims
     from .questions.edit_settings import Edit
+    from .questions.file_questions import (
+        NamesQuestion,
+        SameQuestion,
+        StoredNamesQuestion,
+        VerifyQuestion,
+    )
     from .questions.fit_questions import (
         EngineQuestion,
         EngineRanks,
@@ -64,6 +71,7 @@ if TYPE_CHECKING:
     from .questions.flops_question import FlopsQuestion, MeasuredSpeed
     from .questions.layout import Layout
     from .questions.memory_questions import Lora, MemoryQuestion, Training, TrainingQuestion
+    from .questions.parameter_questions import CountQuestion, ExplainQuestion
     from .questions.plan_questions import PlanQuestion, PlanTraining, ServingPlanQuestion
     from .questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion, Price
 
@@ -86,35 +94,6 @@ or one device of `gpus()`."""
 Scheme = Literal["hf", "meta", "gguf"]
 
 _MAX_PLACED = 64
-
-
-def count(model: Source, *, part: Part | None = None, via: Via | None = None) -> CountReport:
-    """Count the parameters of a model, weight by weight, with the formula of the total.
-
-    `part` counts one part of a multimodal model; vision and audio are a tower with its projector. A
-    checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by its
-    headers, and `via="transformers"` those of the class that transformers builds of its
-    configuration, without a formula.
-    """
-    from .analysis.count.count_files import count_files
-    from .analysis.count.count_report import CountReport
-    from .checkpoint.open import names_checkpoint
-
-    try:
-        loaded = load(model, via=via)
-        if _is_generic(loaded):
-            from .analysis.generic.state_dict_count import StateDictCount
-
-            return StateDictCount(model=loaded.part(part) if part else loaded)
-        counted = loaded if isinstance(model, Model) else count_files(loaded).counted
-        if isinstance(counted, Model):
-            return CountReport(model=counted.part(part) if part else counted)
-        raise UnknownModel(f"{safe(os.fspath(model))}: {counted.reason}")  # type: ignore[arg-type]
-    except UnknownModel as error:
-        if isinstance(model, str | os.PathLike) and names_checkpoint(os.fspath(model)):
-            hint = "llamath.inspect(path).total.parameters counts the tensors of any checkpoint"
-            raise UnknownModel(str(error), hint=hint) from None
-        raise
 
 
 @overload
@@ -179,21 +158,49 @@ def diff(
     )
 
 
-def explain(number: Count, *, like: Source | None = None, all: bool = False) -> Explanation:  # noqa: A002
+# Written by tools/signatures.py from the questions: change them there.
+
+
+def count(
+    model: Source,
+    *,
+    part: Literal["text", "vision", "audio"] | None = None,
+    via: Via | None = None,
+) -> CountReport:
+    """Count the parameters of a model, weight by weight, with the formula of the total.
+
+    A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by
+    its headers, and `via="transformers"` those of the class that transformers builds of its
+    configuration, without a formula.
+
+    part: Only this part of a multimodal model; a tower has its projector.
+    """
+    from .questions.parameter_questions import CountQuestion
+
+    question = CountQuestion.parse(part=part)
+    return answer_count(model, question, via=via)
+
+
+def explain(
+    number: Count,
+    *,
+    like: Source | None = None,
+    all: bool = False,  # noqa: A002
+) -> Explanation:
     """Explain a parameter count: which model has it, and what was changed, left out, added or
     packed.
 
-    An exact number is decoded exactly; a rounded one (`"685B"`) gives the counts that round to it.
-    `like` restricts the search to one model; `all` also returns far less simple explanations.
+    An exact number is decoded exactly; a rounded one (`"685B"`) gives the counts that round to
+    it.
+
+    number: Number of parameters, in full (8030261248) or rounded (685B).
+    like: Consider this model only.
+    all: Show unlikely explanations, too.
     """
-    from .analysis.explain.explanation import explain_quantity
-    from .questions.value_kinds import COUNT, count_text
+    from .questions.parameter_questions import ExplainQuestion
 
-    COUNT.parse("number", number)
-    return explain_quantity(count_text(number), None if like is None else load(like), all)
-
-
-# Written by tools/signatures.py from the questions: change them there.
+    question = ExplainQuestion.parse(number=number, like=like, all=all)
+    return answer_explain(question)
 
 
 def design(
@@ -203,7 +210,7 @@ def design(
     fixed: str | FixedDims | None = None,
     bounds: str | DesignBounds | None = None,
     tolerance: float | str | Fraction | None = None,
-    rank: Literal["habits", "error"] | None = None,
+    sort: Literal["habits", "error"] | None = None,
     top: int = 10,
     budget: str | Budget | None = None,
     against: str | None = None,
@@ -219,12 +226,13 @@ def design(
     like: A series (llama-3), family or model to follow.
     fixed: Fix dimensions or bounds: layers=80, width=4096:8192, tied=yes, heads, kv_heads,
         head_dim, vocab, experts, top_k.
-    bounds: Constraints to meet: ffn_ratio=3.5, aspect=100:140, tensor_parallel=8, active=13B,
-        max_memory=80GiB, max_kv_per_token=320KiB, multiple_of.
+    bounds: Constraints to meet: ffn_ratio=3.5, aspect=100:140, tp=8, active=13B, max_memory=80GiB,
+        max_kv_per_token=320KiB, multiple_of.
     tolerance: Allowed difference from the target.
-    rank: Order of designs.
+    sort: Order of designs.
     top: Number of designs to show.
-    budget: Tokens or compute of the training: tokens=15T, flops=3.8e25, law=besiroglu.
+    budget: Tokens or compute of the training, for a scaling law: tokens=15T, flops=3.8e25,
+        law=besiroglu.
     against: Compare with the best design of another series.
     """
     from .questions.design_question import DesignQuestion
@@ -235,7 +243,7 @@ def design(
         fixed=fixed,
         bounds=bounds,
         tolerance=tolerance,
-        rank=rank,
+        sort=sort,
         top=top,
         budget=budget,
         against=against,
@@ -305,9 +313,9 @@ def training_memory(
     lora: Train adapters only; targets are also attention, mlp, all: r=16, targets=q,v, saved=embed.
     layout: Training over GPUs: tp=8, pp=4, dp=16, zero=3, cp, ep, etp, interleave, microbatches,
         sp.
-    training: Settings of training: optimizer=adamw8bit, recompute=full, attention=eager,
-        kernels=fused, loss=chunked, dropout=yes, grad_dtype=fp32, master=no, fp8=tensorwise,
-        adapter_dtype=bf16, accumulate=no, offload=yes.
+    training: Settings of a training step with batch sequences on each GPU: optimizer=adamw8bit,
+        recompute=full, attention=eager, kernels=fused, loss=chunked, dropout=yes, grad_dtype=fp32,
+        master=no, fp8=tensorwise, adapter_dtype=bf16, accumulate=no, offload=yes.
     """
     from .questions.memory_questions import TrainingQuestion
 
@@ -605,10 +613,10 @@ def cost(
     *,
     on: GPUs,
     price: float | str | Price | None = None,
-    output: Tokens = 256,
+    max_tokens: Tokens = 256,
     batch: int | None = None,
     grid: float = 0.45829,
-    train: Count | None = None,
+    tokens: Count | None = None,
     dtype: str = "",
     kv_dtype: str = "",
     context: Tokens | None = None,
@@ -618,10 +626,10 @@ def cost(
 
     on: GPUs: 8xh100, rtx-4090, or '8x mem=80GiB bw=2TB/s bf16=300TF power=700W'.
     price: Price of a GPU for an hour: 2.5/h, $2.5/h.
-    output: Generated tokens of a sequence; the rest of context is its prompt.
+    max_tokens: Generated tokens of a sequence; the rest of context is its prompt.
     batch: Sequences at once.
     grid: kg CO₂e per kWh of electricity.
-    train: Also the cost of training on this many tokens: 15T.
+    tokens: Also the cost of training on this many tokens: 15T.
     dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
     kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
@@ -632,10 +640,10 @@ def cost(
     question = CostQuestion.parse(
         on=on,
         price=price,
-        output=output,
+        max_tokens=max_tokens,
         batch=batch,
         grid=grid,
-        train=train,
+        tokens=tokens,
         dtype=dtype,
         kv_dtype=kv_dtype,
         context=context,
@@ -716,7 +724,232 @@ def plan_serving(
     return answer_plan_serving(load(model), question)
 
 
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    against: Source | None = None,
+    base: Source | None = None,
+    full: bool = False,
+    changes: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    via: Via | None = None,
+) -> VerifyReport | StructureReport:
+    """Check a checkpoint against its configuration, or against another model; `report.ok` is the
+    verdict, `report.findings` the reasons.
+
+    With `full`, a repository on the Hub is downloaded. `progress` is called with the numbers of
+    processed and of all bytes. `via="transformers"` checks names and shapes against the class that
+    transformers builds of the configuration.
+
+    against: The expected model.
+    base: The base model of an adapter.
+    full: Read every byte: NaN, zero rows, duplicates, norms, and the sums of the files.
+    """
+    from .questions.file_questions import VerifyQuestion
+
+    question = VerifyQuestion.parse(against=against, base=base, full=full)
+    return answer_verify(path, question, changes=changes, progress=progress, via=via)
+
+
+def same(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    base: Source | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SameReport:
+    """Compare the weights of two checkpoints in any formats; `report.verdict` is identical,
+    rounding or different.
+
+    An adapter is compared as its `base` model with the adapter merged.
+
+    base: The base model of an adapter.
+    """
+    from .questions.file_questions import SameQuestion
+
+    question = SameQuestion.parse(base=base)
+    return answer_same(a, b, question, progress=progress)
+
+
+def names(
+    model: Source,
+    *,
+    dtype: str = "",
+    via: Via | None = None,
+) -> NamesReport:
+    """Return the names of each weight in HF, Meta and GGUF files.
+
+    A quantized checkpoint has other tensors: their names follow from the recipe in the config,
+    or from `dtype`. `via="transformers"` gives those that transformers saves, for models of unknown
+    families.
+
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    """
+    from .questions.file_questions import NamesQuestion
+
+    question = NamesQuestion.parse(dtype=dtype)
+    return answer_names(model, question, via=via)
+
+
+def stored_names(
+    model: Source,
+    *,
+    names: Literal["hf", "meta", "gguf"],
+    dtype: str = "",
+    via: Via | None = None,
+) -> StoredNamesReport:
+    """Return every tensor of a model as files of one format have it: names, shapes and dtypes.
+
+    names: List every tensor under these names.
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    """
+    from .questions.file_questions import StoredNamesQuestion
+
+    question = StoredNamesQuestion.parse(names=names, dtype=dtype)
+    return answer_stored_names(model, question, via=via)
+
+
+def models(
+    *words: str,
+    sort: Literal["params", "active", "context", "date"] | None = None,
+    kind: Literal["dense", "moe", "hybrid", "recurrent", "vision"] | None = None,
+    on: GPUs | None = None,
+    dtype: str = "",
+    context: Tokens | None = None,
+) -> PresetList:
+    """Return the presets whose name, id or family has all these words, with their sizes; if none
+    has, it is an error.
+
+    With `on`, those that fit on these GPUs, the largest first, each with what `fit` says of it.
+    The weights are those of each config, unless `dtype` is given.
+
+    words: Words that must all occur in the name.
+    sort: Sort, the largest or newest first.
+    kind: Only models of this type.
+    on: Only models that fit on these GPUs: rtx-4090, 8xh100, 'mem=24GiB bw=1TB/s'.
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    context: Tokens of each sequence: 8192, 128k, max.
+    """
+    from .questions.catalog_question import ModelsQuestion
+
+    question = ModelsQuestion.parse(
+        words=words, sort=sort, kind=kind, on=on, dtype=dtype, context=context
+    )
+    return answer_models(question)
+
+
 # End of what tools/signatures.py writes.
+
+
+def answer_count(model: Source, question: CountQuestion, *, via: Via | None) -> CountReport:
+    """Count the parameters of a model."""
+    from .analysis.count.count_files import count_files
+    from .analysis.count.count_report import CountReport
+    from .checkpoint.open import names_checkpoint
+
+    part = question.part
+    try:
+        loaded = load(model, via=via)
+        if _is_generic(loaded):
+            from .analysis.generic.state_dict_count import StateDictCount
+
+            return StateDictCount(model=loaded.part(part) if part else loaded)
+        counted = loaded if isinstance(model, Model) else count_files(loaded).counted
+        if isinstance(counted, Model):
+            return CountReport(model=counted.part(part) if part else counted)
+        raise UnknownModel(f"{safe(os.fspath(model))}: {counted.reason}")  # type: ignore[arg-type]
+    except UnknownModel as error:
+        if isinstance(model, str | os.PathLike) and names_checkpoint(os.fspath(model)):
+            hint = "llamath.inspect(path).total.parameters counts the tensors of any checkpoint"
+            raise UnknownModel(str(error), hint=hint) from None
+        raise
+
+
+def answer_explain(question: ExplainQuestion) -> Explanation:
+    """Explain a number of parameters."""
+    from .analysis.explain.explanation import explain_quantity
+
+    like = None if question.like is None else load(question.like)
+    return explain_quantity(question.number, like, question.all)
+
+
+def answer_names(model: Source, question: NamesQuestion, *, via: Via | None) -> NamesReport:
+    """Return the names of each weight."""
+    from .analysis.verify.weight_names import weight_names
+
+    loaded = _named_model(model, question.dtype, via)
+    if _is_generic(loaded):
+        from .analysis.generic.state_dict_count import state_dict_names
+
+        return state_dict_names(loaded)
+    return weight_names(loaded, question.dtype)
+
+
+def answer_stored_names(
+    model: Source, question: StoredNamesQuestion, *, via: Via | None
+) -> StoredNamesReport:
+    """Return every tensor as files of one format have it."""
+    from .analysis.inference.stored_names import stored_names
+
+    loaded = _named_model(model, question.dtype, via)
+    if _is_generic(loaded):
+        from .analysis.generic.state_dict_count import stored_state_dict
+
+        loaded.scheme(question.names)
+        return stored_state_dict(loaded)
+    return stored_names(loaded, question.names, question.dtype)
+
+
+def _named_model(model: Source, dtype: str, via: Via | None) -> Model:
+    loaded = load(model, via=via)
+    if dtype and _is_generic(loaded):
+        raise ArgumentError("dtype", f" needs a family: the model is counted {loaded.claim}")
+    return loaded
+
+
+def answer_verify(
+    path: str | os.PathLike[str],
+    question: VerifyQuestion,
+    *,
+    changes: Mapping[str, Any] | None,
+    progress: Callable[[int, int], None] | None,
+    via: Via | None,
+) -> VerifyReport | StructureReport:
+    """Check a checkpoint."""
+    from .analysis.verify.verify_path import verify_path
+
+    return verify_path(
+        os.fspath(path),
+        question.against,
+        changes,
+        question.base,
+        full=question.full,
+        progress=progress,
+        via=via,
+    )
+
+
+def answer_models(question: ModelsQuestion) -> PresetList:
+    """List presets, or those that fit on GPUs."""
+    from .analysis.preset_list import find_presets
+
+    if question.on is None:
+        if used := next((x for x in ("dtype", "context") if x in question.changed), ""):
+            raise ArgumentError(used, " is for models that fit on GPUs, and needs these")
+        return find_presets(question.words, question.sort, question.kind)
+    from .analysis.fit.preset_fits import fitting_presets
+
+    def sizes(preset: str) -> MemoryCalculator:
+        model = load(preset)
+        return _calculator(model, question.dtype, context=_context(model, question.context))
+
+    number, gpu = question.on
+    asked = question.context if isinstance(question.context, int) else None
+    presets = find_presets(question.words, question.sort or "params", question.kind)
+    return fitting_presets(presets, sizes, gpu, number, asked)
 
 
 def answer_design(question: DesignQuestion) -> DesignReport:
@@ -735,7 +968,7 @@ def answer_design(question: DesignQuestion) -> DesignReport:
         fixed=question.fixed,
         bounds=question.bounds,
         tolerance=question.tolerance,
-        by_error=exact if question.rank is None else question.rank == "error",
+        by_error=exact if question.sort is None else question.sort == "error",
         limit=question.top,
     )
     report = with_contrast(search(request), question.against)
@@ -989,11 +1222,11 @@ def answer_cost(model: Model, question: CostQuestion) -> CostReport:
     context = _context(model, question.context)
     calculator = _calculator(model, question.dtype, kv_dtype=question.kv_dtype, context=context)
     request = CostRequest(
-        output=question.output,
+        output=question.max_tokens,
         batch=question.batch,
         price=question.price,
         grid=question.grid,
-        train_tokens=question.train,
+        train_tokens=question.tokens,
     )
     return cost_on(calculator, gpu, count, request)
 
@@ -1130,49 +1363,18 @@ def inspect(path: str | os.PathLike[str]) -> Listing:
     return list_checkpoint(os.fspath(path))
 
 
-def verify(
-    path: str | os.PathLike[str],
-    *,
-    against: Source | None = None,
-    base: Source | None = None,
-    changes: Mapping[str, Any] | None = None,
-    full: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-    via: Via | None = None,
-) -> VerifyReport | StructureReport:
-    """Check a checkpoint against its configuration, or against another model; `report.ok` is the
-    verdict, `report.findings` the reasons.
-
-    An adapter is checked against its `base` model, by default the one that it names. With `full`,
-    every byte is read: the values of the tensors are checked, and the sums of the files where there
-    is something to compare them with; a repository on the Hub is downloaded for it. `progress` is
-    called with the numbers of processed and of all bytes. `via="transformers"` checks names and
-    shapes against the class that transformers builds of the configuration.
-    """
-    from .analysis.verify.verify_path import verify_path
-
-    return verify_path(
-        os.fspath(path), against, changes, base, full=full, progress=progress, via=via
-    )
-
-
-def same(
+def answer_same(
     a: str | os.PathLike[str],
     b: str | os.PathLike[str],
+    question: SameQuestion,
     *,
-    base: str | os.PathLike[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None,
 ) -> SameReport:
-    """Compare the weights of two checkpoints in any formats; `report.verdict` is identical,
-    rounding or different.
-
-    An adapter is compared as its `base` model, by default the one that it names, with the adapter
-    merged.
-    """
+    """Compare the weights of two checkpoints."""
     from .analysis.same.compare_checkpoints import compare_checkpoints
     from .native.group_comparison import find_group_comparer
 
-    found = None if base is None else os.fspath(base)
+    found = None if question.base is None else os.fspath(question.base)
     return compare_checkpoints(
         os.fspath(a),
         os.fspath(b),
@@ -1191,42 +1393,6 @@ def hash_weights(
     from .analysis.same.weights_hash import hash_checkpoint
 
     return hash_checkpoint(os.fspath(path), progress or (lambda _done, _total: None))
-
-
-@overload
-def names(
-    model: Source, *, names: None = None, dtype: str = "", via: Via | None = None
-) -> NamesReport: ...
-@overload
-def names(
-    model: Source, *, names: Scheme, dtype: str = "", via: Via | None = None
-) -> StoredNamesReport: ...
-def names(
-    model: Source, *, names: Scheme | None = None, dtype: str = "", via: Via | None = None
-) -> NamesReport | StoredNamesReport:
-    """Return the names of each weight in HF, Meta and GGUF files; with `names`, every tensor as
-    such files have it.
-
-    A quantized checkpoint has other tensors: their names, dtypes and shapes follow from the recipe
-    in the config, or from `dtype`. `via="transformers"` gives those that transformers saves, for
-    models of unknown families.
-    """
-    loaded = load(model, via=via)
-    if _is_generic(loaded):
-        from .analysis.generic.state_dict_count import state_dict_names, stored_state_dict
-
-        if dtype:
-            raise ArgumentError("dtype", f" needs a family: the model is counted {loaded.claim}")
-        if names is not None:
-            loaded.scheme(names)
-        return state_dict_names(loaded) if names is None else stored_state_dict(loaded)
-    if names is not None:
-        from .analysis.inference.stored_names import stored_names
-
-        return stored_names(loaded, names, dtype)
-    from .analysis.verify.weight_names import weight_names
-
-    return weight_names(loaded, dtype)
 
 
 def convert(
@@ -1296,28 +1462,6 @@ def merge(
     quiet = progress or (lambda _done, _total: None)
     paths = (os.fspath(base), os.fspath(adapter), os.fspath(target))
     return merge_adapter(*paths, dtype=dtype, force=force, dry_run=dry_run, progress=quiet)
-
-
-def models(
-    *words: str,
-    sort: Literal["params", "active", "context", "date"] | None = None,
-    kind: Literal["dense", "moe", "hybrid", "recurrent", "vision"] | None = None,
-    max_size: int | str | None = None,
-) -> PresetList:
-    """Return the presets whose name, id or family has all these words, with their sizes; if none
-    has, it is an error.
-
-    `sort` puts the largest or newest first. `max_size` is a limit of the weights, like `"24GiB"`,
-    in the dtype or with the quantization of the config.
-    """
-    from .analysis.preset_list import KINDS, SORT_KEYS, find_presets
-    from .questions.value_kinds import SIZE, choice
-
-    for argument, value, known in (("sort", sort, SORT_KEYS), ("kind", kind, KINDS)):
-        if value is not None:
-            choice(*known).parse(argument, value)
-    limit = None if max_size is None else SIZE.parse("max_size", max_size)
-    return find_presets(words, sort, kind, limit)
 
 
 def gpus(*words: str) -> DeviceList:

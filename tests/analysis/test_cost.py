@@ -44,7 +44,7 @@ def test_published_throughput_is_below_the_bound() -> None:
 def test_published_gpu_hours_are_near_the_estimate() -> None:
     shares = []
     for name, gpu, tokens, context, hours in published_runs("gpu_hours")["rows"]:
-        report = llamath.cost(name, on=f"16x{gpu}", context=context, train=tokens, dtype="fp8")
+        report = llamath.cost(name, on=f"16x{gpu}", context=context, tokens=tokens, dtype="fp8")
         assert report.training is not None
         shares.append(report.training.flops / (hours * 3600 * report.gpu.flops["bf16"]))
         assert report.training.gpu_hours.low / 1.2 < hours < report.training.gpu_hours.high * 2.6, (
@@ -64,7 +64,7 @@ def test_energy_and_co2_are_those_of_ecologits(row: list[float]) -> None:
 
 def test_price_follows_from_the_rate() -> None:
     report = llamath.cost(
-        "llama-3.1-8b", on="2xh100", price="€2/h", context=2048, output=128, batch=16
+        "llama-3.1-8b", on="2xh100", price="€2/h", context=2048, max_tokens=128, batch=16
     )
     found = report.generation
     assert (
@@ -110,8 +110,8 @@ def test_boards_have_powers_with_known_ones() -> None:
     ("args", "message"),
     [
         ("llama-3.1-8b --on 3060 --price 2", "does not fit"), ("gpt2 --on h100 --price x", "--price should be"), ("gpt2 --on h100 --price 0", "--price should be"),
-        ("gpt2 --on h100 --output 1024", "output of 1,024"), ("gpt2 --on mem=10GiB --price 2", "bandwidth"), ("gpt2 --on h100 --grid -1", "--grid should be"),
-        ("gpt2 --on m4-max-128gb --train 1T", "GPU-hours"), ("gpt2 --on h100 --train 1e30", "more text than exists"), ("gpt2 --price 2", "on"), ("gpt2 --on h100 --price 2 --ram 64GiB", "is for the cost, not for the placement"),
+        ("gpt2 --on h100 --max-tokens 1024", "output of 1,024"), ("gpt2 --on mem=10GiB --price 2", "bandwidth"), ("gpt2 --on h100 --grid -1", "--grid should be"),
+        ("gpt2 --on m4-max-128gb --tokens 1T", "GPU-hours"), ("gpt2 --on h100 --tokens 1e30", "more text than exists"), ("gpt2 --price 2", "on"), ("gpt2 --on h100 --price 2 --ram 64GiB", "is for the cost, not for the placement"),
         ("gpt2 --on h100 --draft mtp --grid 1", "is for a draft, not for the cost"), ("gpt2 --on h100 --price 2 --offload 1GiB", "is for the roofline, not for the cost"),
     ],
 )  # fmt: skip
@@ -123,7 +123,7 @@ def test_bad_input_is_refused(args: str, message: str) -> None:
 def test_json_has_intervals() -> None:
     data = json.loads(
         CliRunner()
-        .invoke(cli, ["fit", "gpt2", "--on", "h100", "--price", "2", "--train", "10B", "--json"])
+        .invoke(cli, ["fit", "gpt2", "--on", "h100", "--price", "2", "--tokens", "10B", "--json"])
         .stdout
     )
     for interval in (

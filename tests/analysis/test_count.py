@@ -96,9 +96,11 @@ def test_csv_and_markdown_sum_to_the_total(slug: str) -> None:
     )
 
 
-def test_one_layer_can_be_shown() -> None:
-    text = run("count", "llama-3-8b", "--layer", "3", "--names", "hf")
-    assert "218,112,000" in text and "self_attn.q_proj" in text and "embed" not in text
+def test_every_weight_can_be_shown() -> None:
+    lines = run("count", "llama-3-8b", "--unfold").splitlines()
+    rows = [x.split() for x in lines if x.startswith("layers.3.")]
+    assert sum(int(x[-1].replace(",", "")) for x in rows) == 218_112_000
+    assert sum(x.startswith("layers.") for x in lines) == 32 * len(rows) and len(rows) == 9
 
 
 def test_llama_3_8b_fits_one_screen() -> None:

@@ -87,7 +87,7 @@ def test_passes_are_refused_by_name_and_weights_are_not() -> None:
             and "`convert`" in said
         ), x.id
         assert (
-            llamath.names(model, names="hf").tensors
+            llamath.stored_names(model, names="hf").tensors
             and llamath.count(model).to_json()
             and llamath.quants(model).to_json()
         ), x.id

@@ -297,7 +297,7 @@ requests = st.builds(
         aspect=none_or(st.sampled_from([(20, 60), (60, 200)])),
         ffn_ratio=none_or(st.sampled_from([(2, 3), (3.5, 3.5)])),
         multiple_of=none_or(st.sampled_from([32, 96, 1024])),
-        tensor_parallel=st.sampled_from([1, 1, 2, 4]),
+        tp=st.sampled_from([1, 1, 2, 4]),
         max_kv_per_token=none_or(st.integers(10_000, 200_000)),
         max_memory=none_or(st.just(10**10)),
     ),
@@ -347,10 +347,10 @@ def check_bounds(x: Candidate, request: DesignRequest) -> None:
     assert bounds.aspect is None or bounds.aspect[0] <= x.aspect <= bounds.aspect[1]
     step = bounds.multiple_of or 1
     if bounds.ffn_ratio and bounds.ffn_ratio[0] == bounds.ffn_ratio[1]:
-        assert abs(wide - bounds.ffn_ratio[0] * v["d"]) <= max(step, 256) * bounds.tensor_parallel
+        assert abs(wide - bounds.ffn_ratio[0] * v["d"]) <= max(step, 256) * bounds.tp
     elif bounds.ffn_ratio:
         assert bounds.ffn_ratio[0] <= wide / v["d"] <= bounds.ffn_ratio[1]
-    n = bounds.tensor_parallel
+    n = bounds.tp
     assert all(
         size % m == 0
         for size, m in (
@@ -545,9 +545,9 @@ def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
     [
         "-- -5", "0", "2e13",  "abc", "9e99", "1.5", "8B --like lama-3", "8B --like /nope.json", "8B --set layers=0", "8B --set layers=9:3", "8B --set layers=x",
         "8B --set ffn_ratio=x", "8B --set ffn_ratio=4:1", "8B --set ffn_ratio=nan", "8B --set aspect=0", "8B --set tolerance=0.5", "8B --set tolerance=-1%",
-        "8B --set tolerance=x", "8B --set max_memory=80", "8B --set tensor_parallel=5", "8B --set vocab=0", "8B --set top_k=2 --like llama-3", "8B --law newton",
-        "8B --tokens 1T --flops 1e24", "", "47B --set experts=8,top_k=9", "8B --like gpt2 --set experts=8 --format params", "8B --like gpt2 --format params",
-        "8B --tokens x", "8B --flops -1", "1e18 --like nope", "8B --against nope", "8B --set heads=1e3",
+        "8B --set tolerance=x", "8B --set max_memory=80", "8B --set tp=5", "8B --set vocab=0", "8B --set top_k=2 --like llama-3", "8B --budget law=newton",
+        "8B --budget tokens=1T,flops=1e24", "", "47B --set experts=8,top_k=9", "8B --like gpt2 --set experts=8 --format params", "8B --like gpt2 --format params",
+        "8B --budget tokens=x", "8B --budget flops=-1", "1e18 --like nope", "8B --against nope", "8B --set heads=1e3",
     ],
 )  # fmt: skip
 def test_bad_input_exits_with_2(args: str) -> None:

@@ -92,7 +92,7 @@ def test_unknown_law_has_a_hint() -> None:
 
 def test_compute_gives_the_target() -> None:
     done = CliRunner().invoke(
-        cli, ["design", "--flops", "5.76e23", "--json", "--top", "1"], standalone_mode=False
+        cli, ["design", "--budget", "flops=5.76e23", "--json", "--top", "1"], standalone_mode=False
     )
     output = json.loads(done.stdout)
     assert output["target"] == pytest.approx(67 * 10**9, rel=1e-6)
@@ -107,7 +107,7 @@ def test_compute_gives_the_target() -> None:
         CliRunner()
         .invoke(
             cli,
-            ["design", "--flops", "6e22", "--tokens", "1T", "--json", "--top", "1"],
+            ["design", "--budget", "flops=6e22,tokens=1T", "--json", "--top", "1"],
             standalone_mode=False,
         )
         .stdout
@@ -116,7 +116,9 @@ def test_compute_gives_the_target() -> None:
     tokens = json.loads(
         CliRunner()
         .invoke(
-            cli, ["design", "--tokens", "20.17B", "--json", "--top", "1"], standalone_mode=False
+            cli,
+            ["design", "--budget", "tokens=20.17B", "--json", "--top", "1"],
+            standalone_mode=False,
         )
         .stdout
     )

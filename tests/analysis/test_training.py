@@ -157,7 +157,7 @@ def test_buffers_are_not_trained() -> None:
 
 
 def test_packed_model_trains_in_compute_dtype() -> None:
-    assert "training in bf16" in run("gpt-oss-20b", "--train").stdout
+    assert "training in bf16" in run("gpt-oss-20b", "--training").stdout
 
 
 def test_lines_sum_to_totals() -> None:
@@ -476,34 +476,37 @@ def run(*args: str) -> Any:
         (("llama-3-8b", "--lora", "r=8,r=16"), "r is given twice"),
         (("llama-3-8b", "--lora", "r=٣"), "expected an integer from 1"),
         (("llama-3-8b", "--lora", "r=99999999999"), "expected an integer from 1"),
-        (("llama-3-8b", "--train", "--layout", ""), "--layout is empty"),
-        (("llama-3-8b", "--train", "--layout", "tp=٢"), "expected an integer from 1"),
-        (("llama-3-8b", "--train", "--layout", "tp=2,tp=4"), "tp is given twice"),
-        (("llama-3-8b", "--train", "--context", ""), "--context is empty"),
+        (("llama-3-8b", "--training", "--layout", ""), "--layout is empty"),
+        (("llama-3-8b", "--training", "--layout", "tp=٢"), "expected an integer from 1"),
+        (("llama-3-8b", "--training", "--layout", "tp=2,tp=4"), "tp is given twice"),
+        (("llama-3-8b", "--training", "--context", ""), "--context is empty"),
         (
             ("llama-3-8b", "--lora", "rank=8"),
             "--lora: unknown key 'rank'",
         ),
-        (("llama-3-8b", "--train", "--layout", "tp=3"), "TP 3: 32 heads"),
-        (("llama-3-8b", "--train", "--layout", "tpp=2"), "unknown key 'tpp'"),
-        (("llama-3-8b", "--train", "--layout", "tp=-2"), "expected an integer from 1"),
-        (("llama-3-8b", "--train", "--layout", "zero=4"), "expected an integer from 0 to 3"),
-        (("llama-3-8b", "--train", "--training", "optimizer=adam"), "unknown optimizer"),
-        (("llama-3-8b", "--train", "--dtype", "awq"), "cannot be trained directly"),
+        (("llama-3-8b", "--training", "--layout", "tp=3"), "TP 3: 32 heads"),
+        (("llama-3-8b", "--training", "--layout", "tpp=2"), "unknown key 'tpp'"),
+        (("llama-3-8b", "--training", "--layout", "tp=-2"), "expected an integer from 1"),
+        (("llama-3-8b", "--training", "--layout", "zero=4"), "expected an integer from 0 to 3"),
+        (("llama-3-8b", "--training", "optimizer=adam"), "unknown optimizer"),
+        (("llama-3-8b", "--training", "--dtype", "awq"), "cannot be trained directly"),
         (
-            ("llama-3-8b", "--train", "--batch", "0"),
+            ("llama-3-8b", "--training", "--batch", "0"),
             "--batch should be a positive integer, found '0'",
         ),
-        (("llama-3-8b", "--train", "--layout", "microbatches=0"), "expected an integer from 1"),
-        (("llama-3-8b", "--train", "--layout", "interleave=0,pp=2"), "expected an integer from 1"),
-        (("llama-3-8b", "--train", "--training", "grad_dtype=awq"), "cannot be stored in awq"),
-        (("llama-3-8b", "--train", "--layout", "pp=999999999"), "more than 1,000 stages"),
-        (("llama-3-8b", "--train", "--context", "0"), "too small"),
-        (("llama-3-8b", "--train", "--training", "grad_dtype=fp5"), "fp5"),
-        (("llama-3-8b", "--train", "--kv-dtype", "fp8"), "is for inference"),
-        (("llama-3-8b", "--layout", "tp=2"), "add --train"),
-        (("llama-3-8b", "--train", "--context", "4k", "--context", "8k"), "training takes one"),
-        (("llama-1-30b", "--train", "--layout", "tp=3"), "TP 3: 52 heads"),
+        (("llama-3-8b", "--training", "--layout", "microbatches=0"), "expected an integer from 1"),
+        (
+            ("llama-3-8b", "--training", "--layout", "interleave=0,pp=2"),
+            "expected an integer from 1",
+        ),
+        (("llama-3-8b", "--training", "grad_dtype=awq"), "cannot be stored in awq"),
+        (("llama-3-8b", "--training", "--layout", "pp=999999999"), "more than 1,000 stages"),
+        (("llama-3-8b", "--training", "--context", "0"), "too small"),
+        (("llama-3-8b", "--training", "grad_dtype=fp5"), "fp5"),
+        (("llama-3-8b", "--training", "--kv-dtype", "fp8"), "is for inference"),
+        (("llama-3-8b", "--layout", "tp=2"), "add --training"),
+        (("llama-3-8b", "--training", "--context", "4k", "--context", "8k"), "training takes one"),
+        (("llama-1-30b", "--training", "--layout", "tp=3"), "TP 3: 52 heads"),
     ],
 )
 def test_invalid_requests_are_refused(args: tuple[str, ...], message: str) -> None:
@@ -545,17 +548,16 @@ def test_training_fits_or_exits_with_1() -> None:
         ).stdout
     )
     assert output["fits"] and output["max_batch"] >= 2
-    text = run("llama-3-8b", "--train", "--on", "mem=80GB").stdout
+    text = run("llama-3-8b", "--training", "--on", "mem=80GB").stdout
     assert "does not fit in 80.00 GB" in text and "not even one sequence" in text
 
 
 @pytest.mark.parametrize(
     "args",
     [
-        ("llama-3-8b", "--train"),
+        ("llama-3-8b", "--training"),
         (
             "mixtral-8x7b",
-            "--train",
             "--layout",
             "tp=2,pp=4,ep=4,dp=8,zero=1",
             "--training",

@@ -194,7 +194,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         lambda: llamath.design("8B", tolerance="a bit"),
         "tolerance should be a share such as 0.005 or '0.5%', at most 50%, found 'a bit'",
     ),
-    (lambda: llamath.names("gpt2", names="mlx"), "mlx"),
+    (lambda: llamath.stored_names("gpt2", names="mlx"), "mlx"),
     (
         lambda: llamath.convert("x", "y", names="mlx"),
         "names should be 'hf' or 'hf-fused' or 'meta' or 'gguf', found 'mlx'",

@@ -23,14 +23,14 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "diff llama-2-7b llama-3-8b gpt2": lambda: llamath.diff("llama-2-7b", "llama-3-8b", "gpt2"),
     "explain 2839830528": lambda: llamath.explain(2839830528),
     "explain 8.03B --like llama-3-8b": lambda: llamath.explain("8.03B", like="llama-3-8b"),
-    "design 8B --set tensor_parallel=8 --top 2 --tokens 15T": lambda: llamath.design(
-        "8B", bounds="tensor_parallel=8", top=2, budget="tokens=15T"
+    "design 8B --set tp=8 --top 2 --budget tokens=15T": lambda: llamath.design(
+        "8B", bounds="tp=8", top=2, budget="tokens=15T"
     ),
     "design 1.5e9 --like gpt2 --top 1": lambda: llamath.design("1.5e9", like="gpt2", top=1),
     "memory llama-3.1-70b --context 128k --dtype q4_k_m --batch 4": lambda: llamath.memory(
         "llama-3.1-70b", context="128k", dtype="q4_k_m", batch=4
     ),
-    "memory llama-3-8b --train --layout tp=2,dp=8,zero=1": lambda: llamath.training_memory(
+    "memory llama-3-8b --training --layout tp=2,dp=8,zero=1": lambda: llamath.training_memory(
         "llama-3-8b", layout="tp=2,dp=8,zero=1"
     ),
     "memory llama-3-8b --lora r=16,targets=q,v": lambda: llamath.training_memory(

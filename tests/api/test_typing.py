@@ -13,7 +13,7 @@ MISTAKES = """import llamath
 model = llamath.load("gpt2")
 llamath.memory(model, contxt=8192)
 llamath.fit(model, on=3)
-llamath.names(model, names="mlx")
+llamath.stored_names(model, names="mlx")
 llamath.plan(model)
 """
 

@@ -15,10 +15,7 @@ def main(folder: Path) -> None:
     delta: int = llamath.diff("llama-2-7b", model).delta
     exact: list[bool] = [x.exact for x in llamath.explain(2839830528).candidates]
     widths: list[int] = [
-        x.width
-        for x in llamath.design(
-            "8B", fixed="layers=30:34", bounds="tensor_parallel=8", top=2
-        ).candidates
+        x.width for x in llamath.design("8B", fixed="layers=30:34", bounds="tp=8", top=2).candidates
     ]
     memory: llamath.MemoryReport = llamath.memory(
         model, context=["8k", 131072], batch=4, dtype="q4_k_m", on="rtx-4090"
@@ -41,7 +38,7 @@ def main(folder: Path) -> None:
     replicas: list[int] = [
         x.replicas for x in llamath.plan_serving(model, on="8xh100", latency="50ms").plans
     ]
-    stored: list[str] = [x.name for x in llamath.names(model, names="gguf").tensors]
+    stored: list[str] = [x.name for x in llamath.stored_names(model, names="gguf").tensors]
     patterns: list[str] = [x.pattern for x in llamath.names(model).weights]
     presets: list[str] = [x.preset for x in llamath.models("qwen")]
     gpus: list[llamath.Device] = list(llamath.gpus("h100"))

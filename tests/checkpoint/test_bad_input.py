@@ -109,8 +109,7 @@ def run(*args: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         (["count", "dim=4096"], "lack n_layers and n_heads"),
         (["count", "dim=4096,n_layers=32,n_heads=32"], "vocab_size"),
         (["count", "dim=4096,n_layer=32"], "did you mean n_layers"),
-        (["count", "llama-3-8b", "--layer", "32"], "0 to 31"),
-        (["count", "gpt2", "--names", "meta"], "has no meta names"),
+        (["names", "gpt2", "--names", "meta"], "has no meta names"),
         (
             ["count", "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--json"],
             "too many to list",

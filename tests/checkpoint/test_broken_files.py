@@ -328,7 +328,7 @@ def partial(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "fit {} --on h100",
         "fit {}",
         "memory {} --dtype q8_0",
-        "memory {} --train",
+        "memory {} --training",
     ],
 )
 def test_files_that_differ_from_the_config_are_noted(

@@ -296,26 +296,13 @@ def test_header_table_folds_and_unfolds(tmp_path: Path) -> None:
         and "model.layers.1.mlp.up_proj.weight" not in folded
     )
     assert "model.layers.1.mlp.up_proj.weight" in unfolded
+    assert (
+        "model.layers.1.mlp.up_proj.weight," in run("count", path, "--unfold", "--format", "csv")[1]
+    )
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        (
-            "--format",
-            "tree",
-        ),
-        ("--layer", "0"),
-        ("--names", "hf"),
-        (
-            "--format",
-            "csv",
-        ),
-        (
-            "--format",
-            "markdown",
-        ),
-    ],
+    "options", [("--format", "tree"), ("--part", "text"), ("--picture", "x.svg")]
 )
 def test_options_that_need_a_family_are_rejected(options: tuple[str, ...], tmp_path: Path) -> None:
     code, out, stderr = run("count", str(write_unknown_family(tmp_path / "unknown")), *options)

@@ -213,7 +213,7 @@ def test_names_lists_the_tensors_of_a_quantized_model(tmp_path: Path) -> None:
     ] == [("128×8", "8192", "I32"), ("4×8", "0", "I32"), ("192×128", "24576", "BF16")]
     total = llamath.count(path).parameters.total
     assert sum(int(x["parameters"]) for x in rows.values()) == total
-    assert [x["name"] for x in llamath.names(path, names="hf").rows()] == list(rows)
+    assert [x["name"] for x in llamath.stored_names(path, names="hf").rows()] == list(rows)
     document = json.loads(CliRunner().invoke(cli, ["names", path, "--json"]).stdout)
     rows = {x["name"]: x for x in document["quantized"]["tensors"]}
     assert rows["model.layers.{0..3}.self_attn.k_proj.scales"] | {"bytes": 0} == {
@@ -237,11 +237,12 @@ def test_names_lists_the_tensors_of_a_quantized_model(tmp_path: Path) -> None:
 
 def test_names_takes_a_dtype(tmp_path: Path) -> None:
     path = _write(tmp_path, None)
-    found = llamath.names(path, names="hf", dtype="fp8").tensors
+    found = llamath.stored_names(path, names="hf", dtype="fp8").tensors
     scales = {x.name: (x.dtype, x.shape) for x in found}
     assert scales["model.layers.0.mlp.up_proj.weight_scale_inv"] == ("F32", (2, 1))
     types = {
-        x.name: x.dtype for x in llamath.names("llama-3.2-1b", names="gguf", dtype="q4_k_m").tensors
+        x.name: x.dtype
+        for x in llamath.stored_names("llama-3.2-1b", names="gguf", dtype="q4_k_m").tensors
     }
     assert types["blk.0.attn_v.weight"] == "Q6_K" and types["output_norm.weight"] == "F32"
     done = CliRunner().invoke(cli, ["names", path, "--names", "gguf", "--dtype", "fp8"])

@@ -31,7 +31,8 @@ LLAMATH = [sys.executable, "-m", "llamath"]
 MISMATCH = ["verify", "examples/tiny-llama", "--set", "num_key_value_heads=4"]
 MODEL_ARGS = "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,vocab_size=128256,multiple_of=1024,ffn_dim_multiplier=1.3"
 
-MOST_SHOWN, MOST_NAMES = 135, 138
+HELP = "--help"
+MOST_SHOWN, MOST_NAMES = 130, 133
 """The most options in all help texts together, and the most names of options and their keys."""
 
 
@@ -139,13 +140,18 @@ def test_options_and_their_names_are_few() -> None:
 @pytest.mark.parametrize("old", MOVED_OPTIONS)
 def test_old_options_answer_with_what_to_type(old: str) -> None:
     name, option = old.split()
-    now = MOVED_OPTIONS[old].split()[0]
+    words = MOVED_OPTIONS[old].split() or [HELP]
+    then = f"is now `{MOVED_OPTIONS[old]}`" if MOVED_OPTIONS[old] else "has gone: leave it out"
+    command, now = (words[1], words[3]) if words[0] == "llamath" else (name, words[0])
     for typed in (option, f"{option}=x"):
         done = run(name, "llama-3-8b", typed)
         assert done.exit_code == 2 and not done.stdout
-        assert f"`{option}` of `llamath {name}` is now `{MOVED_OPTIONS[old]}`" in done.stderr
-    own = {y for x in commands()[name].params for y in (*x.opts, *x.secondary_opts)}
-    assert now in own and option not in own
+        assert f"`{option}` of `llamath {name}` {then}" in done.stderr
+    own, other = (
+        {y for x in commands()[command].params for y in (*x.opts, *x.secondary_opts)}
+        for command in (name, command)
+    )
+    assert now in {*other, HELP} and option not in own
 
 
 @pytest.mark.parametrize(
@@ -217,7 +223,7 @@ def test_misspelled_commands_get_a_suggestion() -> None:
     [
         (["count", "llama-9"], "unknown_model"),
         (["count"], "usage"),
-        (["count", "llama-3-8b", "--layer", "99"], "usage"),
+        (["count", "llama-3-8b", "--unfold", "--brief"], "usage"),
         (["cuont"], "bad_input"),
         (["fit", "llama-3-8b", "--on", "h1000"], "bad_input"),
         (["models", "zzz"], "unknown_model"),
@@ -314,7 +320,7 @@ def test_default_context_is_one_and_named() -> None:
         ["fit"],
         ["fit", "--on", "h100"],
         ["memory"],
-        ["memory", "--train"],
+        ["memory", "--training"],
         ["plan", "--on", "8xh100"],
         ["plan", "--serve", "--on", "h100"],
     ):
@@ -355,7 +361,7 @@ def test_model_args_are_a_model() -> None:
             "MFU 65.03% at 100,000 tokens/s on 8 GPUs",
         ),
         ("flops llama-3-8b", "forward 140.6 TFLOPs"),
-        ("trace llama-3-8b --tokens 4k", "a prompt of 4,096 tokens, 65.88 TFLOPs"),
+        ("trace llama-3-8b --context 4k", "a prompt of 4,096 tokens, 65.88 TFLOPs"),
         ("explain 685B --like deepseek-v3", "685B: DeepSeek V3"),
         ("ls examples/tiny-llama", "21 tensors in 1 safetensors file, 67,972 bytes"),
         ("models mixtral-8x7b", "Mixtral 8x7B: 46,702,792,704 parameters (46.7B), 12.9B active"),
@@ -373,7 +379,7 @@ def test_brief_answers_the_question(words: str, wanted: str) -> None:
 
 
 def test_verdict_names_the_model_given_with_as() -> None:
-    done = run("verify", "examples/tiny-llama", "--as", "llama-3-8b")
+    done = run("verify", "examples/tiny-llama", "--against", "llama-3-8b")
     assert (
         "examples/tiny-llama: does not match Llama 3 8B\n" in done.stdout
         and "gate_proj, up_proj and down_proj" in done.stdout

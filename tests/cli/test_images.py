@@ -63,11 +63,6 @@ def test_missing_part_is_refused_with_those_there_are(config: str) -> None:
     )
 
 
-def test_layers_of_a_vision_part_are_not_those_of_text(config: str) -> None:
-    done = run("count", config, "--part", "vision", "--layer", "3")
-    assert done.exit_code == 2 and "0 layers" in done.stderr
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -143,7 +138,7 @@ def test_memory_of_many_images_is_that_of_the_tower(config: str) -> None:
 def test_trace_sums_to_the_flops_of_the_images(config: str) -> None:
     pytest.importorskip("torch")
     document = json.loads(
-        run("trace", config, "--images", "2x1024", "--tokens", "8", "--json").stdout
+        run("trace", config, "--images", "2x1024", "--context", "8", "--json").stdout
     )
     images = document["images"]
     assert len(document["tokens"]) == 8 + 512
@@ -158,7 +153,7 @@ def test_images_of_counted_towers_are_refused_with_their_tokens(tmp_path: Path) 
     )
     config = tmp_path / "config.json"
     config.write_text(json.dumps(next(iter(tiny.values()))))
-    for command in (("flops",), ("memory",), ("trace", "--tokens", "2")):
+    for command in (("flops",), ("memory",), ("trace", "--context", "2")):
         name, *options = command
         assert run(name, str(config), *options, "--json").exit_code == 0
         result = run(name, str(config), *options, "--images", "2x64")

@@ -52,8 +52,8 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "memory",
-        {"model": "gpt2", "train": True, "context": [128]},
-        "memory gpt2 --train --context 128",
+        {"model": "gpt2", "training": "optimizer=adamw", "context": [128]},
+        "memory gpt2 --training --context 128",
     ),
     ("flops", {"model": "gpt2", "context": 512}, "flops gpt2 --context 512"),
     (
@@ -78,7 +78,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("names", {"model": "llama-3-8b", "names": "meta"}, "names llama-3-8b --names meta"),
     (
         "plan",
-        {"model": "llama-3-8b", "on": "8xh100", "train": False},
+        {"model": "llama-3-8b", "on": "8xh100", "serve": True},
         "plan llama-3-8b --on 8xh100 --serve",
     ),
     ("quants", {"model": "llama-3.1-8b", "on": "rtx-3060"}, "quants llama-3.1-8b --on rtx-3060"),

@@ -50,7 +50,7 @@ PATHS = [
     *(
         ("ls", "path"),
         ("verify", "path"),
-        ("verify", "as"),
+        ("verify", "against"),
         ("verify", "base"),
         ("explain", "like"),
         ("design", "like"),
@@ -103,10 +103,9 @@ def test_parameters_that_take_a_model_are_all_checked() -> None:
         "model",
         "models",
         "path",
-        "as",
+        "against",
         "base",
         "like",
-        "against",
     }
     assert not any("via" in parameters(x, local=True) for x in TOOLS.values())
 

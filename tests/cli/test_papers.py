@@ -30,7 +30,7 @@ from support.typed_commands import Typed
 TABLES: list[tuple[str, Any]] = [
     ("memory llama-3-8b --context 8k", lambda: llamath.memory("llama-3-8b", context="8k")),
     (
-        "memory llama-3-8b --train --layout dp=8,zero=3",
+        "memory llama-3-8b --training --layout dp=8,zero=3",
         lambda: llamath.training_memory("llama-3-8b", layout="dp=8,zero=3"),
     ),
     ("fit llama-3.1-8b --on rtx-4090", lambda: llamath.fit("llama-3.1-8b", on="rtx-4090")),
@@ -147,7 +147,7 @@ FOLDER = str(Path(__file__).parents[2] / "examples" / "tiny-llama")
 WITHOUT_TABLES = {"run", "serve", "export"}
 """Commands that answer with text, pages or a server."""
 OTHER_TABLES = {
-    "count": ("llama-3-8b", "--unfold", "--layer", "3"),
+    "count": ("llama-3-8b", "--unfold"),
     "facts": ("deepseek-v3",),
     "config": ("gpt2",),
     "diff": ("llama-2-7b", "llama-3-8b", "gpt2"),

@@ -13,7 +13,7 @@ import pytest
 
 from llamath.cli.generation_options import write
 from llamath.cli.output import echo_json
-from llamath.render.csv_rows import format_table, markdown_text, stated_rows
+from llamath.render.csv_rows import format_table, markdown_text, tables_rows
 from support.hub_server import CONFIG, safetensors
 from support.typed_commands import Typed
 
@@ -122,7 +122,7 @@ def test_markdown_reads_as_the_text(folder: Path) -> None:
 
 def test_the_command_above_a_table_stays_code() -> None:
     for command in ("llamath count `x`", "``", "a ``` b `` c"):
-        line = list(stated_rows("summary", [], "markdown", command))[2]
+        line = list(tables_rows("summary", [], "markdown", command))[2]
         fence = re.match("`+", line)
         assert (
             fence is not None

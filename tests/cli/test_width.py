@@ -17,8 +17,7 @@ MODELS = (
 )
 WITH_MODEL = (
     "count {}",
-    "count {} --layer 0",
-    "count {} --names hf",
+    "count {} --unfold",
     "count {} --format tree",
     "config {}",
     "diff {} llama-2-7b",
@@ -29,7 +28,7 @@ WITH_MODEL = (
     "names {}",
     "memory {}",
     "memory {} --context 4k --context 128k --on h100",
-    "memory {} --train --layout tp=2,pp=2,dp=8,zero=1 --on h100",
+    "memory {} --training --layout tp=2,pp=2,dp=8,zero=1 --on h100",
     "memory {} --lora r=16",
     "fit {}",
     "fit {} --on rtx-4090",
@@ -40,7 +39,7 @@ WITH_MODEL = (
 )
 OTHERS = (
     "plan qwen3-next-80b-a3b --on 64xh100",
-    "design 8B --tokens 15T --against qwen3",
+    "design 8B --budget tokens=15T --against qwen3",
     "design 70B --set layers=60:100,kv_heads=8,max_memory=80GiB",
     "design 47B --like mixtral-8x7b",
     "explain 2839830528",

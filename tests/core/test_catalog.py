@@ -21,6 +21,7 @@ from llamath.core.multimodal import is_computed
 from llamath.core.tree import fold
 from llamath.families.registry import MODEL_TYPES
 from llamath.families.wrappers import COMPLETE_TYPES
+from llamath.utils.units import parse_tokens
 from support.reference_data import published, truth
 
 PRESETS = {preset.slug: preset for preset in catalog.presets()}
@@ -274,14 +275,11 @@ def test_textbook_405b_preset() -> None:
 
 
 @pytest.mark.slow
-def test_presets_are_sorted_and_chosen_by_type_and_size() -> None:
+def test_presets_are_sorted_and_chosen_by_type() -> None:
     largest = llamath.models(sort="params")
     assert [x.total for x in largest] == sorted((x.total for x in llamath.models()), reverse=True)
-    small = {x.preset: x for x in llamath.models(kind="moe", max_size="30GiB")}
-    assert small and all("moe" in x.kinds and x.weight_bytes <= 30 * 2**30 for x in small.values())
-    assert (
-        "gpt-oss-20b" in small and "mixtral-8x7b" not in small
-    )  # 4-bit experts, and 93 GB in bf16
+    mixtures = {x.preset: x for x in llamath.models(kind="moe")}
+    assert mixtures and all("moe" in x.kinds for x in mixtures.values())
     assert {"qwen3-next-80b-a3b", "lfm2-1.2b"} <= {x.preset for x in llamath.models(kind="hybrid")}
     assert {x.family for x in llamath.models(kind="recurrent")} == {
         "mamba",
@@ -293,8 +291,47 @@ def test_presets_are_sorted_and_chosen_by_type_and_size() -> None:
         == {x.slug for x in PRESETS.values() if is_multimodal(x)}
         != set()
     )
-    with pytest.raises(llamath.LlamathError, match="no dense preset within"):
-        llamath.models(kind="dense", max_size="1kB")
+    with pytest.raises(llamath.LlamathError, match="no recurrent preset matches"):
+        llamath.models("llama", kind="recurrent")
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (("qwen", "3"), {"on": "mem=24GiB bw=1TB/s"}),
+        (("llama",), {"on": "rtx-4090", "dtype": "q4_k_m", "context": "32k"}),
+        (("phi",), {"on": "2xrtx-3060"}),
+        (("gemma",), {"on": "3060+4090"}),
+    ],
+)
+def test_presets_that_fit_are_those_of_fit(words: tuple[str, ...], asked: dict[str, Any]) -> None:
+    found = llamath.models(*words, **asked)
+    fits = {x.preset: x for x in found.fits}
+    assert [x.preset for x in found] == list(fits) and fits and found.rows()
+    assert [x.total for x in found] == sorted((x.total for x in found), reverse=True)
+    context = parse_tokens(asked.get("context", "1"))
+    for x in llamath.models(*words):
+        try:
+            report = llamath.fit(x.preset, **asked)
+        except llamath.LlamathError:
+            assert x.preset not in fits
+            continue
+        assert (x.preset in fits) == (report.fits and (x.context or context) >= context), x.preset
+        if x.preset in fits:
+            stage, gpu = report.fullest
+            fit = fits[x.preset]
+            assert (fit.total, fit.memory, fit.context) == (stage.total, gpu.memory, report.context)
+            assert fit.max_context == report.max_context and report.ceilings is not None
+            assert fit.decode_ceiling == report.ceilings.decode.tokens_per_second
+
+
+def test_no_preset_that_fits_is_a_verdict_and_settings_need_gpus() -> None:
+    none = llamath.models("llama", on="mem=1GiB", dtype="fp32", kind="moe")
+    assert not none and none.summary.startswith("no preset fits on ") and not none.rows()
+    with pytest.raises(llamath.LlamathError, match="unknown dtype"):
+        llamath.models("llama", on="rtx-4090", dtype="q9")
+    with pytest.raises(llamath.LlamathError, match="dtype is for models that fit on GPUs"):
+        llamath.models("llama", dtype="q4_k_m")
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ def test_deepseek_v3_equals_its_files_exactly() -> None:
 def test_glm_4_6_files_leave_the_copies_out() -> None:
     """zai-org/GLM-4.6: its index has 44,689 tensors with 713,571,797,632 bytes."""
     model = llamath.load("glm-4.6")
-    stored = llamath.names(model, names="hf").tensors
+    stored = llamath.stored_names(model, names="hf").tensors
     copies = [
         x
         for x in stored
@@ -135,7 +135,7 @@ def test_qwen_names_its_mtp_layer_outside_of_the_text_model() -> None:
 def test_endless_mtp_layers_are_refused() -> None:
     model = llamath.load({**TINY, "num_nextn_predict_layers": 10**9})
     with pytest.raises(llamath.LlamathError, match="too many to list"):
-        llamath.names(model, names="hf")
+        llamath.stored_names(model, names="hf")
 
 
 def test_mtp_layers_are_excluded_from_every_report() -> None:

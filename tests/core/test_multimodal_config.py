@@ -137,4 +137,4 @@ def test_towers_of_a_billion_layers_cost_no_time() -> None:
     assert llamath.flops(model, context=100, images="1x56").images is not None
     assert llamath.memory(model, context=100).weights > 10**12
     with pytest.raises(llamath.LlamathError, match="too many to list"):
-        llamath.names(model, names="hf")
+        llamath.stored_names(model, names="hf")

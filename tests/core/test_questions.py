@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,10 +20,12 @@ import pytest
 import llamath
 import signatures
 from llamath.cli import cli
+from llamath.cli.generation_options import SamplingKeys
 from llamath.cli.question_options import FieldOption
 from llamath.cli.report_tools import TOOLS, agent_schema
 from llamath.questions.question_list import QUESTIONS
 from llamath.questions.settings import Field, Question, Settings, Spec
+from llamath.questions.trace_question import TraceQuestion
 from llamath.questions.value_kinds import RATIO, SHARE
 from llamath.utils.errors import ArgumentError
 from support.typed_commands import Typed
@@ -49,9 +52,15 @@ def test_signature_is_that_of_the_record(question: type[Question]) -> None:
     own = list(inspect.signature(function).parameters.values())
     models, rest = own[: len(question.models)], own[len(question.models) :]
     assert [x.name for x in models] == list(question.models)
-    assert {x.name for x in rest} == set(question.described) and len(own) <= 10
+    assert {x.name for x in rest} == {*question.described, *question.more} and len(own) <= 10
     for x in rest:
+        if x.name in question.more:
+            assert x.default is None and x.kind is inspect.Parameter.KEYWORD_ONLY
+            continue
         field = question.described[x.name]
+        if x.kind is inspect.Parameter.VAR_POSITIONAL:
+            assert field.positional and field.kind.annotation.startswith(x.annotation)
+            continue
         default = inspect.Parameter.empty if field.is_required else field.signature_default
         assert x.default == default and x.annotation.startswith(field.kind.annotation), x
         is_positional = x.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -104,7 +113,7 @@ def test_options_and_schemas_are_those_of_fields() -> None:
 
 def settings_classes() -> set[type[Settings]]:
     """The records of settings that are values of questions, and the questions."""
-    found: set[type[Settings]] = set(QUESTIONS)
+    found: set[type[Settings]] = {*QUESTIONS, TraceQuestion, SamplingKeys}
     for question in QUESTIONS:
         for field in question.described.values():
             if isinstance(field.kind, Spec):
@@ -149,6 +158,24 @@ def test_no_help_and_no_default_is_written_twice() -> None:
     assert repeated_defaults(trees, defaults) == []
 
 
+def plain(text: str) -> str:
+    """A help text without its default and its keys."""
+    return re.sub(r"\s*\[default:.*|:[^:]*=.*", "", text).rstrip(".")
+
+
+def test_no_option_states_what_a_record_states() -> None:
+    fields = {id(y): y for c in settings_classes() for y in c.described.values()}.values()
+    helps = {plain(x.help) for x in fields}
+    declared = [
+        f"{name} {x.opts[0]}"
+        for name in cli.list_commands(click.Context(cli))
+        for x in getattr(cli.get_command(click.Context(cli), name), "params", ())
+        if isinstance(x, click.Option) and not isinstance(x, FieldOption)
+        if plain(x.help or "") in helps
+    ]
+    assert declared == [] and plain("The rank.  [default: 3]") in helps
+
+
 def test_a_second_help_or_default_is_found() -> None:
     again = ast.parse('class ARequest(Record):\n    batch: int = 1\n    help: str = "The rank."\n')
     assert repeated_texts([again, again], {"The rank."})["The rank."] == 2
@@ -182,7 +209,7 @@ def test_values_of_typed_settings_are_checked() -> None:
 def test_errors_name_the_argument_the_option_and_the_field(typed: Typed) -> None:
     with pytest.raises(ArgumentError, match=r"^kv_dtype should be text such as"):
         llamath.memory("gpt2", kv_dtype=3)  # type: ignore[arg-type]
-    found = typed("memory", "gpt2", "--train", "--kv-dtype", "fp8", "--json")
+    found = typed("memory", "gpt2", "--training", "--kv-dtype", "fp8", "--json")
     assert found.status == 2 and json.loads(found.out)["error"] == {
         "message": "--kv-dtype is for inference, not for training",
         "hint": "",

@@ -117,7 +117,7 @@ def test_calibration_stands_for_the_machine(tmp_path: Path, args: list[str]) -> 
     [
         (["this", "no-such-model"], "no-such-model"),
         (["this", "a", "b"], "at most one MODEL"),
-        (["h100", "--measure", "x.json"], "--measure is of this machine"),
+        (["h100", "--output", "x.json"], "--output is of this machine"),
     ],
 )
 def test_bad_input_is_refused(args: list[str], message: str) -> None:
@@ -132,7 +132,7 @@ def test_command_measures_and_writes_the_calibration(
     found = found.replace(decode=0.5 * found.limits.decode.tokens_per_second)
     monkeypatch.setattr(measuring, "measure", lambda _llama: found)
     path = tmp_path / "machine.json"
-    done = CliRunner().invoke(cli, ["gpus", "this", "--measure", str(path), "--json"])
+    done = CliRunner().invoke(cli, ["gpus", "this", "--output", str(path), "--json"])
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout) == json.loads(json.dumps(found.to_json()))
     assert read_calibration(str(path)) == found.calibration

@@ -229,7 +229,7 @@ def test_commands_that_need_formulas_refuse_by_name() -> None:
         "context": lambda: llamath.memory(model, context=8192),
         "active": lambda: model.parameters.active,
         "layers": lambda: model.tree.layers,
-        "gguf": lambda: llamath.names(model, names="gguf"),
+        "gguf": lambda: llamath.stored_names(model, names="gguf"),
         "changes": lambda: llamath.load(model, changes={"hidden_size": 48}),
         "explain": lambda: llamath.explain(1000, like=model),
     }

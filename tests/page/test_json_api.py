@@ -55,9 +55,9 @@ REQUESTS: list[tuple[str, str]] = [
         f"memory?{query(model='llama-3-8b', context=('8k', '64k'), kv_dtype='fp8', batch=3, on='rtx-4090')}",
     ),
     (
-        "memory llama-3-8b --train --layout tp=2,dp=4 --training recompute=full --set num_hidden_layers=3 --set vocab_size=1000",
+        "memory llama-3-8b --layout tp=2,dp=4 --training recompute=full --set num_hidden_layers=3 --set vocab_size=1000",
         "memory?"
-        + query(model="llama-3-8b", train="true", layout="tp=2,dp=4", training="recompute=full")
+        + query(model="llama-3-8b", layout="tp=2,dp=4", training="recompute=full")
         + "&set=num_hidden_layers=3&set=vocab_size=1000",
     ),
     ("memory llama-3-8b --lora r=16,targets=attention --dtype bnb-nf4", "memory?model=llama-3-8b&lora=r=16,targets=attention&dtype=bnb-nf4"),
@@ -71,9 +71,9 @@ REQUESTS: list[tuple[str, str]] = [
     ("diff llama-3-8b --set tie_word_embeddings=true", "diff?models=llama-3-8b&set=tie_word_embeddings=true"),
     ("design 8B", "design?target=8B"),
     ("design 70B --set layers=60:100,kv_heads=8 --set max_memory=80GiB --top 3 --like qwen3", "design?target=70B&set=layers=60:100,kv_heads=8&set=max_memory=80GiB&top=3&like=qwen3"),
-    ("design --flops 5.76e23 --law besiroglu", "design?flops=5.76e23&law=besiroglu"),
+    ("design --budget flops=5.76e23,law=besiroglu", "design?budget=flops=5.76e23,law=besiroglu"),
     ("models", "models?"),
-    ("models --type moe --max 80GiB --sort params", "models?type=moe&max=80GiB&sort=params"),
+    ("models llama --type moe --on 8xh100 --sort active", "models?words=llama&type=moe&on=8xh100&sort=active"),
     ("models qwen 3", "models?words=qwen&words=3"),
     ("explain 3540389888", "explain?number=3540389888"),
     ("explain 685B --like deepseek-v3 --all", "explain?number=685B&like=deepseek-v3&all=true"),
@@ -83,7 +83,7 @@ REQUESTS: list[tuple[str, str]] = [
     ("fit gpt-oss-120b --on rtx-3060 --ram 64GiB --dtype mxfp4_moe", "fit?model=gpt-oss-120b&on=rtx-3060&ram=64GiB&dtype=mxfp4_moe"),
     ("fit llama-3.1-8b --on h100 --price 2/h", "fit?model=llama-3.1-8b&on=h100&price=2/h"),
     ("plan llama-3-8b --on 8xh100", "plan?model=llama-3-8b&on=8xh100"),
-    ("plan llama-3-70b --on 8xh100 --serve --latency 50ms", "plan?model=llama-3-70b&on=8xh100&train=false&latency=50ms"),
+    ("plan llama-3-70b --on 8xh100 --serve --latency 50ms", "plan?model=llama-3-70b&on=8xh100&serve=true&latency=50ms"),
     ("gpus", "gpus?"),
     ("gpus rtx 40", "gpus?words=rtx&words=40"),
 ]  # fmt: skip
@@ -106,7 +106,7 @@ REFUSED: list[tuple[str, str, int]] = [
     ("models nosuchmodel", "models?words=nosuchmodel", 404),
     (
         "plan llama-3-8b --on 8xh100 --serve --tokens 1T",
-        "plan?model=llama-3-8b&on=8xh100&train=false&tokens=1T",
+        "plan?model=llama-3-8b&on=8xh100&serve=true&tokens=1T",
         422,
     ),
 ]
@@ -205,7 +205,7 @@ def test_a_value_is_never_an_option(place: Place, tmp_path: Path) -> None:
     [
         "fit?model=gpt2&model=gpt2",
         "fit?model=gpt2&on=",
-        "memory?model=gpt2&train=maybe",
+        "plan?model=gpt2&on=h100&serve=maybe",
         f"count?model={'x' * 5000}",
     ],
 )

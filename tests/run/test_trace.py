@@ -200,7 +200,7 @@ def test_trace_of_one_layer(typed: Typed) -> None:
 
 
 def test_trace_of_the_next_token(typed: Typed) -> None:
-    _, out, _ = typed("deepseek-v3", "--next", "--tokens", 9)
+    _, out, _ = typed("deepseek-v3", "--next", "--context", 9)
     assert "[B, H, 1, M] = [1, 128, 1, 10]" in out and "[B, 1, H, r]" in out
 
 
@@ -211,8 +211,8 @@ def test_trace_of_the_next_token(typed: Typed) -> None:
         (["llama-3-8b", "--layer", "-1"], "layer -1 does not exist"),
         (["llama-3-8b", "a prompt"], "has no tokenizer for the prompt"),
         (["llama-3-8b", " "], "the prompt is empty"),
-        (["llama-3-8b", "--tokens", "0"], "--tokens"),
-        (["gpt2", "--tokens", "1025"], "longer than the context of 1,024"),
+        (["llama-3-8b", "--context", "0"], "--context"),
+        (["gpt2", "--context", "1025"], "longer than the context of 1,024"),
         (["/nowhere/at/all"], "does not exist"),
         ([], "which MODEL?"),
     ],
@@ -239,7 +239,7 @@ def test_errors_with_weights(folder: Path, tmp_path: Path, typed: Typed) -> None
 
 
 def test_prompt_may_fill_the_context(typed: Typed) -> None:
-    status, out, _ = typed("gpt2", "--tokens", 1024)
+    status, out, _ = typed("gpt2", "--context", 1024)
     assert status == 0 and "fills the context" in out and "cached after 1,024 tokens" in out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 from ..catalog import Preset, normalize_name, presets, read_preset, slugs
 from ..checkpoint.quantization.weight_format import declared_weight_format
@@ -17,8 +17,8 @@ from ..model import Model
 from ..render.report import Report
 from ..render.tables import Cell, Column, Part, Table, Text
 from ..utils.errors import UnknownModel, nearest, safe
-from ..utils.number_format import format_bytes, format_count, short_count
-from ..utils.record_type import Record
+from ..utils.number_format import format_count, short_count
+from ..utils.record_type import Record, encode_json
 from .inference.choose_storage import weight_storage
 
 
@@ -46,16 +46,49 @@ class PresetSummary(Record):
     source: str
 
 
-class PresetList(Report):
-    """Presets; iterable."""
+class PresetFit(Record):
+    """What `fit` says of a preset that fits on GPUs."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("models",)
+    preset: str
+    dtype: str  # of the weights
+    kv_dtype: str
+    context: int  # tokens of the sequence
+    total: int  # bytes on the fullest GPU
+    memory: int  # of that GPU
+    max_context: int | None  # None: any
+    decode_ceiling: float | None  # tokens a second; None: the bandwidth is unknown
+
+
+class PresetList(Report):
+    """Presets; iterable. Of those that fit on GPUs, `fits` has the memory and the speed."""
 
     models: tuple[PresetSummary, ...]
+    on: str = ""
+    fits: tuple[PresetFit, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the presets, and with GPUs what fits on these."""
+        fits = {"on": self.on, "fits": self.fits, "notes": self.notes} if self.on else {}
+        return {x: encode_json(y) for x, y in {"models": self.models, **fits}.items()}
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.models)
 
     @property
     def summary(self) -> str:
         """The size of a single preset, or the number of presets and the range of their sizes."""
+        if not self.models:
+            return f"no preset fits on {self.on}"
+        if self.on:
+            largest = max(self.models, key=lambda x: x.total)
+            many = format_count(len(self.models), "preset")
+            fit = "fits" if len(self.models) == 1 else "fit"
+            return (
+                f"{many} {fit} on {self.on}, the largest is {largest.preset} "
+                f"({short_count(largest.total)})"
+            )
         if len(self.models) == 1:
             preset = self.models[0]
             active = (
@@ -82,6 +115,11 @@ class PresetList(Report):
 
     def tables(self) -> Iterable[Part]:
         """A row for each preset."""
+        if self.on:
+            rows = tuple(map(_fit_cells, self.models, self.fits))
+            yield Table(columns=_FIT_COLUMNS, rows=rows)
+            yield Text(f"{self.summary}; 1 sequence each; tokens/s are upper bounds")
+            return
         yield Table(columns=_COLUMNS, rows=tuple(map(_cells, self.models)))
         yield Text(format_count(len(self.models), "preset"))
 
@@ -103,6 +141,28 @@ _COLUMNS = (
 """L layers, H heads, K key/value heads, as in all formulas."""
 
 
+_FIT_COLUMNS = (
+    Column("preset"),
+    Column("total", "short"),
+    Column("active", "short", drop=4),
+    Column("weights", key="dtype"),
+    Column("KV cache", key="kv_dtype", drop=3),
+    Column("context", "count"),
+    Column("GiB", "GiB", "bytes"),
+    Column("of", "GiB", "memory", drop=2),
+    Column("max context", "count", drop=1),
+    Column("tokens/s ≤", "rate", "decode_ceiling"),
+)
+
+
+def _fit_cells(x: PresetSummary, fit: PresetFit) -> tuple[Any, ...]:
+    active = x.active if x.active != x.total else Cell(x.active, text="")
+    return (
+        *(x.preset, x.total, active, fit.dtype, fit.kv_dtype, fit.context, fit.total, fit.memory),
+        *(fit.max_context, fit.decode_ceiling),
+    )
+
+
 def _cells(x: PresetSummary) -> tuple[Any, ...]:
     heads = "/".join(str(n) for n in (x.heads, x.kv_heads) if n is not None)
     active = x.active if x.active != x.total else Cell(x.active, text="")
@@ -115,7 +175,6 @@ def _cells(x: PresetSummary) -> tuple[Any, ...]:
 UNKNOWN = "unknown"
 """What tables show for a date or a license that is not known."""
 
-KINDS = ("dense", "moe", "hybrid", "recurrent", "vision")
 SORT_KEYS: Mapping[str, Callable[[PresetSummary], int | str]] = {
     "params": lambda x: x.total,
     "active": lambda x: x.active,
@@ -130,12 +189,11 @@ def find_presets(
     words: Sequence[str] = (),
     sort: str | None = None,
     kind: str | None = None,
-    max_bytes: int | None = None,
 ) -> PresetList:
     """Return the presets that have all these words in their name, ids, aliases or family; words
     that match nothing are an error.
 
-    `sort` is one of `SORT_KEYS`, `kind` one of `KINDS`, and `max_bytes` a limit of the weights.
+    `sort` is one of `SORT_KEYS`, `kind` one of those of `model_kinds`.
     """
     found = [x for x in presets() if all(_has_word(x, word.lower()) for word in words)]
     if not found:
@@ -148,21 +206,16 @@ def find_presets(
         )
         raise UnknownModel(f"no preset matches {safe(repr(wanted), 60)}", hint=hint)
     summaries = [
-        x for x in (_summarize_preset(x.slug) for x in found) if _is_wanted(x, kind, max_bytes)
+        x for x in (_summarize_preset(x.slug) for x in found) if kind is None or kind in x.kinds
     ]
     if not summaries:
-        limit = f" within {format_bytes(max_bytes)}" if max_bytes is not None else ""
         raise UnknownModel(
-            f"no {kind + ' ' if kind else ''}preset{limit} matches",
+            f"no {kind} preset matches",
             hint="llamath.models() lists all",
         )
     return PresetList(
         models=tuple(sorted(summaries, key=SORT_KEYS[sort], reverse=True) if sort else summaries)
     )
-
-
-def _is_wanted(x: PresetSummary, kind: str | None, max_bytes: int | None) -> bool:
-    return (kind is None or kind in x.kinds) and (max_bytes is None or x.weight_bytes <= max_bytes)
 
 
 @cache

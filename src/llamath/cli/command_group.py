@@ -70,7 +70,7 @@ MOVED: Mapping[str, str] = {
     "logits": "same --logits",
     "merge": "convert --adapter",
     "edit": "convert --layers",
-    "measure": "gpus this --measure",
+    "measure": "gpus this --output",
     "place": "fit --ram",
     "cost": "fit --price",
     "pair": "fit --draft",
@@ -82,8 +82,23 @@ _DRAWING = ("count", "diff", "trace", "design", "fit")
 MOVED_OPTIONS: Mapping[str, str] = {
     **{f"{name} --svg": "--picture FILE.svg" for name in _DRAWING},
     **{f"{name} --png": "--picture FILE.png" for name in _DRAWING},
+    "count --names": "llamath names MODEL --names hf",
+    "count --layer": "--unfold",
+    "trace --tokens": "--context TOKENS",
+    "design --rank": "--sort habits|error",
+    "design --tokens": "--budget tokens=COUNT",
+    "design --flops": "--budget flops=COUNT",
+    "design --law": "--budget law=NAME",
+    "verify --as": "--against MODEL",
+    "memory --train": "--training",
+    "fit --train": "--tokens COUNT",
+    "fit --output": "--max-tokens TOKENS",
+    "gpus --measure": "--output FILE",
+    "models --max": "--on mem=SIZE",
+    "plan --train": "",
+    "trace --dtype": "",
 }
-"""Command and old name of an option -> what to type instead."""
+"""Command and old name of an option -> what to type instead; empty: nothing."""
 
 EXAMPLES = (
     ("llamath count llama-3-8b", "its 8,030,261,248 parameters"),
@@ -109,6 +124,7 @@ SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "Print the tables as csv or markdown; or what a command names beside them, such as "
         "tree or config.",
     },
+    "--unfold": {"is_flag": True, "help": "Print every tensor on its own line."},
     "--picture": {"metavar": "FILE", "help": "Also draw the answer: FILE.svg or FILE.png."},
     "--force": {"is_flag": True, "help": "Overwrite an existing file."},
     "--dry-run": {"is_flag": True, "help": "Check the source and print what would be written."},
@@ -394,9 +410,11 @@ def _known_option(context: click.Context, option: str) -> LlamathError | None:
     """Return the error of an option that a command had before, or that others have for a
     reason.
     """
-    if now := MOVED_OPTIONS.get(f"{context.info_name} {option}"):
+    now = MOVED_OPTIONS.get(f"{context.info_name} {option}")
+    if now is not None:
+        then = f"is now `{now}`" if now else "has gone: leave it out"
         return LlamathError(
-            f"`{option}` of `llamath {context.info_name}` is now `{now}`",
+            f"`{option}` of `llamath {context.info_name}` {then}",
             hint=f"llamath {context.info_name} --help",
         )
     if option != "--via":

@@ -22,7 +22,7 @@ _EXAMPLES = (
     "llamath design 8B",
     "llamath design 500M --set vocab=32000,tied=yes",
     "llamath design 70B --set layers=60:100,kv_heads=8,max_memory=80GiB",
-    "llamath design --flops 5.76e23 --law besiroglu",
+    "llamath design --budget flops=5.76e23,law=besiroglu",
     "llamath design 8B --format config > config.json",
 )
 
@@ -34,7 +34,7 @@ def command(*, asked: Asked, form: str | None, picture: PictureFile | None) -> i
     """Find dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), in the style of a
     series. Exit code 1: there are none.
 
-    Without TARGET, a scaling law computes it from --tokens or --flops. --format config or params
+    Without TARGET, a scaling law computes it from the --budget. --format config or params
     prints the best design as config.json or params.json. --picture draws error against aspect
     ratio.
     """

@@ -64,7 +64,7 @@ def command(
     pipeline in which each holds layers in proportion to its memory.
 
     With --ram: where each weight goes on GPUs, RAM and disk, with flags for llama.cpp, transformers
-    and KTransformers. With --price: price, energy and CO₂ of a million tokens, and with --train of
+    and KTransformers. With --price: price, energy and CO₂ of a million tokens, and with --tokens of
     a training run. With --draft: whether it has the same tokens, and the best-case speed-up.
     --picture draws the roofline, or with --ram where each weight goes.
     """

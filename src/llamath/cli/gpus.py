@@ -19,7 +19,7 @@ _EXAMPLES = (
     "llamath gpus",
     "llamath gpus rtx 40",
     "llamath gpus h100-sxm",
-    "llamath gpus this ./Llama-3.2-1B --measure machine.json",
+    "llamath gpus this ./Llama-3.2-1B -o machine.json",
 )
 _THIS = "this"
 _OPTIONS: dict[str, Any] = {
@@ -37,12 +37,13 @@ _OPTIONS: dict[str, Any] = {
 @make_command("gpus", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("words", nargs=-1, type=completed(GPU_NAMES))
 @click.option(
-    "--measure",
+    "-o",
+    "--output",
     metavar="FILE",
     help="Of this machine: write what `llamath fit --calibration` reads.",
 )
 @force_option
-def command(words: tuple[str, ...], *, measure: str | None, force: bool, form: str | None) -> None:
+def command(words: tuple[str, ...], *, output: str | None, force: bool, form: str | None) -> None:
     """List GPUs and other accelerators whose name or vendor contains all WORDS; for a single one,
     everything known about it.
 
@@ -53,10 +54,10 @@ def command(words: tuple[str, ...], *, measure: str | None, force: bool, form: s
         if len(words) > 2:
             found = len(words) - 1
             raise click.UsageError(f"expected at most one MODEL after {_THIS}, found {found}")
-        _measure(words[1] if words[1:] else None, measure, force=force, form=form)
+        _measure(words[1] if words[1:] else None, output, force=force, form=form)
         return
-    if measure is not None:
-        raise click.UsageError(f"--measure is of this machine: llamath gpus {_THIS} --measure FILE")
+    if output is not None:
+        raise click.UsageError(f"--output is of this machine: llamath gpus {_THIS} --output FILE")
     echo_report(find_gpus(*words), form)
 
 

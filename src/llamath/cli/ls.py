@@ -8,7 +8,7 @@ from ..render.progress import Progress
 from ..utils.errors import safe
 from ..utils.number_format import format_count
 from .command_group import command as make_command
-from .model_options import MODEL
+from .model_options import MODEL, unfold_option
 from .output import TABLES, echo, echo_report, warn
 
 _EXAMPLES = (
@@ -20,7 +20,7 @@ _EXAMPLES = (
 
 @make_command("ls", _EXAMPLES, brief=True, formats=(*TABLES, "tree"))
 @click.argument("path", type=MODEL)
-@click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
+@unfold_option
 def command(path: str, *, unfold: bool, form: str | None) -> None:
     """List the tensors in the checkpoint at PATH: a file, an index, a folder, a repository on
     the Hub, or a URL. --format tree draws a tree.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _EXAMPLES = (
     "llamath memory llama-3.1-70b --context 128k --kv-dtype fp8",
     "llamath memory llama-3.1-8b --dtype q4_k_m --on 'mem=12GiB'",
-    "llamath memory llama-3-8b --train --layout tp=2,dp=4,zero=1 --training recompute=full",
+    "llamath memory llama-3-8b --training recompute=full --layout tp=2,dp=4,zero=1",
     "llamath memory llama-3-8b --lora r=16,targets=attention --dtype bnb-nf4",
 )
 
@@ -30,10 +30,7 @@ _EXAMPLES = (
 @make_command("memory", _EXAMPLES, brief=True, formats=TABLES)
 @takes_checkpoint
 @asks(MemoryQuestion, TrainingQuestion)
-@click.option(
-    "--train", is_flag=True, help="Memory of a training step with --batch sequences on each GPU."
-)
-def command(model: Model | HeaderCount, *, asked: Asked, form: str | None, train: bool) -> int:
+def command(model: Model | HeaderCount, *, asked: Asked, form: str | None) -> int:
     """Memory for inference or training with MODEL: weights, KV cache, activations and logits, each
     with its formula.
 
@@ -42,17 +39,17 @@ def command(model: Model | HeaderCount, *, asked: Asked, form: str | None, train
     """
     of_training = asked.names_only(TrainingQuestion)
     is_plain = not isinstance(model, Model) or is_generic(
-        model if train or of_training else model.computable
+        model if of_training else model.computable
     )
     if is_plain:
         more = asked.given.keys() - ({"dtype"} if isinstance(model, Model) else ())
-        return _weights_only(model, form, train or bool(more), asked.given.get("dtype", ""))
+        return _weights_only(model, form, bool(more), asked.given.get("dtype", ""))
     assert isinstance(model, Model)
-    if of_training == ["layout"] and not train:
+    if of_training == ["layout"]:
         raise click.UsageError(
-            "--layout is for training: add --train. `llamath fit` splits a model for inference"
+            "--layout is for training: add --training. `llamath fit` splits a model for inference"
         )
-    if train or of_training:
+    if of_training:
         return _train(model, asked.parse(TrainingQuestion), form)
     return _infer(model, asked.parse(MemoryQuestion), form)
 

@@ -144,6 +144,11 @@ def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return shared_option("--dry-run")(command)
 
 
+def unfold_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --unfold, for a command that prints a table of tensors."""
+    return shared_option("--unfold")(command)
+
+
 def picture_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --picture and --force; the command gets `picture`, a `PictureFile` or None."""
 

@@ -2,46 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import click
-
+from ..questions.catalog_question import ModelsQuestion
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .output import TABLES, echo_report
+from .output import TABLES, echo_report, note
+from .question_options import Asked, asks
 
 _EXAMPLES = (
     "llamath models",
     "llamath models qwen 3",
-    "llamath models --type moe --max 80GiB --sort params",
+    "llamath models --type moe --sort date",
+    "llamath models --on rtx-4090 --dtype q4_k_m  # which run on my card?",
 )
 
 
 @make_command("models", _EXAMPLES, brief=True, formats=TABLES)
-@click.argument("words", nargs=-1)
-@click.option(
-    "--sort",
-    type=click.Choice(["params", "active", "context", "date"]),
-    help="Sort, the largest or newest first.",
-)
-@click.option(
-    "--type",
-    "kind",
-    type=click.Choice(["dense", "moe", "hybrid", "recurrent", "vision"]),
-    help="Only models of this type.",
-)
-@click.option(
-    "--max",
-    "max_size",
-    metavar="SIZE",
-    help="Only models whose weights, as published, fit in SIZE.",
-)
-def command(
-    words: tuple[str, ...], *, sort: Any, kind: Any, max_size: str | None, form: str | None
-) -> None:
-    """List the presets whose name, id or family contains all WORDS. Exit code 2: none does."""
-    from ..api import models
+@asks(ModelsQuestion)
+def command(*, asked: Asked, form: str | None) -> int:
+    """List the presets whose name, id or family contains all WORDS. Exit code 2: none does.
 
+    With --on, those that fit on these GPUs, largest first, as `llamath fit` says it: memory, the
+    longest context, and the limit of decode. Exit code 1: none fits.
+    """
+    from ..api import answer_models
+
+    question = asked.parse(ModelsQuestion)
     with Progress("counting the presets"):
-        presets = models(*words, sort=sort, kind=kind, max_size=max_size)
+        presets = answer_models(question)
     echo_report(presets, form)
+    for line in presets.notes if form != "json" else ():
+        note(line)
+    return int(not presets)

@@ -153,16 +153,6 @@ def echo_report(report: Report, form: str | None, parts: Iterable[Part] | None =
         echo(report_text(report, parts))
 
 
-def echo_table(summary: str, rows: Iterable[str], form: str) -> None:
-    """Write the rows of a table of CSV or Markdown, after what it is of and the command, as
-    `echo_report` does.
-    """
-    from ..render.csv_rows import stated_rows
-
-    for line in stated_rows(summary, rows, form, stated_command()):
-        echo(line)
-
-
 _OPTIONS_OF_OUTPUT = {
     "--picture": 1,
     "--format": 1,
@@ -220,11 +210,12 @@ class PictureFile:
         """Write a picture, with the command that draws it below."""
         from ..render.svg.svg_shapes import with_footer
 
-        content: str | bytes = with_footer(picture, stated_command())
+        picture = with_footer(picture, stated_command())
+        content: str | bytes = picture
         if self._is_png:
             from ..render.png import svg_to_png
 
-            content = svg_to_png(content)
+            content = svg_to_png(picture)
         write_file(self._path, content, overwrite=self._overwrite)
 
 

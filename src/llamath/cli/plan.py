@@ -22,16 +22,14 @@ _EXAMPLES = (
 @make_command("plan", _EXAMPLES, brief=True, formats=TABLES)
 @takes_model
 @asks(PlanQuestion, ServingPlanQuestion)
-@click.option(
-    "--train/--serve", default=True, help="Plan for training (default), or for inference."
-)
-def command(model: Model, *, asked: Asked, train: bool, form: str | None) -> int:
+@click.option("--serve", is_flag=True, help="Plan for inference, and not for training.")
+def command(model: Model, *, asked: Asked, serve: bool, form: str | None) -> int:
     """Rank the ways to split MODEL over a cluster: TP × PP × CP × EP × DP, with memory and
     predicted MFU. Exit code 1: none fits.
     """
     from ..api import answer_plan, answer_plan_serving
 
-    if train:
+    if not serve:
         question = asked.parse(PlanQuestion)
         with Progress("searching layouts"):
             report = answer_plan(model, question)

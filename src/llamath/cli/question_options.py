@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import click
 
 from ..questions.settings import Field, Question, Settings, Spec, split_keys
+from ..questions.shared_fields import MODEL_NAME
 from ..questions.value_kinds import MAX_VALUES, SERIES_NAME, YES_OR_NO, Kind, Several
 from ..utils.errors import ArgumentError, safe
-from .model_options import SERIES, CompletedText
+from .model_options import MODEL, SERIES, CompletedText
 
 Q = TypeVar("Q", bound=Question)
 Fields = Mapping[str, Field[Any]]
@@ -125,7 +126,8 @@ def asks(
         def wrapper(*arguments: Any, **rest: Any) -> int | None:
             given: dict[str, Any] = {}
             for own in options.values():
-                given |= _given(own, {x: rest.pop(x) for x in _parameters(own)})
+                first = next(iter(own))
+                given |= _given(own, {first: rest.pop(first)})
             return command(*arguments, asked=Asked(questions, given), **rest)
 
         decorated: Callable[..., int | None] = wrapper
@@ -150,18 +152,10 @@ def _by_option(fields: Fields) -> dict[str, dict[str, Field[Any]]]:
     return options
 
 
-def _parameters(own: Fields) -> list[str]:
-    """Return the names of the parameters of an option, or of a flat field's options."""
-    first, field = next(iter(own.items()))
-    return list(_record(field).described) if field.flat else [first]
-
-
 def _given(own: Fields, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of an option by the fields that they are for."""
     given = {x: y for x, y in values.items() if y not in (None, (), False)}
-    first, field = next(iter(own.items()))
-    if field.flat and given:
-        return {first: _record(field).parse(**given)}
+    first = next(iter(own))
     if len(own) == 1 or not given:
         return given
     found = split_keys(",".join(given[first]), first, _keys(own))
@@ -172,12 +166,6 @@ def _given(own: Fields, values: Mapping[str, Any]) -> dict[str, Any]:
         elif mine := {key: found[key] for key in x.kind.keys if key in found}:
             parts[name] = ",".join(f"{key}={value}" for key, value in mine.items())
     return parts
-
-
-def _record(field: Field[Any]) -> type[Settings]:
-    """Return the settings whose keys are options of their own."""
-    assert isinstance(field.kind, Spec)
-    return field.kind.record
 
 
 def _keys(own: Fields) -> dict[str, Field[Any]]:
@@ -212,11 +200,8 @@ def _options(name: str, own: Fields, group: str, required: bool) -> Iterator[Cal
     """Yield the decorators that add the options of a field, or of several with one option."""
     first, field = next(iter(own.items()))
     if field.positional:
-        yield click.argument(first, required=required, cls=FieldArgument, field=field)
-        return
-    if field.flat:
-        for x, inner in _record(field).described.items():
-            yield from _options(option_name(x, inner), {x: inner}, group, False)
+        many = {"nargs": -1} if isinstance(field.kind, Several) else {}
+        yield click.argument(first, required=required, cls=FieldArgument, field=field, **many)
         return
     settings: dict[str, Any] = {
         "metavar": "KEY=VALUE,…" if len(own) > 1 else field.kind.metavar,
@@ -227,6 +212,8 @@ def _options(name: str, own: Fields, group: str, required: bool) -> Iterator[Cal
         settings = {"is_flag": True}
     elif field.kind is SERIES_NAME:
         settings["type"] = SERIES
+    elif field.kind is MODEL_NAME:
+        settings["type"] = MODEL
     elif field.kind.words:
         settings["type"] = completed(field.kind)
     if field.bare:

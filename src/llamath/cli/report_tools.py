@@ -26,7 +26,7 @@ from .model_options import ModelName, parse_changes, resolve_models
 from .output import capture_output, print_error
 from .question_options import FieldArgument, FieldOption
 
-_OMITTED_OPTIONS = frozenset("json brief format picture force via".split())
+_OMITTED_OPTIONS = frozenset("json brief format unfold picture force via".split())
 """Options that choose an output, write files, or start a process that reads a config by other
 rules; a tool has none of them."""
 MAX_ANSWER = 32 << 20
@@ -35,13 +35,10 @@ MAX_ANSWER = 32 << 20
 _ARGUMENTS: Mapping[str, str] = {
     "model": "The model",
     "models": "The models; each is compared with the first",
-    "number": "Number of parameters, in full (8030261248) or rounded (685B)",
     "words": "Words that must all occur in the name",
     "path": "A checkpoint: a file, folder, repository on the Hub or URL",
 }
 """What the arguments of commands are; click has no text for them."""
-_NUMBERS = frozenset(("number",))
-"""Arguments of numbers that may be written as text: 685B."""
 
 
 class ReportTool(Record):
@@ -74,7 +71,7 @@ class ReportTool(Record):
 TOOLS: Mapping[str, ReportTool] = {
     x.name: x
     for x in (
-        ReportTool(name="count", omitted=frozenset(("layer", "unfold", "names"))),
+        ReportTool(name="count"),
         *(
             ReportTool(name=name)
             for name in (
@@ -90,8 +87,8 @@ TOOLS: Mapping[str, ReportTool] = {
         ),
         ReportTool(name="fit", omitted=frozenset(("draft",))),
         *(ReportTool(name=name) for name in ("quants", "flops", "plan")),
-        ReportTool(name="gpus", omitted=frozenset(("measure",))),
-        ReportTool(name="ls", omitted=frozenset(("unfold",)), local=True),
+        ReportTool(name="gpus", omitted=frozenset(("output",))),
+        ReportTool(name="ls", local=True),
         ReportTool(name="verify", omitted=frozenset(("write_sums", "full")), local=True),
     )
 }
@@ -197,8 +194,7 @@ def _value_schema(parameter: click.Parameter) -> dict[str, Any]:
         return {"type": "integer"}
     if kind is click.FLOAT:
         return {"type": "number"}
-    text: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
-    return text | {"type": ["string", "integer"]} if parameter.name in _NUMBERS else text
+    return {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
 
 
 def input_schema(tool: ReportTool, model: str, *, local: bool) -> dict[str, Any]:

@@ -6,10 +6,12 @@ from typing import Any
 
 import click
 
+from ..questions.file_questions import SameQuestion
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option, engine_option
 from .model_options import MODEL, set_option
 from .output import TABLES, echo, echo_json, echo_report, note
+from .question_options import Asked, asks
 
 _EXAMPLES = (
     "llamath same ./Llama-3.2-1B ./Llama-3.2-1B.gguf",
@@ -30,12 +32,7 @@ _OF_LOGITS = {"prompt": "PROMPT", "ids": "--ids", "tolerance": "--tolerance"} | 
 @click.argument("a", metavar="A", type=MODEL)
 @click.argument("b", metavar="[B]", required=False, type=MODEL)
 @click.argument("prompt", required=False)
-@click.option(
-    "--base",
-    type=MODEL,
-    metavar="MODEL",
-    help="The base model of an adapter.  [default: the one that it names]",
-)
+@asks(SameQuestion)
 @click.option("--logits", is_flag=True, help="Compare what they compute instead.")
 @click.option(
     "--ids",
@@ -60,7 +57,7 @@ def command(
     a: str,
     b: str | None,
     *,
-    base: str | None,
+    asked: Asked,
     logits: bool,
     form: str | None,
     **options: Any,
@@ -80,9 +77,10 @@ def command(
     if wrong:
         verb = "are" if len(wrong) > 1 else "is"
         raise click.UsageError(f"{' and '.join(wrong)} {verb} for --logits", ctx)
-    if b is None and (logits or base is not None):
+    base = "base" in asked.given
+    if b is None and (logits or base):
         raise click.UsageError(f"{'--logits' if logits else '--base'} needs A and B", ctx)
-    if base is not None and logits:
+    if base and logits:
         raise click.UsageError("--base is for the weights, not for --logits", ctx)
     if b is None:
         return _print_hash(a, form)
@@ -92,7 +90,7 @@ def command(
     from ..render.progress import Bar
 
     with Bar("reading headers") as bar:
-        report = api.same(a, b, base=base, progress=bar.update)
+        report = api.answer_same(a, b, asked.parse(SameQuestion), progress=bar.update)
     if form == "json":
         echo_json({"model": report.a.model, **report.to_json()})
     else:

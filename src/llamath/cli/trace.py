@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..checkpoint.open import find_repo
 from ..embedded import MODEL_NAME, resolve_name
 from ..model import Model
-from ..questions.memory_questions import MemoryQuestion
+from ..questions.trace_question import TraceQuestion
 from ..render.progress import Progress
 from ..utils.errors import FormatError, LlamathError, safe
-from ..utils.units import parse_tokens
 from .command_group import command as make_command
-from .generation_options import compute_dtype_option, device_option
+from .generation_options import device_option
 from .model_options import (
     MODEL,
     load_model,
@@ -26,19 +25,18 @@ from .model_options import (
     set_option,
 )
 from .output import TABLES, PictureFile, echo, echo_json, note, print_error, stated_command
-from .question_options import field_option
+from .question_options import Asked, asks
 
 if TYPE_CHECKING:
     from ..analysis.graph.walkthrough import Walkthrough
     from ..tokenizers import Tokenizer
     from ..torch.module import Decoder
 
-_DEFAULT_TOKENS, _MAX_TOKENS, _TOP = 7, 1 << 17, 5
-"""Tokens of a pass without a prompt, the most of any pass, and how many likely next tokens are
-shown."""
+_TOP = 5
+"""How many likely next tokens are shown."""
 _EXAMPLES = (
     "llamath trace llama-3-8b",
-    "llamath trace deepseek-v3 --layer 3 --tokens 4096",
+    "llamath trace deepseek-v3 --layer 3 --context 4096",
     "llamath trace ./Llama-3.2-1B 'The capital of France is'",
 )
 
@@ -47,26 +45,18 @@ _EXAMPLES = (
 @click.argument("model", required=False, type=MODEL)
 @click.argument("prompt", required=False)
 @set_option
-@click.option(
-    "--tokens",
-    metavar="TOKENS",
-    help=f"Number of tokens without PROMPT: 512, 4k.  [default: {_DEFAULT_TOKENS}]",
-)
-@click.option("--layer", type=int, metavar="N", help="Show this layer only.")
-@field_option(MemoryQuestion, "images")
-@click.option(
-    "--next", "decode", is_flag=True, help="Show the decoding of the next token with the KV cache."
-)
+@asks(TraceQuestion)
 @picture_option
-@compute_dtype_option("Dtype to compute in: bf16, fp16 or fp32.  [default: as stored]")
 @device_option
 def command(
     model: str | None,
     prompt: str | None,
     *,
+    asked: Asked,
     changes: tuple[str, ...],
+    device: str,
+    picture: PictureFile | None,
     form: str | None,
-    **options: Any,
 ) -> None:
     """Follow a forward pass through MODEL step by step: shapes, weights, FLOPs and KV cache; with a
     PROMPT, the likely next tokens, too.
@@ -84,7 +74,8 @@ def command(
     from ..torch.debug.trace_run import trace
 
     location, prompt = _model_and_prompt(model, prompt)
-    if options["images"] and prompt is not None:
+    question = asked.parse(TraceQuestion)
+    if question.images and prompt is not None:
         raise click.UsageError(
             "--images traces shapes, without a PROMPT: the text model alone is run"
         )
@@ -98,12 +89,12 @@ def command(
             if prompt is None or find_repo(location) is None
             else local_model(location)
         )
-    loaded, layer = load_model(location, parse_changes(changes)), options["layer"]
+    loaded, layer = load_model(location, parse_changes(changes)), question.layer
     if prompt is None:
         loaded = loaded.computable
-        num_tokens = _num_tokens(options["tokens"])
+        num_tokens = question.context
         note_broken_files(location)
-        images = parse_images(options["images"]) if options["images"] else None
+        images = parse_images(question.images) if question.images else None
         if images is not None:
             num_tokens += image_pass(loaded.tree, images).tokens
         with Progress("tracing the model"):
@@ -112,40 +103,29 @@ def command(
                 TokenTexts(),
             )
     else:
-        loaded, module, tokenizer = _open(loaded, location, options | {"changes": changes})
+        loaded, module, tokenizer = _open(loaded, location, device, changes)
         ids = tokenizer.encode(prompt, parse_special_tokens=True)
         with Progress("running the model"):
             report = trace(loaded, ids, module, layer, _TOP)
         shown = (*ids, *(x for x, _ in report.top_tokens))
         words = TokenTexts({x: tokenizer.decode([x], keep_special_tokens=True) for x in shown})
-    if options["picture"] is not None:
-        walk = (
-            report.following.walk if options["decode"] and report.following else report.first.walk
-        )
-        _draw(loaded, walk, options["picture"], layer)
+    decode = question.decode
+    if picture is not None:
+        walk = report.following.walk if decode and report.following else report.first.walk
+        _draw(loaded, walk, picture, layer)
     if form == "json":
         echo_json(report.replace(texts=words.texts).to_json())
     elif form in TABLES:
         from ..analysis.graph.step_table import step_table
         from ..render.csv_rows import tables_rows
 
-        traced = (report.following if options["decode"] else None) or report.first
-        summary = trace_summary(loaded, report, words, TraceView(options["decode"], layer))
+        traced = (report.following if decode else None) or report.first
+        summary = trace_summary(loaded, report, words, TraceView(decode, layer))
         table = step_table(traced.walk, layer)
         echo("\n".join(tables_rows(summary, [table], form or "", stated_command())))
     else:
         as_text = trace_summary if form == "brief" else trace_text
-        echo(as_text(loaded, report, words, TraceView(options["decode"], layer)))
-
-
-def _num_tokens(text: str | None) -> int:
-    try:
-        tokens = _DEFAULT_TOKENS if text is None else parse_tokens(text)
-    except LlamathError as error:
-        raise LlamathError(f"--tokens: {error}", hint=error.hint) from None
-    if tokens > _MAX_TOKENS:
-        raise LlamathError(f"--tokens should be at most {_MAX_TOKENS:,}, found {tokens:,}")
-    return tokens
+        echo(as_text(loaded, report, words, TraceView(decode, layer)))
 
 
 def _draw(model: Model, walk: Walkthrough, files: PictureFile, layer: int | None) -> None:
@@ -157,7 +137,7 @@ def _draw(model: Model, walk: Walkthrough, files: PictureFile, layer: int | None
 
 
 def _open(
-    model: Model, location: str | None, options: dict[str, Any]
+    model: Model, location: str | None, device: str, changed: tuple[str, ...]
 ) -> tuple[Model, Decoder | None, Tokenizer]:
     """Return the model that processes the prompt, its module if there are weights, and its
     tokenizer.
@@ -167,7 +147,7 @@ def _open(
 
         if not os.path.isdir(location):
             hint = (
-                "leave out the prompt to see the shapes (--tokens N), or give a folder with "
+                "leave out the prompt to see the shapes (--context N), or give a folder with "
                 "weights and a tokenizer"
             )
             raise LlamathError(f"{safe(location)} has no tokenizer for the prompt", hint=hint)
@@ -180,14 +160,10 @@ def _open(
     from ..tokenizers import load_tokenizer
     from ..torch.torch_session import check_tokenizer
 
-    changes = parse_changes(options["changes"])
+    changes = parse_changes(changed)
     with Bar("opening the checkpoint") as bar:
         opened = open_model(
-            location or MODEL_NAME,
-            options["dtype"],
-            options["device"],
-            progress=bar.update,
-            changes=changes,
+            location or MODEL_NAME, None, device, progress=bar.update, changes=changes
         )
     for text in opened.notes:
         note(text)

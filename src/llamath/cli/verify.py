@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..checkpoint.open import find_repo
+from ..questions.file_questions import VerifyQuestion
 from ..render.progress import Bar, Progress
 from ..utils.errors import LlamathError, safe
 from .command_group import command as make_command
 from .model_options import MODEL, force_option, local_model, parse_changes, set_option, via_option
 from .output import TABLES, echo, echo_report, note, write_file
+from .question_options import Asked, asks
 
 if TYPE_CHECKING:
     from ..analysis.verify.check_checkpoint import VerifyReport
@@ -23,31 +25,14 @@ _EXAMPLES = (
     "llamath verify ./my-checkpoint",
     "llamath verify ./my-checkpoint --full",
     "llamath verify owner/name",
-    "llamath verify consolidated.00.pth --as llama-2-7b",
+    "llamath verify consolidated.00.pth --against llama-2-7b",
     "llamath verify ./my-adapter --base ./my-checkpoint",
 )
 
 
 @make_command("verify", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("path", type=MODEL)
-@click.option(
-    "--as",
-    "model",
-    type=MODEL,
-    metavar="MODEL",
-    help="The expected model.  [default: the config next to the files]",
-)
-@click.option(
-    "--base",
-    type=MODEL,
-    metavar="MODEL",
-    help="The base model of an adapter.  [default: the one that it names]",
-)
-@click.option(
-    "--full",
-    is_flag=True,
-    help="Read every byte: NaN, zero rows, duplicates, norms, and the sums of the files.",
-)
+@asks(VerifyQuestion)
 @click.option("--write-sums", is_flag=True, help="Write SHA256SUMS next to the files.")
 @set_option
 @via_option
@@ -55,9 +40,7 @@ _EXAMPLES = (
 def command(
     path: str,
     *,
-    model: str | None,
-    base: str | None,
-    full: bool,
+    asked: Asked,
     write_sums: bool,
     changes: tuple[str, ...],
     via: Via | None,
@@ -80,23 +63,26 @@ def command(
         )
     if write_sums and not force:
         _refuse_existing_sums(path)
-    if full and find_repo(path) is not None:
+    question = asked.parse(VerifyQuestion)
+    if question.full and find_repo(path) is not None:
         path = local_model(path)
-    if full or write_sums:
+    if question.full or write_sums:
         with Bar("reading headers") as bar:
             report = verify_path(
                 path,
-                model,
+                question.against,
                 parse_changes(changes),
-                base,
-                full=full,
+                question.base,
+                full=question.full,
                 all_sums=write_sums,
                 progress=bar.update,
                 via=via,
             )
     else:
         with Progress("reading headers"):
-            report = verify_path(path, model, parse_changes(changes), base, via=via)
+            report = verify_path(
+                path, question.against, parse_changes(changes), question.base, via=via
+            )
     if write_sums:
         _write_sums(report, force=force)
     if report.note:

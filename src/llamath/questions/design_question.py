@@ -52,7 +52,7 @@ class DesignBounds(Settings):
         RATIO, default=None, help="Width over layers.", example="100:140"
     )
     multiple_of: int | None = ask(_NUMBER, default=None, help="It divides the FFN width.")
-    tensor_parallel: int = ask(
+    tp: int = ask(
         _NUMBER,
         default=1,
         help="It divides width, heads, key/value heads, FFN width and vocabulary.",
@@ -72,12 +72,8 @@ class DesignBounds(Settings):
 class Budget(Settings):
     """What a training may cost, for a scaling law."""
 
-    tokens: int | None = ask(
-        COUNT, default=None, help="Training tokens, for a scaling law: 15T.", example="15T"
-    )
-    flops: int | None = ask(
-        COUNT, default=None, help="Training compute, for a scaling law: 3.8e25.", example="3.8e25"
-    )
+    tokens: int | None = ask(COUNT, default=None, help="Training tokens.", example="15T")
+    flops: int | None = ask(COUNT, default=None, help="Training compute.", example="3.8e25")
     law: str | None = ask(
         text("besiroglu"),
         default=None,
@@ -121,7 +117,7 @@ class DesignQuestion(Question):
         help="Allowed difference from the target.",
         example="0.5%",
     )
-    rank: Literal["habits", "error"] | None = ask(
+    sort: Literal["habits", "error"] | None = ask(
         choice("habits", "error"),
         default=None,
         default_text="habits; error for an exact target",
@@ -129,7 +125,7 @@ class DesignQuestion(Question):
     )
     top: int = ask(integer(1, 200), default=10, help="Number of designs to show.")
     budget: Budget = ask(
-        Spec(Budget), default=Budget(), flat=True, help="Tokens or compute of the training."
+        Spec(Budget), default=Budget(), help="Tokens or compute of the training, for a scaling law."
     )
     against: str | None = ask(
         SERIES_NAME, default=None, help="Compare with the best design of another series."

@@ -145,4 +145,9 @@ class TrainingQuestion(Question):
         default=Layout(),
         help="Training over GPUs.",
     )
-    training: Training = ask(Spec(Training), default=Training(), help="Settings of training.")
+    training: Training = ask(
+        Spec(Training),
+        default=Training(),
+        bare="optimizer=adamw",
+        help="Settings of a training step with {batch} sequences on each GPU.",
+    )

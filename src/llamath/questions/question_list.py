@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from .catalog_question import ModelsQuestion
 from .design_question import DesignQuestion
+from .file_questions import NamesQuestion, SameQuestion, StoredNamesQuestion, VerifyQuestion
 from .fit_questions import (
     EngineQuestion,
     FitQuestion,
@@ -12,11 +14,14 @@ from .fit_questions import (
 )
 from .flops_question import FlopsQuestion
 from .memory_questions import MemoryQuestion, TrainingQuestion
+from .parameter_questions import CountQuestion, ExplainQuestion
 from .plan_questions import PlanQuestion, ServingPlanQuestion
 from .serving_questions import CostQuestion, PairQuestion, PlaceQuestion
 from .settings import Question
 
 QUESTIONS: tuple[type[Question], ...] = (
+    CountQuestion,
+    ExplainQuestion,
     DesignQuestion,
     MemoryQuestion,
     TrainingQuestion,
@@ -31,4 +36,9 @@ QUESTIONS: tuple[type[Question], ...] = (
     CostQuestion,
     PlanQuestion,
     ServingPlanQuestion,
+    VerifyQuestion,
+    SameQuestion,
+    NamesQuestion,
+    StoredNamesQuestion,
+    ModelsQuestion,
 )

@@ -64,7 +64,7 @@ class CostQuestion(Question):
     price: Price | None = ask(
         _PRICE, default=None, help="Price of a GPU for an hour: 2.5/h, $2.5/h."
     )
-    output: int = ask(
+    max_tokens: int = ask(
         TOKENS,
         default=256,
         help="Generated tokens of a sequence; the rest of {context} is its prompt.",
@@ -78,7 +78,7 @@ class CostQuestion(Question):
         default_text=f"{WORLD_GRID}, the world's average",
         help="kg CO₂e per kWh of electricity.",
     )
-    train: int | None = ask(
+    tokens: int | None = ask(
         TRAINING_TOKENS, default=None, help="Also the cost of training on this many tokens: 15T."
     )
     dtype: str = DTYPE

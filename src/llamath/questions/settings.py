@@ -22,9 +22,9 @@ class Field(Generic[T]):
 
     `{name}` in a help stands for another field, which each caller spells in its own way. `example`
     is a value for the help of a record that is written as `key=value`. `option` is an option, or a
-    key, that differs from the field; several fields may share one, whose keys are theirs. The keys
-    of a `flat` field are options of their own. `default_text` describes a default that depends on
-    other things, and `bare` is the value of an option without one.
+    key, that differs from the field; several fields may share one, whose keys are theirs.
+    `default_text` describes a default that depends on other things, and `bare` is the value of an
+    option without one.
     """
 
     def __init__(
@@ -38,11 +38,10 @@ class Field(Generic[T]):
         default_text: str = "",
         bare: str = "",
         positional: bool = False,
-        flat: bool = False,
     ) -> None:
         self.kind, self.help, self.default, self.example = kind, help, default, example
         self.option, self.default_text, self.bare = option, default_text, bare
-        self.positional, self.flat = positional, flat
+        self.positional = positional
 
     @property
     def is_required(self) -> bool:
@@ -110,7 +109,6 @@ def ask(
     default_text: str = ...,
     bare: str = ...,
     positional: bool = ...,
-    flat: bool = ...,
 ) -> T | D: ...
 def ask(kind: Kind[Any], **described: Any) -> Any:
     """Describe a field of a record of settings."""
@@ -271,5 +269,8 @@ class Question(Settings):
     """The arguments that are models."""
     loads: ClassVar[bool] = True
     """Whether what answers it gets loaded models, and not what was given for them."""
+    more: ClassVar[tuple[str, ...]] = ()
+    """The arguments of the function that are no part of the question: how a model is built, and
+    who is told of the progress."""
     about: ClassVar[str] = ""
     """What it is about, in a word or two, where a command asks several questions: "training"."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from .settings import ask
 from .value_kinds import GPU_NAMES, TOKENS, Kind, integer, text
@@ -30,6 +31,10 @@ FILE_NAME = Kind(
     annotation="str | os.PathLike[str]",
     metavar="FILE",
 )
+MODEL_NAME: Kind[Any] = Kind(
+    lambda value: value, expected="a model", annotation="Source", metavar="MODEL"
+)
+"""A model, or what `load` makes one of."""
 CONTEXT_TOKENS = TOKENS.or_word("max")
 IMAGES_TEXT = text("2x1024", "IMAGES")
 

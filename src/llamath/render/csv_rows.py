@@ -18,10 +18,6 @@ _FORMULA = re.compile(r"\s*[=@+\-]")
 _NUMBER = re.compile(r"[+-][\d.,]+(?:[eE][+-]?\d{1,3})?(?:%| ?[A-Za-z/]{1,9})?")
 _MAX_TEXT = 1 << 16
 """Characters of a cell."""
-_TEXT_COLUMNS = frozenset(
-    "group weight name dims shape cause where key moves model dtype codec role file".split()
-)
-"""Columns of text; all others are right-aligned in Markdown."""
 
 
 def report_rows(
@@ -105,13 +101,6 @@ def _raw(cell: Any, column: Column) -> str:
     return _line(cell_text(Cell(value), column))
 
 
-def stated_rows(summary: str, rows: Iterable[str], form: str, command: str) -> Iterator[str]:
-    """Yield the rows of a table, after what it is of and the command that prints it."""
-    yield from _statement(summary, form, command)
-    yield ""
-    yield from rows
-
-
 def _statement(summary: str, form: str, command: str) -> Iterator[str]:
     """Yield what tables are of and the command that prints them: comments (`# …`) in CSV,
     paragraphs in Markdown.
@@ -151,7 +140,7 @@ def format_table(
     header: tuple[str, ...],
     rows: Iterable[tuple[str, ...]],
     form: str,
-    right: Sequence[bool] | None = None,
+    right: Sequence[bool] = (),
 ) -> Iterator[str]:
     """Yield a header and rows as CSV or Markdown, in which columns are flushed right as `right`
     says.
@@ -159,9 +148,8 @@ def format_table(
     No cell has markup in Markdown, and no spreadsheet takes one of CSV for a formula.
     """
     if form == "markdown":
-        flushed = [name not in _TEXT_COLUMNS for name in header] if right is None else right
         yield f"| {' | '.join(map(markdown_text, header))} |"
-        yield f"|{'|'.join(' ---: ' if x else ' --- ' for x in flushed)}|"
+        yield f"|{'|'.join(' ---: ' if x else ' --- ' for x in right)}|"
         yield from (f"| {' | '.join(map(markdown_text, row))} |" for row in rows)
     else:
         yield ",".join(_quoted(x) for x in header)

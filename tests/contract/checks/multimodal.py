@@ -25,7 +25,7 @@ PREFIX_ATTENTION = "paligemma"
 
 def counted_only(model: llamath.Model) -> None:
     """A model with modules that are counted only refuses what needs a forward pass, by name."""
-    assert llamath.names(model, names="hf").tensors
+    assert llamath.stored_names(model, names="hf").tensors
     assert llamath.diff(model, "llama-3-8b").to_json()
     assert llamath.explain(model.parameters.total, like=model).to_json()
     for ask in (
@@ -48,7 +48,7 @@ def every_report_takes_the_model(case: Contract) -> None:
         counted_only(model)
         return
     assert llamath.memory(model, context=64, dtype="fp32").weights == 4 * total
-    assert llamath.names(model, names="hf").tensors
+    assert llamath.stored_names(model, names="hf").tensors
     assert llamath.diff(model, "llama-3-8b").to_json()
     if case.is_plain:
         assert llamath.explain(total, like=model).to_json()

@@ -171,7 +171,7 @@ def _interval(x: Interval, unit: str = "") -> tuple[str, float, float]:
 class CostRequest(Record):
     """What is asked of `cost`."""
 
-    output: int = CostQuestion.output  # generated tokens of a sequence
+    output: int = CostQuestion.max_tokens  # generated tokens of a sequence
     batch: int | None = None  # None: as many sequences as fit
     price: Price | None = None
     grid: float = CostQuestion.grid

@@ -107,9 +107,22 @@ class CountReport(Report):
         """The notes on the model."""
         return self.model.notes
 
-    def tables(self) -> Iterable[Part]:
-        """The weights, equal layers together; the groups, the totals and the formula."""
-        return count_tables(self.model)
+    def tables(self, *, unfold: bool = False) -> Iterable[Part]:
+        """The weights, equal layers together; the groups, the totals and the formula. With
+        `unfold`, each weight in tree order, and nothing else.
+        """
+        if not unfold:
+            return count_tables(self.model)
+        check_listable(self.model.tree)
+        rows = ((x.path, x.shape, x.parameters) for x in self.model.weights)
+        return [Table(columns=_LEAVES, rows=tuple(rows))]
+
+
+_LEAVES = (
+    Column("weight", key="name"),
+    Column("shape", "shape"),
+    Column("parameters", "count"),
+)
 
 
 class StoredTensor(Record):

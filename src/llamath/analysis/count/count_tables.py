@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...checkpoint.naming.scheme import Scheme
 from ...core.parameter_count import Count, Section, WeightRow
 from ...model import Model
 from ...render.tables import Beside, Cell, Column, Part, Row, Table, Text, heading
@@ -27,70 +26,44 @@ GROUPS = (Column("by group", key="group"), Column("", "count", "total"), Column(
 _COUNTS = (Column("counts", key="count"), Column("", "count", "total"))
 
 
-def count_tables(
-    model: Model, layer: int | None = None, scheme: Scheme | None = None
-) -> Iterator[Part]:
-    """Yield the folded table with totals and formula; with `layer`, only the rows of that layer;
-    with `scheme`, the names of its files.
-    """
+def count_tables(model: Model) -> Iterator[Part]:
+    """Yield the folded table with totals and formula."""
     count = model.count
-    yield Table(columns=_WEIGHTS, rows=tuple(_rows(count, layer, scheme)))
-    if layer is None:
-        yield Beside(
-            Table(
-                columns=GROUPS,
-                rows=tuple((name, n, count.share(n)) for name, n in count.groups.items()),
-            ),
-            Table(columns=_COUNTS, rows=tuple(_counts(count))),
-        )
-        yield from _formula(count, model.key_by_symbol)
+    yield Table(columns=_WEIGHTS, rows=tuple(_rows(count)))
+    yield Beside(
+        Table(
+            columns=GROUPS,
+            rows=tuple((name, n, count.share(n)) for name, n in count.groups.items()),
+        ),
+        Table(columns=_COUNTS, rows=tuple(_counts(count))),
+    )
+    yield from _formula(count, model.key_by_symbol)
 
 
-def _rows(count: Count, layer: int | None, scheme: Scheme | None) -> Iterator[Row]:
+def _rows(count: Count) -> Iterator[Row]:
     for section in count.sections:
-        many = section.name == "layers" or bool(section.indices)
-        if layer is not None and not (
-            many
-            and any(a <= layer <= b and (layer - a) % step == 0 for a, b, step in section.indices)
-        ):
-            continue
-        times = 1 if layer is not None else int(section.times)
-        if many:
-            where = (
-                str(layer)
-                if layer is not None
-                else format_ranges(section.indices) or f"{times:,} of them"
-            )
+        times = int(section.times)
+        if section.name == "layers" or section.indices:
+            where = format_ranges(section.indices) or f"{times:,} of them"
             parameters = section.each * times
             label = "layer" if section.name == "layers" and where.isdigit() else section.name
             share = _share(count, parameters)
             cells = ("", f"{label} {where}", "", None, section.each, times, parameters, share)
             yield Row(cells, is_sum=True)
         for row in section.rows:
-            cells = _weight_cells(count, section, row, times, layer, scheme)
-            yield Row(cells, level=int(bool(section.indices)))
+            yield Row(_weight_cells(count, section, row), level=int(bool(section.indices)))
 
 
-def _weight_cells(
-    count: Count,
-    section: Section,
-    row: WeightRow,
-    times: int,
-    layer: int | None,
-    scheme: Scheme | None,
-) -> tuple[Any, ...]:
-    weight, copies = row.weight, times * int(row.copies)
+def _weight_cells(count: Count, section: Section, row: WeightRow) -> tuple[Any, ...]:
+    weight, copies = row.weight, int(section.times) * int(row.copies)
     path = f"layers.{{l}}.{row.pattern}" if section.indices else row.pattern
-    name = shown = scheme.stored_name(path) if scheme else path
-    shown = shown.removeprefix(scheme.prefix + scheme.layer if scheme else "layers.{l}.")
-    first = scheme.first_layer if scheme else 0
-    ranges = tuple((a + first, b + first, step) for a, b, step in section.indices)
-    layers = str(layer + first) if layer is not None else f"{{{format_ranges(ranges)}}}"
+    layers = f"{{{format_ranges(section.indices)}}}"
     numbers = layers if section.indices else f"{{0–{int(row.copies) - 1}}}"
+    shown = path.removeprefix("layers.{l}.").removesuffix(".weight")
     parameters = int(weight.parameters) * copies
     return (
         row.group,
-        Cell(name.replace("{l}", numbers), text=shown.removesuffix(".weight")),
+        Cell(path.replace("{l}", numbers), text=shown),
         *("×".join(x.symbol for x in weight.shape), weight.shape, int(weight.size), copies),
         *(parameters, "tied" if weight.tied else _share(count, parameters)),
     )

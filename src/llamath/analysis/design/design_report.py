@@ -377,8 +377,8 @@ def design(request: DesignRequest) -> DesignReport:
     series, shape = prepare(request)
     habits = learn_habits(series.members, _habit_size(request, series), shape.ffn)
     grid = build_grid(request, shape, habits)
-    if (vocab := shape.vocab) % request.bounds.tensor_parallel:
-        n = request.bounds.tensor_parallel
+    if (vocab := shape.vocab) % request.bounds.tp:
+        n = request.bounds.tp
         raise LlamathError(
             f"the vocabulary size {vocab:,} is not divisible by {n}",
             hint=f"vocab {-(-vocab // n) * n}",

@@ -69,7 +69,7 @@ class Grid(Record):
 
     def outer(self, d: int) -> Iterator[OuterDims]:
         """Yield the combinations of heads, head_dim and KV heads for a width."""
-        n = self.bounds.tensor_parallel
+        n = self.bounds.tp
         for h, H in sorted(set(self._heads(d))):
             for K in self._kv_heads(H):
                 if H % n == 0 and K % n == 0:
@@ -113,7 +113,7 @@ class Grid(Record):
 def build_grid(request: DesignRequest, shape: FamilyShape, habits: Habits) -> Grid:
     """Build the grid of a request, with defaults from the habits."""
     fixed, bounds = request.fixed, request.bounds
-    n = bounds.tensor_parallel
+    n = bounds.tp
     dims = _head_dims(fixed.head_dim) if fixed.head_dim else habits.head_dims.known
     aspect = (
         exp(habits.aspect.span[0]) / ASPECT_MARGIN,

@@ -101,7 +101,7 @@ def read_calibration(path: str) -> Calibration:
     if not isinstance(data, dict) or data.get("llamath_calibration") != VERSION:
         raise LlamathError(
             f"{safe(path)} is no calibration of llamath",
-            hint="llamath gpus this MODEL --measure FILE writes one",
+            hint="llamath gpus this MODEL --output FILE writes one",
         )
     flops = data.get("flops")
     if not isinstance(flops, dict) or not set(flops) <= set(DTYPES) or not flops:

@@ -41,7 +41,7 @@ def verify_path(
     if kind := local_kind(path):
         if model is not None or base is not None or via is not None:
             raise LlamathError(
-                "--as, --base and --via are for the checkpoint of one model, and "
+                "--against, --base and --via are for the checkpoint of one model, and "
                 f"{safe(path)} is another kind ({kind})"
             )
         structure = _verify_folder(kind, path)
@@ -104,7 +104,7 @@ def _verify_headers(
         raise ArgumentError(
             "base",
             f" is for adapters, and {safe(path)} is none",
-            hint="verify it against another model: --as MODEL",
+            hint="verify it against another model: --against MODEL",
         )
     if model is not None and _may_lack_family(model):
         model, changes = load(model, changes=changes, check_tensors=False), None
