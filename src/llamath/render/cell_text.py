@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..utils.errors import safe
@@ -18,7 +18,7 @@ from ..utils.number_format import (
     short_count,
 )
 from .table import terminal_width
-from .tables import Cell, Column, Table
+from .tables import Cell, Column, Row, Table
 
 _MAX_TEXT = 200
 """Characters of a text in a cell; names come from strangers' files."""
@@ -91,15 +91,26 @@ KINDS: Mapping[str, _Kind] = {
 
 def cell_text(cell: Any, column: Column) -> str:
     """Return a cell as text; a value that is None is an empty text."""
-    if isinstance(cell, Cell):
-        if cell.text is not None:
-            return safe(cell.text, _MAX_PARAGRAPH if column.wrap or column.below else _MAX_TEXT)
-        value, kind = cell.value, cell.kind or column.kind
-    else:
-        value, kind = cell, column.kind
-    if isinstance(value, str) and kind != "name":
-        return safe(value, _MAX_PARAGRAPH if column.wrap or column.below else _MAX_TEXT)
-    return "" if value is None else KINDS[kind].write(value)
+    return cell_writer(column)(cell)
+
+
+def cell_writer(column: Column) -> Callable[[Any], str]:
+    """Return what writes the cells of a column as text."""
+    write, is_name = KINDS[column.kind].write, column.kind == "name"
+    longest = _MAX_PARAGRAPH if column.wrap or column.below else _MAX_TEXT
+
+    def write_cell(cell: Any) -> str:
+        if isinstance(cell, Cell):
+            if cell.text is not None:
+                return safe(cell.text, longest)
+            if cell.kind:
+                return cell_text(cell.value, column._replace(kind=cell.kind))
+            cell = cell.value
+        if isinstance(cell, str) and not is_name:
+            return safe(cell, longest)
+        return "" if cell is None else write(cell)
+
+    return write_cell
 
 
 def is_right(column: Column) -> bool:
@@ -109,12 +120,16 @@ def is_right(column: Column) -> bool:
 
 def shown_columns(table: Table) -> list[int]:
     """Return the columns that are shown: those in which any cell has a text."""
-    rows = list(table.all_rows)
     return [
         i
         for i, x in enumerate(table.columns)
-        if x.shown and (not rows or any(cell_text(row.cells[i], x) for row in rows))
+        if x.shown and (not table.rows or any(_texts(table.all_rows, i, x)))
     ]
+
+
+def _texts(rows: Iterable[Row], place: int, column: Column) -> Iterator[str]:
+    write = cell_writer(column)
+    return (write(row.cells[place]) for row in rows)
 
 
 def indented_column(columns: Sequence[Column]) -> int:

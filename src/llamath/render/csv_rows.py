@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..utils.errors import safe
-from .cell_text import cell_text, is_right, shown_columns
-from .tables import Beside, Cell, Code, Column, Part, Table, Text, plain_value
+from .cell_text import cell_writer, is_right, shown_columns
+from .tables import Beside, Code, Column, Part, Table, Text, plain_value
 
 if TYPE_CHECKING:
     from .report import Report
 
-_FORMULA = re.compile(r"\s*[=@+\-]")
+_FORMULA_SIGNS = frozenset("=@+-")
 """The beginnings of cells that spreadsheets compute."""
+_QUOTED = frozenset(',"\n\r')
+"""Characters of cells that are written in quotes."""
 _NUMBER = re.compile(r"[+-][\d.,]+(?:[eE][+-]?\d{1,3})?(?:%| ?[A-Za-z/]{1,9})?")
 _MAX_TEXT = 1 << 16
 """Characters of a cell."""
@@ -82,23 +84,30 @@ def _code_lines(part: Code) -> Iterator[str]:
 def _table_rows(table: Table, form: str) -> Iterator[str]:
     if form == "csv":
         columns, rows = table.data
-        cells = (tuple(_raw(x, y) for x, y in zip(row, columns, strict=True)) for row in rows)
+        raw = [_raw_writer(x) for x in columns]
+        cells = (tuple(write(x) for write, x in zip(raw, row, strict=True)) for row in rows)
         yield from format_table(tuple(x.name for x in columns), cells, form)
         return
     shown = [(i, table.columns[i]) for i in shown_columns(table)]
-    cells = (tuple(_line(cell_text(row.cells[i], x)) for i, x in shown) for row in table.all_rows)
+    writers = [(i, cell_writer(x)) for i, x in shown]
+    cells = (tuple(_line(write(row.cells[i])) for i, write in writers) for row in table.all_rows)
     right = [is_right(x) for _, x in shown]
     yield from format_table(tuple(x.heading for _, x in shown), cells, form, right)
 
 
-def _raw(cell: Any, column: Column) -> str:
-    """Return a value as CSV has it: numbers in full, lists and shapes as the table shows them."""
-    value = plain_value(cell)
-    if value is None or isinstance(value, bool | int | str):
-        return _cell(value)
-    if hasattr(value, "__float__"):
-        return repr(float(value))
-    return _line(cell_text(Cell(value), column))
+def _raw_writer(column: Column) -> Callable[[Any], str]:
+    """Return what writes values as CSV has them: numbers in full, lists and shapes as the table
+    shows them.
+    """
+    write = cell_writer(column)
+
+    def write_raw(cell: Any) -> str:
+        value = plain_value(cell)
+        if value is None or isinstance(value, bool | int | str):
+            return _cell(value)
+        return repr(float(value)) if hasattr(value, "__float__") else _line(write(value))
+
+    return write_raw
 
 
 def _statement(summary: str, form: str, command: str) -> Iterator[str]:
@@ -162,6 +171,6 @@ def markdown_text(text: str) -> str:
 
 
 def _quoted(cell: str) -> str:
-    if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+    if cell.lstrip()[:1] in _FORMULA_SIGNS and not _NUMBER.fullmatch(cell):
         cell = f"'{cell}"
-    return f'"{cell.replace(chr(34), chr(34) * 2)}"' if any(x in cell for x in ',"\n\r') else cell
+    return f'"{cell.replace(chr(34), chr(34) * 2)}"' if not _QUOTED.isdisjoint(cell) else cell

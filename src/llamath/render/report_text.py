@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..utils.errors import safe
-from .cell_text import cell_text, indented_column, is_right, shown_columns
+from .cell_text import cell_text, cell_writer, indented_column, is_right, shown_columns
 from .charts import bar_lines, waterfall
 from .table import (
     align,
@@ -111,7 +111,7 @@ def _rows_lines(
     chart = next((i for i, x in enumerate(columns) if x.kind == "waterfall"), None)
     header = [columns[i].heading for i in at] if any(columns[i].heading for i in at) else []
     flat = [x for x in rows if not x.is_heading]
-    cells = [*([header] if header else []), *(_cells(x, at, columns) for x in flat)]
+    cells = [*([header] if header else []), *_cells(flat, [(i, columns[i]) for i in at])]
     right = [place for place, i in enumerate(at) if is_right(columns[i])]
     if columns[at[-1]].wrap:
         lines = _wrap_last(cells, right)
@@ -181,11 +181,15 @@ def _wrap_last(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]
     return lines
 
 
-def _cells(row: Row, at: Sequence[int], columns: Sequence[Column]) -> list[str]:
-    place = indented_column([columns[i] for i in at])
-    cells = [cell_text(row.cells[i], columns[i]) for i in at]
-    cells[place] = "  " * row.level + cells[place]
-    return cells
+def _cells(rows: Sequence[Row], columns: Sequence[tuple[int, Column]]) -> Iterator[list[str]]:
+    """Yield the texts of rows, the first column that stays indented by the level of the row."""
+    place, writers = indented_column([x for _, x in columns]), [cell_writer(x) for _, x in columns]
+    at = [i for i, _ in columns]
+    for row in rows:
+        texts = [write(row.cells[i]) for i, write in zip(at, writers, strict=True)]
+        if row.level:
+            texts[place] = "  " * row.level + texts[place]
+        yield texts
 
 
 def _dropped(columns: Sequence[Column]) -> list[tuple[int, ...]]:

@@ -73,19 +73,23 @@ def align(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: int = 2
     """Return rows as lines; the columns listed in `right` are flushed right. A row of fewer
     cells ends early.
     """
-    width = [
-        max((len(row[i]) for row in rows if i < len(row)), default=0)
-        for i in range(max(map(len, rows), default=0))
-    ]
-    return [
-        (" " * gap)
-        .join(
-            cell.rjust(width[i]) if i in right else cell.ljust(width[i])
-            for i, cell in enumerate(row)
-        )
-        .rstrip()
-        for row in rows
-    ]
+    return _lines(rows, _widths(rows), right, gap)
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width of each column: that of its longest cell."""
+    most = max(map(len, rows), default=0)
+    if all(len(row) == most for row in rows):
+        return [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [max(len(row[i]) for row in rows if i < len(row)) for i in range(most)]
+
+
+def _lines(
+    rows: Sequence[Sequence[str]], widths: Sequence[int], right: Sequence[int], gap: int
+) -> list[str]:
+    marks = [f"%{'' if i in right else '-'}{n}s" for i, n in enumerate(widths)]
+    forms = [(" " * gap).join(marks[:n]) for n in range(len(marks) + 1)]
+    return [(forms[len(row)] % tuple(row)).rstrip() for row in rows]
 
 
 def fit_table(
@@ -101,33 +105,46 @@ def fit_table(
     row takes several lines.
     """
     width = width or terminal_width()
-    columns = list(range(max(map(len, rows), default=0)))
-    gap = 2
+    widths = _widths(rows)
+    columns = list(range(len(widths)))
+    cut, gap = rows, 2
     for step in ((), *drop):
         columns = [i for i in columns if i not in ((step,) if isinstance(step, int) else step)]
-        cut = [[row[i] for i in columns if i < len(row)] for row in rows]
+        if step != ():
+            cut = [[row[i] for i in columns if i < len(row)] for row in rows]
         flushed = [at for at, i in enumerate(columns) if i in right]
+        kept = [widths[i] for i in columns]
         for gap in (2, 1):
-            lines = align(cut, flushed, gap)
+            if _is_wide(cut, kept, gap, width):
+                continue
+            lines = _lines(cut, kept, flushed, gap)
             if max(map(len, lines), default=0) <= width:
                 return lines
-    rest = align([row[1:] for row in cut], [at - 1 for at in flushed if at], gap)
+    rest = _lines([row[1:] for row in cut], kept[1:], [at - 1 for at in flushed if at], gap)
     room = max(width - max(map(len, rest), default=0) - gap, _MIN_ROOM)
-    return [
-        "\n".join(_wrapped_row(row[0], tail, room, gap))
-        for row, tail in zip(cut, rest, strict=True)
-    ]
+    return [_wrapped_row(row[0], tail, room, gap) for row, tail in zip(cut, rest, strict=True)]
 
 
-def _wrapped_row(cell: str, tail: str, room: int, gap: int) -> Iterator[str]:
-    indent = " " * (len(cell) - len(cell.lstrip()))
-    *above, last = wrap(cell.lstrip(), indent, room)
-    yield from above
-    if len(last) > room:
-        yield last
-        last = ""
+def _is_wide(rows: Sequence[Sequence[str]], widths: Sequence[int], gap: int, width: int) -> bool:
+    """Return whether a row whose last cell is the longest of its column is wider than allowed; if
+    the cells of all such rows end in spaces, it is not known.
+    """
+    if sum(widths) + gap * (len(widths) - 1) <= width:
+        return False
+    longest = (row[-1] for row in rows if len(row) == len(widths) and len(row[-1]) == widths[-1])
+    return any(not x[-1:].isspace() for x in longest if x)
+
+
+def _wrapped_row(cell: str, tail: str, room: int, gap: int) -> str:
+    above, last = [], cell
+    if len(cell) > room:
+        indent = " " * (len(cell) - len(cell.lstrip()))
+        *above, last = wrap(cell.lstrip(), indent, room)
+        if len(last) > room:
+            above, last = [*above, last], ""
     if tail or last:
-        yield f"{last:{room}}{' ' * gap}{tail}".rstrip()
+        above.append(f"{last:{room}}{' ' * gap}{tail}".rstrip())
+    return "\n".join(above)
 
 
 def visible_length(line: str) -> int:

@@ -29,6 +29,7 @@ from .recipe_storage import (
 )
 
 if TYPE_CHECKING:
+    from ...checkpoint.quantization.matrix_formats import MatrixFormat, StoredMatrixTensor
     from ...checkpoint.quantization.weight_format import WeightFormat
     from ...model import Model
 
@@ -68,14 +69,15 @@ def quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedT
     mlx = _StacksOfMLX() if packer.recipe is not None and packer.recipe.method == "mlx" else None
     for field, child in tree.children:
         if not isinstance(child, Stack):
-            yield from choose.all(scheme.tensors_of_field(tree, field), fold_field(tree, field), 0)
+            found = choose.matrices(scheme.tensors_of_field(tree, field), fold_field(tree, field))
+            yield from choose.all(found, 0)
             continue
         inside = {
-            id(x): (scheme.tensors_of_block(field, x), _folded_layer(x, field))
+            id(x): choose.matrices(scheme.tensors_of_block(field, x), _folded_layer(x, field))
             for x, _ in child.distinct()
         }
         for i, x in enumerate(child):
-            tensors = choose.all(*inside[id(x)], i)
+            tensors = choose.all(inside[id(x)], i)
             yield from mlx.stacked(tensors) if mlx else tensors
             yield from choose.cache_scales(scheme, x, i)
 
@@ -107,9 +109,8 @@ def mtp_quantized_tensors(
     ):
         folded = _folded_layer(block)
         copies = {x.pattern for x in folded if x.weight.tied}
-        yield from choose.all(
-            (x for x in tensors if with_copies or x.parts[0].pattern not in copies), folded, i
-        )
+        own = (x for x in tensors if with_copies or x.parts[0].pattern not in copies)
+        yield from choose.all(choose.matrices(own, folded), i)
 
 
 _MAX_MTP_TENSORS = 100_000
@@ -181,6 +182,23 @@ def _folded_layer(block: Block, stack: str = "layers") -> list[Folded]:
     ]
 
 
+class _FileTensor(NamedTuple):
+    """A tensor of a file in 16 bits, for which a quantized checkpoint has others; of all layers of
+    one kind.
+    """
+
+    name: str  # with `{l}` in a layer
+    shape: tuple[int, ...]
+    dtype: str  # if it is not packed
+    parameters: int
+    kind: str  # of matrix
+    pattern: str
+    in_gate_class: bool
+    is_excepted: bool
+    experts: tuple[int, ...]  # how many are stacked: one number, or none
+    sides: tuple[int, int] | None  # outputs and inputs of a matrix
+
+
 class _Chooser:
     """The choice of a weight format for each stored tensor."""
 
@@ -196,72 +214,81 @@ class _Chooser:
         )
         self._classes = matrix_classes((*fold_blocks(model.tree), *inside))
         self._packed = packed_patterns(model.tree, packer)
+        self._sizes: dict[
+            tuple[int, tuple[int, int]], tuple[MatrixFormat, tuple[StoredMatrixTensor, ...]]
+        ] = {}
 
-    def all(
-        self, tensors: Iterable[StoredTensor], folded: Iterable[Folded], layer: int
-    ) -> Iterator[QuantizedTensor]:
-        """Yield what is stored for the tensors of a field or a layer."""
+    def matrices(
+        self, tensors: Iterable[StoredTensor], folded: Iterable[Folded]
+    ) -> list[_FileTensor]:
+        """Return what all layers of one kind have in common, or a field."""
         leaves = {x.pattern: x for x in folded}
         in_gate_class = any(x.endswith(IN_GATE_CLASS) for x in leaves)
+        found = []
         for x in tensors:
             first = leaves[x.parts[0].pattern]
             kind = self._classes.kind(first)
-            module = self._names.in_layer(x.name, layer).removesuffix(".weight")
-            matrix = Matrix(
-                module_names(module),
-                kind,
-                in_gate_class and kind == "router",
-                first.pattern in self._classes.excepted,
+            experts = len({part.indices for part in x.parts})
+            found.append(
+                _FileTensor(
+                    name=x.name,
+                    shape=tuple(map(int, x.shape)),
+                    dtype=unpacked_dtype(first, self._packer),
+                    parameters=sum(int(part.weight.parameters) for part in x.parts),
+                    kind=kind,
+                    pattern=first.pattern,
+                    in_gate_class=in_gate_class and kind == "router",
+                    is_excepted=first.pattern in self._classes.excepted,
+                    experts=(experts,) if x.parts[0].indices and experts > 1 else (),
+                    sides=_sides(x),
+                )
             )
-            choice = self._choose(x, matrix, first)
-            yield from self._stored(x, module, choice, first)
+        return found
 
-    def _choose(self, x: StoredTensor, matrix: Matrix, first: Folded) -> Choice:
+    def all(self, tensors: Iterable[_FileTensor], layer: int) -> Iterator[QuantizedTensor]:
+        """Yield what is stored for the tensors of a field or a layer."""
+        for x in tensors:
+            stem, ending = _split_weight(x.name)
+            module = self._names.in_layer(stem, layer)
+            choice = self._choose(x, module)
+            if choice.format is None:
+                name = f"{module}{ending}"
+                yield QuantizedTensor(
+                    name, x.dtype, x.shape, module, "", choice.reason, "", x.parameters
+                )
+            else:
+                yield from self._stored(x, module, choice.format, is_stack=not ending)
+
+    def _choose(self, x: _FileTensor, module: str) -> Choice:
         recipe = self._packer.recipe
         if recipe is None:
-            return Choice(self._packer.matrix if first.pattern in self._packed else None)
-        if not matrix.kind:
+            return Choice(self._packer.matrix if x.pattern in self._packed else None)
+        if not x.kind:
             return Choice(None)
+        matrix = Matrix(module_names(module), x.kind, x.in_gate_class, x.is_excepted)
         choice = recipe.choose(matrix)
-        into = int(x.parts[0].weight.shape[1])
-        if choice.format is not None and into % choice.format.divides:
+        assert x.sides is not None
+        if choice.format is not None and x.sides[1] % choice.format.divides:
             return Choice(None, f"its inputs are no multiple of {choice.format.divides}")
         return choice
 
     def _stored(
-        self, x: StoredTensor, module: str, choice: Choice, first: Folded
+        self, x: _FileTensor, module: str, stored_as: MatrixFormat, *, is_stack: bool
     ) -> Iterator[QuantizedTensor]:
-        parameters = sum(int(part.weight.parameters) for part in x.parts)
-        name = (
-            x.name
-            if x.name.removesuffix(".weight") == module
-            else f"{module}{x.name[len(x.name.removesuffix('.weight')) :]}"
-        )
-        if choice.format is None:
-            shape = tuple(map(int, x.shape))
-            dtype = unpacked_dtype(first, self._packer)
-            yield QuantizedTensor(name, dtype, shape, module, "", choice.reason, "", parameters)
-            return
-        experts = len({part.indices for part in x.parts})
-        outer = (experts,) if x.parts[0].indices and experts > 1 else ()
-        one = x.parts[0].indices
-        out = sum(int(part.weight.shape[0]) for part in x.parts if part.indices == one)
-        for i, y in enumerate(choice.format.tensors(out, int(x.parts[0].weight.shape[1]))):
-            stored = (
-                f"{module}{y.suffix}"
-                if name.endswith(".weight")
-                else _name_in_stack(module, y.suffix)
-            )
-            role = _role(y.suffix) if i else "values"
+        assert x.sides is not None
+        key = id(stored_as), x.sides
+        if key not in self._sizes:  # with the format, whose id is its own while it is kept
+            self._sizes[key] = stored_as, stored_as.tensors(*x.sides)
+        for i, y in enumerate(self._sizes[key][1]):
             yield QuantizedTensor(
-                stored,
+                _name_in_stack(module, y.suffix) if is_stack else f"{module}{y.suffix}",
                 y.dtype,
-                (*outer, *y.shape),
+                (*x.experts, *y.shape),
                 module,
-                choice.format.name,
+                stored_as.name,
                 "",
-                role,
-                0 if i else parameters,
+                _role(y.suffix) if i else "values",
+                0 if i else x.parameters,
             )
 
     def cache_scales(self, scheme: Scheme, layer: Block, number: int) -> Iterator[QuantizedTensor]:
@@ -279,6 +306,21 @@ class _Chooser:
                 format="cache",
                 role="scale",
             )
+
+
+def _sides(x: StoredTensor) -> tuple[int, int] | None:
+    """Return the outputs and inputs of a matrix, or of one of the experts in a stack."""
+    first = x.parts[0]
+    if len(first.weight.shape) < 2:
+        return None
+    rows = (part.weight.shape[0] for part in x.parts if part.indices == first.indices)
+    return sum(map(int, rows)), int(first.weight.shape[1])
+
+
+def _split_weight(name: str) -> tuple[str, str]:
+    """Return the name of a tensor's module, and `.weight` if the tensor is called so."""
+    module = name.removesuffix(".weight")
+    return module, name[len(module) :]
 
 
 def _name_in_stack(name: str, suffix: str) -> str:
