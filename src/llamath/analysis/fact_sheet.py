@@ -362,8 +362,7 @@ def fact_sheet(model: Model) -> FactSheet:
     try:
         numbers = _pass_numbers(calculator)
         runs_on = tuple(
-            _runs_on(model, x, declared)
-            for x in dict.fromkeys((declared or "bf16", weights[-1].dtype))
+            _runs_on(model, x) for x in dict.fromkeys((declared or "bf16", weights[-1].dtype))
         )
     except LlamathError as error:
         numbers, runs_on = dict.fromkeys(_PASS_NUMBERS), ()
@@ -440,7 +439,7 @@ def _weight_sizes(model: Model, declared: str) -> Iterator[WeightSize]:
     released = declared if _states_dtype(model) else ""
     four_bits = next((x for x in _FOUR_BITS if _weight_bytes(model, x) is not None), "")
     for dtype in dict.fromkeys((released, "bf16", "fp8", four_bits)):
-        if dtype and (size := _weight_bytes(model, "" if dtype == released else dtype)) is not None:
+        if dtype and (size := _weight_bytes(model, dtype)) is not None:
             yield WeightSize(dtype=dtype, bytes=size, released=dtype == released)
 
 
@@ -458,9 +457,8 @@ def _weight_bytes(model: Model, dtype: str) -> int | None:
         return None
 
 
-def _runs_on(model: Model, dtype: str, declared: str) -> RunsOn:
-    request = MemoryRequest() if dtype == declared else MemoryRequest(dtype=dtype)
-    calculator = MemoryCalculator(model, request)
+def _runs_on(model: Model, dtype: str) -> RunsOn:
+    calculator = MemoryCalculator(model, MemoryRequest(dtype=dtype))
     smallest = smallest_gpus(calculator, [x for x in devices() if is_supported(x, dtype)])
     return RunsOn(dtype=dtype, context=calculator.context, gpu=smallest)
 

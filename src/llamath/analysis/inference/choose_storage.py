@@ -10,10 +10,15 @@ from __future__ import annotations
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat
+from ...checkpoint.quantization.weight_format import (
+    PLAIN_FORMATS,
+    WeightFormat,
+    declared_weight_format,
+)
 from ...core.blocks import Decoder, Linear
 from ...core.tree import TOWER_GROUPS, Folded, fold, fold_blocks
-from ...utils.errors import LlamathError
+from ...model import Model
+from ...utils.errors import LlamathError, UnknownQuantization
 from .weight_bytes import GGUFNaming, StoredWeight, WeightStorage
 
 
@@ -26,6 +31,19 @@ def find_format(name: str) -> WeightFormat:
     from ...checkpoint.quantization.schemes import parse_weight_format
 
     return parse_weight_format(name)
+
+
+def model_format(model: Model, name: str = "") -> WeightFormat:
+    """Return the format of a model's weights with a name, by default the one that its config
+    declares; the name of that one stands for it, to the last scale.
+    """
+    try:
+        own = declared_weight_format(model.config.data)
+    except UnknownQuantization:
+        if not name:
+            raise
+        return find_format(name)
+    return own if name in ("", own.name) else find_format(name)
 
 
 def weight_storage(

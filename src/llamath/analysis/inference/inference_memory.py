@@ -38,7 +38,7 @@ from ..memory_line import (
     overhead_line,
 )
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
-from .choose_storage import find_format, weight_storage
+from .choose_storage import model_format, weight_storage
 from .memory_tables import memory_tables
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage
 
@@ -285,9 +285,7 @@ class MemoryCalculator:
     ) -> None:
         _check_request(request)
         self.tree, self.request = model.tree, request
-        self.packer = (
-            find_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
-        )
+        self.packer = _format_of_weights(model, request.dtype, stored)
         self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(
             self.packer.compute_dtype, "bf16"
         )
@@ -658,12 +656,12 @@ def _declared_mtp_layers(config: Mapping[str, object]) -> int:
     return next(counts, 0)
 
 
-def _format_of_weights(model: Model, stored: StoredWeights | None) -> WeightFormat:
-    """Return the format that the config declares; where the weights are those of files, an
-    unknown recipe does not matter.
+def _format_of_weights(model: Model, dtype: str, stored: StoredWeights | None) -> WeightFormat:
+    """Return the format that is asked for; where the weights are those of files, an unknown
+    recipe in the config does not matter.
     """
     try:
-        return declared_weight_format(model.config.data)
+        return model_format(model, dtype)
     except UnknownQuantization:
         if stored is None:
             raise

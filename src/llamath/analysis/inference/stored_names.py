@@ -7,12 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...checkpoint.naming.scheme import StoredTensor as TensorOfFile
-from ...checkpoint.quantization.schemes import parse_weight_format
-from ...checkpoint.quantization.weight_format import declared_weight_format
 from ...core.tree import fold
 from ...model import Model
 from ...utils.errors import LlamathError
 from ..count.count_report import StoredNamesReport, StoredTensor, check_listable
+from .choose_storage import model_format
 from .quantized_tensors import QuantizedTensor, mtp_quantized_tensors, quantized_tensors
 
 
@@ -24,13 +23,7 @@ def stored_names(model: Model, scheme: str, dtype: str = "") -> StoredNamesRepor
     """
     check_listable(model.tree)
     names = model.scheme(scheme)
-    packer = (
-        parse_weight_format(dtype)
-        if dtype
-        else declared_weight_format(model.config.data)
-        if scheme == "hf"
-        else None
-    )
+    packer = model_format(model, dtype) if dtype or scheme == "hf" else None
     kind = (
         ""
         if packer is None

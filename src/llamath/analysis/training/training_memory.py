@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
-from ...checkpoint.quantization.weight_format import WeightFormat, declared_weight_format
+from ...checkpoint.quantization.weight_format import declared_weight_format
 from ...core.expr import Expr, maximum, total
 from ...core.tree import Stack
 from ...questions.layout import Layout
@@ -26,7 +26,7 @@ from ...utils.number_format import format_bytes, format_count
 from ...utils.record_type import Record
 from ..default_context import default_context
 from ..graph.saved_rules import Kernels
-from ..inference.choose_storage import find_format, weight_storage
+from ..inference.choose_storage import find_format, model_format, weight_storage
 from ..inference.inference_memory import MAX_TOKENS, largest_fitting
 from ..memory_line import MemoryLine, letters_of, overhead_line
 from ..parallel_layout import (
@@ -306,7 +306,7 @@ class TrainingJob:
         self.context = request.context or default_context(model.tree)
         _check_request(request)
         self.packer, self.optimizer = (
-            _weight_format(model, request.dtype),
+            model_format(model, request.dtype),
             _find_optimizer(request.optimizer),
         )
         if not request.rank and (self.packer.is_packed or self.packer.gguf_file_type):
@@ -610,20 +610,6 @@ def has_fused_qkv(model: Model) -> bool:
     except UnnamedWeight:
         return False
     return q == v
-
-
-def _weight_format(model: Model, dtype: str) -> WeightFormat:
-    """Return the format of the frozen or trained weights: the one that the config declares, if
-    `dtype` is its name.
-    """
-    if any(
-        key in model.config.data
-        for key in ("quantization_config", "compression_config", "quantization")
-    ):
-        declared = declared_weight_format(model.config.data)
-        if declared.name == dtype:
-            return declared
-    return find_format(dtype)
 
 
 def training_dtype(model: Model) -> str:

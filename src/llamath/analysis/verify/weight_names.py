@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor, UnnamedWeight
-from ...checkpoint.quantization.schemes import parse_weight_format
-from ...checkpoint.quantization.weight_format import declared_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.tree import Block, sequence, walk
@@ -20,7 +18,7 @@ from ...utils.errors import UnknownQuantization
 from ...utils.number_format import format_count
 from ...utils.record_type import Record
 from ..count.count_report import check_listable
-from ..inference.choose_storage import weight_storage
+from ..inference.choose_storage import model_format, weight_storage
 from ..inference.quantized_tensors import (
     manifest_of_tensors,
     packings_of_tensors,
@@ -235,7 +233,7 @@ def weight_names(model: Model, dtype: str = "") -> NamesReport:
 
 def _quantized_names(model: Model, dtype: str) -> QuantizedNames | None:
     """Return the tensors in a format; None if it is plain."""
-    packer = parse_weight_format(dtype) if dtype else declared_weight_format(model.config.data)
+    packer = model_format(model, dtype)
     if not packer.is_packed and not packer.gguf_file_type:
         return None
     tensors = list(quantized_tensors(model, packer))
