@@ -35,7 +35,7 @@ def command(model: Model | HeaderCount, *, asked: Asked, form: str | None) -> in
     with its formula.
 
     For a checkpoint, the weights are the bytes stored in its files, unless --dtype is given. Exit
-    code 1: not even one token fits on --on.
+    code 1: it does not fit on --on.
     """
     of_training = asked.names_only(TrainingQuestion)
     is_plain = not isinstance(model, Model) or is_generic(
@@ -63,7 +63,7 @@ def _infer(model: Model, question: MemoryQuestion, form: str | None) -> int:
         _note_gpus(*question.on)
     note_context(report.model, report.context, question.context, form)
     print_inference(report, form)
-    return int(report.limit is not None and report.limit.max_context == 0)
+    return int(not report)
 
 
 def _note_gpus(count: int, device: Device) -> None:
@@ -112,4 +112,4 @@ def _train(model: Model, question: TrainingQuestion, form: str | None) -> int:
     for line in report.model.notes if form == "brief" else ():
         if line not in model.notes:  # on files that differ from the config
             warn(line)
-    return int(report.limit is not None and report.limit.max_batch == 0)
+    return int(not report)
