@@ -44,13 +44,21 @@ def commands(folder: Path) -> dict[str, list[str]]:
         ],
         "chat, first token": ["sh", asked],
         "count llama-3-8b": ["-m", "llamath", "count", "llama-3-8b"],
+        "fit llama-3.1-8b --on rtx-4090": _llamath("fit", "llama-3.1-8b", "--on", "rtx-4090"),
+        "memory deepseek-v3": _llamath("memory", "deepseek-v3"),
+        "names deepseek-v3 --names hf": _llamath("names", "deepseek-v3", "--names", "hf"),
     }
     for slug, shards in SHARDS.items():
         model = llamath.load(slug)
         place = write_sharded(folder / slug, header_of(model), shards)
         write_config(place, model, drop=("quantization_config",))
-        found[f"verify {slug}, {shards} shards"] = ["-m", "llamath", "verify", str(place)]
+        for name in ("ls", "verify"):
+            found[f"{name} {slug}, {shards} shards"] = _llamath(name, str(place))
     return found
+
+
+def _llamath(*words: str) -> list[str]:
+    return ["-m", "llamath", *words]
 
 
 def with_python(python: str, words: list[str]) -> list[str]:
