@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         flops,
         gpus,
         hash_weights,
-        inspect,
+        ls,
         memory,
         merge,
         models,
@@ -121,8 +121,8 @@ __all__ = [
     "flops",
     "gpus",
     "hash_weights",
-    "inspect",
     "load",
+    "ls",
     "memory",
     "merge",
     "models",
@@ -145,7 +145,7 @@ lists them, and `help(llamath.CountReport)` explains one."""
 
 _MODULES = {
     "api": "count facts diff explain design memory training_memory flops fit compare_machines "
-    "rank_gpus fit_engine cost pair place plan plan_serving quants inspect verify names "
+    "rank_gpus fit_engine cost pair place plan plan_serving quants ls verify names "
     "stored_names convert merge models gpus same hash_weights",
     "loading": "load",
     "model": "Model",

@@ -169,8 +169,8 @@ def count(
 ) -> CountReport:
     """Count the parameters of a model, weight by weight, with the formula of the total.
 
-    A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by
-    its headers, and `via="transformers"` those of the class that transformers builds of its
+    A checkpoint of an unknown family raises `UnknownModel`; `ls` counts its parameters by its
+    headers, and `via="transformers"` those of the class that transformers builds of its
     configuration, without a formula.
 
     part: Only this part of a multimodal model; a tower has its projector.
@@ -863,7 +863,7 @@ def answer_count(model: Source, question: CountQuestion, *, via: Via | None) -> 
         raise UnknownModel(f"{safe(os.fspath(model))}: {counted.reason}")  # type: ignore[arg-type]
     except UnknownModel as error:
         if isinstance(model, str | os.PathLike) and names_checkpoint(os.fspath(model)):
-            hint = "llamath.inspect(path).total.parameters counts the tensors of any checkpoint"
+            hint = "llamath.ls(path).total.parameters counts the tensors of any checkpoint"
             raise UnknownModel(str(error), hint=hint) from None
         raise
 
@@ -1354,7 +1354,7 @@ def facts(model: Source) -> FactSheet:
     return fact_sheet(load(model))
 
 
-def inspect(path: str | os.PathLike[str]) -> Listing:
+def ls(path: str | os.PathLike[str]) -> Listing:
     """List what is in a checkpoint by its headers alone: tensors, dtypes, shapes, bytes, and how
     values are packed.
     """

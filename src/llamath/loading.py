@@ -314,7 +314,7 @@ def _load_via_transformers(config: FoundConfig, changes: Keys) -> Model:
 
     keys = dict(config.keys or {})
     if config.manifest is not None:
-        hint = "llamath.inspect(path) counts its tensors"
+        hint = "llamath.ls(path) counts its tensors"
         raise ConfigError(
             f"{config.source} is a GGUF file, whose metadata are no configuration of transformers",
             hint=hint,
@@ -409,7 +409,7 @@ def _load_live(source: Any) -> Model:
             if live.quantized
             else ("sharded by FullyShardedDataParallel")
         )
-        hint = "count its saved checkpoint, llamath.inspect(path), or the module as it was before"
+        hint = "count its saved checkpoint, llamath.ls(path), or the module as it was before"
         raise LlamathError(
             f"the given {live.what} is {why}, and without a family only plain tensors are counted",
             hint=hint,

@@ -62,7 +62,7 @@ def test_several_contexts_give_a_table(model: llamath.Model) -> None:
 
 
 def test_weights_of_a_checkpoint_are_its_own_bytes(embedded_copy: Path) -> None:
-    stored = sum(x.bytes for x in llamath.inspect(embedded_copy).manifest.tensors)
+    stored = sum(x.bytes for x in llamath.ls(embedded_copy).manifest.tensors)
     assert (
         llamath.memory(embedded_copy).weights
         == llamath.memory(llamath.load(embedded_copy)).weights
@@ -203,7 +203,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         lambda: llamath.convert("x", "y", names="hf", max_shard_size="big"),
         "max_shard_size: 'big' is not a size",
     ),
-    (lambda: llamath.inspect("nowhere"), "nowhere"),
+    (lambda: llamath.ls("nowhere"), "nowhere"),
     (lambda: llamath.verify("nowhere"), "nowhere"),
     (lambda: llamath.gpus("h1000"), "'h1000'"),
 ]
@@ -248,9 +248,9 @@ def test_does_not_fit_is_a_verdict() -> None:
     assert not llamath.memory("llama-3.1-70b", on="rtx-4090").limit.fits  # type: ignore[union-attr]
 
 
-def test_count_of_an_unknown_family_points_to_inspect(embedded_copy: Path) -> None:
+def test_count_of_an_unknown_family_points_to_ls(embedded_copy: Path) -> None:
     (embedded_copy / "config.json").write_text('{"model_type": "nobody"}')
     with pytest.raises(llamath.UnknownModel) as found:
         llamath.count(embedded_copy)
-    assert "llamath.inspect(path)" in found.value.hint
-    assert llamath.inspect(embedded_copy).total.parameters == llamath.count("embedded").total
+    assert "llamath.ls(path)" in found.value.hint
+    assert llamath.ls(embedded_copy).total.parameters == llamath.count("embedded").total

@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
     patterns: list[str] = [x.pattern for x in llamath.names(model).weights]
     presets: list[str] = [x.preset for x in llamath.models("qwen")]
     gpus: list[llamath.Device] = list(llamath.gpus("h100"))
-    tensors: int = llamath.inspect(folder).total.tensors
+    tensors: int = llamath.ls(folder).total.tensors
     ok: bool = llamath.verify(folder).ok
     files: list[str] = [
         x.path

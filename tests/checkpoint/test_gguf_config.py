@@ -164,7 +164,7 @@ def test_metadata_that_contradict_the_tensors_are_refused(label: str, tmp_path: 
     path = write_converted(label, tmp_path)
     with pytest.raises(UnknownModel, match="its tensors hold") as caught:
         llamath.load(path)
-    assert "llamath.inspect" in caught.value.hint
+    assert "llamath.ls" in caught.value.hint
     true = llamath.load(CONVERTED[label]["config"]).parameters.total
     assert count_from_header("", "", read_checkpoint(str(path))).total == true
     assert llamath.load(path, check_tensors=False).parameters.total != true
@@ -609,7 +609,7 @@ def test_header_that_no_family_can_express_is_refused(case: str, tmp_path: Path)
     changes, message = REFUSED[case]
     with pytest.raises(UnknownModel, match=message) as caught:
         llamath.load(write_small(tmp_path, **changes))
-    assert "llamath.inspect(path)" in caught.value.hint
+    assert "llamath.ls(path)" in caught.value.hint
 
 
 def test_missing_architecture_is_refused() -> None:

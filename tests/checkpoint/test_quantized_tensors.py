@@ -433,7 +433,7 @@ def test_verify_and_ls_accept_what_auto_round_and_quark_export(name: str, tmp_pa
     (tmp_path / "config.json").write_text(json.dumps(config))
     verdict = llamath.verify(tmp_path).verdict
     assert [x.message for x in verdict.findings if x.severity != "info" and x.code != "dtype"] == []
-    listing = llamath.inspect(tmp_path)
+    listing = llamath.ls(tmp_path)
     assert listing.total.parameters == llamath.count(config).parameters.total and not listing.notes
 
 
@@ -498,5 +498,5 @@ def test_verify_and_ls_accept_the_tensors_of_a_recipe(name: str, tmp_path: Path)
     (tmp_path / "config.json").write_text(json.dumps(config))
     verdict = llamath.verify(tmp_path).verdict
     assert verdict.ok and not [x.message for x in verdict.findings if x.severity != "info"]
-    listing = llamath.inspect(tmp_path)
+    listing = llamath.ls(tmp_path)
     assert listing.total.parameters == llamath.count(config).parameters.total and not listing.notes

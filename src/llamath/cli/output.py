@@ -267,9 +267,8 @@ def _as_commands(hint: str) -> str:
     """Return a hint with the commands in place of calls of the public functions."""
 
     def command(call: re.Match[str]) -> str:
-        name = "ls" if call[1] == "inspect" else call[1]
         model = f" {call[2]}" if call[2] else " MODEL" if call[3] else ""
-        return f"`llamath {name}{model}{f' --via {call[3]}' if call[3] else ''}`"
+        return f"`llamath {call[1]}{model}{f' --via {call[3]}' if call[3] else ''}`"
 
     return _PYTHON_CALL.sub(command, hint)
 

@@ -271,7 +271,7 @@ def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, tensors: TensorsB
     if not match.overlap:
         raise ConvertError(
             f"{safe(checkpoint.name)} has no tensor of the {model.family.name} family",
-            hint="llamath.inspect(path) lists its tensors",
+            hint="llamath.ls(path) lists its tensors",
         )
     return match.scheme
 

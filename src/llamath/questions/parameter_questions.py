@@ -12,7 +12,7 @@ from .value_kinds import COUNT, YES_OR_NO, Kind, choice, count_text
 class CountQuestion(Question):
     """Count the parameters of a model, weight by weight, with the formula of the total.
 
-    A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by its
+    A checkpoint of an unknown family raises `UnknownModel`; `ls` counts its parameters by its
     headers, and `via="transformers"` those of the class that transformers builds of its
     configuration, without a formula.
     """

@@ -14,7 +14,7 @@ from ..formats.manifest import Tensor
 
 ReadTensor = Callable[[Tensor], bytes]
 """Reads the bytes of a small tensor."""
-COUNT_HINT = "llamath.inspect(path) still counts the tensors in its header"
+COUNT_HINT = "llamath.ls(path) still counts the tensors in its header"
 """The hint of errors about headers that cannot be translated to a configuration."""
 _MAX_VALUES_BYTES = 1 << 16
 """Tensors with more bytes are not read for their values."""

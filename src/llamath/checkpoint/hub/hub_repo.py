@@ -232,6 +232,6 @@ def _folder_of(path: str, files: set[str]) -> str:
         raise RemoteError(
             "missing",
             f"the repository has no {safe(path)}",
-            hint="llamath.inspect('hf://owner/name') lists its files",
+            hint="llamath.ls('hf://owner/name') lists its files",
         )
     return path
