@@ -1,10 +1,60 @@
-"""llamath: know a Llama down to its last weight, and run it.
+"""Know a Llama down to its last weight, understand it, and run it.
 
 >>> import llamath
 >>> llamath.count("llama-3-8b").total
 8030261248
 >>> llamath.memory("llama-3.1-70b", context="128k", dtype="q4_k_m")
 <MemoryReport: Llama 3.1 70B in Q4_K_M, 1 sequence of 131,072 tokens: 86.69 GB (80.73 GiB)>
+
+A model is a preset ("llama-3-8b"), the path of a config or checkpoint, a public id, a mapping, a
+module in memory, or what `load` returned. `help(llamath.fit)` explains the arguments of a function.
+
+    load              a model: its tree of weights, names, totals
+
+Understand a model
+    count             parameters, weight by weight, with the formula
+    facts             what a model is, on one page
+    config            every config key explained
+    diff              why one model has more parameters than another
+    explain           which model, with which change, has this many parameters
+    design            dimensions for a number of parameters
+    models            the presets
+    walk              every weight of a tree, streamed
+
+Check files
+    ls                tensors, dtypes, shapes and bytes of a checkpoint
+    verify            does a checkpoint match its config?
+    names             tensor names in HF, Meta and GGUF files
+    stored_names      every tensor as files of one kind have it
+    convert           write a checkpoint as safetensors, .pth or GGUF, or as shards of ranks
+    merge             write a base model with an adapter merged
+    same              do two checkpoints hold the same weights?
+    hash_weights      the hash of weights, equal in any lossless format
+
+Size hardware
+    memory            memory for inference, line by line
+    training_memory   memory of a training step, line by line
+    fit               does it fit on these GPUs, and how fast can it be at most?
+    rank_gpus         which GPUs can run it
+    compare_machines  on which of several machines it fits
+    fit_engine        does an engine such as vLLM start?
+    place             which weights go to GPUs, RAM and disk
+    pair              does a draft model belong to it?
+    cost              what tokens and a training run cost
+    quants            sizes in each dtype, and which GGUF file to choose
+    flops             FLOPs of prefill, decode and training, and the MFU
+    plan              rank the ways to train a model on a cluster
+    plan_serving      rank the ways to serve it
+    gpus              memory, bandwidth and FLOP/s of GPUs
+
+Look
+    show              the interactive page in a notebook
+
+Each function returns a report, which is frozen: `print(report)` prints what the command of the same
+name prints, `report.to_json()` is its JSON, `pandas.DataFrame(report.rows())` a data frame of its
+first table. A report iterates and indexes, and `bool(report)` is its verdict. Wrong input raises a
+`LlamathError`, whose `hint` says what to try. `dir(llamath)` also lists the types of arguments and
+reports, and `llamath.torch` has models as PyTorch modules.
 """
 
 from __future__ import annotations
@@ -13,6 +63,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .analysis.config_report import ConfigReport as ConfigReport
     from .analysis.cost.cost_report import CostReport as CostReport
     from .analysis.count.count_report import CountReport as CountReport
     from .analysis.count.count_report import StoredNamesReport as StoredNamesReport
@@ -40,36 +91,35 @@ if TYPE_CHECKING:
     from .analysis.verify.listing import Listing as Listing
     from .analysis.verify.structure_report import StructureReport as StructureReport
     from .analysis.verify.weight_names import NamesReport as NamesReport
-    from .api import (
-        compare_machines,
-        convert,
-        cost,
-        count,
-        design,
-        diff,
-        explain,
-        facts,
-        fit,
-        fit_engine,
-        flops,
-        gpus,
-        hash_weights,
-        ls,
-        memory,
-        merge,
-        models,
-        names,
-        pair,
-        place,
-        plan,
-        plan_serving,
-        quants,
-        rank_gpus,
-        same,
-        stored_names,
-        training_memory,
-        verify,
-    )
+    from .api import compare_machines as compare_machines
+    from .api import config as config
+    from .api import convert as convert
+    from .api import cost as cost
+    from .api import count as count
+    from .api import design as design
+    from .api import diff as diff
+    from .api import explain as explain
+    from .api import facts as facts
+    from .api import fit as fit
+    from .api import fit_engine as fit_engine
+    from .api import flops as flops
+    from .api import gpus as gpus
+    from .api import hash_weights as hash_weights
+    from .api import ls as ls
+    from .api import memory as memory
+    from .api import merge as merge
+    from .api import models as models
+    from .api import names as names
+    from .api import pair as pair
+    from .api import place as place
+    from .api import plan as plan
+    from .api import plan_serving as plan_serving
+    from .api import quants as quants
+    from .api import rank_gpus as rank_gpus
+    from .api import same as same
+    from .api import stored_names as stored_names
+    from .api import training_memory as training_memory
+    from .api import verify as verify
     from .checkpoint.meta_args import ModelArgs as ModelArgs
     from .conversion.convert_checkpoint import ConversionReport as ConversionReport
     from .core.blocks import Decoder as Decoder
@@ -79,10 +129,10 @@ if TYPE_CHECKING:
     from .core.tree import Leaf as Leaf
     from .core.tree import Stack as Stack
     from .core.tree import Weight as Weight
-    from .core.tree import walk
+    from .core.tree import walk as walk
     from .hardware import Device as Device
     from .hardware import DeviceList as DeviceList
-    from .loading import load
+    from .loading import load as load
     from .model import Model as Model
     from .questions.design_question import Budget as Budget
     from .questions.design_question import DesignBounds as DesignBounds
@@ -103,50 +153,14 @@ if TYPE_CHECKING:
     from .utils.errors import RemoteError as RemoteError
     from .utils.errors import UnknownModel as UnknownModel
     from .web.notebook import NotebookPage as NotebookPage
-    from .web.notebook import show
+    from .web.notebook import show as show
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "compare_machines",
-    "convert",
-    "cost",
-    "count",
-    "design",
-    "diff",
-    "explain",
-    "facts",
-    "fit",
-    "fit_engine",
-    "flops",
-    "gpus",
-    "hash_weights",
-    "load",
-    "ls",
-    "memory",
-    "merge",
-    "models",
-    "names",
-    "pair",
-    "place",
-    "plan",
-    "plan_serving",
-    "quants",
-    "rank_gpus",
-    "same",
-    "show",
-    "stored_names",
-    "training_memory",
-    "verify",
-    "walk",
-]
-"""The functions. The types of their arguments and results are attributes, too: `dir(llamath)`
-lists them, and `help(llamath.CountReport)` explains one."""
-
 _MODULES = {
-    "api": "count facts diff explain design memory training_memory flops fit compare_machines "
-    "rank_gpus fit_engine cost pair place plan plan_serving quants ls verify names "
-    "stored_names convert merge models gpus same hash_weights",
+    "api": "count facts config diff explain design memory training_memory flops fit "
+    "compare_machines rank_gpus fit_engine cost pair place plan plan_serving quants ls verify "
+    "names stored_names convert merge models gpus same hash_weights",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",
@@ -173,6 +187,7 @@ _MODULES = {
     "analysis.fit.fit_comparison": "FitComparison",
     "analysis.fit.fit_report": "FitReport",
     "analysis.fit.gpu_ranking": "GPURanking",
+    "analysis.config_report": "ConfigReport",
     "analysis.cost.cost_report": "CostReport",
     "analysis.fit.quants_report": "QuantsReport",
     "analysis.plan.plan_ranking": "PlanReport",
@@ -193,7 +208,9 @@ _MODULES = {
     "utils.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError "
     "UnknownModel",
 }
-"""Module → its public names, imported when they are first used: a command needs few of them."""
+"""Module → its public names, imported when they are first used: a command needs few of them.
+
+There is no `__all__`: `help(llamath)` would print every function in full after the map above."""
 
 
 def __getattr__(name: str) -> object:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeIs
 
+    from .analysis.config_report import ConfigReport
     from .analysis.cost.cost_report import CostReport
     from .analysis.count.count_report import CountReport, StoredNamesReport
     from .analysis.design.design_report import DesignReport
@@ -1352,6 +1353,15 @@ def facts(model: Source) -> FactSheet:
     from .analysis.fact_sheet import fact_sheet
 
     return fact_sheet(load(model))
+
+
+def config(model: Source) -> ConfigReport:
+    """Explain every key of a model's configuration, as Hugging Face has it and as Meta's
+    `ModelArgs`.
+    """
+    from .analysis.config_report import config_report
+
+    return config_report(load(model))
 
 
 def ls(path: str | os.PathLike[str]) -> Listing:

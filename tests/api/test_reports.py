@@ -16,6 +16,9 @@ from llamath.cli import cli
 REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "count llama-3-8b": lambda: llamath.count("llama-3-8b"),
     "count deepseek-v2-lite": lambda: llamath.count("deepseek-v2-lite"),
+    "facts llama-3-8b": lambda: llamath.facts("llama-3-8b"),
+    "config llama-3-8b": lambda: llamath.config("llama-3-8b"),
+    "config deepseek-v3": lambda: llamath.config("deepseek-v3"),
     "diff llama-2-7b llama-3-8b": lambda: llamath.diff("llama-2-7b", "llama-3-8b"),
     "diff llama-3-8b --set num_hidden_layers=40": lambda: llamath.diff(
         "llama-3-8b", changes={"num_hidden_layers": 40}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
-import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,16 +26,20 @@ def test_public_name_is_documented(name: str) -> None:
     assert f"`{name}" in REFERENCE.read_text(), f"{name} is not in {REFERENCE.name}"
 
 
-def test_all_lists_the_public_names() -> None:
-    listed = {name for names in llamath._MODULES.values() for name in names.split()}
-    assert listed == set(PUBLIC)
-    functions = {name for name in PUBLIC if inspect.isfunction(getattr(llamath, name))}
-    assert set(llamath.__all__) == functions
-    for module, names in llamath._MODULES.items():
-        for name in names.split():
-            assert getattr(llamath, name) is getattr(
-                importlib.import_module(f"llamath.{module}"), name
-            )
+def exported() -> set[tuple[str, str, str]]:
+    """The module, name and alias of each name that type checkers see."""
+    tree = ast.parse(Path(llamath.__file__).read_text())
+    block = next(x for x in tree.body if isinstance(x, ast.If))
+    imports = [x for x in block.body if isinstance(x, ast.ImportFrom)]
+    return {(x.module or "", y.name, y.asname or "") for x in imports for y in x.names}
+
+
+def test_public_names_are_those_that_type_checkers_see() -> None:
+    listed = {(module, x, x) for module, names in llamath._MODULES.items() for x in names.split()}
+    assert listed == exported() and {x for _, x, _ in listed} == set(PUBLIC)
+    for module, name, _ in listed:
+        found = getattr(importlib.import_module(f"llamath.{module}"), name)
+        assert getattr(llamath, name) is found
     with pytest.raises(AttributeError, match="no attribute 'laod'"):
         llamath.laod  # noqa: B018
 
@@ -62,6 +67,24 @@ def test_import_needs_the_standard_library_only() -> None:
     assert parts == ["llamath"]
 
 
-def test_help_fits_a_few_screens() -> None:
-    text = pydoc.plain(pydoc.render_doc(llamath))
-    assert len(text.splitlines()) <= 400 and "memory(" in text and "CLASSES" not in text
+def map_of_functions() -> dict[str, dict[str, str]]:
+    """Heading -> function -> what it is for, as `help(llamath)` shows them."""
+    groups: dict[str, dict[str, str]] = {"": {}}
+    heading = ""
+    for line in (llamath.__doc__ or "").splitlines():
+        if row := re.fullmatch(r"    (\w+) {2,}(\S.*)", line):
+            groups[heading][row[1]] = row[2]
+        elif re.fullmatch(r"[A-Z][a-z ]+", line):
+            groups[heading := line] = {}
+    return groups
+
+
+def test_help_is_a_map_of_all_functions() -> None:
+    help_text = "import llamath; help(llamath)"
+    shown = subprocess.run(
+        [sys.executable, "-c", help_text], capture_output=True, text=True, check=True
+    ).stdout
+    assert len(shown.splitlines()) <= 120 and "CLASSES" not in shown
+    functions = {name for name in PUBLIC if inspect.isfunction(getattr(llamath, name))}
+    groups = map_of_functions()
+    assert sorted(x for group in groups.values() for x in group) == sorted(functions)

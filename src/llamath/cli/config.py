@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..model import Model
 from .command_group import command as make_command
 from .model_options import takes_model
-from .output import TABLES, echo, echo_json, echo_report, note
+from .output import TABLES, echo, echo_report, note
 
 _EXAMPLES = (
     "llamath config llama-3.1-8b",
@@ -19,12 +19,11 @@ def command(model: Model, *, form: str | None) -> None:
     """Explain every key of MODEL's config, as HF keys and as Meta's ModelArgs; --format params
     prints a params.json.
     """
-    from ..analysis.config_report import config_report, params_json_text
+    from ..analysis.config_report import params_json_text
+    from ..api import config
 
-    report = config_report(model)
-    if form == "json":
-        echo_json({"model": model.name, **report.to_json()})
-    elif form == "params":
+    report = config(model)
+    if form == "params":
         echo(params_json_text(model))
         for remark in report.remarks:
             note(remark)
