@@ -48,7 +48,8 @@ Size hardware
     gpus              memory, bandwidth and FLOP/s of GPUs
 
 Look
-    show              the interactive page in a notebook
+    export            the page as one HTML file, or a site of all presets
+    show              the page in a notebook
 
 Each function returns a report, which is frozen: `print(report)` prints what the command of the same
 name prints, `report.to_json()` is its JSON, `pandas.DataFrame(report.rows())` a data frame of its
@@ -152,8 +153,11 @@ if TYPE_CHECKING:
     from .utils.errors import MissingExtra as MissingExtra
     from .utils.errors import RemoteError as RemoteError
     from .utils.errors import UnknownModel as UnknownModel
+    from .web.gallery.site_files import GallerySite as GallerySite
     from .web.notebook import NotebookPage as NotebookPage
     from .web.notebook import show as show
+    from .web.page_export import ExportedPage as ExportedPage
+    from .web.page_export import export as export
 
 __version__ = "0.1.0"
 
@@ -204,7 +208,9 @@ _MODULES = {
     "analysis.preset_list": "PresetList",
     "hardware": "Device DeviceList",
     "conversion.convert_checkpoint": "ConversionReport",
+    "web.gallery.site_files": "GallerySite",
     "web.notebook": "NotebookPage show",
+    "web.page_export": "ExportedPage export",
     "utils.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError "
     "UnknownModel",
 }

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
+from llamath import LlamathError
 from llamath.cli import cli
 
 REPORTS: dict[str, Callable[[], llamath.Report]] = {
@@ -106,6 +107,28 @@ def test_json_of_a_conversion_equals_that_of_the_command(embedded_copy: Path) ->
         standalone_mode=False,
     )
     assert found.to_json() == json.loads(ran.stdout) and not target.exists()
+
+
+def test_export_writes_the_page_of_the_command(tmp_path: Path) -> None:
+    target, again = tmp_path / "page.html", tmp_path / "again.html"
+    found = llamath.export(["llama-2-7b", Path("llama-3-8b")], target)
+    words = ["export", "llama-2-7b", "llama-3-8b", "-o", str(again), "--json"]
+    ran = CliRunner().invoke(cli, words, standalone_mode=False)
+    assert target.read_bytes() == again.read_bytes() and "wrote" in ran.stderr
+    assert found.to_json() | {"output": str(again)} == json.loads(ran.stdout)
+    with pytest.raises(LlamathError, match="already exists"):
+        llamath.export("gpt2", target)
+    assert llamath.export(llamath.load("gpt2"), target, force=True).to_json()["models"] == [
+        "GPT-2 small"
+    ]
+    with pytest.raises(LlamathError, match="not of models in memory"):
+        llamath.export(3 * [llamath.load("gpt2")], tmp_path / "site")
+
+
+def test_export_of_a_list_writes_a_gallery(tmp_path: Path) -> None:
+    found = llamath.export(["gpt2", "distilgpt2", "llama-1-7b"], tmp_path / "site")
+    assert (tmp_path / "site/models/gpt2.html").exists() and found.to_json()["models"] == 3
+    assert found.rows() == [found.to_json()]
 
 
 def test_html_of_a_strangers_name_is_escaped() -> None:

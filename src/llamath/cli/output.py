@@ -14,7 +14,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ..render.progress import without_progress
-from ..utils.errors import FormatError, LlamathError, RemoteError, safe, writing
+from ..utils.errors import FormatError, LlamathError, RemoteError, safe
+from ..utils.write_whole_file import write_whole_file
 
 if TYPE_CHECKING:
     from ..render.report import Report
@@ -277,39 +278,8 @@ def write_file(path: str, content: str | bytes, *, overwrite: bool = False) -> N
     """Write a file completely or not at all, and report it on stderr; an existing file is
     replaced only with `overwrite`.
     """
-    import tempfile
-
-    name, path = safe(path), os.path.realpath(path)
-    if os.path.lexists(path) and not os.path.isfile(path):
-        raise LlamathError(
-            f"{name} is a {'folder' if os.path.isdir(path) else 'device'}, not a file",
-            hint="give the name of a file",
-        )
-    exists = LlamathError(f"{name} already exists", hint="--force overwrites it")
-    if not overwrite and os.path.lexists(path):
-        raise exists
-    with writing(name):
-        handle, temporary = tempfile.mkstemp(prefix=".llamath-", dir=os.path.dirname(path))
-        try:
-            with open(handle, "wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-            os.chmod(temporary, 0o666 & ~_umask())
-            if overwrite:
-                os.replace(temporary, path)
-            else:
-                os.link(temporary, path)
-        except FileExistsError:
-            raise exists from None
-        finally:
-            if os.path.lexists(temporary):
-                os.unlink(temporary)
-    echo(f"wrote {name}", err=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+    write_whole_file(path, content, overwrite=overwrite)
+    echo(f"wrote {safe(path)}", err=True)
 
 
 def under_torchrun() -> bool:

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from html import escape
 
-from ..loading import Source, load
-from ..model import Model
+from ..loading import Source
 from ..utils.errors import LlamathError, safe
 from .page_data.checkpoint_data import load_with_checkpoint
 from .server.model_ids import refuse_huge
@@ -48,14 +47,10 @@ def show(model: Source, other: Source | None = None, *, height: int = 900) -> No
             f"height should be from {_HEIGHTS[0]} to {_HEIGHTS[-1]:,} pixels, "
             f"found {safe(repr(height), 40)}"
         )
-    models = [_load(x) for x in ((model,) if other is None else (model, other))]
+    models = [load_with_checkpoint(x) for x in ((model,) if other is None else (model, other))]
     for x in models:
         refuse_huge(x)
     return NotebookPage(" and ".join(safe(x.name) for x in models), model_page(models), height)
-
-
-def _load(source: Source) -> Model:
-    return load_with_checkpoint(source) if isinstance(source, str) else load(source)
 
 
 def _in_frame(html: str) -> str:

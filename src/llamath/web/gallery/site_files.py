@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
@@ -19,6 +19,7 @@ from ...catalog import slugs
 from ...core.tree import CountedOnly
 from ...model import Model
 from ...render.report import Report
+from ...render.tables import Column, Table
 from ...utils.errors import LlamathError, safe, writing
 from ...utils.number_format import format_count
 from ..page_data.checkpoint_data import load_with_checkpoint
@@ -31,6 +32,11 @@ from .site_pages import site_assets, site_page
 
 MARKER = "llamath-gallery.json"
 """The file by which a folder is recognized as a gallery: the files that the command wrote there."""
+_COLUMNS = (
+    Column("output"),
+    *(Column(x, "count") for x in ("models", "files", "bytes")),
+    Column("left out", "count", "left_out"),
+)
 _LINK = "models/{id}.html"
 _Written = tuple[dict[str, Any], dict[str, Any] | None]
 """The entry of a model, and its closed forms if there are any."""
@@ -61,6 +67,11 @@ class GallerySite(Report):
             f"{format_count(self.models, 'model')} in {format_count(self.files, 'file')}, "
             f"{self.bytes / 1e6:,.1f} MB{left}"
         )
+
+    def tables(self) -> Iterator[Table]:
+        """The numbers of the folder."""
+        cells = (self.output, self.models, self.files, self.bytes, self.left_out)
+        yield Table(columns=_COLUMNS, rows=(cells,))
 
 
 def write_gallery(

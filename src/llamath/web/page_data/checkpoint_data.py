@@ -4,6 +4,7 @@ config.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from ...checkpoint.naming.scheme import StoredPart, StoredTensor
 from ...checkpoint.open import is_remote_name, names_checkpoint, packings_of
 from ...core.tree import Stack
 from ...embedded import resolve_name
-from ...loading import load, with_stored_head
+from ...loading import Source, load, with_stored_head
 from ...model import Model
 from ...utils.errors import FormatError, safe
 
@@ -45,9 +46,15 @@ class StoredWeight(NamedTuple):
     bytes: int
 
 
-def load_with_checkpoint(source: str) -> Model:
+def load_with_checkpoint(source: Source) -> Model:
     """Load a model, and verify the headers of a local checkpoint against it."""
-    if is_remote_name(source) or not names_checkpoint(resolve_name(source)):
+    if isinstance(source, os.PathLike):
+        source = os.fspath(source)
+    if (
+        not isinstance(source, str)
+        or is_remote_name(source)
+        or not names_checkpoint(resolve_name(source))
+    ):
         return load(source)
     try:
         report = verify_checkpoint(source)

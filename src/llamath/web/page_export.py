@@ -1,0 +1,91 @@
+"""`export`: the page of one or two models as one HTML file, or the gallery of several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar, cast
+
+from ..loading import Source
+from ..render.report import Report
+from ..render.tables import Column, Table
+from ..utils.errors import LlamathError, safe
+from ..utils.write_whole_file import write_whole_file
+from .gallery.site_files import GallerySite, write_gallery
+from .page_data.checkpoint_data import load_with_checkpoint
+from .server.model_ids import refuse_huge
+from .server.page_html import model_page
+
+_COLUMNS = (Column("model"), Column("output"), Column("bytes", "count"))
+
+
+class ExportedPage(Report):
+    """The file with the page of one or two models."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("model", "models", "output", "bytes")
+
+    models: tuple[str, ...]
+    output: str
+    bytes: int
+
+    @property
+    def model(self) -> str:
+        """The first model."""
+        return self.models[0]
+
+    @property
+    def summary(self) -> str:
+        """The models, the file and its size."""
+        return f"{' and '.join(self.models)}: {self.output}, {self.bytes:,} bytes"
+
+    def tables(self) -> Iterator[Table]:
+        """The models with their file."""
+        rows = tuple((x, self.output, self.bytes) for x in self.models)
+        yield Table(columns=_COLUMNS, rows=rows)
+
+
+def export(
+    models: Source | Sequence[Source],
+    target: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExportedPage | GallerySite:
+    """Write the interactive page of a model, or of a list of two, as one HTML file that needs no
+    network.
+
+    Of a list with more models, or of an empty one for all presets, the target is the folder of a
+    gallery, and a model is a preset or the path of a file. `force` overwrites an existing file;
+    `progress` is called with the numbers of finished models and of all.
+    """
+    path = os.fspath(target)
+    several = models if isinstance(models, list | tuple) else (models,)
+    sources = cast("Sequence[Source]", several)
+    if not 1 <= len(sources) <= 2:
+        return _export_gallery(sources, path, force, progress)
+    loaded = [load_with_checkpoint(x) for x in sources]
+    for model in loaded:
+        refuse_huge(model)
+    content = model_page(loaded).encode()
+    write_whole_file(path, content, overwrite=force)
+    names = tuple(
+        os.fspath(source) if isinstance(source, str | os.PathLike) else model.name
+        for source, model in zip(sources, loaded, strict=True)
+    )
+    return ExportedPage(models=names, output=path, bytes=len(content))
+
+
+def _export_gallery(
+    sources: Sequence[Source],
+    folder: str,
+    force: bool,
+    progress: Callable[[int, int], None] | None,
+) -> GallerySite:
+    if folder.endswith((".html", ".htm")):
+        raise LlamathError(
+            f"{safe(folder)} is no name for the folder of a gallery; a page is of one model or two"
+        )
+    paths = [os.fspath(x) for x in sources if isinstance(x, str | os.PathLike)]
+    if len(paths) < len(sources) or "-" in paths:
+        raise LlamathError("a gallery is of presets and files, not of models in memory or input")
+    return write_gallery(folder, paths, force=force, on_progress=progress)
