@@ -48,6 +48,7 @@ Size hardware
     gpus              memory, bandwidth and FLOP/s of GPUs
 
 Look
+    serve             the interactive page in the browser
     export            the page as one HTML file, or a site of all presets
     show              the page in a notebook
 
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
     from .api import training_memory as training_memory
     from .api import verify as verify
     from .checkpoint.meta_args import ModelArgs as ModelArgs
+    from .cli.serve import serve as serve
     from .conversion.convert_checkpoint import ConversionReport as ConversionReport
     from .core.blocks import Decoder as Decoder
     from .core.expr import Expr as Expr
@@ -162,6 +164,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "cli.serve": "serve",
     "api": "count facts config diff explain design memory training_memory flops fit "
     "compare_machines rank_gpus fit_engine cost pair place plan plan_serving quants ls verify "
     "names stored_names convert merge models gpus same hash_weights",

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "web": "utils core config_keys catalog hardware embedded questions checkpoint families loading model analysis generation render render/text render/svg",
     "cli": "utils core api catalog hardware embedded questions checkpoint tokenizers loading model analysis conversion generation torch native render render/text render/svg web",
     "__main__": "cli",
-    "__init__": "utils render core questions checkpoint hardware analysis loading model conversion api web",
+    "__init__": "utils render core questions checkpoint hardware analysis loading model conversion api web cli",
 }
 """Package or root module → those below it that it may import from, also inside functions."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
+import inspect
 import random
 import socket
 import sys
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -343,6 +346,36 @@ def test_one_time_address_is_opened_and_address_is_printed(
         done.exit_code == 0 and done.stdout.startswith("http://127.0.0.1:") and len(seen) == opened
     )
     assert not any(x in done.output for x in seen)
+
+
+def test_function_serves_as_the_command_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_server: uvicorn.Server, sockets: list[socket.socket]) -> None:
+        sockets[0].close()
+        raise KeyboardInterrupt
+
+    seen: list[str] = []
+    monkeypatch.setattr(uvicorn.Server, "run", interrupted)
+    monkeypatch.setattr("llamath.cli.serve.open_browser", seen.append)
+    llamath.serve("gpt2", llamath.load("llama-3-8b"), browser=True)
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:") and len(seen) == 1
+    defaults = {x: y.default for x, y in inspect.signature(llamath.serve).parameters.items()}
+    command = cli.get_command(click.Context(cli), "serve")
+    assert command is not None
+    options = {x.name: x.default for x in command.params}
+    names = ("host", "port", "browser")
+    assert [defaults[x] for x in names] == [options[x] for x in names]
+    with pytest.raises(LlamathError, match="port should be from 0 to 65,535"):
+        llamath.serve("gpt2", port=70_000)
+
+
+def test_function_refuses_a_running_event_loop() -> None:
+    async def notebook() -> None:
+        llamath.serve("gpt2")
+
+    with pytest.raises(LlamathError, match="running event loop"):
+        asyncio.run(notebook())
 
 
 def test_terminal_browsers_are_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:

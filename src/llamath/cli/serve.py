@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +17,7 @@ from .model_options import MODEL, note_broken_files
 from .output import echo, echo_json, warn
 
 if TYPE_CHECKING:
+    from ..loading import Source
     from ..web.server.json_api import Api, ApiFunction, ModelResolver
     from ..web.server.server import ServerAddress
 
@@ -30,6 +32,7 @@ _EXAMPLES = (
     "llamath serve --hub --port 8080 --no-browser",
     "llamath serve --mcp --root ~/models  # started by an agent, which writes to its stdin",
 )
+HOST = "127.0.0.1"
 _PAGE_OPTIONS = ("models", "host", "port", "browser")
 
 
@@ -38,7 +41,7 @@ _PAGE_OPTIONS = ("models", "host", "port", "browser")
 @click.option("--hub", is_flag=True, help="Let the page load configs from the Hugging Face Hub.")
 @click.option(
     "--host",
-    default="127.0.0.1",
+    default=HOST,
     show_default=True,
     metavar="ADDRESS",
     help="Address to listen on; the default is reachable from this machine only.",
@@ -100,6 +103,44 @@ def command(
         return
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
+
+    def announce(address: str) -> None:
+        if form == "json":
+            echo_json({"model": models[0] if models else None, "models": models, "url": address})
+        else:
+            echo(address)
+
+    _serve_pages(models, announce, host=host, port=port, hub=hub, browser=browser)
+
+
+def serve(
+    *models: Source,
+    host: str = HOST,
+    port: int = 0,
+    hub: bool = False,
+    browser: bool | None = None,
+) -> None:
+    """Serve the interactive page of one or two models until Ctrl-C, and print its address; without
+    models, or with more, a page to choose from.
+
+    The address contains a token, new at each start, that every request needs. Port 0 is a free one.
+    With `hub`, the page loads configs from the Hugging Face Hub. `browser` opens the page, by
+    default if there is a terminal and a screen. In a notebook, `show` is the page.
+    """
+    with suppress(KeyboardInterrupt):
+        _serve_pages(models, echo, host=host, port=port, hub=hub, browser=browser)
+
+
+def _serve_pages(
+    models: Sequence[Source],
+    announce: Callable[[str], object],
+    *,
+    host: str,
+    port: int,
+    hub: bool,
+    browser: bool | None,
+) -> None:
+    """Serve until interrupted; `announce` is called with the address."""
     from ..web.page_data.checkpoint_data import load_with_checkpoint
     from ..web.server.model_ids import refuse_huge
     from ..web.server.server import is_loopback, serve
@@ -111,12 +152,7 @@ def command(
         )
 
     def ready(where: ServerAddress) -> None:
-        if form == "json":
-            echo_json(
-                {"model": models[0] if models else None, "models": models, "url": where.address}
-            )
-        else:
-            echo(where.address)
+        announce(where.address)
         if is_interactive() if browser is None else browser:
             open_browser(where.one_time_address)
 
@@ -124,7 +160,7 @@ def command(
         pages = [load_with_checkpoint(x) for x in models]
         for page in pages:
             refuse_huge(page)
-    note_broken_files(*models)
+    note_broken_files(*(x if isinstance(x, str) else y for x, y in zip(models, pages, strict=True)))
     serve(pages, host, port, ready, api=api_functions, hub=hub)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from ...checkpoint.hub import Limits
 from ...model import Model
-from ...utils.errors import LlamathError, MissingExtra
+from ...utils.errors import ArgumentError, LlamathError, MissingExtra
 from ...utils.record_type import Record
 from .application import AccessPolicy, create_application
 from .messages import Launch
@@ -57,6 +58,13 @@ def serve(
     except ImportError as error:
         raise MissingExtra(error.name or "starlette", "web") from None
     from .timeouts import ConnectionLimits, protocol_with_limits
+
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise LlamathError(
+            "a server cannot run in a running event loop, such as that of a notebook",
+            hint="llamath.show(model) shows the page there",
+        )
 
     listener = listen(host, port)
     url_host, port_number = _host_in_url(host), listener.getsockname()[1]
@@ -132,6 +140,8 @@ def is_loopback(host: str) -> bool:
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 selects any free port."""
+    if not 0 <= port <= 65_535:
+        raise ArgumentError("port", f" should be from 0 to 65,535, found {port:,}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM
