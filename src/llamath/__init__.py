@@ -16,6 +16,7 @@ Understand a model
     facts             what a model is, on one page
     config            every config key explained
     diff              why one model has more parameters than another
+    trace             a forward pass step by step: shapes, FLOPs, KV cache
     explain           which model, with which change, has this many parameters
     design            dimensions for a number of parameters
     models            the presets
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
     from .api import rank_gpus as rank_gpus
     from .api import same as same
     from .api import stored_names as stored_names
+    from .api import trace as trace
     from .api import training_memory as training_memory
     from .api import verify as verify
     from .checkpoint.meta_args import ModelArgs as ModelArgs
@@ -165,7 +167,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "cli.serve": "serve",
-    "api": "count facts config diff explain design memory training_memory flops fit "
+    "api": "count facts config diff trace explain design memory training_memory flops fit "
     "compare_machines rank_gpus fit_engine cost pair place plan plan_serving quants ls verify "
     "names stored_names convert merge models gpus same hash_weights",
     "loading": "load",

@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from .questions.parameter_questions import CountQuestion, ExplainQuestion
     from .questions.plan_questions import PlanQuestion, PlanTraining, ServingPlanQuestion
     from .questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion, Price
+    from .questions.trace_question import TraceQuestion
+    from .torch.debug.trace_run import Trace
 
     _Sized = FitQuestion | MachinesQuestion | RankQuestion | EngineQuestion | PlaceQuestion
 
@@ -1362,6 +1364,63 @@ def config(model: Source) -> ConfigReport:
     from .analysis.config_report import config_report
 
     return config_report(load(model))
+
+
+def trace(
+    model: Source,
+    prompt: str | None = None,
+    *,
+    context: Tokens | None = None,
+    layer: int | None = None,
+    images: str = "",
+    decode: bool = False,
+    device: str = "cpu",
+    changes: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Trace:
+    """Follow a forward pass step by step, and one over the token after it: shapes, weights, FLOPs
+    and KV cache, each shape compared with that of a tensor of PyTorch.
+
+    Without a `prompt`, the shapes of `context` tokens (None: a few), and of `images` before them.
+    With one, the model is a path or a repository: its weights process the prompt on `device`, in
+    the dtype of the files, and the likely next tokens are part of the report. It shows all layers,
+    or one `layer`; with `decode`, the pass over the next token. `changes` replaces configuration
+    keys; `progress` is called with the bytes of weights that are read, and of all.
+    """
+    from .questions.trace_question import TraceQuestion
+
+    given = {} if context is None else {"context": context}
+    question = TraceQuestion.parse(layer=layer, images=images, decode=decode, **given)
+    return answer_trace(
+        model, prompt, question, device=device, changes=changes or {}, progress=progress
+    )
+
+
+def answer_trace(
+    model: Source,
+    prompt: str | None,
+    question: TraceQuestion,
+    *,
+    device: str = "cpu",
+    changes: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Trace:
+    """Trace a pass over a number of tokens, or over a prompt."""
+    from .torch.debug.trace_prompt import trace_prompt, trace_tokens
+
+    layer, images = question.layer, question.images
+    if prompt is None:
+        loaded = load(model, changes=changes).computable
+        report = trace_tokens(loaded, question.context, layer, _images(images))
+    elif images:
+        problem = " traces shapes, without a prompt: the text model alone is run"
+        raise ArgumentError("images", problem)
+    elif not isinstance(model, str | os.PathLike):
+        raise ArgumentError("model", " should be a path or a repository, where there is a prompt")
+    else:
+        quiet = progress or (lambda _done, _total: None)
+        report = trace_prompt(os.fspath(model), prompt, layer, device, changes or {}, quiet)
+    return report.replace(layer=layer, shows_next=question.decode)
 
 
 def ls(path: str | os.PathLike[str]) -> Listing:

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "model": "utils render core checkpoint families",
     "generic": "utils core checkpoint families model",
     "loading": "utils embedded catalog checkpoint core families generic model config_keys",
-    "api": "utils core questions checkpoint hardware engines generic loading model analysis conversion native",
+    "api": "utils core questions checkpoint hardware engines generic loading model analysis conversion native torch",
     "analysis": "utils render core config_keys questions checkpoint catalog families hardware engines embedded generic model loading",
     "conversion": "utils render core config_keys questions checkpoint families tokenizers loading model analysis",
     "generation": "utils core checkpoint embedded tokenizers model analysis",

@@ -209,8 +209,8 @@ def test_trace_of_the_next_token(typed: Typed) -> None:
     [
         (["llama-3-8b", "--layer", "32"], "layer 32 does not exist: the model has 32 layers"),
         (["llama-3-8b", "--layer", "-1"], "layer -1 does not exist"),
-        (["llama-3-8b", "a prompt"], "has no tokenizer for the prompt"),
-        (["llama-3-8b", " "], "the prompt is empty"),
+        (["llama-3-8b", "a prompt"], "is a preset, which has a configuration and no weights"),
+        (["embedded", " "], "the prompt is empty"),
         (["llama-3-8b", "--context", "0"], "--context"),
         (["gpt2", "--context", "1025"], "longer than the context of 1,024"),
         (["/nowhere/at/all"], "does not exist"),
@@ -301,8 +301,44 @@ def test_report_is_frozen() -> None:
         report.ids = ()  # type: ignore[misc]
 
 
-def test_print_prints_what_the_command_prints(typed: Typed) -> None:
-    report = trace(llamath.load("gpt2"), [0] * 7)
-    assert str(report) + "\n" == typed("gpt2")[1]
-    assert sum(x["times"] * x["FLOPs"] for x in report.rows()) == report.first.walk.flops
-    assert len(report) == len(report.rows()) and report
+@pytest.mark.parametrize(
+    ("words", "ask"),
+    [
+        (["gpt2"], {"model": "gpt2"}),
+        (["gpt2", "--layer", "3"], {"model": "gpt2", "layer": 3}),
+        (
+            ["deepseek-v3", "--next", "--tokens", "1k", "--set", "num_hidden_layers=4"],
+            {
+                "model": "deepseek-v3",
+                "decode": True,
+                "tokens": "1k",
+                "changes": {"num_hidden_layers": 4},
+            },
+        ),
+        (["embedded", "The cat"], {"model": "embedded", "prompt": "The cat"}),
+        (["embedded", "The cat", "--next"], {"model": "embedded", "prompt": "The cat"}),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_function_answers_as_the_command_does(
+    words: list[str], ask: dict[str, Any], typed: Typed
+) -> None:
+    report = llamath.trace(**(ask | {"decode": "--next" in words}))
+    assert f"{report}\n" == typed(*words)[1]
+    assert f"{report.summary}\n" == typed(*words, "--brief")[1]
+    assert json.loads(json.dumps(report.to_json())) == json.loads(typed(*words, "--json")[1])
+    rows = report.rows()
+    assert len(report) == len(rows) and report and report[0].name == rows[0]["step"]
+    if "--layer" not in words:
+        assert sum(x["times"] * x["FLOPs"] for x in rows) == report.walk.flops
+
+
+def test_function_refuses_what_cannot_run() -> None:
+    with pytest.raises(LlamathError, match="model should be a path or a repository"):
+        llamath.trace(llamath.load("gpt2"), "The cat")
+    with pytest.raises(LlamathError, match="tokens should be at most 131,072, found 1,048,576"):
+        llamath.trace("gpt2", tokens="1M")
+    with pytest.raises(LlamathError, match="images traces shapes, without a prompt"):
+        llamath.trace("embedded", "The cat", images="1x64")
+    with pytest.raises(LlamathError, match="the prompt is empty"):
+        llamath.trace("embedded", "")

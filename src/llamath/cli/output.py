@@ -148,6 +148,8 @@ def echo_report(report: Report, form: str | None, parts: Iterable[Part] | None =
         echo("\n".join(report_rows(report, form or "", stated_command(), parts)))
     elif form == "brief":
         echo(report.summary)
+    elif parts is None:
+        echo(report.terminal_text())
     else:
         from ..render.report_text import report_text
 

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..checkpoint.open import find_repo
-from ..embedded import MODEL_NAME, resolve_name
-from ..model import Model
+from ..embedded import MODEL_NAME
 from ..questions.trace_question import TraceQuestion
-from ..render.progress import Progress
-from ..utils.errors import FormatError, LlamathError, safe
+from ..render.progress import Bar, Progress
+from ..utils.errors import LlamathError, safe
 from .command_group import command as make_command
 from .generation_options import device_option
 from .model_options import (
@@ -24,16 +22,12 @@ from .model_options import (
     picture_option,
     set_option,
 )
-from .output import TABLES, PictureFile, echo, echo_json, note, print_error, stated_command
+from .output import TABLES, PictureFile, echo_report, note, print_error
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
-    from ..analysis.graph.walkthrough import Walkthrough
-    from ..tokenizers import Tokenizer
-    from ..torch.module import Decoder
+    from ..torch.debug.trace_run import Trace
 
-_TOP = 5
-"""How many likely next tokens are shown."""
 _EXAMPLES = (
     "llamath trace llama-3-8b",
     "llamath trace deepseek-v3 --layer 3 --context 4096",
@@ -64,127 +58,40 @@ def command(
     MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo
     model. --picture draws the block with its shapes.
     """
-    from ..analysis.image_pass import image_pass, parse_images
-    from ..render.text.trace_text import (
-        TokenTexts,
-        TraceView,
-        trace_summary,
-        trace_text,
-    )
-    from ..torch.debug.trace_run import trace
+    from ..api import answer_trace
 
-    location, prompt = _model_and_prompt(model, prompt)
+    model, prompt = _model_and_prompt(model, prompt)
     question = asked.parse(TraceQuestion)
-    if question.images and prompt is not None:
-        raise click.UsageError(
-            "--images traces shapes, without a PROMPT: the text model alone is run"
-        )
-    if prompt is not None and not prompt.strip():
-        raise click.UsageError("the prompt is empty: a pass needs at least one token")
-    if location is None and prompt is not None:
-        location = MODEL_NAME
-    if location is not None:
-        location = (
-            resolve_name(location)
-            if prompt is None or find_repo(location) is None
-            else local_model(location)
-        )
-    loaded, layer = load_model(location, parse_changes(changes)), question.layer
+    new = parse_changes(changes)
     if prompt is None:
-        loaded = loaded.computable
-        num_tokens = question.context
-        note_broken_files(location)
-        images = parse_images(question.images) if question.images else None
-        if images is not None:
-            num_tokens += image_pass(loaded.tree, images).tokens
+        loaded = load_model(model, new)
+        note_broken_files(model)
         with Progress("tracing the model"):
-            report, words = (
-                trace(loaded, [0] * num_tokens, layer=layer, images=images),
-                TokenTexts(),
+            report = answer_trace(loaded, None, question)
+    else:
+        from ..generation.bus_error import exit_on_bus_error
+
+        if question.images:
+            raise click.UsageError("--images traces shapes: not with a PROMPT")
+        exit_on_bus_error(print_error)
+        path = local_model(model or MODEL_NAME)
+        with Bar("running the model") as bar:
+            report = answer_trace(
+                path, prompt, question, device=device, changes=new, progress=bar.update
             )
-    else:
-        loaded, module, tokenizer = _open(loaded, location, device, changes)
-        ids = tokenizer.encode(prompt, parse_special_tokens=True)
-        with Progress("running the model"):
-            report = trace(loaded, ids, module, layer, _TOP)
-        shown = (*ids, *(x for x, _ in report.top_tokens))
-        words = TokenTexts({x: tokenizer.decode([x], keep_special_tokens=True) for x in shown})
-    decode = question.decode
     if picture is not None:
-        walk = report.following.walk if decode and report.following else report.first.walk
-        _draw(loaded, walk, picture, layer)
-    if form == "json":
-        echo_json(report.replace(texts=words.texts).to_json())
-    elif form in TABLES:
-        from ..analysis.graph.step_table import step_table
-        from ..render.csv_rows import tables_rows
-
-        traced = (report.following if decode else None) or report.first
-        summary = trace_summary(loaded, report, words, TraceView(decode, layer))
-        table = step_table(traced.walk, layer)
-        echo("\n".join(tables_rows(summary, [table], form or "", stated_command())))
-    else:
-        as_text = trace_summary if form == "brief" else trace_text
-        echo(as_text(loaded, report, words, TraceView(decode, layer)))
+        _draw(report, picture)
+    echo_report(report, form)
+    for text in report.notes if form in ("brief", "csv") else ():
+        note(text)
 
 
-def _draw(model: Model, walk: Walkthrough, files: PictureFile, layer: int | None) -> None:
+def _draw(report: Trace, file: PictureFile) -> None:
     from ..render.svg.block_svg import block_svg
 
-    if not walk.layers:
-        raise LlamathError(f"{safe(model.name)} has no layers to draw")
-    files.write(block_svg(model, walk, layer))
-
-
-def _open(
-    model: Model, location: str | None, device: str, changed: tuple[str, ...]
-) -> tuple[Model, Decoder | None, Tokenizer]:
-    """Return the model that processes the prompt, its module if there are weights, and its
-    tokenizer.
-    """
-    if location is not None and not _has_weights(location):
-        from ..tokenizers import load_tokenizer
-
-        if not os.path.isdir(location):
-            hint = (
-                "leave out the prompt to see the shapes (--context N), or give a folder with "
-                "weights and a tokenizer"
-            )
-            raise LlamathError(f"{safe(location)} has no tokenizer for the prompt", hint=hint)
-        return model, None, load_tokenizer(location)
-    from ..generation.bus_error import exit_on_bus_error
-    from ..render.progress import Bar
-    from ..torch import open_model
-
-    exit_on_bus_error(print_error)
-    from ..tokenizers import load_tokenizer
-    from ..torch.torch_session import check_tokenizer
-
-    changes = parse_changes(changed)
-    with Bar("opening the checkpoint") as bar:
-        opened = open_model(
-            location or MODEL_NAME, None, device, progress=bar.update, changes=changes
-        )
-    for text in opened.notes:
-        note(text)
-    tokenizer = load_tokenizer(opened.folder)
-    check_tokenizer(tokenizer, opened.module.embed.weight.shape[0])
-    return opened.model, opened.module, tokenizer
-
-
-def _has_weights(location: str) -> bool:
-    """Return whether this is a checkpoint, and not a preset, a config or a folder without
-    tensors.
-    """
-    from ..checkpoint.open import open_checkpoint
-
-    if not os.path.lexists(location) or location.endswith(".json"):
-        return False
-    try:
-        open_checkpoint(location)
-    except FormatError as error:
-        return error.code != "no_checkpoint"
-    return True
+    if not report.walk.layers:
+        raise LlamathError(f"{safe(report.model.name)} has no layers to draw")
+    file.write(block_svg(report.model, report.walk, report.layer))
 
 
 def _model_and_prompt(model: str | None, prompt: str | None) -> tuple[str | None, str | None]:

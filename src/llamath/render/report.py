@@ -65,12 +65,17 @@ class Report(Record):
         """Whether the answer is positive; true if the report has no verdict."""
         return True
 
-    def __str__(self) -> str:
+    def terminal_text(self) -> str:
+        """The report as text for a terminal: its headline, tables that fit the width, and notes."""
         from .report_text import report_text
+
+        return report_text(self)
+
+    def __str__(self) -> str:
         from .table import terminal_width, unstyled
 
         with unstyled(width=terminal_width()):
-            return report_text(self)
+            return self.terminal_text()
 
     def __repr__(self) -> str:
         return (

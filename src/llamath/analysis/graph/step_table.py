@@ -9,7 +9,7 @@ from ...core.expr import Expr
 from ...model import Model
 from ...render.tables import Column, Table
 from .operations import Operation, WeightUse
-from .walkthrough import Walkthrough
+from .walkthrough import Walkthrough, WalkthroughStage
 
 _COLUMNS = (
     Column("stage"),
@@ -30,10 +30,13 @@ def step_table(walk: Walkthrough, layer: int | None = None) -> Table:
     return Table(columns=_COLUMNS, rows=tuple(_rows(walk, layer)))
 
 
+def shown_stages(walk: Walkthrough, layer: int | None) -> Iterator[WalkthroughStage]:
+    """Yield the stages; with `layer`, of the layers only this one."""
+    return (x for x in walk.stages if x.name != "layers" or layer in (None, x.layer))
+
+
 def _rows(walk: Walkthrough, layer: int | None) -> Iterator[tuple[Any, ...]]:
-    for x in walk.stages:
-        if x.name == "layers" and layer not in (None, x.layer):
-            continue
+    for x in shown_stages(walk, layer):
         name = f"{x.name} {x.layer}" if x.name.endswith("layers") else x.name
         for step in x.steps:
             yield (

@@ -4,16 +4,15 @@ next token and the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...analysis.graph.descriptions import OVER_CACHED_KEYS
 from ...analysis.graph.operations import Operation
 from ...analysis.graph.step_table import format_shape, format_weights, list_letters
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.extensions.encoder_decoder import ENCODER
-from ...model import Model
 from ...utils.errors import safe
 from ...utils.number_format import (
     format_count,
@@ -38,51 +37,32 @@ Row = tuple[str, ...]
 class TokenTexts:
     """The text of tokens; without a tokenizer, their ids."""
 
-    def __init__(self, texts: dict[int, str] | None = None) -> None:
-        self.texts = texts or {}
+    def __init__(self, texts: Mapping[int, str]) -> None:
+        self.texts = texts
 
     def __call__(self, token: int) -> str:
         return f"'{safe(self.texts[token], 40)}'" if token in self.texts else f"token {token:,}"
 
 
-class TraceView(NamedTuple):
-    """The part of a trace to show."""
-
-    decode: bool = False  # the decode pass after the prompt instead of the prefill
-    layer: int | None = None  # only this layer
-
-
-_WHOLE_TRACE = TraceView()
-
-
-def trace_summary(
-    model: Model, trace: Trace, words: TokenTexts, shown: TraceView = _WHOLE_TRACE
-) -> str:
+def trace_summary(trace: Trace) -> str:
     """Return the pass in one line: its tokens and FLOPs, and the most likely next token if there
     is a prompt.
     """
-    walk = (
-        trace.following.walk if shown.decode and trace.following is not None else trace.first.walk
-    )
+    words = TokenTexts(trace.texts)
     prediction = (
         f", next token {words(trace.top_tokens[0][0])} {trace.top_tokens[0][1]:.1%}"
         if trace.top_tokens
         else ""
     )
     return (
-        f"{safe(model.name)}: {_heading(trace, shown.decode)}, "
-        f"{format_flops(walk.flops)}{prediction}"
+        f"{safe(trace.model.name)}: {_heading(trace)}, {format_flops(trace.walk.flops)}{prediction}"
     )
 
 
-def trace_text(
-    model: Model, trace: Trace, words: TokenTexts, shown: TraceView = _WHOLE_TRACE
-) -> str:
-    """Return one pass as text, with a summary of the next one."""
-    walk = (
-        trace.following.walk if shown.decode and trace.following is not None else trace.first.walk
-    )
-    lines = [bold(x) for x in wrap(f"{model.name}: {_heading(trace, shown.decode)}", indent="")]
+def trace_text(trace: Trace) -> str:
+    """Return the pass that is shown as text, with a summary of the next one."""
+    model, words = trace.model, TokenTexts(trace.texts)
+    lines = [bold(x) for x in wrap(f"{model.name}: {_heading(trace)}", indent="")]
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", indent="")]
     lines += [dim(x) for x in wrap(_checked_against(trace), indent="")]
     if words.texts:
@@ -92,16 +72,16 @@ def trace_text(
             + (" …" if len(trace.ids) > 40 else ""),
             indent="",
         )
-    if trace.images is not None and not shown.decode and shown.layer is None:
+    if trace.images is not None and not trace.shows_next and trace.layer is None:
         lines += ["", *_images(trace.images)]
     lines += [
         "",
-        *_table(walk, shown.layer),
+        *_table(trace.walk, trace.layer),
         "",
-        *wrap(f"with {', '.join(list_letters(model, walk))}", indent=""),
+        *wrap(f"with {', '.join(list_letters(model, trace.walk))}", indent=""),
         "",
     ]
-    if not shown.decode:
+    if not trace.shows_next:
         lines += _next_token(trace)
     lines += _top_tokens(trace, words)
     return "\n".join(
@@ -109,14 +89,14 @@ def trace_text(
     )
 
 
-def _heading(trace: Trace, then: bool) -> str:
+def _heading(trace: Trace) -> str:
     many = f"a prompt of {len(trace.ids):,} token{'s' * (len(trace.ids) != 1)}"
     images = (
         (f", {format_count(trace.images.images.tokens, 'token')} of {trace.images.images.images}")
         if trace.images
         else ""
     )
-    return f"decode after {many}" if then else f"{many}{images}"
+    return f"decode after {many}" if trace.shows_next else f"{many}{images}"
 
 
 def _checked_against(trace: Trace) -> str:

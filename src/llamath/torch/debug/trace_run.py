@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...analysis.graph.operations import Operation
-from ...analysis.graph.step_table import step_table
+from ...analysis.graph.step_table import shown_stages, step_table
 from ...analysis.graph.walkthrough import (
     Walkthrough,
     WalkthroughStage,
@@ -33,10 +33,8 @@ from ...core.latent_attention import IndexedAttention
 from ...core.tree import Block, Stack, Weight, fold, sequence
 from ...model import Model
 from ...render.report import Report
-from ...render.table import terminal_width, unstyled
 from ...render.tables import Table
 from ...utils.errors import LlamathError
-from ...utils.number_format import format_count, format_flops
 from ...utils.record_type import Record
 from ..memory_budget import MEMORY_DTYPES, check_memory, check_memory_for, dtype_name
 from ..module import Decoder, TensorOptions, set_weight
@@ -147,28 +145,35 @@ class Trace(Report):
     images: TracedImages | None = None  # whose tokens are part of the prompt
     # the text of each token, if there is a tokenizer
     texts: Mapping[int, str] = MappingProxyType({})
+    layer: int | None = None  # the only layer that is shown
+    shows_next: bool = False  # the pass over the next token is shown, not that over the prompt
+
+    @property
+    def walk(self) -> Walkthrough:
+        """The steps of the pass that is shown."""
+        return (self.following if self.shows_next and self.following else self.first).walk
 
     @property
     def summary(self) -> str:
-        """The tokens and the FLOPs."""
-        tokens = format_count(len(self.ids), "token")
-        flops = format_flops(self.first.walk.flops)
-        return f"{self.model.name}: a prompt of {tokens}, {flops}"
+        """The tokens and the FLOPs, and the most likely next token if there is a prompt."""
+        from ...render.text.trace_text import trace_summary
+
+        return trace_summary(self)
 
     @property
     def entries(self) -> list[Operation]:
-        """The steps."""
-        return [step for stage in self.first.walk.stages for step in stage.steps]
+        """The steps of the pass that is shown."""
+        return [step for stage in shown_stages(self.walk, self.layer) for step in stage.steps]
 
     def tables(self) -> Iterator[Table]:
-        """The steps of the pass over the prompt."""
-        yield step_table(self.first.walk)
+        """The steps of the pass that is shown."""
+        yield step_table(self.walk, self.layer)
 
-    def __str__(self) -> str:
-        from ...render.text.trace_text import TokenTexts, trace_text
+    def terminal_text(self) -> str:
+        """The steps with shapes and weights, the next token and the cache."""
+        from ...render.text.trace_text import trace_text
 
-        with unstyled(width=terminal_width()):
-            return trace_text(self.model, self, TokenTexts(dict(self.texts)))
+        return trace_text(self)
 
     @property
     def tokens(self) -> list[dict[str, Any]]:
