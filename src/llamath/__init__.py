@@ -48,6 +48,9 @@ Size hardware
     plan_serving      rank the ways to serve it
     gpus              memory, bandwidth and FLOP/s of GPUs
 
+Run
+    run               generate text
+
 Look
     serve             the interactive page in the browser
     export            the page as one HTML file, or a site of all presets
@@ -119,6 +122,7 @@ if TYPE_CHECKING:
     from .api import plan_serving as plan_serving
     from .api import quants as quants
     from .api import rank_gpus as rank_gpus
+    from .api import run as run
     from .api import same as same
     from .api import stored_names as stored_names
     from .api import trace as trace
@@ -135,6 +139,7 @@ if TYPE_CHECKING:
     from .core.tree import Stack as Stack
     from .core.tree import Weight as Weight
     from .core.tree import walk as walk
+    from .generation.sampling_parameters import Sampling as Sampling
     from .hardware import Device as Device
     from .hardware import DeviceList as DeviceList
     from .loading import load as load
@@ -150,6 +155,7 @@ if TYPE_CHECKING:
     from .questions.memory_questions import Training as Training
     from .questions.plan_questions import PlanTraining as PlanTraining
     from .render.report import Report as Report
+    from .runtime.reply import Reply as Reply
     from .utils.errors import ConfigError as ConfigError
     from .utils.errors import ConvertError as ConvertError
     from .utils.errors import FormatError as FormatError
@@ -169,7 +175,7 @@ _MODULES = {
     "cli.serve": "serve",
     "api": "count facts config diff trace explain design memory training_memory flops fit "
     "compare_machines rank_gpus fit_engine cost pair place plan plan_serving quants ls verify "
-    "names stored_names convert merge models gpus same hash_weights",
+    "names stored_names convert merge models gpus same hash_weights run",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",
@@ -178,6 +184,7 @@ _MODULES = {
     "core.expr": "Expr",
     "core.parameter_count": "Parameters",
     "render.report": "Report",
+    "runtime.reply": "Reply",
     "analysis.count.count_report": "CountReport StoredNamesReport",
     "analysis.diff.model_diff": "DiffReport MultiDiffReport",
     "analysis.explain.explanation": "Explanation",
@@ -211,6 +218,7 @@ _MODULES = {
     "analysis.verify.structure_report": "StructureReport",
     "analysis.verify.weight_names": "NamesReport",
     "analysis.preset_list": "PresetList",
+    "generation.sampling_parameters": "Sampling",
     "hardware": "Device DeviceList",
     "conversion.convert_checkpoint": "ConversionReport",
     "web.gallery.site_files": "GallerySite",

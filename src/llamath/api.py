@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
+from .generation.sampling_parameters import DEFAULT_MAX_TOKENS
 from .hardware import Device
 from .loading import Source, Via, load
 from .model import Model
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from .analysis.verify.structure_report import StructureReport
     from .analysis.verify.weight_names import NamesReport
     from .conversion.convert_checkpoint import ConversionReport
+    from .generation.sampling_parameters import Sampling
     from .generic.generic_model import GenericModel
     from .hardware import DeviceList
     from .questions.catalog_question import ModelsQuestion
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from .questions.plan_questions import PlanQuestion, PlanTraining, ServingPlanQuestion
     from .questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion, Price
     from .questions.trace_question import TraceQuestion
+    from .runtime.reply import Reply
     from .torch.debug.trace_run import Trace
 
     _Sized = FitQuestion | MachinesQuestion | RankQuestion | EngineQuestion | PlaceQuestion
@@ -1421,6 +1424,84 @@ def answer_trace(
         quiet = progress or (lambda _done, _total: None)
         report = trace_prompt(os.fspath(model), prompt, layer, device, changes or {}, quiet)
     return report.replace(layer=layer, shows_next=question.decode)
+
+
+@overload
+def run(
+    model: str | os.PathLike[str],
+    prompt: str,
+    *,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    sampling: str | Sampling = "",
+    chat: bool | None = None,
+    system: str = "",
+    stop: str | Sequence[str] = (),
+    logprobs: int | None = None,
+    dtype: str = "",
+    device: str = "cpu",
+) -> Reply: ...
+@overload
+def run(
+    model: str | os.PathLike[str],
+    prompt: list[str] | tuple[str, ...],
+    *,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    sampling: str | Sampling = "",
+    chat: bool | None = None,
+    system: str = "",
+    stop: str | Sequence[str] = (),
+    logprobs: int | None = None,
+    dtype: str = "",
+    device: str = "cpu",
+) -> list[Reply]: ...
+def run(
+    model: str | os.PathLike[str],
+    prompt: str | list[str] | tuple[str, ...],
+    *,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    sampling: str | Sampling = "",
+    chat: bool | None = None,
+    system: str = "",
+    stop: str | Sequence[str] = (),
+    logprobs: int | None = None,
+    dtype: str = "",
+    device: str = "cpu",
+) -> Reply | list[Reply]:
+    """Generate text with a folder, a file, a repository on the Hub or `"embedded"`; several prompts
+    are one batch.
+
+    An instruction-tuned model answers the prompt, a base model continues it; `chat` chooses, and a
+    `system` prompt is for answers. `sampling` is text such as `"temperature=0.7,top_p=0.9,seed=1"`
+    or a `Sampling`; empty: the publisher's, else greedy. Generation ends before a `stop` text.
+    `logprobs=5` adds the log probability of each token and of the 5 most likely. `dtype` is bf16,
+    fp16, fp32 or int8; empty: as stored. The native engine computes on `device="cpu"` if it can run
+    the model, else PyTorch. `llamath.torch.Llama` keeps a model open, and chats.
+    """
+    from .generation.generation import GenerationLimits
+    from .generation.sampling_parameters import Sampling
+    from .questions.sampling_settings import SamplingSettings
+    from .questions.settings import SomeKeys
+    from .questions.value_kinds import integer
+    from .runtime.open_llama import open_llama
+    from .runtime.prompt_job import PromptJob, choose_sampling
+
+    typed = isinstance(sampling, Sampling)
+    settings = {} if typed else SomeKeys(SamplingSettings).parse("sampling", sampling)
+    if logprobs is not None:
+        integer(0, 100).parse("logprobs", logprobs)
+    limits = GenerationLimits(
+        max_tokens=integer().parse("max_tokens", max_tokens),
+        stop_strings=(stop,) if isinstance(stop, str) else tuple(stop),
+        logprobs=logprobs,
+    )
+    llama = open_llama(
+        os.fspath(model), dtype or None, device, changes={}, will_chat=chat is not False
+    )
+    chosen = sampling if isinstance(sampling, Sampling) else choose_sampling(llama, settings)
+    job = PromptJob(llama, chosen, limits, chat=chat, system=system)
+    prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+    replies = job.complete(job.begin(prompts), prompts)
+    return replies[0] if isinstance(prompt, str) else replies
 
 
 def ls(path: str | os.PathLike[str]) -> Listing:

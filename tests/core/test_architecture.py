@@ -30,18 +30,19 @@ MAY_IMPORT = {
     "model": "utils render core checkpoint families",
     "generic": "utils core checkpoint families model",
     "loading": "utils embedded catalog checkpoint core families generic model config_keys",
-    "api": "utils core questions checkpoint hardware engines generic loading model analysis conversion native torch",
+    "api": "utils core questions checkpoint hardware engines generic loading model analysis conversion generation runtime torch native",
     "analysis": "utils render core config_keys questions checkpoint catalog families hardware engines embedded generic model loading",
     "conversion": "utils render core config_keys questions checkpoint families tokenizers loading model analysis",
     "generation": "utils core checkpoint embedded tokenizers model analysis",
     "torch": "utils render render/text core questions checkpoint tokenizers embedded loading model analysis generation",
     "native": "utils render core questions checkpoint tokenizers embedded model analysis generation",
+    "runtime": "utils render render/text checkpoint tokenizers analysis generation torch native",
     "render/text": "utils render core config_keys hardware questions checkpoint model analysis",
     "render/svg": "utils render render/text model analysis",
     "web": "utils core config_keys catalog hardware embedded questions checkpoint families loading model analysis generation render render/text render/svg",
-    "cli": "utils core api catalog hardware embedded questions checkpoint tokenizers loading model analysis conversion generation torch native render render/text render/svg web",
+    "cli": "utils core api catalog hardware embedded questions checkpoint tokenizers loading model analysis conversion generation torch native runtime render render/text render/svg web",
     "__main__": "cli",
-    "__init__": "utils render core questions checkpoint hardware analysis loading model conversion api web cli",
+    "__init__": "utils render core questions checkpoint hardware analysis generation loading model conversion runtime api web cli",
 }
 """Package or root module → those below it that it may import from, also inside functions."""
 

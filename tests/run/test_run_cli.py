@@ -281,7 +281,8 @@ def test_prompt_is_answered_with_a_chat_template(typed: Typed, talker: Path) -> 
     raw = json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json", "--raw").out)
     assert raw["ids"] == list(llama.generate("The cat", max_tokens=6).ids)
     assert (
-        "not with --system" in typed("run", talker, "The cat", "--raw", "--system", "Be brief.").err
+        "--system is for an answer"
+        in typed("run", talker, "The cat", "--raw", "--system", "Be brief.").err
     )
 
 
@@ -366,7 +367,7 @@ BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
     "an argument without a template": (
         (".", "The cat", "--template-arg", "x=1"),
         b"",
-        "--template-arg is for the chat template",
+        "--template-arg is for a chat template",
     ),
     "a file for an argument": (
         (".", "The cat", "--template-arg", "x=@nowhere", "--chat-template", "chatml"),

@@ -11,7 +11,6 @@ from .generation_options import (
     choose_limits,
     choose_sampling,
     decode_utf8,
-    model_name,
     parse_template_args,
     stream,
     write,
@@ -168,7 +167,7 @@ class _Conversation:
         if self.as_json:
             echo_json(
                 {
-                    "model": model_name(self.session.llama),
+                    "model": self.session.llama.name,
                     "prompt": text,
                     "text": answer,
                     "finish": finish,

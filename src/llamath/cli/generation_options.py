@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ..questions.settings import Settings, SomeKeys, ask
-from ..questions.value_kinds import integer, number
+from ..questions.sampling_settings import SamplingKeys, SamplingSettings
+from ..questions.settings import SomeKeys
 from ..utils.errors import LlamathError, safe
 from .command_group import shared_option
-from .model_options import COMPUTE_DTYPE, context_option, local_model, parse_changes, set_option
+from .model_options import COMPUTE_DTYPE, context_option, parse_changes, set_option
 from .output import echo, note, print_error, under_torchrun, warn
 
 if TYPE_CHECKING:
@@ -26,24 +26,10 @@ if TYPE_CHECKING:
     from ..generation.session import LlamaBase
 
 
-class SamplingKeys(Settings):
-    """The keys of --sampling: what has no option of its own. `Sampling` has their defaults."""
-
-    top_k: int = ask(
-        integer(0, 10**9 - 1), help="Tokens that are kept, the most likely.", example="40"
-    )
-    min_p: float = ask(
-        number(0, 1), help="Tokens below this share of the likeliest are left out.", example="0.05"
-    )
-    repetition_penalty: float = ask(
-        number(0, float("inf")), help="Penalty of tokens that occurred before.", example="1.1"
-    )
-
-
 _SAMPLING = SomeKeys(SamplingKeys)
+_HELP = {name: x.help for name, x in SamplingSettings.described.items()}
 _MAX_ARGUMENT_BYTES = 1 << 24
 """Size of the largest file with a variable of a chat template."""
-_NARROWING = ("top_k", "top_p", "min_p")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -71,21 +57,19 @@ _OPTIONS: tuple[Decorator, ...] = (
         metavar="N",
         help="Maximum number of new tokens.",
     ),
-    click.option(
-        "--temperature", type=float, metavar="X", help="Sampling temperature; 0 is greedy."
-    ),
+    click.option("--temperature", type=float, metavar="X", help=_HELP["temperature"]),
     click.option(
         "--top-p",
         type=float,
         metavar="P",
-        help="Nucleus sampling: keep the smallest set of tokens with cumulative probability ≥ P.",
+        help=_HELP["top_p"],
     ),
     click.option(
         "--sampling",
         metavar="SPEC",
         help=f"Further sampling settings: {_SAMPLING.keys_in_words}.",
     ),
-    click.option("--seed", type=int, metavar="N", help="Random seed."),
+    click.option("--seed", type=int, metavar="N", help=_HELP["seed"]),
     context_option(
         "Maximum number of prompt and new tokens: 4096, 8k.  [default: MODEL's context]"
     ),
@@ -171,70 +155,26 @@ def open_model(model: str | None, options: dict[str, Any], *, will_chat: bool = 
     """Open the model with its tokenizer on an engine, and its chat template if there will be a
     chat; notes go to stderr.
     """
-    from ..analysis.verify.verified_checkpoint import open_verified
-    from ..embedded import path as embedded_path
+    from .. import embedded
     from ..generation.bus_error import exit_on_bus_error
     from ..generation.sampling_parameters import Sampling
+    from ..runtime.open_llama import open_llama
 
     exit_on_bus_error(print_error)
     Sampling(**_sampling_settings(options))
     device, engine = options["device"], options.get("engine")
-    on_cpu = device == "cpu"
-    if engine == "native" and not on_cpu:
+    if engine == "native" and device != "cpu":
         raise click.UsageError("--engine native computes on the CPU: not with --device or torchrun")
-    llama: LlamaBase
-    if on_cpu and engine != "torch":
-        from ..native.library import NoLibrary, load_library
-        from ..native.lowering import NotExpressible
-        from ..native.native_session import NativeLlama
-        from ..render.progress import Progress
-
-        try:
-            with Progress("compiling the native engine, once"):
-                load_library()
-            source = embedded_path() if model is None else local_model(model)
-            checkpoint = open_verified(source, parse_changes(options["changes"]))
-            llama = NativeLlama.from_verified(checkpoint, options["dtype"], will_chat=will_chat)
-            return _with_notes(llama)
-        except (NoLibrary, NotExpressible) as error:
-            if engine == "native":
-                raise
-            _require_torch(error)
-            note(f"using torch: {error}{error.hint and f' ({error.hint})'}")
-    return _with_notes(_open_on_torch(model, options))
-
-
-def is_installed(package: str) -> bool:
-    """Return whether a package can be imported, without importing it."""
-    from importlib.util import find_spec
-
-    return find_spec(package) is not None
-
-
-def _require_torch(error: LlamathError) -> None:
-    """Raise the native engine's error where torch is not installed."""
-    if not is_installed("torch"):
-        raise LlamathError(
-            f"{error}; torch, which would compute instead, is not installed",
-            hint=error.hint or "pip install 'llamath[torch]'",
-        )
-
-
-def _open_on_torch(model: str | None, options: dict[str, Any]) -> LlamaBase:
-    from ..render.progress import Bar
-    from ..torch import Llama, limit_threads
-
-    model = None if model is None else local_model(model)
-    with Bar("opening the checkpoint") as bar:
-        llama = Llama.open(
-            model,
-            options["dtype"],
-            options["device"],
-            progress=bar.update,
-            changes=parse_changes(options["changes"]),
-        )
-    limit_threads(llama.module)
-    return llama
+    llama = open_llama(
+        embedded.path() if model is None else model,
+        options["dtype"],
+        device,
+        engine,
+        changes=parse_changes(options["changes"]),
+        will_chat=will_chat,
+        report=note,
+    )
+    return _with_notes(llama)
 
 
 def _with_notes(llama: LlamaBase) -> LlamaBase:
@@ -242,11 +182,6 @@ def _with_notes(llama: LlamaBase) -> LlamaBase:
     for text in llama.notes[len(known) :]:
         note(text)
     return llama
-
-
-def model_name(llama: LlamaBase) -> str | None:
-    """Return the model's name, as `--json` writes it."""
-    return llama.model.name if llama.model is not None else None
 
 
 def _sampling_settings(options: Mapping[str, Any]) -> dict[str, float]:
@@ -263,14 +198,10 @@ def choose_sampling(llama: LlamaBase, options: Mapping[str, Any]) -> Sampling:
     """Return the sampling parameters: the options, else the model's generation_config, else
     greedy.
     """
+    from ..runtime import prompt_job
+
     settings = _sampling_settings(options)
-    if (
-        llama.sampling.temperature == 0
-        and "temperature" not in settings
-        and any(name in settings for name in _NARROWING)
-    ):
-        settings["temperature"] = 1.0
-    sampling = llama.sampling.replace(**settings)
+    sampling = prompt_job.choose_sampling(llama, settings)
     if "seed" in settings and sampling.greedy:
         note("a seed has no effect on greedy generation; add --temperature 1 to sample")
     return sampling

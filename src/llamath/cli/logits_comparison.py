@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..render.progress import Progress
+from ..runtime.open_llama import is_installed
 from ..utils.errors import LlamathError, MissingExtra, safe
-from .generation_options import is_installed
 from .model_options import local_model, parse_changes
 from .output import note, print_error
 

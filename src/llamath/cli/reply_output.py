@@ -42,16 +42,3 @@ class ReplyWriter:
             self.text += part.text
             if not self.is_silent:
                 write(part.text, style=dim if part.is_reasoning and sys.stdout.isatty() else str)
-
-
-def visible_texts(
-    llama: LlamaBase, generation: Generation, pieces: list[GeneratedPiece]
-) -> list[str]:
-    """Return the text of each row without its reasoning."""
-    readers = [ReplyReader(llama.tokenizer, row.prompt) for row in generation.rows]
-    texts = [""] * len(readers)
-    for piece in pieces:
-        reader = readers[piece.row]
-        parts = reader.add(piece.token, piece.text) + (reader.flush() if piece.finish else [])
-        texts[piece.row] += "".join(x.text for x in parts if not x.is_reasoning)
-    return texts

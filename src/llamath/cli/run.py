@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..checkpoint.open import find_repo
+from ..generation.sampling_parameters import DEFAULT_MAX_TOKENS
 from ..render.progress import Progress
 from ..utils.errors import LlamathError, safe
 from .command_group import command as make_command
@@ -24,7 +25,6 @@ from .generation_options import (
     device_or_mesh,
     exit_interrupted,
     generation_options,
-    model_name,
     open_model,
     parse_template_args,
     stream,
@@ -32,15 +32,15 @@ from .generation_options import (
 )
 from .model_options import MODEL
 from .output import echo, echo_json, under_torchrun
-from .reply_output import ReplyWriter, visible_texts
+from .reply_output import ReplyWriter
 
 if TYPE_CHECKING:
-    from ..generation.generation import GeneratedPiece, Generation, GenerationLimits
-    from ..generation.sampling_parameters import Sampling
-    from ..generation.session import Completion, LlamaBase
+    from ..generation.generation import GeneratedPiece, GenerationLimits
+    from ..generation.session import LlamaBase
+    from ..runtime.prompt_job import PromptJob
 
-_DEFAULT_MAX_TOKENS, _DEFAULT_BATCH = 256, 8
-"""New tokens of one prompt, and prompts of a file in one batch."""
+_DEFAULT_BATCH = 8
+"""Prompts of a file in one batch."""
 _MAX_PROMPT_BYTES = 1 << 26
 """Size of the largest file of prompts."""
 _EXAMPLES = (
@@ -106,13 +106,13 @@ def command(
         prompts = _prompts(batch_file) if batch_file is not None else [_prompt(prompt)]
         will_chat = options["chat"] is not False and not options["chat_template"]
         llama = open_model(model, options | {"device": device}, will_chat=will_chat)
-        job = _Job(llama, options, quiet=form == "brief")
+        job = _job(llama, options)
         if batch_file is not None:
-            job.run_batches(prompts, batch)
+            _run_batches(job, prompts, batch)
         elif form == "json":
-            job.print_completion(prompts[0])
+            _print_reply(job, prompts[0])
         else:
-            job.stream(prompts[0])
+            _stream(job, prompts[0], quiet=form == "brief")
 
 
 def _check_conversation(model: str | None, options: dict[str, Any], *, brief: bool) -> None:
@@ -131,166 +131,81 @@ def _check_conversation(model: str | None, options: dict[str, Any], *, brief: bo
         raise click.UsageError(f"{' and '.join(wrong)} needs a PROMPT: without one, `run` chats")
 
 
-class _Job:
-    """A model, and the options for generating with it."""
+def _job(llama: LlamaBase, options: dict[str, Any]) -> PromptJob:
+    """Return the model with the options for generating with it."""
+    from ..runtime.prompt_job import PromptJob
 
-    def __init__(self, llama: LlamaBase, options: dict[str, Any], quiet: bool) -> None:
-        self.llama, self.system, self.quiet, self.verbose = (
-            llama,
-            options["system"],
-            quiet,
-            options["verbose"],
-        )
-        self.logprobs = options["logprobs"] is not None
-        limited = options | {"max_tokens": options["max_tokens"] or _DEFAULT_MAX_TOKENS}
-        self.limits: GenerationLimits = choose_limits(llama, limited, options["logprobs"])
-        self.sampling: Sampling = choose_sampling(llama, options)
-        chat, template = options["chat"], options["chat_template"]
-        if (template or self.system) and chat is False:
-            raise click.UsageError(
-                "--raw continues the prompt alone: not with --system or --chat-template"
-            )
-        chat = chat or bool(template or self.system)
-        if options["chat"] is None and llama.chat_template:
-            chat = True
-        arguments = parse_template_args(options["template_args"])
-        if arguments and not chat:
-            raise click.UsageError(
-                "--template-arg is for the chat template: not with --raw, and "
-                "not for a model without one"
-            )
-        self.form = llama.find_format(template, arguments) if chat else None
-        self.hides_thinking = options["hide_thinking"] and chat
+    limited = options | {"max_tokens": options["max_tokens"] or DEFAULT_MAX_TOKENS}
+    return PromptJob(
+        llama,
+        choose_sampling(llama, options),
+        choose_limits(llama, limited, options["logprobs"]),
+        chat=options["chat"],
+        system=options["system"],
+        template=options["chat_template"],
+        template_args=parse_template_args(options["template_args"]),
+        hides_thinking=options["hide_thinking"],
+        verbose=options["verbose"],
+    )
 
-    def ids(self, prompt: str) -> list[int]:
-        """Return the tokens of a prompt, with the chat template if there is one."""
-        if self.form is None or not prompt:
-            return self.llama.encode(prompt)
-        from ..tokenizers import chat_prompt as chat
 
-        turns = [
-            *([chat.ChatMessage("system", self.system)] if self.system else []),
-            chat.ChatMessage("user", prompt),
-        ]
-        return chat.encode_chat(self.form, self.llama.tokenizer, turns)
+def _stream(job: PromptJob, prompt: str, *, quiet: bool) -> None:
+    """Write the text as it is generated, and statistics to stderr."""
+    from ..render.text.generation_text import logprob_text
 
-    def begin(
-        self, prompts: Sequence[str], sampling: Sampling | None = None, first_row: int = 0
-    ) -> Generation:
-        """Start generating from these prompts."""
-        ids = [self.ids(x) for x in prompts]
-        ends = self.limits
-        if self.form is not None:
-            from ..tokenizers import chat_prompt as chat
+    logprobs = job.limits.logprobs is not None
+    generation = job.begin([prompt])
+    reply = (
+        ReplyWriter(job.llama, generation, hides_thinking=job.hides_thinking)
+        if job.form is not None
+        else None
+    )
 
-            ends = ends.replace(stop_ids=chat.chat_stop_ids(self.form, self.llama.tokenizer))
-        generation = self.llama.start(ids, sampling or self.sampling, ends, first_row)
-        return generation.attach_tokenizer(self.llama.tokenizer, ids if self.form is None else None)
+    def out(piece: GeneratedPiece) -> None:
+        if not logprobs and reply is not None:
+            reply(piece)
+        elif not logprobs:
+            write(piece.text)
+        elif piece.logprob is not None:
+            write(logprob_text(piece.token, piece.logprob, piece.top, job.token) + "\n")
 
-    def complete(self, generation: Generation) -> list[Completion]:
-        """Run a generation to its end."""
-        from ..generation.session import collect_completions
+    continues = job.form is None and not logprobs and sys.stdout.isatty()
+    interrupted = stream(generation, out, prompt if continues else "")
+    write("" if logprobs else "\n")
+    if not quiet:
+        echo("; ".join(job.statistics(generation)), err=True)
+    if interrupted:
+        exit_interrupted()
 
-        pieces: list[GeneratedPiece] = []
-        completions = collect_completions(generation, pieces.append)
-        if not self.hides_thinking:
-            return completions
-        texts = visible_texts(self.llama, generation, pieces)
-        return [
-            completion.replace(text=text)
-            for completion, text in zip(completions, texts, strict=True)
-        ]
 
-    def token(self, token: int) -> str:
-        """Return the text of a token."""
-        return self.llama.tokenizer.decode([token], keep_special_tokens=True)
+def _print_reply(job: PromptJob, prompt: str) -> None:
+    """Write the finished text and its statistics as JSON."""
+    with Progress("generating"):
+        (reply,) = job.complete(job.begin([prompt]), [prompt])
+    echo_json(reply.to_json())
+    if reply.finish == "interrupted":
+        exit_interrupted()
 
-    def stream(self, prompt: str) -> None:
-        """Write the text as it is generated, and statistics to stderr."""
-        from ..render.text.generation_text import (
-            finish_text,
-            logprob_text,
-            sampling_text,
-            speed_text,
-        )
 
-        generation = self.begin([prompt])
-        reply = (
-            ReplyWriter(self.llama, generation, hides_thinking=self.hides_thinking)
-            if self.form is not None
-            else None
-        )
-
-        def out(piece: GeneratedPiece) -> None:
-            if not self.logprobs and reply is not None:
-                reply(piece)
-            elif not self.logprobs:
-                write(piece.text)
-            elif piece.logprob is not None:
-                write(logprob_text(piece.token, piece.logprob, piece.top, self.token) + "\n")
-
-        continues = self.form is None and not self.logprobs and sys.stdout.isatty()
-        interrupted = stream(generation, out, prompt if continues else "")
-        row = generation.rows[0]
-        write("" if self.logprobs else "\n")
-        theirs = self.sampling.replace(seed=None) == self.llama.sampling
-        how = {name: getattr(self.sampling, name) for name in self.sampling.fields}
-        figures = speed_text(
-            len(row.ids),
-            row.prompt_length,
-            generation.first_token_at - generation.started_at,
-            generation.tokens_per_second,
-        )
-        statistics = [
-            figures,
-            self.llama.describe_engine(self.verbose),
-            finish_text(row.finish),
-            sampling_text(how, generation.seed, theirs),
-            *([f"chat template {self.form.name}"] if self.form else []),
-        ]
-        if not self.quiet:
-            echo("; ".join(statistics), err=True)
-        if interrupted:
+def _run_batches(job: PromptJob, prompts: Sequence[str], batch: int) -> None:
+    """Write a line of JSON for each prompt, in order."""
+    for number, prompt in enumerate(prompts, 1):
+        _check_length(job.limits, job.ids(prompt), number)
+    seed = None
+    for first in range(0, len(prompts), batch):
+        part = prompts[first : first + batch]
+        sampling = None if seed is None else job.sampling.replace(seed=seed)
+        generation = job.begin(part, sampling, first)
+        seed = generation.seed if seed is None else seed
+        with Progress(
+            f"generating from prompts {first + 1:,} to {first + len(part):,} of {len(prompts):,}"
+        ):
+            replies = job.complete(generation, part)
+        for reply in replies:
+            as_json = reply.to_json()
+            echo_json({"model": as_json.pop("model"), "prompt": reply.prompt} | as_json)
+        if any(x.finish == "interrupted" for x in replies):
             exit_interrupted()
-
-    def print_completion(self, prompt: str) -> None:
-        """Write the finished text and its statistics as JSON."""
-        from ..render.text.generation_text import completion_json
-
-        with Progress("generating"):
-            (completion,) = self.complete(self.begin([prompt]))
-        echo_json(
-            {
-                "model": model_name(self.llama),
-                **completion_json(completion, self.token if self.logprobs else None),
-            }
-        )
-        if completion.finish == "interrupted":
-            exit_interrupted()
-
-    def run_batches(self, prompts: Sequence[str], batch: int) -> None:
-        """Write a line of JSON for each prompt, in order."""
-        from ..render.text.generation_text import completion_json
-
-        for number, prompt in enumerate(prompts, 1):
-            _check_length(self.limits, self.ids(prompt), number)
-        seed = None
-        for first in range(0, len(prompts), batch):
-            part = prompts[first : first + batch]
-            generation = self.begin(
-                part, None if seed is None else self.sampling.replace(seed=seed), first
-            )
-            seed = generation.seed if seed is None else seed
-            with Progress(
-                f"generating from prompts {first + 1:,} to {first + len(part):,} of "
-                f"{len(prompts):,}"
-            ):
-                completions = self.complete(generation)
-            for prompt, completion in zip(part, completions, strict=True):
-                as_json = completion_json(completion, self.token if self.logprobs else None)
-                echo_json({"model": model_name(self.llama), "prompt": prompt} | as_json)
-            if any(x.finish == "interrupted" for x in completions):
-                exit_interrupted()
 
 
 def _check_length(limits: GenerationLimits, ids: Sequence[int], number: int) -> None:

@@ -9,6 +9,8 @@ from ..utils.record_type import Record
 
 MIN_TEMPERATURE = 1e-6
 """The temperature below which sampling is greedy."""
+DEFAULT_MAX_TOKENS = 256
+"""New tokens of a prompt."""
 
 
 class Sampling(Record):

@@ -25,10 +25,7 @@ from ..tokenizers.template_process import OwnTemplates, TemplateProcess
 from ..utils.errors import LlamathError, safe
 from ..utils.record_type import Record
 from .generation import GeneratedPiece, Generation, GenerationLimits
-from .sampling_parameters import Sampling
-
-_DEFAULT_MAX_TOKENS = 256
-"""Maximum number of new tokens by default."""
+from .sampling_parameters import DEFAULT_MAX_TOKENS, Sampling
 
 
 class _LimitOptions(TypedDict, total=False):
@@ -111,6 +108,11 @@ class LlamaBase:
         # the Jinja template; empty if there is a place for one, but none
         self.chat_template: str | None = None
         self.notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str | None:
+        """The name of the model."""
+        return None if self.model is None else self.model.name
 
     def describe_engine(self, verbose: bool = False) -> str:  # noqa: ARG002
         """Name the engine; with `verbose`, what it computes with."""
@@ -367,7 +369,7 @@ def _role(message: chats.Message) -> str:
 
 
 def _limits(options: _LimitOptions) -> GenerationLimits:
-    return GenerationLimits(**{"max_tokens": _DEFAULT_MAX_TOKENS, **options})
+    return GenerationLimits(**{"max_tokens": DEFAULT_MAX_TOKENS, **options})
 
 
 def _publisher_sampling(location: str) -> Sampling:

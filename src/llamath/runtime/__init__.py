@@ -1,0 +1,1 @@
+"""Text from a model: the engine that computes it, and the replies to prompts."""
