@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 import llamath
 from llamath import LlamathError
+from llamath.analysis.count.header_count import count_header
 from llamath.cli import cli
+from llamath.cli.command_group import COMMANDS
 
 REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "count llama-3-8b": lambda: llamath.count("llama-3-8b"),
@@ -48,17 +53,52 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
         "llama-3.1-70b", on="rtx-4090", context="8k"
     ),
     "fit llama-3-8b": lambda: llamath.rank_gpus("llama-3-8b"),
+    "fit llama-3-8b --on 3060,h100": lambda: llamath.compare_machines(
+        "llama-3-8b", on=["3060", "h100"]
+    ),
+    "fit minimax-m2 --on 8xh100 --engine vllm": lambda: llamath.fit_engine(
+        "minimax-m2", on="8xh100", engine="vllm"
+    ),
+    "fit gpt-oss-120b --on rtx-3060 --ram 64GiB --dtype mxfp4_moe": lambda: llamath.place(
+        "gpt-oss-120b", on="rtx-3060", ram="64GiB", dtype="mxfp4_moe"
+    ),
+    "fit llama-3.3-70b --on 4xh100 --price $2.5/h": lambda: llamath.cost(
+        "llama-3.3-70b", on="4xh100", price="$2.5/h"
+    ),
+    "fit llama-3.1-70b --draft llama-3.2-1b": lambda: llamath.pair("llama-3.1-70b", "llama-3.2-1b"),
+    "quants llama-3-8b --on rtx-3060": lambda: llamath.quants("llama-3-8b", on="rtx-3060"),
+    "plan llama-3-70b --on 64xh100 --layout tp=8 --top 2": lambda: llamath.plan(
+        "llama-3-70b", on="64xh100", layout="tp=8", top=2
+    ),
+    "plan llama-3.1-70b --on 8xh100 --serve --latency 50ms": lambda: llamath.plan_serving(
+        "llama-3.1-70b", on="8xh100", latency="50ms"
+    ),
     "names llama-3-8b": lambda: llamath.names("llama-3-8b"),
+    "names gpt2 --names gguf": lambda: llamath.stored_names("gpt2", names="gguf"),
     "models qwen3": lambda: llamath.models("qwen3"),
     "gpus h100": lambda: llamath.gpus("h100"),
     "ls embedded": lambda: llamath.ls("embedded"),
     "verify embedded": lambda: llamath.verify("embedded"),
+    "verify embedded --set num_key_value_heads=4": lambda: llamath.verify(
+        "embedded", changes={"num_key_value_heads": 4}
+    ),
+    "same embedded embedded": lambda: llamath.same("embedded", "embedded"),
+    "same embedded": lambda: llamath.hash_weights("embedded"),
 }
+ELSEWHERE = {"convert", "export", "run", "serve", "trace"}
+"""Commands whose functions are compared with them by tests of their own, here or in `test_run.py`,
+`test_serve.py`, `test_edit.py` and `test_trace.py`."""
 
 
 @cache
 def report(line: str) -> llamath.Report:
     return REPORTS[line]()
+
+
+def test_each_command_has_a_function_of_its_name() -> None:
+    functions = {x for x in dir(llamath) if inspect.isfunction(getattr(llamath, x))}
+    assert set(COMMANDS) <= functions
+    assert {x.split()[0] for x in REPORTS} | ELSEWHERE == set(COMMANDS)
 
 
 @pytest.mark.parametrize("line", REPORTS)
@@ -77,12 +117,99 @@ def test_print_prints_what_the_command_prints(line: str, monkeypatch: pytest.Mon
     assert bool(report(line)) == (ran.exit_code == 0)
 
 
-@pytest.mark.parametrize("line", REPORTS)
-def test_entries_can_be_indexed_and_rows_are_plain_values(line: str) -> None:
-    found = report(line)
+class Tensor:
+    """A shape and a dtype, as tensors of torch have them."""
+
+    def __init__(self, *shape: int) -> None:
+        self.shape, self.dtype = shape, "torch.float16"
+
+
+STATE: Any = {"a.weight": Tensor(3, 2), "b.bias": Tensor(5)}
+
+
+def compared_logits() -> llamath.Report:
+    from llamath.cli.logits_comparison import compare_logits
+
+    ask: dict[str, Any] = dict.fromkeys(("ids", "tolerance", "dtype"))
+    ask |= {"prompt": "A cat", "device": "cpu", "engine": "native", "changes": ()}
+    return compare_logits("embedded", "embedded", **ask)[0]
+
+
+def measured() -> llamath.Report:
+    from llamath.native.measure import measure
+    from llamath.native.native_session import NativeLlama
+
+    return measure(NativeLlama.open(), prompt=9, tokens=2, threads=1)
+
+
+def traced() -> llamath.Report:
+    pytest.importorskip("torch")
+    return llamath.trace("gpt2")
+
+
+FOLDER_REPORTS: dict[str, Callable[[Path, Path], llamath.Report]] = {
+    "StateDictCount": lambda _folder, _target: llamath.count(STATE),
+    "WeightsReport": lambda _folder, _target: llamath.memory(STATE),
+    "StructureReport": lambda folder, _target: llamath.verify(folder, against=STATE),
+    "HeaderCount": lambda folder, _target: count_header(str(folder)),
+    "ConversionReport": lambda folder, target: llamath.convert(
+        folder, target, names="gguf", dry_run=True
+    ),
+    "ExportedPage": lambda _folder, target: llamath.export("gpt2", target),
+    "GallerySite": lambda _folder, target: llamath.export(
+        ["gpt2", "distilgpt2", "llama-1-7b"], target
+    ),
+    "Reply": lambda _folder, _target: llamath.run("embedded", "Anna", max_tokens=3),
+    "LogitsComparison": lambda _folder, _target: compared_logits(),
+    "MeasureReport": lambda _folder, _target: measured(),
+    "Trace": lambda _folder, _target: traced(),
+}
+"""The other types of reports, made of a checkpoint's folder and a target."""
+
+
+def report_types() -> set[str]:
+    """The classes of reports in the package."""
+    files = Path(llamath.__file__).parent.rglob("*.py")
+    classes = [
+        (x.name, {y.id for y in x.bases if isinstance(y, ast.Name)})
+        for file in files
+        for x in ast.walk(ast.parse(file.read_text()))
+        if isinstance(x, ast.ClassDef)
+    ]
+    found = {"Report"}
+    while more := {name for name, bases in classes if bases & found} - found:
+        found |= more
+    return found - {"Report"}
+
+
+def test_every_type_of_report_is_asked_for() -> None:
+    asked = {type(report(line)).__name__ for line in REPORTS} | FOLDER_REPORTS.keys()
+    assert asked == report_types()
+
+
+def check_as_data(found: llamath.Report) -> None:
+    """A report iterates and indexes, its rows are plain values, and it is true or false."""
     entries = list(found)
     assert len(found) == len(entries) and found[:2] == found.entries[:2]
-    assert all(isinstance(x, dict) and json.loads(json.dumps(x)) == x for x in found.rows())
+    assert [found[i] for i in range(len(found))] == entries
+    rows = found.rows()
+    assert rows or not entries  # of a checkpoint without findings, or without differences
+    assert isinstance(rows, list) and json.loads(json.dumps(rows)) == rows
+    assert len({tuple(x) for x in rows}) == min(len(rows), 1)  # the columns of a data frame
+    assert isinstance(bool(found), bool)
+
+
+@pytest.mark.parametrize("line", REPORTS)
+def test_report_of_a_question_is_data(line: str) -> None:
+    check_as_data(report(line))
+
+
+@pytest.mark.parametrize("kind", FOLDER_REPORTS)
+def test_report_of_another_type_is_data(kind: str, embedded_copy: Path, tmp_path: Path) -> None:
+    found = FOLDER_REPORTS[kind](embedded_copy, tmp_path / "target")
+    assert type(found).__name__ == kind
+    check_as_data(found)
+    assert kind == "StructureReport" or found
 
 
 @pytest.mark.parametrize("line", REPORTS)
@@ -123,12 +250,6 @@ def test_export_writes_the_page_of_the_command(tmp_path: Path) -> None:
     ]
     with pytest.raises(LlamathError, match="not of models in memory"):
         llamath.export(3 * [llamath.load("gpt2")], tmp_path / "site")
-
-
-def test_export_of_a_list_writes_a_gallery(tmp_path: Path) -> None:
-    found = llamath.export(["gpt2", "distilgpt2", "llama-1-7b"], tmp_path / "site")
-    assert (tmp_path / "site/models/gpt2.html").exists() and found.to_json()["models"] == 3
-    assert found.rows() == [found.to_json()]
 
 
 def test_html_of_a_strangers_name_is_escaped() -> None:

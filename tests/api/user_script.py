@@ -13,6 +13,12 @@ def main(folder: Path) -> None:
     total: int = llamath.count(model).total
     parameters: llamath.Parameters = llamath.count("llama-3-8b").parameters
     delta: int = llamath.diff("llama-2-7b", model).delta
+    keys: list[str] = [x.key for x in llamath.config(model)]
+    replies: list[llamath.Reply] = llamath.run("embedded", ["Anna had", "Tom"], max_tokens=3)
+    text: str = llamath.run(
+        "embedded", "Anna", sampling=llamath.Sampling(seed=1), max_tokens=3
+    ).text
+    size: int = llamath.export([model, "gpt2"], folder.parent / "page.html").bytes
     exact: list[bool] = [x.exact for x in llamath.explain(2839830528).candidates]
     widths: list[int] = [
         x.width for x in llamath.design("8B", fixed="layers=30:34", bounds="tp=8", top=2).candidates
@@ -63,6 +69,7 @@ def main(folder: Path) -> None:
         fits,
         smallest,
     )
+    print(len(keys), len(replies), text, size)
     print(mfu, replicas, len(stored), len(patterns), presets, gpus[0].name, tensors, ok, files)
     try:
         llamath.memory(model, context="abc")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import llamath
+from llamath.cli.command_group import GROUPS
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 
@@ -88,3 +89,6 @@ def test_help_is_a_map_of_all_functions() -> None:
     functions = {name for name in PUBLIC if inspect.isfunction(getattr(llamath, name))}
     groups = map_of_functions()
     assert sorted(x for group in groups.values() for x in group) == sorted(functions)
+    assert [x for x in groups if x] == list(GROUPS)
+    for heading, commands in GROUPS.items():
+        assert set(commands) <= set(groups[heading]), heading

@@ -336,7 +336,7 @@ def test_function_answers_as_the_command_does(
 def test_function_refuses_what_cannot_run() -> None:
     with pytest.raises(LlamathError, match="model should be a path or a repository"):
         llamath.trace(llamath.load("gpt2"), "The cat")
-    with pytest.raises(LlamathError, match="tokens should be at most 131,072, found 1,048,576"):
+    with pytest.raises(LlamathError, match="at most 131,072 tokens are traced, found 1,048,576"):
         llamath.trace("gpt2", context="1M")
     with pytest.raises(LlamathError, match="images traces shapes, without a prompt"):
         llamath.trace("embedded", "The cat", images="1x64")

@@ -91,10 +91,7 @@ def command(
 
     with Bar("reading headers") as bar:
         report = api.answer_same(a, b, asked.parse(SameQuestion), progress=bar.update)
-    if form == "json":
-        echo_json({"model": report.a.model, **report.to_json()})
-    else:
-        echo_report(report, form)
+    echo_report(report, form)
     return int(not report)
 
 

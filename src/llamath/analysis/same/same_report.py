@@ -89,6 +89,7 @@ class SameReport(Report):
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *(
+            "model=a.model",
             "verdict",
             "same",
             "a",
