@@ -208,7 +208,7 @@ def test_trace_of_the_next_token(typed: Typed) -> None:
     ("words", "message"),
     [
         (["llama-3-8b", "--layer", "32"], "layer 32 does not exist: the model has 32 layers"),
-        (["llama-3-8b", "--layer", "-1"], "layer -1 does not exist"),
+        (["llama-3-8b", "--layer", "-1"], "--layer should be"),
         (["llama-3-8b", "a prompt"], "is a preset, which has a configuration and no weights"),
         (["embedded", " "], "the prompt is empty"),
         (["llama-3-8b", "--context", "0"], "--context"),
@@ -307,11 +307,11 @@ def test_report_is_frozen() -> None:
         (["gpt2"], {"model": "gpt2"}),
         (["gpt2", "--layer", "3"], {"model": "gpt2", "layer": 3}),
         (
-            ["deepseek-v3", "--next", "--tokens", "1k", "--set", "num_hidden_layers=4"],
+            ["deepseek-v3", "--next", "--context", "1k", "--set", "num_hidden_layers=4"],
             {
                 "model": "deepseek-v3",
                 "decode": True,
-                "tokens": "1k",
+                "context": "1k",
                 "changes": {"num_hidden_layers": 4},
             },
         ),

@@ -55,7 +55,7 @@ def training(rng: random.Random) -> dict[str, Any]:
         context=rng.choice((None, 512, "4k")),
         batch=rng.choice((None, 1, 3)),
         layout=rng.choice((None, f"tp={tp},dp={dp},zero={rng.choice((0, 1, 3))}")),
-        training=rng.choice((None, ",".join(settings))),
+        training=rng.choice(("optimizer=adamw", ",".join(settings))),
         lora=rng.choice((None, None, "r=16,targets=attention")),
         on=rng.choice((None, rng.choice(GPUS))),
     )
@@ -109,10 +109,8 @@ def tool_arguments(question: Question) -> tuple[str, dict[str, Any]]:
     """Return the tool that answers a question, and its arguments: those of an agent and of the JSON API."""
     name, model, values = question
     found: dict[str, Any] = {"model": model} | values
-    if name == "training_memory":
-        found["train"] = True
     if name == "plan_serving":
-        found["train"] = False
+        found["serve"] = True
     if name == "compare_machines":
         found["on"] = ",".join(values["on"])
     return COMMANDS.get(name, name), found
@@ -122,10 +120,6 @@ def command_words(question: Question) -> Sequence[str]:
     """Return the question as it is typed."""
     name, values = tool_arguments(question)
     words = [name, values.pop("model")]
-    if "train" in values and not values.pop("train"):
-        words.append("--serve")
-    elif question[0] == "training_memory":
-        words.append("--train")
     for key, value in values.items():
-        words += [f"--{key.replace('_', '-')}", str(value)]
+        words += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
     return [*words, "--json"]

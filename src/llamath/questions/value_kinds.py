@@ -141,7 +141,11 @@ def integer(least: int = 1, most: int = MAX_DIMENSION - 1, metavar: str = "N") -
     schema: dict[str, Any] = {"type": "integer", "minimum": least}
     return Kind(
         lambda value: whole(value, least, most),
-        expected="a positive integer" if is_free else f"an integer from {least:,} to {most:,}",
+        expected=(
+            ("a positive integer" if least else "an integer of at least 0")
+            if is_free
+            else f"an integer from {least:,} to {most:,}"
+        ),
         annotation="int",
         metavar=metavar,
         schema=schema if is_free else schema | {"maximum": most},
