@@ -82,7 +82,7 @@ def command(
     if picture is not None:
         _draw(report, picture)
     echo_report(report, form)
-    for text in report.notes if form in ("brief", "csv") else ():
+    for text in report.model.notes if form in ("brief", "csv") else ():
         note(text)
 
 
