@@ -14,7 +14,7 @@ from .generation.sampling_parameters import DEFAULT_MAX_TOKENS
 from .hardware import Device
 from .loading import Source, Via, load
 from .model import Model
-from .utils.errors import ArgumentError, LlamathError, UnknownModel, safe
+from .utils.errors import Argument, ArgumentError, Call, LlamathError, Name, UnknownModel, safe
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -143,7 +143,7 @@ def diff(
     if b is None and not changes:
         raise LlamathError(
             "diff needs a second model or changes",
-            hint='diff(model, changes={"num_hidden_layers": 40})',
+            hint=f"such as {Call('diff', Name('model'), changes={'num_hidden_layers': 40})}",
         )
     first = _load_or_build(a, via)
     if b is None:
@@ -869,7 +869,7 @@ def answer_count(model: Source, question: CountQuestion, *, via: Via | None) -> 
         raise UnknownModel(f"{safe(os.fspath(model))}: {counted.reason}")  # type: ignore[arg-type]
     except UnknownModel as error:
         if isinstance(model, str | os.PathLike) and names_checkpoint(os.fspath(model)):
-            hint = "llamath.ls(path).total.parameters counts the tensors of any checkpoint"
+            hint = f"{Call('ls', os.fspath(model))} counts the tensors of any checkpoint"
             raise UnknownModel(str(error), hint=hint) from None
         raise
 
@@ -1067,7 +1067,9 @@ def answer_fit(model: Model, question: FitQuestion) -> FitReport:
     if question.calibration is None:
         if question.on is None:
             raise ArgumentError(
-                "on", " is missing: the GPUs", call="rank_gpus(model) ranks all that are known"
+                "on",
+                " is missing: the GPUs",
+                hint=f"{Call('rank_gpus', Name('model'))} ranks all that are known",
             )
         number, gpu = question.on
         return fit(calculator, gpu, number, offload=question.offload, **_degrees(question.layout))
@@ -1135,7 +1137,7 @@ def answer_flops(model: Model, question: FlopsQuestion) -> FlopsReport:
         raise ArgumentError(
             "mfu",
             " needs GPUs, and either tokens_per_second or tflops",
-            call='on="8xh100", mfu="tokens_per_second=90000"',
+            hint=f"{Argument('on', '8xh100')}, {Argument('mfu', 'tokens_per_second=90000')}",
         )
     request = FlopsRequest(
         context=_context(loaded, question.context),

@@ -49,11 +49,14 @@ from .families.wrappers import (
 from .model import Model
 from .utils.access import is_restricted, may_read
 from .utils.errors import (
+    Argument,
     ArgumentError,
+    Call,
     ConfigError,
     FormatError,
     ImpossibleModel,
     LlamathError,
+    Name,
     UnknownModel,
     nearest,
     safe,
@@ -286,7 +289,7 @@ def with_stored_head(model: Model, opened: OpenedCheckpoint | None = None) -> Mo
             f"{model.source}: {safe(first.name, 100)} is stored and differs from "
             f"{safe(first.original, 100)}, to which the config ties it, "
             f"and the {model.family.name} family has no head of its own",
-            hint="llamath ls counts the tensors of the files",
+            hint=f"{Call('ls', Name('path'))} counts the tensors of the files",
         )
     return untied.replace(notes=(*model.notes, note))
 
@@ -314,7 +317,7 @@ def _load_via_transformers(config: FoundConfig, changes: Keys) -> Model:
 
     keys = dict(config.keys or {})
     if config.manifest is not None:
-        hint = "llamath.ls(path) counts its tensors"
+        hint = f"{Call('ls', Name('path'))} counts its tensors"
         raise ConfigError(
             f"{config.source} is a GGUF file, whose metadata are no configuration of transformers",
             hint=hint,
@@ -409,7 +412,8 @@ def _load_live(source: Any) -> Model:
             if live.quantized
             else ("sharded by FullyShardedDataParallel")
         )
-        hint = "count its saved checkpoint, llamath.ls(path), or the module as it was before"
+        count = Call("ls", Name("path"))
+        hint = f"count its saved checkpoint, {count}, or the module as it was before"
         raise LlamathError(
             f"the given {live.what} is {why}, and without a family only plain tensors are counted",
             hint=hint,
@@ -500,13 +504,13 @@ def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
                 f"{safe(text)} has neither config.json nor params.json, and no checkpoint"
             )
         from .checkpoint.formats.folder_kind import kind_error
-        from .checkpoint.gguf_metadata import COUNT_HINT
+        from .checkpoint.gguf_metadata import count_hint
 
         if (other := kind_error(text)) is not None:
             raise UnknownModel(str(other), hint=other.hint)
         raise UnknownModel(
             f"{safe(text)} has neither config.json nor params.json, so its family is unknown",
-            hint=COUNT_HINT,
+            hint=count_hint(),
         )
     return config.replace(location=config.location or text)
 
@@ -533,7 +537,7 @@ def _load_params(
             args=None if changes or extra else args
         )
     except ConfigError as error:
-        raise _with_meta_names(error) from None
+        raise _with_meta_name(error) from None
 
 
 def _vocab_size(folder: str, notes: list[str]) -> int | None:
@@ -700,7 +704,8 @@ def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[
         raise config.error(
             "model_type",
             f"is missing{where}",
-            "the family is never guessed" + ("; --set model_type=…" if wrapper else ""),
+            "the family is never guessed"
+            + (f"; give {Argument('changes', {'model_type': Name('…')})}" if wrapper else ""),
         )
     family = find_family(model_type, source.source)
     tree, outer = _build_tree(family, config), None
@@ -803,12 +808,12 @@ def _with_changes(data: Keys, changes: Keys) -> dict[str, Any]:
     return merged
 
 
-def _with_meta_names(error: ConfigError) -> ConfigError:
-    """Return an error about a `params.json` with the key names of that file."""
-    text = str(error)
-    for ours, theirs in META_NAME_OF_KEY.items():
-        text = text.replace(f": {ours} ", f": {theirs} ")
-    return ConfigError(text, hint="" if "head_dim" in error.hint else error.hint)
+def _with_meta_name(error: ConfigError) -> ConfigError:
+    """Return an error about a `params.json` with the name that a key has in that file."""
+    if error.about_key is None or error.about_key[1] not in META_NAME_OF_KEY:
+        return error
+    where, key, problem = error.about_key
+    return ConfigError.of_key(where, META_NAME_OF_KEY[key], problem, hint=error.hint)
 
 
 def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> None:
@@ -930,9 +935,10 @@ def _check_gguf_matches_metadata(model: Model, manifest: Manifest) -> Model:
 
 def _metadata_error(reason: str) -> UnknownModel:
     """Return an error about a GGUF file whose metadata describe no model."""
-    from .checkpoint.gguf_metadata import COUNT_HINT
+    from .checkpoint.gguf_metadata import count_hint
 
-    return UnknownModel(reason, hint=f"{COUNT_HINT}; llamath.verify(path) lists the differences")
+    check = Call("verify", Name("path"))
+    return UnknownModel(reason, hint=f"{count_hint()}; {check} lists the differences")
 
 
 def _format_shape(shape: tuple[int, ...] | None) -> str:

@@ -432,8 +432,8 @@ def test_count_of_a_whole_file_keeps_the_formula(whole_folder: Path, tmp_path: P
 
 def test_counting_a_shard_from_python_is_refused(tmp_path: Path) -> None:
     with pytest.raises(llamath.UnknownModel, match="does not hold the model") as error:
-        llamath.count(sharded(tmp_path) / SHARDS[0])
-    assert "ls(path)" in error.value.hint
+        llamath.count(shard := sharded(tmp_path) / SHARDS[0])
+    assert f"ls({str(shard)!r})" in error.value.hint
 
 
 def test_a_named_shard_is_one_finding(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_folder_that_is_no_gallery_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(LlamathError, match="is not a gallery") as caught:
         write_gallery(str(tmp_path), ["gpt2"], processes=1)
-    assert "--force" in caught.value.hint
+    assert "force=True" in caught.value.hint
     assert [x.name for x in tmp_path.iterdir()] == ["thesis.txt"]
     write_gallery(str(tmp_path), ["gpt2"], force=True, processes=1)
     assert (tmp_path / "thesis.txt").read_text() == "years of work" and (

@@ -16,7 +16,7 @@ from ..loading import load
 from ..model import Model
 from ..render.report import Report
 from ..render.tables import Cell, Column, Part, Table, Text
-from ..utils.errors import UnknownModel, nearest, safe
+from ..utils.errors import Call, UnknownModel, nearest, safe
 from ..utils.number_format import format_count, short_count
 from ..utils.record_type import Record, encode_json
 from .inference.choose_storage import weight_storage
@@ -200,9 +200,9 @@ def find_presets(
         wanted = " ".join(words)
         near = nearest(wanted, slugs())
         hint = (
-            f"did you mean {near[0]}? llamath.models() lists all"
+            f"did you mean {near[0]}? {Call('models')} lists all"
             if near
-            else "llamath.models() lists all"
+            else f"{Call('models')} lists all"
         )
         raise UnknownModel(f"no preset matches {safe(repr(wanted), 60)}", hint=hint)
     summaries = [
@@ -211,7 +211,7 @@ def find_presets(
     if not summaries:
         raise UnknownModel(
             f"no {kind} preset matches",
-            hint="llamath.models() lists all",
+            hint=f"{Call('models')} lists all",
         )
     return PresetList(
         models=tuple(sorted(summaries, key=SORT_KEYS[sort], reverse=True) if sort else summaries)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from ..utils.errors import UnknownModel, nearest, safe
+from ..utils.errors import Call, UnknownModel, nearest, safe
 from ..utils.record_type import Record
 
 FOLDER = os.path.dirname(__file__)
@@ -196,7 +196,7 @@ def find_preset(name: str) -> Preset:
     hint = (
         f"did you mean {', '.join(near)}?"
         if near
-        else ("llamath.models() lists the presets; a repository on the Hub is owner/name")
+        else f"{Call('models')} lists the presets; a repository on the Hub is owner/name"
     )
     raise UnknownModel(
         f"{safe(name)!r} is not a file, folder, preset or known public id", hint=hint

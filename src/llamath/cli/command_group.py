@@ -12,14 +12,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
-from ..utils.errors import ArgumentError, LlamathError, nearest
-from .output import echo, prepare_streams, print_error, under_torchrun
+from ..utils.errors import Argument, LlamathError, nearest, worded, wording
+from .output import echo, is_captured, prepare_streams, print_error, under_torchrun
+from .wording import CommandLine
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Understand a model": {
@@ -184,9 +185,17 @@ class _Main(click.Command):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        if not standalone_mode:
-            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         args = list(sys.argv[1:] if args is None else args)
+        # a program or an agent that runs a command has words of its own
+        with nullcontext() if is_captured() else worded(CommandLine(find_command)):
+            if standalone_mode:
+                return self._main(args, prog_name, complete_var, **extra)
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+
+    def _main(
+        self, args: list[str], prog_name: str | None, complete_var: str | None, **extra: Any
+    ) -> NoReturn:
+        """Run the program, print its error, and exit."""
         as_json = "--json" in args
         try:
             code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
@@ -201,15 +210,30 @@ class _Main(click.Command):
             ):
                 print_error(known, as_json=as_json)
                 sys.exit(2)
-            hint = f"{failed.command_path} --help" if failed else ""
-            print_error(
-                LlamathError(error.format_message(), hint=hint), as_json=as_json, kind="UsageError"
+            name = failed.info_name if failed is not None and failed.parent else None
+            hint = (
+                wording().help(name) if name else f"{failed.command_path} --help" if failed else ""
             )
+            print_error(_worded_usage(error, hint), as_json=as_json, kind="UsageError")
             sys.exit(2)
         except LlamathError as error:
             print_error(error, as_json=as_json)
             sys.exit(2)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _worded_usage(error: click.ClickException, hint: str) -> LlamathError:
+    """Return an error of click, about a parameter as the caller types it."""
+    field = ""
+    if isinstance(error, click.BadParameter) and error.param is not None and error.ctx is not None:
+        with error.ctx.scope(cleanup=False):
+            name = error.param.name or ""
+            field = wording().field(name)
+            if is_captured():
+                error.param_hint = repr(str(Argument(name)))
+    worded_error = LlamathError(error.format_message(), hint=hint)
+    worded_error.field = field
+    return worded_error
 
 
 class Command(_Main):
@@ -240,17 +264,7 @@ class Command(_Main):
                 and not option.is_flag
             ):
                 raise click.UsageError(f"{option.opts[0]} is empty", ctx)
-        try:
-            code = super().invoke(ctx)
-        except ArgumentError as error:
-            spellings = {
-                name: x.opts[0] if isinstance(x, click.Option) else x.human_readable_name
-                for x in self.params
-                for name in (x.name, *getattr(x, "field_names", ()))
-            }
-            raise error.spelled(
-                spellings.get(error.argument, error.argument), f"{ctx.command_path} --help"
-            ) from None
+        code = super().invoke(ctx)
         if code:
             sys.exit(code)
         return 0
@@ -461,6 +475,11 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         echo(ctx.get_help())
+
+
+def find_command(name: str) -> click.Command | None:
+    """Return the command of a name."""
+    return cli.get_command(click.Context(cli), name)
 
 
 @click.command("help", hidden=True)

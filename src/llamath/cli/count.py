@@ -9,6 +9,7 @@ import click
 from ..model import Model
 from ..questions.parameter_questions import CountQuestion
 from ..render.progress import Progress
+from ..utils.errors import Argument
 from .command_group import command as make_command
 from .model_options import is_generic, picture_option, takes_checkpoint, unfold_option
 from .output import TABLES, PictureFile, echo, echo_report, warn
@@ -67,9 +68,13 @@ def command(
         for line in notes if form == "brief" else ():
             warn(line)
     if not isinstance(model, Model):
-        if part is not None or picture is not None or form == "tree":
+        given: dict[str, object] = {"part": part, "picture": picture}
+        given["format"] = form if form == "tree" else None
+        wrong = [str(Argument(x)) for x, value in given.items() if value is not None]
+        if wrong:
             raise click.UsageError(
-                f"{model.reason}; without a family there is no --part, --picture and tree"
+                f"{model.reason}; without a family the whole is counted: not with "
+                f"{', '.join(wrong)}"
             )
         echo_report(model, form, model.tables(unfold=unfold))
         return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..render.progress import Progress
+from ..utils.errors import Argument
 from .command_group import command as make_command
 from .model_options import (
     MODEL,
@@ -56,7 +57,9 @@ def command(
     if picture is not None and len(models) > 2:
         raise click.UsageError("--picture draws the waterfall of two models")
     if len(models) == 1 and not changes:
-        raise click.UsageError("diff needs a second MODEL, or --set KEY=VALUE")
+        raise click.UsageError(
+            f"diff needs a second MODEL, or {Argument('changes', {'KEY': 'VALUE'})}"
+        )
     first, *others = models
     with Progress("comparing models"):
         report = diff(first, *others, changes=parse_changes(changes), via=via)

@@ -11,7 +11,7 @@ from ..model import Model
 from ..questions.fit_questions import EngineQuestion, FitQuestion, MachinesQuestion, RankQuestion
 from ..questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion
 from ..render.progress import Progress
-from ..utils.errors import ArgumentError
+from ..utils.errors import Argument, ArgumentError
 from .command_group import command as make_command
 from .model_options import (
     MODEL,
@@ -83,7 +83,7 @@ def command(
     if "engine" in asked.given:
         return _fit_engine(model, asked, picture, form)
     if of_engine := asked.names_only(EngineQuestion):
-        raise ArgumentError(of_engine[0], " is for an engine: --engine vllm")
+        raise ArgumentError(of_engine[0], f" is for an engine: {Argument('engine', 'vllm')}")
     if "calibration" in asked.given:
         if picture is not None:
             raise click.UsageError("--picture draws the roofline of a machine that is named")
@@ -175,7 +175,7 @@ def _rank(model: Model, asked: Asked, picture: PictureFile | None, form: str | N
     if picture is not None:
         raise click.UsageError("--picture needs GPUs: --on 2xh100")
     if used := next((x for x in ("layout", "offload") if x in asked.given), ""):
-        raise ArgumentError(used, " needs GPUs: --on 2xh100")
+        raise ArgumentError(used, f" needs GPUs: {Argument('on', '2xh100')}")
     question = asked.parse(RankQuestion)
     with Progress("sizing the model for each GPU"):
         ranking = answer_rank_gpus(model, question)
@@ -191,7 +191,7 @@ def _fit_engine(model: Model, asked: Asked, picture: PictureFile | None, form: s
     if picture is not None:
         raise click.UsageError("--picture draws no report of an engine")
     if "on" not in asked.given:
-        raise ArgumentError("engine", " needs GPUs: --on 8xh100")
+        raise ArgumentError("engine", f" needs GPUs: {Argument('on', '8xh100')}")
     if len(split_machines(asked.given["on"])) > 1:
         raise ArgumentError("on", " lists several machines; an engine is asked about one")
     with Progress("checking the engine's rules"):

@@ -9,7 +9,7 @@ import click
 from ..model import Model
 from ..questions.memory_questions import MemoryQuestion, TrainingQuestion
 from ..render.progress import Progress
-from ..utils.errors import safe
+from ..utils.errors import Argument, Call, Name, safe
 from .command_group import command as make_command
 from .model_options import is_generic, note_context, print_inference, takes_checkpoint
 from .output import TABLES, echo_report, note, warn
@@ -46,8 +46,10 @@ def command(model: Model | HeaderCount, *, asked: Asked, form: str | None) -> in
         return _weights_only(model, form, bool(more), asked.given.get("dtype", ""))
     assert isinstance(model, Model)
     if of_training == ["layout"]:
+        split = Call("fit", Name("model"), on=Name("gpus"))
         raise click.UsageError(
-            "--layout is for training: add --training. `llamath fit` splits a model for inference"
+            f"{Argument('layout')} is for training: add {Argument('training')}. "
+            f"{split} splits a model for inference"
         )
     if of_training:
         return _train(model, asked.parse(TrainingQuestion), form)
@@ -68,9 +70,10 @@ def _infer(model: Model, question: MemoryQuestion, form: str | None) -> int:
 
 def _note_gpus(count: int, device: Device) -> None:
     if count > 1:
+        split = Call("fit", Name("model"), on=Name("gpus"))
         note(
             f"{count:,} GPUs are counted as one of {count * device.memory / 2**30:,.1f} GiB; "
-            "`llamath fit` splits the model over them"
+            f"{split} splits the model over them"
         )
 
 

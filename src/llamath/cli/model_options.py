@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..render.progress import Progress
-from ..utils.errors import FormatError, LlamathError, UnknownModel, safe
+from ..utils.errors import Argument, FormatError, LlamathError, UnknownModel, safe
 from .command_group import shared_option
 from .output import PictureFile, echo_report, note, warn
 
@@ -179,7 +179,7 @@ def _tokens(text: str) -> int | str:
     if text == "max":
         return text
     if not text:
-        raise click.UsageError("--context is empty")
+        raise click.UsageError(f"{Argument('context')} is empty")
     from ..utils.units import parse_tokens
 
     try:
@@ -187,7 +187,7 @@ def _tokens(text: str) -> int | str:
     except LlamathError as error:
         if "," in text:
             raise LlamathError(
-                str(error), hint="one number, like 8k; `memory` takes --context several times"
+                str(error), hint="one number, like 8k; memory takes several"
             ) from None
         raise
 
@@ -308,7 +308,9 @@ def parse_changes(texts: Iterable[str]) -> dict[str, Any]:
 def _parse_change(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise click.UsageError(f"--set expects KEY=VALUE, found {safe(repr(text), 60)}")
+        raise click.UsageError(
+            f"{Argument('changes')} expects KEY=VALUE, found {safe(repr(text), 60)}"
+        )
     try:
         return key, json.loads(value)
     except (ValueError, RecursionError):
@@ -321,7 +323,7 @@ def note_context(model: Model, context: int, given: object, form: str | None) ->
     """
     own = model.tree.context
     if own and context < own and not given and form != "json":
-        note(f"{context:,} tokens; the model supports {own:,}: --context max")
+        note(f"{context:,} tokens; the model supports {own:,}: {Argument('context', 'max')}")
     elif own and context > own:
         warn(f"{context:,} tokens are more than the model's own context, {own:,}")
     elif not own:

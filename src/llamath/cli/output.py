@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -250,7 +249,7 @@ _ERROR_CODES = {
 
 def print_error(error: LlamathError, *, as_json: bool = False, kind: str = "") -> None:
     """Write an error to stderr, and with `as_json` also as JSON to stdout."""
-    hint = _as_commands(error.hint)
+    hint = error.hint
     if (captured := _captured.get()) is not None:
         captured.error, captured.kind = error, kind
     if as_json:
@@ -260,20 +259,6 @@ def print_error(error: LlamathError, *, as_json: bool = False, kind: str = "") -
         field = {"field": error.field} if error.field else {}
         echo_json({"error": {"message": str(error), "hint": hint, "code": code, **field}})
     echo(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""), err=True)
-
-
-_PYTHON_CALL = re.compile(r"llamath\.(\w+)\((?:path|'([^']*)')?(?:, via='(\w+)')?\)")
-"""A call in a hint; errors speak Python, since the functions raise them."""
-
-
-def _as_commands(hint: str) -> str:
-    """Return a hint with the commands in place of calls of the public functions."""
-
-    def command(call: re.Match[str]) -> str:
-        model = f" {call[2]}" if call[2] else " MODEL" if call[3] else ""
-        return f"`llamath {call[1]}{model}{f' --via {call[3]}' if call[3] else ''}`"
-
-    return _PYTHON_CALL.sub(command, hint)
 
 
 def write_file(path: str, content: str | bytes, *, overwrite: bool = False) -> None:

@@ -29,6 +29,10 @@ class FieldOption(click.Option):
         self.field_names, self.group = tuple(fields), group
         self._fields = fields
 
+    def is_key(self, name: str) -> bool:
+        """Whether the value of a field is that of one key, as in `--set tolerance=0.5%`."""
+        return len(self._fields) > 1 and not isinstance(self._fields[name].kind, Spec)
+
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of its `key=value`; none if it has another form."""

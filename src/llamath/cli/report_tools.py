@@ -19,12 +19,13 @@ from ..loading import load
 from ..model import Model
 from ..questions.value_kinds import MAX_TEXT, MAX_VALUES
 from ..render.table import unstyled
-from ..utils.errors import LlamathError, nearest, safe
+from ..utils.errors import Argument, Call, LlamathError, Name, nearest, safe, worded
 from ..utils.record_type import Record
-from .command_group import Command, cli
+from .command_group import Command, cli, find_command
 from .model_options import ModelName, parse_changes, resolve_models
 from .output import capture_output, print_error
 from .question_options import FieldArgument, FieldOption
+from .wording import CommandLine, command_of
 
 _OMITTED_OPTIONS = frozenset("json brief format unfold picture force via".split())
 """Options that choose an output, write files, or start a process that reads a config by other
@@ -53,7 +54,7 @@ class ReportTool(Record):
     @property
     def command(self) -> Command:
         """The command of this name."""
-        command = cli.get_command(click.Context(cli), self.name)
+        command = find_command(self.name)
         assert isinstance(command, Command)
         return command
 
@@ -274,6 +275,75 @@ def _flag(name: str, option: click.Option, value: str) -> list[str]:
     return option.secondary_opts[:1] if value.lower() == "false" else option.opts[:1]
 
 
+class ToolCall(CommandLine):
+    """The words of an agent, whose tools are commands: `dtype=bf16`."""
+
+    local = True
+    """Whether tools that read the files of this machine are among them."""
+
+    def argument(self, argument: Argument) -> str:
+        """Return a parameter with its value."""
+        name, value = self.field(argument.name), argument.value
+        return name if value is None else f"{name}={self._key(argument)}{_json_word(value)}"
+
+    def call(self, call: Call) -> str:
+        """Return the call of a tool; the other commands are those of a shell."""
+        tool = self._tool(call)
+        if tool is None:
+            return super().call(call)
+        given = ", ".join(f"{name}={_json_word(value)}" for name, value in tool)
+        return f"the tool {command_of(call.function)}{given and f' with {given}'}"
+
+    def help(self, function: str) -> str:
+        """Return where the parameters of a tool are described."""
+        return f"the tool {command_of(function)} describes them in its input schema"
+
+    def _tool(self, call: Call) -> list[tuple[str, object]] | None:
+        """Return the parameters of a call with their values, or None if it is of no tool."""
+        tool = TOOLS.get(command_of(call.function))
+        if tool is None or (tool.local and not self.local):
+            return None
+        words = type(self)(self._find, tool.command)
+        known = parameters(tool, local=self.local)
+        values = [(words.field(x.name), x.value) for x in call.arguments]
+        if any(name not in known for name, _ in values):
+            return None
+        positional = [x for x, y in known.items() if isinstance(y, click.Argument)]
+        if positional and is_list(known[positional[-1]]):
+            positional += positional[-1:] * len(call.given)
+        return [*zip(positional, call.given, strict=False), *values]
+
+
+class HttpRequest(ToolCall):
+    """The words of a program that asks `llamath serve`: `/api/memory?dtype=bf16`."""
+
+    local = False
+
+    def call(self, call: Call) -> str:
+        """Return the address of a report; the other commands are those of a shell."""
+        from urllib.parse import quote
+
+        tool = self._tool(call)
+        if tool is None:
+            return CommandLine.call(self, call)
+        query = "&".join(f"{name}={quote(_json_word(value), '/:…')}" for name, value in tool)
+        path = f"/api/{command_of(call.function)}"
+        return f"{path}?{query}" if query else path
+
+    def help(self, function: str) -> str:
+        """Return where the parameters of a report are described."""
+        return f"/openapi.json describes /api/{command_of(function)}"
+
+
+def _json_word(value: object) -> str:
+    """Return a value as a program writes it, or the word that stands for it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={x}" for key, x in value.items())
+    return value.upper() if isinstance(value, Name) else safe(str(value), 4096)
+
+
 def answer(
     tool: ReportTool,
     values: Sequence[tuple[str, str]],
@@ -286,7 +356,13 @@ def answer(
     """Run the command of a tool in this thread; `resolve` finds the models that it names, and
     `check` refuses one, with its changes.
     """
-    with capture_output(MAX_ANSWER) as captured, resolve_models(resolve), unstyled():
+    words = (ToolCall if local else HttpRequest)(find_command)
+    with (
+        worded(words),
+        capture_output(MAX_ANSWER) as captured,
+        resolve_models(resolve),
+        unstyled(),
+    ):
         try:
             arguments = command_line(tool, values, local=local, form=form)
             if check is not None:
@@ -298,7 +374,7 @@ def answer(
             code = 2
         except click.UsageError as error:
             print_error(
-                LlamathError(error.format_message(), hint=f"llamath {tool.name} --help"),
+                LlamathError(error.format_message(), hint=words.help(tool.name)),
                 as_json=True,
                 kind="UsageError",
             )

@@ -29,7 +29,7 @@ from ..checkpoint.quantization.ggml_values import GGML_DECODERS
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..loading import STORED_INSTEAD, load, says_tied, with_stored_head
 from ..model import Model
-from ..utils.errors import ConvertError, safe
+from ..utils.errors import Argument, Call, ConvertError, Name, safe
 from .edit.edit_source import EditedCheckpoint, EditSource
 from .float_cast import FLOAT_BYTES, INTEGERS
 from .source_files import SourceFiles, take_stamps
@@ -250,7 +250,7 @@ def _load_from_gguf(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) ->
         if "rope_scaling" not in keys and "rope_parameters" not in keys:
             raise ConvertError(
                 f"{safe(path)}: {ROPE_FREQS} does not have the divisors of a Llama 3.1 scaling",
-                hint='set rope_scaling={"rope_type": …}',
+                hint=f"give {Argument('changes', {'rope_scaling': Name('…')})}",
             )
         if "rope_scaling" in keys:
             notes.append(
@@ -271,7 +271,7 @@ def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, tensors: TensorsB
     if not match.overlap:
         raise ConvertError(
             f"{safe(checkpoint.name)} has no tensor of the {model.family.name} family",
-            hint="llamath.ls(path) lists its tensors",
+            hint=f"{Call('ls', Name('path'))} lists its tensors",
         )
     return match.scheme
 
@@ -304,7 +304,9 @@ def _verify(
             f"; and {len(problems) - 1} more findings" if len(problems) > 1 else "",
         )
         message = f"{safe(checkpoint.name)} does not match its config: {first.message}{more}"
-        raise ConvertError(message, hint=first.hint or "llamath.verify(path) lists all findings")
+        raise ConvertError(
+            message, hint=first.hint or f"{Call('verify', Name('path'))} lists all findings"
+        )
     return [
         _as_note(x)
         for x in verdict.findings

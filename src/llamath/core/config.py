@@ -267,7 +267,7 @@ class Config:
 
     def error(self, key: str, problem: str, hint: str = "") -> ConfigError:
         """Return an error about one key, with its place and a hint."""
-        return ConfigError(f"{self.source}: {self._path}{key} {problem}", hint=hint)
+        return ConfigError.of_key(f"{self.source}: {self._path}", key, problem, hint=hint)
 
     def located(self, error: ImpossibleModel) -> ConfigError:
         """Return an error of a block with the place of the config that the block was made of."""

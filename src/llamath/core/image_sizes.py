@@ -7,7 +7,7 @@ from __future__ import annotations
 from math import ceil, floor, inf, isqrt, prod, sqrt
 from typing import NamedTuple
 
-from ..utils.errors import LlamathError
+from ..utils.errors import Argument, LlamathError
 from ..utils.record_type import Record
 
 
@@ -60,7 +60,7 @@ class UnsupportedImage(ImageSizes):
     def grid(self, width: int, height: int) -> PatchGrid:  # noqa: ARG002
         raise LlamathError(
             f"images cannot be computed: {self.reason}",
-            hint="the weights are counted without --images",
+            hint=f"the weights are counted without {Argument('images')}",
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder
 from ..core.config import Config
-from ..utils.errors import UnknownModel, nearest, safe
+from ..utils.errors import Call, Name, UnknownModel, nearest, safe
 from ..utils.record_type import Record
 
 Builder = Callable[[Config], Decoder]
@@ -345,7 +345,8 @@ def other_ways() -> str:
 
     advice = "count its checkpoint instead of its config: the header is exact for any model"
     if all(find_spec(x) is not None for x in ("transformers", "torch")):
-        advice += "; llamath.count(path, via='transformers') counts the class in transformers"
+        call = Call("count", Name("model"), via="transformers")
+        advice += f"; {call} counts the class in transformers"
     return advice
 
 

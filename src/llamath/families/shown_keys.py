@@ -10,7 +10,7 @@ from typing import Any
 from ..checkpoint.meta_args import META_NAME_OF_KEY, ModelArgs, is_params
 from ..checkpoint.quantization import QUANTIZATION_KEYS
 from ..config_keys import NO_EFFECT, TOWER_KEYS, describe_key
-from ..utils.errors import UnknownModel
+from ..utils.errors import Call, Name, UnknownModel
 from ..utils.file_diagnosis import diagnose_keys
 from .counted_models import COUNTED_MODELS
 from .registry import MODEL_TYPES, UNSUPPORTED_TYPES
@@ -73,8 +73,8 @@ def shown_config(keys: Mapping[str, Any], source: str) -> Mapping[str, Any]:
     if not is_params(keys) and not _is_model_type(keys.get("model_type")):
         what = diagnose_keys(keys) or "no configuration of a model"
         hint = (
-            "a configuration has a model_type that llamath knows; `llamath ls` lists the "
-            "tensors of any checkpoint"
+            "a configuration has a model_type that llamath knows; "
+            f"{Call('ls', Name('path'))} lists the tensors of any checkpoint"
         )
         raise UnknownModel(f"{source} is {what}, by its model_type and its keys", hint=hint)
     return {key: _shown(key, value, 1) for key, value in keys.items()}

@@ -4,7 +4,7 @@ container.
 
 from __future__ import annotations
 
-from ..utils.errors import LlamathError
+from ..utils.errors import Call, LlamathError, Name
 
 CGROUP = "/sys/fs/cgroup/memory."
 """Prefix of the files with a container's memory limit and use."""
@@ -24,8 +24,8 @@ def check_free_memory(need: int, what: str, free: int | None, device: str = "cpu
         raise LlamathError(
             f"{what} need {need:,} bytes ({need / 2**30:,.1f} GiB), but {free:,} "
             f"({free / 2**30:,.1f} GiB) are free on {device}",
-            hint="use a smaller dtype, context or batch; llamath.memory(path) shows the memory "
-            "of each",
+            hint="use a smaller dtype, context or batch; "
+            f"{Call('memory', Name('model'))} shows the memory of each",
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from ..render.report import Report
 from ..render.tables import Cell, Column, Part, Table, Text
-from ..utils.errors import LlamathError, nearest, safe
+from ..utils.errors import Call, LlamathError, Name, nearest, safe
 from ..utils.number_format import format_count
 from ..utils.record_type import Record
 from ..utils.units import parse_bandwidth, parse_bytes, parse_flops
@@ -214,9 +214,9 @@ def find_device(name: str) -> Device:
         raise LlamathError(f"{safe(name, 60)} is sold with several sizes of memory", hint=hint)
     near = list(dict.fromkeys(known[x].name for x in nearest(normalized, known, most=4)))
     hint = (
-        f"did you mean {', '.join(near)}? llamath.gpus() lists all"
+        f"did you mean {', '.join(near)}? {Call('gpus')} lists all"
         if near
-        else "llamath.gpus() lists all"
+        else f"{Call('gpus')} lists all"
     )
     raise LlamathError(
         f"unknown GPU {safe(name, 60)!r}",
@@ -263,8 +263,9 @@ def parse_devices(text: str) -> tuple[int, Device]:
     """
     machines = split_machines(text)
     if len(machines) > 1:
+        compare = Call("compare_machines", Name("model"), on=text)
         hint = (
-            "`llamath fit` compares several; different GPUs of one machine are joined with +: "
+            f"{compare} compares several; different GPUs of one machine are joined with +: "
             "4090+3060"
         )
         raise LlamathError(

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .errors import FormatError, RemoteError, safe
+from .errors import Command, FormatError, Name, RemoteError, safe
 from .record_type import Record
 
 
@@ -91,11 +91,15 @@ def check_address(text: str, *, is_repository: bool) -> None:
             raise RemoteError(
                 "not_allowed",
                 f"{safe(text)} is a repository on the Hub, which is not asked here",
-                hint=_HUB,
+                hint=f"{Command('serve', mcp=True, hub=True)} allows repositories on the Hub; "
+                "presets need none",
             )
         if not is_repository and not (access.urls and text.startswith(("http://", "https://"))):
             raise RemoteError(
-                "not_allowed", f"{safe(text)} is an address, which is not read here", hint=_URLS
+                "not_allowed",
+                f"{safe(text)} is an address, which is not read here",
+                hint=f"{Command('serve', mcp=True, allow_urls=True)} allows http:// and https:// "
+                "addresses of public servers",
             )
 
 
@@ -116,9 +120,6 @@ def _outside(path: str) -> FormatError:
     return FormatError(
         "not_allowed",
         message,
-        hint="`llamath serve --mcp --root DIR` names the folder; paths are relative to it",
+        hint=f"{Command('serve', mcp=True, root=Name('dir'))} names the folder; "
+        "paths are relative to it",
     )
-
-
-_HUB = "`llamath serve --mcp --hub` allows repositories on the Hub; presets need none"
-_URLS = "`llamath serve --mcp --allow-urls` allows http:// and https:// addresses of public servers"

@@ -26,11 +26,102 @@ _UNSAFE = (
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
+class Name(str):
+    """A name in place of what the caller gives, such as `path` in `llamath.verify(path)`."""
+
+    __slots__ = ()
+
+
+class Argument:
+    """An argument of a public function, in a message or a hint: `{Argument("dtype", "bf16")}`.
+
+    As text, it is what the caller types: `dtype='bf16'` in Python, `--dtype bf16` in a shell.
+    """
+
+    def __init__(self, name: str, value: object = None) -> None:
+        self.name, self.value = name, value
+
+    def __str__(self) -> str:
+        return wording().argument(self)
+
+
+class Call:
+    """A call of a public function, in a message or a hint: `{Call("verify", path)} lists all`.
+
+    As text, it is what the caller types: `llamath.verify('x')` in Python, `llamath verify x` in a
+    shell.
+    """
+
+    def __init__(self, function: str, *given: object, **arguments: object) -> None:
+        self.function, self.given = function, given
+        self.arguments = tuple(Argument(x, y) for x, y in arguments.items())
+
+    def __str__(self) -> str:
+        return wording().call(self)
+
+
+class Command(Call):
+    """A command with options that no function has, which each caller types in a shell."""
+
+    def __str__(self) -> str:
+        given = [x.upper() if isinstance(x, Name) else str(x) for x in self.given]
+        for x in self.arguments:
+            given.append(f"--{x.name.replace('_', '-')}")
+            if isinstance(x.value, Name):
+                given.append(x.value.upper())
+        return f"`{' '.join(('llamath', self.function, *given))}`"
+
+
+class Wording:
+    """The words of one way to call this package, here those of Python; `cli` has the others."""
+
+    def argument(self, argument: Argument) -> str:
+        """Return how an argument is typed."""
+        value = argument.value
+        return argument.name if value is None else f"{argument.name}={_code(value)}"
+
+    def field(self, name: str) -> str:
+        """Return the name of an argument for a program."""
+        return name
+
+    def call(self, call: Call) -> str:
+        """Return how a call is typed."""
+        words = [*map(_code, call.given), *map(self.argument, call.arguments)]
+        return f"llamath.{call.function}({', '.join(words)})"
+
+    def help(self, function: str) -> str:
+        """Return where the arguments of a function are explained."""
+        return f"help(llamath.{function})"
+
+
+def _code(value: object) -> str:
+    return str(value) if isinstance(value, Name) else safe(repr(value), 4096)
+
+
+_wordings = [Wording()]
+"""The words of this process, its threads included, the current ones last."""
+
+
+def wording() -> Wording:
+    """Return the words of whoever has called this package."""
+    return _wordings[-1]
+
+
+@contextmanager
+def worded(words: Wording) -> Iterator[None]:
+    """Write the messages and hints of errors in these words while the context lasts."""
+    _wordings.append(words)
+    try:
+        yield
+    finally:
+        _wordings.remove(words)
+
+
 class LlamathError(Exception):
     """Base of all errors; `str()` is one paragraph, and `hint` a suggestion."""
 
     field = ""
-    """The parameter of a command that is wrong, as programs name it: `kv_dtype`."""
+    """The parameter that is wrong, as programs name it: `kv_dtype`."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -38,30 +129,28 @@ class LlamathError(Exception):
 
 
 class ArgumentError(LlamathError):
-    """A wrong argument of a public function; the command line shows it with the spelling of its
-    option.
-
-    The message is the argument followed by `problem`. `call` is an example in Python, for which the
-    command line has its own help.
+    """A wrong argument of a public function; the message is the argument, as the caller types it,
+    followed by `problem`.
     """
 
-    def __init__(self, argument: str, problem: str, *, hint: str = "", call: str = "") -> None:
-        super().__init__(f"{argument}{problem}", hint=hint or call)
-        self.argument, self.problem, self._plain_hint = argument, problem, hint
-
-    def spelled(self, argument: str, help_hint: str) -> LlamathError:
-        """Return the error about an argument with another spelling; `help_hint` replaces an
-        example in Python.
-        """
-        error = LlamathError(
-            f"{argument}{self.problem}", hint=self._plain_hint or (help_hint if self.hint else "")
-        )
-        error.field = argument.lstrip("-").replace("-", "_")
-        return error
+    def __init__(self, argument: str, problem: str, *, hint: str = "") -> None:
+        super().__init__(f"{Argument(argument)}{problem}", hint=hint)
+        self.argument, self.field = argument, wording().field(argument)
 
 
 class ConfigError(LlamathError):
-    """An invalid configuration."""
+    """An invalid configuration; `about_key` is where, which key and what is wrong, if it is about
+    one key.
+    """
+
+    about_key: tuple[str, str, str] | None = None
+
+    @classmethod
+    def of_key(cls, where: str, key: str, problem: str, *, hint: str = "") -> ConfigError:
+        """Return an error about one key."""
+        error = cls(f"{where}{key} {problem}", hint=hint)
+        error.about_key = where, key, problem
+        return error
 
 
 class ImpossibleModel(ConfigError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 
-from .errors import LlamathError, safe, writing
+from .errors import Argument, LlamathError, safe, writing
 
 
 def write_whole_file(path: str, content: str | bytes, *, overwrite: bool = False) -> None:
@@ -16,7 +16,7 @@ def write_whole_file(path: str, content: str | bytes, *, overwrite: bool = False
             f"{name} is a {'folder' if os.path.isdir(path) else 'device'}, not a file",
             hint="give the name of a file",
         )
-    exists = LlamathError(f"{name} already exists", hint="--force overwrites it")
+    exists = LlamathError(f"{name} already exists", hint=f"{Argument('force', True)} overwrites it")
     if not overwrite and os.path.lexists(path):
         raise exists
     with writing(name):

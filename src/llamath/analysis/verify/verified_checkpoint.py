@@ -16,7 +16,7 @@ from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_reader import MergedTensor, check_expansion
 from ...loading import load, says_tied, with_stored_head
 from ...model import Model
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import Call, LlamathError, safe
 from ...utils.record_type import Record
 from ..shard_tree import reject_shard
 from .check_checkpoint import expectation_of, without_training_names
@@ -54,7 +54,7 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
     if not os.path.lexists(path):
         hint = "give a folder, a file, or a repository on the Hub (owner/name)"
         raise LlamathError(
-            f"{safe(path)} is not a local path, and this command needs the weights", hint=hint
+            f"{safe(path)} is not a local path, and the weights are needed", hint=hint
         )
     checkpoint = open_checkpoint(path)
     check_expansion(checkpoint.manifest)
@@ -149,6 +149,6 @@ def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) ->
         first, more = fatal[0], f"; and {len(fatal) - 1} more" if len(fatal) > 1 else ""
         raise LlamathError(
             f"{safe(path)} does not match its config: {first.message}{more}",
-            hint=first.hint or "llamath.verify(path) lists all findings",
+            hint=first.hint or f"{Call('verify', path)} lists all findings",
         )
     notes += [x.message for x in findings if x.code in _NON_FATAL]

@@ -8,7 +8,7 @@ the header.
 from __future__ import annotations
 
 from .gguf_architectures import ARCHITECTURES
-from .gguf_header import COUNT_HINT
+from .gguf_header import count_hint
 from .gguf_keys import MetadataValue
 from .gguf_rope import ROPE_FREQS, ROTARY_TENSORS
 from .gguf_to_config import config_from_gguf, is_auxiliary_tensor
@@ -16,12 +16,12 @@ from .loaded_tensors import LOADED_TENSORS, loader_version, loading_problems
 
 __all__ = [
     "ARCHITECTURES",
-    "COUNT_HINT",
     "LOADED_TENSORS",
     "ROPE_FREQS",
     "ROTARY_TENSORS",
     "MetadataValue",
     "config_from_gguf",
+    "count_hint",
     "is_auxiliary_tensor",
     "loader_version",
     "loading_problems",

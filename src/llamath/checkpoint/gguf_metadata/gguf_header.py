@@ -8,16 +8,19 @@ from functools import cached_property
 from math import isfinite
 from typing import Any
 
-from ...utils.errors import UnknownModel, safe
+from ...utils.errors import Call, Name, UnknownModel, safe
 from ..formats.gguf import MAX_KEPT_VALUES, Array
 from ..formats.manifest import Tensor
 
 ReadTensor = Callable[[Tensor], bytes]
 """Reads the bytes of a small tensor."""
-COUNT_HINT = "llamath.ls(path) still counts the tensors in its header"
-"""The hint of errors about headers that cannot be translated to a configuration."""
 _MAX_VALUES_BYTES = 1 << 16
 """Tensors with more bytes are not read for their values."""
+
+
+def count_hint() -> str:
+    """Return the hint of errors about headers that cannot be translated to a configuration."""
+    return f"{Call('ls', Name('path'))} still counts the tensors in its header"
 
 
 class GGUFHeader:
@@ -42,7 +45,7 @@ class GGUFHeader:
         if not isinstance(arch, str) or not arch:
             raise UnknownModel(
                 f"{source}: general.architecture is missing, so the model family is unknown",
-                hint=COUNT_HINT,
+                hint=count_hint(),
             )
         self.arch = arch
 
@@ -195,7 +198,7 @@ class GGUFHeader:
 
     def error(self, key: str, problem: str) -> UnknownModel:
         """Make the error for a key with an invalid value."""
-        return UnknownModel(f"{self.source}: {safe(self.arch)}.{key} {problem}", hint=COUNT_HINT)
+        return UnknownModel(f"{self.source}: {safe(self.arch)}.{key} {problem}", hint=count_hint())
 
     def not_uniform(self, key: str, values: list[int]) -> UnknownModel:
         """Make the error for a value that would have to be the same in every layer."""
@@ -209,7 +212,7 @@ class GGUFHeader:
         return UnknownModel(
             f"{self.source}: architecture {safe(repr(self.arch), 60)}: {reason}, which no model "
             "family here supports",
-            hint=COUNT_HINT,
+            hint=count_hint(),
         )
 
 

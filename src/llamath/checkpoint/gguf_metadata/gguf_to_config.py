@@ -11,7 +11,7 @@ from typing import Any
 from ...utils.errors import UnknownModel, nearest, safe
 from ..formats.manifest import Tensor
 from .gguf_architectures import ARCHITECTURES, Architecture, find_architecture
-from .gguf_header import COUNT_HINT, GGUFHeader, ReadTensor, shortest_float32
+from .gguf_header import GGUFHeader, ReadTensor, count_hint, shortest_float32
 from .gguf_keys import KEY_MAPPINGS
 from .gguf_rope import ROTARY_TENSORS, read_rope_scaling
 
@@ -46,13 +46,13 @@ def config_from_gguf(
         raise UnknownModel(
             f"{source}: expected a GGUF file with a model, found general.type "
             f"{safe(repr(kind), 60)}",
-            hint=COUNT_HINT,
+            hint=count_hint(),
         )
     if h.arch not in ARCHITECTURES:
         near = nearest(h.arch, ARCHITECTURES)
         known = f" (nearest known: {', '.join(near)})" if near else ""
         raise UnknownModel(
-            f"{source}: unknown architecture {safe(repr(h.arch), 60)}{known}", hint=COUNT_HINT
+            f"{source}: unknown architecture {safe(repr(h.arch), 60)}{known}", hint=count_hint()
         )
     arch = find_architecture(h)
     assert arch is not None
@@ -61,7 +61,7 @@ def config_from_gguf(
     except (ArithmeticError, ValueError) as error:
         raise UnknownModel(
             f"{source}: its metadata describe no valid {arch.model_type} model: {error}",
-            hint=COUNT_HINT,
+            hint=count_hint(),
         ) from None
     found = _notes(arch, h)
     if notes is not None:
@@ -121,7 +121,7 @@ def _notes(arch: Architecture, h: GGUFHeader) -> list[str]:
             "or computes another model"
         )
         raise UnknownModel(
-            f"{h.source}: {safe(prefix, 40)}{_ROTARY_DIM} is {found}, {expected}", hint=COUNT_HINT
+            f"{h.source}: {safe(prefix, 40)}{_ROTARY_DIM} is {found}, {expected}", hint=count_hint()
         )
     if unread:
         notes.append(f"not read: {', '.join(safe(key, 60) for key in unread)}")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from ...utils.errors import FormatError, RemoteError, safe
+from ...utils.errors import Call, FormatError, RemoteError, safe
 from ..formats.checkpoint_files import MAX_SHARDS
 from ..formats.folder import check_file_name
 from ..formats.source import Source
@@ -232,6 +232,6 @@ def _folder_of(path: str, files: set[str]) -> str:
         raise RemoteError(
             "missing",
             f"the repository has no {safe(path)}",
-            hint="llamath.ls('hf://owner/name') lists its files",
+            hint=f"{Call('ls', 'hf://owner/name')} lists its files",
         )
     return path

@@ -20,7 +20,7 @@ from ...core.tree import CountedOnly
 from ...model import Model
 from ...render.report import Report
 from ...render.tables import Column, Table
-from ...utils.errors import LlamathError, safe, writing
+from ...utils.errors import Argument, LlamathError, safe, writing
 from ...utils.number_format import format_count
 from ..page_data.checkpoint_data import load_with_checkpoint
 from ..page_data.page_data import build_page_data
@@ -151,7 +151,7 @@ def _check_folder(folder: str, force: bool) -> list[str]:
         if os.listdir(folder) and not force:
             raise LlamathError(
                 f"{safe(folder)} is a folder that is not a gallery",
-                hint="an empty or new folder, or --force to write into it",
+                hint=f"an empty or new folder, or {Argument('force', True)} to write into it",
             )
     elif os.path.lexists(folder):
         raise LlamathError(f"{safe(folder)} is not a folder", hint="the name of a new folder")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...model import Model
-from ...utils.errors import LlamathError
+from ...utils.errors import LlamathError, worded
 from .error_page import PageError
 from .json_api import SENT
 from .messages import Answer, Launch, unpack_call
@@ -45,7 +45,8 @@ class Answers:
             "report": self.report,
         }
         try:
-            return methods[method](**arguments).pack()
+            with worded(self.launch.words):
+                return methods[method](**arguments).pack()
         except LlamathError as error:
             return Answer(
                 status=error.status if isinstance(error, PageError) else 422, error=str(error)

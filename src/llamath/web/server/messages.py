@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.hub import Limits
 from ...model import Model
+from ...utils.errors import Wording
 from ...utils.record_type import Record
 from .posted_configs import PostedConfig
 
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 
 class Launch(Record):
     """What the server was started with: its models, where it may look for others, and the
-    function that returns its tools.
+    function that returns its tools; its errors are in the words of whoever started it.
     """
 
     models: tuple[Model, ...]
     api: Callable[[], Api]
     hub: bool
     hub_limits: Limits
+    words: Wording
 
     @property
     def named_models(self) -> dict[str, Model]:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.hub import Limits
 from ...model import Model
-from ...utils.errors import ArgumentError, LlamathError, MissingExtra
+from ...utils.errors import (
+    Argument,
+    ArgumentError,
+    Call,
+    LlamathError,
+    MissingExtra,
+    Name,
+    wording,
+)
 from ...utils.record_type import Record
 from .application import AccessPolicy, create_application
 from .messages import Launch
@@ -63,13 +71,15 @@ def serve(
         asyncio.get_running_loop()
         raise LlamathError(
             "a server cannot run in a running event loop, such as that of a notebook",
-            hint="llamath.show(model) shows the page there",
+            hint=f"{Call('show', Name('model'))} shows the page there",
         )
 
     listener = listen(host, port)
     url_host, port_number = _host_in_url(host), listener.getsockname()[1]
     policy = access_policy(host, port_number)
-    pages = Pages(Launch(models=tuple(models), api=api, hub=hub, hub_limits=hub_limits))
+    pages = Pages(
+        Launch(models=tuple(models), api=api, hub=hub, hub_limits=hub_limits, words=wording())
+    )
     base_url = f"http://{url_host}:{port_number}"
     try:
         pages.work.prepare()  # while this process imports the rest
@@ -155,6 +165,7 @@ def listen(host: str, port: int) -> socket.socket:
             cleanup.pop_all()
     except OSError as error:
         raise LlamathError(
-            f"cannot listen on {host}:{port}: {error.strerror}", hint="--port 0 selects a free port"
+            f"cannot listen on {host}:{port}: {error.strerror}",
+            hint=f"{Argument('port', 0)} selects a free port",
         ) from None
     return listener

@@ -1,0 +1,85 @@
+"""The words of errors for the user of a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import click
+
+from ..utils.errors import Argument, Call, Name, Wording
+
+_COMMANDS: Mapping[str, str] = {"compare_machines": "fit", "rank_gpus": "fit"}
+"""Function -> its command, where their names differ."""
+
+
+def command_of(function: str) -> str:
+    """Return the name of the command that answers like a function."""
+    return _COMMANDS.get(function, function)
+
+
+class CommandLine(Wording):
+    """The words of a shell: `llamath verify x`, and the options of a command, by default of the one
+    that runs.
+    """
+
+    def __init__(
+        self, find: Callable[[str], click.Command | None], command: click.Command | None = None
+    ) -> None:
+        """`find`, a function of a module, returns the command of a name."""
+        self._find, self._command = find, command
+
+    def argument(self, argument: Argument) -> str:
+        """Return an option with its value."""
+        parameter, value = self._parameter(argument.name), argument.value
+        if isinstance(parameter, click.Argument):
+            return parameter.human_readable_name if value is None else word(value)
+        names = parameter.opts if parameter else [f"--{argument.name.replace('_', '-')}"]
+        if value is None or value is True:
+            return names[0]
+        if value is False:
+            return next(iter(parameter.secondary_opts if parameter else ()), names[0])
+        if isinstance(value, Mapping):
+            return " ".join(f"{names[0]} {key}={word(x)}" for key, x in value.items())
+        return f"{names[0]} {self._key(argument)}{word(value)}"
+
+    def _key(self, argument: Argument) -> str:
+        """Return the key of an argument that shares its option with others."""
+        is_key = getattr(self._parameter(argument.name), "is_key", None)
+        return f"{argument.name}=" if is_key is not None and is_key(argument.name) else ""
+
+    def field(self, name: str) -> str:
+        """Return the option of an argument as programs name it: `kv_dtype`."""
+        parameter = self._parameter(name)
+        is_option = isinstance(parameter, click.Option)
+        return parameter.opts[0].lstrip("-").replace("-", "_") if parameter and is_option else name
+
+    def call(self, call: Call) -> str:
+        """Return the command of a call."""
+        name = command_of(call.function)
+        own = CommandLine(self._find, self._find(name))
+        words = ["llamath", name, *map(word, call.given), *map(own.argument, call.arguments)]
+        return f"`{' '.join(words)}`"
+
+    def help(self, function: str) -> str:
+        """Return the command that explains a command."""
+        return f"llamath {command_of(function)} --help"
+
+    def _parameter(self, name: str) -> click.Parameter | None:
+        command = self._command
+        if command is None and (context := click.get_current_context(silent=True)) is not None:
+            command = context.command
+        return next(
+            (
+                x
+                for x in (command.params if command else ())
+                if x.name == name or name in getattr(x, "field_names", ())
+            ),
+            None,
+        )
+
+
+def word(value: object) -> str:
+    """Return a value as one word of a shell, or the word that stands for it."""
+    from ..utils.file_diagnosis import quote_path
+
+    return value.upper() if isinstance(value, Name) else quote_path(str(value))
