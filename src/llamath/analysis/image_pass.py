@@ -14,7 +14,7 @@ from ..core.expr import Expr, maximum, product, total
 from ..core.image_sizes import PatchGrid
 from ..core.multimodal import CountedTower, ModelPart, is_computed
 from ..core.towers import VisionTower
-from ..utils.errors import LlamathError, safe
+from ..utils.errors import Argument, ArgumentError, LlamathError, safe
 from ..utils.number_format import format_count
 from ..utils.record_type import Record
 from .flops.flop_count import Flops, forward_flops
@@ -42,12 +42,14 @@ def parse_images(text: str) -> Images:
     match = re.fullmatch(r"(?:(\d{1,9})[x×])?(\d{1,9})(?:[x×](\d{1,9}))?", text.strip(), re.ASCII)
     if match is None:
         hint = "2x1024 or 2x1024x768: number, width and height in pixels"
-        raise LlamathError(f"images: {safe(repr(text), 40)} is no number with a size", hint=hint)
+        raise ArgumentError(
+            "images", f": {safe(repr(text), 40)} is no number with a size", hint=hint
+        )
     count, width = int(match[1] or 1), int(match[2])
     height = int(match[3] or width)
     if not 0 < count <= _MAX_IMAGES or not all(0 < x <= _MAX_SIDE for x in (width, height)):
         hint = f"from 1 to {_MAX_IMAGES:,} images of 1 to {_MAX_SIDE:,} pixels a side"
-        raise LlamathError(f"images: {safe(repr(text), 40)} is out of range", hint=hint)
+        raise ArgumentError("images", f": {safe(repr(text), 40)} is out of range", hint=hint)
     return Images(count=count, width=width, height=height)
 
 
@@ -175,7 +177,9 @@ def check_tokens(images: ImagePass | None, context: int) -> None:
             f"the tokens of {images.images} are {images.tokens:,}, more than the "
             f"{context:,} of the whole sequence"
         )
-        raise LlamathError(message, hint="--context counts the tokens of text and images together")
+        raise LlamathError(
+            message, hint=f"{Argument('context')} counts the tokens of text and images together"
+        )
 
 
 def mask_notes(tree: Decoder, images: ImagePass) -> list[str]:

@@ -17,7 +17,7 @@ from ..core.mixers import GatedDeltaNet, Mamba2
 from ..core.tree import Block, Split, Stack, Weight
 from ..model import Model
 from ..questions.layout import Layout
-from ..utils.errors import LlamathError, safe
+from ..utils.errors import Call, LlamathError, Name, safe
 from .parallel_layout import check_layout
 
 _CONVOLVED = {GatedDeltaNet: ("query", "key", "value"), Mamba2: ("x", "b", "c")}
@@ -49,7 +49,8 @@ def reject_shard(model: Model, path: str) -> None:
     if (shard := shard_of(model)) is not None:
         raise LlamathError(
             f"{safe(path)} is {shard}",
-            hint="join the ranks: llamath convert FOLDER-OF-THE-RANKS DST --join-shards",
+            hint="join the ranks: "
+            f"{Call('convert', Name('source'), Name('target'), edit='join_shards=yes')}",
         )
 
 

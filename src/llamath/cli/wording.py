@@ -33,6 +33,8 @@ class CommandLine(Wording):
         parameter, value = self._parameter(argument.name), argument.value
         if isinstance(parameter, click.Argument):
             return parameter.human_readable_name if value is None else word(value)
+        if parameter is None and (options := self._options_of_keys(value)):
+            return options
         names = parameter.opts if parameter else [f"--{argument.name.replace('_', '-')}"]
         if value is None or value is True:
             return names[0]
@@ -46,6 +48,18 @@ class CommandLine(Wording):
         """Return the key of an argument that shares its option with others."""
         is_key = getattr(self._parameter(argument.name), "is_key", None)
         return f"{argument.name}=" if is_key is not None and is_key(argument.name) else ""
+
+    def _options_of_keys(self, value: object) -> str:
+        """Return the options for the keys of a value such as `tp_shards=4`, of an argument that a
+        command has by its keys.
+        """
+        words = []
+        for part in value.split(",") if isinstance(value, str) else ():
+            key, _, text = part.partition("=")
+            if self._parameter(key) is None:
+                return ""
+            words.append(self.argument(Argument(key, {"yes": True, "no": False}.get(text, text))))
+        return " ".join(words)
 
     def field(self, name: str) -> str:
         """Return the option of an argument as programs name it: `kv_dtype`."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from ..utils.errors import LlamathError, nearest, safe
+from ..utils.errors import Argument, LlamathError, nearest, safe
 from ..utils.record_type import Record
 
 FOLDER = os.path.dirname(__file__)
@@ -93,7 +93,7 @@ def parse_version(text: str) -> Version:
     if not _VERSION.fullmatch(text):
         raise LlamathError(
             f"a version should be numbers with dots, found {safe(text, 30)!r}",
-            hint="--engine vllm@0.19.1",
+            hint=f"such as {Argument('engine', 'vllm@0.19.1')}",
         )
     return tuple(map(int, text.split(".")))
 
@@ -126,7 +126,7 @@ def find_engine(text: str) -> Engine:
         )
         raise LlamathError(
             f"{data['title']} {safe(wanted, 30)}: its rules are known {known}",
-            hint=f"--engine {name}",
+            hint=f"give {Argument('engine', name)}",
         )
     rules = tuple(_rules(data))
     return Engine(

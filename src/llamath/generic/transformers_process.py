@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import IO, Any, NamedTuple
 
-from ..utils.errors import LlamathError, safe
+from ..utils.errors import Argument, LlamathError, safe
 from .module_tree import StateTensor
 
 SECONDS = 600
@@ -85,7 +85,7 @@ def build_in_transformers(
     for module in ("transformers", "torch"):
         if find_spec(module) is None:
             raise LlamathError(
-                f"--via transformers needs {module}, which is not installed",
+                f"{Argument('via', 'transformers')} needs {module}, which is not installed",
                 hint="pip install transformers torch",
             )
     answer = json.loads(

@@ -172,7 +172,7 @@ def measure(
     if prompt < 1 or tokens < 2 or prompt + tokens > room:
         raise LlamathError(
             f"{prompt:,} + {tokens:,} tokens do not fit the model's context of {room:,}",
-            hint="a smaller --context or --tokens",
+            hint="fewer tokens, or a model with a longer context",
         )
     rates = measure_rates(threads)
     prefill, decode = _speeds(llama, prompt, tokens)

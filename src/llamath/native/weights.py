@@ -28,7 +28,7 @@ from ..checkpoint.quantization.ggml_values import dequantize_ggml, swap_ggml_byt
 from ..checkpoint.tensor_reader import MergedTensor
 from ..core.tree import Leaf
 from ..generation.mapped_files import MappedFiles
-from ..utils.errors import LlamathError, safe
+from ..utils.errors import Call, LlamathError, Name, safe
 from .library import BF16, F16, F32, I8, TYPES, Library, Matrix, load_library
 from .program import Program, ProgramWeight
 from .rotary_pairs import LAYOUT, has_stored_pairs
@@ -396,7 +396,7 @@ def _does_not_fit(x: Stored) -> LlamathError:
     return LlamathError(
         f"a weight of {x.rows:,} × {x.cols:,} values in {_NAMES.get(x.type, 'an unknown type')} "
         f"does not fit its {x.bytes:,} bytes",
-        hint="check the file with llamath verify",
+        hint=f"{Call('verify', Name('path'))} checks the file",
     )
 
 

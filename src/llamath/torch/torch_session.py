@@ -25,7 +25,7 @@ from ..generation.session import (
 )
 from ..model import Model
 from ..tokenizers import Tokenizer
-from ..utils.errors import LlamathError
+from ..utils.errors import Argument, LlamathError
 from .batch import Batch
 from .memory_budget import MEMORY_DTYPES, check_memory_for, check_memory_for_rank
 from .module import Decoder, TensorOptions
@@ -69,7 +69,7 @@ class Llama(LlamaBase):
         if dtype == "int8":
             raise LlamathError(
                 "int8 is computed by the native engine on a CPU",
-                hint="leave out --engine torch, or use bf16",
+                hint=f"give {Argument('engine', 'native')}, or {Argument('dtype', 'bf16')}",
             )
         return cls.from_loaded(open_model(location, dtype, device, progress, changes))
 

@@ -12,7 +12,7 @@ from ...questions.layout import Layout
 from ...questions.serving_questions import CostQuestion, Price
 from ...render.report import Report
 from ...render.tables import Cell, Column, Part, Table, Text
-from ...utils.errors import LlamathError
+from ...utils.errors import Argument, LlamathError
 from ...utils.number_format import format_count
 from ...utils.record_type import Record
 from ..fit.fit_report import FitReport, fit
@@ -191,7 +191,7 @@ def cost(calculator: MemoryCalculator, gpu: Device, count: int, request: CostReq
     if not 0 < request.output < context:
         raise LlamathError(
             f"output of {request.output:,} tokens in a context of {context:,}",
-            hint="fewer output tokens, or a longer --context",
+            hint=f"fewer output tokens, or a longer {Argument('context')}",
         )
     found = fit(calculator, gpu, count)
     if not found.fits:

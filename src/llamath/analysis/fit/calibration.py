@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ...hardware import DTYPES, Device
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import Command, LlamathError, Name, safe
 from ...utils.record_type import Record
 from ...utils.strict_json import read_json
 from ..inference.speed_limits import SpeedLimits
@@ -101,7 +101,7 @@ def read_calibration(path: str) -> Calibration:
     if not isinstance(data, dict) or data.get("llamath_calibration") != VERSION:
         raise LlamathError(
             f"{safe(path)} is no calibration of llamath",
-            hint="llamath gpus this MODEL --output FILE writes one",
+            hint=f"{Command('gpus', 'this', Name('model'), output=Name('file'))} writes one",
         )
     flops = data.get("flops")
     if not isinstance(flops, dict) or not set(flops) <= set(DTYPES) or not flops:

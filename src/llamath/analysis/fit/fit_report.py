@@ -11,7 +11,7 @@ from ...hardware import Device
 from ...questions.layout import Layout
 from ...render.report import Report
 from ...render.tables import Bar, Bars, Cell, Column, Part, Table, Text, heading
-from ...utils.errors import LlamathError
+from ...utils.errors import ArgumentError
 from ...utils.number_format import format_bytes, format_count, format_giga, format_rate
 from ...utils.record_type import Record
 from ..inference.cache_bytes import sum_cache_specs
@@ -321,8 +321,9 @@ def fit(
     that stay in the memory of the host; a `calibration` gives the expected speed.
     """
     if offload and not host_bandwidth(gpu):
-        raise LlamathError(
-            f"offload: {gpu.title} shares its memory with the host",
+        raise ArgumentError(
+            "offload",
+            f": {gpu.title} shares its memory with the host",
             hint="a smaller dtype, or a shorter context",
         )
     if gpu.members and (tp or 1) == 1 and pp in (None, count) and not offload:

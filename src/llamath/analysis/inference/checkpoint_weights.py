@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ...checkpoint.open import names_checkpoint, open_checkpoint
 from ...model import Model
-from ...utils.errors import FormatError, RemoteError
+from ...utils.errors import Argument, FormatError, RemoteError
 from ..verify.file_differences import file_differences
 from ..verify.listing import Listing, list_tensors
 from .weight_bytes import StoredWeights, stored_weights
@@ -30,7 +30,7 @@ def read_stored_weights(model: Model) -> StoredWeights | None:
         raise RemoteError(
             error.code,
             str(error),
-            hint=f"{error.hint}; with a dtype (--dtype bf16) the config is enough",
+            hint=f"{error.hint}; with a dtype ({Argument('dtype', 'bf16')}) the config is enough",
         ) from None
     listing = list_tensors(opened.manifest)
     notes = file_differences(model, opened).notes

@@ -18,7 +18,7 @@ from ...checkpoint.quantization.weight_format import WeightFormat
 from ...core.blocks import Attention, Decoder
 from ...core.expr import Expr, total
 from ...core.tree import Block, Folded, FoldedBlock, Stack, fold, fold_blocks, fold_field
-from ...utils.errors import LlamathError, UnknownQuantization, safe
+from ...utils.errors import Argument, LlamathError, UnknownQuantization, safe
 from .weight_bytes import MAX_LISTED_LAYERS, StoredWeight, WeightStorage
 
 
@@ -127,7 +127,7 @@ def recipe_storage(
         raise LlamathError(
             f"the tensors of this family have no names, so the {recipe.method} "
             "recipe cannot be applied",
-            hint="--dtype",
+            hint=f"{Argument('dtype')} sets the format of the weights",
         )
     classes = matrix_classes(fold_blocks(tree))
     weights: list[StoredWeight] = []
@@ -165,7 +165,7 @@ def recipe_storage(
         raise UnknownQuantization(
             "quantization_config: quantized_layers names no matrix of this model; it has names "
             f"such as {safe(recipe.patterns[-1], 80)}",
-            hint="--dtype sets the format of the weights",
+            hint=f"{Argument('dtype')} sets the format of the weights",
         )
     scales = {"cache_scale_bytes": scale_bytes, "num_cache_scales": num_scales}
     return WeightStorage(packer=packer, weights=tuple(weights), matrices=tuple(matrices), **scales)
@@ -432,7 +432,7 @@ def check_matches(layers: Stack, recipe: Recipe) -> None:
         raise LlamathError(
             f"{int(layers.n):,} layers{experts} are too many to match with the "
             f"{len(recipe.patterns):,} patterns of the recipe",
-            hint="--dtype sets the format of the weights",
+            hint=f"{Argument('dtype')} sets the format of the weights",
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ...checkpoint.naming.scheme import StoredTensor as TensorOfFile
 from ...core.tree import fold
 from ...model import Model
-from ...utils.errors import LlamathError
+from ...utils.errors import Argument, LlamathError
 from ..count.count_report import StoredNamesReport, StoredTensor, check_listable
 from .choose_storage import model_format
 from .quantized_tensors import QuantizedTensor, mtp_quantized_tensors, quantized_tensors
@@ -36,7 +36,7 @@ def stored_names(model: Model, scheme: str, dtype: str = "") -> StoredNamesRepor
     if dtype and packer is not None and kind and kind != scheme:
         raise LlamathError(
             f"{packer.name} is a format of {kind} files, not of {scheme} files",
-            hint=f"--names {kind}",
+            hint=f"give {Argument('names', kind)}",
         )
     if packer is not None and kind:
         tensors = (

@@ -15,7 +15,7 @@ from ...questions.layout import Layout, Recompute
 from ...questions.plan_questions import PlanQuestion, PlanTraining
 from ...render.report import Report
 from ...render.tables import Part
-from ...utils.errors import LlamathError
+from ...utils.errors import Argument, LlamathError
 from ...utils.number_format import format_giga
 from ...utils.record_type import Record
 from ..training.training_memory import TrainRequest, training_dtype
@@ -356,7 +356,7 @@ def sequences_per_step(batch_tokens: int | None, context: int, gpus: int) -> int
             raise LlamathError(
                 f"a batch of {batch_tokens:,} tokens is not a multiple of the sequence length "
                 f"{context:,}",
-                hint=f"batch_tokens {near:,}",
+                hint=f"such as {Argument('batch_tokens', near)}",
             )
         return batch_tokens // context
     target = -(-max(DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU * gpus) // context)

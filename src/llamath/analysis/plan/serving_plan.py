@@ -16,7 +16,7 @@ from ...questions.layout import Layout
 from ...questions.plan_questions import ServingPlanQuestion
 from ...render.report import Report
 from ...render.tables import Part
-from ...utils.errors import LlamathError
+from ...utils.errors import Argument, ArgumentError, Call, LlamathError, Name
 from ...utils.number_format import format_count
 from ...utils.record_type import Record
 from ..fit.serving_layouts import MAX_TP, serving_layouts, tp_degrees
@@ -173,10 +173,12 @@ def plan_serving(
     if device.members:
         raise LlamathError(
             f"{device.name} are different GPUs: a serving plan is for equal ones",
-            hint=f"llamath fit MODEL --on {device.name}",
+            hint=f"{Call('fit', Name('model'), on=device.name)} sizes a model on them",
         )
     if latency is not None and not 0 < latency < 10**6:
-        raise LlamathError("the latency should be positive", hint="latency 50ms")
+        raise ArgumentError(
+            "latency", " should be positive", hint=f"such as {Argument('latency', '50ms')}"
+        )
     rejected: list[Rejected] = []
     too_large: list[Rejected] = []
     plans: list[_ServePlan] = []

@@ -14,7 +14,7 @@ from ...checkpoint.naming.stored_layouts import group_by_stored_name
 from ...checkpoint.open import cached_copy, find_repo, is_url, local_copy, open_checkpoint
 from ...checkpoint.quantization.rounding_bounds import MANTISSA_BITS
 from ...checkpoint.tensor_reader import MergedTensor, TensorReader
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import Argument, Call, LlamathError, Name, safe
 from ..verify.kinds.adapter_check import match_adapter_names
 from ..verify.verified_checkpoint import open_verified
 from .compared_side import ComparedSide, SideFacts
@@ -81,7 +81,8 @@ class AdaptedSide(ComparedSide):
                 if name not in groups:
                     if is_bias and target.bias is None:
                         continue
-                    hint = "llamath verify ADAPTER --base BASE says what does not fit"
+                    call = Call("verify", adapter.name, base=self.checkpoint.path)
+                    hint = f"{call} says what does not fit"
                     raise LlamathError(
                         f"{safe(adapter.name)} changes {safe(name)}, which "
                         f"{safe(self.checkpoint.path)} does not have",
@@ -287,12 +288,13 @@ def open_side(path: str, base: str | None = None) -> ComparedSide:
     found = base or adapter.base
     if not found:
         raise LlamathError(
-            f"{safe(path)} is an adapter that names no base model", hint="give it: --base MODEL"
+            f"{safe(path)} is an adapter that names no base model",
+            hint=f"give it: {Argument('base', Name('model'))}",
         )
     if base is None and not os.path.exists(found) and (is_url(found) or os.path.isabs(found)):
         raise LlamathError(
             f"{safe(path)} is an adapter of {safe(found)}, which is not there",
-            hint="give its base model: --base MODEL",
+            hint=f"give its base model: {Argument('base', Name('model'))}",
         )
     if base is None and find_repo(found) is not None:
         if (cached := cached_copy(found)) is None:
@@ -300,6 +302,6 @@ def open_side(path: str, base: str | None = None) -> ComparedSide:
                 f"{safe(path)} is an adapter of {safe(found)}, which is not in the Hugging "
                 "Face cache"
             )
-            raise LlamathError(message, hint=f"--base {safe(found)} downloads it")
+            raise LlamathError(message, hint=f"{Argument('base', found)} downloads it")
         found = cached
     return AdaptedSide(adapter, found)

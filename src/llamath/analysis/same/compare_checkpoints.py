@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ...checkpoint.canonical_reader import CanonicalWeight
 from ...checkpoint.tensor_reader import CHUNK_BYTES, MergedTensor
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import Call, LlamathError, safe
 from ...utils.number_format import format_count, format_list
 from .adapted_side import open_side
 from .chunk_comparison import CompareGroups, Tally, compare_chunks
@@ -54,7 +54,7 @@ def _compare(
     if not pairs:
         raise LlamathError(
             f"{safe(a.checkpoint.path)} and {safe(b.checkpoint.path)} have no weight in common",
-            hint="llamath diff compares the shapes of two models",
+            hint=f"{Call('diff', a.checkpoint.path, b.checkpoint.path)} compares their shapes",
         )
     compared = [x for x in pairs if x.a.shape == x.b.shape or _common_rows(x)]
     tallies = _compare_all(a, b, compared, progress, compare_groups)

@@ -11,7 +11,7 @@ from ...engines import Engine, find_engine
 from ...hardware import Device
 from ...render.report import Report
 from ...render.tables import Code, Column, Part, Table, Text
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import Argument, LlamathError, safe
 from ...utils.number_format import format_count, format_giga
 from ...utils.record_type import Record
 from ..fit.suggestions import gpus_option
@@ -218,7 +218,7 @@ def plan_engine(
         raise LlamathError(
             f"the layout {settings.layout.label} needs {settings.layout.gpus:,} GPUs, not "
             f"{count:,}",
-            hint=f"--on {gpus_option(settings.layout.gpus, gpu)}",
+            hint=f"such as {Argument('on', gpus_option(settings.layout.gpus, gpu))}",
         )
     usual = candidate_layouts(engine, count, gpu.node, has_experts)
     asked = settings.layout or usual[0]

@@ -21,7 +21,7 @@ from ...questions.layout import Layout
 from ...questions.memory_questions import Training
 from ...render.report import Report
 from ...render.tables import Part
-from ...utils.errors import LlamathError, nearest, safe
+from ...utils.errors import Argument, LlamathError, nearest, safe
 from ...utils.number_format import format_bytes, format_count
 from ...utils.record_type import Record
 from ..default_context import default_context
@@ -638,7 +638,7 @@ def _check_loss(loss: Loss, layout: Layout, lora: LoraAdapters | None) -> None:
     if loss.kind == "liger" and layout.tp > 1:
         raise LlamathError(
             f"Liger's loss needs the whole vocabulary on each GPU, found TP {layout.tp}",
-            hint="loss=chunked, or TP 1",
+            hint=f"{Argument('training', 'loss=chunked')}, or TP 1",
         )
     if (
         loss.kind == "liger"
@@ -648,7 +648,7 @@ def _check_loss(loss: Loss, layout: Layout, lora: LoraAdapters | None) -> None:
         raise LlamathError(
             "Liger's loss reads the head's weight alone: an adapter on the head "
             "would not be trained",
-            hint="loss=chunked",
+            hint=str(Argument("training", "loss=chunked")),
         )
 
 
@@ -660,7 +660,7 @@ def _check_fp8(recipe: Fp8Recipe | None, request: TrainRequest) -> None:
     if recipe is not None and request.dtype not in ("bf16", "fp16", "fp32"):
         raise LlamathError(
             f"an FP8 recipe converts 16-bit weights, found weights in {safe(request.dtype, 40)}",
-            hint="dtype bf16",
+            hint=str(Argument("dtype", "bf16")),
         )
 
 
@@ -688,15 +688,17 @@ def _check_request(request: TrainRequest) -> None:
             f"adapters cannot be trained in {request.adapter_dtype}", hint="fp32, bf16 or fp16"
         )
     if request.adapter_dtype != "fp32" and not request.rank:
-        raise LlamathError("an adapter dtype is for LoRA", hint="lora r=16")
+        raise LlamathError("an adapter dtype is for LoRA", hint=str(Argument("lora", "r=16")))
     if request.offload and layout.recompute != "full":
         raise LlamathError(
-            "offloading keeps the inputs of recomputed layers on the host", hint="recompute=full"
+            "offloading keeps the inputs of recomputed layers on the host",
+            hint=str(Argument("training", "recompute=full")),
         )
     if not request.accumulate and layout.count > 1:
         raise LlamathError(
-            f"accumulate=no is for one microbatch per step, found {layout.count}",
-            hint="microbatches=1",
+            f"{Argument('training', 'accumulate=no')} is for one microbatch per step, found "
+            f"{layout.count}",
+            hint=str(Argument("layout", "microbatches=1")),
         )
     if layout.zero not in range(4):
         raise LlamathError(f"the ZeRO stage should be 0 to 3, found {layout.zero}")

@@ -23,8 +23,8 @@ from ...loading import Source, load
 from ...model import Model
 from ...render.report import Report
 from ...render.tables import Part, Text
-from ...utils.errors import ConfigError, LlamathError, RemoteError, safe
-from ...utils.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, quote_path
+from ...utils.errors import Call, ConfigError, LlamathError, Name, RemoteError, safe
+from ...utils.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose
 from ...utils.number_format import format_count
 from .diagnose import Expectation
 from .verify_tensors import Finding, Verdict, findings_table, verify_tensors
@@ -208,11 +208,12 @@ def verify_opened(
     verdict = verify_tensors(expectation, checkpoint.manifest, opened.problems, quantization)
     verdict = verdict.replace(findings=(*added, *verdict.findings))
     if shard is not None:
+        join = Call("convert", Name("source"), Name("target"), edit="join_shards=yes")
         remark = Finding(
             code="tensor_parallel_shard",
             severity="info",
             message=str(shard),
-            hint="llamath convert --join-shards joins the ranks",
+            hint=f"{join} joins the ranks",
         )
         verdict = verdict.replace(findings=(*verdict.findings, remark))
     own_config = own_config or not model
@@ -241,13 +242,13 @@ def without_training_names(
     tensors = model_tensors(opened.manifest, expected)
     findings = []
     if tensors.description:
+        rename = Call("convert", opened.name, Name("target"), names="hf")
         findings.append(
             Finding(
                 code="prefix",
                 severity="warning",
                 message=tensors.description,
-                hint=f"loaders do not find these; `llamath convert {quote_path(opened.name)} "
-                "NEW_FOLDER --names hf` writes the model's own",
+                hint=f"loaders do not find these; {rename} writes the model's own",
             )
         )
     if tensors.state:

@@ -21,8 +21,7 @@ from ...checkpoint.open import (
 )
 from ...loading import STORED_INSTEAD
 from ...model import Model
-from ...utils.errors import FormatError, LlamathError, RemoteError, safe
-from ...utils.file_diagnosis import quote_path
+from ...utils.errors import Call, FormatError, LlamathError, RemoteError, safe
 from ...utils.number_format import format_count
 from ...utils.record_type import Record
 from .check_checkpoint import verify_opened
@@ -93,8 +92,7 @@ def file_differences(model: Model, opened: OpenedCheckpoint) -> FileDifferences:
         notes.append(f"the files do not match the config: {check.error}")
     if more := told[_MAX_NOTES:]:
         notes.append(
-            f"{format_count(len(more), 'more finding')}: `llamath verify "
-            f"{quote_path(opened.name)}` lists all"
+            f"{format_count(len(more), 'more finding')}: {Call('verify', opened.name)} lists all"
         )
     same = not check.error and _ABOUT_SIZES.isdisjoint(x.code for x in check.findings)
     return FileDifferences(opened=opened, notes=tuple(notes), same_parameters=same)
@@ -152,11 +150,7 @@ def differences_at(model: Model) -> FileDifferences | None:
             raise
         if error.code in _NO_FILES:
             return None
-        hint = (
-            f"; `llamath verify {quote_path(location)}` reads them"
-            if error.code == "many_files"
-            else ""
-        )
+        hint = f"; {Call('verify', location)} reads them" if error.code == "many_files" else ""
         return FileDifferences(
             opened=_unread(location),
             is_folder=True,

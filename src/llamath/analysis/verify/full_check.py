@@ -143,8 +143,7 @@ def check_files(
         raise LlamathError(
             f"{safe(checkpoint.name)}: expected local files to read in full, found a remote "
             "checkpoint",
-            hint="download the files first; a repository on the Hub (owner/name) is downloaded "
-            "by this command",
+            hint="download the files first, or give a repository on the Hub (owner/name)",
         )
     check_expansion(manifest)
     folder = os.path.dirname(manifest.files[0].name) if manifest.files else checkpoint.folder

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.folders.open_any import local_kind
 from ...checkpoint.open import OpenedCheckpoint, find_repo, local_copy, open_checkpoint
 from ...loading import Source, Via, load
-from ...utils.errors import ArgumentError, ConfigError, FormatError, LlamathError, RemoteError, safe
+from ...utils.errors import (
+    Argument,
+    ArgumentError,
+    ConfigError,
+    FormatError,
+    LlamathError,
+    Name,
+    RemoteError,
+    safe,
+)
 from .check_checkpoint import VerifyReport, verify_opened
 from .kinds.files_check import config_of, is_unknown_family, verify_files
 from .structure_report import StructureReport
@@ -40,9 +49,10 @@ def verify_path(
         path = local_copy(path)
     if kind := local_kind(path):
         if model is not None or base is not None or via is not None:
+            names = f"{Argument('against')}, {Argument('base')} and {Argument('via')}"
             raise LlamathError(
-                "--against, --base and --via are for the checkpoint of one model, and "
-                f"{safe(path)} is another kind ({kind})"
+                f"{names} are for the checkpoint of one model, and {safe(path)} is another kind "
+                f"({kind})"
             )
         structure = _verify_folder(kind, path)
         if not (full or all_sums):
@@ -104,7 +114,7 @@ def _verify_headers(
         raise ArgumentError(
             "base",
             f" is for adapters, and {safe(path)} is none",
-            hint="verify it against another model: --against MODEL",
+            hint=f"verify it against another model: {Argument('against', Name('model'))}",
         )
     if model is not None and _may_lack_family(model):
         model, changes = load(model, changes=changes, check_tensors=False), None

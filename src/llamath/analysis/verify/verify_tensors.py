@@ -20,8 +20,8 @@ from ...checkpoint.open import packings_of, single_shard
 from ...checkpoint.tensor_reader import overlapping_tensors
 from ...core.blocks import TOWER_FIELDS
 from ...render.tables import Cell, Column, Table
-from ...utils.errors import FormatError, safe
-from ...utils.file_diagnosis import Diagnosis, missing_hint, quote_path
+from ...utils.errors import Call, FormatError, safe
+from ...utils.file_diagnosis import Diagnosis, missing_hint
 from ...utils.number_format import format_count, format_list
 from ...utils.record_type import Record
 from .diagnose import Expectation, Shape, diagnose
@@ -227,7 +227,7 @@ def file_findings(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]
             code="single_shard",
             severity="error",
             message=message,
-            hint=f"verify all: `llamath verify {quote_path(manifest.folder or '.')}`",
+            hint=f"verify all: {Call('verify', manifest.folder or '.')}",
         )
     if (index := manifest.index) is None:
         return

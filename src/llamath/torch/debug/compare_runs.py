@@ -21,6 +21,7 @@ from ...checkpoint.naming.scheme import half_split_order, interleaved_order
 from ...checkpoint.naming.stored_layouts import reorder_rows
 from ...core.blocks import Attention
 from ...core.tree import walk
+from ...utils.errors import Argument
 from ..memory_budget import dtype_name
 from .activations import Activations
 
@@ -157,7 +158,8 @@ def _hints(result: LogitsComparison, a: Activations, b: Activations) -> Iterator
     if a.side.dtype != b.side.dtype:
         yield (
             f"A is {a.side.dtype} and B {b.side.dtype}: rounding causes small differences "
-            "everywhere; allow for them with --tolerance"
+            "everywhere; allow for them with "
+            f"{Argument('tolerance')}"
         )
     elif all(first.stored):
         same = first.stored[0] == first.stored[1]
