@@ -20,7 +20,9 @@ import llamath
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.cli import cli
-from llamath.utils.errors import FormatError
+from llamath.cli.command_group import find_command
+from llamath.cli.wording import CommandLine
+from llamath.utils.errors import FormatError, worded
 from llamath.utils.file_diagnosis import (
     LOCK,
     UNFINISHED,
@@ -439,7 +441,7 @@ def test_counting_a_shard_from_python_is_refused(tmp_path: Path) -> None:
 def test_a_named_shard_is_one_finding(tmp_path: Path) -> None:
     report = verify_checkpoint(str(sharded(tmp_path) / SHARDS[1]))
     assert [(x.code, x.severity) for x in report.findings] == [("single_shard", "error")]
-    assert f"llamath verify {tmp_path}" in report.findings[0].hint
+    assert f"llamath.verify({str(tmp_path)!r})" in report.findings[0].hint
 
 
 # training state and wrappers
@@ -462,7 +464,8 @@ PREFIXES = {
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_wrapper_prefixes_are_one_finding(prefix: str, tmp_path: Path) -> None:
     folder = with_prefix(prefix)(tmp_path / "wrapped")
-    report = verify_checkpoint(str(folder))
+    with worded(CommandLine(find_command)):
+        report = verify_checkpoint(str(folder))
     assert [(x.code, x.severity) for x in report.findings] == [
         ("prefix", "warning")
     ] and report.verdict.matched == 21
@@ -472,7 +475,7 @@ def test_wrapper_prefixes_are_one_finding(prefix: str, tmp_path: Path) -> None:
     )
     command = re.findall("`(.*?)`", report.findings[0].hint)[0]
     before = contents_of(folder)
-    words = shlex.split(command.replace("NEW_FOLDER", str(tmp_path / "new")))
+    words = shlex.split(command.replace("TARGET", str(tmp_path / "new")))
     assert CliRunner().invoke(cli, words[1:]).exit_code == 0 and contents_of(folder) == before
     assert verify_checkpoint(str(tmp_path / "new")).ok
     original, copy = load_file(folder / WEIGHTS), load_file(tmp_path / "new" / WEIGHTS)

@@ -326,7 +326,7 @@ def test_an_interrupted_conversion_is_restarted_with_other_options(
             interrupt_at(50_000),
         )
     (note,) = stopped.value.__notes__
-    assert "files are complete; run the same command again to continue" in note
+    assert "files are complete; repeat the conversion to continue" in note
     left = set(os.listdir(tmp_path / "out" / STAGING_FOLDER))
     assert (
         "plan" in left
@@ -363,7 +363,7 @@ def test_interrupted_command_prints_how_to_continue(
     ]
     stopped = CliRunner().invoke(cli, args, standalone_mode=False)
     assert isinstance(stopped.exception, (KeyboardInterrupt, click.Abort))
-    assert "files are complete; run the same command again to continue" in stopped.output
+    assert "files are complete; repeat the conversion to continue" in stopped.output
 
 
 def test_an_interruption_before_the_first_file_leaves_nothing(source: Path, tmp_path: Path) -> None:
@@ -675,7 +675,7 @@ def test_exit_codes_and_no_progress_bar_without_a_terminal(source: Path, tmp_pat
     assert (
         done.returncode == 2
         and done.stderr.startswith("error: ")
-        and "hint: use force to overwrite it" in done.stderr
+        and "hint: --force overwrites it" in done.stderr
         and not done.stdout
     )
     assert run(str(tmp_path / "none"), str(tmp_path / "x"), "--names", "hf").returncode == 2

@@ -100,7 +100,7 @@ def test_files_that_would_not_load_are_refused(tmp_path: Path) -> None:
         match=r"no attn_output\.bias in its layers for architecture qwen3: it would refuse to load",
     ) as caught:
         llamath.convert(source, tmp_path / "x.gguf", names="gguf")
-    assert "--force" in caught.value.hint and not (tmp_path / "x.gguf").exists()
+    assert "force=True" in caught.value.hint and not (tmp_path / "x.gguf").exists()
     report = llamath.convert(source, tmp_path / "x.gguf", names="gguf", force=True)
     assert (
         any("would refuse to load the file" in x for x in report.notes)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..utils.dotted_names import DottedNames
-from ..utils.errors import ConfigError, FormatError, LlamathError, safe
+from ..utils.errors import Call, ConfigError, FormatError, LlamathError, Name, safe
 from ..utils.linear_regex import LinearRegex, PatternList
 from ..utils.record_type import Record
 from .formats.choose_files import ADAPTER_FILES
@@ -253,8 +253,9 @@ def adapter_note(opened: OpenedCheckpoint) -> str:
     if adapter is None:
         return ""
     base = f"of {safe(adapter.base, 100)}" if adapter.base else "that names no base model"
-    hint = "" if adapter.base else " --base MODEL"
-    return f"{adapter.title} {base}; `llamath verify {safe(opened.name)}{hint}` checks that it fits"
+    given = {} if adapter.base else {"base": Name("model")}
+    check = Call("verify", opened.name, **given)
+    return f"{adapter.title} {base}; {check} checks that it fits"
 
 
 def is_adapter_file(manifest: Manifest) -> bool:

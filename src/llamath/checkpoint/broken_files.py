@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from ..utils.errors import FormatError
+from ..utils.errors import Call, FormatError, Name
 from .formats.folder_kind import OTHER_KINDS
 from .open import missing_shards_note, names_checkpoint, open_checkpoint
 
@@ -30,8 +30,9 @@ def broken_file_notes(path: str) -> tuple[str, ...]:
         *([missing_shards_note(opened.manifest)] if opened.manifest.missing_files else []),
     ]
     if len(notes) > _MAX_NOTES:
+        verify = Call("verify", Name("path"))
         notes[_MAX_NOTES:] = [
-            f"{len(notes) - _MAX_NOTES:,} more files are broken: `llamath verify` names all"
+            f"{len(notes) - _MAX_NOTES:,} more files are broken: {verify} names all"
         ]
     return tuple(notes)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..utils.access import may_read
-from ..utils.errors import FormatError, LlamathError, safe
+from ..utils.errors import Command, FormatError, LlamathError, Name, safe
 from .formats.folder import check_file_name, resolve_inside
 from .formats.folder_kind import METADATA_FILE
 from .formats.source import LocalFile
@@ -57,7 +57,8 @@ def parse_sums(text: str, where: str) -> dict[str, str]:
                 "sums",
                 f"{where}: expected a SHA-256 sum and a file name in line {number:,}, found "
                 f"{safe(repr(line), 60)}",
-                hint="write it with sha256sum, or with llamath verify --write-sums",
+                hint="write it with sha256sum, or with "
+                f"{Command('verify', Name('path'), write_sums=True)}",
             )
         if sums.setdefault(name, digest) != digest:
             raise FormatError(

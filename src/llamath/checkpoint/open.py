@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..embedded import resolve_name
-from ..utils.errors import FormatError, RemoteError, UnknownModel, safe
+from ..utils.errors import Call, FormatError, RemoteError, UnknownModel, safe
 from ..utils.record_type import Record
 from ..utils.strict_json import CONFIG_FILES, read_json
 from .quantization_section import quantization_section, with_recipe_file
@@ -414,10 +414,7 @@ def _refuse_broken(path: str, expected: str) -> None:
 
 def beside_note(source: str, path: str) -> str:
     """Return the note on a file of weights whose configuration is another file next to it."""
-    return (
-        f"the model is that of {source}; `llamath count` counts the parameters in "
-        f"{safe(os.path.basename(path))}"
-    )
+    return f"the model is that of {source}; {Call('count', path)} counts the parameters in the file"
 
 
 def _find_repo_config(text: str, repo: Repo, problems: list[FormatError] | None) -> FoundConfig:

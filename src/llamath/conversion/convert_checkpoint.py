@@ -20,7 +20,7 @@ from ..model import Model
 from ..questions.edit_settings import Edit
 from ..render.report import Report
 from ..render.tables import Cell, Column, Part, Table, Text
-from ..utils.errors import ArgumentError, ConvertError, safe
+from ..utils.errors import Argument, ArgumentError, ConvertError, safe
 from ..utils.number_format import format_count
 from ..utils.record_type import Record
 from .conversion_source import ConversionSource, convertible_source, open_source
@@ -417,7 +417,10 @@ def _loading_notes(keys: GGUFKeys, plan: TensorPlan, *, force: bool) -> list[str
     more = f" (and {len(problems) - 2} more)" if len(problems) > 2 else ""
     text = f"{'; '.join(problems[:2])}{more}: it would refuse to load the file ({loader_version()})"
     if not force:
-        raise ConvertError(text, hint="convert to hf; --force writes the file for other programs")
+        raise ConvertError(
+            text,
+            hint=f"convert to hf; {Argument('force', True)} writes the file for other programs",
+        )
     return [text]
 
 

@@ -18,7 +18,7 @@ from ..checkpoint.formats.number_arrays import require_numpy
 from ..checkpoint.naming.stored_layouts import LayoutParams, apply_layout, join_tensors
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.tree import Leaf
-from ..utils.errors import ConvertError, safe
+from ..utils.errors import Argument, Call, ConvertError, Name, safe
 from ..utils.strict_json import read_json
 from .conversion_source import ConversionSource, open_source
 from .convert_checkpoint import ConversionReport, WrittenFile
@@ -164,7 +164,8 @@ def merge_adapter(
 def _plan(source: ConversionSource, side: AdaptedSide, dtype: str) -> TensorPlan:
     """Plan the tensors of the merged checkpoint, under the names of the base model."""
     if not source.scheme.name.startswith("hf"):
-        hint = "convert it first: llamath convert BASE FOLDER --names hf"
+        call = Call("convert", source.path, Name("folder"), names="hf")
+        hint = f"convert it first: {call}"
         raise ConvertError(
             f"{safe(source.path)}: expected a base model in Hugging Face format, found "
             f"{source.scheme.name} names",
@@ -175,7 +176,7 @@ def _plan(source: ConversionSource, side: AdaptedSide, dtype: str) -> TensorPlan
         raise ConvertError(
             f"{safe(source.path)} is packed as {', '.join(sorted(packed))}: merged weights "
             "cannot keep it",
-            hint="give --dtype bf16 to dequantize the weights",
+            hint=f"give {Argument('dtype', 'bf16')} to dequantize the weights",
         )
     changed = side.changed_paths
 

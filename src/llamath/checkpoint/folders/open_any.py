@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from ...utils.errors import FormatError, safe
+from ...utils.errors import Call, FormatError, safe
 from ...utils.number_format import format_count
 from ..formats.checkpoint_files import merge
 from ..formats.dtypes import PLAIN
@@ -81,7 +81,7 @@ def _distributed(path: str) -> tuple[Manifest, tuple[str, ...]]:
     )
     return manifest, (
         note,
-        f"`llamath verify {safe(path)}` checks that the chunks cover each tensor",
+        f"{Call('verify', path)} checks that the chunks cover each tensor",
     )
 
 
@@ -109,7 +109,7 @@ def _deepspeed(path: str) -> tuple[Manifest, tuple[str, ...]]:
         f"a DeepSpeed checkpoint of {format_count(len(files), 'file')}; the shapes of its "
         "parameters are listed, as float32 master weights"
     )
-    return manifest, (note, f"`llamath verify {safe(path)}` checks the partitions")
+    return manifest, (note, f"{Call('verify', path)} checks the partitions")
 
 
 def _diffusers(path: str) -> tuple[Manifest, tuple[str, ...]]:
@@ -140,7 +140,7 @@ def _diffusers(path: str) -> tuple[Manifest, tuple[str, ...]]:
     return merged.replace(format="diffusers", metadata={}), (
         note,
         *notes,
-        f"`llamath verify {safe(path)}` checks each part",
+        f"{Call('verify', path)} checks each part",
     )
 
 

@@ -116,8 +116,8 @@ def check_finished(folder: str) -> None:
     raise FormatError(
         "unfinished",
         f"{expected} a conversion that was interrupted while it replaced the files",
-        hint="repeat the llamath convert command to finish it; another conversion into this "
-        "folder restores the previous files",
+        hint="repeat the conversion to finish it; another one into this folder restores the "
+        "previous files",
     )
 
 

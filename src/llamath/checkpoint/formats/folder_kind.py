@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from ...utils.errors import FormatError, safe
+from ...utils.errors import Call, FormatError, Name, safe
 
 METADATA_FILE, DISTRIBUTED_SUFFIX = ".metadata", ".distcp"
 LATEST, OPTIMIZER_STATES = (
@@ -26,23 +26,24 @@ ADAPTER_CONFIG = "adapter_config.json"
 _WORDS = {
     "adapter": (
         "an adapter, which changes weights of another model",
-        "give its base model; `llamath verify` checks that the adapter fits it",
+        "give its base model; {verify} checks that the adapter fits it",
     ),
     "fsdp": (
         "a distributed checkpoint (FSDP, torch.distributed.checkpoint), whose files hold parts "
         "of tensors",
-        "`llamath ls` and `llamath verify` read it; `python -m "
+        "{ls} and {verify} read it; `python -m "
         "torch.distributed.checkpoint.format_utils dcp_to_torch` joins it",
     ),
     "deepspeed": (
         "a DeepSpeed checkpoint, whose files hold parts of tensors",
-        "`llamath ls` and `llamath verify` read it; DeepSpeed's zero_to_fp32.py joins it",
+        "{ls} and {verify} read it; DeepSpeed's zero_to_fp32.py joins it",
     ),
     "diffusers": (
         "a diffusers pipeline of several models",
-        "`llamath ls` and `llamath verify` read all of it; name the folder of one part",
+        "{ls} and {verify} read all of it; name the folder of one part",
     ),
 }
+"""What a folder holds, and the hint of the error, with calls."""
 OTHER_KINDS = tuple(_WORDS)
 """Kinds of folders that are no checkpoint of one model, which are codes of errors, too."""
 
@@ -71,8 +72,9 @@ def kind_error(folder: str, entries: Sequence[str] | None = None) -> FormatError
     if not (kind := "adapter" if ADAPTER_CONFIG in entries else folder_kind(entries)):
         return None
     what, hint = _WORDS[kind]
+    path = folder or Name("path")
     return FormatError(
         kind,
         f"{safe(folder) or 'this folder'}: expected the checkpoint of one model, found {what}",
-        hint=hint,
+        hint=hint.format(ls=Call("ls", path), verify=Call("verify", path)),
     )

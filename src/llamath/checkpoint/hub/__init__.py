@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from ...utils.access import check_address
-from ...utils.errors import ConfigError, RemoteError, safe
+from ...utils.errors import Call, ConfigError, Name, RemoteError, safe
 from ...utils.strict_json import CONFIG_FILES
 from ..formats import checkpoint_files as checkpoint
 from ..formats.choose_files import gguf_parts
@@ -87,7 +87,7 @@ def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str
     if keys is None:
         raise ConfigError(
             f"{safe(source)} has neither {' nor '.join(CONFIG_FILES)}",
-            hint="llamath ls counts the tensors of any checkpoint",
+            hint=f"{Call('ls', Name('path'))} counts the tensors of any checkpoint",
         )
     return keys, source
 

@@ -80,14 +80,14 @@ def download(repo: Repo, report: Callable[[str], object]) -> str:
             f"hf://{repo.id} changed from commit {commit} to {safe(os.path.basename(got))} "
             "while it was downloaded"
         )
-        raise RemoteError("changed", message, hint="run the command again")
+        raise RemoteError("changed", message, hint="ask again")
     for name, size in sizes.items():
         path = os.path.join(got, *name.split("/"))
         if not os.path.isfile(path) or os.path.getsize(path) != size:
             raise RemoteError(
                 "changed",
                 f"{safe(path)}: expected {size:,} bytes, as on the Hub",
-                hint="delete it and run the command again",
+                hint="delete it and ask again",
             )
     return os.path.join(got, *repo.path.split("/")) if repo.path else got
 
@@ -132,7 +132,7 @@ def _check_free_space(folder: str, needed: int) -> None:
 
 
 def _failed(repo: Repo, reason: str) -> RemoteError:
-    hint = "run the command again: finished files are kept"
+    hint = "ask again: finished files are kept"
     return RemoteError(
         "download",
         f"hf://{repo.id}@{safe(repo.revision)} cannot be downloaded: {reason}",

@@ -12,7 +12,7 @@ from math import prod
 from typing import NamedTuple
 
 from ...core.expr import Expr, ceil_div, product, total
-from ...utils.errors import UnknownQuantization
+from ...utils.errors import Argument, UnknownQuantization
 from ...utils.number_format import group_digits
 from ...utils.record_type import Record
 from ..formats.dtypes import DTYPES
@@ -249,7 +249,7 @@ def sparse_24_format(dense: MatrixFormat | None, dtype: str) -> MatrixFormat:
         raise UnknownQuantization(
             "quantization_config: sparse-24-bitmask of "
             f"{dense.title if dense is not None else dtype} is unknown",
-            hint="--dtype sets the format of the weights",
+            hint=f"{Argument('dtype')} sets the format of the weights",
         )
     parts = (
         MatrixPart(".compressed", values.dtype, (OUT, per(IN, 2))),

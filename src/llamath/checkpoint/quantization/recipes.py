@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...utils.dotted_names import DottedNames
-from ...utils.errors import UnknownQuantization, safe
+from ...utils.errors import Argument, Call, Name, UnknownQuantization, safe
 from ...utils.record_type import Record
 from . import matrix_formats as formats
 from .matrix_formats import IN, OUT, Axis, MatrixFormat, MatrixPart, per
@@ -104,7 +104,7 @@ def _unknown(what: str, where: str = "quantization_config") -> UnknownQuantizati
     return UnknownQuantization(
         f"unknown quantization {safe(what, 80)} in {where}: expected one of "
         f"{', '.join(sorted(_METHODS))}",
-        hint="--dtype sets the format of the weights: --dtype fp8, --dtype nvfp4",
+        hint=f"{Argument('dtype')} sets the format of the weights: {Argument('dtype', 'fp8')}",
     )
 
 
@@ -117,9 +117,16 @@ def _pattern_list(patterns: Iterable[str]) -> PatternList:
     return PatternList(patterns, _refuse)
 
 
+def _counted_or_given() -> str:
+    """Return how to size weights whose quantization is not understood."""
+    counted = f"{Call('ls', Name('path'))} counts the bytes of a checkpoint"
+    return f"{counted}; {Argument('dtype')} sets the format of the weights"
+
+
 def _refuse(problem: str) -> UnknownQuantization:
     return UnknownQuantization(
-        f"quantization_config: {problem}", hint="--dtype sets the format of the weights"
+        f"quantization_config: {problem}",
+        hint=f"{Argument('dtype')} sets the format of the weights",
     )
 
 
@@ -365,8 +372,7 @@ def _fp8(config: Keys, dtype: str) -> Recipe:
                 raise UnknownQuantization(
                     f"quantization_config: modules_to_convert ({listed}) names a table in "
                     "shards, whose scales are not described anywhere",
-                    hint="`llamath ls` counts the bytes of a checkpoint; --dtype sets the format "
-                    "of the weights",
+                    hint=_counted_or_given(),
                 )
         if by_layer is not None and (named := by_layer(x)).format is not None:
             return named
@@ -1551,7 +1557,7 @@ def read_recipe(config: Keys, dtype: str = "BF16", *, is_mlx: bool = False) -> R
         raise UnknownQuantization(
             f"quantization quant_method {name} in quantization_config cannot be sized: "
             f"{_REFUSED[name]}",
-            hint="--dtype sets the format of the weights; `ls` counts the bytes of a checkpoint",
+            hint=_counted_or_given(),
         )
     if read is None:
         raise _unknown(f"quant_method {method}" if method else "config without a quant_method")

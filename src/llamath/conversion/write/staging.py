@@ -445,7 +445,7 @@ class StagingFolder:
     def _error(self, error: OSError, path: str) -> ConvertError:
         hint = "existing files have not been changed"
         if self._staging >= 0 and self._may_be_moving():
-            hint = "some files have been moved; run the same command again to move the others"
+            hint = "some files have been moved; repeat the conversion to move the others"
             if not self._key_is_kept:
                 hint = (
                     "some files have been moved; the previous ones are in "

@@ -14,7 +14,7 @@ from ...families.classes import CAUSAL_CLASSES, STANDALONE_TYPES
 from ...families.deepseek_shared import MTP_KEYS
 from ...families.wrappers import NAME_PREFIXES
 from ...loading import load
-from ...utils.errors import ConvertError, safe
+from ...utils.errors import Argument, ConvertError, safe
 from ..conversion_source import ConversionSource
 from ..tensor_plan import TensorPlan
 from .output_files import ConcatFile, TensorToWrite
@@ -122,7 +122,7 @@ def _without_wrapper(section: Any, source: ConversionSource) -> Any:
                 raise ConvertError(
                     f"the quantization config matches names inside {safe(source.model.wrapper)} "
                     f"by {safe(x, 80)}",
-                    hint="give --dtype to dequantize the weights",
+                    hint=f"give {Argument('dtype', 'bf16')} to dequantize the weights",
                 )
             return new + x.removeprefix(old) if x.startswith(old) else x
         if isinstance(x, list):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...checkpoint.formats.conversion_marker import STAGING_FOLDER
-from ...utils.errors import ConvertError, os_error_reason, safe
+from ...utils.errors import Argument, ConvertError, os_error_reason, safe
 from ...utils.record_type import Record
 from ..source_files import SourceFiles
 from .output_files import OutputFile
@@ -126,7 +126,8 @@ def _check_not_existing(
         for x in all_stagings:
             x.remove_if_finished()
         raise ConvertError(
-            f"{safe(folder)} already contains {safe(existing[0])}", hint="use force to overwrite it"
+            f"{safe(folder)} already contains {safe(existing[0])}",
+            hint=f"{Argument('force', True)} overwrites it",
         )
 
 
@@ -171,8 +172,8 @@ def _write_files(
         _undo_moves(stagings)
         if count := sum(x.keep_completed() for x in stagings):
             stopped.add_note(
-                f"{count} of {sum(len(x.files) for x in stagings)} files are complete; run the "
-                "same command again to continue"
+                f"{count} of {sum(len(x.files) for x in stagings)} files are complete; repeat the "
+                "conversion to continue"
             )
         raise
     except BaseException:

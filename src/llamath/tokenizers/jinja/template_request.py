@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import Command, LlamathError, Name, safe
 from .template_text import TemplateText, origins_of, with_origins
 
 MAX_TEMPLATE_CHARACTERS = 1 << 18
 """The longest template that is parsed; published ones have about 20,000 characters."""
 _MAX_DEPTH = 64
 """The deepest nesting of messages, tools and arguments."""
-_HINT = "--chat-template NAME uses a named format instead, and --raw none"
 _TO_DIGITS, _TO_ORIGINS = bytes.maketrans(b"\0\1", b"01"), bytes.maketrans(b"01", b"\0\1")
 
 
@@ -121,5 +120,9 @@ def read_answer(answer: Any, source: str) -> str:
 
 def template_error(source: str, problem: str, *, exceeded: bool = False) -> LlamathError:
     """Return the error about a template; `exceeded`: it needs more than a template may."""
-    hint = f"compare the template with the publisher's; {_HINT}" if exceeded else _HINT
+    named = Command("run", Name("model"), chat_template=Name("name"))
+    none = Command("run", Name("model"), raw=True)
+    hint = f"{named} uses a named format instead, and {none} none"
+    if exceeded:
+        hint = f"compare the template with the publisher's; {hint}"
     return LlamathError(f"{safe(source)}: chat template: {problem}", hint=hint)
