@@ -16,7 +16,7 @@ from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard
 from ...model import Model
 from ...questions.edit_settings import Edit
-from ...utils.errors import ArgumentError, ConvertError, safe
+from ...utils.errors import Argument, ArgumentError, ConvertError, safe
 from ...utils.strict_json import parse_json, read_json
 from ..copy_tokenizer import find_tokenizer_files, read_tokenizer_file
 from ..write.output_files import ConcatFile
@@ -66,7 +66,7 @@ def open_edited(path: str, edit: Edit) -> Edited:
         if shard_of(source.model) is not None:
             raise ConvertError(
                 f"{safe(path)} is one rank's part of a checkpoint",
-                hint="join the ranks first: --join-shards",
+                hint=f"join the ranks first: {Argument('edit', 'join_shards=yes')}",
             )
         if edit.layers is None and edit.vocab_size is None:
             return edited

@@ -26,7 +26,7 @@ from ...core.blocks import Decoder
 from ...families.classes import headless_scheme
 from ...loading import load
 from ...model import Model
-from ...utils.errors import ConvertError, FormatError, safe
+from ...utils.errors import Call, ConvertError, FormatError, Name, safe
 from ...utils.strict_json import parse_json, read_json
 from ..copy_tokenizer import read_tokenizer_file
 from ..source_files import SourceFiles, take_stamps
@@ -71,6 +71,10 @@ class EditSource(SourceFiles):
         return found
 
 
+def _convert_hint(path: str) -> str:
+    return f"convert it first: {Call('convert', path, Name('target'), names='hf')}"
+
+
 def open_edit_source(path: str) -> EditSource:
     """Open the checkpoint in this folder if it is complete, matches its config.json, and its
     tensors can be copied.
@@ -84,7 +88,7 @@ def open_edit_source(path: str) -> EditSource:
         what = "a GGUF file" if kind == "gguf" else "a checkpoint without config.json"
         raise ConvertError(
             f"{safe(path)}: expected a Hugging Face checkpoint with config.json, found {what}",
-            hint="convert it first: llamath convert SRC DST --names hf",
+            hint=_convert_hint(path),
         )
     report = verify_opened(opened, path)
     model = report.model.text
@@ -96,7 +100,7 @@ def open_edit_source(path: str) -> EditSource:
         )
         raise ConvertError(
             f"{safe(path)} does not match its config: {first.message}{more}",
-            hint=first.hint or f"llamath verify {safe(path)}",
+            hint=first.hint or f"{Call('verify', path)} lists all findings",
         )
     check_listable(model.tree)
     manifest = report.checkpoint.manifest  # without the state of an optimizer
@@ -218,12 +222,12 @@ def find_scheme(
         raise ConvertError(
             f"{safe(path)}: expected the tensor names of transformers, and {safe(missing)} is "
             "missing",
-            hint="convert it first: llamath convert SRC DST --names hf",
+            hint=_convert_hint(path),
         )
     if match.scheme.chunked:
         raise ConvertError(
             f"{safe(path)}: expected one weight in a tensor, found "
             f"{safe(match.scheme.chunked[0])} and others in chunks of several",
-            hint="convert it first: llamath convert SRC DST --names hf",
+            hint=_convert_hint(path),
         )
     return match.scheme

@@ -15,7 +15,7 @@ from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.formats.number_arrays import require_numpy
 from ...checkpoint.formats.source import Source
 from ...checkpoint.tensor_reader import CHUNK_BYTES, TensorReader
-from ...utils.errors import ConvertError, safe
+from ...utils.errors import Call, ConvertError, Name, safe
 from ..float_cast import FLOAT_BYTES, cast_floats
 
 Ranges = tuple[tuple[int, int], ...]
@@ -268,7 +268,8 @@ def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 def _check_contiguous(x: Tensor) -> None:
     if x.strides is not None:
+        call = Call("convert", Name("source"), Name("target"), names="hf")
         raise ConvertError(
             f"{safe(x.name)} is not contiguous",
-            hint="convert the checkpoint to safetensors first: llamath convert --names hf",
+            hint=f"convert the checkpoint to safetensors first: {call}",
         )

@@ -13,7 +13,7 @@ from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
 from ...loading import load
 from ...questions.edit_settings import MAX_RANKS
-from ...utils.errors import ConvertError, safe
+from ...utils.errors import Argument, ConvertError, safe
 from ...utils.strict_json import read_json
 from ..source_files import SourceFiles
 from .edit_source import EditSource, edited_source, open_edit_source
@@ -110,7 +110,7 @@ def _find_ranks(path: str) -> list[str]:
     if not os.path.isdir(path):
         raise ConvertError(
             f"{safe(path)} is not a folder",
-            hint="--join-shards expects a folder with one subfolder for each rank",
+            hint=f"{Argument('join_shards')} expects a folder with one subfolder for each rank",
         )
     found: dict[int, str] = {}
     sizes: dict[int, str] = {}
@@ -134,7 +134,8 @@ def _find_ranks(path: str) -> list[str]:
     if not found:
         raise ConvertError(
             f"{safe(path)} has no subfolder with one rank of a checkpoint",
-            hint="--tp-shards writes them; consolidated.NN.pth of Meta are joined without it",
+            hint=f"{Argument('tp_shards')} writes them; consolidated.NN.pth of Meta are joined "
+            f"without {Argument('join_shards')}",
         )
     if len(sizes) > 1:
         raise ConvertError(
