@@ -14,8 +14,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+import budgets
 import llamath
-import surface
 from llamath.cli import cli
 from llamath.cli.command_group import (
     COMMANDS,
@@ -32,8 +32,6 @@ MISMATCH = ["verify", "examples/tiny-llama", "--set", "num_key_value_heads=4"]
 MODEL_ARGS = "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,vocab_size=128256,multiple_of=1024,ffn_dim_multiplier=1.3"
 
 HELP = "--help"
-MOST_SHOWN, MOST_NAMES = 130, 133
-"""The most options in all help texts together, and the most names of options and their keys."""
 
 
 def run(*args: str) -> Result:
@@ -127,14 +125,11 @@ def test_help_shows_a_command_s_own_options_and_names_the_shared_ones() -> None:
     shared = names.findall(run("help", "options").stdout)
     assert shared == [*SHARED_OPTIONS, "--help"]
     shown = [f"{name} {x}" for name, own in listed.items() for x in own]
-    assert sorted([*shown, *SHARED_OPTIONS, "-h"]) == sorted(surface.shown_options())
+    assert sorted([*shown, *SHARED_OPTIONS, "-h"]) == sorted(budgets.shown_options())
 
 
-def test_options_and_their_names_are_few() -> None:
-    shown, names = surface.shown_options(), surface.distinct_names()
-    assert len(shown) <= MOST_SHOWN, f"{len(shown)} options"
-    assert len(names) <= MOST_NAMES, f"{len(names)} names: {', '.join(sorted(names))}"
-    assert {"kv_dtype", "top_k", "zero", "no_browser", "serve"} <= names, "keys count, too"
+def test_names_of_options_include_their_keys() -> None:
+    assert {"kv_dtype", "top_k", "zero", "no_browser", "serve"} <= budgets.distinct_names()
 
 
 @pytest.mark.parametrize("old", MOVED_OPTIONS)

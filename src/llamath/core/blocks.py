@@ -13,7 +13,7 @@ from ..utils.errors import ImpossibleModel, safe
 from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
 from .machine import Machine, X
 from .positions import Rope
-from .tree import Block, Cut, Stack, Weight, counted_only
+from .tree import Block, Cut, Stack, Weight
 
 
 class Linear(Block):
@@ -560,38 +560,6 @@ class Decoder(Block):
             if self.kept_logits is None
             else m.split(y, self.kept_logits, self.vocab - self.kept_logits)[0]
         )
-
-
-class AltUpDecoder(Decoder):
-    """A decoder with several residual streams: `expand` makes all but the first from the
-    embeddings, `contract` joins them.
-    """
-
-    expand: Stack
-    contract: Stack
-
-    forward = counted_only("Gemma 3n's AltUp")
-
-
-class LearnedRopeDecoder(Decoder):
-    """A decoder with one learned factor for each frequency of the rotary embeddings of all
-    layers.
-    """
-
-    groups: ClassVar[dict[str, str]] = {**Decoder.groups, "rope_factors": "attention"}
-    rope_factors: Weight  # logarithms
-
-    forward = counted_only("Mistral Large 4's learned rotary embedding")
-
-
-class CrossedDecoder(Decoder):
-    """A decoder with layers that attend to images before every few of its own; they take part in
-    every pass.
-    """
-
-    cross_layers: Stack
-
-    forward = counted_only("Idefics's cross-attention to images")
 
 
 def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:

@@ -15,12 +15,11 @@ from .blocks import (
     Linear,
     Norm,
     PostNormLayer,
-    SinusoidalEmbedding,
     apply_optional,
 )
 from .image_sizes import ImageSizes
 from .machine import Machine, X
-from .tree import Block, Cut, Stack, Weight, counted_only
+from .tree import Block, Cut, Stack, Weight
 
 
 class CountedBlock(Block):
@@ -85,16 +84,6 @@ def is_computed(block: Block | Stack) -> bool:
     if hasattr(type(block).forward, "counted_only"):
         return False
     return all(is_computed(x) for _, x in block.children if not isinstance(x, Weight))
-
-
-class SegmentedEmbedding(SinusoidalEmbedding):
-    """A sinusoidal embedding with a learned row for each kind of token, text or image, added
-    (Kosmos-2.5).
-    """
-
-    segments: CountedBlock
-
-    forward = counted_only("Kosmos-2.5's embedding of kinds of tokens")
 
 
 class ModelPart(Block):

@@ -10,25 +10,27 @@ from statistics import NormalDist
 from typing import ClassVar
 
 from ..core.attention_facts import AttentionWindow, ScoreTransform
-from ..core.blocks import (
-    MLP,
-    AltUpDecoder,
-    Attention,
-    Decoder,
-    Layer,
-    Linear,
-    Norm,
-    PerLayerInput,
-    RMSNorm,
-)
+from ..core.blocks import MLP, Attention, Decoder, Layer, Linear, Norm, PerLayerInput, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.tree import Block, Weight, counted_only, repeat
+from ..core.tree import Block, Stack, Weight, counted_only, repeat
 from .gemma_shared import HF_PER_LAYER, kv_layers, per_layer_embedding, per_layer_input, with_kv_of
 from .layers_shared import layer_kinds, layers_from
 from .registry import family
 from .rope_shared import rope_of_type
+
+
+class AltUpDecoder(Decoder):
+    """A decoder with several residual streams: `expand` makes all but the first from the
+    embeddings, `contract` joins them.
+    """
+
+    expand: Stack
+    contract: Stack
+
+    forward = counted_only("Gemma 3n's AltUp")
+
 
 NAMES = HF_PER_LAYER.with_changes(
     outside={

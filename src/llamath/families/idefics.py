@@ -9,9 +9,19 @@ from ..core.blocks import Decoder, ExtendedEmbedding, Layer, Linear
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu, unembedding, weight
 from ..core.machine import Machine, X
-from ..core.tree import Weight, repeat
+from ..core.tree import Stack, Weight, counted_only, repeat
 from .registry import family
 from .rope_shared import read_rope
+
+
+class CrossedDecoder(Decoder):
+    """A decoder with layers that attend to images before every few of its own; they take part in
+    every pass.
+    """
+
+    cross_layers: Stack
+
+    forward = counted_only("Idefics's cross-attention to images")
 
 
 class ExtendedLinear(Linear):

@@ -11,9 +11,20 @@ from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import MLP, Decoder, Layer, NormedLinear, SinusoidalEmbedding
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, linear, weight
-from ..core.multimodal import CountedBlock, SegmentedEmbedding
-from ..core.tree import repeat
+from ..core.multimodal import CountedBlock
+from ..core.tree import counted_only, repeat
 from .registry import family
+
+
+class SegmentedEmbedding(SinusoidalEmbedding):
+    """A sinusoidal embedding with a learned row for each kind of token, text or image, added
+    (Kosmos-2.5).
+    """
+
+    segments: CountedBlock
+
+    forward = counted_only("Kosmos-2.5's embedding of kinds of tokens")
+
 
 NAMES = Scheme(
     name="hf",

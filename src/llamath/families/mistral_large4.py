@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from ..checkpoint.naming.scheme import Scheme
 from ..core.attention_facts import ScoreTransform
-from ..core.blocks import Decoder, ExpertGroups, Layer, LearnedRopeDecoder, Norm
+from ..core.blocks import Decoder, ExpertGroups, Layer, Norm
 from ..core.config import Config
 from ..core.constructors import decoder, layer_norm, linear, rms, swiglu, weight
 from ..core.expr import Expr
@@ -25,6 +25,18 @@ from .indexed_shared import INDEXER_NAMES, read_indexer
 from .layers_shared import check_listed, layers_from, mlp_kinds, read_layer_types
 from .registry import family
 from .rope_shared import rope_from
+
+
+class LearnedRopeDecoder(Decoder):
+    """A decoder with one learned factor for each frequency of the rotary embeddings of all
+    layers.
+    """
+
+    groups: ClassVar[dict[str, str]] = {**Decoder.groups, "rope_factors": "attention"}
+    rope_factors: Weight  # logarithms
+
+    forward = counted_only("Mistral Large 4's learned rotary embedding")
+
 
 _SCALES = {"scale": "ssmax_scaling.s", "bias": "ssmax_scaling.b"}
 _MLP = {"gate": "w1", "up": "w3", "down": "w2"}

@@ -4,7 +4,7 @@ those of the text attend to the result.
 
 from __future__ import annotations
 
-from ...core.blocks import Attention, CrossedDecoder, Decoder, RMSNorm
+from ...core.blocks import Attention, Decoder, RMSNorm
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, rms, weight
 from ...core.expr import Expr
@@ -13,6 +13,7 @@ from ...core.multimodal import CountedBlock, CrossAttention
 from ...core.tree import Block, Stack, repeat
 from ...utils.errors import safe
 from ..counted_towers import Modules, counted, counted_tower, stack
+from ..idefics import CrossedDecoder
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..tower_parts import feature_width, part_config
 from ..towers import clip_tower
